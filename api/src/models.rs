@@ -12,7 +12,7 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sextant_registry::{DataFile, Failure, JobFilter, JobKind, Model, NewModel, Once};
-use sextant_types::{ApplicationId, Code, ModelId};
+use sextant_types::{ApplicationId, Code, Constants, ModelId};
 use utoipa::ToSchema;
 
 use crate::{
@@ -55,6 +55,9 @@ pub struct NewModelBody {
     /// The outputs to serve, the one that is scored first; all of them, and the one that the metric is
     /// meant for, where this is left out.
     outputs: Option<Vec<String>>,
+    /// By input: its value in every query, which queries then do not give, as numbers in row-major order; a
+    /// single one fills it.
+    constants: Option<Constants>,
     /// The names of the classes, in the order of the scored output's columns; those that the file names, where
     /// this is left out.
     classes: Option<Vec<String>>,
@@ -90,6 +93,9 @@ pub struct NewModelForm {
     /// An output to serve, as often as needed, the one that is scored first; all of them, and the one that
     /// the metric is meant for, where this is left out.
     output: Option<Vec<String>>,
+    /// `input=value` or `input=value,value,..`, as often as needed: an input's value in every query, which queries
+    /// then do not give, as numbers in row-major order; a single one fills it.
+    constant: Option<Vec<String>>,
     /// The names of the classes, one in each line, in the order of the scored output's columns; those that the
     /// file names, where this is left out.
     classes: Option<String>,
@@ -142,6 +148,9 @@ pub struct ModelBody {
     /// The outputs that were chosen, the one that is scored first; absent where nobody chose.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     outputs: Vec<String>,
+    /// Inputs that are the same in every query, as declared: queries do not give them.
+    #[serde(skip_serializing_if = "Constants::is_empty")]
+    constants: Constants,
     /// The output that accuracy is measured on; only of a single model, once it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     scored_output: Option<String>,
@@ -335,6 +344,7 @@ fn asked(model: &NewModel) -> Value {
         model.data,
         model.outputs,
         model.classes,
+        model.constants,
     ])
 }
 
@@ -368,6 +378,7 @@ pub async fn retry(
         padding: model.padding,
         data: model.data,
         outputs: model.outputs,
+        constants: model.constants,
         classes: model.classes,
     };
     let registration = register(&state, &model, None).await?;
@@ -524,6 +535,7 @@ async fn describe(state: &ApiState, model: Model, variants: usize) -> Result<Mod
         validation_digest: model.validation.to_string(),
         data: model.data.into_iter().map(DataFileBody::from).collect(),
         outputs: model.outputs,
+        constants: model.constants,
         scored_output: None,
         classes: Vec::new(),
         padding: model.padding.map(|padding| PaddingBody {

@@ -50,6 +50,17 @@ pub struct Position {
     pub column: usize,
 }
 
+/// A problem as RFC 9457 has it.
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+
+/// The media type of the problems under a path: the Open Inference Protocol's errors are plain JSON.
+pub(crate) fn media_type(path: &str) -> &'static str {
+    match path == "/v2" || path.starts_with("/v2/") {
+        true => "application/json",
+        false => PROBLEM_JSON,
+    }
+}
+
 /// The HTTP status of an error kind.
 pub fn status_of_kind(kind: ErrorKind) -> StatusCode {
     match kind {
@@ -193,7 +204,7 @@ impl Problem {
         let mut response = Response::new(Body::from(document));
         *response.status_mut() = status(self.0.code);
         let headers = response.headers_mut();
-        let content_type = HeaderValue::from_static("application/problem+json");
+        let content_type = HeaderValue::from_static(media_type(instance));
         headers.insert(header::CONTENT_TYPE, content_type);
         if let Some(milliseconds) = self.0.retry_after_ms {
             let seconds = milliseconds.div_ceil(1000).max(1);

@@ -11,6 +11,7 @@ use axum::{
     Json,
     extract::{FromRequestParts, Path, Request, State},
     http::request::Parts,
+    routing::get,
 };
 use serde::{Deserialize, Serialize};
 use sextant_metadata::InstanceState;
@@ -149,6 +150,8 @@ pub struct Named {
 pub fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
         .routes(routes!(server))
+        // As the protocol's own description has it.
+        .route("/v2/", get(server))
         .routes(routes!(live))
         .routes(routes!(ready))
         .routes(routes!(model))

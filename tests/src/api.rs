@@ -273,7 +273,14 @@ impl Answer {
             .headers
             .get(CONTENT_TYPE)
             .and_then(|value| value.to_str().ok());
-        assert_eq!(kind, Some("application/problem+json"), "{}", self.request);
+        let is_protocol = document["instance"]
+            .as_str()
+            .is_some_and(|path| path.starts_with("/v2"));
+        let wanted = match is_protocol {
+            true => "application/json",
+            false => "application/problem+json",
+        };
+        assert_eq!(kind, Some(wanted), "{}", self.request);
         document
     }
 }

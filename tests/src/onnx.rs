@@ -247,6 +247,22 @@ pub fn shares() -> Vec<u8> {
     model.0
 }
 
+/// A model of rows that it multiplies: `x` and `y` are `[N, 4]`, and its input `scale` is one number.
+pub fn scaled() -> Vec<u8> {
+    let mut graph = Message::default();
+    graph.message(1, &node("Mul", &["x", "scale"], "y"));
+    graph.text(2, "scaled");
+    let row = [Err("N"), Ok(4)];
+    graph
+        .message(11, &tensor_value("x", 1, &row))
+        .message(11, &tensor_value("scale", 1, &[]))
+        .message(12, &tensor_value("y", 1, &row));
+    let mut model = Message::default();
+    model.number(1, 8).message(7, &graph);
+    model.message(8, Message::default().number(2, 17));
+    model.0
+}
+
 /// A model of `x` and `y`, both `[N, 2]`, that is hard on an engine. The metric `top1` suits it.
 #[derive(Debug, Clone, Copy)]
 pub enum Hostile {

@@ -26,6 +26,17 @@ pub enum Error {
         /// The others, as an argument.
         kept: String,
     },
+    /// The validation set does not fit the model, which takes no batches because of inputs of one number.
+    #[error(
+        "{source}; the model takes no batches because input `{single}` has one value for all records: where it is \
+         the same in every query, give it with `--constant {single}=VALUE`"
+    )]
+    SingleNumber {
+        /// What does not fit.
+        source: Box<validation::Invalid>,
+        /// The first of those inputs.
+        single: String,
+    },
     /// The validation set does not fit the model, which was exported for batches of one size.
     #[error(
         "{source}; the model takes batches of `{size}` alone: export it with a dynamic batch dimension, in PyTorch by \
@@ -110,9 +121,10 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Model(source) => source.code(),
-            Self::Validation(_) | Self::Unbatched { .. } | Self::FixedBatch { .. } => {
-                Code::InvalidValidationSet
-            }
+            Self::Validation(_)
+            | Self::Unbatched { .. }
+            | Self::SingleNumber { .. }
+            | Self::FixedBatch { .. } => Code::InvalidValidationSet,
             Self::Signature { .. } => Code::SignatureMismatch,
             Self::Padding(_) => Code::InvalidPadding,
             Self::NothingRuns { code, .. } => *code,

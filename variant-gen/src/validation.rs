@@ -367,7 +367,40 @@ fn check_metric(expected: Expected<'_>) -> Result<(), Invalid> {
             metric: expected.metric.name(),
         });
     }
-    Ok(())
+    match always_right(expected.metric, row) {
+        None => Ok(()),
+        Some(instead) => Err(Invalid::AlwaysRight {
+            output: output.name.clone(),
+            shape: output.shape_text(),
+            metric: expected.metric.name(),
+            instead,
+        }),
+    }
+}
+
+/// What to do where a metric finds no difference between answers of this shape.
+fn always_right(metric: Metric, row: RowShape<'_>) -> Option<&'static str> {
+    let classes = row.last().copied().flatten();
+    let are_at_most = |most: u64| classes.is_some_and(|classes| classes <= most);
+    let is_one_number = row.iter().all(|dim| *dim == Some(1));
+    match metric {
+        Metric::TopK(k) if k > 1 => {
+            are_at_most(k.into()).then_some("it has no more classes than that; take `top1`")
+        }
+        Metric::Top1
+        | Metric::TopK(_)
+        | Metric::F1
+        | Metric::F1Micro
+        | Metric::LogLoss
+        | Metric::TokenAccuracy => are_at_most(1).then_some(
+            "it has one class; take `auc` where it is a score of two classes, `mae` where it is a number, or another \
+             output (`--output`)",
+        ),
+        Metric::Cosine => {
+            is_one_number.then_some("it is one number for each record, which has no direction; take `mae`")
+        }
+        _ => None,
+    }
 }
 
 fn check_records(records: usize, limits: Limits) -> Result<(), Invalid> {

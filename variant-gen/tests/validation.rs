@@ -403,6 +403,26 @@ fn metrics_that_the_output_cannot_have_are_refused() {
     assert_eq!(result.err(), Some(Invalid::NoOutput));
 }
 
+#[test]
+fn metrics_that_call_every_answer_right_are_refused() {
+    let mut signature = classifier();
+    let mut refused = |columns: Option<u64>, metric| {
+        signature.outputs[0].shape = vec![None, columns];
+        let result = read(&good().zip(), expected(&signature, metric));
+        matches!(result, Err(Invalid::AlwaysRight { .. }))
+    };
+    for metric in [Metric::Top1, Metric::F1, Metric::LogLoss, Metric::Cosine] {
+        assert!(refused(Some(1), metric), "{metric:?}");
+        assert!(!refused(Some(2), metric), "{metric:?}");
+        assert!(!refused(None, metric), "{metric:?}");
+    }
+    assert!(refused(Some(5), Metric::TopK(5)));
+    assert!(!refused(Some(6), Metric::TopK(5)));
+    for metric in [Metric::Auc, Metric::MeanAbsoluteError, Metric::Exact] {
+        assert!(!refused(Some(1), metric), "{metric:?}");
+    }
+}
+
 /// What scikit-learn's classifiers answer: a label and scores.
 fn labelled() -> Signature {
     let label = spec("label", DataType::Int64, &[None]);

@@ -223,7 +223,8 @@ impl RuleBook {
     /// The rule of a route. `HEAD` is answered by what answers `GET`; a method that the route does
     /// not take is refused further in.
     pub fn find(&self, method: &Method, path: &str) -> Rule {
-        let Some(rules) = self.0.get(path) else {
+        let bare = path.strip_suffix('/').filter(|bare| !bare.is_empty());
+        let Some(rules) = self.0.get(bare.unwrap_or(path)) else {
             let is_explorer = path == "/openapi.json" || path.starts_with("/docs");
             return if is_explorer { EXPLORER } else { CLOSED };
         };

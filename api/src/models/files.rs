@@ -11,7 +11,7 @@ use axum::extract::{
 };
 use sextant_objects::{ObjectPath, PutBlob};
 use sextant_registry::{DataFile, METRIC_FILE, NewModel};
-use sextant_types::{ApplicationId, Code, Digest, ModelId, Padding};
+use sextant_types::{ApplicationId, Code, Constants, Digest, ModelId, Padding, signature};
 
 use super::{NewModelBody, archive};
 use crate::{
@@ -27,6 +27,9 @@ use crate::{
 /// Longest text field of a form, bytes.
 const MAX_TEXT_BYTES: usize = 4096;
 
+/// Most bytes of the value of a constant.
+const MAX_CONSTANT_BYTES: usize = 1 << 20;
+
 /// Most bytes of the classes' names.
 const MAX_CLASSES_BYTES: usize = 4 << 20;
 
@@ -40,6 +43,7 @@ struct Form {
     mask: Option<String>,
     pad: BTreeMap<String, f64>,
     outputs: Vec<String>,
+    constants: Constants,
     classes: Option<Vec<String>>,
     data: Vec<DataFile>,
     beside: Beside,
@@ -116,6 +120,7 @@ pub async fn from_store(
         mask: body.mask,
         pad: body.pad.unwrap_or_default(),
         outputs: body.outputs.unwrap_or_default(),
+        constants: body.constants.unwrap_or_default(),
         classes: body.classes,
         data,
         beside: Beside::default(),
@@ -198,11 +203,20 @@ impl Form {
                 self.outputs.push(text(field).await?);
                 Ok(())
             }
+            "constant" => {
+                let text = text_within(field, MAX_CONSTANT_BYTES, "`constant`").await?;
+                let (input, values) = signature::constant(&text).map_err(invalid_constant)?;
+                match self.constants.insert(input, values) {
+                    None => Ok(()),
+                    Some(_) => Err(invalid_constant("an input has one value only")),
+                }
+            }
             other => {
                 let other = short(other);
                 let detail = format!(
                     "the form has a field `{other}`: its fields are `name`, `application`, \
-                     `model`, `validation`, `data`, `metric_model`, `output`, `classes`, `mask`, `pad`"
+                     `model`, `validation`, `data`, `metric_model`, `output`, `constant`, `classes`, \
+                     `mask`, `pad`"
                 );
                 Err(Problem::new(Code::InvalidRequest, detail))
             }
@@ -249,6 +263,7 @@ impl Form {
             size_bytes: model.size_bytes,
             padding,
             outputs: distinct(self.outputs, "output")?,
+            constants: checked(self.constants)?,
             classes: classes(self.classes.or(named))?,
             data: named_once(self.data)?,
         })
@@ -312,6 +327,23 @@ fn padding(text: &str) -> Result<(String, f64), Problem> {
         let detail = format!("`pad` is `{text}`: it must be `input=value` with a number");
         Problem::new(Code::InvalidPadding, detail).field("pad")
     })
+}
+
+/// Constants that can be: whether the model has such inputs is found out by the registration.
+fn checked(constants: Constants) -> Result<Constants, Problem> {
+    let is_bad = |(input, values): (&String, &Vec<f64>)| {
+        input.is_empty() || values.is_empty() || values.iter().any(|value| !value.is_finite())
+    };
+    match constants.iter().any(is_bad) {
+        true => Err(invalid_constant(
+            "each must name an input and have a value, and values must be finite",
+        )),
+        false => Ok(constants),
+    }
+}
+
+fn invalid_constant(why: &str) -> Problem {
+    Problem::new(Code::InvalidRequest, format!("`constant`: {why}")).field("constant")
 }
 
 async fn existing_application(state: &ApiState, name: &str) -> Result<ApplicationId, Problem> {

@@ -7,6 +7,7 @@ use utoipa::openapi::{
     path::{Operation, ParameterIn},
 };
 
+use super::{PROBLEM_JSON, media_type};
 use crate::auth::described;
 
 /// What every operation with a key may answer.
@@ -46,6 +47,7 @@ const WITH_QUERY: (u16, &str) = (422, "Nothing can meet the targets");
 pub(crate) fn describe(openapi: &mut OpenApi) {
     for (path, item) in &mut openapi.paths.paths {
         for operation in described(item) {
+            speak_of_media(path, operation);
             if let Some(RefOr::T(body)) = &mut operation.request_body {
                 // A body that may be left out says so.
                 body.required.get_or_insert(Required::True);
@@ -55,7 +57,7 @@ pub(crate) fn describe(openapi: &mut OpenApi) {
                 let responses = &mut operation.responses.responses;
                 responses
                     .entry(status.to_string())
-                    .or_insert_with(|| RefOr::T(problem(text)));
+                    .or_insert_with(|| RefOr::T(problem(path, text)));
             }
         }
     }
@@ -86,11 +88,24 @@ fn found(path: &str, operation: &Operation) -> Vec<(u16, &'static str)> {
     found
 }
 
-fn problem(text: &str) -> Response {
+/// Handlers declare what most paths answer.
+fn speak_of_media(path: &str, operation: &mut Operation) {
+    for response in operation.responses.responses.values_mut() {
+        if let RefOr::T(response) = response
+            && let Some(content) = response.content.shift_remove(PROBLEM_JSON)
+        {
+            response
+                .content
+                .insert(media_type(path).to_owned(), content);
+        }
+    }
+}
+
+fn problem(path: &str, text: &str) -> Response {
     let schema = Ref::from_schema_name("Problem");
     ResponseBuilder::new()
         .description(text)
-        .content("application/problem+json", Content::new(Some(schema)))
+        .content(media_type(path), Content::new(Some(schema)))
         .build()
 }
 

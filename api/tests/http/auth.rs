@@ -54,6 +54,7 @@ async fn put_variant(api: &Api) {
         size_bytes: 4,
         padding: None,
         outputs: Vec::new(),
+        constants: Default::default(),
         data: Vec::new(),
         classes: Vec::new(),
     };
@@ -111,6 +112,7 @@ async fn health_and_documentation_are_open() {
         "/health/live",
         "/health/ready",
         "/v2",
+        "/v2/",
         "/v2/health/live",
         "/v2/health/ready",
         "/openapi.json",

@@ -292,7 +292,14 @@ impl Reading {
     pub fn problem(&self, code: &str) -> Value {
         let json = self.json();
         assert_eq!(json["code"], code, "{json}");
-        assert_eq!(self.headers["content-type"], "application/problem+json");
+        let is_protocol = json["instance"]
+            .as_str()
+            .is_some_and(|path| path.starts_with("/v2"));
+        let kind = match is_protocol {
+            true => "application/json",
+            false => "application/problem+json",
+        };
+        assert_eq!(self.headers["content-type"], kind);
         assert_eq!(json["status"], self.status.as_u16());
         assert_eq!(json["type"], format!("/docs/errors/{code}"));
         for member in ["title", "detail", "instance"] {

@@ -29,6 +29,7 @@ async fn server_health_and_metadata() {
     let api = Api::new(Recorder::answering()).await;
     let server = api.get("/v2").await.json();
     assert_eq!(server["name"], "sextant");
+    assert_eq!(api.get("/v2/").await.json(), server);
     assert_eq!(
         api.get("/v2/health/live").await.json(),
         json!({"live": true})

@@ -6,7 +6,7 @@
 //!   end their classifiers in `ZipMap`: a sequence with one map for each row, from class to probability. The
 //!   tensor of probabilities is there before it, with a column for each class, and the operator's labels say
 //!   which class a column is. Any other output that is no tensor is left out, with all that only it needs. Inputs
-//!   with a default value become constants, optional inputs and outputs the tensors that they hold. And it gives
+//!   with a default value, and those whose value is declared, become constants, optional inputs and outputs the tensors that they hold. And it gives
 //!   `StringNormalizer`, with which text pipelines of scikit-learn begin, a locale that is there: the one that it
 //!   has when nothing is said, American English, is missing in most containers.
 //! - [`widen`] gives a batch dimension to a model that is declared without one: exports with a fixed batch of 1,
@@ -19,7 +19,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use sextant_types::{DataType, Signature};
+use sextant_types::{Constants, DataType, Signature, TensorSpec};
 
 use crate::{
     Error, decode, encode,
@@ -30,6 +30,7 @@ use crate::{
     },
 };
 
+mod constants;
 mod dead;
 mod optional;
 
@@ -45,6 +46,15 @@ const ANY_LOCALE: &str = "C.UTF-8";
 /// The key in a model's metadata whose value `false` says that it takes no batches.
 const BATCHED: &str = "sextant.batched";
 
+/// What a model's owner says of its inputs and outputs.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Declared {
+    /// The outputs that are served, in this order; empty for all.
+    pub outputs: Vec<String>,
+    /// Inputs that are the same in every query.
+    pub constants: Constants,
+}
+
 /// What [`plain`] made of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plain {
@@ -56,31 +66,34 @@ pub struct Plain {
     pub changes: Vec<String>,
 }
 
-/// Makes every input and output a tensor that is always there, and texts independent of installed locales. With
-/// `outputs` only those are kept, in that order.
+/// Makes every input and output a tensor that is always there, and texts independent of installed locales. Of the
+/// outputs those are kept that are declared, if any are, and inputs that are declared constants become some.
 ///
 /// # Errors
-/// [`Error::NotOnnx`] when the bytes are no model, [`Error::NoSuchOutput`] when it has no output of a
-/// name, [`Error::UnsupportedValue`] when no output that is wanted can be made a tensor.
-pub fn plain(bytes: &Bytes, outputs: &[String]) -> Result<Plain, Error> {
+/// [`Error::NotOnnx`] when the bytes are no model, [`Error::NoSuchOutput`] and [`Error::NoSuchInput`] when it has none
+/// of a name, [`Error::Constant`] when an input cannot have its value, [`Error::UnsupportedValue`] when no output that is
+/// wanted can be made a tensor.
+pub fn plain(bytes: &Bytes, declared: &Declared) -> Result<Plain, Error> {
     let mut model = decode(bytes)?;
+    let outputs = &declared.outputs;
     let mut plain = Plain {
         model: bytes.clone(),
         classes: Vec::new(),
         changes: Vec::new(),
     };
+    constants::fix(&mut model, &declared.constants, &mut plain)?;
     optional::fix_defaults(&mut model, &mut plain);
     let Some(graph) = &mut model.graph else {
         return Err(Error::NotOnnx("it has no graph".to_owned()));
     };
-    let declared = graph.output.len();
+    let all = graph.output.len();
     choose(graph, outputs, &mut plain)?;
     optional::hold_always(graph, &mut plain);
     for at in 0..graph.output.len() {
         unzip(graph, at, &mut plain);
     }
     leave_out(graph, outputs, &mut plain);
-    if graph.output.len() < declared {
+    if graph.output.len() < all {
         dead::take_out(graph);
     }
     normalize_anywhere(graph, &mut plain);
@@ -229,6 +242,20 @@ pub fn fixed_batch(signature: &Signature) -> Option<u64> {
         .map(|input| input.shape.first().copied().flatten());
     let size = firsts.next()??;
     firsts.all(|other| other == Some(size)).then_some(size)
+}
+
+/// Inputs of one number that keep a model from taking batches, beside others of any size: they have nothing that
+/// could count records. Where they are the same in every query, constants may take their place.
+pub fn single_numbers(signature: &Signature) -> Vec<&str> {
+    let is_single = |input: &&TensorSpec| {
+        input.shape.iter().all(|dim| *dim == Some(1)) && input.data_type != DataType::Bytes
+    };
+    let is_any_size = |input: &TensorSpec| input.shape.contains(&None);
+    if signature.batched || !signature.inputs.iter().any(is_any_size) {
+        return Vec::new();
+    }
+    let singles = signature.inputs.iter().filter(is_single);
+    singles.map(|input| input.name.as_str()).collect()
 }
 
 /// Whether a model's metadata say that it takes no batches.

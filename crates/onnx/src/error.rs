@@ -47,6 +47,22 @@ pub enum Error {
         /// The names that exist, quoted.
         known: String,
     },
+    /// There is no input of this name.
+    #[error("the model has no input `{given}`: its inputs are {known}")]
+    NoSuchInput {
+        /// The name that was given.
+        given: String,
+        /// The names that exist, quoted.
+        known: String,
+    },
+    /// An input cannot have the value that it is to have in every query.
+    #[error("constant `{name}`: {why}")]
+    Constant {
+        /// Name of the input.
+        name: String,
+        /// Why not.
+        why: String,
+    },
     /// The operator set is too old for this rewriting.
     #[error("operator set {found} is too old: {purpose} needs {needed} or later")]
     OpsetTooOld {
@@ -84,7 +100,9 @@ impl Error {
             Self::NotOnnx(_)
             | Self::UnsupportedValue { .. }
             | Self::NoShape { .. }
-            | Self::NoSuchOutput { .. } => Code::InvalidModel,
+            | Self::NoSuchOutput { .. }
+            | Self::NoSuchInput { .. }
+            | Self::Constant { .. } => Code::InvalidModel,
             Self::OpsetTooOld { .. } | Self::NothingToQuantize | Self::SmallWeights { .. } => {
                 Code::UnsupportedOperator
             }

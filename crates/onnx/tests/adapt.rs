@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use sextant_onnx::{
     Error,
-    adapt::{plain, unbatched, widen},
+    adapt::{Declared, plain, unbatched, widen},
     builder::{BATCH, Dim, ModelBuilder},
     decode, encode, inspect,
     proto::{AttributeProto, ModelProto, NodeProto, ValueInfoProto, type_proto},
@@ -14,6 +14,13 @@ use sextant_onnx::{
 use sextant_types::DataType;
 
 const ROW: Dim = Dim::Fixed(4);
+
+fn keeping(outputs: &[&str]) -> Declared {
+    Declared {
+        outputs: outputs.iter().map(|it| (*it).to_owned()).collect(),
+        ..Declared::default()
+    }
+}
 
 /// A classifier whose scores of two classes end in a map, beside its answer.
 fn mapped(labels: AttributeProto) -> ModelProto {
@@ -60,7 +67,7 @@ fn a_map_becomes_a_tensor_with_a_column_for_each_class() {
         inspect(&file),
         Err(Error::UnsupportedValue { .. })
     ));
-    let plain = plain(&file, &[]).unwrap();
+    let plain = plain(&file, &Declared::default()).unwrap();
     assert_eq!(
         outputs(&plain.model),
         ["label INT64 [?, 1]", "chances FP32 [?, 2]"]
@@ -78,7 +85,7 @@ fn a_map_becomes_a_tensor_with_a_column_for_each_class() {
 #[test]
 fn what_is_plain_stays_as_it_is() {
     let file = sextant_onnx::builder::mlp(&[4, 8, 3], 1);
-    let plain = plain(&file, &[]).unwrap();
+    let plain = plain(&file, &Declared::default()).unwrap();
     assert_eq!(
         (plain.model, plain.changes, plain.classes),
         (file, vec![], vec![])
@@ -90,10 +97,10 @@ fn other_sequences_are_left_out_unless_nothing_else_is_there() {
     let mut model = mapped(numbers());
     let graph = model.graph.as_mut().unwrap();
     graph.node.last_mut().unwrap().op_type = Some("Sequencer".to_owned());
-    let made = plain(&encode(&model), &[]).unwrap();
+    let made = plain(&encode(&model), &Declared::default()).unwrap();
     assert_eq!(outputs(&made.model), ["label INT64 [?, 1]"]);
     assert!(made.changes[0].contains("`chances`"), "{:?}", made.changes);
-    let wanted = plain(&encode(&model), &["chances".to_owned()]).unwrap();
+    let wanted = plain(&encode(&model), &keeping(&["chances"])).unwrap();
     assert!(matches!(
         inspect(&wanted.model),
         Err(Error::UnsupportedValue { .. })
@@ -103,10 +110,7 @@ fn other_sequences_are_left_out_unless_nothing_else_is_there() {
 #[test]
 fn outputs_are_kept_in_the_order_in_which_they_are_named() {
     let file = encode(&mapped(numbers()));
-    let named = |names: &[&str]| {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        plain(&file, &names)
-    };
+    let named = |names: &[&str]| plain(&file, &keeping(names));
     let made = named(&["chances", "label"]).unwrap();
     assert_eq!(
         outputs(&made.model),
@@ -144,7 +148,7 @@ fn text_is_normalised_in_a_locale_that_is_everywhere() {
         (Some("en_US"), "C.UTF-8"),
         (Some("tr_TR"), "tr_TR"),
     ] {
-        let made = plain(&model(before), &[]).unwrap().model;
+        let made = plain(&model(before), &Declared::default()).unwrap().model;
         let graph = decode(&made).unwrap().graph.unwrap();
         let locale = graph.node[0]
             .attribute("locale")
@@ -235,7 +239,7 @@ fn files_that_are_no_models_are_refused() {
         Bytes::from_static(b"no model"),
         Bytes::from(vec![0xff; 64]),
     ] {
-        assert!(plain(&file, &[]).is_err());
+        assert!(plain(&file, &Declared::default()).is_err());
         assert!(widen(&file).is_err());
         assert!(turn(&file).is_err());
     }

@@ -5,12 +5,12 @@
 use bytes::Bytes;
 use sextant_onnx::{
     Error,
-    adapt::{Plain, plain},
+    adapt::{Declared, Plain, plain, single_numbers},
     builder::{BATCH, Dim, ModelBuilder},
     decode, encode, inspect,
     proto::{AttributeProto, GraphProto, ModelProto, TypeProto, ValueInfoProto, type_proto},
 };
-use sextant_types::DataType;
+use sextant_types::{DataType, Tensor, convert};
 
 const ROW: Dim = Dim::Fixed(4);
 
@@ -49,7 +49,7 @@ fn a_default_becomes_a_constant_that_engines_may_compute_with() {
     graph
         .input
         .push(ValueInfoProto::tensor("shift", DataType::Fp32, &one));
-    let made = plain(&encode(&model), &[]).unwrap();
+    let made = plain(&encode(&model), &Declared::default()).unwrap();
     assert_eq!(inputs(&made), ["x"]);
     assert_eq!(made.changes.len(), 1, "{:?}", made.changes);
     let change = &made.changes[0];
@@ -76,7 +76,7 @@ fn many_defaults_are_counted_and_not_listed() {
         builder.input(&name, DataType::Fp32, &[Dim::Fixed(1)]);
         builder.constant(&name, &[1], &[0f32]);
     }
-    let made = plain(&builder.build(), &[]).unwrap();
+    let made = plain(&builder.build(), &Declared::default()).unwrap();
     let change = &made.changes[0];
     assert!(change.ends_with("`unused2` and 6 others"), "{change}");
 }
@@ -131,7 +131,7 @@ fn optional_inputs_and_outputs_are_always_there() {
         inspect(&file),
         Err(Error::UnsupportedValue { .. })
     ));
-    let made = plain(&file, &[]).unwrap();
+    let made = plain(&file, &Declared::default()).unwrap();
     let info = inspect(&made.model).unwrap();
     assert!(info.signature.batched);
     assert_eq!(info.signature.inputs[0].shape_text(), "[?, 4]");
@@ -144,9 +144,102 @@ fn an_optional_input_that_is_passed_on_is_refused() {
     let mut model = optional();
     let graph = model.graph.as_mut().unwrap();
     graph.node[0].op_type = Some("Identity".to_owned());
-    let made = plain(&encode(&model), &[]).unwrap();
+    let made = plain(&encode(&model), &Declared::default()).unwrap();
     let error = inspect(&made.model).unwrap_err().to_string();
     assert!(error.contains("input `x` is optional"), "{error}");
+}
+
+/// `y = x * scale`, where `scale` is an input of this type and shape.
+fn scaled_by(data_type: DataType, dims: &[Dim]) -> Bytes {
+    let mut builder = ModelBuilder::new("scaled", 0);
+    builder.input("x", DataType::Fp32, &[BATCH, ROW]);
+    builder.input("scale", data_type, dims);
+    builder.node_with(
+        "Cast",
+        &["scale"],
+        &["factor"],
+        vec![AttributeProto::int("to", 1)],
+    );
+    builder.node("Mul", &["x", "factor"], &["y"]);
+    builder.output("y", DataType::Fp32, &[BATCH, ROW]);
+    builder.build()
+}
+
+fn with_scale(file: &Bytes, values: &[f64]) -> Result<Plain, Error> {
+    let declared = Declared {
+        constants: [("scale".to_owned(), values.to_vec())].into(),
+        ..Declared::default()
+    };
+    plain(file, &declared)
+}
+
+#[test]
+fn an_input_that_is_the_same_in_every_query_becomes_a_constant() {
+    let one = Dim::Fixed(1);
+    for (data_type, dims, values, becomes) in [
+        (DataType::Int64, &[][..], &[3.0][..], vec![3.0_f32]),
+        (DataType::Fp32, &[one], &[0.5], vec![0.5]),
+        (DataType::Fp16, &[], &[0.5], vec![0.5]),
+        (DataType::Fp64, &[ROW], &[2.0], vec![2.0; 4]),
+        (
+            DataType::Int8,
+            &[ROW],
+            &[1.0, 2.0, 3.0, -4.0],
+            vec![1.0, 2.0, 3.0, -4.0],
+        ),
+        (
+            DataType::Fp32,
+            &[BATCH, ROW],
+            &[1.0, 2.0, 3.0, 4.0],
+            vec![1.0, 2.0, 3.0, 4.0],
+        ),
+    ] {
+        let file = scaled_by(data_type, dims);
+        let made = with_scale(&file, values).unwrap();
+        assert_eq!(inputs(&made), ["x"]);
+        assert!(made.changes[0].contains("`scale`"), "{:?}", made.changes);
+        assert!(inspect(&made.model).unwrap().signature.batched);
+        let graph = decode(&made.model).unwrap().graph.unwrap();
+        let constant = &graph.initializer[0];
+        assert_eq!(constant.name(), "scale");
+        assert_eq!(constant.dims.len(), dims.len());
+        let (held, bytes) = constant.to_bytes().unwrap();
+        assert_eq!(held, data_type);
+        let tensor = Tensor::from_bytes(held, vec![becomes.len()], bytes).unwrap();
+        let tensor = convert::numbers(&tensor).unwrap();
+        let held: Vec<f32> = tensor.map(|it| it.real() as f32).collect();
+        assert_eq!(held, becomes);
+    }
+}
+
+#[test]
+fn what_no_input_can_have_is_refused_with_the_input() {
+    let refused = |file: &Bytes, values: &[f64]| with_scale(file, values).unwrap_err().to_string();
+    let whole = scaled_by(DataType::Int64, &[]);
+    assert!(refused(&whole, &[0.5]).contains("constant `scale`: "));
+    assert!(refused(&whole, &[1.0, 2.0]).contains("`2` values do not fill []"));
+    let small = scaled_by(DataType::Uint8, &[ROW]);
+    assert!(refused(&small, &[256.0]).contains("constant `scale`: "));
+    assert!(refused(&small, &[1.0, 2.0, 3.0]).contains("`3` values do not fill [4]"));
+    let huge = scaled_by(DataType::Fp32, &[Dim::Fixed(1 << 40), Dim::Fixed(1 << 40)]);
+    assert!(refused(&huge, &[1.0]).contains("more than"));
+    let text = scaled_by(DataType::Bytes, &[]);
+    assert!(refused(&text, &[1.0]).contains("constant `scale`: "));
+    let other = scaled().build();
+    let said = refused(&other, &[1.0]);
+    assert!(
+        said.contains("no input `scale`: its inputs are `x`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn inputs_of_one_number_are_told_where_they_keep_a_model_from_batches() {
+    let signature = |file: &Bytes| inspect(file).unwrap().signature;
+    let single = signature(&scaled_by(DataType::Fp32, &[]));
+    assert_eq!(single_numbers(&single), ["scale"]);
+    assert!(single_numbers(&signature(&scaled_by(DataType::Fp32, &[ROW]))).is_empty());
+    assert!(single_numbers(&signature(&scaled().build())).is_empty());
 }
 
 #[test]
@@ -157,8 +250,11 @@ fn what_only_other_outputs_need_is_taken_out() {
     builder.output("z", DataType::Fp32, &[BATCH, Dim::Fixed(2)]);
     let file: Bytes = builder.build();
     let kept = |outputs: &[&str]| {
-        let outputs: Vec<String> = outputs.iter().map(|it| (*it).to_owned()).collect();
-        let made = plain(&file, &outputs).unwrap();
+        let declared = Declared {
+            outputs: outputs.iter().map(|it| (*it).to_owned()).collect(),
+            ..Declared::default()
+        };
+        let made = plain(&file, &declared).unwrap();
         decode(&made.model).unwrap().graph.unwrap()
     };
     let constants = |graph: &GraphProto| {

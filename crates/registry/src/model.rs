@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sextant_types::{ApplicationId, Code, Digest, ModelId, Padding, VariantId};
+use sextant_types::{ApplicationId, Code, Constants, Digest, ModelId, Padding, VariantId};
 
 use crate::{
     Entity, Error, Job, NewJob, Once, Registry, application, blob,
@@ -103,6 +103,8 @@ pub struct Model {
     pub data: Vec<DataFile>,
     /// The outputs that are served, as declared, the one that is scored first; empty for all.
     pub outputs: Vec<String>,
+    /// Inputs that are the same in every query, as declared.
+    pub constants: Constants,
     /// The names of its classes, as declared; empty where nobody has.
     pub classes: Vec<String>,
     /// How far its registration has come.
@@ -132,6 +134,8 @@ pub struct NewModel {
     pub data: Vec<DataFile>,
     /// The outputs that are served, the one that is scored first; empty for all.
     pub outputs: Vec<String>,
+    /// Inputs that are the same in every query.
+    pub constants: Constants,
     /// The names of its classes; empty for those that the file names.
     pub classes: Vec<String>,
 }
@@ -197,8 +201,8 @@ impl Registry {
 
     /// Creates a model's row with status [`ModelStatus::Registering`] and the job that registers it, in one
     /// transaction: a crash leaves both or neither. Idempotent on the same application, file, validation
-    /// set, padding, outputs and classes: then the job that is there is returned. [`Error::Exists`] on other content, unless
-    /// the earlier registration failed: then it is replaced, with its steps and variants.
+    /// set, padding, outputs, constants and classes: then the job that is there is returned. [`Error::Exists`] on
+    /// other content, unless the earlier registration failed: then it is replaced, with its steps and variants.
     /// [`Error::Condemned`] when one of its files is being removed.
     pub async fn register_model(
         &self,
@@ -378,6 +382,7 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 && known.validation == new.validation
                 && known.padding == new.padding
                 && known.outputs == new.outputs
+                && known.constants == new.constants
                 && known.classes == new.classes
                 && known.data == new.data;
             return if same {
@@ -399,6 +404,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
     let padding = padding.map(|padding| document(Entity::Model, &new.id, padding));
     let outputs = (!new.outputs.is_empty()).then_some(&new.outputs);
     let outputs = outputs.map(|outputs| document(Entity::Model, &new.id, outputs));
+    let constants = (!new.constants.is_empty()).then_some(&new.constants);
+    let constants = constants.map(|constants| document(Entity::Model, &new.id, constants));
     let classes = (!new.classes.is_empty()).then_some(&new.classes);
     let classes = classes.map(|classes| document(Entity::Model, &new.id, classes));
     let data = (!new.data.is_empty()).then_some(&new.data);
@@ -416,7 +423,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 .bind(padding.transpose()?)
                 .bind(outputs.transpose()?)
                 .bind(data.transpose()?)
-                .bind(classes.transpose()?),
+                .bind(classes.transpose()?)
+                .bind(constants.transpose()?),
         )
         .await?;
     Ok(Created {
@@ -435,6 +443,7 @@ pub(crate) fn model(row: &Row) -> Result<Model, Error> {
         size_bytes: columns.count("size_bytes")?,
         padding: columns.optional_json("padding")?,
         outputs: columns.optional_json("outputs")?.unwrap_or_default(),
+        constants: columns.optional_json("constants")?.unwrap_or_default(),
         classes: columns.optional_json("classes")?.unwrap_or_default(),
         data: columns.optional_json("data")?.unwrap_or_default(),
         status: columns.one_of("status", ModelStatus::parse)?,

@@ -58,6 +58,7 @@ fn new_model(name: &str) -> NewModel {
         size_bytes: 4096,
         padding: None,
         outputs: Vec::new(),
+        constants: Default::default(),
         data: Vec::new(),
         classes: Vec::new(),
     }

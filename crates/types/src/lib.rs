@@ -33,7 +33,7 @@ pub use index::{IndexVec, PoolIx};
 pub use padding::{InvalidPadding, OutputAxis, Padding};
 pub use profile::{BatchLatency, Concurrent, Profile, ShapeProfile, Sizes};
 pub use resources::{InvalidResources, Resources, USUAL_PRIORITY};
-pub use signature::{Signature, SignatureMismatch, TensorSpec};
+pub use signature::{Constants, Signature, SignatureMismatch, TensorSpec};
 pub use target::{InvalidTarget, TargetClass, Targets, relative_quality};
 pub use tensor::{Data, DataType, Element, Fill, InvalidTensor, NamedTensor, Tensor};
 pub use variant::{

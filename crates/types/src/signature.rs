@@ -1,8 +1,28 @@
 //! Names, types and shapes of a model's inputs and outputs.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{DataType, Fill, InvalidTensor, NamedTensor, convert};
+
+/// What a user declares of inputs that are the same in every query: by input, its elements in row-major order, or one
+/// that fills it.
+pub type Constants = BTreeMap<String, Vec<f64>>;
+
+/// One of [`Constants`] as text: `input=value`, or `input=value,value,..`.
+///
+/// # Errors
+/// What it should be.
+pub fn constant(text: &str) -> Result<(String, Vec<f64>), &'static str> {
+    let parsed = text.split_once('=').and_then(|(input, values)| {
+        let values = values.split(',').map(|value| value.trim().parse::<f64>());
+        let values = values.collect::<Result<Vec<_>, _>>().ok()?;
+        let is_usable = !input.trim().is_empty() && values.iter().all(|it| it.is_finite());
+        is_usable.then(|| (input.trim().to_owned(), values))
+    });
+    parsed.ok_or("it must be `input=value`, or `input=value,value,..`, with finite numbers")
+}
 
 /// One input or output. `None` in the shape is a dynamic dimension.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

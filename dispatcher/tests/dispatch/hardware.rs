@@ -152,6 +152,7 @@ async fn registry(world: &World, variant: &Variant) -> Registry {
         size_bytes: 1,
         padding: None,
         outputs: Vec::new(),
+        constants: Default::default(),
         data: Vec::new(),
         classes: Vec::new(),
     };

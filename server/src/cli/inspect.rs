@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use sextant_onnx::{
     ModelInfo,
-    adapt::{Plain, plain, widen},
+    adapt::{self, Declared, Plain, plain, widen},
     external::{self, Files},
     inspect,
     ranks::{self, Unknown},
@@ -33,9 +33,8 @@ pub struct InspectModel {
     /// A file beside it in which its tensors keep their data [default: those that it names, in its folder].
     #[arg(long, value_name = "FILE")]
     data: Vec<PathBuf>,
-    /// Only these outputs, as `register` would have it.
-    #[arg(long, value_name = "NAME")]
-    output: Vec<String>,
+    #[command(flatten)]
+    declaration: register::Declaration,
     /// The metric to be scored by.
     #[arg(long, value_parser = register::metric, default_value = "top1")]
     metric: String,
@@ -65,16 +64,16 @@ impl InspectModel {
         let model = folder.map_or_else(|| self.model.clone(), |folder| folder.model);
         let refused = |error| refused(&self.model, &error);
         let data = register::data_files(&model, &self.data)?;
-        let mut plain = read_model(&model, &data, &self.output)?;
+        let mut plain = read_model(&model, &data, &self.declaration.declared())?;
         let unknown = ranks::unknown(&plain.model).map_err(refused)?;
         plain.changes.extend(to_be_found(&unknown));
         let names = unknown.inputs.iter().chain(&unknown.outputs);
         let shown = some_shape(&plain.model, names).map_err(refused)?;
         let info = inspect(&shown).map_err(refused)?;
         let metric = Metric::parse(&self.metric).unwrap_or(Metric::Top1);
-        let scored = match self.output.is_empty() {
-            true => Scored::by(metric, &info.signature),
-            false => Scored::default(),
+        let scored = match self.declaration.chooses_outputs() {
+            true => Scored::default(),
+            false => Scored::by(metric, &info.signature),
         };
         let wide = match info.signature.batched {
             true => None,
@@ -95,9 +94,9 @@ impl InspectModel {
 }
 
 /// The inputs and outputs of a model as it is declared.
-pub fn signature(model: &Path, data: &[PathBuf], outputs: &[String]) -> Result<Signature, Error> {
+pub fn signature(model: &Path, data: &[PathBuf], declared: &Declared) -> Result<Signature, Error> {
     let refused = |error| refused(model, &error);
-    let plain = read_model(model, data, outputs)?;
+    let plain = read_model(model, data, declared)?;
     let unknown = ranks::unknown(&plain.model).map_err(refused)?;
     // Nobody converts data for outputs.
     let shown = some_shape(&plain.model, unknown.outputs.iter()).map_err(refused)?;
@@ -137,7 +136,7 @@ fn engines_of(model: &Bytes, unknown: &Unknown) -> Result<Vec<Able>, sextant_onn
 }
 
 /// A model with the files beside it, as it would be registered.
-fn read_model(model: &Path, data: &[PathBuf], outputs: &[String]) -> Result<Plain, Error> {
+fn read_model(model: &Path, data: &[PathBuf], declared: &Declared) -> Result<Plain, Error> {
     let refused = |error| refused(model, &error);
     let file = read(model)?;
     let mut files = Files::new();
@@ -146,7 +145,7 @@ fn read_model(model: &Path, data: &[PathBuf], outputs: &[String]) -> Result<Plai
         files.insert(name.into_owned(), read(path)?);
     }
     let whole = external::embed(&file, &files).map_err(refused)?;
-    plain(whole.as_ref().unwrap_or(&file), outputs).map_err(refused)
+    plain(whole.as_ref().unwrap_or(&file), declared).map_err(refused)
 }
 
 fn refused(model: &Path, error: &sextant_onnx::Error) -> Error {
@@ -164,8 +163,14 @@ fn read(path: &Path) -> Result<Bytes, Error> {
 // === impl Found ===
 
 impl Found {
-    fn batches(&self) -> &'static str {
-        match (self.info.signature.batched, self.may_be_batched) {
+    fn batches(&self) -> String {
+        if let [single, ..] = adapt::single_numbers(&self.info.signature)[..] {
+            return format!(
+                "no: input `{single}` has one value for all records; where it is the same in every query, \
+                 `--constant {single}=VALUE` may make them possible"
+            );
+        }
+        let text = match (self.info.signature.batched, self.may_be_batched) {
             _ if self.unknown != Unknown::default() => "known once its shapes are",
             (true, _) => "yes",
             (false, true) => {
@@ -174,7 +179,8 @@ impl Found {
             (false, false) => {
                 "no: export it with a dynamic first dimension of every input and output"
             }
-        }
+        };
+        text.to_owned()
     }
 
     fn scored_output(&self) -> &str {

@@ -22,12 +22,14 @@ mod dataset;
 #[cfg(not(feature = "datasets"))]
 #[path = "register/dataset/absent.rs"]
 mod dataset;
+mod declared;
 mod folder;
 mod options;
 
 use dataset::Dataset;
 use options::Images;
 
+pub(super) use declared::Declaration;
 pub(super) use folder::Folder;
 
 /// Register a trained model and follow how its variants are made and measured.
@@ -60,10 +62,8 @@ pub struct Register {
     /// metric of an application with `--metric custom`.
     #[arg(long, value_name = "FILE")]
     metric_model: Option<PathBuf>,
-    /// Serve only this output, and score it; as often as needed, then the first is scored [default: all of
-    /// them, scored on the one that the metric is meant for].
-    #[arg(long, value_name = "NAME")]
-    output: Vec<String>,
+    #[command(flatten)]
+    declaration: Declaration,
     /// The names of the classes, one in each line, in the order of the scored output's columns [default: those
     /// that the model names].
     #[arg(long, value_name = "FILE")]
@@ -79,7 +79,8 @@ pub struct Register {
     #[arg(
         long,
         conflicts_with_all = [
-            "application", "metric", "model", "validation", "data", "output", "classes", "mask", "pad", "image_size",
+            "application", "metric", "model", "validation", "data", "output", "constant", "classes", "mask", "pad",
+            "image_size",
             "image_resize", "image_mean", "image_std", "images",
         ]
     )]
@@ -154,7 +155,7 @@ impl Register {
             let text = "there is no validation set: name it with `--validation FILE`";
             Error::Usage(text.to_owned())
         })?;
-        let signature = || inspect::signature(file, &data, &self.output);
+        let signature = || inspect::signature(file, &data, &self.declaration.declared());
         let dataset = Dataset::prepare(validation, (file, signature), &self.images, output.json)?;
         let classes = self.class_names(folder.as_ref(), &dataset).await?;
         let files = (
@@ -245,8 +246,8 @@ impl Register {
         if let Some(path) = &self.metric_model {
             form = form.part("metric_model", Upload::open(path).await?.part(&bar));
         }
-        for name in &self.output {
-            form = form.text("output", name.clone());
+        for (field, value) in self.declaration.fields() {
+            form = form.text(field, value);
         }
         if let Some(names) = classes {
             form = form.text("classes", names);

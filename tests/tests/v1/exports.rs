@@ -6,7 +6,7 @@ use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 use sextant_tests::{
     Api, Settings, TestCluster, digits,
-    onnx::{Rows, shares},
+    onnx::{Rows, scaled, shares},
 };
 
 fn path(name: &str) -> PathBuf {
@@ -295,13 +295,86 @@ async fn try_unlabelled(
     model: Vec<u8>,
     records: String,
 ) -> Value {
+    hand_in(api, unlabelled((application, name), model, records)).await
+}
+
+fn unlabelled((application, name): (&str, &str), model: Vec<u8>, records: String) -> Form {
     let part = |bytes: Vec<u8>, file: &'static str| Part::bytes(bytes).file_name(file);
-    let form = Form::new()
+    Form::new()
         .text("name", name.to_owned())
         .text("application", application.to_owned())
         .part("model", part(model, "model.onnx"))
-        .part("validation", part(records.into_bytes(), "validation.jsonl"));
-    hand_in(api, form).await
+        .part("validation", part(records.into_bytes(), "validation.jsonl"))
+}
+
+#[tokio::test]
+async fn an_input_that_is_the_same_in_every_query_is_given_once() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    let rows: Vec<[f64; 4]> = (0..24).map(|at| [at.into(), 1.0, 2.0, 3.0]).collect();
+    let lines = |inputs: &dyn Fn(&[f64; 4]) -> Value| -> String {
+        let line = |row: &[f64; 4]| format!("{}\n", json!({"inputs": inputs(row)}));
+        rows.iter().map(line).collect()
+    };
+
+    // As it is, each query is one record, and what could be done about it is said.
+    let whole = lines(&|row| json!({"x": [row], "scale": 2.0}));
+    let job = register_unlabelled(&api, "whole", scaled(), whole).await;
+    let changes = job["result"]["changes"].to_string();
+    assert!(changes.contains("`--constant scale=VALUE`"), "{job}");
+    let flat = lines(&|row| json!({"x": row, "scale": 2.0}));
+    let job = try_unlabelled(&api, ("whole", "flat"), scaled(), flat).await;
+    assert_eq!(job["error"]["code"], "invalid_validation_set", "{job}");
+    assert!(
+        job.to_string().contains("`--constant scale=VALUE`"),
+        "{job}"
+    );
+
+    let body = json!({"name": "scaled", "metric": "mae"});
+    api.post("/v1/applications", &body).await.created();
+    let records = lines(&|row| json!({"x": row}));
+    let with = |name: &str, constant: &str| {
+        let form = unlabelled(("scaled", name), scaled(), records.clone());
+        form.text("constant", constant.to_owned())
+    };
+    let job = hand_in(&api, with("twice", "scale=2")).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let changes = job["result"]["changes"].to_string();
+    assert!(
+        changes.contains("input `scale` is `2` in every query"),
+        "{job}"
+    );
+    let model = api.get("/v1/models/twice").await.json(200);
+    assert_eq!(model["constants"], json!({"scale": [2.0]}), "{model}");
+    let x =
+        json!({"name": "x", "shape": [2, 4], "datatype": "FP32", "data": [1, 2, 3, 4, 5, 6, 7, 8]});
+    let query = json!({"model": "twice", "inputs": [x]});
+    let answer = api.post("/v1/queries", &query).await.json(200);
+    let doubled = json!([2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0]);
+    assert_eq!(answer["outputs"][0]["data"], doubled, "{answer}");
+    let scale = json!({"name": "scale", "shape": [], "datatype": "FP32", "data": [3]});
+    let query = json!({"model": "twice", "inputs": [x, scale]});
+    api.post("/v1/queries", &query)
+        .await
+        .problem(400, "invalid_tensor");
+
+    // The same again is the same; another value is another model.
+    let again = api.multipart("/v1/models", with("twice", "scale=2")).await;
+    again.json(200);
+    let other = api.multipart("/v1/models", with("twice", "scale=3")).await;
+    other.problem(409, "model_exists");
+    for wrong in ["scale", "scale=two", "=2", "scale=1,NaN"] {
+        let refused = api.multipart("/v1/models", with("wrong", wrong)).await;
+        refused.problem(400, "invalid_request");
+    }
+    for (wrong, says) in [
+        ("factor=2", "its inputs are `x`, `scale`"),
+        ("scale=1,2", "`2` values"),
+    ] {
+        let job = hand_in(&api, with("wrong", wrong)).await;
+        assert_eq!(job["error"]["code"], "invalid_model", "{job}");
+        assert!(job.to_string().contains(says), "{job}");
+    }
 }
 
 /// Asks all at once, so that what shares a batch would be seen.

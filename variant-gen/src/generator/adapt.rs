@@ -7,7 +7,7 @@ use sextant_engine::{Engine, LoadRequest};
 use sextant_objects::digest_of;
 use sextant_onnx::{
     ModelInfo,
-    adapt::{self, Plain},
+    adapt::{self, Declared, Plain},
     external::{self, Files},
     inspect,
     turn::turn,
@@ -66,9 +66,9 @@ struct Look {
 }
 
 /// The file with the data beside it, its inputs and outputs made tensors.
-fn embedded(file: &Bytes, data: &Files, outputs: &[String]) -> Result<Plain, sextant_onnx::Error> {
+fn embedded(file: &Bytes, data: &Files, declared: &Declared) -> Result<Plain, sextant_onnx::Error> {
     let whole = external::embed(file, data)?;
-    let mut plain = adapt::plain(whole.as_ref().unwrap_or(file), outputs)?;
+    let mut plain = adapt::plain(whole.as_ref().unwrap_or(file), declared)?;
     if whole.is_some() {
         plain.changes.push(EMBEDDED.to_owned());
     }
@@ -121,10 +121,13 @@ impl Registration<'_> {
         bytes: Bytes,
         engines: &[Arc<dyn Engine>],
     ) -> Result<Readable, Error> {
-        let outputs = self.model.outputs.clone();
+        let declared = Declared {
+            outputs: self.model.outputs.clone(),
+            constants: self.model.constants.clone(),
+        };
         let data = self.data_files().await?;
         let file = bytes.clone();
-        let embed = move |_: &_| embedded(&file, &data, &outputs);
+        let embed = move |_: &_| embedded(&file, &data, &declared);
         let plain = self.parts.threads.run(embed).await??;
         let (plain, unknown) = self.find_ranks(plain, engines).await?;
         let mut look = self.parts.threads.run(move |_| Look::at(plain)).await??;

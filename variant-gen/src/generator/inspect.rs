@@ -5,7 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sextant_engine::{Engine, LoadRequest, is_manifest};
 use sextant_objects::digest_of;
-use sextant_onnx::{ModelInfo, adapt::fixed_batch};
+use sextant_onnx::{
+    ModelInfo,
+    adapt::{fixed_batch, single_numbers},
+};
 use sextant_registry::{METRIC_FILE, ScoredOutput};
 use sextant_types::{
     EngineName, ModelId, Optimization, Precision, Signature, TensorSpec, VariantId, VariantSpec,
@@ -54,6 +57,7 @@ impl Registration<'_> {
         let validation = self.validation(&info.signature, &scored).await;
         let validation = validation.map_err(|error| unbatched(error, &info.signature, &astray))?;
         let (mut labelled, of_the_model) = (None, changes.len());
+        changes.extend(told_of_singles(&info.signature));
         if !validation.is_labelled() {
             let file = adapted.clone().unwrap_or(bytes);
             let of = (&info.signature, &scored);
@@ -96,8 +100,8 @@ impl Registration<'_> {
         manifest: Bytes,
     ) -> Result<Readable, Error> {
         let has_data = self.model.data.iter().any(|file| file.name != METRIC_FILE);
-        if !self.model.outputs.is_empty() || has_data {
-            let reason = "it is a manifest: its runtime says what its outputs are, and it has no data beside it";
+        if !self.model.outputs.is_empty() || !self.model.constants.is_empty() || has_data {
+            let reason = "it is a manifest: its runtime says what its inputs and outputs are, and it has no data beside it";
             return Err(sextant_onnx::Error::NotOnnx(reason.to_owned()).into());
         }
         let Some(engine) = engine else {
@@ -226,6 +230,17 @@ pub(super) fn variant_id(model: &ModelId, spec: &VariantSpec) -> Result<VariantI
     })
 }
 
+/// Says how a model may come to batches whose inputs of one number keep it from them.
+fn told_of_singles(signature: &Signature) -> Option<String> {
+    let singles = single_numbers(signature);
+    let single = singles.first()?;
+    let names = singles.join("`, `");
+    Some(format!(
+        "a query is one record: input `{names}` has one value for all records; where it is the same in every query, \
+         `--constant {single}=VALUE` may make batches possible"
+    ))
+}
+
 /// Says why a validation set does not fit where some outputs keep the model from taking batches.
 fn unbatched(error: Error, signature: &Signature, astray: &[String]) -> Error {
     let names = signature.outputs.iter().map(|output| &output.name);
@@ -237,10 +252,15 @@ fn unbatched(error: Error, signature: &Signature, astray: &[String]) -> Error {
             astray: astray.join("`, `"),
             kept: kept.join(" --output "),
         },
-        Error::Validation(source) => match fixed_batch(signature) {
-            Some(size) if size > 1 && !signature.batched => Error::FixedBatch {
+        Error::Validation(source) => match (fixed_batch(signature), &single_numbers(signature)[..])
+        {
+            (Some(size), _) if size > 1 && !signature.batched => Error::FixedBatch {
                 source: Box::new(source),
                 size,
+            },
+            (_, [single, ..]) => Error::SingleNumber {
+                source: Box::new(source),
+                single: (*single).to_owned(),
             },
             _ => Error::Validation(source),
         },

@@ -190,6 +190,20 @@ pub enum Invalid {
         /// Its shape.
         shape: String,
     },
+    /// Whatever is answered is right.
+    #[error(
+        "metric `{metric}` calls every answer of output `{output}` right, which has shape {shape}: {instead}"
+    )]
+    AlwaysRight {
+        /// The scored output.
+        output: String,
+        /// Its shape.
+        shape: String,
+        /// The metric.
+        metric: String,
+        /// What to do.
+        instead: &'static str,
+    },
     /// The output's type cannot be scored by the metric.
     #[error("metric `{metric}` cannot score output `{output}` of type {data_type}")]
     MetricType {

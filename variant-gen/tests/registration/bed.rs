@@ -188,6 +188,7 @@ impl Bed {
             size_bytes: model.len() as u64,
             padding: None,
             outputs: Vec::new(),
+            constants: Default::default(),
             data,
             classes: Vec::new(),
         };

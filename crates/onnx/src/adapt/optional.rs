@@ -8,14 +8,11 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use sextant_types::DataType;
 
-use super::Plain;
+use super::{Plain, constants::CONSTANTS_ALONE};
 use crate::proto::{
     AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto,
     type_proto,
 };
-
-/// The first version of the format in which a constant need not be an input.
-const CONSTANTS_ALONE: i64 = 4;
 
 /// Most names that are told.
 const MOST_NAMES: usize = 3;

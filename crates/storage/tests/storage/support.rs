@@ -147,6 +147,7 @@ pub fn new_model(name: &str, (digest, validation): (Digest, Digest)) -> NewModel
         size_bytes: 1,
         padding: None,
         outputs: Vec::new(),
+        constants: Default::default(),
         data: Vec::new(),
         classes: Vec::new(),
     }

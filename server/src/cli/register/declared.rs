@@ -1,0 +1,47 @@
+//! What a user says of a model's inputs and outputs.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use sextant_onnx::adapt::Declared;
+use sextant_types::signature;
+
+/// What a user says of a model's inputs and outputs.
+#[derive(Debug, Args)]
+pub struct Declaration {
+    /// Serve only this output, and score it; as often as needed, then the first is scored [default: all of
+    /// them, scored on the one that the metric is meant for].
+    #[arg(long, value_name = "NAME")]
+    output: Vec<String>,
+    /// The value of an input in every query, as a sample rate or a threshold: then neither queries nor the validation set
+    /// give it. Several numbers are its elements in row-major order, one fills it.
+    #[arg(long, value_name = "INPUT=VALUE[,VALUE..]", value_parser = signature::constant)]
+    constant: Vec<(String, Vec<f64>)>,
+}
+
+// === impl Declaration ===
+
+impl Declaration {
+    /// For whoever reads the model.
+    pub fn declared(&self) -> Declared {
+        Declared {
+            outputs: self.output.clone(),
+            constants: self.constant.iter().cloned().collect::<BTreeMap<_, _>>(),
+        }
+    }
+
+    /// Whether outputs are chosen.
+    pub fn chooses_outputs(&self) -> bool {
+        !self.output.is_empty()
+    }
+
+    /// The fields of the form, each with its name.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        let outputs = self.output.iter().map(|name| ("output", name.clone()));
+        let constants = self.constant.iter().map(|(input, values)| {
+            let values: Vec<_> = values.iter().map(f64::to_string).collect();
+            ("constant", format!("{input}={}", values.join(",")))
+        });
+        outputs.chain(constants)
+    }
+}
