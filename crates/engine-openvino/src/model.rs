@@ -4,7 +4,9 @@ use std::{sync::Arc, thread};
 
 use openvino::{Core, Model};
 use parking_lot::Mutex;
-use sextant_engine::{Error, LiveMap, LoadRequest, LoadedModel, Pool, check_inputs};
+use sextant_engine::{
+    Error, LiveMap, LoadRequest, LoadedModel, Pool, check_inputs, check_integers,
+};
 use sextant_types::{Digest, NamedTensor, Precision, Signature, Tensor};
 
 use crate::{
@@ -65,6 +67,7 @@ impl Read {
         let info = sextant_onnx::inspect(&request.model)
             .map_err(|error| Error::InvalidModel(error.to_string()))?;
         tensors::refuse_types(&info.signature)?;
+        check_integers(info.wide_output.as_deref())?;
         let mut core = Core::new().map_err(|error| Error::Failed(error.to_string()))?;
         let model = core
             .read_model_from_buffer(&request.model, None)

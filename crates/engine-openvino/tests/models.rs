@@ -198,6 +198,20 @@ fn integers_beyond_32_bits_are_refused() {
 }
 
 #[test]
+fn sums_that_may_not_fit_32_bits_are_refused_with_their_output() {
+    let row = [builder::BATCH, Dim::Fixed(2)];
+    let mut sum = ModelBuilder::new("sum", 0);
+    sum.input("input", DataType::Int64, &row);
+    sum.node("Add", &["input", "input"], &["twice"]);
+    sum.output("twice", DataType::Int64, &row);
+    match load(&sum.build()) {
+        Err(Error::Unsupported(reason)) => assert!(reason.contains("`twice`"), "{reason}"),
+        Err(other) => panic!("refused as `{other}`"),
+        Ok(_) => panic!("accepted"),
+    }
+}
+
+#[test]
 fn types_that_would_lose_digits_are_refused() {
     for data_type in [DataType::Fp64, DataType::Uint64, DataType::Bytes] {
         let model = builder::identity(data_type, &[builder::BATCH, Dim::Fixed(2)]);

@@ -15,7 +15,9 @@
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use rten::{LoadErrorKind, Model, ModelOptions, ThreadPool};
-use sextant_engine::{Capabilities, Engine, Error, LiveMap, LoadRequest, LoadedModel};
+use sextant_engine::{
+    Capabilities, Engine, Error, LiveMap, LoadRequest, LoadedModel, check_integers,
+};
 use sextant_onnx::ModelInfo;
 use sextant_types::{DataType, Digest, Optimization, Precision, Signature};
 
@@ -85,6 +87,7 @@ impl Shared {
         let info = sextant_onnx::inspect(&request.model)
             .map_err(|error| Error::InvalidModel(error.to_string()))?;
         refuse_types(&info.signature)?;
+        check_integers(info.wide_output.as_deref())?;
         let load = || {
             let mut options = ModelOptions::with_all_ops();
             options.prepack_weights(packs(&info));

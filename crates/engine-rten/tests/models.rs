@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sextant_engine::{Engine, Error, LoadRequest, LoadedModel, conformance::random_inputs};
 use sextant_engine_rten::RtenEngine;
 use sextant_onnx::{
-    builder::{self, Dim},
+    builder::{self, Dim, ModelBuilder},
     quantize_dynamic,
 };
 use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Tensor};
@@ -54,6 +54,20 @@ fn integers_beyond_32_bits_are_refused() {
     assert!(matches!(refused, Error::InvalidInput(_)), "{refused}");
     let edges = inputs([i64::from(i32::MIN), i64::from(i32::MAX)]);
     assert_eq!(model.run(&edges), Ok(vec![edges[0].tensor.clone()]));
+}
+
+#[test]
+fn sums_that_may_not_fit_32_bits_are_refused_with_their_output() {
+    let row = [builder::BATCH, Dim::Fixed(2)];
+    let mut sum = ModelBuilder::new("sum", 0);
+    sum.input("input", DataType::Int64, &row);
+    sum.node("Add", &["input", "input"], &["twice"]);
+    sum.output("twice", DataType::Int64, &row);
+    match load(&sum.build()) {
+        Err(Error::Unsupported(reason)) => assert!(reason.contains("`twice`"), "{reason}"),
+        Err(other) => panic!("refused as `{other}`"),
+        Ok(_) => panic!("accepted"),
+    }
 }
 
 #[test]

@@ -4,6 +4,17 @@ use sextant_types::{NamedTensor, Signature};
 
 use crate::Error;
 
+/// Refuses a model that may answer in integers which an engine that computes in 32 bits would cut: `wide_output` is the
+/// output.
+pub fn check_integers(wide_output: Option<&str>) -> Result<(), Error> {
+    match wide_output {
+        None => Ok(()),
+        Some(output) => Err(Error::Unsupported(format!(
+            "output `{output}` may need 64-bit integers, and the engine computes in 32 bits"
+        ))),
+    }
+}
+
 /// Whether `inputs` are the signature's, in its order, of its types and shapes. Engines call it
 /// first, so that their libraries never see anything else.
 pub fn check_inputs(signature: &Signature, inputs: &[NamedTensor]) -> Result<(), Error> {

@@ -20,7 +20,7 @@ mod live;
 pub mod pages;
 mod pool;
 
-pub use inputs::check_inputs;
+pub use inputs::{check_inputs, check_integers};
 pub use interrupt::Interrupt;
 pub use library::find_library;
 pub use live::LiveMap;

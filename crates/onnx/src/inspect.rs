@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sextant_types::{Signature, TensorSpec};
 
 use crate::{
-    Error, decode,
+    Error, decode, integers,
     proto::{Dimension, GraphProto, ModelProto, ValueInfoProto, dimension, type_proto},
     tensor::{element_type, foreign_type},
     walk::{self, Found},
@@ -32,6 +32,8 @@ pub struct ModelInfo {
     pub weights_bytes: u64,
     /// Elements of all floating-point constants.
     pub parameters: u64,
+    /// An output of 64-bit integers that may need more than 32, where there is one.
+    pub wide_output: Option<String>,
 }
 
 /// Reads and checks a model.
@@ -64,6 +66,7 @@ pub fn inspect(bytes: &Bytes) -> Result<ModelInfo, Error> {
         nodes: counts.nodes,
         weights_bytes: counts.bytes,
         parameters: counts.parameters,
+        wide_output: integers::wide_output(graph),
     })
 }
 

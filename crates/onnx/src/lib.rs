@@ -21,6 +21,7 @@ pub mod error;
 pub mod external;
 mod guard;
 pub mod inspect;
+mod integers;
 mod make;
 pub mod proto;
 pub mod quantize;

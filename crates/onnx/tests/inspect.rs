@@ -349,6 +349,66 @@ fn typed_fields_become_bytes() {
     assert_eq!(signed.to_bytes().unwrap().1, [0xff, 7][..]);
 }
 
+/// The output that may need more than 32 bits, of a model of `a` and `b`, INT64, and `x`, FP32.
+fn wide_output(nodes: &[(&str, &[&str], &str)], data_type: DataType) -> Option<String> {
+    let row = [BATCH, Dim::Fixed(4)];
+    let mut builder = ModelBuilder::new("integers", 0);
+    builder.input("a", DataType::Int64, &row);
+    builder.input("b", DataType::Int64, &row);
+    builder.input("x", DataType::Fp32, &row);
+    builder.constant("seven", &[], &[7_i64]);
+    builder.constant("shape", &[2], &[-1_i64, 4]);
+    builder.constant("half", &[], &[0.5_f32]);
+    for (operator, inputs, output) in nodes {
+        let to = AttributeProto::int("to", 7);
+        let attributes = if *operator == "Cast" {
+            vec![to]
+        } else {
+            Vec::new()
+        };
+        builder.node_with(operator, inputs, &[output], attributes);
+    }
+    builder.output("y", data_type, &row);
+    inspect(&builder.build()).unwrap().wide_output
+}
+
+#[test]
+fn integers_that_may_not_fit_32_bits_are_found() {
+    let wide = |nodes: &[(&str, &[&str], &str)]| wide_output(nodes, DataType::Int64);
+    let y = Some("y".to_owned());
+    for nodes in [
+        &[("Add", &["a", "b"][..], "y")][..],
+        &[("Mul", &["a", "seven"], "y")],
+        &[("Cast", &["x"], "y")],
+        &[
+            ("Add", &["a", "b"], "sum"),
+            ("Reshape", &["sum", "shape"], "y"),
+        ],
+        &[("ArgMax", &["x"], "at"), ("Div", &["at", "half"], "y")],
+        &[("Unheard", &["a"], "y")],
+    ] {
+        assert_eq!(wide(nodes), y, "{nodes:?}");
+    }
+    for nodes in [
+        &[("Identity", &["a"][..], "y")][..],
+        &[("ArgMax", &["x"], "y")],
+        &[("ArgMax", &["x"], "at"), ("Mul", &["at", "seven"], "y")],
+        &[("Add", &["a", "b"], "sum"), ("Mod", &["sum", "seven"], "y")],
+        &[
+            ("TopK", &["x", "seven"], "best"),
+            ("ArgMax", &["best"], "at"),
+            ("Div", &["at", "seven"], "y"),
+        ],
+        &[("Softmax", &["x"], "share"), ("Cast", &["share"], "y")],
+        &[("Reshape", &["a", "shape"], "y")],
+    ] {
+        assert_eq!(wide(nodes), None, "{nodes:?}");
+    }
+    // What does not come out in integers is no matter.
+    let sum = [("Add", &["a", "b"][..], "y")];
+    assert_eq!(wide_output(&sum, DataType::Fp32), None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: None,

@@ -128,6 +128,7 @@ impl Registration<'_> {
             nodes: 0,
             weights_bytes: model.weights_bytes(),
             parameters: 0,
+            wide_output: None,
         };
         Ok(Readable {
             info,

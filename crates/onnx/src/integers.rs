@@ -1,0 +1,258 @@
+//! Whether outputs of 64-bit integers need more than 32 bits.
+//!
+//! Some engines compute such integers in 32 bits. That is enough for positions, classes and counts, which is what models
+//! answer in integers, and for what they pass on of inputs that fit. Sums and products of inputs, and floats that are
+//! made integers, may not fit, and would come out wrong without a word. Followed is how large a value can be at most,
+//! from the inputs on, node by node; what is not known can be of any size.
+
+use std::collections::HashMap;
+
+use sextant_types::DataType;
+
+use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, type_proto};
+
+/// Largest magnitude of a positive number in 32 bits.
+const MOST: f64 = i32::MAX as f64;
+
+/// Taken for the size of a dimension, and so for a position or a count: larger ones would be of tensors that no
+/// query has.
+const POSITION: f64 = (1 << 20) as f64;
+
+/// Constants of more elements are not looked at.
+const MOST_ELEMENTS: u64 = 1 << 16;
+
+/// Operators that pass on the elements of some of their inputs.
+const PASS_ON: [&str; 30] = [
+    "Identity",
+    "Cast",
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Concat",
+    "Slice",
+    "Split",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "ScatterElements",
+    "ScatterND",
+    "Expand",
+    "Tile",
+    "Where",
+    "Pad",
+    "Compress",
+    "Max",
+    "Min",
+    "ReduceMax",
+    "ReduceMin",
+    "MaxPool",
+    "Abs",
+    "Neg",
+    "Floor",
+    "Ceil",
+    "Round",
+];
+
+/// Operators that answer positions, sizes or counts.
+const POSITIONS: [&str; 7] = [
+    "ArgMax",
+    "ArgMin",
+    "NonZero",
+    "Shape",
+    "Size",
+    "NonMaxSuppression",
+    "Multinomial",
+];
+
+/// Operators that answer nothing beyond 1.
+const UNITS: [&str; 18] = [
+    "Not",
+    "And",
+    "Or",
+    "Xor",
+    "Equal",
+    "Less",
+    "LessOrEqual",
+    "Greater",
+    "GreaterOrEqual",
+    "IsNaN",
+    "IsInf",
+    "Sign",
+    "Sigmoid",
+    "HardSigmoid",
+    "Softmax",
+    "Tanh",
+    "Sin",
+    "Cos",
+];
+
+/// How small and how large the magnitudes of a value's elements can be.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    least: f64,
+    most: f64,
+}
+
+const ANY: Range = Range {
+    least: 0.0,
+    most: f64::INFINITY,
+};
+
+/// The first output of 64-bit integers that may need more than 32.
+pub(crate) fn wide_output(graph: &GraphProto) -> Option<String> {
+    let wide = |data_type: Option<DataType>| {
+        matches!(
+            data_type,
+            Some(DataType::Int64 | DataType::Uint64 | DataType::Uint32)
+        )
+    };
+    let mut outputs = graph.output.iter();
+    // Most models have none.
+    if !graph.output.iter().any(|it| wide(declared(it))) {
+        return None;
+    }
+    let known = magnitudes(graph);
+    let found = outputs.find(|output| {
+        let most = known.get(output.name()).copied().unwrap_or(ANY).most;
+        wide(declared(output)) && most > MOST
+    });
+    found.map(|output| output.name().to_owned())
+}
+
+fn declared(value: &crate::proto::ValueInfoProto) -> Option<DataType> {
+    match value.r#type.as_ref()?.value.as_ref()? {
+        type_proto::Value::TensorType(tensor) => crate::tensor::element_type(tensor.elem_type?),
+        _ => None,
+    }
+}
+
+/// How large the elements of each value of the main graph can be; nodes come in the order in which they run.
+fn magnitudes(graph: &GraphProto) -> HashMap<&str, Range> {
+    let mut known = HashMap::new();
+    for input in &graph.input {
+        let most = of_type(declared(input));
+        known.insert(input.name(), Range { least: 0.0, most });
+    }
+    for constant in &graph.initializer {
+        known.insert(constant.name(), of_constant(constant));
+    }
+    for node in &graph.node {
+        let is_standard = matches!(node.domain(), "" | "ai.onnx");
+        for (at, output) in node.output.iter().enumerate() {
+            let range = match is_standard {
+                true if node.is("Constant") => of_attributes(node),
+                true => Range {
+                    least: 0.0,
+                    most: of_node(node, at, &known),
+                },
+                false => ANY,
+            };
+            known.insert(output.as_str(), range);
+        }
+    }
+    known
+}
+
+/// Engines refuse integers of inputs that do not fit.
+fn of_type(data_type: Option<DataType>) -> f64 {
+    match data_type {
+        Some(DataType::Bool) => 1.0,
+        Some(DataType::Int8 | DataType::Uint8) => f64::from(u8::MAX),
+        Some(DataType::Int16 | DataType::Uint16) => f64::from(u16::MAX),
+        Some(DataType::Int32 | DataType::Int64) => MOST,
+        _ => f64::INFINITY,
+    }
+}
+
+fn of_constant(tensor: &TensorProto) -> Range {
+    let is_small = tensor.elements().is_ok_and(|count| count <= MOST_ELEMENTS);
+    if !is_small || tensor.is_external() {
+        return ANY;
+    }
+    let Some((data_type, bytes)) = tensor.to_bytes() else {
+        return ANY;
+    };
+    let dims = vec![bytes.len() / data_type.size().unwrap_or(1)];
+    let read = sextant_types::Tensor::from_bytes(data_type, dims, bytes).ok();
+    let numbers = read.as_ref().and_then(sextant_types::convert::numbers);
+    let Some(numbers) = numbers else {
+        return ANY;
+    };
+    let none = Range {
+        least: f64::INFINITY,
+        most: 0.0,
+    };
+    numbers.fold(none, |range, number| {
+        let magnitude = number.real().abs();
+        match magnitude.is_nan() {
+            true => ANY,
+            false => Range {
+                least: range.least.min(magnitude),
+                most: range.most.max(magnitude),
+            },
+        }
+    })
+}
+
+fn of_node(node: &NodeProto, output: usize, known: &HashMap<&str, Range>) -> f64 {
+    let range = |at: usize| {
+        let name = node.input.get(at).filter(|name| !name.is_empty());
+        name.map(|name| known.get(name.as_str()).copied().unwrap_or(ANY))
+    };
+    let of = |at: usize| range(at).map(|range| range.most);
+    let given = |from: usize| (from..node.input.len()).filter_map(of);
+    let any = |from: usize| of(from).unwrap_or(f64::INFINITY);
+    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    match node.op_type() {
+        op if POSITIONS.contains(&op) => POSITION,
+        op if UNITS.contains(&op) => 1.0,
+        "ConstantOfShape" => node
+            .attribute("value")
+            .map_or(0.0, |it| of_attribute(it).most),
+        "TopK" if output == 1 => POSITION,
+        "TopK" => any(0),
+        // Indices and shapes are no elements of what comes out.
+        "Where" => most(&mut given(1)),
+        "Gather" | "GatherElements" | "GatherND" | "Reshape" | "Expand" | "Tile" | "Slice"
+        | "Squeeze" | "Unsqueeze" | "Compress" | "Split" | "ReduceMax" | "ReduceMin" => any(0),
+        "ScatterElements" | "ScatterND" => any(0).max(any(2)),
+        "Pad" => any(0).max(of(2).unwrap_or(0.0)),
+        op if PASS_ON.contains(&op) => most(&mut given(0)),
+        "Clip" => match (of(1), of(2)) {
+            (Some(least), Some(greatest)) => any(0).min(least.max(greatest)),
+            _ => any(0),
+        },
+        "Add" | "Sub" => any(0) + any(1),
+        "Sum" => given(0).sum(),
+        "Mul" if any(0) == 0.0 || any(1) == 0.0 => 0.0,
+        "Mul" => any(0) * any(1),
+        "Div" if range(1).is_some_and(|divisor| divisor.least >= 1.0) => any(0),
+        "Mod" => any(0).min(any(1)),
+        "ReduceSum" | "CumSum" => any(0) * POSITION,
+        "Range" => any(0).max(any(1)),
+        _ => f64::INFINITY,
+    }
+}
+
+fn of_attributes(node: &NodeProto) -> Range {
+    node.attribute.first().map_or(ANY, of_attribute)
+}
+
+fn of_attribute(attribute: &AttributeProto) -> Range {
+    if let Some(tensor) = &attribute.t {
+        return of_constant(tensor);
+    }
+    match attribute.name() {
+        "value_int" | "value_ints" => {
+            let all = attribute.ints.iter().chain(&attribute.i);
+            let all = all.map(|value| (*value as f64).abs());
+            Range {
+                least: all.clone().fold(f64::INFINITY, f64::min),
+                most: all.fold(0.0, f64::max),
+            }
+        }
+        _ => ANY,
+    }
+}
