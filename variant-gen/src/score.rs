@@ -24,7 +24,7 @@ pub(crate) use answers::{Answers, labels_of};
 use evidence::Evidence;
 pub use judge::Judge;
 pub(crate) use values::reals;
-use values::{equal_plain, equal_records};
+use values::{equal_plain, equal_records, is_rounding};
 
 /// Collects the score of one variant, batch by batch.
 #[derive(Debug)]
@@ -258,6 +258,7 @@ impl<'a> Scorer<'a> {
         for (at, (have, want)) in rows.enumerate() {
             let squared = squared_error(have, want);
             let score = match self.metric {
+                metric if is_rounding(have, want) => f64::from(metric == Metric::Cosine),
                 Metric::RootMeanSquareError => squared / have.len() as f64,
                 Metric::R2 => squared,
                 Metric::Cosine => cosine(have, want),

@@ -8,7 +8,7 @@
 //! before, where large batches of long rows cost more than in proportion.
 //!
 //! Memory grows with the length, too. Beyond the sizes that were run it is estimated by the power of the
-//! length that the last two show, and where that comes to more than there is, inputs are too long.
+//! length that the last ones show, and where that comes to more than there is, inputs are too long.
 
 use std::time::Instant;
 
@@ -29,6 +29,9 @@ const BATCHES: [u16; 5] = [1, 2, 4, 8, 16];
 
 /// Most bytes of one row's inputs.
 const ROW_BYTES: u64 = 64 << 20;
+
+/// Times that a run holds its inputs at least: as they came, as outputs, and once between.
+const COPIES: u64 = 3;
 
 /// Highest power of a length by which memory is taken to grow.
 const STEEPEST: f64 = 4.0;
@@ -72,7 +75,8 @@ impl Sweep<'_> {
                 break;
             }
         }
-        let longest = longest.or_else(|| longest_within(&memory, self.effort.memory_bytes));
+        let limit = self.effort.memory_bytes;
+        let longest = longest.or_else(|| longest_within(&memory, self.input_bytes(&known), limit));
         let (mut before, mut larger) = (dims.to_vec(), points.to_vec());
         for power in 1..=HALVINGS {
             let smaller = scaled(dims, -power);
@@ -193,13 +197,18 @@ impl Sweep<'_> {
     }
 
     fn is_too_large(&self, dims: &[u64]) -> bool {
+        self.input_bytes(dims) > ROW_BYTES
+    }
+
+    /// What the inputs of one row take at most, bytes.
+    fn input_bytes(&self, dims: &[u64]) -> u64 {
         let signature = self.signature();
         let widest = signature
             .inputs
             .iter()
             .map(|spec| spec.data_type.size().unwrap_or(16));
         let widest = widest.max().unwrap_or(1) as u64;
-        signature.row_elements(dims).saturating_mul(widest) > ROW_BYTES
+        signature.row_elements(dims).saturating_mul(widest)
     }
 
     fn is_slow(&self, point: &BatchLatency) -> bool {
@@ -236,19 +245,38 @@ fn complete(batches: &mut Vec<BatchLatency>, known: &[BatchLatency], largest: u3
     }
 }
 
-/// The greatest length whose runs stay within so many bytes, by what lengths took in increasing order: beyond
-/// the last one memory grows with the power of the length that the last two show, at least in proportion.
-/// None without a limit or with too little to go by. What was run is never refused.
-fn longest_within(memory: &[(u64, u64)], limit_bytes: u64) -> Option<u64> {
+/// The greatest length whose runs stay within so many bytes, by what lengths took in increasing order and what the
+/// inputs of the last one take by themselves. None without a limit or with too little to go by. What was run is never
+/// refused.
+///
+/// Of what a run takes, one part is there at any length and the other grows with a power of it: with a fourth of a
+/// step between two lengths before the step between the last two, the power is 2. Two lengths do not tell the parts
+/// apart: then all of it is taken to grow, at least in proportion.
+fn longest_within(memory: &[(u64, u64)], inputs: u64, limit_bytes: u64) -> Option<u64> {
     let [.., (before, less), (last, most)] = *memory else {
         return None;
     };
     if limit_bytes == 0 || last <= before || most == 0 {
         return None;
     }
-    let grown = (most as f64 / less.max(1) as f64).log2();
-    let power = (grown / (last as f64 / before as f64).log2()).clamp(1.0, STEEPEST);
-    let times = (limit_bytes as f64 / most as f64).powf(power.recip());
+    let ratio = (last as f64 / before as f64).log2();
+    let power = |less: u64, most: u64| {
+        let grown = (most as f64 / less.max(1) as f64).log2();
+        (grown / ratio).clamp(1.0, STEEPEST)
+    };
+    let (growing, power) = match *memory {
+        [(_, first), .., (_, earlier), _, _] | [(_, first @ earlier), _, _] => {
+            let step = most.saturating_sub(less);
+            let power = power(less.saturating_sub(earlier), step);
+            let share = 1.0 - (ratio * -power).exp2();
+            let by_step = (step as f64 / share) as u64;
+            (by_step.max(most.saturating_sub(first)).min(most), power)
+        }
+        _ => (most, power(less, most)),
+    };
+    let growing = growing.max(inputs.saturating_mul(COPIES));
+    let room = limit_bytes.saturating_sub(most.saturating_sub(growing));
+    let times = (room as f64 / growing.max(1) as f64).powf(power.recip());
     Some((last as f64 * times.max(1.0)) as u64)
 }
 
@@ -270,26 +298,38 @@ mod tests {
     #[test]
     fn memory_that_grows_with_the_square_allows_twice_the_length_in_four_times_the_memory() {
         let memory = [(512, MIB), (1024, 4 * MIB), (2048, 16 * MIB)];
-        assert_eq!(longest_within(&memory, 64 * MIB), Some(4096));
-        assert_eq!(longest_within(&memory, 1024 * MIB), Some(16384));
+        assert_eq!(longest_within(&memory, 0, 64 * MIB), Some(4096));
+        assert_eq!(longest_within(&memory, 0, 1024 * MIB), Some(16384));
+        assert_eq!(longest_within(&memory[1..], 0, 64 * MIB), Some(4096));
     }
 
     #[test]
-    fn memory_that_does_not_grow_is_taken_to_grow_in_proportion() {
+    fn what_is_there_at_any_length_does_not_grow() {
+        let memory = [101, 104, 116].map(|used| used * MIB);
+        let memory = [(512, memory[0]), (1024, memory[1]), (2048, memory[2])];
+        // Of the 116, 16 grow with the square of the length.
+        assert_eq!(longest_within(&memory, 0, 164 * MIB), Some(4096));
+        assert_eq!(longest_within(&memory, 0, 116 * MIB), Some(2048));
+    }
+
+    #[test]
+    fn where_memory_does_not_grow_inputs_and_outputs_still_do() {
+        let memory = [(1024, 4 * MIB), (2048, 4 * MIB), (4096, 4 * MIB)];
+        assert_eq!(longest_within(&memory, MIB, 7 * MIB), Some(8192));
         let memory = [(1024, 4 * MIB), (2048, 4 * MIB)];
-        assert_eq!(longest_within(&memory, 8 * MIB), Some(4096));
+        assert_eq!(longest_within(&memory, 0, 8 * MIB), Some(4096));
     }
 
     #[test]
     fn lengths_that_were_run_are_never_refused() {
         let memory = [(1024, 4 * MIB), (2048, 16 * MIB)];
-        assert_eq!(longest_within(&memory, MIB), Some(2048));
+        assert_eq!(longest_within(&memory, MIB, MIB), Some(2048));
     }
 
     #[test]
     fn nothing_is_said_without_a_limit_or_with_one_length() {
-        assert_eq!(longest_within(&[(1024, MIB), (2048, MIB)], 0), None);
-        assert_eq!(longest_within(&[(1024, MIB)], MIB), None);
-        assert_eq!(longest_within(&[(1024, 0), (2048, 0)], MIB), None);
+        assert_eq!(longest_within(&[(1024, MIB), (2048, MIB)], 1, 0), None);
+        assert_eq!(longest_within(&[(1024, MIB)], 1, MIB), None);
+        assert_eq!(longest_within(&[(1024, 0), (2048, 0)], 1, MIB), None);
     }
 }

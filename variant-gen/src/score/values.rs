@@ -21,6 +21,18 @@ pub(super) fn equal_plain(have: &Tensor, want: &Tensor, per_record: usize) -> Ve
     }
 }
 
+/// Largest difference that single precision makes of the same sums in another order, of a record's greatest element.
+const ROUNDING: f64 = 1e-5;
+
+/// Whether a record differs from what is wanted by no more than rounding.
+pub(super) fn is_rounding(have: &[f64], want: &[f64]) -> bool {
+    let greatest = want
+        .iter()
+        .fold(0.0_f64, |most, value| most.max(value.abs()));
+    let differ = |(have, want): (&f64, &f64)| (have - want).abs() > ROUNDING * greatest;
+    !have.iter().zip(want).any(differ) && have.iter().all(|value| value.is_finite())
+}
+
 /// A numeric tensor's elements as doubles; 64-bit integers are rounded. `None` for strings.
 pub(crate) fn reals(tensor: &Tensor) -> Option<Vec<f64>> {
     Some(convert::numbers(tensor)?.map(Number::real).collect())
