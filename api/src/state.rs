@@ -65,6 +65,8 @@ pub struct ApiParts {
     pub origins: Vec<HeaderValue>,
     /// Whether clients of this machine may register shared memory for their tensors.
     pub shared_memory: bool,
+    /// Whether tensors over gRPC are answered in bytes, however they were asked.
+    pub raw_answers: bool,
     /// What is logged and how that is changed; `None` where it is not for this front end to say.
     pub logging: Option<Logging>,
 }
@@ -211,6 +213,11 @@ impl ApiState {
     /// Where the bytes of bodies are counted that are read piece by piece.
     pub(crate) fn bodies(&self) -> &Room {
         &self.0.bodies
+    }
+
+    /// Whether tensors over gRPC are answered in bytes, however they were asked.
+    pub(crate) fn answers_raw(&self) -> bool {
+        self.0.parts.raw_answers
     }
 
     /// Shared memory of the machine.

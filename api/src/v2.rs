@@ -7,6 +7,8 @@
 //! `x-slo-preset`), or as the protocol's own `timeout` (microseconds).
 //! No content type is ever asked for: some clients send none.
 
+use std::collections::BTreeSet;
+
 use axum::{
     Json,
     extract::{FromRequestParts, Path, Request, State},
@@ -129,7 +131,7 @@ pub struct ModelMetadataBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RepositoryEntry)]
 pub struct IndexEntryBody {
-    /// Name of a variant.
+    /// Name of an application, a model or a variant.
     name: String,
     /// `1`.
     version: &'static str,
@@ -292,9 +294,10 @@ struct IndexBody {
     ready: bool,
 }
 
-/// Every variant and whether it is loaded. The body may be empty.
+/// Every application and model and whether it can answer, then every variant and whether it is loaded. The body may
+/// be empty.
 #[utoipa::path(post, operation_id = "v2_index", path = "/v2/repository/index", tag = "open inference protocol",
-    responses((status = 200, description = "Variants", body = Vec<IndexEntryBody>)))]
+    responses((status = 200, description = "All names that can be asked", body = Vec<IndexEntryBody>)))]
 pub async fn index(
     State(state): State<ApiState>,
     caller: Caller,
@@ -307,6 +310,9 @@ pub async fn index(
     };
     entries(&state, &caller, wanted.ready).await.map(Json)
 }
+
+/// Why what has no variant loaded cannot be asked.
+const NOT_LOADABLE: &str = "nothing of it is loaded, and no worker can load it now";
 
 /// The index as a caller sees it.
 async fn entries(
@@ -321,27 +327,41 @@ async fn entries(
             .iter()
             .any(|instance| instance.key.variant == *id && instance.state.is_serving())
     };
-    let entry = |id: &VariantId| {
-        let loaded = serving(id);
-        IndexEntryBody {
-            name: id.to_string(),
-            version: VERSION,
-            state: if loaded { "READY" } else { "UNAVAILABLE" },
-            reason: if loaded {
-                ""
-            } else {
-                InstanceState::Inactive.as_str()
-            }
-            .to_owned(),
-        }
+    let seen = || {
+        let all = snapshot.variants.iter();
+        all.filter(|variant| caller.sees(&variant.application))
     };
-    Ok(snapshot
-        .variants
+    let applications: BTreeSet<_> = seen().map(|it| &it.application).collect();
+    let models: BTreeSet<_> = seen().map(|it| &it.model).collect();
+    // A name may be both.
+    let is_model = |name: &ApplicationId| models.iter().any(|it| it.as_str() == name.as_str());
+    let applications = applications.iter().filter(|name| !is_model(name));
+    let applications =
+        applications.map(|name| (name.as_str(), Route::Application((*name).clone())));
+    let models = models
         .iter()
-        .filter(|variant| caller.sees(&variant.application))
-        .map(|variant| entry(&variant.id))
+        .map(|name| (name.as_str(), Route::Model((*name).clone())));
+    let names = applications.chain(models).map(|(name, route)| {
+        let answers = state.dispatcher().is_ready(&route);
+        IndexEntryBody::of(name, answers, NOT_LOADABLE)
+    });
+    let inactive = InstanceState::Inactive.as_str();
+    let variants = seen().map(|it| IndexEntryBody::of(it.id.as_str(), serving(&it.id), inactive));
+    Ok(names
+        .chain(variants)
         .filter(|entry| !only_ready || entry.state == "READY")
         .collect())
+}
+
+impl IndexEntryBody {
+    fn of(name: &str, is_ready: bool, reason: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            version: VERSION,
+            state: if is_ready { "READY" } else { "UNAVAILABLE" },
+            reason: if is_ready { "" } else { reason }.to_owned(),
+        }
+    }
 }
 
 impl FromRequestParts<ApiState> for Named {
@@ -374,7 +394,10 @@ impl Named {
     ) -> Result<Self, Problem> {
         if !["", VERSION].contains(&version) {
             let version = short(version);
-            let detail = format!("there is no version `{version}`: the only one is `{VERSION}`");
+            let name = short(&name);
+            let detail = format!(
+                "Request for unknown model: `{name}` version {version} is not found: the only version is `{VERSION}`"
+            );
             return Err(Problem::new(Code::ModelNotFound, detail));
         }
         let named = resolve(state.dispatcher(), name)?;
@@ -417,7 +440,11 @@ fn resolve(dispatcher: &DispatcherClient, name: String) -> Result<Named, Problem
         }
     }
     let name = short(&name);
-    let detail = format!("there is no variant, model or application `{name}` that can answer");
+    // Clients look for the first words, which are Triton's.
+    let detail = format!(
+        "Request for unknown model: `{name}` is not found: there is no variant, model or application of that name \
+         that can answer"
+    );
     Err(Problem::new(Code::ModelNotFound, detail))
 }
 

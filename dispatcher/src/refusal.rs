@@ -61,7 +61,8 @@ pub(crate) fn refuse(
             let mut error = QueryError::new(
                 Code::Overloaded,
                 format!(
-                    "variants that meet the targets are busy; `{name}` is free in {wait_ms:.1} ms"
+                    "variants that meet the targets are busy, or slower now than they were measured; `{name}` is \
+                     free in {wait_ms:.1} ms"
                 ),
             );
             error.retry_after_ms = Some(wait_ms.ceil().max(1.0) as u64);

@@ -144,6 +144,7 @@ async fn front(folder: &TempDir) -> Router {
         readiness: Arc::new(|| Ok(())),
         origins: Vec::new(),
         shared_memory: false,
+        raw_answers: false,
         logging: None,
     });
     state.refresh().await.expect("a registry");

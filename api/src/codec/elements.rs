@@ -4,6 +4,8 @@
 //! separators is enough. The scan keeps a counter for each depth and never recurses: the depth
 //! is bounded by the rank.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use half::{bf16, f16};
 use sextant_types::{DataType, InvalidTensor, Tensor};
@@ -187,7 +189,8 @@ fn scan(
     mut element: impl FnMut(usize, usize) -> Result<usize, Error>,
 ) -> Result<(), Error> {
     let bytes = text.as_bytes();
-    let mut nesting = Nesting::new(shape);
+    let nested = nested(shape, bytes);
+    let mut nesting = Nesting::new(shape, &nested);
     let (mut at, mut index) = (0, 0);
     while let Some(byte) = bytes.get(at) {
         match byte {
@@ -232,8 +235,40 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
+/// Most brackets around an element.
+const DEEPEST: usize = 64;
+
+/// The shape that brackets follow: dimensions of 1 may have more or fewer than there are, as where those of a batch are
+/// forgotten.
+fn nested<'a>(shape: &'a [usize], bytes: &[u8]) -> Cow<'a, [usize]> {
+    let depth = bytes
+        .iter()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .take_while(|byte| **byte == b'[')
+        .take(DEEPEST + 1)
+        .count();
+    let rank = shape.len();
+    let ones = shape.iter().filter(|size| **size == 1).count();
+    if depth > rank && depth <= DEEPEST && depth > 1 {
+        let more = std::iter::repeat_n(1, depth - rank);
+        return more.chain(shape.iter().copied()).collect();
+    }
+    if depth > 1 && depth < rank && rank - depth <= ones {
+        let mut surplus = rank - depth;
+        let is_kept = |size: &usize| {
+            let is_left_out = *size == 1 && surplus > 0;
+            surplus -= usize::from(is_left_out);
+            !is_left_out
+        };
+        return shape.iter().copied().filter(is_kept).collect();
+    }
+    Cow::Borrowed(shape)
+}
+
 /// Checks that brackets are flat or follow the shape.
 struct Nesting<'a> {
+    /// The shape that was announced.
+    announced: &'a [usize],
     shape: &'a [usize],
     /// Members seen so far of the open array at each depth.
     counts: Vec<usize>,
@@ -242,9 +277,10 @@ struct Nesting<'a> {
 }
 
 impl<'a> Nesting<'a> {
-    fn new(shape: &'a [usize]) -> Self {
+    fn new(announced: &'a [usize], shape: &'a [usize]) -> Self {
         let counts = Vec::with_capacity(shape.len().clamp(1, 16));
         Self {
+            announced,
             shape,
             counts,
             leaf: None,
@@ -290,7 +326,7 @@ impl<'a> Nesting<'a> {
 
     fn refuse(&self) -> Result<(), Error> {
         Err(Error::Nesting {
-            shape: self.shape.to_vec(),
+            shape: self.announced.to_vec(),
         })
     }
 }

@@ -140,7 +140,11 @@ fn classified(
     };
     let width = likely.first().map_or(0, Vec::len);
     let texts = likely.iter().flatten().map(text).collect();
-    let tensor = Tensor::from_strings(vec![likely.len(), width], texts);
+    let shape = match batched {
+        true => vec![likely.len(), width],
+        false => vec![width],
+    };
+    let tensor = Tensor::from_strings(shape, texts);
     let tensor = tensor.map_err(|_| refuse())?;
     Ok(NamedTensor::new(output.name.clone(), tensor))
 }

@@ -267,6 +267,7 @@ pub struct Settings {
     pub rates: Arc<dyn RateStore>,
     pub readiness: Readiness,
     pub shared_memory: bool,
+    pub raw_answers: bool,
     /// Origins of pages that may ask.
     pub origins: Vec<&'static str>,
 }
@@ -328,6 +329,7 @@ impl Default for Settings {
             rates: Arc::new(InProcessRates::new()),
             readiness: Arc::new(|| Ok(())),
             shared_memory: false,
+            raw_answers: false,
             origins: Vec::new(),
         }
     }
@@ -417,6 +419,7 @@ impl Api {
             metrics: sextant_api::Metrics::registry(),
             readiness: settings.readiness,
             shared_memory: settings.shared_memory,
+            raw_answers: settings.raw_answers,
             origins: settings
                 .origins
                 .iter()

@@ -117,7 +117,11 @@ async fn variants_show_what_was_measured_and_where_they_run() {
     }
     assert_eq!(api.get("/v1/models/mlp").await.json()["variants"], 1);
     let index = api.call("POST", "/v2/repository/index", "").await.json();
-    assert_eq!(index[0]["state"], "UNAVAILABLE");
+    let entries = index.as_array().expect("a list").iter();
+    let entries: Vec<_> = entries.map(|it| (&it["name"], &it["state"])).collect();
+    let named = |at: usize| entries[at].0.as_str().expect("a name");
+    assert_eq!((named(0), named(1)), ("digits", "mlp"), "{index}");
+    assert_eq!(entries[2], (&json["name"], &json!("UNAVAILABLE")));
     let text = String::from_utf8(api.get("/metrics").await.bytes).expect("UTF-8");
     assert!(
         text.contains("sextant_instances{state=\"loading\"} 1"),

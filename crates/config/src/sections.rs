@@ -110,6 +110,9 @@ section! {
         /// into which their outputs are written. Whoever may ask queries then has the service read and write every
         /// plain file there that its user may.
         shared_memory: bool = false;
+        /// Whether answers over gRPC are in `raw_output_contents` even where a query has its inputs in typed fields, as
+        /// Triton answers; without it an answer comes in the form of its query.
+        raw_answers: bool = false;
     }
 }
 

@@ -119,6 +119,7 @@ pub(super) async fn serve(
         origins: cors::origins(&config.cors.origins)
             .map_err(|reason| anyhow::anyhow!("`cors.origins`: {reason}"))?,
         shared_memory: config.v2.shared_memory,
+        raw_answers: config.v2.raw_answers,
         logging: logging::control(),
     });
     // From the first query on, targets are checked against the application's metric and defaults.

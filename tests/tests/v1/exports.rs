@@ -410,6 +410,14 @@ async fn a_vector_of_any_length_is_one_record() {
             assert!((share - 1.0 / length as f64).abs() < 1e-4, "{answer}");
         }
     }
+
+    // Without batches there is no dimension that counts rows.
+    let x = json!({"name": "x", "shape": [3], "datatype": "FP32", "data": [1, 3, 2]});
+    let y = json!({"name": "y", "parameters": {"classification": 2}});
+    let question = json!({"inputs": [x], "outputs": [y]});
+    let answer = api.post("/v2/models/shares/infer", &question).await;
+    let answer = answer.json(200);
+    assert_eq!(answer["outputs"][0]["shape"], json!([2]), "{answer}");
 }
 
 #[tokio::test]

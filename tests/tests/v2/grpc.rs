@@ -9,9 +9,10 @@ use sextant_tests::{
     oip::{
         InferParameter, InferTensorContents, LogSettingsRequest, ModelConfigRequest,
         ModelInferRequest, ModelInferResponse, ModelMetadataRequest, ModelReadyRequest,
-        ModelStatisticsRequest, RepositoryIndexRequest, RepositoryModelLoadRequest,
-        RepositoryModelUnloadRequest, ServerLiveRequest, ServerMetadataRequest, ServerReadyRequest,
-        TraceSettingRequest, grpc_inference_service_client::GrpcInferenceServiceClient,
+        ModelStatisticsRequest, RepositoryIndexRequest, RepositoryIndexResponse,
+        RepositoryModelLoadRequest, RepositoryModelUnloadRequest, ServerLiveRequest,
+        ServerMetadataRequest, ServerReadyRequest, TraceSettingRequest,
+        grpc_inference_service_client::GrpcInferenceServiceClient,
         infer_parameter::ParameterChoice, log_settings_request, log_settings_response,
         model_infer_request::InferInputTensor,
     },
@@ -381,7 +382,11 @@ async fn models_are_loaded_and_held_by_name() {
         .await
         .expect("an answer")
         .into_inner();
-    assert!(before.models.is_empty(), "{before:?}");
+    let names = |index: &RepositoryIndexResponse| -> Vec<String> {
+        index.models.iter().map(|it| it.name.clone()).collect()
+    };
+    // Its name can be asked, and no variant is loaded.
+    assert_eq!(names(&before), ["digits", "mlp"]);
     let load = RepositoryModelLoadRequest {
         model_name: "mlp".to_owned(),
         ..Default::default()
@@ -395,7 +400,7 @@ async fn models_are_loaded_and_held_by_name() {
         .await
         .expect("an answer")
         .into_inner();
-    assert_eq!(after.models.len(), 1, "{after:?}");
+    assert_eq!(after.models.len(), 3, "{after:?}");
     assert_eq!(
         api.post("/v2/repository/models/mlp/load", &json!({}))
             .await

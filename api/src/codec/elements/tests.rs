@@ -26,11 +26,11 @@ fn a_scalar_stands_alone_or_in_a_list() {
 #[test]
 fn nesting_must_follow_the_shape() {
     let cases: [(&[usize], &str); 7] = [
+        (&[2, 1], "[[1,2]]"),
         (&[2, 3], "[[1,2],[3,4],[5,6]]"),
         (&[2, 2], "[[1,2],3,4]"),
         (&[2, 2], "[[1],[2,3,4]]"),
-        (&[4], "[[1,2,3,4]]"),
-        (&[1, 2, 2], "[[1,2],[3,4]]"),
+        (&[2, 2, 1], "[[1,2,3,4]]"),
         (&[2, 1], "[[],[1],[2]]"),
         (&[4], "[1,[2,3,4]]"),
     ];
@@ -41,6 +41,21 @@ fn nesting_must_follow_the_shape() {
             "{text}: {result:?}"
         );
     }
+}
+
+#[test]
+fn dimensions_of_one_may_have_brackets_or_none() {
+    for (shape, text) in [
+        (&[1, 2, 2][..], "[[1,2],[3,4]]"),
+        (&[2, 1, 2], "[[1,2],[3,4]]"),
+        (&[2, 2, 1], "[[1,2],[3,4]]"),
+        (&[2, 2], "[[[[1,2],[3,4]]]]"),
+        (&[4], " [ [1,2,3,4]]"),
+    ] {
+        assert_eq!(floats(shape, text), Ok(vec![1.0, 2.0, 3.0, 4.0]), "{text}");
+    }
+    let deep = format!("{}7{}", "[".repeat(50), "]".repeat(50));
+    assert_eq!(floats(&[1, 1], &deep), Ok(vec![7.0]));
 }
 
 #[test]

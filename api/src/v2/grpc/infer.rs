@@ -86,6 +86,7 @@ async fn reply(
     } = asked;
     let state = &context.state;
     let is_typed = request.inputs.iter().any(|input| input.contents.is_some());
+    let is_typed = is_typed && !state.answers_raw();
     let regions = |part: &Part| read_region(state, caller, taken, part);
     let question = Question {
         demands: Parameters(&request.parameters).demands()?,

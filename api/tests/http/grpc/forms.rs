@@ -3,6 +3,33 @@
 use super::*;
 
 #[tokio::test]
+async fn a_typed_question_is_answered_in_bytes_where_that_is_set() {
+    let typed = InferTensorContents {
+        fp32_contents: vec![1.0, 2.0, 3.0],
+        ..Default::default()
+    };
+    let asked = ModelInferRequest {
+        inputs: vec![InferTensor {
+            contents: Some(typed),
+            ..input("FP32", &[1, 3])
+        }],
+        raw_input_contents: Vec::new(),
+        ..query()
+    };
+    for raw_answers in [false, true] {
+        let settings = Settings {
+            raw_answers,
+            ..Settings::default()
+        };
+        let api = Api::with(Recorder::answering(), settings).await;
+        let ended = call(&api, INFER, &[], frame(&asked)).await;
+        let answer: ModelInferResponse = ended.one();
+        assert_eq!(answer.outputs[0].contents.is_none(), raw_answers);
+        assert_eq!(answer.raw_output_contents.len(), usize::from(raw_answers));
+    }
+}
+
+#[tokio::test]
 async fn what_does_not_fit_is_refused() {
     let api = Api::new(Recorder::answering()).await;
     let typed = |contents| ModelInferRequest {
