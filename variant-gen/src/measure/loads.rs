@@ -11,7 +11,7 @@ use super::{Cancel, Effort, MeasureError, Subject, milliseconds};
 use crate::interval::quantile;
 
 /// Time after which loading is not repeated.
-const LOADING: Duration = Duration::from_millis(500);
+const LOADING: Duration = Duration::from_millis(300);
 
 /// The times of the loads so far, ms.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@
 //! The sizes are those of the records times powers of two, all dynamic dimensions alike; contents are
 //! repeated or cut. Smaller ones go down to one element. Larger ones go up until the engine refuses
 //! them, a run takes too long, or the inputs become too large: what is longer is estimated. Batches
-//! that would take too long are not run: they are taken to grow with the rows as at the size that was measured
+//! that would take too long, or are slow after one that gained nothing on a smaller one, are not run: they are taken to grow with the rows as at the size that was measured
 //! before, where large batches of long rows cost more than in proportion.
 //!
 //! Memory grows with the length, too. Beyond the sizes that were run it is estimated by the power of the
@@ -143,7 +143,10 @@ impl Sweep<'_> {
                 .last()
                 .map(|last| last.p50_ms / f64::from(last.batch));
             let expected = per_row.unwrap_or(0.0) * f64::from(rows);
-            if expected > milliseconds(self.effort.longest_shape) {
+            let is_slow = expected > milliseconds(self.effort.slow);
+            if expected > milliseconds(self.effort.longest_shape)
+                || (is_slow && gains_nothing(&batches, self.effort.least_gain))
+            {
                 break;
             }
             let inputs = self.inputs(rows, dims)?;
@@ -217,6 +220,15 @@ impl Sweep<'_> {
 
     fn signature(&self) -> &Signature {
         self.subject.signature
+    }
+}
+
+/// Whether the last batch answers no more than so many times the rows per second of the one before; never where that is 0.
+fn gains_nothing(batches: &[BatchLatency], least_gain: f64) -> bool {
+    let rate = |point: &BatchLatency| f64::from(point.batch) / point.p50_ms;
+    match batches {
+        [.., before, last] => least_gain > 0.0 && rate(last) <= least_gain * rate(before),
+        _ => false,
     }
 }
 

@@ -157,6 +157,32 @@ fn what_a_length_needs_once_is_not_its_time() {
 }
 
 #[test]
+fn slow_batches_of_a_length_are_not_run_after_one_that_gained_nothing() {
+    let engine = Texts {
+        limit: 90,
+        heeds_mask: true,
+        prepares: None,
+    };
+    // The time of a batch grows with its rows: two of 48 tokens take 5 ms, four take 10.
+    for (least_gain, is_run) in [(1.5, false), (0.0, true)] {
+        let effort = Effort {
+            slow: Duration::from_millis(7),
+            least_gain,
+            ..quick()
+        };
+        let measured = run_texts(&engine, None, effort).expect("measures");
+        let shapes = &measured.sizes.shapes;
+        let of = |length: u64| shapes.iter().find(|shape| shape.dims[0] == length);
+        let longest = &of(48).expect("the length").batches;
+        assert_eq!(longest[2].batch, 4);
+        assert_eq!(longest[2].samples > 0, is_run, "{longest:?}");
+        assert!(longest[2].p50_ms >= 9.0, "{longest:?}");
+        let shorter = &of(12).expect("the length").batches;
+        assert!(shorter.iter().all(|point| point.samples > 0));
+    }
+}
+
+#[test]
 fn a_model_of_any_length_is_measured_at_several_up_to_what_it_takes() {
     let engine = Texts {
         limit: 90,

@@ -128,7 +128,7 @@ fn shape(declared: Option<&[Option<usize>]>, count: usize) -> Result<Vec<usize>,
     let fits = match (fixed, dynamic) {
         _ if is_one => Some(1),
         (Some(fixed), 0) => (fixed == count).then_some(1),
-        (Some(fixed), 1) if fixed > 0 && count % fixed == 0 => Some(count / fixed),
+        (Some(fixed), 1) if fixed > 0 && count.is_multiple_of(fixed) => Some(count / fixed),
         _ => None,
     };
     let rest = fits.ok_or_else(|| {
