@@ -21,38 +21,38 @@ const POSITION: f64 = (1 << 20) as f64;
 /// Constants of more elements are not looked at.
 const MOST_ELEMENTS: u64 = 1 << 16;
 
-/// Operators that pass on the elements of some of their inputs.
-const PASS_ON: [&str; 30] = [
+/// Operators that pass on the elements of their inputs, whatever their sign.
+const PASS_ON: [&str; 13] = [
     "Identity",
     "Cast",
-    "Reshape",
     "Flatten",
-    "Squeeze",
-    "Unsqueeze",
     "Transpose",
     "Concat",
-    "Slice",
-    "Split",
-    "Gather",
-    "GatherElements",
-    "GatherND",
-    "ScatterElements",
-    "ScatterND",
-    "Expand",
-    "Tile",
-    "Where",
-    "Pad",
-    "Compress",
     "Max",
     "Min",
-    "ReduceMax",
-    "ReduceMin",
     "MaxPool",
     "Abs",
     "Neg",
     "Floor",
     "Ceil",
     "Round",
+];
+
+/// Operators that pass on the elements of the first input; the others are shapes, axes or positions.
+const PASS_ON_FIRST: [&str; 13] = [
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Slice",
+    "Split",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "Expand",
+    "Tile",
+    "Compress",
+    "ReduceMax",
+    "ReduceMin",
 ];
 
 /// Operators that answer positions, sizes or counts.
@@ -213,10 +213,9 @@ fn of_node(node: &NodeProto, output: usize, known: &HashMap<&str, Range>) -> f64
             .map_or(0.0, |it| of_attribute(it).most),
         "TopK" if output == 1 => POSITION,
         "TopK" => any(0),
-        // Indices and shapes are no elements of what comes out.
+        // The first is the condition.
         "Where" => most(&mut given(1)),
-        "Gather" | "GatherElements" | "GatherND" | "Reshape" | "Expand" | "Tile" | "Slice"
-        | "Squeeze" | "Unsqueeze" | "Compress" | "Split" | "ReduceMax" | "ReduceMin" => any(0),
+        op if PASS_ON_FIRST.contains(&op) => any(0),
         "ScatterElements" | "ScatterND" => any(0).max(any(2)),
         "Pad" => any(0).max(of(2).unwrap_or(0.0)),
         op if PASS_ON.contains(&op) => most(&mut given(0)),
