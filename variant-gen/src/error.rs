@@ -27,15 +27,12 @@ pub enum Error {
         kept: String,
     },
     /// The validation set does not fit the model, which takes no batches because of inputs of one number.
-    #[error(
-        "{source}; the model takes no batches because input `{single}` has one value for all records: where it is \
-         the same in every query, give it with `--constant {single}=VALUE`"
-    )]
+    #[error("{source}; the model takes no batches: {advice}")]
     SingleNumber {
         /// What does not fit.
         source: Box<validation::Invalid>,
-        /// The first of those inputs.
-        single: String,
+        /// What to do about those inputs.
+        advice: String,
     },
     /// The validation set does not fit the model, which was exported for batches of one size.
     #[error(

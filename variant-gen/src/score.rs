@@ -258,11 +258,12 @@ impl<'a> Scorer<'a> {
         for (at, (have, want)) in rows.enumerate() {
             let squared = squared_error(have, want);
             let score = match self.metric {
+                // Its small elements count as much as its large ones.
+                Metric::MeanAbsolutePercentageError => relative_error(have, want),
                 metric if is_rounding(have, want) => f64::from(metric == Metric::Cosine),
                 Metric::RootMeanSquareError => squared / have.len() as f64,
                 Metric::R2 => squared,
                 Metric::Cosine => cosine(have, want),
-                Metric::MeanAbsolutePercentageError => relative_error(have, want),
                 _ => absolute_error(have, want),
             };
             if !score.is_finite() {

@@ -13,6 +13,9 @@ use sextant_onnx::{
 };
 use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Tensor};
 
+#[path = "../../engine/tests/support/sums.rs"]
+mod sums;
+
 fn engine() -> OpenvinoEngine {
     let library = OpenvinoEngine::find_library(None)
         .expect("OpenVINO's library is missing: run `cargo xtask provision`");
@@ -199,16 +202,7 @@ fn integers_beyond_32_bits_are_refused() {
 
 #[test]
 fn sums_that_may_not_fit_32_bits_are_refused_with_their_output() {
-    let row = [builder::BATCH, Dim::Fixed(2)];
-    let mut sum = ModelBuilder::new("sum", 0);
-    sum.input("input", DataType::Int64, &row);
-    sum.node("Add", &["input", "input"], &["twice"]);
-    sum.output("twice", DataType::Int64, &row);
-    match load(&sum.build()) {
-        Err(Error::Unsupported(reason)) => assert!(reason.contains("`twice`"), "{reason}"),
-        Err(other) => panic!("refused as `{other}`"),
-        Ok(_) => panic!("accepted"),
-    }
+    sums::are_refused(load);
 }
 
 #[test]

@@ -6,10 +6,13 @@ use bytes::Bytes;
 use sextant_engine::{Engine, Error, LoadRequest, LoadedModel, conformance::random_inputs};
 use sextant_engine_rten::RtenEngine;
 use sextant_onnx::{
-    builder::{self, Dim, ModelBuilder},
+    builder::{self, Dim},
     quantize_dynamic,
 };
 use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Tensor};
+
+#[path = "../../engine/tests/support/sums.rs"]
+mod sums;
 
 fn load(model: &Bytes) -> Result<Arc<dyn LoadedModel>, Error> {
     RtenEngine::new().load(&LoadRequest {
@@ -58,16 +61,7 @@ fn integers_beyond_32_bits_are_refused() {
 
 #[test]
 fn sums_that_may_not_fit_32_bits_are_refused_with_their_output() {
-    let row = [builder::BATCH, Dim::Fixed(2)];
-    let mut sum = ModelBuilder::new("sum", 0);
-    sum.input("input", DataType::Int64, &row);
-    sum.node("Add", &["input", "input"], &["twice"]);
-    sum.output("twice", DataType::Int64, &row);
-    match load(&sum.build()) {
-        Err(Error::Unsupported(reason)) => assert!(reason.contains("`twice`"), "{reason}"),
-        Err(other) => panic!("refused as `{other}`"),
-        Ok(_) => panic!("accepted"),
-    }
+    sums::are_refused(load);
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //!   end their classifiers in `ZipMap`: a sequence with one map for each row, from class to probability. The
 //!   tensor of probabilities is there before it, with a column for each class, and the operator's labels say
 //!   which class a column is. Any other output that is no tensor is left out, with all that only it needs. Inputs
-//!   with a default value, and those whose value is declared, become constants, optional inputs and outputs the tensors that they hold. And it gives
+//!   with a default value, and those whose value is declared, become constants, optional inputs and outputs the
+//!   tensors that they hold. And it gives
 //!   `StringNormalizer`, with which text pipelines of scikit-learn begin, a locale that is there: the one that it
 //!   has when nothing is said, American English, is missing in most containers.
 //! - [`widen`] gives a batch dimension to a model that is declared without one: exports with a fixed batch of 1,
@@ -244,18 +245,21 @@ pub fn fixed_batch(signature: &Signature) -> Option<u64> {
     firsts.all(|other| other == Some(size)).then_some(size)
 }
 
-/// Inputs of one number that keep a model from taking batches, beside others of any size: they have nothing that
-/// could count records. Where they are the same in every query, constants may take their place.
-pub fn single_numbers(signature: &Signature) -> Vec<&str> {
+/// What to do about inputs of one number that keep a model from taking batches, beside others of any size: they have
+/// nothing that could count records. `None` where there are none.
+pub fn advice_on_single_numbers(signature: &Signature) -> Option<String> {
     let is_single = |input: &&TensorSpec| {
         input.shape.iter().all(|dim| *dim == Some(1)) && input.data_type != DataType::Bytes
     };
     let is_any_size = |input: &TensorSpec| input.shape.contains(&None);
     if signature.batched || !signature.inputs.iter().any(is_any_size) {
-        return Vec::new();
+        return None;
     }
-    let singles = signature.inputs.iter().filter(is_single);
-    singles.map(|input| input.name.as_str()).collect()
+    let name = &signature.inputs.iter().find(is_single)?.name;
+    Some(format!(
+        "input `{name}` has one value for all records; where it is the same in every query, `--constant {name}=VALUE` \
+         may make batches possible"
+    ))
 }
 
 /// Whether a model's metadata say that it takes no batches.

@@ -7,9 +7,12 @@
 
 use std::collections::HashMap;
 
-use sextant_types::DataType;
+use sextant_types::{DataType, Tensor, convert};
 
-use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto, type_proto};
+use crate::{
+    proto::{AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto, type_proto},
+    tensor::element_type,
+};
 
 /// Largest magnitude of a positive number in 32 bits.
 const MOST: f64 = i32::MAX as f64;
@@ -121,9 +124,9 @@ pub(crate) fn wide_output(graph: &GraphProto) -> Option<String> {
     found.map(|output| output.name().to_owned())
 }
 
-fn declared(value: &crate::proto::ValueInfoProto) -> Option<DataType> {
+fn declared(value: &ValueInfoProto) -> Option<DataType> {
     match value.r#type.as_ref()?.value.as_ref()? {
-        type_proto::Value::TensorType(tensor) => crate::tensor::element_type(tensor.elem_type?),
+        type_proto::Value::TensorType(tensor) => element_type(tensor.elem_type?),
         _ => None,
     }
 }
@@ -175,8 +178,8 @@ fn of_constant(tensor: &TensorProto) -> Range {
         return ANY;
     };
     let dims = vec![bytes.len() / data_type.size().unwrap_or(1)];
-    let read = sextant_types::Tensor::from_bytes(data_type, dims, bytes).ok();
-    let numbers = read.as_ref().and_then(sextant_types::convert::numbers);
+    let read = Tensor::from_bytes(data_type, dims, bytes).ok();
+    let numbers = read.as_ref().and_then(convert::numbers);
     let Some(numbers) = numbers else {
         return ANY;
     };

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use sextant_onnx::{
     Error,
-    adapt::{Declared, Plain, plain, single_numbers},
+    adapt::{Declared, Plain, advice_on_single_numbers, plain},
     builder::{BATCH, Dim, ModelBuilder},
     decode, encode, inspect,
     proto::{AttributeProto, GraphProto, ModelProto, TypeProto, ValueInfoProto, type_proto},
@@ -236,10 +236,11 @@ fn what_no_input_can_have_is_refused_with_the_input() {
 #[test]
 fn inputs_of_one_number_are_told_where_they_keep_a_model_from_batches() {
     let signature = |file: &Bytes| inspect(file).unwrap().signature;
-    let single = signature(&scaled_by(DataType::Fp32, &[]));
-    assert_eq!(single_numbers(&single), ["scale"]);
-    assert!(single_numbers(&signature(&scaled_by(DataType::Fp32, &[ROW]))).is_empty());
-    assert!(single_numbers(&signature(&scaled().build())).is_empty());
+    let advice = |file: &Bytes| advice_on_single_numbers(&signature(file));
+    let told = advice(&scaled_by(DataType::Fp32, &[])).unwrap();
+    assert!(told.contains("`--constant scale=VALUE`"), "{told}");
+    assert_eq!(advice(&scaled_by(DataType::Fp32, &[ROW])), None);
+    assert_eq!(advice(&scaled().build()), None);
 }
 
 #[test]

@@ -164,11 +164,8 @@ fn read(path: &Path) -> Result<Bytes, Error> {
 
 impl Found {
     fn batches(&self) -> String {
-        if let [single, ..] = adapt::single_numbers(&self.info.signature)[..] {
-            return format!(
-                "no: input `{single}` has one value for all records; where it is the same in every query, \
-                 `--constant {single}=VALUE` may make them possible"
-            );
+        if let Some(advice) = adapt::advice_on_single_numbers(&self.info.signature) {
+            return format!("no: {advice}");
         }
         let text = match (self.info.signature.batched, self.may_be_batched) {
             _ if self.unknown != Unknown::default() => "known once its shapes are",

@@ -7,7 +7,7 @@ use sextant_engine::{Engine, LoadRequest, is_manifest};
 use sextant_objects::digest_of;
 use sextant_onnx::{
     ModelInfo,
-    adapt::{fixed_batch, single_numbers},
+    adapt::{advice_on_single_numbers, fixed_batch},
 };
 use sextant_registry::{METRIC_FILE, ScoredOutput};
 use sextant_types::{
@@ -57,7 +57,8 @@ impl Registration<'_> {
         let validation = self.validation(&info.signature, &scored).await;
         let validation = validation.map_err(|error| unbatched(error, &info.signature, &astray))?;
         let (mut labelled, of_the_model) = (None, changes.len());
-        changes.extend(told_of_singles(&info.signature));
+        let advice = advice_on_single_numbers(&info.signature);
+        changes.extend(advice.map(|advice| format!("a query is one record: {advice}")));
         if !validation.is_labelled() {
             let file = adapted.clone().unwrap_or(bytes);
             let of = (&info.signature, &scored);
@@ -231,17 +232,6 @@ pub(super) fn variant_id(model: &ModelId, spec: &VariantSpec) -> Result<VariantI
     })
 }
 
-/// Says how a model may come to batches whose inputs of one number keep it from them.
-fn told_of_singles(signature: &Signature) -> Option<String> {
-    let singles = single_numbers(signature);
-    let single = singles.first()?;
-    let names = singles.join("`, `");
-    Some(format!(
-        "a query is one record: input `{names}` has one value for all records; where it is the same in every query, \
-         `--constant {single}=VALUE` may make batches possible"
-    ))
-}
-
 /// Says why a validation set does not fit where some outputs keep the model from taking batches.
 fn unbatched(error: Error, signature: &Signature, astray: &[String]) -> Error {
     let names = signature.outputs.iter().map(|output| &output.name);
@@ -253,18 +243,19 @@ fn unbatched(error: Error, signature: &Signature, astray: &[String]) -> Error {
             astray: astray.join("`, `"),
             kept: kept.join(" --output "),
         },
-        Error::Validation(source) => match (fixed_batch(signature), &single_numbers(signature)[..])
-        {
-            (Some(size), _) if size > 1 && !signature.batched => Error::FixedBatch {
-                source: Box::new(source),
-                size,
-            },
-            (_, [single, ..]) => Error::SingleNumber {
-                source: Box::new(source),
-                single: (*single).to_owned(),
-            },
-            _ => Error::Validation(source),
-        },
+        Error::Validation(source) => {
+            match (fixed_batch(signature), advice_on_single_numbers(signature)) {
+                (Some(size), _) if size > 1 && !signature.batched => Error::FixedBatch {
+                    source: Box::new(source),
+                    size,
+                },
+                (_, Some(advice)) => Error::SingleNumber {
+                    source: Box::new(source),
+                    advice,
+                },
+                _ => Error::Validation(source),
+            }
+        }
         error => error,
     }
 }

@@ -146,6 +146,27 @@ fn metrics_of_numbers_agree_with_scikit_learn() {
 }
 
 #[test]
+fn rounding_is_no_error_and_more_is() {
+    let labels = Labels {
+        per_record: 2,
+        values: Expectation::Real(vec![100.0, 0.001]),
+    };
+    let of = |metric, output: [f32; 2]| {
+        let output = Tensor::from_elements(vec![1, 2], &output).expect("fits");
+        score(metric, &labels, &output).value
+    };
+    let (rounded, wrong) = ([100.0005, 0.001], [100.01, 0.001]);
+    for metric in [Metric::MeanAbsoluteError, Metric::RootMeanSquareError] {
+        assert!(of(metric, rounded) == 0.0, "{metric:?}");
+        assert!(of(metric, wrong) > 0.004, "{metric:?}");
+    }
+    assert!(of(Metric::Cosine, rounded) == 1.0);
+    // A small element is no rounding of a large one where each counts by itself.
+    let small = [100.0, 0.0015];
+    assert!(of(Metric::MeanAbsolutePercentageError, small) > 0.2);
+}
+
+#[test]
 fn what_a_metric_cannot_say_is_refused_with_the_record() {
     let labels = Labels {
         per_record: 1,

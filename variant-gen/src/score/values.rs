@@ -30,7 +30,9 @@ pub(super) fn is_rounding(have: &[f64], want: &[f64]) -> bool {
         .iter()
         .fold(0.0_f64, |most, value| most.max(value.abs()));
     let differ = |(have, want): (&f64, &f64)| (have - want).abs() > ROUNDING * greatest;
-    !have.iter().zip(want).any(differ) && have.iter().all(|value| value.is_finite())
+    greatest > 0.0
+        && !have.iter().zip(want).any(differ)
+        && have.iter().all(|value| value.is_finite())
 }
 
 /// A numeric tensor's elements as doubles; 64-bit integers are rounded. `None` for strings.

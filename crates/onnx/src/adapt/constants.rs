@@ -9,7 +9,9 @@ use sextant_types::{
 use super::Plain;
 use crate::{
     Error,
-    proto::{GraphProto, ModelProto, TensorProto, ValueInfoProto, dimension, type_proto},
+    proto::{
+        Dimension, GraphProto, ModelProto, TensorProto, ValueInfoProto, dimension, type_proto,
+    },
     tensor::element_type,
 };
 
@@ -85,7 +87,7 @@ fn tensor(input: &ValueInfoProto, values: &[f64]) -> Result<TensorProto, String>
     let data_type = element_type(held.elem_type.unwrap_or_default())
         .ok_or_else(|| "its type is not supported".to_owned())?;
     let dims = held.shape.as_ref().map(|shape| {
-        let size = |dim: &crate::proto::Dimension| match dim.value {
+        let size = |dim: &Dimension| match dim.value {
             Some(dimension::Value::DimValue(size)) => usize::try_from(size).ok(),
             _ => None,
         };
