@@ -197,6 +197,7 @@ fn an_input_that_is_the_same_in_every_query_becomes_a_constant() {
         let file = scaled_by(data_type, dims);
         let made = with_scale(&file, values).unwrap();
         assert_eq!(inputs(&made), ["x"]);
+        assert_eq!(made.changes.len(), 1, "{:?}", made.changes);
         assert!(made.changes[0].contains("`scale`"), "{:?}", made.changes);
         assert!(inspect(&made.model).unwrap().signature.batched);
         let graph = decode(&made.model).unwrap().graph.unwrap();
