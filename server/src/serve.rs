@@ -174,6 +174,7 @@ async fn build_variant_gen(
         registers: config.variants.register,
         isolation: measure::isolation(config, engines)?,
         lease: Duration::from_millis(LEASE_MS),
+        map_from_bytes: config.limits.map_model_bytes,
         ..sextant_variant_gen::Config::default()
     };
     let shared = sextant_variant_gen::Stores {

@@ -102,7 +102,7 @@ fn main() -> Result<()> {
     for threads in [1, 2] {
         let request = LoadRequest {
             artefact: Digest::from_bytes([0; 32]),
-            model: model.clone(),
+            model: model.clone().into(),
             precision: Precision::Fp32,
             optimization: Optimization::All,
             threads,

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sextant_engine::{Engine, LoadRequest, STACK_BYTES};
+use sextant_engine::{Engine, LoadRequest, ModelFile, STACK_BYTES, WeightsFolder};
 use sextant_isolation::frame;
 use sextant_types::Code;
 
@@ -41,13 +41,16 @@ pub fn serve_measurements(
 ) -> io::Result<()> {
     let answers = Arc::new(Mutex::new(answers));
     let mut validation: Option<Arc<ValidationSet>> = None;
-    let mut artefact = Bytes::new();
+    let mut artefact = ModelFile::from(Bytes::new());
     while let Some(head) = frame::read_head::<Head>(&mut orders)? {
         let file = head.validation_bytes;
         let file = file.map(|length| frame::read_bytes(&mut orders, length));
         let file = file.transpose()?;
         if let Some(length) = head.artefact_bytes {
-            artefact = frame::read_bytes(&mut orders, length)?;
+            artefact = ModelFile {
+                graph: frame::read_bytes(&mut orders, length)?,
+                weights: head.weights.map(WeightsFolder::of_another).map(Arc::new),
+            };
         }
         let order = head.order;
         if let Some(file) = file {
@@ -76,7 +79,7 @@ pub fn serve_measurements(
 /// What a thread needs to measure.
 struct Work {
     engines: Vec<Arc<dyn Engine>>,
-    artefact: Bytes,
+    artefact: ModelFile,
     validation: Arc<ValidationSet>,
     order: Order,
 }

@@ -23,6 +23,8 @@ pub struct Config {
     /// Time after which a registration measures no further configurations; what each engine does first is
     /// measured in any case.
     pub budget: Option<Duration>,
+    /// Files of models from this size on are mapped in place of being read into memory, bytes.
+    pub map_from_bytes: u64,
     /// Records that static quantisation is calibrated on, from the start of the set.
     pub calibration_records: usize,
     /// Whether registrations are taken. Models that are ready are measured with the engines of this
@@ -60,6 +62,7 @@ impl Default for Config {
             cores: u16::try_from(cores).unwrap_or(u16::MAX),
             extremes_only: false,
             budget: None,
+            map_from_bytes: 512 << 20,
             calibration_records: 1024,
             registers: true,
             extension_back_off: Duration::from_secs(60),

@@ -22,6 +22,9 @@ use crate::{
 /// Longest pause after a failure.
 const LONGEST_PAUSE_MS: u64 = 24 * 60 * 60 * 1000;
 
+/// Most that is read of a file to tell a manifest.
+const MOST_MANIFEST_BYTES: u64 = 1 << 20;
+
 /// What is to be done about a model and an engine.
 enum Verdict {
     /// Nothing any more.
@@ -95,7 +98,11 @@ impl Generator {
     }
 
     async fn reads(&self, engine: &dyn Engine, model: &Model) -> Result<bool, Error> {
-        Ok(engine.reads(&self.objects().get_blob(&model.digest).await?))
+        // What a manifest says is at its beginning, and it is not large.
+        let head = self
+            .objects()
+            .get_blob_range(&model.digest, 0..MOST_MANIFEST_BYTES);
+        Ok(engine.reads(&head.await?))
     }
 }
 

@@ -7,11 +7,10 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Instant};
 
-use bytes::Bytes;
 use prometheus_client::metrics::counter::Counter;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use sextant_engine::Engine;
+use sextant_engine::{Engine, ModelFile, WeightsFolder};
 use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
 use sextant_registry::{Application, Job, JobKind, Model, Registry};
@@ -33,6 +32,7 @@ pub(crate) mod adapt;
 mod begun;
 pub(crate) mod calibrate;
 mod extend;
+mod files;
 mod generate;
 mod inspect;
 mod label;
@@ -192,7 +192,11 @@ struct Registration<'a> {
     /// Steps of an extension that failed in a way that may pass.
     passing: BTreeMap<String, MeasureError>,
     /// The artefact that was read last.
-    artefact: Option<(Digest, Bytes)>,
+    artefact: Option<(Digest, ModelFile)>,
+    /// Where the weights of the registered model are, if it is a large one.
+    weights: Option<Arc<WeightsFolder>>,
+    /// A large model that was put together of several files, and where it is stored.
+    whole: Option<(ModelFile, files::Stored)>,
     validation: Option<Arc<ValidationSet>>,
     /// The validation set with the labels that it was given here.
     labelled: Option<Digest>,
@@ -226,6 +230,8 @@ impl<'a> Registration<'a> {
             done: 0,
             passing: BTreeMap::new(),
             artefact: None,
+            weights: None,
+            whole: None,
             validation: None,
             labelled: None,
             seat: Seat::default(),
@@ -269,7 +275,10 @@ impl<'a> Registration<'a> {
                 is_needed,
                 accuracy: known_accuracy(&configuration, &measured),
             };
-            let result = self.measure(&trial).await?;
+            let result = match self.is_spared(&trial, &measured) {
+                Some(reason) => self.spare(&trial, reason).await?,
+                None => self.measure(&trial).await?,
+            };
             measured.push((configuration, result));
         }
         let outcome = publish::Outcome {
@@ -283,7 +292,7 @@ impl<'a> Registration<'a> {
     /// Leaves out the engines that do not read the file. Whoever inspected it may have had others.
     async fn restrict(&mut self) -> Result<(), Error> {
         let file = self.read_artefact(self.model.digest).await?;
-        self.engines.retain(|engine| engine.reads(&file));
+        self.engines.retain(|engine| engine.reads(&file.graph));
         Ok(())
     }
 
@@ -377,17 +386,6 @@ impl<'a> Registration<'a> {
         })?;
         let (registry, Claim { job, owner }) = (&self.parts.registry, self.claim);
         Ok(registry.put_step_held(&job.id, owner, step, &value).await?)
-    }
-
-    async fn read_artefact(&mut self, digest: Digest) -> Result<Bytes, Error> {
-        match &self.artefact {
-            Some((held, bytes)) if *held == digest => Ok(bytes.clone()),
-            _ => {
-                let bytes = self.parts.objects.get_blob(&digest).await?;
-                self.artefact = Some((digest, bytes.clone()));
-                Ok(bytes)
-            }
-        }
     }
 
     /// The file of the validation set, by its name in the artefact store.

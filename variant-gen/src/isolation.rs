@@ -18,6 +18,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use sextant_engine::{ModelFile, ScratchFolder};
 use sextant_isolation::{Child, Death, Program, frame};
 use sextant_types::{Code, Digest};
 
@@ -56,6 +57,8 @@ struct Running {
     answers: mpsc::Receiver<Answer>,
     validation: Digest,
     artefact: Option<Digest>,
+    /// The one folder that it may read, for the files of large models.
+    folder: Option<ScratchFolder>,
 }
 
 /// What is to be measured.
@@ -64,7 +67,7 @@ pub(crate) struct Task {
     /// The validation set's file; empty where the child has it.
     pub(crate) validation: (Digest, Bytes),
     /// The artefact's file; empty where the child was sent it last.
-    pub(crate) artefact: (Digest, Bytes),
+    pub(crate) artefact: (Digest, ModelFile),
 }
 
 // === impl Seat ===
@@ -163,7 +166,10 @@ impl Isolation {
 
     fn run(&self, seat: &Seat, task: Task, cancel: &Cancel) -> Result<Answer, MeasureError> {
         let mut seat = seat.0.lock();
-        let fits = |running: &Running| running.validation == task.validation.0;
+        let is_large = task.artefact.1.weights.is_some();
+        let fits = |running: &Running| {
+            running.validation == task.validation.0 && (running.folder.is_some() || !is_large)
+        };
         let mut running = match seat.take().filter(fits) {
             Some(running) => running,
             None => self.start(&task)?,
@@ -207,7 +213,16 @@ impl Isolation {
                 format!("`{program}` cannot be started to measure the model: {error}"),
             )
         };
-        let child = self.program.start(Stdio::piped(), Stdio::piped());
+        let folder = match &task.artefact.1.weights {
+            Some(weights) => Some(weights.sibling().map_err(failed)?),
+            None => None,
+        };
+        let mut program = self.program.clone();
+        if let Some(folder) = &folder {
+            program.arguments.push("--folder".into());
+            program.arguments.push(folder.path().into());
+        }
+        let child = program.start(Stdio::piped(), Stdio::piped());
         let mut child = child.map_err(failed)?;
         let Some((orders, stdout)) = child.pipes() else {
             return Err(failed(std::io::Error::other("it has no pipes")));
@@ -227,6 +242,7 @@ impl Isolation {
             answers,
             validation: task.validation.0,
             artefact: None,
+            folder,
         })
     }
 }
@@ -257,7 +273,8 @@ enum Wait {
 
 impl Running {
     fn tell(&mut self, task: &Task) -> std::io::Result<()> {
-        let (digest, bytes) = &task.artefact;
+        let (digest, file) = &task.artefact;
+        let bytes = &file.graph;
         let is_known = self.artefact == Some(*digest);
         let is_first = self.artefact.is_none();
         self.artefact = Some(*digest);
@@ -265,6 +282,10 @@ impl Running {
             order: task.order.clone(),
             validation_bytes: is_first.then_some(task.validation.1.len() as u64),
             artefact_bytes: (!is_known).then_some(bytes.len() as u64),
+            weights: match (&file.weights, &self.folder) {
+                (Some(weights), Some(folder)) if !is_known => Some(folder.show(weights)?),
+                _ => None,
+            },
         };
         let files = [
             is_first.then_some(&task.validation.1),

@@ -11,6 +11,9 @@ const PAGE_BYTES: u64 = 1 << 20;
 /// Bytes of inputs that wait at a worker where nothing is configured (Clockwork, section 5.2).
 const IO_BYTES: u64 = 512 << 20;
 
+/// Size of a file from which on it is mapped where nothing is configured.
+const MAP_FROM_BYTES: u64 = 512 << 20;
+
 /// What a worker may use and how patient it is.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -48,6 +51,8 @@ pub struct Config {
     pub lease_ms: u64,
     /// When an instance counts as overloaded or interfered.
     pub thresholds: Thresholds,
+    /// Files of models from this size on are mapped in place of being read into memory, bytes.
+    pub map_from_bytes: u64,
 }
 
 /// When what runs counts as stuck: past `factor` times what was expected, and past the floor.
@@ -78,6 +83,7 @@ impl Config {
             horizon: Duration::from_secs(10),
             watchdog: Watchdog::default(),
             pin: None,
+            map_from_bytes: MAP_FROM_BYTES,
             period_ms: 1000,
             drain: Duration::ZERO,
             lease_ms: 10_000,

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_engine::{Engine, Interrupt, LoadRequest};
+use sextant_engine::{Engine, Interrupt, LoadRequest, ModelFile};
 use sextant_metadata::{Command, InstanceKey, Transition};
 use sextant_objects::Error as ObjectError;
 use sextant_rpc::{ActionKind, Load, LoadTimings, WorkError};
@@ -109,9 +109,9 @@ impl Worker {
 
     /// The artefact; the store has compared its bytes with its digest.
     async fn fetch(&self, variant: &Variant) -> Result<LoadRequest, WorkError> {
-        let fetched = self.objects.get_blob(&variant.artefact).await;
+        let fetched = self.artefact(variant).await;
         let model = fetched.map_err(|error| match error {
-            ObjectError::NotFound { .. } => WorkError::Unknown {
+            Unfetched::Store(ObjectError::NotFound { .. }) => WorkError::Unknown {
                 variant: variant.id.clone(),
                 reason: error.to_string(),
             },
@@ -127,6 +127,19 @@ impl Worker {
             optimization: variant.spec.optimization,
             threads: variant.spec.threads,
         })
+    }
+
+    /// The artefact's file; the weights of a large one stay where the store has them.
+    async fn artefact(&self, variant: &Variant) -> Result<ModelFile, Unfetched> {
+        let objects = &self.objects;
+        if variant.profile.weights_bytes >= self.config.map_from_bytes
+            && let Some(scratch) = objects.scratch()
+            && let Some(file) = objects.blob_file(&variant.artefact).await?
+        {
+            let open = move || ModelFile::open(&file, &scratch);
+            return Ok(tokio::task::spawn_blocking(open).await??);
+        }
+        Ok(objects.get_blob(&variant.artefact).await?.into())
     }
 
     /// Waits for the LOAD thread, and no longer than a load may take once it has begun.
@@ -295,6 +308,17 @@ impl Worker {
             Err(never) => match never {},
         }
     }
+}
+
+/// Why there is no file to load.
+#[derive(Debug, thiserror::Error)]
+enum Unfetched {
+    #[error(transparent)]
+    Store(#[from] ObjectError),
+    #[error(transparent)]
+    File(#[from] sextant_engine::Error),
+    #[error("the file of the model cannot be opened")]
+    Lost(#[from] tokio::task::JoinError),
 }
 
 fn us(duration: Duration) -> f64 {

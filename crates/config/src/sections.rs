@@ -194,7 +194,10 @@ section! {
         /// 4096th of this. Never less than twice `limits.max_body_bytes`.
         max_body_bytes_in_flight: usize = 256 << 20, within 1024.0..=ANY;
         /// Largest uploaded model, validation set or artefact, bytes.
-        max_model_bytes: u64 = 2 << 30, within 1024.0..=ANY;
+        max_model_bytes: u64 = 16 << 30, within 1024.0..=ANY;
+        /// Files of models from this size on are not read into memory: engines map them where the artefact store or
+        /// its cache has them, bytes.
+        map_model_bytes: u64 = 512 << 20, within 1.0..=ANY;
         /// Most bytes that the artefact store may hold.
         storage_bytes: Option<u64> = None, unset "what the disk has", within 1.0..=ANY;
         /// Most queries that wait for one variant.

@@ -139,7 +139,7 @@ impl CudaEngine {
         };
         let target = self.target(request.precision)?;
         let place = |images| self.place(images);
-        let prepared = Prepared::new(&request.model, target, limits, place)?;
+        let prepared = Prepared::new(&request.model.whole()?, target, limits, place)?;
         let prepared = Arc::new(prepared);
         let mut kept = self.shared.prepared.lock();
         // Of those in ordinary memory, only the last is kept.

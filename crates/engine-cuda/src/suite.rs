@@ -88,7 +88,7 @@ pub fn compare(
 fn answer(engine: &dyn Engine, case: &Case, precision: Precision) -> Result<Vec<Tensor>, Error> {
     let request = LoadRequest {
         artefact: digest(&case.model),
-        model: case.model.clone(),
+        model: case.model.clone().into(),
         precision,
         optimization: Optimization::All,
         threads: 1,

@@ -41,7 +41,7 @@ fn start(config: Config) -> (CudaEngine, Arc<RecordingDriver>) {
 fn request(artefact: u8, model: &Bytes) -> LoadRequest {
     LoadRequest {
         artefact: Digest::from_bytes([artefact; 32]),
-        model: model.clone(),
+        model: model.clone().into(),
         precision: Precision::Fp32,
         optimization: Optimization::All,
         threads: 1,

@@ -33,7 +33,7 @@ fn load(engine: &CudaEngine, model: Bytes, number: usize) {
     digest[..8].copy_from_slice(&(number as u64).to_le_bytes());
     let _ = engine.load(&LoadRequest {
         artefact: Digest::from_bytes(digest),
-        model,
+        model: model.into(),
         precision: Precision::Fp32,
         optimization: Optimization::All,
         threads: 1,

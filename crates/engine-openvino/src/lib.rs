@@ -103,6 +103,10 @@ impl Engine for OpenvinoEngine {
         }
     }
 
+    fn maps_weights(&self) -> bool {
+        true
+    }
+
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         let precision = request.precision;
         if matches!(precision, Precision::Bf16 | Precision::Fp16)

@@ -5,7 +5,8 @@ use std::{sync::Arc, thread};
 use openvino::{Core, Model};
 use parking_lot::Mutex;
 use sextant_engine::{
-    Error, LiveMap, LoadRequest, LoadedModel, Pool, check_inputs, check_integers,
+    Error, GRAPH_FILE, LiveMap, LoadRequest, LoadedModel, ModelFile, Pool, WeightsFolder,
+    check_inputs, check_integers,
 };
 use sextant_types::{Digest, NamedTensor, Precision, Signature, Tensor};
 
@@ -30,6 +31,8 @@ pub(crate) struct Read {
     /// Whether a run fails for its inputs' sizes or not at all.
     pub(crate) by_sizes: bool,
     weights_bytes: u64,
+    /// Of a large model: OpenVINO reads weights in place until it has brought them into its own order.
+    _folder: Option<Arc<WeightsFolder>>,
 }
 
 /// A way to compute an artefact.
@@ -64,21 +67,34 @@ impl Models {
 
 impl Read {
     fn open(request: &LoadRequest) -> Result<Self, Error> {
-        let info = sextant_onnx::inspect(&request.model)
+        let info = sextant_onnx::inspect(&request.model.graph)
             .map_err(|error| Error::InvalidModel(error.to_string()))?;
         tensors::refuse_types(&info.signature)?;
         check_integers(info.wide_output.as_deref())?;
         let mut core = Core::new().map_err(|error| Error::Failed(error.to_string()))?;
-        let model = core
-            .read_model_from_buffer(&request.model, None)
-            .map_err(|error| failure::load(&error))?;
+        let model = match mapped(&request.model)? {
+            Some(file) => core.read_model_from_file(&file, ""),
+            None => core.read_model_from_buffer(&request.model.whole()?, None),
+        };
         Ok(Self {
-            model: Mutex::new(model),
+            model: Mutex::new(model.map_err(|error| failure::load(&error))?),
+            _folder: request.model.weights.clone(),
             by_sizes: runs_by_sizes(&info.op_types),
             signature: info.signature,
             weights_bytes: info.weights_bytes,
         })
     }
+}
+
+/// The file of a large model's graph, whose weights are mapped; `None` for others, and for graphs that are not those
+/// of the file.
+fn mapped(model: &ModelFile) -> Result<Option<String>, Error> {
+    let Some((graph, folder)) = model.located()? else {
+        return Ok(None);
+    };
+    let file = folder.path().join(GRAPH_FILE);
+    let is_same = std::fs::read(&file).is_ok_and(|it| it == graph);
+    Ok(file.to_str().filter(|_| is_same).map(str::to_owned))
 }
 
 // === impl OpenvinoModel ===

@@ -33,7 +33,7 @@ fn load_with(
 ) -> Result<Arc<dyn LoadedModel>, Error> {
     engine().load(&LoadRequest {
         artefact: Digest::from_bytes([1; 32]),
-        model: model.clone(),
+        model: model.clone().into(),
         precision,
         optimization: Optimization::All,
         threads,

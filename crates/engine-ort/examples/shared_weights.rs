@@ -97,7 +97,7 @@ fn load(
 ) -> Result<Arc<dyn LoadedModel>, sextant_engine::Error> {
     engine.load(&LoadRequest {
         artefact: Digest::from_bytes([artefact; 32]),
-        model: model.clone(),
+        model: model.clone().into(),
         precision: Precision::Fp32,
         optimization,
         threads,

@@ -77,6 +77,10 @@ impl Engine for OrtEngine {
         }
     }
 
+    fn maps_weights(&self) -> bool {
+        true
+    }
+
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         self.models.load(&self.environment, request)
     }

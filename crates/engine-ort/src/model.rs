@@ -38,7 +38,7 @@ impl Models {
     }
 
     fn open(&self, environment: &Environment, request: &LoadRequest) -> Result<OrtModel, Error> {
-        let info = sextant_onnx::inspect(&request.model)
+        let info = sextant_onnx::inspect(&request.model.graph)
             .map_err(|error| Error::InvalidModel(error.to_string()))?;
         let mut first = None;
         let key = (request.artefact, request.optimization);

@@ -31,7 +31,7 @@ use ort::{
     value::DynValue,
 };
 use rustix::fs::{MemfdFlags, memfd_create};
-use sextant_engine::{Error, LoadRequest};
+use sextant_engine::{Error, LoadRequest, ModelFile, WeightsFolder};
 use sextant_onnx::{Weight, split_weights, stored_weights};
 use sextant_types::Optimization;
 
@@ -47,6 +47,9 @@ const MIN_MODEL_BYTES: u64 = 1 << 20;
 
 /// Option of a session: the file beside the optimised graph that takes the weights.
 const WEIGHTS_FILE: &str = "session.optimized_model_external_initializers_file_name";
+
+/// Option of a session: where the files are that a graph in memory names.
+const WEIGHTS_FOLDER: &str = "session.model_external_initializers_file_folder_path";
 
 /// Option of a session: weights below this stay in the optimised graph.
 const LEAST_BYTES: &str = "session.optimized_model_external_initializers_min_size_in_bytes";
@@ -68,6 +71,11 @@ enum Source {
     },
     /// The file as it came: each session has its own copy.
     Whole(Bytes),
+    /// A graph whose large weights lie in a file of this folder.
+    Laid {
+        graph: Bytes,
+        folder: Arc<WeightsFolder>,
+    },
 }
 
 /// A weight that sessions borrow.
@@ -92,11 +100,13 @@ impl Weights {
         let mut weights = Self {
             environment: environment.clone(),
             optimization: request.optimization,
-            source: Source::Whole(request.model.clone()),
+            source: Source::of(&request.model)?,
             bytes,
         };
-        if bytes >= MIN_MODEL_BYTES {
-            match weights.share(&request.model, sibling, threads) {
+        if let Source::Whole(model) = &weights.source
+            && bytes >= MIN_MODEL_BYTES
+        {
+            match weights.share(model, sibling, threads) {
                 Ok((source, session)) => {
                     weights.source = source;
                     return Ok((weights, session));
@@ -127,6 +137,9 @@ impl Weights {
             Source::Shared { tensors, .. } => held.extend(tensors.iter().map(Shared::address)),
             Source::Whole(model) => {
                 held.insert(model.as_ptr() as usize, self.bytes);
+            }
+            Source::Laid { folder, .. } => {
+                held.insert(Arc::as_ptr(folder) as usize, self.bytes);
             }
         }
     }
@@ -205,7 +218,7 @@ impl Weights {
                 .iter()
                 .map(|shared| (shared.name.as_str(), shared))
                 .collect(),
-            Source::Whole(_) => HashMap::new(),
+            Source::Whole(_) | Source::Laid { .. } => HashMap::new(),
         }
     }
 }
@@ -213,6 +226,16 @@ impl Weights {
 // === impl Source ===
 
 impl Source {
+    fn of(model: &ModelFile) -> Result<Self, Error> {
+        Ok(match model.located()? {
+            None => Self::Whole(model.graph.clone()),
+            Some((graph, folder)) => Self::Laid {
+                graph,
+                folder: Arc::clone(folder),
+            },
+        })
+    }
+
     fn session(
         &self,
         builder: SessionBuilder,
@@ -223,6 +246,10 @@ impl Source {
             Self::Whole(model) => builder
                 .with_optimization_level(level(optimization))?
                 .commit_from_memory(model),
+            Self::Laid { graph, folder } => builder
+                .with_optimization_level(level(optimization))?
+                .with_config_entry(WEIGHTS_FOLDER, folder.path().to_string_lossy())?
+                .commit_from_memory(graph),
             Self::Shared {
                 skeleton,
                 tensors,

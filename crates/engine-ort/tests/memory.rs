@@ -67,7 +67,7 @@ fn measure() {
         let handle = engine
             .load(&LoadRequest {
                 artefact: Digest::from_bytes([1; 32]),
-                model: model.clone(),
+                model: model.clone().into(),
                 precision: Precision::Fp32,
                 optimization,
                 threads,

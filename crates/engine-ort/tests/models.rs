@@ -35,7 +35,7 @@ fn load(
 ) -> Result<Arc<dyn LoadedModel>, Error> {
     engine.load(&LoadRequest {
         artefact: Digest::from_bytes([1; 32]),
-        model: model.clone(),
+        model: model.clone().into(),
         precision: Precision::Fp32,
         optimization,
         threads,

@@ -115,7 +115,7 @@ impl Engine for RemoteEngine {
         request: &LoadRequest,
         interrupt: &Interrupt,
     ) -> Result<Arc<dyn LoadedModel>, Error> {
-        let manifest = self.manifest(&request.model)?;
+        let manifest = self.manifest(&request.model.graph)?;
         if request.precision != Precision::Fp32 {
             let precision = request.precision.name();
             return Err(Error::Unsupported(format!(

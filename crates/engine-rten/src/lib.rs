@@ -84,14 +84,15 @@ impl Engine for RtenEngine {
 
 impl Shared {
     fn open(request: &LoadRequest) -> Result<Self, Error> {
-        let info = sextant_onnx::inspect(&request.model)
+        let info = sextant_onnx::inspect(&request.model.graph)
             .map_err(|error| Error::InvalidModel(error.to_string()))?;
         refuse_types(&info.signature)?;
         check_integers(info.wide_output.as_deref())?;
+        let file = request.model.whole()?;
         let load = || {
             let mut options = ModelOptions::with_all_ops();
             options.prepack_weights(packs(&info));
-            options.load(request.model.to_vec())
+            options.load(file.to_vec())
         };
         let model = guarded("load", load)?.map_err(|error| load_error(&error))?;
         Ok(Self {

@@ -9,6 +9,9 @@ use sextant_types::Optimization;
 #[path = "../../engine/tests/support/fixtures.rs"]
 mod fixtures;
 
+#[path = "../../engine/tests/support/mapped.rs"]
+mod mapped;
+
 #[path = "../../engine/tests/support/rows.rs"]
 mod rows;
 
@@ -22,3 +25,8 @@ fn all() -> Fixtures {
 }
 
 sextant_engine::bind_conformance!(engine(), all());
+
+#[test]
+fn mapped_models_are_answered_alike() {
+    mapped::answers_alike(engine().as_ref());
+}

@@ -17,7 +17,7 @@ mod sums;
 fn load(model: &Bytes) -> Result<Arc<dyn LoadedModel>, Error> {
     RtenEngine::new().load(&LoadRequest {
         artefact: Digest::from_bytes([1; 32]),
-        model: model.clone(),
+        model: model.clone().into(),
         precision: Precision::Fp32,
         optimization: Optimization::All,
         threads: 1,

@@ -109,7 +109,7 @@ fn request(engine: &dyn Engine, fixture: &Fixture) -> LoadRequest {
     let optimizations = engine.capabilities().optimizations;
     LoadRequest {
         artefact: fixture.artefact,
-        model: fixture.model.clone(),
+        model: fixture.model.clone().into(),
         precision: Precision::Fp32,
         optimization: optimizations.last().copied().unwrap_or(Optimization::All),
         threads: 1,

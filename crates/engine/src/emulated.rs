@@ -180,6 +180,10 @@ impl Engine for EmulatedEngine {
         }
     }
 
+    fn maps_weights(&self) -> bool {
+        true
+    }
+
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         let started = Instant::now();
         let described = (self.describe)(request)?.at_speed(self.speed);

@@ -13,6 +13,7 @@ use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Sign
 
 pub mod conformance;
 pub mod emulated;
+mod file;
 mod inputs;
 mod interrupt;
 mod library;
@@ -20,6 +21,7 @@ mod live;
 pub mod pages;
 mod pool;
 
+pub use file::{GRAPH_FILE, ModelFile, ScratchFolder, WEIGHTS_FILE, WeightsFolder, sweep};
 pub use inputs::{check_inputs, check_integers};
 pub use interrupt::Interrupt;
 pub use library::find_library;
@@ -45,7 +47,7 @@ pub struct LoadRequest {
     /// Key of the artefact; loads of one artefact share one copy of its weights.
     pub artefact: Digest,
     /// The ONNX file.
-    pub model: Bytes,
+    pub model: ModelFile,
     /// Number format of weights and arithmetic. Engines whose artefacts differ by precision find it
     /// in the file; the others convert while they load.
     pub precision: Precision,
@@ -163,6 +165,11 @@ pub trait Engine: Send + Sync {
     /// own. Says nothing of whether it can be loaded.
     fn reads(&self, model: &Bytes) -> bool {
         !is_manifest(model)
+    }
+
+    /// Whether it maps the weights of large models, which others hold in memory as a whole while they load.
+    fn maps_weights(&self) -> bool {
+        false
     }
 
     /// Prepares an artefact to run.

@@ -16,7 +16,7 @@ use sextant_types::{DataType, Digest, Optimization, Precision};
 mod fixtures;
 
 fn describe(request: &LoadRequest) -> Result<EmulatedModel, Error> {
-    let info = sextant_onnx::inspect(&request.model)
+    let info = sextant_onnx::inspect(&request.model.graph)
         .map_err(|error| Error::InvalidModel(error.to_string()))?;
     if let Some(operator) = info.op_types.iter().find(|it| it.starts_with("Sextant")) {
         return Err(Error::Unsupported(format!("operator `{operator}`")));
@@ -93,7 +93,7 @@ fn steady() -> EmulatedDevice {
 fn request(artefact: u8) -> LoadRequest {
     LoadRequest {
         artefact: Digest::from_bytes([artefact; 32]),
-        model: emulated().dense.model,
+        model: emulated().dense.model.into(),
         precision: Precision::Fp32,
         optimization: Optimization::All,
         threads: 1,

@@ -52,7 +52,7 @@ fn measure(model: &str, rows: usize) -> Result<(), Failure> {
     );
     let request = LoadRequest {
         artefact: Digest::from_bytes([1; 32]),
-        model: Bytes::from(std::fs::read(model)?),
+        model: Bytes::from(std::fs::read(model)?).into(),
         precision: Precision::Fp32,
         optimization: Optimization::All,
         threads: 1,

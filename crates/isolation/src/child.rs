@@ -68,7 +68,7 @@ impl Served {
                 } => {
                     let request = LoadRequest {
                         artefact,
-                        model: frame::read_bytes(from, model_bytes)?,
+                        model: frame::read_bytes(from, model_bytes)?.into(),
                         precision,
                         optimization,
                         threads,

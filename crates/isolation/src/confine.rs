@@ -46,13 +46,13 @@ const NEWEST: ABI = ABI::V6;
 /// Called by the child first, while it has one thread: from now on it dies with whoever has started it,
 /// leaves no image of its memory behind, takes no more address space than so many bytes, and is the first
 /// to go where the machine runs out of memory. Where the kernel has Landlock (Linux 5.13; 6.7 for TCP) it
-/// reads no files but those of the system and the folders of `libraries`, writes none but the counter of its own
+/// reads no files but those of the system, the folders of `libraries` and `folder`, writes none but the counter of its own
 /// peak memory, and sends signals to nobody outside; where it has seccomp, the child makes no socket that leads out
 /// of the machine.
 ///
 /// # Errors
 /// When the system refuses a limit.
-pub fn confine(memory_bytes: u64, libraries: &[&Path]) -> io::Result<()> {
+pub fn confine(memory_bytes: u64, libraries: &[&Path], folder: Option<&Path>) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let most = |bytes| Rlimit {
         current: Some(bytes),
@@ -62,7 +62,7 @@ pub fn confine(memory_bytes: u64, libraries: &[&Path]) -> io::Result<()> {
     rustix::process::setrlimit(Resource::As, most(memory_bytes))?;
     // A system without it kills whom it likes.
     std::fs::write("/proc/self/oom_score_adj", "500").ok();
-    seal(libraries).map_err(io::Error::other)?;
+    seal(libraries, folder).map_err(io::Error::other)?;
     close_network().map_err(io::Error::other)
 }
 
@@ -104,12 +104,12 @@ fn is_unknown(error: &io::Error) -> bool {
 }
 
 /// Closes files, TCP and signals.
-fn seal(libraries: &[&Path]) -> Result<(), RulesetError> {
+fn seal(libraries: &[&Path], folder: Option<&Path>) -> Result<(), RulesetError> {
     let libraries = libraries.iter();
     let libraries = libraries.filter_map(|library| library.canonicalize().ok());
     let folders = libraries.filter_map(|library| Some(library.parent()?.to_owned()));
     let readable = READABLE.iter().map(PathBuf::from);
-    let readable = readable.chain(folders);
+    let readable = readable.chain(folders).chain(folder.map(Path::to_owned));
     Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))?
         .handle_access(AccessNet::from_all(NEWEST))?

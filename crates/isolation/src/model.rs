@@ -150,15 +150,16 @@ fn load(
     request: &LoadRequest,
     interrupt: &Interrupt,
 ) -> Result<Loaded, Error> {
+    // The process reads no files: a large one is sent as well.
+    let file = request.model.whole()?;
     let order = Request::Load {
         artefact: request.artefact,
         precision: request.precision,
         optimization: request.optimization,
         threads: request.threads,
-        model_bytes: request.model.len() as u64,
+        model_bytes: file.len() as u64,
     };
-    let file = std::slice::from_ref(&request.model);
-    match ask(host, process, (&order, file), interrupt)? {
+    match ask(host, process, (&order, &[file]), interrupt)? {
         (Reply::Loaded(loaded), _) => Ok(loaded),
         _ => Err(off_topic()),
     }

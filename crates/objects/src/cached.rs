@@ -4,6 +4,7 @@
 //! <folder>/lock           held while the cache is open
 //! <folder>/<digest>       a whole blob; its time of change is that of its last use
 //! <folder>/<digest>.part  the beginning of one
+//! <folder>/scratch        of those who use blobs in their files: links that they hold take room beyond the bound
 //! ```
 //!
 //! - A blob read from the folder is verified like one from the store; a damaged file is removed and
@@ -19,7 +20,7 @@
 
 use std::{
     ops::Range,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -59,6 +60,7 @@ pub struct CachedStore {
     store: Arc<dyn ObjectStore>,
     disk: Arc<Disk>,
     reads: Arc<SharedReads>,
+    files: Arc<tokio::sync::Mutex<()>>,
     counters: Arc<Counters>,
 }
 
@@ -110,6 +112,7 @@ impl CachedStore {
             store,
             disk: Arc::new(Disk::open(folder.as_ref(), max_bytes)?),
             reads: Arc::default(),
+            files: Arc::default(),
             counters: Arc::default(),
         })
     }
@@ -233,6 +236,53 @@ impl CachedStore {
         Ok(bytes)
     }
 
+    /// The file of a blob, fetched into the folder where it is not there; `None` where there is no room.
+    async fn file(&self, digest: Digest) -> Result<Option<PathBuf>, Error> {
+        // Whoever comes second finds what the first has fetched.
+        let _one_at_a_time = self.files.lock().await;
+        if let Some(Some(path)) = self.on_disk(move |disk| disk.file(&digest)).await {
+            count(&self.counters.hits, 1);
+            return Ok(Some(path));
+        }
+        count(&self.counters.misses, 1);
+        let size = self.store.stat_blob(&digest).await?;
+        let size = size.ok_or_else(|| Error::NotFound {
+            object: digest.to_string(),
+        })?;
+        let room = self.on_disk(move |disk| disk.take_room(&digest, size));
+        let Some((mut room, begun)) = room.await.flatten() else {
+            count(&self.counters.bypassed, 1);
+            return Ok(None);
+        };
+        let from = begun.len() as u64;
+        drop(begun);
+        count(&self.counters.resumed, u64::from(from > 0));
+        let mut pieces = stream::iter(cut(from..size))
+            .map(|range| self.piece(&digest, range))
+            .buffered(PIECES_AHEAD);
+        while let Some(piece) = pieces.next().await {
+            let piece = piece?;
+            let written = self.on_disk(move |_| room.append(&piece)).await.flatten();
+            let Some(written) = written else {
+                return Ok(None);
+            };
+            room = written;
+        }
+        let kept = self.on_disk(move |disk| match room.is_right() {
+            true => {
+                room.commit();
+                disk.file_unverified(&digest)
+            }
+            false => {
+                room.discard();
+                None
+            }
+        });
+        let kept = kept.await.flatten();
+        count(&self.counters.damaged, u64::from(kept.is_none()));
+        Ok(kept)
+    }
+
     async fn fetch_past(&self, digest: &Digest) -> Result<Bytes, Error> {
         let bytes = self.store.get_blob(digest).await?;
         count(&self.counters.fetched_bytes, bytes.len() as u64);
@@ -261,6 +311,14 @@ impl ObjectStore for CachedStore {
         // Who asks from now on reads again.
         self.reads.close(digest, &shared);
         turn.finish(read)
+    }
+
+    async fn blob_file(&self, digest: &Digest) -> Result<Option<PathBuf>, Error> {
+        self.file(*digest).await
+    }
+
+    fn scratch(&self) -> Option<PathBuf> {
+        Some(self.disk.scratch())
     }
 
     async fn get_blob_range(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error> {

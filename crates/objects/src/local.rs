@@ -4,6 +4,7 @@
 //! <root>/blobs/ab/abcdef..   content-addressed
 //! <root>/files/<path>        named
 //! <root>/tmp/<uuid>          being written; locked by its writer
+//! <root>/scratch/            of those who use blobs in their files
 //! ```
 //!
 //! Every path is walked from an open folder, one component at a time and never through a symbolic
@@ -20,7 +21,7 @@ use std::{
     io,
     ops::Range,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -42,6 +43,7 @@ mod folder;
 mod listing;
 mod temporary;
 
+use blobs::shard;
 use budget::Budget;
 use folder::{Fault, Folder};
 use temporary::Temporary;
@@ -57,6 +59,8 @@ pub struct LocalStore {
 
 #[derive(Debug)]
 struct Inner {
+    /// Where it is, as an absolute path.
+    root: PathBuf,
     blobs: Folder,
     files: Folder,
     temporary: Arc<Folder>,
@@ -82,6 +86,7 @@ impl LocalStore {
         let name = root.display().to_string();
         let failed = |fault: Fault| fault.on_write(&name);
         create_root(root, owned).map_err(|source| failed(Fault::Io(source)))?;
+        let place = root.canonicalize().map_err(|it| failed(Fault::Io(it)))?;
         let root = Folder::root(root).map_err(failed)?;
         let temporary = root.create_child("tmp").map_err(failed)?;
         if owned {
@@ -92,6 +97,7 @@ impl LocalStore {
         let used = blobs.total_bytes().map_err(failed)? + files.total_bytes().map_err(failed)?;
         Ok(Self {
             inner: Arc::new(Inner {
+                root: place,
                 blobs,
                 files,
                 temporary: Arc::new(temporary),
@@ -216,6 +222,26 @@ impl ObjectStore for LocalStore {
             folder::read_range(file.map_err(|fault| fault.on_read(name))?, range, name)
         })
         .await
+    }
+
+    async fn blob_file(&self, digest: &Digest) -> Result<Option<PathBuf>, Error> {
+        let expected = *digest;
+        self.blocking(expected.to_string(), move |inner, name| {
+            let stored = inner.blob_folder(&expected).and_then(|it| it.digest(name));
+            let actual = stored.map_err(|fault| fault.on_read(name))?;
+            if actual == expected {
+                Ok(Some(
+                    inner.root.join("blobs").join(shard(&expected)).join(name),
+                ))
+            } else {
+                Err(Error::Corrupt { expected, actual })
+            }
+        })
+        .await
+    }
+
+    fn scratch(&self) -> Option<PathBuf> {
+        Some(self.inner.root.join("scratch"))
     }
 
     async fn stat_blob(&self, digest: &Digest) -> Result<Option<u64>, Error> {

@@ -1,6 +1,11 @@
 //! The contract of an object store.
 
-use std::{io, ops::Range, pin::Pin};
+use std::{
+    io::{self, Read},
+    ops::Range,
+    path::PathBuf,
+    pin::Pin,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -90,6 +95,18 @@ pub fn digest_of(bytes: &[u8]) -> Digest {
     Digest::from_bytes(Sha256::digest(bytes).into())
 }
 
+/// The same of what is left to read.
+pub(crate) fn digest_of_all(bytes: &mut impl Read) -> io::Result<Digest> {
+    let mut hash = Sha256::new();
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        match bytes.read(&mut piece)? {
+            0 => return Ok(Digest::from_bytes(hash.finalize().into())),
+            length => hash.update(&piece[..length]),
+        }
+    }
+}
+
 /// Where artefacts live.
 ///
 /// Contract, for every backend:
@@ -119,6 +136,19 @@ pub trait ObjectStore: Send + Sync {
     /// Reads part of a blob, **unverified**: only the whole tells whether the bytes are right. The
     /// range is treated as in [`ObjectStore::get_range`].
     async fn get_blob_range(&self, digest: &Digest, range: Range<u64>) -> Result<Bytes, Error>;
+
+    /// The file in which a blob lies on this machine, verified, for those who map it in place of reading it; `None`
+    /// where this store has none. It may be deleted at any time: whoever needs it longer makes a hard link in
+    /// [`ObjectStore::scratch`].
+    async fn blob_file(&self, digest: &Digest) -> Result<Option<PathBuf>, Error> {
+        let _ = digest;
+        Ok(None)
+    }
+
+    /// A folder on the same file system as those files, which may not be there yet.
+    fn scratch(&self) -> Option<PathBuf> {
+        None
+    }
 
     /// A blob's size in bytes; `None` when it is not stored. Its content is not verified.
     async fn stat_blob(&self, digest: &Digest) -> Result<Option<u64>, Error>;

@@ -1,6 +1,9 @@
 //! Tensors that keep their data in files beside the model, as PyTorch's exporter writes by default.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use bytes::Bytes;
 
@@ -91,26 +94,52 @@ pub fn file_name(location: &str) -> &str {
     location.rsplit(['/', '\\']).next().unwrap_or(location)
 }
 
-fn take(tensor: &mut TensorProto, files: &Files) -> Result<(), Error> {
+/// The model with each tensor naming its file as it was given, and all of its data in it. `size` tells how long a file
+/// is, bytes; `None` where there is none of that name.
+///
+/// # Errors
+/// As [`embed`].
+pub fn resolve(bytes: &Bytes, size: impl Fn(&str) -> Option<u64>) -> Result<Bytes, Error> {
+    let mut model = decode(bytes)?;
+    each_tensor(&mut model, &mut |tensor| {
+        if !tensor.is_external() {
+            return Ok(());
+        }
+        let (name, _) = range(tensor, &size)?;
+        let entries = tensor.external_data.iter_mut();
+        for entry in entries.filter(|entry| entry.key() == "location") {
+            entry.value = Some(name.clone());
+        }
+        Ok(())
+    })?;
+    Ok(encode(&model))
+}
+
+/// The file that a tensor names, as it was given, and where in it the data is.
+fn range(
+    tensor: &TensorProto,
+    size: impl Fn(&str) -> Option<u64>,
+) -> Result<(String, Range<u64>), Error> {
     let location = tensor.location().unwrap_or_default();
-    let file = files
-        .get(location)
-        .or_else(|| files.get(file_name(location)));
-    let Some(file) = file else {
-        return Err(tensor.external());
-    };
+    let names = [location, file_name(location)];
+    let found = names.iter().find_map(|name| Some((*name, size(name)?)));
+    let (name, has) = found.ok_or_else(|| tensor.external())?;
     let (offset, length) = place(tensor)?;
-    let end = offset
-        .checked_add(length)
-        .filter(|end| *end <= file.len() as u64);
+    let end = offset.checked_add(length).filter(|end| *end <= has);
     let end = end.ok_or_else(|| {
-        let has = file.len();
         invalid(
             tensor,
             &format!("needs {length} bytes from {offset} on, beyond the {has} bytes"),
         )
     })?;
-    let data = file.slice(offset as usize..end as usize);
+    Ok((name.to_owned(), offset..end))
+}
+
+fn take(tensor: &mut TensorProto, files: &Files) -> Result<(), Error> {
+    let size = |name: &str| Some(files.get(name)?.len() as u64);
+    let (name, range) = range(tensor, size)?;
+    let file = files.get(&name).ok_or_else(|| tensor.external())?;
+    let data = file.slice(range.start as usize..range.end as usize);
     fill(tensor, data)
 }
 

@@ -23,6 +23,7 @@ mod guard;
 pub mod inspect;
 mod integers;
 mod make;
+pub mod outline;
 pub mod proto;
 pub mod quantize;
 pub mod ranks;

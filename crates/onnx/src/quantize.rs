@@ -30,6 +30,28 @@ pub use qdq::{
 pub use ranges::Ranges;
 pub use weights_only::quantize_weights_only;
 
+/// What is quantised: a file, or an outline and what reads the data of its tensors ([`crate::outline`]). What comes of an
+/// outline is one, too, of the same file: it has what was made new in itself.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// The file, or its outline.
+    pub graph: &'a bytes::Bytes,
+    /// Gives a range of the file that the outline is of.
+    pub weights: Option<&'a Read<'a>>,
+}
+
+/// Gives a range of a file; `None` where it cannot.
+pub type Read<'a> = dyn Fn(std::ops::Range<u64>) -> Option<bytes::Bytes> + Sync + 'a;
+
+impl<'a> From<&'a bytes::Bytes> for Source<'a> {
+    fn from(graph: &'a bytes::Bytes) -> Self {
+        Self {
+            graph,
+            weights: None,
+        }
+    }
+}
+
 /// A quantised model.
 #[derive(Debug, Clone)]
 pub struct Quantized {

@@ -6,6 +6,8 @@ use sextant_types::DataType;
 
 use crate::{
     Error,
+    external::place,
+    outline::WEIGHTS,
     proto::{EXTERNAL, TensorProto, data_type},
 };
 
@@ -133,6 +135,11 @@ impl TensorProto {
         self.data_location == Some(EXTERNAL) || !self.external_data.is_empty()
     }
 
+    /// Whether the data is where an outline leaves it.
+    pub(crate) fn is_outlined(&self) -> bool {
+        self.is_external() && self.location() == Some(WEIGHTS)
+    }
+
     /// Whether the elements are floating-point numbers of any width.
     pub fn is_float(&self) -> bool {
         matches!(
@@ -141,8 +148,18 @@ impl TensorProto {
         )
     }
 
-    /// Checks that dimensions and data agree and that the data is in the file.
+    /// Checks that dimensions and data agree and that the data is in the file, or in that of an outline.
     pub fn check(&self) -> Result<(), Error> {
+        if self.is_outlined() {
+            let (have, need) = (place(self)?.1, self.data_bytes()?);
+            let dims = &self.dims;
+            return match have == need {
+                true => Ok(()),
+                false => {
+                    Err(self.invalid(&format!("has {have} bytes where {dims:?} needs {need}")))
+                }
+            };
+        }
         if self.is_external() {
             return Err(self.external());
         }
@@ -175,7 +192,7 @@ impl TensorProto {
     /// Elements as little-endian bytes, shared with the file where possible; `None` when the type
     /// is not fixed-width and known to the engines, or the data is inconsistent or elsewhere.
     pub fn to_bytes(&self) -> Option<(DataType, Bytes)> {
-        self.check().ok()?;
+        self.check().ok().filter(|()| !self.is_external())?;
         let data_type = element_type(self.data_type()).filter(|it| it.size().is_some())?;
         if let Some(raw) = &self.raw_data {
             return Some((data_type, raw.clone()));

@@ -97,12 +97,12 @@ impl Engine for Doubling {
     }
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
-        if request.model.as_ref() == b"broken" {
+        if request.model.graph.as_ref() == b"broken" {
             return Err(Error::InvalidModel("broken on purpose".to_owned()));
         }
         Ok(Arc::new(Loaded {
             gate: Arc::clone(&self.gate),
-            swaps: request.model.as_ref() == SWAPPED,
+            swaps: request.model.graph.as_ref() == SWAPPED,
             signature: signature(),
         }))
     }

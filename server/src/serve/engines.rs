@@ -178,8 +178,8 @@ const MS_PER_BATCH: f64 = 0.1;
 /// `sextant.load_ms` metadata say, or as its number of parameters suggests.
 pub(super) fn describe(request: &LoadRequest) -> Result<EmulatedModel, Error> {
     let invalid = |error: sextant_onnx::Error| Error::InvalidModel(error.to_string());
-    let model = sextant_onnx::decode(&request.model).map_err(invalid)?;
-    let info = sextant_onnx::inspect(&request.model).map_err(invalid)?;
+    let model = sextant_onnx::decode(&request.model.graph).map_err(invalid)?;
+    let info = sextant_onnx::inspect(&request.model.graph).map_err(invalid)?;
     let stated = |key: &str| {
         let entry = model
             .metadata_props

@@ -29,7 +29,7 @@ pub struct Host {
 impl Host {
     /// Serves the models that come over standard input, a socket.
     pub fn run(self) -> anyhow::Result<()> {
-        sextant_isolation::confine(self.memory_bytes, &self.libraries.paths())?;
+        sextant_isolation::confine(self.memory_bytes, &self.libraries.paths(), None)?;
         let config = self.libraries.configure(vec![self.engine]);
         let engine = engines::build(&config)?.pop();
         let engine = engine.context("the process has no engine")?;

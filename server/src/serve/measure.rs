@@ -1,6 +1,6 @@
 //! The process in which engines run what users bring, while it is measured.
 
-use std::{ffi::OsString, io, time::Duration};
+use std::{ffi::OsString, io, path::PathBuf, time::Duration};
 
 use anyhow::Context;
 use sextant_engine::{Engine, emulated};
@@ -21,12 +21,16 @@ pub struct Measure {
     /// Memory that it may take, bytes.
     #[arg(long)]
     memory_bytes: u64,
+    /// Where the files of large models are.
+    #[arg(long)]
+    folder: Option<PathBuf>,
 }
 
 impl Measure {
     /// Carries out the orders on standard input.
     pub fn run(self) -> anyhow::Result<()> {
-        sextant_isolation::confine(self.memory_bytes, &self.libraries.paths())?;
+        let folder = self.folder.as_deref();
+        sextant_isolation::confine(self.memory_bytes, &self.libraries.paths(), folder)?;
         let config = self.libraries.configure(self.engines);
         let engines = engines::build(&config)?;
         let orders = io::stdin().lock();

@@ -138,6 +138,15 @@ fn keep(config: &Config) -> anyhow::Result<Kept> {
 }
 
 async fn open_objects(config: &Config) -> anyhow::Result<Arc<dyn ObjectStore>> {
+    let objects = open_store(config).await?;
+    if let Some(scratch) = objects.scratch() {
+        sextant_engine::sweep(&scratch)
+            .with_context(|| format!("`{}` cannot be looked at", scratch.display()))?;
+    }
+    Ok(objects)
+}
+
+async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn ObjectStore>> {
     match &config.objects.url {
         None => {
             let folder = config.data_dir.join("objects");

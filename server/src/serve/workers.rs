@@ -107,6 +107,7 @@ fn settings(
         period_ms: PERIOD_MS.min(lease_ms / 3),
         drain: Duration::from_millis(config.limits.drain_timeout_ms),
         lease_ms,
+        map_from_bytes: config.limits.map_model_bytes,
         ..sextant_worker::Config::new(worker, cores, memory)
     }
 }

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sextant_engine::{Engine, LoadRequest};
+use sextant_engine::{Engine, LoadRequest, ModelFile};
 use sextant_objects::digest_of;
 use sextant_onnx::{
     ModelInfo,
     adapt::{self, Declared, Plain},
-    external::{self, Files},
     inspect,
     turn::turn,
 };
-use sextant_registry::METRIC_FILE;
 use sextant_types::{Optimization, Precision, Signature};
 
 use super::Registration;
@@ -31,7 +29,7 @@ pub(super) struct Readable {
     pub(super) info: ModelInfo,
     pub(super) scored: Scored,
     /// The file, where it is not the one that was uploaded.
-    pub(super) adapted: Option<Bytes>,
+    pub(super) adapted: Option<ModelFile>,
     pub(super) changes: Vec<String>,
     /// Outputs that keep the model from taking batches.
     pub(super) astray: Vec<String>,
@@ -63,16 +61,6 @@ struct Look {
     /// With a batch dimension, where it is declared without one and may have one.
     /// Beside what is said of it.
     wide: Option<(ModelInfo, Bytes, &'static str)>,
-}
-
-/// The file with the data beside it, its inputs and outputs made tensors.
-fn embedded(file: &Bytes, data: &Files, declared: &Declared) -> Result<Plain, sextant_onnx::Error> {
-    let whole = external::embed(file, data)?;
-    let mut plain = adapt::plain(whole.as_ref().unwrap_or(file), declared)?;
-    if whole.is_some() {
-        plain.changes.push(EMBEDDED.to_owned());
-    }
-    Ok(plain)
 }
 
 impl Look {
@@ -118,17 +106,23 @@ impl Registration<'_> {
     /// model that is declared without a batch dimension takes batches.
     pub(super) async fn read_onnx(
         &mut self,
-        bytes: Bytes,
+        uploaded: ModelFile,
         engines: &[Arc<dyn Engine>],
     ) -> Result<Readable, Error> {
         let declared = Declared {
             outputs: self.model.outputs.clone(),
             constants: self.model.constants.clone(),
         };
-        let data = self.data_files().await?;
-        let file = bytes.clone();
-        let embed = move |_: &_| embedded(&file, &data, &declared);
-        let plain = self.parts.threads.run(embed).await??;
+        let embedded = self.with_data(&uploaded).await?;
+        let is_embedded = embedded.is_some();
+        let file = embedded.unwrap_or(uploaded);
+        self.weights = file.weights.clone();
+        let whole = file.graph.clone();
+        let plain = move |_: &_| adapt::plain(&whole, &declared);
+        let mut plain = self.parts.threads.run(plain).await??;
+        if is_embedded {
+            plain.changes.push(EMBEDDED.to_owned());
+        }
         let (plain, unknown) = self.find_ranks(plain, engines).await?;
         let mut look = self.parts.threads.run(move |_| Look::at(plain)).await??;
         if look.info.signature.batched && unknown.inputs.is_empty() {
@@ -146,7 +140,8 @@ impl Registration<'_> {
             scored,
             info,
             changes: plain.changes.clone(),
-            adapted: (plain.model != bytes).then(|| plain.model.clone()),
+            adapted: (is_embedded || plain.model != file.graph)
+                .then(|| self.over_weights(&plain.model)),
             astray: Vec::new(),
         };
         let Some((info, wide, how)) = wide.filter(|(info, ..)| info.signature.batched) else {
@@ -163,7 +158,7 @@ impl Registration<'_> {
             readable = Readable {
                 info,
                 scored,
-                adapted: Some(wide),
+                adapted: Some(self.over_weights(&wide)),
                 ..readable
             };
         }
@@ -235,17 +230,6 @@ impl Registration<'_> {
         scored
     }
 
-    /// The files beside the model's file.
-    async fn data_files(&self) -> Result<Files, Error> {
-        let mut files = Files::new();
-        let beside = self.model.data.iter();
-        for file in beside.filter(|file| file.name != METRIC_FILE) {
-            let bytes = self.parts.objects.get_blob(&file.digest).await?;
-            files.insert(file.name.clone(), bytes);
-        }
-        Ok(files)
-    }
-
     /// The outputs by which batches differ from their records; `None` where that cannot be found out.
     pub(super) async fn differing_outputs(
         &mut self,
@@ -274,7 +258,7 @@ impl Registration<'_> {
                     scored: scored.clone(),
                     limits: self.parts.config.limits,
                 };
-                self.batches_isolated(isolation, order, model.clone())
+                self.batches_isolated(isolation, order, self.over_weights(model))
                     .await?
             }
             _ => {
@@ -294,7 +278,7 @@ impl Registration<'_> {
         &mut self,
         isolation: Isolation,
         order: Order,
-        model: Bytes,
+        model: ModelFile,
     ) -> Result<Option<Vec<usize>>, Error> {
         let validation = self.validation_file();
         let task = Task {
@@ -324,7 +308,7 @@ impl Registration<'_> {
             Err(Error::Validation(_)) => return Ok(None),
             validation => validation?,
         };
-        let request = request(model);
+        let request = request(&self.over_weights(model));
         let run = self.parts.threads.run(move |cancel| {
             measure::differing_outputs(engine.as_ref(), (&request, origin), &validation, cancel)
         });
@@ -333,9 +317,9 @@ impl Registration<'_> {
 }
 
 /// A file as engines load it to be looked at.
-pub(crate) fn request(model: &Bytes) -> LoadRequest {
+pub(crate) fn request(model: &ModelFile) -> LoadRequest {
     LoadRequest {
-        artefact: digest_of(model),
+        artefact: digest_of(&model.graph),
         model: model.clone(),
         precision: Precision::Fp32,
         optimization: Optimization::All,

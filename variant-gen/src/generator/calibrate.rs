@@ -12,12 +12,11 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use sextant_engine::{Engine, LoadRequest, LoadedModel};
+use sextant_engine::{Engine, LoadRequest, LoadedModel, ModelFile};
 use sextant_objects::digest_of;
 use sextant_onnx::quantize::{
-    Calibration, Ranges, activation_graph, calibration_graph, quantize_static,
+    Calibration, Ranges, Source, activation_graph, calibration_graph, quantize_static,
 };
 use sextant_types::{Accuracy, Metric, Optimization, Precision, Signature};
 
@@ -66,7 +65,7 @@ pub struct Calibrated {
 
 /// Runs the model with its ranges as further outputs, and finds out whether they are those to take.
 pub(crate) fn calibrate(
-    model: &Bytes,
+    model: &ModelFile,
     sample: &Sample,
     cancel: &Cancel,
 ) -> Result<Calibrated, String> {
@@ -113,11 +112,11 @@ pub(crate) fn calibrate(
 }
 
 /// The extremes. The graph is not optimised: a fusion could take away the value that is looked at.
-fn ranges(model: &Bytes, sample: &Sample, cancel: &Cancel) -> Result<Ranges, String> {
-    let graph = calibration_graph(model).map_err(|e| e.to_string())?;
+fn ranges(model: &ModelFile, sample: &Sample, cancel: &Cancel) -> Result<Ranges, String> {
+    let graph = of(model, |source| calibration_graph(source)).map_err(|e| e.to_string())?;
     let mut ranges = Ranges::new();
     let records = (sample.records, sample.batch, 1);
-    sample.observe(&graph, records, cancel, &mut |tensor, values| {
+    sample.observe((model, &graph), records, cancel, &mut |tensor, values| {
         ranges.observe(tensor, &values);
     })?;
     Ok(ranges)
@@ -125,16 +124,16 @@ fn ranges(model: &Bytes, sample: &Sample, cancel: &Cancel) -> Result<Ranges, Str
 
 /// Some of the values of each tensor, evenly from records that are evenly from all.
 fn samples(
-    model: &Bytes,
+    model: &ModelFile,
     sample: &Sample,
     cancel: &Cancel,
 ) -> Result<BTreeMap<String, Vec<f32>>, String> {
-    let graph = activation_graph(model).map_err(|e| e.to_string())?;
+    let graph = of(model, |source| activation_graph(source)).map_err(|e| e.to_string())?;
     let mut samples: BTreeMap<String, Vec<f32>> = BTreeMap::new();
     let records = sample.records.min(sample.validation.records());
     let every = records.div_ceil(SAMPLED_RECORDS).max(1);
     sample.observe(
-        &graph,
+        (model, &graph),
         (records, 1, every),
         cancel,
         &mut |tensor, values| {
@@ -146,10 +145,13 @@ fn samples(
     Ok(samples)
 }
 
-fn load(graph: &Calibration, engines: &[Arc<dyn Engine>]) -> Result<Arc<dyn LoadedModel>, String> {
+fn load(
+    (model, graph): (&ModelFile, &Calibration),
+    engines: &[Arc<dyn Engine>],
+) -> Result<Arc<dyn LoadedModel>, String> {
     let request = LoadRequest {
         artefact: digest_of(&graph.model),
-        model: graph.model.clone(),
+        model: model.with_graph(graph.model.clone()),
         precision: Precision::Fp32,
         optimization: Optimization::Basic,
         threads: 1,
@@ -166,18 +168,28 @@ fn load(graph: &Calibration, engines: &[Arc<dyn Engine>]) -> Result<Arc<dyn Load
 
 /// A model with these ranges. Whoever waits for the process that calibrates is told that it gets on: weights of some
 /// gigabytes take longer than a run may.
-fn quantized(model: &Bytes, ranges: &Ranges, cancel: &Cancel) -> Option<Bytes> {
+fn quantized(model: &ModelFile, ranges: &Ranges, cancel: &Cancel) -> Option<ModelFile> {
     let (sender, made) = mpsc::channel();
     thread::scope(|scope| {
         // It is waited for.
-        scope.spawn(move || sender.send(quantize_static(model, ranges)).ok());
+        let quantize = move || of(model, |source| quantize_static(source, ranges));
+        scope.spawn(move || sender.send(quantize()).ok());
         loop {
             match made.recv_timeout(BEAT) {
-                Ok(quantized) => return quantized.ok().map(|it| it.model),
+                Ok(quantized) => return Some(model.with_graph(quantized.ok()?.model)),
                 Err(mpsc::RecvTimeoutError::Timeout) => cancel.check().ok()?,
                 Err(mpsc::RecvTimeoutError::Disconnected) => return None,
             }
         }
+    })
+}
+
+/// What a rewriting makes of a file, wherever its weights are.
+pub(super) fn of<T>(model: &ModelFile, rewrite: impl FnOnce(Source<'_>) -> T) -> T {
+    let read = |range| model.read(range);
+    rewrite(Source {
+        graph: &model.graph,
+        weights: model.weights.is_some().then_some(&read),
     })
 }
 
@@ -188,12 +200,12 @@ impl Sample {
     /// every so manieth part is run.
     fn observe(
         &self,
-        graph: &Calibration,
+        (model, graph): (&ModelFile, &Calibration),
         (records, batch, every): (usize, usize, usize),
         cancel: &Cancel,
         told: &mut dyn FnMut(&str, Vec<f32>),
     ) -> Result<(), String> {
-        let loaded = load(graph, &self.engines)?;
+        let loaded = load((model, graph), &self.engines)?;
         for part in self.validation.parts(batch).step_by(every) {
             cancel.check().map_err(|e| e.to_string())?;
             if part.start >= records {
@@ -214,13 +226,18 @@ impl Sample {
         Ok(())
     }
 
-    fn score_quantized(&self, model: &Bytes, ranges: &Ranges, cancel: &Cancel) -> Option<Accuracy> {
+    fn score_quantized(
+        &self,
+        model: &ModelFile,
+        ranges: &Ranges,
+        cancel: &Cancel,
+    ) -> Option<Accuracy> {
         let quantized = quantized(model, ranges, cancel)?;
         self.score(&quantized, Precision::Int8Static, cancel)
     }
 
     /// The accuracy with the first engine that makes such variants; `None` where it does not run.
-    fn score(&self, model: &Bytes, precision: Precision, cancel: &Cancel) -> Option<Accuracy> {
+    fn score(&self, model: &ModelFile, precision: Precision, cancel: &Cancel) -> Option<Accuracy> {
         let makes = |engine: &&Arc<dyn Engine>| {
             engine
                 .capabilities()
@@ -230,7 +247,7 @@ impl Sample {
         let engine = self.engines.iter().find(makes)?;
         let cores = available_parallelism().map_or(1, usize::from);
         let request = LoadRequest {
-            artefact: digest_of(model),
+            artefact: digest_of(&model.graph),
             model: model.clone(),
             precision,
             optimization: Optimization::All,

@@ -1,9 +1,8 @@
 //! One artefact per precision.
 
-use bytes::Bytes;
-use sextant_objects::digest_of;
+use sextant_engine::ModelFile;
 use sextant_onnx::quantize::{Quantized, quantize_dynamic, quantize_static, quantize_weights_only};
-use sextant_types::Precision;
+use sextant_types::{Digest, Precision};
 
 use super::{
     Generated, Inspected, Registration,
@@ -19,9 +18,12 @@ use crate::{
 /// A quantised model and what was found out on the way, or why there is none.
 type Made = Result<(Quantized, Option<String>), String>;
 
-fn made_static(model: &Bytes, calibrated: Calibrated) -> Made {
+/// The file of a quantised model, and where it is stored.
+type Kept = (ModelFile, Digest);
+
+fn made_static(model: &ModelFile, calibrated: Calibrated) -> Made {
     let Calibrated { ranges, note } = calibrated;
-    let quantized = quantize_static(model, &ranges);
+    let quantized = calibrate::of(model, |source| quantize_static(source, &ranges));
     quantized
         .map(|quantized| (quantized, note))
         .map_err(|error| error.to_string())
@@ -64,67 +66,59 @@ impl Registration<'_> {
             },
         };
         self.store(&name, &generated).await?;
-        if let Some(made) = made {
-            self.ensure_stored(made).await?;
+        if let Some((made, digest)) = made {
+            self.ensure_model(&made, digest).await?;
         }
         Ok(generated)
     }
 
-    /// Stores a file again where a sweep of the artefact store was quicker than the step that names it;
-    /// from now on none can be.
-    pub(super) async fn ensure_stored(&self, made: Bytes) -> Result<(), Error> {
-        let objects = &self.parts.objects;
-        if !objects.has_blob(&digest_of(&made)).await? {
-            objects.put_blob(made).await?;
-        }
-        Ok(())
-    }
-
-    /// The artefact, and its bytes where there is one.
+    /// The artefact, and its file where there is one.
     async fn quantize(
         &mut self,
         precision: Precision,
         inspected: &Inspected,
-    ) -> Result<(Generated, Option<Bytes>), Error> {
+    ) -> Result<(Generated, Option<Kept>), Error> {
         let model = self.read_artefact(inspected.base(&self.model).0).await?;
         let mut note = None;
         let quantized = match precision {
             Precision::Int8Static => {
-                let made = self.quantize_static(model, inspected).await?;
+                let made = self.quantize_static(model.clone(), inspected).await?;
                 made.map(|(quantized, of_ranges)| {
                     note = of_ranges;
                     quantized
                 })
             }
             precision => {
+                let of = model.clone();
                 let quantize = move |_: &_| {
-                    let quantized = match precision {
-                        Precision::Int8Weights => quantize_weights_only(&model, 8),
-                        Precision::Int4Weights => quantize_weights_only(&model, 4),
-                        _ => quantize_dynamic(&model),
-                    };
+                    let quantized = calibrate::of(&of, |source| match precision {
+                        Precision::Int8Weights => quantize_weights_only(source, 8),
+                        Precision::Int4Weights => quantize_weights_only(source, 4),
+                        _ => quantize_dynamic(source),
+                    });
                     quantized.map_err(|error| error.to_string())
                 };
                 self.parts.threads.run(quantize).await?
             }
         };
-        let Quantized { model, nodes } = match quantized {
-            Ok(quantized) => quantized,
+        let (file, nodes) = match quantized {
+            Ok(Quantized { model: made, nodes }) => (model.with_graph(made), nodes),
             Err(reason) => return Ok((Generated::Skipped { reason }, None)),
         };
+        let stored = self.put_model(&file).await?;
         let generated = Generated::Made {
-            artefact: self.parts.objects.put_blob(model.clone()).await?,
-            size_bytes: model.len() as u64,
+            artefact: stored.digest,
+            size_bytes: stored.size_bytes,
             nodes,
             note,
         };
-        Ok((generated, Some(model)))
+        Ok((generated, Some((file, stored.digest))))
     }
 
     /// With what was found out about the ranges.
     async fn quantize_static(
         &mut self,
-        model: Bytes,
+        model: ModelFile,
         inspected: &Inspected,
     ) -> Result<Made, Error> {
         let config = &self.parts.config;
@@ -173,7 +167,7 @@ impl Registration<'_> {
     async fn calibrate_isolated(
         &mut self,
         isolation: Isolation,
-        (model, how): (Bytes, Calibrate),
+        (model, how): (ModelFile, Calibrate),
         inspected: &Inspected,
     ) -> Result<Made, Error> {
         let digest = inspected.base(&self.model).0;

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use sextant_engine::{Engine, LoadRequest, is_manifest};
-use sextant_objects::digest_of;
+use sextant_engine::{Engine, LoadRequest, ModelFile, is_manifest};
 use sextant_onnx::{
     ModelInfo,
     adapt::{advice_on_single_numbers, fixed_batch},
@@ -37,8 +35,9 @@ impl Registration<'_> {
         self.count(step::INSPECT).await?;
         self.check_name()?;
         let judged = self.take_judge().await?;
-        let bytes = self.read_artefact(self.model.digest).await?;
-        let engines = self.parts.engines.iter().filter(|it| it.reads(&bytes));
+        let file = self.read_artefact(self.model.digest).await?;
+        let engines = self.parts.engines.iter();
+        let engines = engines.filter(|it| it.reads(&file.graph));
         let engines: Vec<_> = engines.cloned().collect();
         let Readable {
             info,
@@ -46,9 +45,9 @@ impl Registration<'_> {
             adapted,
             mut changes,
             astray,
-        } = match is_manifest(&bytes) {
-            true => self.ask(engines.first().cloned(), bytes.clone()).await?,
-            false => self.read_onnx(bytes.clone(), &engines).await?,
+        } = match is_manifest(&file.graph) {
+            true => self.ask(engines.first().cloned(), file.clone()).await?,
+            false => self.read_onnx(file.clone(), &engines).await?,
         };
         if let Some(padding) = &self.model.padding {
             padding.check(&info.signature)?;
@@ -60,7 +59,7 @@ impl Registration<'_> {
         let advice = advice_on_single_numbers(&info.signature);
         changes.extend(advice.map(|advice| format!("a query is one record: {advice}")));
         if !validation.is_labelled() {
-            let file = adapted.clone().unwrap_or(bytes);
+            let file = adapted.clone().unwrap_or(file);
             let of = (&info.signature, &scored);
             labelled = Some(self.label(file, of, &engines).await?);
             changes.push(LABELLED.to_owned());
@@ -68,6 +67,10 @@ impl Registration<'_> {
         self.fix_signature(&info.signature, &changes[..of_the_model])
             .await?;
         self.show_scored(&scored, &info.signature).await?;
+        let stored = match &adapted {
+            Some(file) => Some(self.put_model(file).await?),
+            None => None,
+        };
         let inspected = Inspected {
             signature: info.signature,
             records: validation.records() as u64,
@@ -78,18 +81,16 @@ impl Registration<'_> {
             operators: info.op_types,
             engines: engines.iter().map(|it| it.name().to_owned()).collect(),
             scored,
-            adapted: adapted
-                .as_ref()
-                .map(|file| (digest_of(file), file.len() as u64)),
+            adapted: stored.as_ref().map(|it| (it.digest, it.size_bytes)),
             labelled: self.labelled,
             changes,
         };
-        if let Some(file) = adapted.clone() {
-            self.parts.objects.put_blob(file).await?;
-        }
         self.store(step::INSPECT, &inspected).await?;
-        for file in adapted.into_iter().chain(labelled.or(judged)) {
-            self.ensure_stored(file).await?;
+        if let (Some(file), Some(stored)) = (adapted, stored) {
+            self.ensure_model(&file, stored.digest).await?;
+        }
+        if let Some(set) = labelled.or(judged) {
+            self.ensure_stored(set).await?;
         }
         Ok(inspected)
     }
@@ -98,7 +99,7 @@ impl Registration<'_> {
     async fn ask(
         &self,
         engine: Option<Arc<dyn Engine>>,
-        manifest: Bytes,
+        manifest: ModelFile,
     ) -> Result<Readable, Error> {
         let has_data = self.model.data.iter().any(|file| file.name != METRIC_FILE);
         if !self.model.outputs.is_empty() || !self.model.constants.is_empty() || has_data {

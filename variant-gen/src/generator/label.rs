@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sextant_engine::Engine;
+use sextant_engine::{Engine, ModelFile};
 use sextant_objects::digest_of;
 use sextant_registry::METRIC_FILE;
 use sextant_types::{Code, Metric, Signature};
@@ -55,7 +55,7 @@ impl Registration<'_> {
     /// Stores the validation set with what `file` answers to its records, and takes it from now on.
     pub(super) async fn label(
         &mut self,
-        file: Bytes,
+        file: ModelFile,
         of: (&Signature, &Scored),
         engines: &[Arc<dyn Engine>],
     ) -> Result<Bytes, Error> {
@@ -76,7 +76,7 @@ impl Registration<'_> {
     /// Those of the first engine that runs it.
     async fn first_answers(
         &mut self,
-        file: Bytes,
+        file: ModelFile,
         of: (&Signature, &Scored),
         engines: &[Arc<dyn Engine>],
     ) -> Result<Vec<Labels>, Error> {
@@ -97,7 +97,7 @@ impl Registration<'_> {
 
     async fn answers(
         &mut self,
-        file: Bytes,
+        file: ModelFile,
         (signature, scored): (&Signature, &Scored),
         engine: Arc<dyn Engine>,
     ) -> Result<Vec<Labels>, Error> {
@@ -115,14 +115,14 @@ impl Registration<'_> {
                         engine: engine.name().to_owned(),
                         batch,
                     },
-                    artefact: digest_of(&file),
+                    artefact: digest_of(&file.graph),
                     signature: signature.clone(),
                     metric,
                     scored: scored.clone(),
                     limits: self.parts.config.limits,
                 },
                 validation: (validation, self.parts.objects.get_blob(&validation).await?),
-                artefact: (digest_of(&file), file),
+                artefact: (digest_of(&file.graph), file),
             };
             let seat = self.seat.clone();
             let run = move |cancel: &_| isolation.answers(&seat, task, cancel);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sextant_engine::{Engine, LoadRequest};
-use sextant_types::{Accuracy, Code, Digest};
+use sextant_engine::{Engine, LoadRequest, ModelFile};
+use sextant_types::{Accuracy, Code, Digest, EngineName};
 
 use super::{Generated, Inspected, Measured, Registration};
 use crate::{
@@ -50,6 +50,58 @@ impl Registration<'_> {
         if !self.passing.contains_key(&name) {
             self.store(&name, &measured).await?;
         }
+        Ok(measured)
+    }
+
+    /// Why a configuration of a large model is not tried, where that is so: each session that packs weights holds them
+    /// once more, and an engine that maps nothing holds the file besides.
+    pub(super) fn is_spared(
+        &self,
+        trial: &Trial<'_>,
+        measured: &[(Configuration, Measured)],
+    ) -> Option<String> {
+        let Generated::Made { size_bytes, .. } = trial.generated else {
+            return None;
+        };
+        if !self.is_large(*size_bytes) {
+            return None;
+        }
+        let size = size_bytes >> 20;
+        let most = self.parts.config.cores.max(1);
+        let threads = trial.configuration.threads;
+        if trial.engine.capabilities().threads && threads < most {
+            return Some(format!(
+                "with fewer threads than `{most}` several batches would run at once, each with weights of its own: the                  file has `{size}` MiB (`limits.map_model_bytes`)"
+            ));
+        }
+        let maps = |name: &EngineName| {
+            let engine = self.engines.iter().find(|engine| engine.name() == name.0);
+            engine.is_some_and(|engine| engine.maps_weights())
+        };
+        let mut done = measured.iter();
+        let is_served = done.any(|(before, result)| {
+            matches!(result, Measured::Done { .. }) && maps(&before.engine)
+        });
+        (is_served && !trial.engine.maps_weights()).then(|| {
+            format!(
+                "the engine holds the whole file in memory, `{size}` MiB, and others map it (`limits.map_model_bytes`)"
+            )
+        })
+    }
+
+    /// Notes that a configuration is not tried.
+    pub(super) async fn spare(
+        &mut self,
+        trial: &Trial<'_>,
+        reason: String,
+    ) -> Result<Measured, Error> {
+        let name = step::measure(trial.configuration);
+        if let Some(measured) = self.stored(&name) {
+            return Ok(measured);
+        }
+        self.begin(&name).await?;
+        let measured = Measured::Pruned { reason };
+        self.store(&name, &measured).await?;
         Ok(measured)
     }
 
@@ -216,7 +268,7 @@ impl Registration<'_> {
         let validation = self.validation_file();
         let is_there = self.seat.has_validation(&validation) && self.seat.has_artefact(&artefact);
         let bytes = match is_there {
-            true => Bytes::new(),
+            true => Bytes::new().into(),
             false => self.read_artefact(artefact).await?,
         };
         // Once it is there, nobody needs it here: a large model is held once.
@@ -235,7 +287,7 @@ impl Registration<'_> {
     pub(super) async fn task(
         &self,
         action: Action,
-        artefact: (Digest, Bytes),
+        artefact: (Digest, ModelFile),
         inspected: &Inspected,
     ) -> Result<Task, Error> {
         let validation = self.validation_file();

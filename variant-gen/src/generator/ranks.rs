@@ -166,7 +166,7 @@ impl Registration<'_> {
             limits: self.parts.config.limits,
         };
         let task = Task {
-            artefact: (order.artefact, probe.clone()),
+            artefact: (order.artefact, self.over_weights(probe)),
             order,
             validation: (validation, self.parts.objects.get_blob(&validation).await?),
         };
@@ -184,7 +184,7 @@ impl Registration<'_> {
     ) -> Result<Result<Found, MeasureError>, Error> {
         let set = self.parts.objects.get_blob(&self.validation_file()).await?;
         let limits = self.parts.config.limits;
-        let (request, signature) = (request(probe), signature.clone());
+        let (request, signature) = (request(&self.over_weights(probe)), signature.clone());
         let run = move |cancel: &_| {
             let expected = Expected {
                 signature: &signature,

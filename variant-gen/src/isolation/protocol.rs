@@ -3,6 +3,8 @@
 //! An order is a frame ([`sextant_isolation::frame`]): a head and the files that it announces. An answer is
 //! a line of JSON.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use sextant_types::{Accuracy, Digest, Metric, Optimization, Padding, Precision, Signature};
 
@@ -105,6 +107,8 @@ pub struct Head {
     pub validation_bytes: Option<u64>,
     /// Length of the artefact; none where it is that of the order before.
     pub artefact_bytes: Option<u64>,
+    /// Where the weights of that artefact are, if it is an outline.
+    pub weights: Option<PathBuf>,
 }
 
 /// What comes back.

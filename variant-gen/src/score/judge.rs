@@ -31,7 +31,7 @@ impl Judge {
     pub fn load(graph: &Bytes, engines: &[Arc<dyn Engine>]) -> Result<Self, Invalid> {
         let request = LoadRequest {
             artefact: digest_of(graph),
-            model: graph.clone(),
+            model: graph.clone().into(),
             precision: Precision::Fp32,
             optimization: Optimization::All,
             threads: 1,

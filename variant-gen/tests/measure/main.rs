@@ -67,7 +67,7 @@ fn subject<'a>(
         engine,
         request: LoadRequest {
             artefact: Digest::from_bytes([0; 32]),
-            model: Bytes::new(),
+            model: Bytes::new().into(),
             precision: Precision::Fp32,
             optimization: Optimization::All,
             threads: 1,

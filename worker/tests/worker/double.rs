@@ -178,7 +178,7 @@ impl Engine for Double {
     }
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
-        let text = String::from_utf8_lossy(&request.model);
+        let text = String::from_utf8_lossy(&request.model.graph);
         let key = text.trim_start_matches(|c: char| !c.is_ascii_digit());
         self.record.call(Step::Load, key.parse().unwrap_or(0), || {
             if text.contains("broken") {

@@ -134,7 +134,7 @@ fn load(engine: &CudaEngine, precision: Precision) -> Result<Arc<dyn LoadedModel
 fn request(precision: Precision) -> LoadRequest {
     LoadRequest {
         artefact: Digest::from_bytes([50; 32]),
-        model: resnet(&RESNET_50, 3),
+        model: resnet(&RESNET_50, 3).into(),
         precision,
         optimization: Optimization::All,
         threads: 1,

@@ -11,7 +11,7 @@ use sextant_types::{Digest, NamedTensor, Optimization, Precision, Tensor};
 pub fn load(engine: &RemoteEngine, model: Bytes) -> Result<Arc<dyn LoadedModel>, Error> {
     engine.load(&LoadRequest {
         artefact: Digest::from_bytes([1; 32]),
-        model,
+        model: model.into(),
         precision: Precision::Fp32,
         optimization: Optimization::All,
         threads: 1,

@@ -67,7 +67,7 @@ pub fn broken_files_are_refused(engine: &dyn Engine, fixtures: &Fixtures) {
     for (index, model) in cuts.into_iter().chain(others).enumerate() {
         let request = LoadRequest {
             artefact: Digest::from_bytes([200 + index as u8; 32]),
-            model,
+            model: model.into(),
             ..request(engine, &fixtures.dense)
         };
         match engine.load(&request) {
@@ -83,7 +83,7 @@ pub fn unknown_operators_are_named(engine: &dyn Engine, fixtures: &Fixtures) {
     let (model, operator) = &fixtures.unknown_operator;
     let request = LoadRequest {
         artefact: Digest::from_bytes([199; 32]),
-        model: model.clone(),
+        model: model.clone().into(),
         ..request(engine, &fixtures.dense)
     };
     match engine.load(&request) {
@@ -109,7 +109,7 @@ pub fn files_of_others_are_refused(engine: &dyn Engine, fixtures: &Fixtures) {
     assert!(!engine.reads(&model), "a manifest for nobody is for it");
     let request = LoadRequest {
         artefact: Digest::from_bytes([198; 32]),
-        model,
+        model: model.into(),
         ..request(engine, &fixtures.dense)
     };
     match engine.load(&request) {

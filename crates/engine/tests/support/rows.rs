@@ -15,7 +15,7 @@ pub fn one_at_a_time(engine: fn() -> Arc<dyn Engine>, optimization: Optimization
             engine()
                 .load(&LoadRequest {
                     artefact: Digest::from_bytes([250; 32]),
-                    model: fixtures::convolution_model(),
+                    model: fixtures::convolution_model().into(),
                     precision: Precision::Fp32,
                     optimization,
                     threads: 1,

@@ -30,7 +30,7 @@ fn engine(mark: &str) -> impl Engine {
 fn request(artefact: u8, file: &str) -> LoadRequest {
     LoadRequest {
         artefact: Digest::from_bytes([artefact; 32]),
-        model: Bytes::copy_from_slice(file.as_bytes()),
+        model: Bytes::copy_from_slice(file.as_bytes()).into(),
         precision: Precision::Fp32,
         optimization: Optimization::All,
         threads: 1,

@@ -59,7 +59,7 @@ impl Engine for Harmful {
     }
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
-        match &request.model[..] {
+        match &request.model.graph[..] {
             b"aborts" => process::abort(),
             b"hangs" => hang(),
             file => {

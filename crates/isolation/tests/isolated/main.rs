@@ -38,7 +38,7 @@ fn child() {
     };
     let library = engine.strip_prefix(ORT);
     let libraries: Vec<&Path> = library.map(Path::new).into_iter().collect();
-    confine(MEMORY_BYTES, &libraries).unwrap();
+    confine(MEMORY_BYTES, &libraries, None).unwrap();
     let engine: Arc<dyn Engine> = match library {
         Some(library) => Arc::new(OrtEngine::new(library.as_ref()).unwrap()),
         None => Arc::new(Harmful),

@@ -16,10 +16,11 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use sextant_types::Digest;
 
 use super::index::{Index, State};
-use crate::{Error, digest_of};
+use crate::{Error, digest_of, store::digest_of_all};
 
 const LOCK: &str = "lock";
 const PART: &str = ".part";
+const SCRATCH: &str = "scratch";
 
 /// How long a read waits for the last write of one that was given up.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -158,6 +159,41 @@ impl Disk {
         }
     }
 
+    /// The file of a whole blob, verified without holding it in memory.
+    pub(super) fn file(&self, digest: &Digest) -> Option<PathBuf> {
+        if self.index().state(digest) != Some(State::Whole) {
+            return None;
+        }
+        let path = self.whole(digest);
+        let read = File::open(&path).and_then(|mut file| {
+            file.set_modified(SystemTime::now()).ok();
+            digest_of_all(&mut file)
+        });
+        let mut index = self.index();
+        if read.is_ok_and(|it| it == *digest) {
+            index.touch(digest);
+            return Some(path);
+        }
+        // Unless it was evicted in between.
+        if index.state(digest) == Some(State::Whole) {
+            remove_file(&path);
+            index.remove(digest);
+            tracing::warn!(blob = %digest, "a cached blob is damaged; it is fetched again");
+        }
+        None
+    }
+
+    /// The same of one that has just been verified.
+    pub(super) fn file_unverified(&self, digest: &Digest) -> Option<PathBuf> {
+        let is_whole = self.index().state(digest) == Some(State::Whole);
+        is_whole.then(|| self.whole(digest))
+    }
+
+    /// A folder for those who use files of the cache.
+    pub(super) fn scratch(&self) -> PathBuf {
+        self.folder.join(SCRATCH)
+    }
+
     /// Takes room for a blob of `size` bytes and opens its file; also returns what an earlier
     /// download left of it. `None` when there is no room or the disk fails.
     pub(super) fn take_room(
@@ -266,6 +302,13 @@ impl Room {
                 None
             }
         }
+    }
+
+    /// Whether what was written is the blob.
+    pub(super) fn is_right(&self) -> bool {
+        let read = File::open(self.disk.part(&self.digest));
+        let digest = read.and_then(|mut file| digest_of_all(&mut file));
+        digest.is_ok_and(|it| it == self.digest)
     }
 
     /// Forgets what an earlier download left.

@@ -67,7 +67,7 @@ fn of_shard(folder: &Folder, called: &str) -> Result<Vec<BlobInfo>, Fault> {
 }
 
 /// The folder of a blob: the first two digits, so that no folder grows too large.
-fn shard(digest: &Digest) -> String {
+pub(super) fn shard(digest: &Digest) -> String {
     format!("{:02x}", digest.as_bytes()[0])
 }
 

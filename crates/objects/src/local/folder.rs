@@ -15,8 +15,8 @@ use rustix::{
 };
 
 use sextant_types::Digest;
-use sha2::{Digest as _, Sha256};
 
+use crate::store::digest_of_all;
 use crate::{Error, InvalidPath, ObjectInfo, ObjectPath};
 
 /// Why a step in the file system did not succeed, before it is known what it was for.
@@ -229,9 +229,7 @@ impl Folder {
 
     /// Hashes a file without holding it in memory.
     pub(super) fn digest(&self, name: &str) -> Result<Digest, Fault> {
-        let mut hash = Sha256::new();
-        io::copy(&mut self.open(name)?, &mut hash)?;
-        Ok(Digest::from_bytes(hash.finalize().into()))
+        Ok(digest_of_all(&mut self.open(name)?)?)
     }
 
     pub(super) fn create_new(&self, name: &str) -> Result<File, Fault> {

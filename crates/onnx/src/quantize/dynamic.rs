@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use sextant_types::DataType;
 
 use crate::{
@@ -17,7 +16,7 @@ use crate::{
 };
 
 use super::{
-    Quantized, Weights,
+    Quantized, Source, Weights,
     editor::{Editor, Floats},
     linear::{Kind, Linear},
     numeric::{Channels, quantize_weights, weight_scales},
@@ -41,7 +40,7 @@ pub struct Dynamic {
 ///
 /// # Errors
 /// See [`quantize_dynamic_with`].
-pub fn quantize_dynamic(model: &Bytes) -> Result<Quantized, Error> {
+pub fn quantize_dynamic<'a>(model: impl Into<Source<'a>>) -> Result<Quantized, Error> {
     quantize_dynamic_with(model, Dynamic::default())
 }
 
@@ -51,9 +50,12 @@ pub fn quantize_dynamic(model: &Bytes) -> Result<Quantized, Error> {
 /// # Errors
 /// [`Error::NothingToQuantize`] when there is none, [`Error::OpsetTooOld`] below operator set 11,
 /// [`Error::NotOnnx`] or [`Error::ExternalData`] for files that cannot be read.
-pub fn quantize_dynamic_with(model: &Bytes, options: Dynamic) -> Result<Quantized, Error> {
+pub fn quantize_dynamic_with<'a>(
+    model: impl Into<Source<'a>>,
+    options: Dynamic,
+) -> Result<Quantized, Error> {
     let mut rewriter = Rewriter {
-        editor: Editor::open(model, "dynamic quantisation", OLDEST)?,
+        editor: Editor::open(model.into(), "dynamic quantisation", OLDEST)?,
         weights: options.weights,
         nodes: Vec::new(),
         activations: BTreeMap::new(),
@@ -103,17 +105,17 @@ struct Constant {
     zero_point: String,
 }
 
-struct Rewriter {
-    editor: Editor,
+struct Rewriter<'a> {
+    editor: Editor<'a>,
     weights: Weights,
     nodes: Vec<NodeProto>,
     activations: BTreeMap<String, Activation>,
     constants: BTreeMap<(String, u8, u32), Constant>,
 }
 
-// === impl Rewriter ===
+// === impl Rewriter<'_> ===
 
-impl Rewriter {
+impl Rewriter<'_> {
     /// Writes the integer form of `node`; `None`, with nothing written, where that cannot be.
     fn rewrite(&mut self, node: &NodeProto, linear: &Linear) -> Option<()> {
         let bias = self.bias(linear)?;

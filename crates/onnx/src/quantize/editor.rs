@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use sextant_types::{DataType, tensor::Element};
 
+use super::{Read, Source};
 use crate::{
     Error, decode, encode,
+    external::{fill, place},
     proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, data_type},
     walk::{self, Found},
 };
@@ -14,8 +16,9 @@ use crate::{
 /// The oldest version of the file format in which constants need not be inputs.
 const FREE_INITIALIZERS: i64 = 4;
 
-pub(super) struct Editor {
+pub(super) struct Editor<'a> {
     model: ModelProto,
+    weights: Option<&'a Read<'a>>,
     pub(super) graph: GraphProto,
     /// Version of the standard operator set.
     pub(super) opset: i64,
@@ -33,11 +36,15 @@ pub(super) struct Floats {
 
 // === impl Editor ===
 
-impl Editor {
+impl<'a> Editor<'a> {
     /// Opens a model for rewriting. Errors when it is not a model, keeps data elsewhere, or its
     /// operator set is older than `oldest`.
-    pub(super) fn open(bytes: &Bytes, purpose: &'static str, oldest: i64) -> Result<Self, Error> {
-        let mut model = decode(bytes)?;
+    pub(super) fn open(
+        source: Source<'a>,
+        purpose: &'static str,
+        oldest: i64,
+    ) -> Result<Self, Error> {
+        let mut model = decode(source.graph)?;
         walk::model(&model, &mut |found| match found {
             Found::Tensor(tensor) => tensor.check(),
             Found::Node(_) => Ok(()),
@@ -60,6 +67,7 @@ impl Editor {
             names: names(&graph),
             captured: captured(&graph),
             constants: BTreeMap::new(),
+            weights: source.weights,
             model,
             graph,
             opset,
@@ -74,12 +82,24 @@ impl Editor {
         if tensor.data_type() != data_type::FLOAT {
             return None;
         }
-        let values = tensor.to_floats()?;
+        let values = match tensor.is_outlined() {
+            true => self.stored(tensor)?.to_floats()?,
+            false => tensor.to_floats()?,
+        };
         let dims = tensor.dims.iter().map(|dim| *dim as usize).collect();
         values
             .iter()
             .all(|value| value.is_finite())
             .then_some(Floats { dims, values })
+    }
+
+    /// A tensor with its data out of the file of an outline.
+    fn stored(&self, tensor: &TensorProto) -> Option<TensorProto> {
+        let (offset, length) = place(tensor).ok()?;
+        let data = self.weights?(offset..offset.checked_add(length)?)?;
+        let mut stored = tensor.clone();
+        fill(&mut stored, data).ok()?;
+        Some(stored)
     }
 
     /// Dimensions of a constant.

@@ -36,7 +36,7 @@ pub(super) enum Kind {
 impl Linear {
     /// Reads a node; `None` for other operators, weights or biases that are not constant finite
     /// 32-bit floats, transposed activations, and forms no quantised kernel has.
-    pub(super) fn read(node: &NodeProto, editor: &Editor) -> Option<Self> {
+    pub(super) fn read(node: &NodeProto, editor: &Editor<'_>) -> Option<Self> {
         let kind = kind(node)?;
         let (input, weight) = (node.input.first()?, node.input.get(1)?);
         let output = node.output.first()?;
@@ -55,12 +55,12 @@ impl Linear {
     }
 
     /// Weights with `alpha` folded in.
-    pub(super) fn weights(&self, editor: &Editor) -> Option<Floats> {
+    pub(super) fn weights(&self, editor: &Editor<'_>) -> Option<Floats> {
         folded(editor.floats(&self.weight)?, self.alpha)
     }
 
     /// Bias with `beta` folded in.
-    pub(super) fn bias(&self, editor: &Editor) -> Option<Floats> {
+    pub(super) fn bias(&self, editor: &Editor<'_>) -> Option<Floats> {
         folded(editor.floats(self.bias.as_ref()?)?, self.beta)
     }
 
@@ -73,7 +73,7 @@ impl Linear {
         }
     }
 
-    fn fits(&self, editor: &Editor) -> bool {
+    fn fits(&self, editor: &Editor<'_>) -> bool {
         let Some(weights) = self.weights(editor) else {
             return false;
         };

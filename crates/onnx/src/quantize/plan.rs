@@ -44,7 +44,7 @@ struct Uses {
 
 impl Plan {
     /// Plans the main graph. Errors with [`Error::NothingToQuantize`].
-    pub(super) fn new(editor: &Editor) -> Result<Self, Error> {
+    pub(super) fn new(editor: &Editor<'_>) -> Result<Self, Error> {
         let mut plan = Self::default();
         let uses = Uses::new(editor);
         for (index, node) in editor.graph.node.iter().enumerate() {
@@ -87,7 +87,7 @@ impl Plan {
         self.linear.contains_key(&index) || self.followers.contains(&index)
     }
 
-    fn follow(&mut self, index: usize, node: &NodeProto, editor: &Editor, uses: &Uses) {
+    fn follow(&mut self, index: usize, node: &NodeProto, editor: &Editor<'_>, uses: &Uses) {
         let (Some(input), Some(output)) = (node.input.first(), node.output.first()) else {
             return;
         };
@@ -113,7 +113,7 @@ impl Plan {
     }
 
     /// Whether a `Relu` from `input` to `output` can disappear.
-    fn folds(&self, input: &str, output: &str, editor: &Editor, uses: &Uses) -> bool {
+    fn folds(&self, input: &str, output: &str, editor: &Editor<'_>, uses: &Uses) -> bool {
         let producer = uses.producers.get(input);
         let from_linear = producer.is_some_and(|at| self.linear.contains_key(at));
         let rounded = self.forced.contains(input) && !self.shares.contains_key(input);
@@ -123,7 +123,7 @@ impl Plan {
         (rounded || asked) && hidden && only_reader && producer.is_some()
     }
 
-    fn takes_bytes(&self, node: &NodeProto, editor: &Editor) -> bool {
+    fn takes_bytes(&self, node: &NodeProto, editor: &Editor<'_>) -> bool {
         let forced = |value: &String| self.forced.contains(value);
         let rounded = |value: &String| forced(value) || self.demanded.contains(value);
         let constant = |value: &String| editor.is_constant(value);
@@ -143,7 +143,7 @@ impl Plan {
 // === impl Uses ===
 
 impl Uses {
-    fn new(editor: &Editor) -> Self {
+    fn new(editor: &Editor<'_>) -> Self {
         let mut uses = Self {
             readers: BTreeMap::new(),
             producers: BTreeMap::new(),
@@ -174,7 +174,7 @@ fn shares_scale(node: &NodeProto) -> bool {
 }
 
 /// `Relu`, or `Clip` from zero upwards.
-fn is_relu(node: &NodeProto, editor: &Editor) -> bool {
+fn is_relu(node: &NodeProto, editor: &Editor<'_>) -> bool {
     let zero = |name: &String| {
         let low = editor.floats(name);
         low.is_some_and(|low| low.values == [0.0])
@@ -184,7 +184,7 @@ fn is_relu(node: &NodeProto, editor: &Editor) -> bool {
 }
 
 /// Whether the bias, if any, is one value per output channel: the form integer kernels take.
-fn has_row_bias(linear: &Linear, editor: &Editor) -> bool {
+fn has_row_bias(linear: &Linear, editor: &Editor<'_>) -> bool {
     if linear.bias.is_none() {
         return true;
     }

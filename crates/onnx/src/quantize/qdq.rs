@@ -13,7 +13,7 @@ use crate::{
 };
 
 use super::{
-    Quantized, Ranges, Weights,
+    Quantized, Ranges, Source, Weights,
     dynamic::label,
     editor::{Editor, Floats},
     linear::{Kind, Linear},
@@ -41,8 +41,8 @@ pub struct Calibration {
 ///
 /// # Errors
 /// As [`quantize_static`].
-pub fn calibration_graph(model: &Bytes) -> Result<Calibration, Error> {
-    let mut editor = Editor::open(model, "static quantisation", OLDEST)?;
+pub fn calibration_graph<'a>(model: impl Into<Source<'a>>) -> Result<Calibration, Error> {
+    let mut editor = Editor::open(model.into(), "static quantisation", OLDEST)?;
     let tensors = Plan::new(&editor)?.calibrated();
     let flat = editor.add("calibration_shape", &[1], &[-1i64]);
     for tensor in &tensors {
@@ -70,8 +70,8 @@ pub fn calibration_graph(model: &Bytes) -> Result<Calibration, Error> {
 ///
 /// # Errors
 /// As [`quantize_static`].
-pub fn activation_graph(model: &Bytes) -> Result<Calibration, Error> {
-    let mut editor = Editor::open(model, "static quantisation", OLDEST)?;
+pub fn activation_graph<'a>(model: impl Into<Source<'a>>) -> Result<Calibration, Error> {
+    let mut editor = Editor::open(model.into(), "static quantisation", OLDEST)?;
     let tensors = Plan::new(&editor)?.calibrated();
     let flat = editor.add("calibration_shape", &[1], &[-1i64]);
     for tensor in &tensors {
@@ -90,7 +90,10 @@ pub fn activation_graph(model: &Bytes) -> Result<Calibration, Error> {
 ///
 /// # Errors
 /// See [`quantize_static_with`].
-pub fn quantize_static(model: &Bytes, ranges: &Ranges) -> Result<Quantized, Error> {
+pub fn quantize_static<'a>(
+    model: impl Into<Source<'a>>,
+    ranges: &Ranges,
+) -> Result<Quantized, Error> {
     quantize_static_with(model, ranges, Weights::default())
 }
 
@@ -102,12 +105,12 @@ pub fn quantize_static(model: &Bytes, ranges: &Ranges) -> Result<Quantized, Erro
 /// [`Error::NothingToQuantize`] when there is none, [`Error::OpsetTooOld`] below operator set 10,
 /// [`Error::MissingRange`] when `ranges` lacks a tensor of [`Calibration::tensors`],
 /// [`Error::NotOnnx`] or [`Error::ExternalData`] for files that cannot be read.
-pub fn quantize_static_with(
-    model: &Bytes,
+pub fn quantize_static_with<'a>(
+    model: impl Into<Source<'a>>,
     ranges: &Ranges,
     weights: Weights,
 ) -> Result<Quantized, Error> {
-    let mut editor = Editor::open(model, "static quantisation", OLDEST)?;
+    let mut editor = Editor::open(model.into(), "static quantisation", OLDEST)?;
     let plan = Plan::new(&editor)?;
     let per_channel = weights.per_channel && editor.opset >= PER_CHANNEL;
     let nodes = std::mem::take(&mut editor.graph.node);
@@ -147,7 +150,7 @@ struct Scale {
 }
 
 struct Rewriter<'r> {
-    editor: Editor,
+    editor: Editor<'r>,
     plan: Plan,
     ranges: &'r Ranges,
     weights: Weights,

@@ -5,15 +5,13 @@
 //! read from memory for a lone query becomes a quarter or an eighth, which is what large matrices wait for.
 //! Small ones gain nothing: they are left as they are.
 
-use bytes::Bytes;
-
 use crate::{
     Error,
     proto::{AttributeProto, NodeProto},
 };
 
 use super::{
-    Quantized,
+    Quantized, Source,
     dynamic::label,
     editor::Editor,
     linear::{Kind, Linear},
@@ -42,8 +40,11 @@ const ACCURACY_LEVEL: i64 = 4;
 /// # Errors
 /// [`Error::SmallWeights`] when there are too few of them, and what [`quantize_dynamic`](super::quantize_dynamic)
 /// has besides.
-pub fn quantize_weights_only(model: &Bytes, bits: u8) -> Result<Quantized, Error> {
-    let mut editor = Editor::open(model, "weight-only quantisation", OLDEST)?;
+pub fn quantize_weights_only<'a>(
+    model: impl Into<Source<'a>>,
+    bits: u8,
+) -> Result<Quantized, Error> {
+    let mut editor = Editor::open(model.into(), "weight-only quantisation", OLDEST)?;
     let (mut nodes, mut quantized, mut elements) = (Vec::new(), Vec::new(), 0);
     for node in std::mem::take(&mut editor.graph.node) {
         let matrix = Linear::read(&node, &editor).and_then(|it| Matrix::read(&it, &editor));
@@ -85,7 +86,7 @@ struct Matrix {
 // === impl Matrix ===
 
 impl Matrix {
-    fn read(linear: &Linear, editor: &Editor) -> Option<Self> {
+    fn read(linear: &Linear, editor: &Editor<'_>) -> Option<Self> {
         let weights = linear.weights(editor)?;
         let [rows, columns] = weights.dims[..] else {
             return None;
@@ -117,7 +118,13 @@ impl Matrix {
         })
     }
 
-    fn write(self, node: &NodeProto, bits: u8, editor: &mut Editor, nodes: &mut Vec<NodeProto>) {
+    fn write(
+        self,
+        node: &NodeProto,
+        bits: u8,
+        editor: &mut Editor<'_>,
+        nodes: &mut Vec<NodeProto>,
+    ) {
         let blocks = self.inputs.div_ceil(BLOCK);
         let packed_block = BLOCK * usize::from(bits) / 8;
         let mut packed = Vec::with_capacity(self.outputs * blocks * packed_block);

@@ -33,7 +33,7 @@ pub(super) fn able(model: &Bytes) -> Vec<Able> {
 fn load(engine: &Arc<dyn Engine>, model: &Bytes) -> Option<String> {
     let request = LoadRequest {
         artefact: digest_of(model),
-        model: model.clone(),
+        model: model.clone().into(),
         precision: Precision::Fp32,
         optimization: Optimization::All,
         threads: 1,

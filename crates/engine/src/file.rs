@@ -1,0 +1,297 @@
+//! A model as engines are given it.
+//!
+//! Small files are held in memory. Of a large one the outline is ([`sextant_onnx::outline`]), and a folder of its own
+//! has what engines open by name: the file itself, of which no copy is made, and the outline beside it. The folder lies
+//! on the file system of the artefact store, so that the file in it is a hard link: nothing that is deleted or evicted
+//! from the store takes it away, and it goes with the last user of the model.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    ops::Range,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use sextant_onnx::outline;
+
+use crate::Error;
+
+/// The file with the data of large tensors, in its folder.
+pub const WEIGHTS_FILE: &str = "weights";
+
+/// The outline, in the same folder, whose tensors name that file.
+pub const GRAPH_FILE: &str = "model.onnx";
+
+/// Held by the process that has made the folder.
+const LOCK: &str = "lock";
+
+/// A folder without a lock may be about to get one for so long.
+const YOUNG: Duration = Duration::from_secs(60);
+
+/// Folders that this process has made.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
+/// A model's file, or what names a model that an engine has.
+#[derive(Debug, Clone)]
+pub struct ModelFile {
+    /// The file; of a large model its outline, whose large tensors have their data in `weights`.
+    pub graph: Bytes,
+    /// Where the file of a large model is.
+    pub weights: Option<Arc<WeightsFolder>>,
+}
+
+/// A folder with a large model's file and its outline.
+#[derive(Debug)]
+pub struct WeightsFolder {
+    path: PathBuf,
+    /// None where another process has made it.
+    _made: Option<ScratchFolder>,
+}
+
+/// A folder of this process, which goes with it.
+#[derive(Debug)]
+pub struct ScratchFolder {
+    path: PathBuf,
+    /// Tells others that it is used.
+    _lock: File,
+}
+
+// === impl ModelFile ===
+
+impl From<Bytes> for ModelFile {
+    fn from(graph: Bytes) -> Self {
+        Self {
+            graph,
+            weights: None,
+        }
+    }
+}
+
+impl From<Vec<u8>> for ModelFile {
+    fn from(graph: Vec<u8>) -> Self {
+        Bytes::from(graph).into()
+    }
+}
+
+impl From<&'static str> for ModelFile {
+    fn from(manifest: &'static str) -> Self {
+        Bytes::from(manifest).into()
+    }
+}
+
+impl ModelFile {
+    /// A large model, whose file stays where it is. Its folder is made in `scratch`, on the same file system.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] where it is no ONNX file, [`Error::Failed`] where a file cannot be read or made.
+    pub fn open(file: &Path, scratch: &Path) -> Result<Self, Error> {
+        let opened = File::open(file).map_err(|error| failed("be opened", &error))?;
+        let size = opened.metadata();
+        let size = size.map_err(|error| failed("be opened", &error))?.len();
+        let graph = outline::outline(size, |range| read(&opened, range)).map_err(invalid)?;
+        let weights = WeightsFolder::make(scratch, file, &graph)?;
+        Ok(Self {
+            graph,
+            weights: Some(Arc::new(weights)),
+        })
+    }
+
+    /// Another graph over the same weights.
+    pub fn with_graph(&self, graph: Bytes) -> Self {
+        Self {
+            graph,
+            weights: self.weights.clone(),
+        }
+    }
+
+    /// A range of the file that the outline is of; `None` where there is none, or it cannot be read.
+    pub fn read(&self, range: Range<u64>) -> Option<Bytes> {
+        read(&self.weights.as_ref()?.file().ok()?, range)
+    }
+
+    /// The whole file in memory, for engines that cannot map it.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn whole(&self) -> Result<Bytes, Error> {
+        let Some(weights) = &self.weights else {
+            return Ok(self.graph.clone());
+        };
+        let file = weights
+            .file()
+            .map_err(|error| failed("be opened", &error))?;
+        outline::filled(&self.graph, |range| read(&file, range)).map_err(invalid)
+    }
+
+    /// The graph as it names the file in the folder, and the folder; `None` where all is in the graph.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] where the graph is no ONNX file.
+    pub fn located(&self) -> Result<Option<(Bytes, &Arc<WeightsFolder>)>, Error> {
+        let Some(weights) = &self.weights else {
+            return Ok(None);
+        };
+        let graph = outline::located(&self.graph, WEIGHTS_FILE).map_err(invalid)?;
+        Ok(Some((graph, weights)))
+    }
+}
+
+// === impl WeightsFolder ===
+
+impl WeightsFolder {
+    fn make(scratch: &Path, file: &Path, graph: &Bytes) -> Result<Self, Error> {
+        let failed = |error: io::Error| failed("be put into a folder", &error);
+        let folder = ScratchFolder::make(scratch).map_err(failed)?;
+        let located = outline::located(graph, WEIGHTS_FILE).map_err(invalid)?;
+        fs::hard_link(file, folder.path.join(WEIGHTS_FILE)).map_err(failed)?;
+        fs::write(folder.path.join(GRAPH_FILE), &located).map_err(failed)?;
+        Ok(Self {
+            path: folder.path.clone(),
+            _made: Some(folder),
+        })
+    }
+
+    /// One that another process has made, and keeps.
+    pub fn of_another(path: PathBuf) -> Self {
+        Self { path, _made: None }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The file of the model.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn file(&self) -> io::Result<File> {
+        File::open(self.path.join(WEIGHTS_FILE))
+    }
+
+    /// A new folder beside it.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn sibling(&self) -> io::Result<ScratchFolder> {
+        ScratchFolder::make(self.path.parent().unwrap_or(&self.path))
+    }
+}
+
+// === impl ScratchFolder ===
+
+impl ScratchFolder {
+    fn make(scratch: &Path) -> io::Result<Self> {
+        let path = fresh(scratch)?;
+        let lock = || {
+            let lock = File::create(path.join(LOCK))?;
+            lock.try_lock()?;
+            Ok(lock)
+        };
+        match lock() {
+            Ok(lock) => Ok(Self { path, _lock: lock }),
+            Err(error) => {
+                fs::remove_dir_all(&path).ok();
+                Err(error)
+            }
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Shows a process that may read this folder alone the files of a model, in place of those of another; where they
+    /// are.
+    ///
+    /// # Errors
+    /// When they cannot be put there.
+    pub fn show(&self, weights: &WeightsFolder) -> io::Result<PathBuf> {
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        let folder = fresh(&self.path)?;
+        for name in [WEIGHTS_FILE, GRAPH_FILE] {
+            fs::hard_link(weights.path.join(name), folder.join(name))?;
+        }
+        Ok(folder)
+    }
+}
+
+impl Drop for ScratchFolder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            let folder = self.path.display();
+            tracing::warn!(%folder, %error, "a folder stays behind");
+        }
+    }
+}
+
+/// Removes the folders in `scratch` whose makers are gone. Others may be at work in it.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn sweep(scratch: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(scratch) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let folder = entry?.path();
+        let is_held = match File::open(folder.join(LOCK)) {
+            Ok(lock) => matches!(lock.try_lock(), Err(TryLockError::WouldBlock)),
+            // One that is just being made has none yet.
+            Err(_) => fs::metadata(&folder)
+                .and_then(|it| it.modified())
+                .is_ok_and(|made| made.elapsed().is_ok_and(|age| age < YOUNG)),
+        };
+        if !is_held && let Err(error) = fs::remove_dir_all(&folder) {
+            let folder = folder.display();
+            tracing::warn!(%folder, %error, "a folder stays behind");
+        }
+    }
+    Ok(())
+}
+
+/// A new folder, by the number of this process and a count.
+fn fresh(scratch: &Path) -> io::Result<PathBuf> {
+    fs::create_dir_all(scratch)?;
+    let scratch = scratch.canonicalize()?;
+    loop {
+        let count = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = scratch.join(format!("{}-{count}", std::process::id()));
+        match fs::create_dir(&path) {
+            // An earlier process with the same number left it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| path),
+        }
+    }
+}
+
+fn read(file: &File, range: Range<u64>) -> Option<Bytes> {
+    let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
+    // Nothing is allocated because a file says how long its data is.
+    (range.end <= file.metadata().ok()?.len()).then_some(())?;
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, range.start).ok()?;
+    Some(bytes.into())
+}
+
+fn failed(what: &str, error: &io::Error) -> Error {
+    Error::Failed(format!("the file of the model cannot {what}: {error}"))
+}
+
+fn invalid(error: sextant_onnx::Error) -> Error {
+    Error::InvalidModel(error.to_string())
+}

@@ -1,0 +1,227 @@
+//! Models' files: from the artefact store and into it.
+//!
+//! A file from `map_from_bytes` on is not read into memory. What is known of it here is its outline, and its weights
+//! are where the store has them ([`sextant_engine::ModelFile`]); what is made of it is put together from parts, piece by
+//! piece.
+
+use std::{collections::HashMap, fs::File, io, ops::Range, os::unix::fs::FileExt, sync::Arc};
+
+use bytes::Bytes;
+use futures::stream;
+use sextant_engine::ModelFile;
+use sextant_objects::{ByteStream, digest_of};
+use sextant_onnx::{
+    external::{self, Files},
+    outline::{self, Part, WEIGHTS},
+};
+use sextant_registry::METRIC_FILE;
+use sextant_types::Digest;
+
+use super::Registration;
+use crate::Error;
+
+/// Bytes that are copied at a time.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// The files that parts are copied from, by the names that tensors give them.
+type Sources = HashMap<String, Arc<File>>;
+
+/// A model's file in the artefact store.
+#[derive(Debug, Clone)]
+pub(super) struct Stored {
+    pub(super) digest: Digest,
+    pub(super) size_bytes: u64,
+}
+
+impl Registration<'_> {
+    /// A model's file; the one that was read last is held.
+    pub(super) async fn read_artefact(&mut self, digest: Digest) -> Result<ModelFile, Error> {
+        match &self.artefact {
+            Some((held, file)) if *held == digest => Ok(file.clone()),
+            _ => {
+                let file = self.open_artefact(digest).await?;
+                self.artefact = Some((digest, file.clone()));
+                Ok(file)
+            }
+        }
+    }
+
+    async fn open_artefact(&self, digest: Digest) -> Result<ModelFile, Error> {
+        let objects = &self.parts.objects;
+        let size = objects.stat_blob(&digest).await?.unwrap_or_default();
+        if self.is_large(size)
+            && let Some(scratch) = objects.scratch()
+            && let Some(file) = objects.blob_file(&digest).await?
+        {
+            let open = move |_: &_| ModelFile::open(&file, &scratch);
+            return Ok(self.parts.threads.run(open).await?.map_err(unreadable)?);
+        }
+        Ok(objects.get_blob(&digest).await?.into())
+    }
+
+    /// Whether a file of this size is mapped in place of being read.
+    pub(super) fn is_large(&self, size: u64) -> bool {
+        size >= self.parts.config.map_from_bytes
+    }
+
+    /// The model with the data of the files beside it; `None` where there are none.
+    pub(super) async fn with_data(&mut self, file: &ModelFile) -> Result<Option<ModelFile>, Error> {
+        let beside = self.model.data.iter().filter(|it| it.name != METRIC_FILE);
+        let beside: Vec<_> = beside.cloned().collect();
+        let objects = &self.parts.objects;
+        let mut size = 0;
+        for digest in beside.iter().map(|it| it.digest).chain([self.model.digest]) {
+            size += objects.stat_blob(&digest).await?.unwrap_or_default();
+        }
+        if !(self.is_large(size) && objects.scratch().is_some()) {
+            let mut files = Files::new();
+            for it in beside {
+                files.insert(it.name, objects.get_blob(&it.digest).await?);
+            }
+            let file = file.graph.clone();
+            let embed = move |_: &_| external::embed(&file, &files);
+            let whole = self.parts.threads.run(embed).await??;
+            return Ok(whole.map(ModelFile::from));
+        }
+        if beside.is_empty() {
+            return Ok(None);
+        }
+        let mut sources = Sources::new();
+        for it in beside {
+            if let Some(path) = objects.blob_file(&it.digest).await? {
+                let opened = File::open(path).map_err(|error| lost(&it.name, &error))?;
+                sources.insert(it.name, Arc::new(opened));
+            }
+        }
+        let (graph, named) = (file.graph.clone(), with_weights(file, sources.clone())?);
+        let size = move |name: &str| Some(named.get(name)?.metadata().ok()?.len());
+        let resolve = move |_: &_| external::resolve(&graph, size);
+        let graph = self.parts.threads.run(resolve).await??;
+        let stored = self.put_parts(&file.with_graph(graph), sources).await?;
+        let whole = self.open_artefact(stored.digest).await?;
+        self.whole = Some((whole.clone(), stored));
+        Ok(Some(whole))
+    }
+
+    /// A graph over the weights of the registered model.
+    pub(super) fn over_weights(&self, graph: &Bytes) -> ModelFile {
+        ModelFile {
+            graph: graph.clone(),
+            weights: self.weights.clone(),
+        }
+    }
+
+    /// Stores a model's file.
+    pub(super) async fn put_model(&self, file: &ModelFile) -> Result<Stored, Error> {
+        if let Some((whole, stored)) = &self.whole
+            && whole.graph == file.graph
+            && self.parts.objects.has_blob(&stored.digest).await?
+        {
+            return Ok(stored.clone());
+        }
+        match file.weights {
+            Some(_) => self.put_parts(file, Sources::new()).await,
+            None => Ok(Stored {
+                digest: self.parts.objects.put_blob(file.graph.clone()).await?,
+                size_bytes: file.graph.len() as u64,
+            }),
+        }
+    }
+
+    /// Stores it again where a sweep of the artefact store was quicker than the step that names it;
+    /// from now on none can be.
+    pub(super) async fn ensure_model(&self, file: &ModelFile, digest: Digest) -> Result<(), Error> {
+        if !self.parts.objects.has_blob(&digest).await? {
+            self.put_model(file).await?;
+        }
+        Ok(())
+    }
+
+    /// The same of another file.
+    pub(super) async fn ensure_stored(&self, made: Bytes) -> Result<(), Error> {
+        let objects = &self.parts.objects;
+        if !objects.has_blob(&digest_of(&made)).await? {
+            objects.put_blob(made).await?;
+        }
+        Ok(())
+    }
+
+    async fn put_parts(&self, file: &ModelFile, sources: Sources) -> Result<Stored, Error> {
+        let sources = with_weights(file, sources)?;
+        let (graph, files) = (file.graph.clone(), sources.clone());
+        let compose = move |_: &_| {
+            let read = |location: &str, range| read(files.get(location)?, &range);
+            outline::compose(&graph, read)
+        };
+        let parts = self.parts.threads.run(compose).await??;
+        let put = self.parts.objects.put_blob_stream(pieces(parts, sources));
+        let put = put.await?;
+        Ok(Stored {
+            digest: put.digest,
+            size_bytes: put.size_bytes,
+        })
+    }
+}
+
+fn unreadable(error: sextant_engine::Error) -> Error {
+    match error {
+        sextant_engine::Error::InvalidModel(reason) => sextant_onnx::Error::NotOnnx(reason).into(),
+        error => crate::measure::MeasureError::Load(error).into(),
+    }
+}
+
+fn lost(name: &str, error: &io::Error) -> Error {
+    let reason = format!("the file of `{name}` cannot be read: {error}");
+    crate::measure::MeasureError::Load(sextant_engine::Error::Failed(reason)).into()
+}
+
+/// With the file that the tensors of an outline name.
+fn with_weights(file: &ModelFile, mut sources: Sources) -> Result<Sources, Error> {
+    if let Some(weights) = &file.weights {
+        let opened = weights.file().map_err(|error| lost("the model", &error))?;
+        sources.insert(WEIGHTS.to_owned(), Arc::new(opened));
+    }
+    Ok(sources)
+}
+
+fn read(file: &File, range: &Range<u64>) -> Option<Bytes> {
+    // Nothing is allocated because a file says how long its data is.
+    (range.end <= file.metadata().ok()?.len()).then_some(())?;
+    let mut bytes = vec![0; usize::try_from(range.end.checked_sub(range.start)?).ok()?];
+    file.read_exact_at(&mut bytes, range.start).ok()?;
+    Some(bytes.into())
+}
+
+/// The parts one after the other, in pieces.
+fn pieces(parts: Vec<Part>, sources: Sources) -> ByteStream<'static> {
+    let cut = parts.into_iter().flat_map(|part| match part {
+        Part::Bytes(_) => vec![part],
+        Part::Stored { location, range } => {
+            let end = range.end;
+            let starts = range.step_by(PIECE_BYTES as usize);
+            let piece = |start| Part::Stored {
+                location: location.clone(),
+                range: start..end.min(start + PIECE_BYTES),
+            };
+            starts.map(piece).collect()
+        }
+    });
+    let state = (cut, Arc::new(sources));
+    Box::pin(stream::unfold(state, |(mut cut, sources)| async move {
+        let piece = match cut.next()? {
+            Part::Bytes(bytes) => Ok(bytes),
+            Part::Stored { location, range } => {
+                let sources = Arc::clone(&sources);
+                let copy = move || {
+                    let file = sources.get(&location);
+                    let read = file.and_then(|file| read(file, &range));
+                    let gone = || io::Error::other(format!("`{location}` cannot be read"));
+                    read.ok_or_else(gone)
+                };
+                let copied = tokio::task::spawn_blocking(copy).await;
+                copied.unwrap_or_else(|error| Err(io::Error::other(error)))
+            }
+        };
+        Some((piece, (cut, sources)))
+    }))
+}
