@@ -39,7 +39,7 @@ impl Default for Limits {
         Self {
             max_body_bytes: 16 << 20,
             max_body_bytes_in_flight: 256 << 20,
-            max_model_bytes: 2 << 30,
+            max_model_bytes: 16 << 30,
             max_concurrent_queries: 4096,
             body_timeout: Duration::from_secs(30),
             max_connections: 10_000,

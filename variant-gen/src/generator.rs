@@ -402,7 +402,7 @@ impl<'a> Registration<'a> {
         if let Some(validation) = &self.validation {
             return Ok(validation.clone());
         }
-        let bytes = self.parts.objects.get_blob(&self.validation_file()).await?;
+        let bytes = self.read_set(&self.validation_file()).await?;
         let (signature, metric) = (signature.clone(), self.application.metric);
         let scored = scored.clone();
         let limits = self.parts.config.limits;

@@ -3,7 +3,8 @@
 //! A file may crash an engine, take all memory, or never end. In a child process that is the end of one
 //! measurement: the child has a limit of memory, and one that shows no progress for too long is killed.
 //! It is started by the first measurement of a registration and serves the later ones, which find the
-//! validation set and the last artefact there, until it ends or the registration does.
+//! validation set and the last artefact there, until it ends or the registration does. Large models have one for each
+//! measurement.
 //!
 //! The child is this program with other arguments. Orders go to its standard input, answers come from its
 //! standard output ([`protocol`]); it has no environment, so no secrets, and it dies with its parent.
@@ -57,7 +58,7 @@ struct Running {
     answers: mpsc::Receiver<Answer>,
     validation: Digest,
     artefact: Option<Digest>,
-    /// The one folder that it may read, for the files of large models.
+    /// The one folder that it may read, with the files of a large model.
     folder: Option<ScratchFolder>,
 }
 
@@ -167,9 +168,7 @@ impl Isolation {
     fn run(&self, seat: &Seat, task: Task, cancel: &Cancel) -> Result<Answer, MeasureError> {
         let mut seat = seat.0.lock();
         let is_large = task.artefact.1.weights.is_some();
-        let fits = |running: &Running| {
-            running.validation == task.validation.0 && (running.folder.is_some() || !is_large)
-        };
+        let fits = |running: &Running| running.validation == task.validation.0 && !is_large;
         let mut running = match seat.take().filter(fits) {
             Some(running) => running,
             None => self.start(&task)?,
@@ -180,7 +179,11 @@ impl Isolation {
         drop(task);
         match running.wait(self.longest_step, told, cancel) {
             Wait::Answered(answer) => {
-                *seat = Some(running);
+                match is_large {
+                    // What its allocator keeps would add up.
+                    true => drop(running.end()),
+                    false => *seat = Some(running),
+                }
                 match answer {
                     Answer::Refused(refused) => Err(MeasureError::Refused(refused)),
                     answer => Ok(answer),

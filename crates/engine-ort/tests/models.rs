@@ -17,6 +17,7 @@ use sextant_onnx::{
     builder::{self, Dim, ModelBuilder},
     calibration_graph,
     proto::{AttributeProto, attribute_type},
+    quantize::quantize_weights_only,
     quantize_dynamic, quantize_static,
 };
 use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Tensor};
@@ -249,4 +250,57 @@ fn contended_handles_answer_everyone() {
 fn a_missing_library_is_told() {
     let nowhere = std::path::Path::new("/nonexistent/libonnxruntime.so");
     assert_eq!(OrtEngine::find_library(Some(nowhere)), None);
+}
+
+/// Scores of texts by two tables of words, of which one is multiplied with as well.
+fn tables(words: usize) -> Bytes {
+    let mut model = ModelBuilder::new("tables", 6);
+    let ids = [Dim::Dynamic("batch"), Dim::Fixed(5)];
+    let one = [Dim::Dynamic("batch"), Dim::Fixed(words as u64)];
+    model
+        .input("text", DataType::Int64, &ids)
+        .input("title", DataType::Int64, &ids)
+        .output("scores", DataType::Fp32, &one)
+        .random("table", &[words, 64], 2.0)
+        .random("tied", &[words, 64], 1.0)
+        .node("Gather", &["table", "text"], &["of_text"])
+        .node("Gather", &["table", "title"], &["of_title"])
+        .node("Gather", &["tied", "text"], &["of_tied"])
+        .node("Add", &["of_text", "of_title"], &["both"])
+        .node("Add", &["both", "of_tied"], &["all"])
+        .constant("axes", &[1], &[1i64])
+        .constant("flat", &[2], &[-1i64, 64])
+        .node("ReduceSum", &["all", "axes"], &["sum"])
+        .node("Reshape", &["sum", "flat"], &["rows"])
+        .node("Transpose", &["tied"], &["turned"])
+        .node("MatMul", &["rows", "turned"], &["scores"]);
+    model.build()
+}
+
+#[test]
+fn tables_of_words_are_kept_in_eight_bits() {
+    let (engine, words) = (engine(), 20_000);
+    let model = tables(words);
+    let ids = |seed: i64| {
+        let ids: Vec<i64> = (0..15)
+            .map(|at| (at * 7919 + seed) % words as i64)
+            .collect();
+        Tensor::from_elements(vec![3, 5], &ids).expect("a tensor")
+    };
+    let inputs = [
+        NamedTensor::new("text", ids(3)),
+        NamedTensor::new("title", ids(11)),
+    ];
+    let wanted = run(&engine, &model, &inputs);
+    for bits in [8, 4] {
+        let small = quantize_weights_only(&model, bits).expect("it has a large table");
+        // One of two tables is a quarter of what it was; the other is needed as it is.
+        let share = small.model.len() as f64 / model.len() as f64;
+        assert!((0.6..0.65).contains(&share), "{share}");
+        assert_eq!(small.nodes.len(), 2, "{:?}", small.nodes);
+        let engine = self::engine();
+        let given = run(&engine, &small.model, &inputs);
+        let away = deviation(&given, &wanted);
+        assert!(away > 0.0 && away < 0.01, "{away}");
+    }
 }

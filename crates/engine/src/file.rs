@@ -209,23 +209,15 @@ impl ScratchFolder {
         &self.path
     }
 
-    /// Shows a process that may read this folder alone the files of a model, in place of those of another; where they
-    /// are.
+    /// Puts the files of a model here, for a process that may read nothing else; where they are then.
     ///
     /// # Errors
     /// When they cannot be put there.
     pub fn show(&self, weights: &WeightsFolder) -> io::Result<PathBuf> {
-        for entry in fs::read_dir(&self.path)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                fs::remove_dir_all(entry.path())?;
-            }
-        }
-        let folder = fresh(&self.path)?;
         for name in [WEIGHTS_FILE, GRAPH_FILE] {
-            fs::hard_link(weights.path.join(name), folder.join(name))?;
+            fs::hard_link(weights.path.join(name), self.path.join(name))?;
         }
-        Ok(folder)
+        Ok(self.path.clone())
     }
 }
 

@@ -236,7 +236,8 @@ impl CachedStore {
         Ok(bytes)
     }
 
-    /// The file of a blob, fetched into the folder where it is not there; `None` where there is no room.
+    /// The file of a blob, fetched into the folder where it is not there; `None` where there is no room, or the store's
+    /// own bytes are wrong.
     async fn file(&self, digest: Digest) -> Result<Option<PathBuf>, Error> {
         // Whoever comes second finds what the first has fetched.
         let _one_at_a_time = self.files.lock().await;
@@ -249,38 +250,46 @@ impl CachedStore {
         let size = size.ok_or_else(|| Error::NotFound {
             object: digest.to_string(),
         })?;
+        // The second time without the beginning that an earlier download may have left.
+        for _ in 0..2 {
+            let Some(room) = self.filled(digest, size).await? else {
+                return Ok(None);
+            };
+            let kept = self.on_disk(move |disk| {
+                let is_right = room.is_right();
+                match is_right {
+                    true => room.commit(),
+                    false => room.discard(),
+                }
+                is_right.then(|| disk.committed(&digest)).flatten()
+            });
+            if let Some(path) = kept.await.flatten() {
+                return Ok(Some(path));
+            }
+            count(&self.counters.damaged, 1);
+        }
+        Ok(None)
+    }
+
+    /// Room with all that the store has of a blob, not verified; `None` where there is none.
+    async fn filled(&self, digest: Digest, size: u64) -> Result<Option<Room>, Error> {
         let room = self.on_disk(move |disk| disk.take_room(&digest, size));
-        let Some((mut room, begun)) = room.await.flatten() else {
+        let Some((room, begun)) = room.await.flatten() else {
             count(&self.counters.bypassed, 1);
             return Ok(None);
         };
-        let from = begun.len() as u64;
-        drop(begun);
-        count(&self.counters.resumed, u64::from(from > 0));
-        let mut pieces = stream::iter(cut(from..size))
+        count(&self.counters.resumed, u64::from(!begun.is_empty()));
+        let mut pieces = stream::iter(cut(begun.len() as u64..size))
             .map(|range| self.piece(&digest, range))
             .buffered(PIECES_AHEAD);
+        drop(begun);
+        let mut room = Some(room);
         while let Some(piece) = pieces.next().await {
-            let piece = piece?;
-            let written = self.on_disk(move |_| room.append(&piece)).await.flatten();
-            let Some(written) = written else {
-                return Ok(None);
-            };
-            room = written;
+            let (piece, taken) = (piece?, room.take());
+            let written = self.on_disk(move |_| taken.and_then(|room| room.append(&piece)));
+            room = written.await.flatten();
         }
-        let kept = self.on_disk(move |disk| match room.is_right() {
-            true => {
-                room.commit();
-                disk.file_unverified(&digest)
-            }
-            false => {
-                room.discard();
-                None
-            }
-        });
-        let kept = kept.await.flatten();
-        count(&self.counters.damaged, u64::from(kept.is_none()));
-        Ok(kept)
+        Ok(room)
     }
 
     async fn fetch_past(&self, digest: &Digest) -> Result<Bytes, Error> {

@@ -19,6 +19,7 @@ macro_rules! bind_object_conformance {
     ($fresh:expr) => {
         $crate::bind_object_conformance!(@each $fresh;
             blob_is_named_by_its_content
+            blob_has_a_file_or_none
             blob_put_twice_is_one
             blob_streams_in
             blob_is_read_in_pieces
@@ -88,6 +89,30 @@ pub async fn blob_is_named_by_its_content(store: Store) {
         store.has_blob(&digest).await.expect("has"),
         "SHA-256 of `abc`"
     );
+}
+
+/// A blob that has a file on this machine has it beside the scratch folder, and it holds the blob.
+pub async fn blob_has_a_file_or_none(store: Store) {
+    let bytes = Bytes::from(vec![3; 2 << 20]);
+    let digest = store.put_blob(bytes.clone()).await.expect("put");
+    for _ in 0..2 {
+        let Some(file) = store.blob_file(&digest).await.expect("looked for") else {
+            return;
+        };
+        assert!(file.is_absolute(), "{}", file.display());
+        assert_eq!(std::fs::read(&file).expect("read"), bytes);
+        let scratch = store.scratch().expect("files can be linked");
+        std::fs::create_dir_all(&scratch).expect("made");
+        let link = scratch.join("link");
+        std::fs::hard_link(&file, &link).expect("linked");
+        assert_eq!(std::fs::read(&link).expect("read"), bytes);
+        std::fs::remove_file(link).expect("removed");
+    }
+    // What is in the scratch folder is no object.
+    let listed = store.list(&ListRequest::prefix("")).await.expect("list");
+    assert!(listed.objects.is_empty(), "{listed:?}");
+    let missing = store.blob_file(&digest_of(b"nobody")).await;
+    assert_not_found(missing);
 }
 
 /// Storing the same bytes again, or at the same time, is no error.

@@ -127,6 +127,42 @@ async fn a_damaged_file_is_fetched_again() {
 }
 
 #[tokio::test]
+async fn a_file_is_fetched_once_and_again_where_it_is_damaged() {
+    let bench = Bench::new();
+    let whole = content(4, 300_000);
+    let digest = bench.store.put_blob(whole.clone()).await.unwrap();
+    let cache = bench.open(1 << 20);
+    let begun = bench.cache().join(format!("{digest}.part"));
+    fs::write(begun, content(9, 1000)).unwrap();
+    let cache = {
+        drop(cache);
+        bench.open(1 << 20)
+    };
+    let file = || async { cache.blob_file(&digest).await.unwrap().unwrap() };
+    for damage in [None, Some(content(5, 300_000)), Some(content(4, 299_999))] {
+        if let Some(damage) = damage {
+            fs::write(file().await, damage).unwrap();
+        }
+        assert_eq!(fs::read(file().await).unwrap(), whole);
+        assert_eq!(fs::read(file().await).unwrap(), whole);
+    }
+    assert_eq!(cache.get_blob(&digest).await.unwrap(), whole);
+    // What is larger than the cache has no file.
+    let larger = bench.blob(7, 2 << 20).await;
+    assert_eq!(cache.blob_file(&larger).await.unwrap(), None);
+    let gone = cache.blob_file(&bench.blob(8, 10).await).await;
+    assert!(gone.unwrap().is_some());
+    // Neither has what is damaged where it is stored: reading it says so.
+    let shard = bench.folder.path().join("store/blobs");
+    let other = bench.blob(6, 1000).await;
+    let name = other.to_string();
+    fs::write(shard.join(&name[..2]).join(&name), b"nonsense").unwrap();
+    assert_eq!(cache.blob_file(&other).await.unwrap(), None);
+    let damaged = bench.store.blob_file(&other).await;
+    assert!(matches!(damaged, Err(Error::Corrupt { .. })), "{damaged:?}");
+}
+
+#[tokio::test]
 async fn a_damaged_beginning_is_not_gone_on_with() {
     let bench = Bench::new();
     let digest = bench.blob(5, 50_000).await;

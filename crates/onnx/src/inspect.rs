@@ -7,7 +7,7 @@ use sextant_types::{Signature, TensorSpec};
 
 use crate::{
     Error, decode, integers,
-    proto::{Dimension, GraphProto, ModelProto, ValueInfoProto, dimension, type_proto},
+    proto::{Dimension, GraphProto, ModelProto, ValueInfoProto, data_type, dimension, type_proto},
     tensor::{element_type, foreign_type},
     walk::{self, Found},
 };
@@ -32,6 +32,8 @@ pub struct ModelInfo {
     pub weights_bytes: u64,
     /// Elements of all floating-point constants.
     pub parameters: u64,
+    /// Those of them in 16 bits.
+    pub half_parameters: u64,
     /// An output of 64-bit integers that may need more than 32, where there is one.
     pub wide_output: Option<String>,
 }
@@ -66,6 +68,7 @@ pub fn inspect(bytes: &Bytes) -> Result<ModelInfo, Error> {
         nodes: counts.nodes,
         weights_bytes: counts.bytes,
         parameters: counts.parameters,
+        half_parameters: counts.half_parameters,
         wide_output: integers::wide_output(graph),
     })
 }
@@ -99,6 +102,7 @@ struct Counts {
     nodes: u64,
     bytes: u64,
     parameters: u64,
+    half_parameters: u64,
 }
 
 fn count(model: &ModelProto) -> Result<Counts, Error> {
@@ -123,6 +127,9 @@ fn count(model: &ModelProto) -> Result<Counts, Error> {
                 counts.bytes += tensor.data_bytes()?;
                 if tensor.is_float() {
                     counts.parameters += tensor.elements()?;
+                    if matches!(tensor.data_type(), data_type::FLOAT16 | data_type::BFLOAT16) {
+                        counts.half_parameters += tensor.elements()?;
+                    }
                 }
             }
         }

@@ -9,6 +9,7 @@ mod hardware;
 mod harmful;
 mod hostile;
 mod jobs;
+mod large;
 mod models;
 mod queries;
 mod sizes;

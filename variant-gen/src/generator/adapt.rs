@@ -284,7 +284,7 @@ impl Registration<'_> {
         let task = Task {
             artefact: (order.artefact, model),
             order,
-            validation: (validation, self.parts.objects.get_blob(&validation).await?),
+            validation: (validation, self.read_set(&validation).await?),
         };
         let seat = self.seat.clone();
         let run = self

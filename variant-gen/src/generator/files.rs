@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, fs::File, io, ops::Range, os::unix::fs::FileExt, sync::Arc};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::stream;
 use sextant_engine::ModelFile;
 use sextant_objects::{ByteStream, digest_of};
@@ -18,10 +18,10 @@ use sextant_registry::METRIC_FILE;
 use sextant_types::Digest;
 
 use super::Registration;
-use crate::Error;
+use crate::{Error, validation::Invalid};
 
 /// Bytes that are copied at a time.
-const PIECE_BYTES: u64 = 4 << 20;
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// The files that parts are copied from, by the names that tensors give them.
 type Sources = HashMap<String, Arc<File>>;
@@ -57,6 +57,17 @@ impl Registration<'_> {
             return Ok(self.parts.threads.run(open).await?.map_err(unreadable)?);
         }
         Ok(objects.get_blob(&digest).await?.into())
+    }
+
+    /// The file of a validation set, which is read into memory: as text it may take twice what its arrays may.
+    pub(super) async fn read_set(&self, digest: &Digest) -> Result<Bytes, Error> {
+        let objects = &self.parts.objects;
+        let limit = self.parts.config.limits.bytes;
+        let size = objects.stat_blob(digest).await?.unwrap_or_default();
+        if size > limit.saturating_mul(2) {
+            return Err(Invalid::TooLarge { limit }.into());
+        }
+        Ok(objects.get_blob(digest).await?)
     }
 
     /// Whether a file of this size is mapped in place of being read.
@@ -192,7 +203,8 @@ fn read(file: &File, range: &Range<u64>) -> Option<Bytes> {
     Some(bytes.into())
 }
 
-/// The parts one after the other, in pieces.
+/// The parts one after the other, in pieces. One buffer serves them all: what threads allocate for others piles up in
+/// the allocator.
 fn pieces(parts: Vec<Part>, sources: Sources) -> ByteStream<'static> {
     let cut = parts.into_iter().flat_map(|part| match part {
         Part::Bytes(_) => vec![part],
@@ -206,22 +218,32 @@ fn pieces(parts: Vec<Part>, sources: Sources) -> ByteStream<'static> {
             starts.map(piece).collect()
         }
     });
-    let state = (cut, Arc::new(sources));
-    Box::pin(stream::unfold(state, |(mut cut, sources)| async move {
-        let piece = match cut.next()? {
-            Part::Bytes(bytes) => Ok(bytes),
-            Part::Stored { location, range } => {
-                let sources = Arc::clone(&sources);
-                let copy = move || {
-                    let file = sources.get(&location);
-                    let read = file.and_then(|file| read(file, &range));
-                    let gone = || io::Error::other(format!("`{location}` cannot be read"));
-                    read.ok_or_else(gone)
-                };
-                let copied = tokio::task::spawn_blocking(copy).await;
-                copied.unwrap_or_else(|error| Err(io::Error::other(error)))
-            }
-        };
-        Some((piece, (cut, sources)))
-    }))
+    let state = (cut, Arc::new(sources), BytesMut::new());
+    Box::pin(stream::unfold(
+        state,
+        |(mut cut, sources, buffer)| async move {
+            let (piece, buffer) = match cut.next()? {
+                Part::Bytes(bytes) => (Ok(bytes), buffer),
+                Part::Stored { location, range } => {
+                    let from = Arc::clone(&sources);
+                    let copy = move || copied(from.get(&location), &range, buffer);
+                    let copied = tokio::task::spawn_blocking(copy).await;
+                    copied.unwrap_or_else(|error| (Err(io::Error::other(error)), BytesMut::new()))
+                }
+            };
+            Some((piece, (cut, sources, buffer)))
+        },
+    ))
+}
+
+/// A range of a file, and the buffer for the next one.
+fn copied(
+    file: Option<&Arc<File>>,
+    range: &Range<u64>,
+    mut buffer: BytesMut,
+) -> (io::Result<Bytes>, BytesMut) {
+    buffer.resize((range.end - range.start) as usize, 0);
+    let file = file.ok_or_else(|| io::Error::other("the file of a part is not open"));
+    let read = file.and_then(|file| file.read_exact_at(&mut buffer, range.start));
+    (read.map(|()| buffer.split().freeze()), buffer)
 }

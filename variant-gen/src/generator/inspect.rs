@@ -24,6 +24,10 @@ use crate::{
 const LABELLED: &str =
     "the validation set has no labels: accuracy is how far a variant agrees with the uploaded file";
 
+/// Said of a file in half precision.
+const HALF: &str =
+    "its weights are 16-bit floats: `fp32` in a variant's name stands for the file as it is";
+
 impl Registration<'_> {
     /// Refuses what cannot be registered; the first model fixes the application's signature.
     pub(super) async fn inspect(&mut self) -> Result<Inspected, Error> {
@@ -58,6 +62,9 @@ impl Registration<'_> {
         let (mut labelled, of_the_model) = (None, changes.len());
         let advice = advice_on_single_numbers(&info.signature);
         changes.extend(advice.map(|advice| format!("a query is one record: {advice}")));
+        if info.half_parameters > info.parameters / 2 {
+            changes.push(HALF.to_owned());
+        }
         if !validation.is_labelled() {
             let file = adapted.clone().unwrap_or(file);
             let of = (&info.signature, &scored);
@@ -130,6 +137,7 @@ impl Registration<'_> {
             nodes: 0,
             weights_bytes: model.weights_bytes(),
             parameters: 0,
+            half_parameters: 0,
             wide_output: None,
         };
         Ok(Readable {

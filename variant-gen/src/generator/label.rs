@@ -42,7 +42,7 @@ impl Registration<'_> {
             (true, Some(graph)) => graph.digest,
         };
         let objects = &self.parts.objects;
-        let set = objects.get_blob(&self.model.validation).await?;
+        let set = self.read_set(&self.model.validation).await?;
         let judged = with_judge(&set, &objects.get_blob(&graph).await?);
         let judged = judged.map_err(|source| Error::Step {
             step: step::INSPECT.to_owned(),
@@ -61,7 +61,7 @@ impl Registration<'_> {
     ) -> Result<Bytes, Error> {
         let labels = self.first_answers(file, of, engines).await?;
         let objects = &self.parts.objects;
-        let set = objects.get_blob(&self.validation_file()).await?;
+        let set = self.read_set(&self.validation_file()).await?;
         let labelled = with_labels(&set, &labels).map_err(|source| Error::Step {
             step: step::INSPECT.to_owned(),
             source,
@@ -121,7 +121,7 @@ impl Registration<'_> {
                     scored: scored.clone(),
                     limits: self.parts.config.limits,
                 },
-                validation: (validation, self.parts.objects.get_blob(&validation).await?),
+                validation: (validation, self.read_set(&validation).await?),
                 artefact: (digest_of(&file.graph), file),
             };
             let seat = self.seat.clone();

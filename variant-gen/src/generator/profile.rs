@@ -293,7 +293,7 @@ impl Registration<'_> {
         let validation = self.validation_file();
         let set = match self.seat.has_validation(&validation) {
             true => Bytes::new(),
-            false => self.parts.objects.get_blob(&validation).await?,
+            false => self.read_set(&validation).await?,
         };
         Ok(Task {
             order: Order {

@@ -79,7 +79,7 @@ impl Registration<'_> {
 
     /// What the validation set says of the shapes of its records.
     pub(super) async fn record_shapes(&self) -> Result<Result<RecordShapes, Invalid>, Error> {
-        let set = self.parts.objects.get_blob(&self.validation_file()).await?;
+        let set = self.read_set(&self.validation_file()).await?;
         let limits = self.parts.config.limits;
         let read = move |_: &_| validation::record_shapes(&set, limits);
         self.parts.threads.run(read).await
@@ -168,7 +168,7 @@ impl Registration<'_> {
         let task = Task {
             artefact: (order.artefact, self.over_weights(probe)),
             order,
-            validation: (validation, self.parts.objects.get_blob(&validation).await?),
+            validation: (validation, self.read_set(&validation).await?),
         };
         // Whoever measures reads the records for another signature.
         let seat = std::mem::take(&mut self.seat);
@@ -182,7 +182,7 @@ impl Registration<'_> {
         probe: &Bytes,
         signature: &Signature,
     ) -> Result<Result<Found, MeasureError>, Error> {
-        let set = self.parts.objects.get_blob(&self.validation_file()).await?;
+        let set = self.read_set(&self.validation_file()).await?;
         let limits = self.parts.config.limits;
         let (request, signature) = (request(&self.over_weights(probe)), signature.clone());
         let run = move |cancel: &_| {

@@ -5,6 +5,7 @@ mod bed;
 mod crash;
 mod digits;
 mod extensions;
+mod half;
 mod large;
 mod manifests;
 mod optional;

@@ -184,7 +184,7 @@ impl Disk {
     }
 
     /// The same of one that has just been verified.
-    pub(super) fn file_unverified(&self, digest: &Digest) -> Option<PathBuf> {
+    pub(super) fn committed(&self, digest: &Digest) -> Option<PathBuf> {
         let is_whole = self.index().state(digest) == Some(State::Whole);
         is_whole.then(|| self.whole(digest))
     }

@@ -4,10 +4,16 @@
 //! magnitude, with its sign, becomes the lowest number there is, so both ends of the range are used. What is
 //! read from memory for a lone query becomes a quarter or an eighth, which is what large matrices wait for.
 //! Small ones gain nothing: they are left as they are.
+//!
+//! Tables that rows are gathered from, such as embeddings of words, are most of what many models of text hold. They are
+//! kept in 8 bits whatever the rest has, each row with a scale of its own; the rows that are gathered become floats
+//! again.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     Error,
-    proto::{AttributeProto, NodeProto},
+    proto::{AttributeProto, NodeProto, data_type},
 };
 
 use super::{
@@ -29,13 +35,17 @@ const LEAST_IN_ALL: usize = 1 << 20;
 /// The oldest operator set in which `MatMul` and `Gemm` are as they are today.
 const OLDEST: i64 = 9;
 
+/// Steps of an element of a table on either side of zero.
+const STEPS: f32 = 127.0;
+
 /// The set of ONNX Runtime's own operators.
 const DOMAIN: &str = "com.microsoft";
 
 /// How exact inputs have to be: 8 bits will do, which is what the quick kernels take.
 const ACCURACY_LEVEL: i64 = 4;
 
-/// Turns the constant weights of every large `MatMul` and `Gemm` into numbers of `bits`, 4 or 8.
+/// Turns the constant weights of every large `MatMul` and `Gemm` into numbers of `bits`, 4 or 8, and the large tables
+/// of `Gather` into numbers of 8.
 ///
 /// # Errors
 /// [`Error::SmallWeights`] when there are too few of them, and what [`quantize_dynamic`](super::quantize_dynamic)
@@ -46,7 +56,14 @@ pub fn quantize_weights_only<'a>(
 ) -> Result<Quantized, Error> {
     let mut editor = Editor::open(model.into(), "weight-only quantisation", OLDEST)?;
     let (mut nodes, mut quantized, mut elements) = (Vec::new(), Vec::new(), 0);
+    let mut tables = Tables::find(&editor);
     for node in std::mem::take(&mut editor.graph.node) {
+        if let Some(table) = tables.of(&node, &mut editor) {
+            elements += table.elements;
+            quantized.push(label(&node));
+            table.gather(&node, &mut editor, &mut nodes);
+            continue;
+        }
         let matrix = Linear::read(&node, &editor).and_then(|it| Matrix::read(&it, &editor));
         match matrix.filter(|it| it.values.len() >= LEAST) {
             Some(matrix) => {
@@ -167,6 +184,121 @@ impl Matrix {
             ));
         }
     }
+}
+
+/// Tables that nothing but `Gather` reads, row by row.
+struct Tables {
+    names: BTreeSet<String>,
+    made: BTreeMap<String, Table>,
+}
+
+/// A table in 8 bits.
+#[derive(Clone)]
+struct Table {
+    rows: String,
+    scales: String,
+    /// Elements that are new to the graph.
+    elements: usize,
+}
+
+// === impl Tables ===
+
+impl Tables {
+    fn find(editor: &Editor<'_>) -> Self {
+        let (mut gathered, mut other) = (BTreeSet::new(), BTreeSet::new());
+        for node in &editor.graph.node {
+            for (at, input) in node.input.iter().enumerate() {
+                let by = match at == 0 && gathers_rows(node) {
+                    true => &mut gathered,
+                    false => &mut other,
+                };
+                by.insert(input.clone());
+            }
+        }
+        let is_table = |name: &String| {
+            let large = |dims: &[i64]| matches!(dims, [rows, width] if rows.saturating_mul(*width) >= LEAST as i64);
+            !other.contains(name)
+                && !editor.is_output(name)
+                && !editor.is_captured(name)
+                && editor.dims(name).is_some_and(large)
+        };
+        Self {
+            names: gathered.into_iter().filter(is_table).collect(),
+            made: BTreeMap::new(),
+        }
+    }
+
+    /// The table that a node reads.
+    fn of(&mut self, node: &NodeProto, editor: &mut Editor<'_>) -> Option<Table> {
+        let name = node.input.first()?;
+        if !gathers_rows(node) || !self.names.contains(name) {
+            return None;
+        }
+        if let Some(made) = self.made.get(name) {
+            return Some(Table {
+                elements: 0,
+                ..made.clone()
+            });
+        }
+        let floats = editor.floats(name)?;
+        let [rows, width] = floats.dims[..] else {
+            return None;
+        };
+        let (mut numbers, mut scales) =
+            (Vec::with_capacity(rows * width), Vec::with_capacity(rows));
+        for row in floats.values.chunks_exact(width.max(1)) {
+            let most = row.iter().fold(0f32, |most, value| most.max(value.abs()));
+            let inverse = match most > 0.0 {
+                true => STEPS / most,
+                false => 0.0,
+            };
+            // The cast saturates.
+            numbers.extend(row.iter().map(|value| (value * inverse).round() as i8));
+            scales.push(most / STEPS);
+        }
+        let table = Table {
+            rows: editor.add(&format!("{name}_int8"), &[rows, width], &numbers),
+            scales: editor.add(&format!("{name}_scales"), &[rows, 1], &scales),
+            elements: numbers.len(),
+        };
+        self.made.insert(name.clone(), table.clone());
+        Some(table)
+    }
+}
+
+// === impl Table ===
+
+impl Table {
+    /// Gathers rows and their scales in the place of `node`.
+    fn gather(&self, node: &NodeProto, editor: &mut Editor<'_>, nodes: &mut Vec<NodeProto>) {
+        let (Some(index), Some(output)) = (node.input.get(1), node.output.first()) else {
+            nodes.push(node.clone());
+            return;
+        };
+        let mut made = |kind: &str, inputs: &[&str], output: Option<&str>| {
+            let name = editor.fresh(&format!("{}_{kind}", label(node)));
+            let output = match output {
+                Some(output) => output.to_owned(),
+                None => editor.fresh(&format!("{name}_output")),
+            };
+            let node = NodeProto::new(kind, &name, inputs, &[&output]);
+            nodes.push(match kind {
+                "Cast" => node.with(AttributeProto::int("to", data_type::FLOAT.into())),
+                _ => node,
+            });
+            output
+        };
+        let rows = made("Gather", &[&self.rows, index], None);
+        let floats = made("Cast", &[&rows], None);
+        let scales = made("Gather", &[&self.scales, index], None);
+        made("Mul", &[&floats, &scales], Some(output));
+    }
+}
+
+/// Whether a node gathers along the first axis.
+fn gathers_rows(node: &NodeProto) -> bool {
+    let axis = node.attribute("axis").and_then(|axis| axis.i);
+    node.is("Gather") && axis.unwrap_or(0) == 0
 }
 
 /// Appends a block, filled up with zeros; its scale.

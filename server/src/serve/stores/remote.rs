@@ -45,7 +45,7 @@ pub(super) async fn registry(config: &Config, url: &str) -> anyhow::Result<Regis
     Ok(registry)
 }
 
-/// The bucket; in a process with workers behind a cache.
+/// The bucket; in a process that loads models behind a cache.
 pub(super) async fn objects(config: &Config, url: &str) -> anyhow::Result<Arc<dyn ObjectStore>> {
     let (bucket, prefix) = bucket(url)?;
     let settings = &config.objects;
@@ -61,7 +61,8 @@ pub(super) async fn objects(config: &Config, url: &str) -> anyhow::Result<Arc<dy
     };
     let store = S3Store::open(s3).await;
     let store: Arc<dyn ObjectStore> = Arc::new(store.with_context(|| named("objects.url", url))?);
-    if !config.roles.contains(Role::Worker) {
+    let maps_models = [Role::Worker, Role::VariantGen];
+    if !maps_models.iter().any(|role| config.roles.contains(*role)) {
         return Ok(store);
     }
     let folder = config.data_dir.join("cache");
