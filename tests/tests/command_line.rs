@@ -325,6 +325,19 @@ fn files_beside_a_model_are_sent_with_it() {
     );
 }
 
+/// A model whose data file is as long as that of a large one: what nobody wrote takes no room on the disk.
+fn a_large_copy(folder: &std::path::Path, name: &str) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().expect("a folder");
+    for name in [name.to_owned(), format!("{name}.data")] {
+        fs::copy(folder.join(&name), copy.path().join(&name)).expect("is copied");
+    }
+    let data = copy.path().join(format!("{name}.data"));
+    let data = fs::OpenOptions::new().write(true).open(data);
+    let data = data.expect("it is there");
+    data.set_len(600 << 20).expect("it grows");
+    copy
+}
+
 #[test]
 fn a_file_is_inspected_without_a_server() {
     let cluster = TestCluster::start(Settings::default());
@@ -358,6 +371,20 @@ fn a_file_is_inspected_without_a_server() {
     );
     let beside = document(&inspect("sklearn-external-data.onnx", &[]));
     assert!(beside["weights_bytes"].as_u64() > Some(1000), "{beside}");
+    let large = a_large_copy(&folder, "sklearn-external-data.onnx");
+    let file = large.path().join("sklearn-external-data.onnx");
+    let large = document(&cluster.client(&["--json", "inspect", &file.to_string_lossy()]));
+    for key in [
+        "inputs",
+        "outputs",
+        "weights_bytes",
+        "batched",
+        "scored_output",
+    ] {
+        assert_eq!(large[key], beside[key], "{key}");
+    }
+    // Nothing of it is so large that it stays in its file: engines can be asked.
+    assert_eq!(large["engines"], beside["engines"]);
     let wrong = inspect("sklearn-qda.onnx", &["--output", "none"]);
     assert!(
         stderr(&wrong).contains("`output_label`, `output_probability`"),

@@ -137,7 +137,13 @@ impl Worker {
             && let Some(file) = objects.blob_file(&variant.artefact).await?
         {
             let open = move || ModelFile::open(&file, &scratch);
-            return Ok(tokio::task::spawn_blocking(open).await??);
+            match tokio::task::spawn_blocking(open).await? {
+                // Such as a file system without hard links.
+                Err(sextant_engine::Error::Failed(reason)) => {
+                    tracing::warn!(variant = %variant.id, reason, "a large model is read into memory");
+                }
+                opened => return Ok(opened?),
+            }
         }
         Ok(objects.get_blob(&variant.artefact).await?.into())
     }

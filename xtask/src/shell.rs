@@ -13,10 +13,17 @@ pub fn say(text: impl AsRef<str>) {
     eprintln!("xtask: {}", text.as_ref());
 }
 
-/// A command in the repository's root.
+/// A command in the repository's root. What `cargo run` tells this program of its own package is nobody else's: build
+/// scripts that look at it would run again under each `cargo`, and all that depends on them be built again.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(crate::paths::root());
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
     command
 }
 

@@ -95,7 +95,8 @@ impl ModelFile {
         let opened = File::open(file).map_err(|error| failed("be opened", &error))?;
         let size = opened.metadata();
         let size = size.map_err(|error| failed("be opened", &error))?.len();
-        let graph = outline::outline(size, |range| read(&opened, range)).map_err(invalid)?;
+        let graph = outline::outline(size, |range| read_range(&opened, range))
+            .map_err(|error| invalid(&error))?;
         let weights = WeightsFolder::make(scratch, file, &graph)?;
         Ok(Self {
             graph,
@@ -113,7 +114,7 @@ impl ModelFile {
 
     /// A range of the file that the outline is of; `None` where there is none, or it cannot be read.
     pub fn read(&self, range: Range<u64>) -> Option<Bytes> {
-        read(&self.weights.as_ref()?.file().ok()?, range)
+        read_range(&self.weights.as_ref()?.file().ok()?, range)
     }
 
     /// The whole file in memory, for engines that cannot map it.
@@ -127,7 +128,8 @@ impl ModelFile {
         let file = weights
             .file()
             .map_err(|error| failed("be opened", &error))?;
-        outline::filled(&self.graph, |range| read(&file, range)).map_err(invalid)
+        outline::filled(&self.graph, |range| read_range(&file, range))
+            .map_err(|error| invalid(&error))
     }
 
     /// The graph as it names the file in the folder, and the folder; `None` where all is in the graph.
@@ -138,7 +140,7 @@ impl ModelFile {
         let Some(weights) = &self.weights else {
             return Ok(None);
         };
-        let graph = outline::located(&self.graph, WEIGHTS_FILE).map_err(invalid)?;
+        let graph = outline::located(&self.graph, WEIGHTS_FILE).map_err(|error| invalid(&error))?;
         Ok(Some((graph, weights)))
     }
 }
@@ -149,7 +151,7 @@ impl WeightsFolder {
     fn make(scratch: &Path, file: &Path, graph: &Bytes) -> Result<Self, Error> {
         let failed = |error: io::Error| failed("be put into a folder", &error);
         let folder = ScratchFolder::make(scratch).map_err(failed)?;
-        let located = outline::located(graph, WEIGHTS_FILE).map_err(invalid)?;
+        let located = outline::located(graph, WEIGHTS_FILE).map_err(|error| invalid(&error))?;
         fs::hard_link(file, folder.path.join(WEIGHTS_FILE)).map_err(failed)?;
         fs::write(folder.path.join(GRAPH_FILE), &located).map_err(failed)?;
         Ok(Self {
@@ -271,9 +273,10 @@ fn fresh(scratch: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn read(file: &File, range: Range<u64>) -> Option<Bytes> {
+/// A range of a file; `None` where it is not all there, or cannot be read. Nothing is allocated because somebody says
+/// how long it is.
+pub fn read_range(file: &File, range: Range<u64>) -> Option<Bytes> {
     let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
-    // Nothing is allocated because a file says how long its data is.
     (range.end <= file.metadata().ok()?.len()).then_some(())?;
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, range.start).ok()?;
@@ -284,6 +287,6 @@ fn failed(what: &str, error: &io::Error) -> Error {
     Error::Failed(format!("the file of the model cannot {what}: {error}"))
 }
 
-fn invalid(error: sextant_onnx::Error) -> Error {
+fn invalid(error: &sextant_onnx::Error) -> Error {
     Error::InvalidModel(error.to_string())
 }

@@ -21,7 +21,9 @@ mod live;
 pub mod pages;
 mod pool;
 
-pub use file::{GRAPH_FILE, ModelFile, ScratchFolder, WEIGHTS_FILE, WeightsFolder, sweep};
+pub use file::{
+    GRAPH_FILE, ModelFile, ScratchFolder, WEIGHTS_FILE, WeightsFolder, read_range, sweep,
+};
 pub use inputs::{check_inputs, check_integers};
 pub use interrupt::Interrupt;
 pub use library::find_library;

@@ -100,7 +100,7 @@ pub fn compose(
     let mut graph = model.graph.take().unwrap_or_default();
     let (large, small) = std::mem::take(&mut graph.initializer)
         .into_iter()
-        .partition(|tensor| is_large(tensor));
+        .partition(is_large);
     graph.initializer = small;
     model.graph = Some(graph);
     each_tensor(&mut model, &mut |tensor| match tensor.is_external() {
@@ -110,6 +110,41 @@ pub fn compose(
     let graph = model.graph.take().unwrap_or_default();
     let large: Vec<Large> = large.into_iter().map(Large::of).collect::<Result<_, _>>()?;
     Ok(laid_out(&model, &graph, large))
+}
+
+/// The outline of a file that has not been put together: what [`outline`] gives of it. `read` is that of [`compose`].
+///
+/// # Errors
+/// As [`outline`].
+pub fn of_parts(
+    parts: &[Part],
+    read: impl Fn(&str, Range<u64>) -> Option<Bytes>,
+) -> Result<Bytes, Error> {
+    let starts = parts.iter().scan(0, |at, part| {
+        let start = *at;
+        *at += part.length();
+        Some(start)
+    });
+    let starts: Vec<u64> = starts.collect();
+    let size = parts.iter().map(Part::length).sum();
+    outline(size, |range| {
+        let mut bytes = Vec::new();
+        let first = starts.partition_point(|start| *start <= range.start);
+        for (part, start) in parts.iter().zip(&starts).skip(first.saturating_sub(1)) {
+            let from = range.start.saturating_sub(*start).min(part.length());
+            let to = range.end.saturating_sub(*start).min(part.length());
+            if from >= to {
+                break;
+            }
+            match part {
+                Part::Bytes(all) => bytes.extend_from_slice(&all[from as usize..to as usize]),
+                Part::Stored { location, range } => {
+                    bytes.extend(read(location, range.start + from..range.start + to)?);
+                }
+            }
+        }
+        Some(bytes.into())
+    })
 }
 
 /// Puts the data of its large tensors into an outline.
@@ -376,7 +411,7 @@ impl Large {
     /// The padding with which the data begins where it may, where the field begins at `at`.
     fn padding(&self, at: u64) -> u64 {
         let data = self.data.length();
-        let begins = |padding: &u64| (at + self.length(*padding) - data) % ALIGNMENT == 0;
+        let begins = |padding: &u64| (at + self.length(*padding) - data).is_multiple_of(ALIGNMENT);
         // The length of a length may change just there: then it begins anywhere.
         (0..2 * ALIGNMENT - 1).find(begins).unwrap_or(0)
     }

@@ -9,7 +9,7 @@ use sextant_onnx::{
     Error, builder, calibration_graph, decode, encode,
     external::{Files, embed, resolve},
     inspect,
-    outline::{self, LEAST_BYTES, Part, WEIGHTS, compose, filled, is_outline, outline},
+    outline::{self, LEAST_BYTES, Part, WEIGHTS, compose, filled, is_outline, of_parts, outline},
     proto::{EXTERNAL, ModelProto, StringStringEntryProto, TensorProto},
     quantize::{Source, quantize_dynamic, quantize_weights_only},
 };
@@ -151,7 +151,11 @@ fn data_beside_a_model_is_put_together_without_being_read() {
         part(&data, range)
     };
     let parts = compose(&named, read).unwrap();
-    assert_eq!(content(&joined(&parts, &data)), content(&whole));
+    let joined = joined(&parts, &data);
+    assert_eq!(content(&joined), content(&whole));
+    // It can be looked at without being put together.
+    let ahead = of_parts(&parts, read).unwrap();
+    assert_eq!(ahead, outlined(&joined).unwrap());
     // As where it is held in memory.
     let files = Files::from([("w.bin".to_owned(), data.clone())]);
     assert_eq!(

@@ -1,15 +1,21 @@
 //! `sextant inspect`: what would be registered of a file. Asks no server.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+};
 
 use bytes::Bytes;
 use clap::Args;
 use serde_json::{Value, json};
+use sextant_engine::read_range;
 use sextant_onnx::{
     ModelInfo,
     adapt::{self, Declared, Plain, plain, widen},
     external::{self, Files},
-    inspect,
+    inspect, outline,
     ranks::{self, Unknown},
     turn::turn,
 };
@@ -39,6 +45,13 @@ pub struct InspectModel {
     #[arg(long, value_parser = register::metric, default_value = "top1")]
     metric: String,
 }
+
+/// From this size on, with the files beside it, a model is looked at without its large tensors.
+const LARGE_BYTES: u64 = 512 << 20;
+
+/// Said of such a model.
+const UNTRIED: &str =
+    "it is large: engines are asked when it is registered, which maps it in place of reading it";
 
 /// What was found out.
 struct Found {
@@ -128,6 +141,9 @@ fn to_be_found(unknown: &Unknown) -> impl Iterator<Item = String> + '_ {
 
 /// The engines that load the model; none are asked where what they have to know comes with the validation set.
 fn engines_of(model: &Bytes, unknown: &Unknown) -> Result<Vec<Able>, sextant_onnx::Error> {
+    if is_outline(model)? {
+        return Ok(Vec::new());
+    }
     Ok(match (&unknown.inputs[..], &unknown.outputs[..]) {
         ([], []) => engines::able(model),
         ([], _) => engines::able(&ranks::probe(model)?),
@@ -138,14 +154,66 @@ fn engines_of(model: &Bytes, unknown: &Unknown) -> Result<Vec<Able>, sextant_onn
 /// A model with the files beside it, as it would be registered.
 fn read_model(model: &Path, data: &[PathBuf], declared: &Declared) -> Result<Plain, Error> {
     let refused = |error| refused(model, &error);
+    let name = |path: &Path| {
+        let name = path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    };
+    let all = data.iter().map(PathBuf::as_path).chain([model]);
+    let sizes: Vec<u64> = all.map(size).collect::<Result<_, _>>()?;
+    if sizes.iter().sum::<u64>() >= LARGE_BYTES {
+        let data = data.iter().map(|path| Ok((name(path), open(path)?)));
+        let data = data.collect::<Result<_, Error>>()?;
+        let mut plain = plain(&outlined(model, data)?, declared).map_err(refused)?;
+        if is_outline(&plain.model).map_err(refused)? {
+            plain.changes.push(UNTRIED.to_owned());
+        }
+        return Ok(plain);
+    }
     let file = read(model)?;
     let mut files = Files::new();
     for path in data {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        files.insert(name.into_owned(), read(path)?);
+        files.insert(name(path), read(path)?);
     }
     let whole = external::embed(&file, &files).map_err(refused)?;
     plain(whole.as_ref().unwrap_or(&file), declared).map_err(refused)
+}
+
+fn is_outline(model: &Bytes) -> Result<bool, sextant_onnx::Error> {
+    Ok(outline::is_outline(&sextant_onnx::decode(model)?))
+}
+
+/// The outline of a large model with the files beside it, of which nothing is read that is large.
+fn outlined(model: &Path, data: BTreeMap<String, File>) -> Result<Bytes, Error> {
+    let refused = |error| refused(model, &error);
+    let file = open(model)?;
+    let graph =
+        outline::outline(size(model)?, |range| read_range(&file, range)).map_err(refused)?;
+    if data.is_empty() {
+        return Ok(graph);
+    }
+    let mut files = data;
+    files.insert(outline::WEIGHTS.to_owned(), file);
+    let size = |name: &str| Some(files.get(name)?.metadata().ok()?.len());
+    let graph = external::resolve(&graph, size).map_err(refused)?;
+    let read = |name: &str, range| read_range(files.get(name)?, range);
+    let parts = outline::compose(&graph, read).map_err(refused)?;
+    outline::of_parts(&parts, read).map_err(refused)
+}
+
+fn open(path: &Path) -> Result<File, Error> {
+    File::open(path).map_err(|source| unread(path, source))
+}
+
+fn size(path: &Path) -> Result<u64, Error> {
+    let metadata = path.metadata().map_err(|source| unread(path, source))?;
+    Ok(metadata.len())
+}
+
+fn unread(path: &Path, source: io::Error) -> Error {
+    Error::Io {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 fn refused(model: &Path, error: &sextant_onnx::Error) -> Error {
@@ -154,10 +222,7 @@ fn refused(model: &Path, error: &sextant_onnx::Error) -> Error {
 
 fn read(path: &Path) -> Result<Bytes, Error> {
     let read = std::fs::read(path).map(Bytes::from);
-    read.map_err(|source| Error::Io {
-        path: path.to_owned(),
-        source,
-    })
+    read.map_err(|source| unread(path, source))
 }
 
 // === impl Found ===

@@ -146,3 +146,21 @@ async fn a_change_without_the_registry_is_acknowledged_with_its_audit_entry() {
     let entries = api.get("/v1/audit?action=artefact.put").await.json(200);
     assert_eq!(entries["entries"][0]["subject"], "kept.jsonl", "{entries}");
 }
+
+/// Workers map large models where their caches have them, whatever the bucket is.
+#[tokio::test]
+async fn mapped_models_come_from_the_caches_before_the_bucket() {
+    let fleet = Fleet::start(FleetSettings {
+        set: vec!["limits.map_model_bytes=1".to_owned()],
+        ..FleetSettings::default()
+    });
+    let api = fleet.api();
+    learn(&api).await;
+    let workers = ["worker-1", "worker-2"];
+    loaded_on(&api, &workers).await;
+    for worker in workers {
+        let scratch = fleet.folder_of(worker).join("cache/scratch");
+        let folders = std::fs::read_dir(&scratch).map_or(0, Iterator::count);
+        assert!(folders > 0, "nothing in `{}`", scratch.display());
+    }
+}

@@ -8,7 +8,7 @@ use std::{collections::HashMap, fs::File, io, ops::Range, os::unix::fs::FileExt,
 
 use bytes::{Bytes, BytesMut};
 use futures::stream;
-use sextant_engine::ModelFile;
+use sextant_engine::{ModelFile, read_range};
 use sextant_objects::{ByteStream, digest_of};
 use sextant_onnx::{
     external::{self, Files},
@@ -22,6 +22,9 @@ use crate::{Error, validation::Invalid};
 
 /// Bytes that are copied at a time.
 const PIECE_BYTES: u64 = 1 << 20;
+
+/// So many times smaller than a large model is what is made of one and mapped as well.
+const SMALLER: u64 = 16;
 
 /// The files that parts are copied from, by the names that tensors give them.
 type Sources = HashMap<String, Arc<File>>;
@@ -49,12 +52,18 @@ impl Registration<'_> {
     async fn open_artefact(&self, digest: Digest) -> Result<ModelFile, Error> {
         let objects = &self.parts.objects;
         let size = objects.stat_blob(&digest).await?.unwrap_or_default();
-        if self.is_large(size)
+        if size >= self.least_mapped()
             && let Some(scratch) = objects.scratch()
             && let Some(file) = objects.blob_file(&digest).await?
         {
             let open = move |_: &_| ModelFile::open(&file, &scratch);
-            return Ok(self.parts.threads.run(open).await?.map_err(unreadable)?);
+            match self.parts.threads.run(open).await? {
+                // Such as a file system without hard links.
+                Err(sextant_engine::Error::Failed(reason)) => {
+                    tracing::warn!(%digest, reason, "a large model is read into memory");
+                }
+                opened => return opened.map_err(unreadable),
+            }
         }
         Ok(objects.get_blob(&digest).await?.into())
     }
@@ -70,7 +79,22 @@ impl Registration<'_> {
         Ok(objects.get_blob(digest).await?)
     }
 
-    /// Whether a file of this size is mapped in place of being read.
+    /// The model's file and those beside it.
+    fn uploaded_bytes(&self) -> u64 {
+        let beside = self.model.data.iter().map(|it| it.size_bytes);
+        beside.sum::<u64>() + self.model.size_bytes
+    }
+
+    /// The size from which on a file is mapped here. What was made of a large model is, too, while it is measured:
+    /// otherwise it would take more memory than the model.
+    fn least_mapped(&self) -> u64 {
+        match self.is_large(self.uploaded_bytes()) {
+            true => self.parts.config.map_from_bytes / SMALLER,
+            false => self.parts.config.map_from_bytes,
+        }
+    }
+
+    /// Whether a model of this size is mapped wherever it is loaded.
     pub(super) fn is_large(&self, size: u64) -> bool {
         size >= self.parts.config.map_from_bytes
     }
@@ -80,11 +104,7 @@ impl Registration<'_> {
         let beside = self.model.data.iter().filter(|it| it.name != METRIC_FILE);
         let beside: Vec<_> = beside.cloned().collect();
         let objects = &self.parts.objects;
-        let mut size = 0;
-        for digest in beside.iter().map(|it| it.digest).chain([self.model.digest]) {
-            size += objects.stat_blob(&digest).await?.unwrap_or_default();
-        }
-        if !(self.is_large(size) && objects.scratch().is_some()) {
+        if !(self.is_large(self.uploaded_bytes()) && objects.scratch().is_some()) {
             let mut files = Files::new();
             for it in beside {
                 files.insert(it.name, objects.get_blob(&it.digest).await?);
@@ -161,7 +181,7 @@ impl Registration<'_> {
         let sources = with_weights(file, sources)?;
         let (graph, files) = (file.graph.clone(), sources.clone());
         let compose = move |_: &_| {
-            let read = |location: &str, range| read(files.get(location)?, &range);
+            let read = |location: &str, range| read_range(files.get(location)?, range);
             outline::compose(&graph, read)
         };
         let parts = self.parts.threads.run(compose).await??;
@@ -193,14 +213,6 @@ fn with_weights(file: &ModelFile, mut sources: Sources) -> Result<Sources, Error
         sources.insert(WEIGHTS.to_owned(), Arc::new(opened));
     }
     Ok(sources)
-}
-
-fn read(file: &File, range: &Range<u64>) -> Option<Bytes> {
-    // Nothing is allocated because a file says how long its data is.
-    (range.end <= file.metadata().ok()?.len()).then_some(())?;
-    let mut bytes = vec![0; usize::try_from(range.end.checked_sub(range.start)?).ok()?];
-    file.read_exact_at(&mut bytes, range.start).ok()?;
-    Some(bytes.into())
 }
 
 /// The parts one after the other, in pieces. One buffer serves them all: what threads allocate for others piles up in

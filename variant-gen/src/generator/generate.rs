@@ -68,6 +68,8 @@ impl Registration<'_> {
         self.store(&name, &generated).await?;
         if let Some((made, digest)) = made {
             self.ensure_model(&made, digest).await?;
+            // By the thread that has made it: the allocator keeps what other threads free.
+            self.parts.threads.run(move |_: &_| drop(made)).await?;
         }
         Ok(generated)
     }

@@ -25,7 +25,7 @@ async fn a_file_in_half_precision_is_said_to_be_one() {
         )
         .node("MatMul", &["input", "weights"], &["output"]);
     let mut model = builder.model();
-    let ones = vec![0x00, 0x3c].repeat(WIDTH * CLASSES);
+    let ones = [0x00, 0x3c].repeat(WIDTH * CLASSES);
     let stored = TensorProto::from_bytes("stored", DataType::Fp16, &[WIDTH, CLASSES], ones.into());
     model
         .graph

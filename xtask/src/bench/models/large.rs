@@ -33,7 +33,8 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
 fn one(bench: &Bench<'_>, report: &mut Report, name: &str) -> Result<()> {
     let folder = models::write(&bench.provisioned.python, &[name])?;
     let weights = folder.join(format!("{name}.onnx.data")).metadata()?.len() as f64;
-    let server = bench.sextant(name, &[])?;
+    // What is loaded for queries afterwards is not part of it.
+    let server = bench.sextant(name, &["autoscaler.warm_memory_share=0"])?;
     let begun = Instant::now();
     let peaks = watched(&server, || {
         shell::run(
