@@ -25,6 +25,9 @@ pub const LEAST_BYTES: u64 = 64 << 10;
 /// Where the data of a tensor may begin in a composed file, bytes: engines read it in place.
 const ALIGNMENT: u64 = 64;
 
+/// Most bytes of an outline: what a file may have by its format, were all of its data in others.
+const MOST_BYTES: u64 = 2 << 30;
+
 /// Bytes that are read at a time.
 const WINDOW: u64 = 64 << 10;
 
@@ -72,6 +75,7 @@ pub fn outline(size: u64, read: impl Fn(Range<u64>) -> Option<Bytes>) -> Result<
     let mut file = File {
         read: &read,
         window: (0, Bytes::new()),
+        copied: 0,
         size,
     };
     let mut model = Vec::new();
@@ -147,17 +151,40 @@ pub fn of_parts(
     })
 }
 
-/// Puts the data of its large tensors into an outline.
+/// The file of an outline, in memory once.
 ///
 /// # Errors
-/// As [`compose`].
+/// As [`compose`]; [`Error::NotOnnx`] when `read` does not give what the parts are.
 pub fn filled(model: &Bytes, read: impl Fn(Range<u64>) -> Option<Bytes>) -> Result<Bytes, Error> {
+    let read = |location: &str, range| read(range).filter(|_| location == WEIGHTS);
+    let parts = compose(model, read)?;
+    let size = parts.iter().map(Part::length).sum::<u64>();
+    let mut whole = Vec::with_capacity(usize::try_from(size).map_err(|_| cut_short())?);
+    for part in parts {
+        match part {
+            Part::Bytes(bytes) => whole.extend_from_slice(&bytes),
+            Part::Stored { location, range } => {
+                whole.extend_from_slice(&read(&location, range).ok_or_else(cut_short)?);
+            }
+        }
+    }
+    Ok(whole.into())
+}
+
+/// Whether engines can read all data of an outline in place, as that of composed files.
+///
+/// # Errors
+/// [`Error::NotOnnx`] when the bytes are no model, or a tensor does not say where its data lies.
+pub fn is_aligned(model: &Bytes) -> Result<bool, Error> {
     let mut model = decode(model)?;
-    each_tensor(&mut model, &mut |tensor| match tensor.is_outlined() {
-        true => take(tensor, &|_: &str, range| read(range)),
-        false => Ok(()),
+    let mut is_aligned = true;
+    each_tensor(&mut model, &mut |tensor| {
+        if tensor.is_outlined() {
+            is_aligned &= place(tensor)?.0.is_multiple_of(ALIGNMENT);
+        }
+        Ok(())
     })?;
-    Ok(crate::encode(&model))
+    Ok(is_aligned)
 }
 
 /// The outline with the file under another name.
@@ -222,6 +249,8 @@ struct File<'a> {
     read: &'a dyn Fn(Range<u64>) -> Option<Bytes>,
     /// What was read last, and from where on.
     window: (u64, Bytes),
+    /// Bytes that the outline has.
+    copied: u64,
     size: u64,
 }
 
@@ -248,7 +277,7 @@ impl<'f> File<'f> {
             let field = self.field(at, message.end)?;
             match field.content.filter(|_| field.number == number) {
                 Some(content) => put(to, number, &inner(self, content)?),
-                None => to.extend_from_slice(&self.bytes(at..field.end)?),
+                None => to.extend_from_slice(&self.copy(at..field.end)?),
             }
             at = field.end;
         }
@@ -258,7 +287,7 @@ impl<'f> File<'f> {
     /// A tensor, without its raw data where that is large.
     fn tensor(&mut self, content: Range<u64>) -> Result<Vec<u8>, Error> {
         if content.end - content.start < LEAST_BYTES {
-            return Ok(self.bytes(content)?.to_vec());
+            return Ok(self.copy(content)?.to_vec());
         }
         let (mut tensor, mut at, mut data) = (Vec::new(), content.start, None);
         while at < content.end {
@@ -270,9 +299,9 @@ impl<'f> File<'f> {
                 }
                 // It says that its data is elsewhere, and has it as well: nobody can tell which counts.
                 _ if matches!(field.number, TENSOR_EXTERNAL_DATA | TENSOR_DATA_LOCATION) => {
-                    return Ok(self.bytes(content)?.to_vec());
+                    return Ok(self.copy(content)?.to_vec());
                 }
-                _ => tensor.extend_from_slice(&self.bytes(at..field.end)?),
+                _ => tensor.extend_from_slice(&self.copy(at..field.end)?),
             }
             at = field.end;
         }
@@ -317,6 +346,17 @@ impl<'f> File<'f> {
     /// Enough to tell a field.
     fn head(&mut self, at: u64, end: u64) -> Result<Bytes, Error> {
         self.bytes(at..end.min(at + 20))
+    }
+
+    /// Bytes of the outline.
+    fn copy(&mut self, range: Range<u64>) -> Result<Bytes, Error> {
+        self.copied += range.end - range.start;
+        if self.copied > MOST_BYTES {
+            return Err(Error::NotOnnx(format!(
+                "it has more than {MOST_BYTES} bytes beside the raw data of its initialisers"
+            )));
+        }
+        self.bytes(range)
     }
 
     fn bytes(&mut self, range: Range<u64>) -> Result<Bytes, Error> {

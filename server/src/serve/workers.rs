@@ -97,6 +97,7 @@ fn settings(
         page_bytes: settings.page_bytes,
         io_bytes: settings.io_bytes,
         horizon: Duration::from_millis(settings.horizon_ms),
+        map_from_bytes: config.limits.map_model_bytes,
         watchdog: Watchdog {
             batch_floor: Duration::from_millis(settings.stuck_batch_ms.max(request_ms)),
             load_floor: Duration::from_millis(settings.stuck_load_ms),
@@ -107,7 +108,6 @@ fn settings(
         period_ms: PERIOD_MS.min(lease_ms / 3),
         drain: Duration::from_millis(config.limits.drain_timeout_ms),
         lease_ms,
-        map_from_bytes: config.limits.map_model_bytes,
         ..sextant_worker::Config::new(worker, cores, memory)
     }
 }

@@ -35,9 +35,6 @@ pub(super) struct Readable {
     pub(super) astray: Vec<String>,
 }
 
-/// Said where tensors kept their data in other files.
-const EMBEDDED: &str = "the data of the files beside the model is put into it";
-
 /// Said where a model is declared without a batch dimension and takes batches all the same.
 const WIDENED: &str = "its inputs or outputs are declared without a batch dimension; batches of 1, 2 and 3 \
                        records are answered as the records are one by one, so it is served in batches";
@@ -113,16 +110,15 @@ impl Registration<'_> {
             outputs: self.model.outputs.clone(),
             constants: self.model.constants.clone(),
         };
-        let embedded = self.with_data(&uploaded).await?;
-        let is_embedded = embedded.is_some();
-        let file = embedded.unwrap_or(uploaded);
+        let (file, changed) = match self.with_data(&uploaded).await? {
+            Some((file, change)) => (file, Some(change)),
+            None => (uploaded, None),
+        };
         self.weights = file.weights.clone();
         let whole = file.graph.clone();
         let plain = move |_: &_| adapt::plain(&whole, &declared);
         let mut plain = self.parts.threads.run(plain).await??;
-        if is_embedded {
-            plain.changes.push(EMBEDDED.to_owned());
-        }
+        plain.changes.extend(changed.map(str::to_owned));
         let (plain, unknown) = self.find_ranks(plain, engines).await?;
         let mut look = self.parts.threads.run(move |_| Look::at(plain)).await??;
         if look.info.signature.batched && unknown.inputs.is_empty() {
@@ -140,7 +136,7 @@ impl Registration<'_> {
             scored,
             info,
             changes: plain.changes.clone(),
-            adapted: (is_embedded || plain.model != file.graph)
+            adapted: (changed.is_some() || plain.model != file.graph)
                 .then(|| self.over_weights(&plain.model)),
             astray: Vec::new(),
         };

@@ -14,11 +14,20 @@ use sextant_onnx::{
     external::{self, Files},
     outline::{self, Part, WEIGHTS},
 };
-use sextant_registry::METRIC_FILE;
+use sextant_registry::{DataFile, METRIC_FILE};
 use sextant_types::Digest;
 
 use super::Registration;
 use crate::{Error, validation::Invalid};
+
+/// Most of a model that is read where it cannot be mapped, bytes.
+const MOST_READ_BYTES: u64 = 2 << 30;
+
+/// Said where tensors kept their data in other files.
+const EMBEDDED: &str = "the data of the files beside the model is put into it";
+
+/// Said where a large file is written again: exporters put data anywhere.
+const ALIGNED: &str = "its weights are put where engines read them in place";
 
 /// Bytes that are copied at a time.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -65,6 +74,7 @@ impl Registration<'_> {
                 opened => return opened.map_err(unreadable),
             }
         }
+        check_memory(size)?;
         Ok(objects.get_blob(&digest).await?.into())
     }
 
@@ -99,39 +109,74 @@ impl Registration<'_> {
         size >= self.parts.config.map_from_bytes
     }
 
-    /// The model with the data of the files beside it; `None` where there are none.
-    pub(super) async fn with_data(&mut self, file: &ModelFile) -> Result<Option<ModelFile>, Error> {
+    /// The model with its data where engines read it, and what was done for that, in words; `None` where it is as it
+    /// was uploaded.
+    pub(super) async fn with_data(
+        &mut self,
+        file: &ModelFile,
+    ) -> Result<Option<(ModelFile, &'static str)>, Error> {
         let beside = self.model.data.iter().filter(|it| it.name != METRIC_FILE);
-        let beside: Vec<_> = beside.cloned().collect();
-        let objects = &self.parts.objects;
-        if !(self.is_large(self.uploaded_bytes()) && objects.scratch().is_some()) {
-            let mut files = Files::new();
-            for it in beside {
-                files.insert(it.name, objects.get_blob(&it.digest).await?);
-            }
-            let file = file.graph.clone();
-            let embed = move |_: &_| external::embed(&file, &files);
-            let whole = self.parts.threads.run(embed).await??;
-            return Ok(whole.map(ModelFile::from));
-        }
-        if beside.is_empty() {
+        let beside: Vec<DataFile> = beside.cloned().collect();
+        let can_be_mapped = self.parts.objects.scratch().is_some();
+        let is_mapped = self.is_large(self.uploaded_bytes())
+            && can_be_mapped
+            && (file.weights.is_some() || !beside.is_empty());
+        let sources = match is_mapped {
+            true => self.sources(&beside).await?,
+            false => None,
+        };
+        let Some(sources) = sources else {
+            check_memory(self.uploaded_bytes())?;
+            let whole = self.embedded(file.clone(), &beside).await?;
+            return Ok(whole.map(|whole| (whole.into(), EMBEDDED)));
+        };
+        let sources = with_weights(file, sources)?;
+        let (graph, named) = (file.graph.clone(), sources.clone());
+        let size = move |name: &str| Some(named.get(name)?.metadata().ok()?.len());
+        let look = move |_: &_| {
+            let graph = external::resolve(&graph, size)?;
+            let is_aligned = outline::is_aligned(&graph)?;
+            Ok::<_, sextant_onnx::Error>((graph, is_aligned))
+        };
+        let (graph, is_aligned) = self.parts.threads.run(look).await??;
+        if beside.is_empty() && is_aligned {
             return Ok(None);
         }
-        let mut sources = Sources::new();
-        for it in beside {
-            if let Some(path) = objects.blob_file(&it.digest).await? {
-                let opened = File::open(path).map_err(|error| lost(&it.name, &error))?;
-                sources.insert(it.name, Arc::new(opened));
-            }
-        }
-        let (graph, named) = (file.graph.clone(), with_weights(file, sources.clone())?);
-        let size = move |name: &str| Some(named.get(name)?.metadata().ok()?.len());
-        let resolve = move |_: &_| external::resolve(&graph, size);
-        let graph = self.parts.threads.run(resolve).await??;
         let stored = self.put_parts(&file.with_graph(graph), sources).await?;
         let whole = self.open_artefact(stored.digest).await?;
         self.whole = Some((whole.clone(), stored));
-        Ok(Some(whole))
+        let said = match beside.is_empty() {
+            true => ALIGNED,
+            false => EMBEDDED,
+        };
+        Ok(Some((whole, said)))
+    }
+
+    /// The files themselves; `None` where one of them has to be read.
+    async fn sources(&self, beside: &[DataFile]) -> Result<Option<Sources>, Error> {
+        let mut sources = Sources::new();
+        for it in beside {
+            let Some(path) = self.parts.objects.blob_file(&it.digest).await? else {
+                return Ok(None);
+            };
+            let opened = File::open(path).map_err(|error| lost(&it.name, &error))?;
+            sources.insert(it.name.clone(), Arc::new(opened));
+        }
+        Ok(Some(sources))
+    }
+
+    /// The model with the data of the files beside it, in memory; `None` where there are none.
+    async fn embedded(&self, file: ModelFile, beside: &[DataFile]) -> Result<Option<Bytes>, Error> {
+        let mut files = Files::new();
+        for it in beside {
+            let bytes = self.parts.objects.get_blob(&it.digest).await?;
+            files.insert(it.name.clone(), bytes);
+        }
+        let embed = move |_: &_| {
+            let whole = file.whole().map_err(unreadable)?;
+            Ok(external::embed(&whole, &files)?)
+        };
+        self.parts.threads.run(embed).await?
     }
 
     /// A graph over the weights of the registered model.
@@ -191,6 +236,17 @@ impl Registration<'_> {
             digest: put.digest,
             size_bytes: put.size_bytes,
         })
+    }
+}
+
+/// Refuses files that are too large to be read.
+fn check_memory(size: u64) -> Result<(), Error> {
+    match size <= MOST_READ_BYTES {
+        true => Ok(()),
+        false => Err(unreadable(sextant_engine::Error::Failed(format!(
+            "a model of `{size}` bytes has to be mapped, and here no file can be: give the process a local artefact \
+             store, or a larger cache (`objects.cache_bytes`)"
+        )))),
     }
 }
 

@@ -16,6 +16,9 @@ use crate::{
 /// The oldest version of the file format in which constants need not be inputs.
 const FREE_INITIALIZERS: i64 = 4;
 
+/// Most data of a tensor that is read out of a file, bytes: what is larger stays as it is.
+const MOST_STORED_BYTES: u64 = 1 << 30;
+
 pub(super) struct Editor<'a> {
     model: ModelProto,
     weights: Option<&'a Read<'a>>,
@@ -93,9 +96,12 @@ impl<'a> Editor<'a> {
             .then_some(Floats { dims, values })
     }
 
-    /// A tensor with its data out of the file of an outline.
+    /// A tensor with its data out of the file of an outline, unless it would take too much memory.
     fn stored(&self, tensor: &TensorProto) -> Option<TensorProto> {
         let (offset, length) = place(tensor).ok()?;
+        if length > MOST_STORED_BYTES {
+            return None;
+        }
         let data = self.weights?(offset..offset.checked_add(length)?)?;
         let mut stored = tensor.clone();
         fill(&mut stored, data).ok()?;
