@@ -12,6 +12,9 @@
 //! 2048x2048 (100 MB) on one thread: batch 8 in 11 ms against 22 ms, batch 64 in 27 ms against
 //! 39 ms, batch 1 the same; loading 120 ms against 65 ms. [`Optimization::All`] packs, once for
 //! all sessions of the model; [`Optimization::Basic`] does not, and costs exactly one copy.
+//!
+//! The weights of a large model stay in their file, which each session maps: with [`Optimization::Basic`] that is all
+//! that it has of them, with [`Optimization::All`] each session holds what it has packed.
 
 use std::{
     collections::HashMap,
