@@ -24,7 +24,7 @@ use sextant_onnx::outline;
 use crate::Error;
 
 /// The file with the data of large tensors, in its folder.
-pub const WEIGHTS_FILE: &str = "weights";
+const WEIGHTS_FILE: &str = "weights";
 
 /// The outline, in the same folder, whose tensors name that file.
 pub const GRAPH_FILE: &str = "model.onnx";

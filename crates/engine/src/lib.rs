@@ -1,7 +1,7 @@
 //! The engine trait: what runs a batch.
 //!
 //! Entry points: [`Engine`], [`LoadedModel`], [`emulated::EmulatedEngine`], [`conformance`];
-//! [`check_inputs`], [`LiveMap`], [`Pool`] and [`find_library`] are what engines have in common; an [`Interrupt`] ends what they run.
+//! [`ModelFile`] is what they load; [`check_inputs`], [`LiveMap`], [`Pool`] and [`find_library`] are what engines have in common; an [`Interrupt`] ends what they run.
 //!
 //! **Invariant:** knows nothing of queues, deadlines or why a batch was asked for. Calls block the
 //! calling thread; the worker owns the threads.
@@ -21,9 +21,7 @@ mod live;
 pub mod pages;
 mod pool;
 
-pub use file::{
-    GRAPH_FILE, ModelFile, ScratchFolder, WEIGHTS_FILE, WeightsFolder, read_range, sweep,
-};
+pub use file::{GRAPH_FILE, ModelFile, ScratchFolder, WeightsFolder, read_range, sweep};
 pub use inputs::{check_inputs, check_integers};
 pub use interrupt::Interrupt;
 pub use library::find_library;

@@ -4,7 +4,7 @@
 //! what a model is and refuses what no engine should see;
 //! [`split_weights`] takes the weights out so that sessions can share them; [`quantize_dynamic`] and
 //! [`quantize_static`] make 8-bit variants; [`builder`] writes small
-//! models; [`proto`] holds the messages themselves.
+//! models; [`outline`] leaves large weights in their file; [`proto`] holds the messages themselves.
 //!
 //! Half precision is left out on purpose: no CPU engine computes in it faster than in 32-bit
 //! floats, so such a variant would only lose accuracy.

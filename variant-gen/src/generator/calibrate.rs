@@ -113,7 +113,7 @@ pub(crate) fn calibrate(
 
 /// The extremes. The graph is not optimised: a fusion could take away the value that is looked at.
 fn ranges(model: &ModelFile, sample: &Sample, cancel: &Cancel) -> Result<Ranges, String> {
-    let graph = of(model, |source| calibration_graph(source)).map_err(|e| e.to_string())?;
+    let graph = rewritten(model, |source| calibration_graph(source)).map_err(|e| e.to_string())?;
     let mut ranges = Ranges::new();
     let records = (sample.records, sample.batch, 1);
     sample.observe((model, &graph), records, cancel, &mut |tensor, values| {
@@ -128,7 +128,7 @@ fn samples(
     sample: &Sample,
     cancel: &Cancel,
 ) -> Result<BTreeMap<String, Vec<f32>>, String> {
-    let graph = of(model, |source| activation_graph(source)).map_err(|e| e.to_string())?;
+    let graph = rewritten(model, |source| activation_graph(source)).map_err(|e| e.to_string())?;
     let mut samples: BTreeMap<String, Vec<f32>> = BTreeMap::new();
     let records = sample.records.min(sample.validation.records());
     let every = records.div_ceil(SAMPLED_RECORDS).max(1);
@@ -172,7 +172,7 @@ fn quantized(model: &ModelFile, ranges: &Ranges, cancel: &Cancel) -> Option<Mode
     let (sender, made) = mpsc::channel();
     thread::scope(|scope| {
         // It is waited for.
-        let quantize = move || of(model, |source| quantize_static(source, ranges));
+        let quantize = move || rewritten(model, |source| quantize_static(source, ranges));
         scope.spawn(move || sender.send(quantize()).ok());
         loop {
             match made.recv_timeout(BEAT) {
@@ -185,7 +185,7 @@ fn quantized(model: &ModelFile, ranges: &Ranges, cancel: &Cancel) -> Option<Mode
 }
 
 /// What a rewriting makes of a file, wherever its weights are.
-pub(super) fn of<T>(model: &ModelFile, rewrite: impl FnOnce(Source<'_>) -> T) -> T {
+pub(super) fn rewritten<T>(model: &ModelFile, rewrite: impl FnOnce(Source<'_>) -> T) -> T {
     let read = |range| model.read(range);
     rewrite(Source {
         graph: &model.graph,

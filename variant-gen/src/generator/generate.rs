@@ -23,7 +23,7 @@ type Kept = (ModelFile, Digest);
 
 fn made_static(model: &ModelFile, calibrated: Calibrated) -> Made {
     let Calibrated { ranges, note } = calibrated;
-    let quantized = calibrate::of(model, |source| quantize_static(source, &ranges));
+    let quantized = calibrate::rewritten(model, |source| quantize_static(source, &ranges));
     quantized
         .map(|quantized| (quantized, note))
         .map_err(|error| error.to_string())
@@ -93,7 +93,7 @@ impl Registration<'_> {
             precision => {
                 let of = model.clone();
                 let quantize = move |_: &_| {
-                    let quantized = calibrate::of(&of, |source| match precision {
+                    let quantized = calibrate::rewritten(&of, |source| match precision {
                         Precision::Int8Weights => quantize_weights_only(source, 8),
                         Precision::Int4Weights => quantize_weights_only(source, 4),
                         _ => quantize_dynamic(source),
