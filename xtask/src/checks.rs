@@ -64,6 +64,10 @@ fn steps(provisioned: &Provisioned) -> Vec<Step> {
         command.args(words.split(' '));
         command.env("ORT_DYLIB_PATH", &provisioned.onnxruntime);
         command.env("ORT_DISABLE_TELEMETRY", "1");
+        // What a later build could reuse takes gigabytes, and from nothing there is no later build.
+        if std::env::var_os("CARGO_INCREMENTAL").is_none() {
+            command.env("CARGO_INCREMENTAL", "0");
+        }
         Step { name, command }
     };
     let tests = if tools::has_nextest() {
