@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use crate::paths;
 use crate::provision::{self, Provisioned, tools};
 use crate::shell::{self, say};
 
@@ -64,8 +65,7 @@ fn steps(provisioned: &Provisioned) -> Vec<Step> {
         command.args(words.split(' '));
         command.env("ORT_DYLIB_PATH", &provisioned.onnxruntime);
         command.env("ORT_DISABLE_TELEMETRY", "1");
-        // What a later build could reuse takes gigabytes, and from nothing there is no later build.
-        if std::env::var_os("CARGO_INCREMENTAL").is_none() {
+        if !keeps_intermediates() {
             command.env("CARGO_INCREMENTAL", "0");
         }
         Step { name, command }
@@ -92,6 +92,21 @@ fn steps(provisioned: &Provisioned) -> Vec<Step> {
         ),
         documentation,
     ]
+}
+
+/// Whether builds keep what builds of changed sources reuse. It takes gigabytes: it is kept where `CARGO_INCREMENTAL`
+/// says so or a build kept it before, as where somebody changes the sources, and not where everything is built once.
+fn keeps_intermediates() -> bool {
+    if std::env::var_os("CARGO_INCREMENTAL").is_some() {
+        return true;
+    }
+    let kept = std::fs::read_dir(paths::target("debug").join("incremental"));
+    kept.into_iter().flatten().flatten().any(|entry| {
+        entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with("sextant_api-")
+    })
 }
 
 fn deny_step(path: &std::path::Path, checks: &[&str], name: &'static str) -> Step {
