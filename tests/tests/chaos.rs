@@ -53,7 +53,7 @@ macro_rules! fleets {
     ($($name:ident: $without:literal),+) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
-            campaign(seeds(false, $without, 3), 2).await;
+            campaign(seeds(false, $without, 3), 1).await;
         }
     )+};
 }
