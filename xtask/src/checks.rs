@@ -9,6 +9,9 @@ use crate::paths;
 use crate::provision::{self, Provisioned, tools};
 use crate::shell::{self, say};
 
+/// What all that is built takes from nothing, bytes, with some to spare for what the tests write.
+const DISK_BYTES: u64 = 10_000_000_000;
+
 /// Options of `cargo xtask test`.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -26,6 +29,7 @@ struct Step {
 /// Provisions, runs every step and reports all that failed.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let started = Instant::now();
+    warn_of_a_small_disk();
     let provisioned = provision::runtime()?;
     provision::servers::ensure()?;
     tools::s3_server(&provisioned.cache)?;
@@ -57,6 +61,23 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         failed.extend(advisories(path));
     }
     Ok(summary(&failed, started))
+}
+
+/// Compilers tell of a full disk in many ways, and late.
+fn warn_of_a_small_disk() {
+    let target = paths::target("");
+    let Ok(disk) = rustix::fs::statvfs(&target) else {
+        return;
+    };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free < DISK_BYTES {
+        say(format!(
+            "{:.1} GB are free for `{}`; built from nothing, it takes up to {:.0} GB",
+            free as f64 / 1e9,
+            target.display(),
+            DISK_BYTES as f64 / 1e9
+        ));
+    }
 }
 
 fn steps(provisioned: &Provisioned) -> Vec<Step> {
