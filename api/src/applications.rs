@@ -170,8 +170,8 @@ pub async fn get(
     Ok(Shown::new(&ApplicationBody::from(application)).answer(&headers))
 }
 
-/// Changes an application: its description, default targets, presets, and what it may use of the fleet, which takes
-/// the scope `admin`. What is left out stays, `null` takes back. Who serves it knows it moments later. A change that
+/// Changes an application: its description, default targets, presets, what it may use of the fleet, which takes
+/// the scope `admin`, and its metric where no model was measured by it. What is left out stays, `null` takes back. Who serves it knows it moments later. A change that
 /// was interrupted is completed by another one.
 #[utoipa::path(patch, operation_id = "applications_change", path = "/v1/applications/{application}", tag = "applications",
     params(
@@ -183,6 +183,8 @@ pub async fn get(
         (status = 200, description = "As it is now", body = ApplicationBody,
             headers(("etag" = String, description = "changes when the application does"))),
         (status = 404, description = "There is none", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 409, description = "It has models, which were measured by its metric", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 412, description = "It has changed since", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -253,15 +255,20 @@ fn needs_admin(what: &str) -> Problem {
     Problem::new(Code::Forbidden, detail)
 }
 
+/// A metric by its name.
+fn metric(name: &str) -> Result<Metric, Problem> {
+    Metric::parse(name).ok_or_else(|| {
+        let given = crate::codec::short(name);
+        let detail = format!("there is no metric `{given}`: use {}", Metric::names());
+        Problem::new(Code::InvalidRequest, detail).field("metric")
+    })
+}
+
 // === impl NewApplicationBody ===
 
 impl NewApplicationBody {
     fn read(self) -> Result<Application, Problem> {
-        let Some(metric) = Metric::parse(&self.metric) else {
-            let given = crate::codec::short(&self.metric);
-            let detail = format!("there is no metric `{given}`: use {}", Metric::names());
-            return Err(Problem::new(Code::InvalidRequest, detail).field("metric"));
-        };
+        let metric = metric(&self.metric)?;
         self.default_targets.suits(metric)?;
         Ok(Application {
             id: ApplicationId::new(self.name)?,

@@ -170,6 +170,21 @@ fn a_registration_that_fails_says_why() {
         stderr(&failed)
     );
     assert!(stdout(&cluster.client(&["models"])).contains("failed"));
+    // What the refusal may advise, another metric, is taken for as long as no model was measured by the first.
+    let another = register(&cluster, "logistic", &["--metric", "f1"]);
+    stdout(&another);
+    let told = stderr(&another);
+    assert!(
+        told.contains("was scored by `top1` and now is by `f1`"),
+        "{told}"
+    );
+    let too_late = register(&cluster, "mlp", &["--metric", "top1"]);
+    let told = stderr(&too_late);
+    assert_eq!(too_late.status.code(), Some(2), "{told}");
+    assert!(
+        told.contains("has models, which are scored by `f1`"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -13,7 +13,7 @@
 //! have no type of their own and are read as the tensor's type.
 //!
 //! Shapes. Each array's first dimension counts the records. A model without a batch dimension
-//! gets one record at a time; when its first dimension is fixed at 1, that 1 may be left out of
+//! gets one record at a time; when its first dimension is 1, or open before others, a 1 may be left out of
 //! the record, and a 1 in front of a record of a model with a batch dimension is left out.
 //!
 //! The metric applies to one output, see [`Scored`]. Where a model says what the columns of that output
@@ -480,10 +480,13 @@ fn fit_row(given: &[usize], expected: RowShape<'_>, batched: bool) -> Option<Fit
     if dimensions_fit(given, expected) {
         return Some(Fit::AsItIs);
     }
-    let (needed, has) = (
-        expected.first() == Some(&Some(1)),
-        given.first() == Some(&1),
-    );
+    let needed = match expected {
+        [Some(1), ..] => true,
+        // Of a single open dimension each element of an array would be a record.
+        [None, _, ..] => true,
+        _ => false,
+    };
+    let has = given.first() == Some(&1);
     if !batched && needed && dimensions_fit(given, &expected[1..]) {
         return Some(Fit::WithoutOne);
     }

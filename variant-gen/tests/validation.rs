@@ -370,6 +370,40 @@ fn models_without_a_batch_dimension_take_one_record_at_a_time() {
 }
 
 #[test]
+fn what_a_model_takes_one_of_may_lack_its_first_dimension() {
+    // As recordings of any length with a state that has no dimension for records.
+    let signature = Signature {
+        inputs: vec![
+            spec("x", DataType::Fp32, &[None, Some(2), None]),
+            spec("state", DataType::Fp32, &[Some(2), Some(1)]),
+            spec("length", DataType::Fp32, &[None]),
+        ],
+        outputs: vec![spec("y", DataType::Fp32, &[None, Some(3)])],
+        batched: false,
+    };
+    let values: Vec<f32> = (0..12).map(|value| value as f32).collect();
+    let archive = |x: &[u64], length: &[u64]| {
+        Archive::new()
+            .array("x", x, &values)
+            .array("state", &[2, 2, 1], &[1f32, 2.0, 3.0, 4.0])
+            .array("length", length, &[3f32, 3.0])
+            .array("labels", &[2], &[0i64, 2])
+    };
+    for x in [&[2, 2, 3][..], &[2, 1, 2, 3]] {
+        let archive = archive(x, &[2, 1]).zip();
+        let set = read(&archive, expected(&signature, Metric::Top1)).expect("reads");
+        let row = set.rows(1, 1).expect("row");
+        let wanted = Tensor::from_elements(vec![1, 2, 3], &values[6..]).expect("fits");
+        assert_eq!(row[0].tensor, wanted);
+        assert_eq!(row[1].tensor.shape(), [2, 1]);
+    }
+    // A number alone may as well be an element of what the input takes.
+    let alone = archive(&[2, 2, 3], &[2]).zip();
+    let refused = read(&alone, expected(&signature, Metric::Top1));
+    assert!(matches!(refused, Err(Invalid::Shape { .. })), "{refused:?}");
+}
+
+#[test]
 fn flat_rows_and_strings_are_read() {
     let signature = Signature {
         inputs: vec![

@@ -21,6 +21,9 @@ use crate::{
     "presets": {"fast": {"latency_ms": 5.0}, "old": null}
 }))]
 pub struct ApplicationChangeBody {
+    /// How accuracy is measured, for as long as no model is registered or being registered.
+    #[serde(default)]
+    metric: Option<String>,
     /// For people; `null` takes it back.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
@@ -77,18 +80,26 @@ impl ApplicationChangeBody {
 
     /// What becomes of an application.
     pub fn apply(self, mut to: Application) -> Result<Application, Problem> {
+        let was = to.metric;
+        if let Some(metric) = &self.metric {
+            to.metric = super::metric(metric)?;
+        }
         let metric = to.metric;
         if let Some(description) = self.description {
             to.description = description.unwrap_or_default();
         }
-        if let Some(targets) = self.default_targets {
-            let known = TargetsBody::show(&to.default_targets, metric);
-            let wanted = targets.map_or_else(TargetsBody::default, |change| change.apply(known));
-            wanted.suits(metric)?;
-            to.default_targets = wanted.read()?;
-        }
+        let known = TargetsBody::show(&to.default_targets, was);
+        let wanted = match self.default_targets {
+            None => known,
+            Some(None) => TargetsBody::default(),
+            Some(Some(change)) => change.apply(known),
+        };
+        wanted.suits(metric)?;
+        to.default_targets = wanted.read()?;
+        let mut kept = to.presets.clone();
         match self.presets {
             Some(Some(changes)) => {
+                kept.retain(|name, _| !changes.contains_key(name));
                 for (name, targets) in changes {
                     match targets {
                         Some(targets) => {
@@ -100,9 +111,13 @@ impl ApplicationChangeBody {
                 }
                 presets::check(to.presets.len())?;
             }
-            Some(None) => to.presets.clear(),
+            Some(None) => {
+                kept.clear();
+                to.presets.clear();
+            }
             None => {}
         }
+        presets::suit(&kept, was, metric)?;
         if let Some(resources) = self.resources {
             to.resources =
                 resources.map_or_else(Default::default, |change| change.apply(to.resources));

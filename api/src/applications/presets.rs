@@ -43,6 +43,18 @@ pub(super) fn one(name: &str, targets: TargetsBody, metric: Metric) -> Result<Ta
     read.map_err(|problem| problem.field(field()))
 }
 
+/// Checks those that stay where the metric becomes another.
+pub(super) fn suit(
+    kept: &BTreeMap<String, Targets>,
+    was: Metric,
+    metric: Metric,
+) -> Result<(), Problem> {
+    kept.iter().try_for_each(|(name, targets)| {
+        let suits = TargetsBody::show(targets, was).suits(metric);
+        suits.map_err(|problem| problem.field(format!("presets.{name}")))
+    })
+}
+
 /// In the terms of a metric.
 pub(super) fn show(presets: &BTreeMap<String, Targets>, metric: Metric) -> Presets {
     let shown = presets

@@ -83,7 +83,13 @@ async fn a_change_that_makes_no_sense_changes_nothing() {
             json!({"default_targets": {"min_accuracy": 7}}),
             "invalid_target",
         ),
-        (json!({"metric": "top5"}), "invalid_request"),
+        (json!({"metric": "best"}), "invalid_request"),
+        // Targets that are there would be of another kind.
+        (json!({"metric": "mae"}), "invalid_target"),
+        (
+            json!({"metric": "mae", "default_targets": null, "presets": {"p": {"min_accuracy": 0.9}}}),
+            "invalid_target",
+        ),
         (json!({"description": 5}), "invalid_request"),
         (json!([]), "invalid_request"),
     ] {
@@ -100,6 +106,30 @@ async fn a_change_that_makes_no_sense_changes_nothing() {
     assert_eq!(api.get(PATH).await.json(), before);
     let nobody = api.call("PATCH", "/v1/applications/nobody", "{}").await;
     nobody.problem("application_not_found");
+}
+
+#[tokio::test]
+async fn a_metric_that_measured_nothing_becomes_another() {
+    let api = with_digits(Recorder::answering()).await;
+    let change = json!({"presets": {"good": {"min_accuracy": 0.99}}});
+    assert_eq!(patch(&api, &change).await.status, 200);
+    let change =
+        json!({"metric": "mae", "default_targets": {"min_accuracy": null, "max_error": 3}});
+    let refused = patch(&api, &change).await.problem("invalid_target");
+    assert_eq!(refused["field"], "presets.good", "{refused}");
+    let with_presets = json!({
+        "metric": "mae", "default_targets": {"min_accuracy": null, "max_error": 3},
+        "presets": {"good": {"max_error": 1}}
+    });
+    let changed = patch(&api, &with_presets).await.json();
+    assert_eq!(changed["metric"], "mae");
+    assert_eq!(
+        changed["default_targets"],
+        json!({"latency_ms": 50.0, "max_error": 3.0})
+    );
+    assert_eq!(changed["presets"]["good"], json!({"max_error": 1.0}));
+    assert_eq!(changed["presets"]["fast"], json!({"latency_ms": 5.0}));
+    assert_eq!(api.get(PATH).await.json(), changed);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -97,9 +97,10 @@ impl Registry {
         tx.commit().await
     }
 
-    /// Gives an application the description, default targets, presets and resources that `change` makes of those
-    /// that it has, and returns it; whatever else differs is left as it was. What `change` refuses changes
-    /// nothing: the inner result says why. Nobody else changes the application in between.
+    /// Gives an application the description, default targets, presets, resources and metric that `change` makes of
+    /// those that it has, and returns it; whatever else differs is left as it was. What `change` refuses changes
+    /// nothing: the inner result says why. Nobody else changes the application in between. Another metric is
+    /// [`Error::InUse`] while a model is registered or being registered, for that was measured by the one it has.
     pub async fn change_application<E>(
         &self,
         id: &ApplicationId,
@@ -113,10 +114,13 @@ impl Registry {
         };
         let changed = Application {
             id: known.id.clone(),
-            metric: known.metric,
             signature: known.signature.clone(),
             ..wanted
         };
+        if changed.metric != known.metric && tx.any(sql::SOUND_MODEL.bind(id.as_str())).await? {
+            let why = "it has models, which are measured by its metric";
+            return Err(Error::in_use(Entity::Application, id, why));
+        }
         if changed != known {
             let targets = document(Entity::Application, id, &changed.default_targets)?;
             let change = sql::CHANGE_APPLICATION
@@ -124,7 +128,8 @@ impl Registry {
                 .bind(changed.description.as_str())
                 .bind(targets)
                 .bind(resources_document(&changed)?)
-                .bind(presets_document(&changed)?);
+                .bind(presets_document(&changed)?)
+                .bind(changed.metric.name());
             tx.run(change).await?;
             tx.commit().await?;
         }

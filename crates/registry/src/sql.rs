@@ -89,10 +89,11 @@ statements! {
     OTHER_SOUND_MODEL = (
         "select id from models where application = $1 and id <> $2 and status <> 'failed' limit 1"
     );
+    SOUND_MODEL = ("select id from models where application = $1 and status <> 'failed' limit 1");
     SET_SIGNATURE = ("update applications set signature = $2 where id = $1");
     CHANGE_APPLICATION = (
         "update applications set description = $2, default_targets = $3, resources = $4, \
-         presets = $5 where id = $1"
+         presets = $5, metric = $6 where id = $1"
     );
     FORGET_SIGNATURE = (
         "update applications set signature = null where id = $1 \

@@ -176,7 +176,7 @@ impl Register {
     ) -> Result<(), Error> {
         let name = application.as_str();
         match client.get::<Value>(&["v1", "applications", name]).await {
-            Ok(found) => self.agrees(name, &cell(&found, "/metric")),
+            Ok(found) => self.agree(client, name, &cell(&found, "/metric")).await,
             Err(Error::Problem(problem)) if problem.is("application_not_found") => {
                 let metric = self.metric.as_deref().unwrap_or("top1");
                 let body = json!({"name": name, "metric": metric});
@@ -187,12 +187,28 @@ impl Register {
         }
     }
 
-    fn agrees(&self, application: &str, metric: &str) -> Result<(), Error> {
-        match &self.metric {
-            Some(wanted) if wanted != metric => Err(Error::Usage(format!(
-                "application `{application}` is scored by `{metric}`: leave `--metric {wanted}` out"
+    /// Has an application scored by the metric that is asked for, as one whose first registration was refused for
+    /// its metric.
+    async fn agree(&self, client: &Client, application: &str, metric: &str) -> Result<(), Error> {
+        let Some(wanted) = self.metric.as_deref().filter(|wanted| *wanted != metric) else {
+            return Ok(());
+        };
+        let path = ["v1", "applications", application];
+        let change = client
+            .request(Method::PATCH, &path)
+            .json(&json!({"metric": wanted}));
+        match client.answer::<Value>(change).await {
+            Ok(_) => {
+                eprintln!(
+                    "application `{application}` was scored by `{metric}` and now is by `{wanted}`"
+                );
+                Ok(())
+            }
+            Err(Error::Problem(problem)) if problem.is("in_use") => Err(Error::Usage(format!(
+                "application `{application}` has models, which are scored by `{metric}`: leave `--metric {wanted}` \
+                 out, or name another application"
             ))),
-            _ => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

@@ -9,6 +9,7 @@ use crate::{Failure, JobState, ModelStatus};
 on_both! {
     an_application_is_created_once_and_kept,
     resources_are_changed_kept_and_taken_back,
+    a_metric_changes_until_a_model_is_measured_by_it,
     a_model_is_created_once_unless_it_failed,
     a_registration_is_a_model_and_its_job,
     a_finished_registration_makes_its_variants_ready_at_once,
@@ -105,6 +106,36 @@ async fn resources_are_changed_kept_and_taken_back(place: Place) {
     registry.delete_application(&app()).await.unwrap();
     assert!(registry.create_application(&same).await.unwrap());
     assert_eq!(registry.application(&app()).await.unwrap(), same);
+}
+
+async fn a_metric_changes_until_a_model_is_measured_by_it(place: Place) {
+    let registry = place.open().await;
+    registry.create_application(&application()).await.unwrap();
+    let change = async |metric| {
+        let change = |known| Ok::<_, ()>(Application { metric, ..known });
+        registry.change_application(&app(), change).await
+    };
+    let changed = change(Metric::MeanAbsoluteError).await.unwrap().unwrap();
+    assert_eq!(changed.metric, Metric::MeanAbsoluteError);
+    assert_eq!(registry.application(&app()).await.unwrap(), changed);
+    registry
+        .register_model(&new_model("m"), &register_job("m"), 1)
+        .await
+        .unwrap();
+    assert_eq!(told(change(Metric::R2).await), "InUse");
+    // The same again changes nothing.
+    assert_eq!(
+        change(Metric::MeanAbsoluteError).await.unwrap().unwrap(),
+        changed
+    );
+    let claimed = registry.claim(JobKind::Register, "me", 100, 3).await;
+    let claimed = claimed.unwrap().unwrap();
+    let failure = Failure::new(Code::InvalidModel, "truncated at byte `17`");
+    registry.fail(&claimed.id, "me", &failure, 4).await.unwrap();
+    assert_eq!(
+        change(Metric::R2).await.unwrap().unwrap().metric,
+        Metric::R2
+    );
 }
 
 async fn a_model_is_created_once_unless_it_failed(place: Place) {
