@@ -11,7 +11,7 @@ use sextant_types::{Accuracy, Data, Metric, NamedTensor, Tensor, convert};
 
 use crate::{
     interval::Interval,
-    validation::{Expectation, Invalid, Labels},
+    validation::{Expectation, Invalid, Labels, always_right},
 };
 
 mod answers;
@@ -174,6 +174,7 @@ impl<'a> Scorer<'a> {
             _ => return Err(self.misshapen(output, records).into()),
         };
         let values = reals(output).ok_or_else(|| self.misshapen(output, records))?;
+        self.can_be_wrong(output, &[Some(classes as u64)])?;
         let rows = values.chunks_exact(classes);
         let labelled: Vec<(&[f64], usize)> = rows
             .zip(wanted)
@@ -219,6 +220,19 @@ impl<'a> Scorer<'a> {
         Ok(())
     }
 
+    /// Refuses to score what any answer would be right for: the model may not declare how many classes there are.
+    fn can_be_wrong(&self, output: &Tensor, record: &[Option<u64>]) -> Result<(), Invalid> {
+        match always_right(self.metric, record) {
+            None => Ok(()),
+            Some(instead) => Err(Invalid::AlwaysRight {
+                output: self.output.to_owned(),
+                shape: format!("{:?}", output.shape()),
+                metric: self.metric.name(),
+                instead,
+            }),
+        }
+    }
+
     /// Whether a label says that its token is not scored.
     fn is_passed_over(&self, label: usize) -> bool {
         self.metric == Metric::TokenAccuracy && label == usize::MAX
@@ -254,6 +268,7 @@ impl<'a> Scorer<'a> {
         let values = reals(output).filter(|values| values.len() == wanted.len());
         let values = values.ok_or_else(|| self.misshapen(output, records))?;
         let per_record = self.labels.per_record.max(1);
+        self.can_be_wrong(output, &[Some(per_record as u64)])?;
         let rows = values.chunks(per_record).zip(wanted.chunks(per_record));
         for (at, (have, want)) in rows.enumerate() {
             let squared = squared_error(have, want);

@@ -379,7 +379,7 @@ fn check_metric(expected: Expected<'_>) -> Result<(), Invalid> {
 }
 
 /// What to do where a metric finds no difference between answers of this shape.
-fn always_right(metric: Metric, row: RowShape<'_>) -> Option<&'static str> {
+pub(crate) fn always_right(metric: Metric, row: RowShape<'_>) -> Option<&'static str> {
     let classes = row.last().copied().flatten();
     let are_at_most = |most: u64| classes.is_some_and(|classes| classes <= most);
     let is_one_number = row.iter().all(|dim| *dim == Some(1));

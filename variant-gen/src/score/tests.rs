@@ -42,7 +42,7 @@ fn the_first_of_equal_maxima_is_the_answer() {
 
 #[test]
 fn not_a_number_finds_nothing() {
-    let output = floats(&[1, 2], &[f32::NAN, 1.0]);
+    let output = floats(&[1, 3], &[f32::NAN, 1.0, 0.0]);
     assert_eq!(score(Metric::TopK(2), &classes(&[1]), &output).value, 0.0);
 }
 

@@ -12,7 +12,7 @@ use sextant_onnx::{
     proto::{AttributeProto, NodeProto},
 };
 use sextant_registry::{DataFile, JobState, METRIC_FILE};
-use sextant_types::{DataType, Digest, Metric, Precision, Variant};
+use sextant_types::{Code, DataType, Digest, Metric, Precision, Variant};
 use sextant_variant_gen::Generator;
 
 use crate::bed::{Bed, CLASSES, model, ort, quick, validation};
@@ -137,6 +137,49 @@ async fn large_matrices_become_small() {
         half * 3 < whole && least * 5 < whole,
         "{whole}, {half}, {least}"
     );
+}
+
+/// A number for each row of `x`, though it takes one `state`: nothing says how many numbers there are at once.
+fn open_ended() -> Bytes {
+    let mut builder = ModelBuilder::new("open", 1);
+    builder.input("x", DataType::Fp32, &[BATCH, Dim::Fixed(4)]);
+    builder.input("state", DataType::Fp32, &[Dim::Fixed(2), Dim::Fixed(1)]);
+    builder.output("y", DataType::Fp32, &[BATCH]);
+    builder.random("w", &[4, 1], 1.0);
+    builder.constant("flat", &[1], &[-1i64]);
+    builder.node("MatMul", &["x", "w"], &["columns"]);
+    builder.node("Reshape", &["columns", "flat"], &["numbers"]);
+    let whole = AttributeProto::int("keepdims", 0);
+    builder.node_with("ReduceMean", &["state"], &["level"], vec![whole]);
+    builder.node("Add", &["numbers", "level"], &["y"]);
+    builder.build()
+}
+
+/// One number has no best class, however the model declares it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_metric_that_calls_everything_right_is_refused_when_it_shows() {
+    let bed = Bed::new().await;
+    bed.application("errors", Metric::MeanAbsoluteError).await;
+    let lines = (0..20).map(|at| {
+        let at = f64::from(at);
+        format!(r#"{{"inputs": {{"x": [{at}, 1, 2, -{at}], "state": [[{at}], [1]]}}}}"#)
+    });
+    let set = Bytes::from(lines.collect::<Vec<_>>().join("\n"));
+    let register = async |application, name| {
+        let job = bed.submit_to(application, name, &open_ended(), &set).await;
+        bed.run_to_end(bed.generator(quick()), &job.job.id).await
+    };
+    let refused = register("app", "classes").await;
+    let error = refused.error.expect("is refused");
+    assert_eq!(error.code, Code::InvalidValidationSet, "{error:?}");
+    assert!(
+        error
+            .message
+            .contains("calls every answer of output `y` right"),
+        "{error:?}"
+    );
+    let measured = register("errors", "numbers").await;
+    assert_eq!(measured.state, JobState::Succeeded, "{:?}", measured.error);
 }
 
 /// A graph that says 1 where the greatest output is the label's, and 0 elsewhere.
