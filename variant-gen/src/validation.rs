@@ -13,8 +13,8 @@
 //! have no type of their own and are read as the tensor's type.
 //!
 //! Shapes. Each array's first dimension counts the records. A model without a batch dimension
-//! gets one record at a time; when its first dimension is 1, or open before others, a 1 may be left out of
-//! the record, and a 1 in front of a record of a model with a batch dimension is left out.
+//! gets one record at a time; when its first dimension is 1, or open before others beside an input whose
+//! first is fixed, a 1 may be left out of the record, and a 1 in front of a record of a model with a batch dimension is left out.
 //!
 //! The metric applies to one output, see [`Scored`]. Where a model says what the columns of that output
 //! stand for, labels are those classes: names, or numbers where all classes are numbers.
@@ -252,7 +252,7 @@ fn assemble(raws: &[Raw], expected: Expected<'_>) -> Result<ValidationSet, Inval
         let inputs = signature
             .inputs
             .iter()
-            .map(|spec| fit_input(spec, raw, count, signature.batched))
+            .map(|spec| fit_input(spec, raw, count, signature))
             .collect::<Result<Vec<_>, _>>()?;
         let labels = match &raw.labels {
             Some(labels) => labels::fit(labels, expected)?,
@@ -417,7 +417,7 @@ fn fit_input(
     spec: &TensorSpec,
     raw: &Raw,
     records: usize,
-    batched: bool,
+    signature: &Signature,
 ) -> Result<NamedTensor, Invalid> {
     let name = || spec.name.clone();
     let given = raw.inputs.iter().find(|input| input.name == spec.name);
@@ -433,8 +433,8 @@ fn fit_input(
             labels: records,
         });
     }
-    let shape = row_shape(spec, batched);
-    let Some(fit) = fit_row(row, shape, batched) else {
+    let shape = row_shape(spec, signature.batched);
+    let Some(fit) = fit_row(row, shape, signature) else {
         return Err(Invalid::Shape {
             name: name(),
             given: tensor.shape().to_vec(),
@@ -476,14 +476,16 @@ enum Fit {
 }
 
 /// Whether a record's shape fits, and how.
-fn fit_row(given: &[usize], expected: RowShape<'_>, batched: bool) -> Option<Fit> {
+fn fit_row(given: &[usize], expected: RowShape<'_>, signature: &Signature) -> Option<Fit> {
     if dimensions_fit(given, expected) {
         return Some(Fit::AsItIs);
     }
+    let batched = signature.batched;
     let needed = match expected {
         [Some(1), ..] => true,
-        // Of a single open dimension each element of an array would be a record.
-        [None, _, ..] => true,
+        // Of a single open dimension each element of an array would be a record. Where only an output or a number
+        // keeps a model from batches, its owner is better told.
+        [None, _, ..] => has_a_state(signature),
         _ => false,
     };
     let has = given.first() == Some(&1);
@@ -491,6 +493,12 @@ fn fit_row(given: &[usize], expected: RowShape<'_>, batched: bool) -> Option<Fit
         return Some(Fit::WithoutOne);
     }
     (batched && has && dimensions_fit(&given[1..], expected)).then_some(Fit::WithOne)
+}
+
+/// Whether an input has a first dimension that counts no records, as the state of a recurrent network.
+fn has_a_state(signature: &Signature) -> bool {
+    let first = |input: &TensorSpec| input.shape.first().copied().flatten();
+    signature.inputs.iter().any(|input| first(input).is_some())
 }
 
 fn dimensions_fit(given: &[usize], expected: RowShape<'_>) -> bool {

@@ -98,7 +98,7 @@ async fn what_makes_no_sense_is_refused_and_changes_nothing() {
         "[]",
         r#"{"resources":{"weight":1e999}}"#,
         r#"{"resources":{"weight":NaN}}"#,
-        r#"{"resources":{},"metric":"exact"}"#,
+        r#"{"resources":{},"name":"other"}"#,
     ] {
         let refused = api.keyed(ADMIN, "PATCH", DIGITS, body).await;
         assert_eq!(refused.status, 400, "{body}");

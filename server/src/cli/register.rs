@@ -163,7 +163,7 @@ impl Register {
             data,
             Upload::open(&dataset.path).await?,
         );
-        self.ensure_application(client, application).await?;
+        self.ensure_application(client, application, output).await?;
         self.upload(client, application, files, classes, output)
             .await
     }
@@ -173,10 +173,14 @@ impl Register {
         &self,
         client: &Client,
         application: &ApplicationId,
+        output: Output,
     ) -> Result<(), Error> {
         let name = application.as_str();
         match client.get::<Value>(&["v1", "applications", name]).await {
-            Ok(found) => self.agree(client, name, &cell(&found, "/metric")).await,
+            Ok(found) => {
+                let metric = cell(&found, "/metric");
+                self.agree(client, name, &metric, output).await
+            }
             Err(Error::Problem(problem)) if problem.is("application_not_found") => {
                 let metric = self.metric.as_deref().unwrap_or("top1");
                 let body = json!({"name": name, "metric": metric});
@@ -189,7 +193,13 @@ impl Register {
 
     /// Has an application scored by the metric that is asked for, as one whose first registration was refused for
     /// its metric.
-    async fn agree(&self, client: &Client, application: &str, metric: &str) -> Result<(), Error> {
+    async fn agree(
+        &self,
+        client: &Client,
+        application: &str,
+        metric: &str,
+        output: Output,
+    ) -> Result<(), Error> {
         let Some(wanted) = self.metric.as_deref().filter(|wanted| *wanted != metric) else {
             return Ok(());
         };
@@ -198,6 +208,7 @@ impl Register {
             .request(Method::PATCH, &path)
             .json(&json!({"metric": wanted}));
         match client.answer::<Value>(change).await {
+            Ok(_) if output.json => Ok(()),
             Ok(_) => {
                 eprintln!(
                     "application `{application}` was scored by `{metric}` and now is by `{wanted}`"

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use sextant_formats::json::{Elements, nested_shape};
-use sextant_types::{DataType, Metric, NamedTensor};
+use sextant_types::{DataType, Metric, NamedTensor, Signature};
 
 use super::{
     Expected, Invalid, Limits, Raw, RowShape, ValidationSet, assemble, fit_row, labels, row_shape,
@@ -179,7 +179,7 @@ impl<'a> Table<'a> {
 struct Column<'a> {
     name: &'a str,
     expected: RowShape<'a>,
-    batched: bool,
+    signature: &'a Signature,
     /// Whether dimensions of 1 may be left out: labels.
     without_ones: bool,
     /// Whether any shape fits, alike in all records: labels of a metric that says itself what it takes.
@@ -194,12 +194,12 @@ impl<'a> Column<'a> {
         name: &'a str,
         data_type: DataType,
         shape: RowShape<'a>,
-        expected: Expected<'_>,
+        expected: Expected<'a>,
     ) -> Self {
         Self {
             name,
             expected: shape,
-            batched: expected.signature.batched,
+            signature: expected.signature,
             without_ones: false,
             any_shape: false,
             row: None,
@@ -233,7 +233,7 @@ impl<'a> Column<'a> {
     /// A flat list stands for a row whose dimensions are all known.
     fn full_shape(&self, shape: Vec<usize>) -> Result<Vec<usize>, String> {
         let is_short = self.without_ones && labels::same_but_ones(&shape, self.expected);
-        if self.any_shape || is_short || fit_row(&shape, self.expected, self.batched).is_some() {
+        if self.any_shape || is_short || fit_row(&shape, self.expected, self.signature).is_some() {
             return Ok(shape);
         }
         let fixed: Option<Vec<usize>> = self

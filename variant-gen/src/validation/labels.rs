@@ -95,9 +95,7 @@ impl Context<'_> {
     fn check_shape(&self, row: RowShape<'_>) -> Result<(), Invalid> {
         let given = self.labels.shape().get(1..).unwrap_or_default();
         // Where there is one label for each record, nobody writes its dimensions of 1.
-        if fit_row(given, row, self.expected.signature.batched).is_some()
-            || same_but_ones(given, row)
-        {
+        if fit_row(given, row, self.expected.signature).is_some() || same_but_ones(given, row) {
             return Ok(());
         }
         Err(Invalid::LabelShape {
