@@ -171,8 +171,8 @@ pub async fn get(
 }
 
 /// Changes an application: its description, default targets, presets, what it may use of the fleet, which takes
-/// the scope `admin`, and its metric where no model was measured by it. What is left out stays, `null` takes back. Who serves it knows it moments later. A change that
-/// was interrupted is completed by another one.
+/// the scope `admin`, and its metric where no model was measured by it. What is left out stays, `null` takes back.
+/// Who serves it knows it moments later. A change that was interrupted is completed by another one.
 #[utoipa::path(patch, operation_id = "applications_change", path = "/v1/applications/{application}", tag = "applications",
     params(
         ("application" = String, Path, description = "its name"),

@@ -13,8 +13,8 @@
 //! have no type of their own and are read as the tensor's type.
 //!
 //! Shapes. Each array's first dimension counts the records. A model without a batch dimension
-//! gets one record at a time; when its first dimension is 1, or open before others beside an input whose
-//! first is fixed, a 1 may be left out of the record, and a 1 in front of a record of a model with a batch dimension is left out.
+//! gets one record at a time; when its first dimension is 1, or open before others beside an input whose first is
+//! fixed, a 1 may be left out of the record. A 1 in front of a record of a model with a batch dimension is left out.
 //!
 //! The metric applies to one output, see [`Scored`]. Where a model says what the columns of that output
 //! stand for, labels are those classes: names, or numbers where all classes are numbers.
