@@ -11,7 +11,7 @@ use sextant_types::{Accuracy, Data, Metric, NamedTensor, Tensor, convert};
 
 use crate::{
     interval::Interval,
-    validation::{Expectation, Invalid, Labels, always_right},
+    validation::{Expectation, Invalid, Labels, can_be_wrong},
 };
 
 mod answers;
@@ -174,7 +174,7 @@ impl<'a> Scorer<'a> {
             _ => return Err(self.misshapen(output, records).into()),
         };
         let values = reals(output).ok_or_else(|| self.misshapen(output, records))?;
-        self.can_be_wrong(output, &[Some(classes as u64)])?;
+        self.can_be_wrong(output, classes)?;
         let rows = values.chunks_exact(classes);
         let labelled: Vec<(&[f64], usize)> = rows
             .zip(wanted)
@@ -220,17 +220,10 @@ impl<'a> Scorer<'a> {
         Ok(())
     }
 
-    /// Refuses to score what any answer would be right for: the model may not declare how many classes there are.
-    fn can_be_wrong(&self, output: &Tensor, record: &[Option<u64>]) -> Result<(), Invalid> {
-        match always_right(self.metric, record) {
-            None => Ok(()),
-            Some(instead) => Err(Invalid::AlwaysRight {
-                output: self.output.to_owned(),
-                shape: format!("{:?}", output.shape()),
-                metric: self.metric.name(),
-                instead,
-            }),
-        }
+    /// Refuses to score what any answer would be right for: the model may not declare how many numbers it answers.
+    fn can_be_wrong(&self, output: &Tensor, numbers: usize) -> Result<(), Invalid> {
+        let shape = || format!("{:?}", output.shape());
+        can_be_wrong(self.metric, &[Some(numbers as u64)], (self.output, shape))
     }
 
     /// Whether a label says that its token is not scored.
@@ -268,7 +261,7 @@ impl<'a> Scorer<'a> {
         let values = reals(output).filter(|values| values.len() == wanted.len());
         let values = values.ok_or_else(|| self.misshapen(output, records))?;
         let per_record = self.labels.per_record.max(1);
-        self.can_be_wrong(output, &[Some(per_record as u64)])?;
+        self.can_be_wrong(output, per_record)?;
         let rows = values.chunks(per_record).zip(wanted.chunks(per_record));
         for (at, (have, want)) in rows.enumerate() {
             let squared = squared_error(have, want);

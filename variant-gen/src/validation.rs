@@ -367,19 +367,28 @@ fn check_metric(expected: Expected<'_>) -> Result<(), Invalid> {
             metric: expected.metric.name(),
         });
     }
-    match always_right(expected.metric, row) {
+    can_be_wrong(expected.metric, row, (&output.name, || output.shape_text()))
+}
+
+/// Refuses to score an output, of which one record's answer has the dimensions `row`, where any answer would be right.
+pub(crate) fn can_be_wrong(
+    metric: Metric,
+    row: RowShape<'_>,
+    (output, shape): (&str, impl FnOnce() -> String),
+) -> Result<(), Invalid> {
+    match always_right(metric, row) {
         None => Ok(()),
         Some(instead) => Err(Invalid::AlwaysRight {
-            output: output.name.clone(),
-            shape: output.shape_text(),
-            metric: expected.metric.name(),
+            output: output.to_owned(),
+            shape: shape(),
+            metric: metric.name(),
             instead,
         }),
     }
 }
 
 /// What to do where a metric finds no difference between answers of this shape.
-pub(crate) fn always_right(metric: Metric, row: RowShape<'_>) -> Option<&'static str> {
+fn always_right(metric: Metric, row: RowShape<'_>) -> Option<&'static str> {
     let classes = row.last().copied().flatten();
     let are_at_most = |most: u64| classes.is_some_and(|classes| classes <= most);
     let is_one_number = row.iter().all(|dim| *dim == Some(1));

@@ -22,8 +22,9 @@ use crate::{
 }))]
 pub struct ApplicationChangeBody {
     /// How accuracy is measured, for as long as no model is registered or being registered.
-    #[serde(default)]
-    metric: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<String>)]
+    metric: Option<Option<String>>,
     /// For people; `null` takes it back.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<String>)]
@@ -82,7 +83,7 @@ impl ApplicationChangeBody {
     pub fn apply(self, mut to: Application) -> Result<Application, Problem> {
         let was = to.metric;
         if let Some(metric) = &self.metric {
-            to.metric = super::metric(metric)?;
+            to.metric = super::metric(metric.as_deref().unwrap_or("null"))?;
         }
         let metric = to.metric;
         if let Some(description) = self.description {

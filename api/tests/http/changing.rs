@@ -84,6 +84,7 @@ async fn a_change_that_makes_no_sense_changes_nothing() {
             "invalid_target",
         ),
         (json!({"metric": "best"}), "invalid_request"),
+        (json!({"metric": null}), "invalid_request"),
         // Targets that are there would be of another kind.
         (json!({"metric": "mae"}), "invalid_target"),
         (
