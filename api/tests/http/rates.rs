@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
@@ -107,12 +107,17 @@ async fn two_front_ends_together_keep_to_rate_and_burst() {
     let key = create([&one, &other], &limits).await;
     let began = Instant::now();
     let mut count = 0;
-    for _ in 0..5 {
+    // On a busy machine a block may come too late for the requests that wait for it, and serves the next ones.
+    let patience = Duration::from_secs(5);
+    for round in 0.. {
+        if round >= 5 && (count >= 40 || began.elapsed() > patience) {
+            break;
+        }
         count += admitted([&one, &other], &key, 20).await;
     }
     let most = 40.0 + 2.0 * began.elapsed().as_secs_f64();
     assert!(count as f64 <= most, "{count} of {most}");
-    // A burst is all there for who asks first.
+    // A burst is all there for who asks first, not only what comes with the rate.
     assert!(count >= 40, "{count}");
 }
 
