@@ -252,7 +252,7 @@ fn unbatched(error: Error, signature: &Signature, astray: &[String]) -> Error {
             astray: astray.join("`, `"),
             kept: kept.join(" --output "),
         },
-        Error::Validation(source) => {
+        Error::Validation(source) if source.is_of_shapes() => {
             match (fixed_batch(signature), advice_on_single_numbers(signature)) {
                 (Some(size), _) if size > 1 && !signature.batched => Error::FixedBatch {
                     source: Box::new(source),

@@ -240,3 +240,24 @@ pub enum Invalid {
         source: InvalidTensor,
     },
 }
+
+impl Invalid {
+    /// Whether the number or the shape of records may be the reason, which batches decide.
+    pub fn is_of_shapes(&self) -> bool {
+        matches!(
+            self,
+            Self::NoRecordDimension { .. }
+                | Self::RecordCounts { .. }
+                | Self::Record { .. }
+                | Self::Shape { .. }
+                | Self::Label { .. }
+                | Self::LabelShape { .. }
+                | Self::NoClassAxis { .. }
+                | Self::NoBoxes { .. }
+                | Self::NotTwoClasses { .. }
+                | Self::AlwaysRight { .. }
+                | Self::OutputShape { .. }
+                | Self::Tensor { .. }
+        )
+    }
+}
