@@ -1,11 +1,12 @@
-"""Write models of well-known shapes with seeded random weights, for performance work.
+"""Write models of well-known shapes with seeded weights, for performance work.
 
     python models.py target/models                 # all
     python models.py target/models resnet18 mlp    # some
 
 Beside each `<name>.onnx` lies `<name>-validation.npz`: random inputs, labelled with what the
 network itself answers in fp32. "Accuracy" on it is therefore agreement with the original, which is
-1.0 unless a rewriting of the graph changes answers. Files that are there are left alone.
+1.0 unless a rewriting of the graph changes answers. Weights are random but for `resnet18_textures`, whose last layer is
+fitted to tell ten textures, with which its rows are labelled. Files that are there are left alone.
 """
 
 import argparse
@@ -29,6 +30,8 @@ class Graph:
         self.nodes, self.weights = [], []
         self.random = np.random.default_rng(SEED)
         self.properties = {}
+        # Draws rows and their labels, where the network does not label them itself.
+        self.labelled = None
 
     def weight(self, values, dtype=np.float32):
         name = f"w{len(self.weights)}"
@@ -160,7 +163,49 @@ def resnet18_small():
 
 
 def residual(name, size):
-    g = Graph(name, {"image": floats(3, size, size)})
+    g = body(name, {"image": floats(3, size, size)})
+    g.dense(g.pooled(g.last), 512, 1000, output="scores")
+    return g, 1000, 32
+
+
+TEXTURES = 10
+
+
+def textures(random, rows, size):
+    """Images of ten textures, gratings of five directions and two widths with noise, and which each one is."""
+    kinds = random.integers(0, TEXTURES, rows)
+    angles = np.pi * (kinds % 5 + random.uniform(-0.2, 0.2, rows)) / 5
+    widths = np.where(kinds < 5, 8, 20) * random.uniform(0.9, 1.1, rows)
+    y, x = np.mgrid[:size, :size]
+    along = np.multiply.outer(np.cos(angles), x) + np.multiply.outer(np.sin(angles), y)
+    phases = random.uniform(0, 2 * np.pi, rows)
+    waves = np.sin(2 * np.pi * along / widths[:, None, None] + phases[:, None, None])
+    noise = random.standard_normal((rows, 3, size, size), dtype=np.float32)
+    return (waves[:, None] + 0.5 * noise).astype(np.float32), kinds
+
+
+def resnet18_textures():
+    """The last layer is fitted by ridge regression: random features tell textures, and answers are not nearly tied."""
+    size, rows = 224, 400
+    draw = np.random.default_rng(SEED + 2)
+    images, kinds = textures(draw, rows, size)
+    g = body("resnet18_textures", {"image": floats(3, size, size)})
+    g.node("Identity", g.pooled(g.last), output="scores")
+    features = answers(g.model(512).SerializeToString(), {"image": images})
+    g.nodes.pop()
+    mean, deviation = features.mean(axis=0), features.std(axis=0) + 1e-6
+    scaled = (features - mean) / deviation
+    wanted = np.eye(TEXTURES)[kinds] - 1 / TEXTURES
+    fitted = np.linalg.solve(scaled.T @ scaled + 10 * np.eye(512), scaled.T @ wanted)
+    weights = fitted / deviation[:, None]
+    g.node("Gemm", g.nodes[-1].output[0], g.weight(weights), g.weight(-mean @ weights), output="scores")
+    g.labelled = lambda random, rows: textures(random, rows, size)
+    return g, TEXTURES, 64
+
+
+def body(name, inputs):
+    """Everything of a ResNet-18 before the pooling; `last` is its result."""
+    g = Graph(name, inputs)
     x, inputs = stem(g), 64
     for stage, channels in enumerate((64, 128, 256, 512)):
         for block in range(2):
@@ -169,8 +214,8 @@ def residual(name, size):
             y = g.conv(y, channels, channels, 3, gain=0.2)
             x = g.relu(g.node("Add", y, shortcut(g, x, inputs, channels, stride)))
             inputs = channels
-    g.dense(g.pooled(x), 512, 1000, output="scores")
-    return g, 1000, 32
+    g.last = x
+    return g
 
 
 def resnet50():
@@ -298,7 +343,7 @@ def huge():
 WIDE = [wide(elements) for elements in (256, 4096, 16384, 153600)]
 ARCHITECTURES = {
     f.__name__: f for f in (
-        mlp, emulated, resnet18, resnet18_small, resnet50, mobilenet, bert, encoder, large, huge, *WIDE
+        mlp, emulated, resnet18, resnet18_small, resnet18_textures, resnet50, mobilenet, bert, encoder, large, huge, *WIDE
     )
 }
 
@@ -316,8 +361,9 @@ def save(model, path):
     onnx.checker.check_model(path, full_check=not beside)
 
 
-def answers(path, inputs):
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+def answers(model, inputs):
+    """Of a file, or of one in memory."""
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     rows = len(next(iter(inputs.values())))
     parts = [slice(start, start + 16) for start in range(0, rows, 16)]
     return np.concatenate(
@@ -332,6 +378,13 @@ def write(name, folder):
         return
     graph, outputs, rows = ARCHITECTURES[name]()
     draw = np.random.default_rng(SEED + 1)
+    if graph.labelled:
+        images, labels = graph.labelled(draw, rows)
+        save(graph.model(outputs), path)
+        right = (answers(str(path), {"image": images}).argmax(axis=1) == labels).mean()
+        np.savez(validation, image=images, labels=labels.astype(np.int64))
+        print(f"{path}: {rows} validation rows, of which it tells {right:.2f}")
+        return
     inputs = {key: make(draw, rows) for key, (_, _, make) in graph.inputs.items()}
     # A deep random network prefers the same class for every input. Taking the average score out
     # of the last bias (the last weight) makes its answers differ.
