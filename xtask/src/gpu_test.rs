@@ -53,7 +53,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         suite(&mut measure(&provisioned, arguments))?
     };
+    let mut code = code;
     if !arguments.compile_only && code != NO_DEVICE {
+        let (compared, found) = providers(&provisioned, arguments)?;
+        code = code.max(compared);
+        records.extend(found);
         records.extend(torch());
     }
     match arguments.json {
@@ -79,6 +83,20 @@ fn measure(provisioned: &Provisioned, arguments: &Arguments) -> Command {
         .args(["--device", &arguments.device.to_string()])
         .args(["--runs", &arguments.runs.to_string()]);
     command
+}
+
+/// The same with ONNX Runtime's providers of GPUs; nothing where nobody names a library that has them.
+fn providers(provisioned: &Provisioned, arguments: &Arguments) -> Result<(u8, Vec<Value>)> {
+    let Some(library) = std::env::var_os("SEXTANT_GPU_ONNXRUNTIME") else {
+        say(
+            "not compared with ONNX Runtime's providers: `pip install onnxruntime-gpu` and name its \
+             `libonnxruntime.so.*` in `SEXTANT_GPU_ONNXRUNTIME`",
+        );
+        return Ok((0, Vec::new()));
+    };
+    let mut command = measure(provisioned, arguments);
+    command.arg("--providers").env("ORT_DYLIB_PATH", library);
+    suite(&mut command)
 }
 
 fn example(provisioned: &Provisioned, profile: &str) -> Command {

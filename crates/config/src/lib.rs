@@ -30,7 +30,7 @@ pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
 pub use schedule::{Parallelism, PlacementPolicy, RunTimes, SchedulingPolicy};
 pub use sections::{Config, DevicePrice, Effort, Limits, Log, LogFormat, Prices, Runtime};
-pub use worker::{Binary, Cuda, DeviceSpec, Devices, Remote, WorkerIsolation};
+pub use worker::{Binary, Cuda, DeviceSpec, Devices, GpuEngines, Remote, WorkerIsolation};
 
 impl Config {
     /// Merges all layers of `sources` over the defaults.

@@ -355,6 +355,7 @@ setting! {
     super::ScalingPolicy => Kind::Word(super::ScalingPolicy::NAMES);
     super::ProviderKind => Kind::Word(super::ProviderKind::NAMES);
     super::AuthMode => Kind::Word(super::AuthMode::NAMES);
+    super::GpuEngines => Kind::Words(super::GpuEngines::NAMES);
     super::Binary => Kind::Word(super::Binary::NAMES);
     super::WorkerIsolation => Kind::Word(super::WorkerIsolation::NAMES);
 }

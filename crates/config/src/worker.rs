@@ -66,8 +66,12 @@ section! {
 }
 
 section! {
-    /// How the memory of each GPU is divided, all of which is taken when the service starts.
+    /// What runs on each GPU, and how its memory is divided. The engine `cuda` takes all of it when the service starts.
     Cuda in "worker.cuda" {
+        /// What runs models there: `cuda`, Sextant's own engine, alone; or `ort-cuda`, `ort-tensorrt` or both, ONNX
+        /// Runtime's providers of the library `onnxruntime_library`, which run every operator and take memory as they
+        /// need it.
+        engines: GpuEngines = GpuEngines::default();
         /// The type of these GPUs as devices.
         device_type: Option<DeviceTypeName> = None, unset "the GPU's model, such as `nvidia-h200`";
         /// Size of a page, bytes; a multiple of 256.
@@ -75,11 +79,13 @@ section! {
         /// Pages for models.
         pages: Option<u64> = None, unset "nine tenths of what the other uses leave",
             within 1.0..=ANY;
-        /// Memory for what a batch computes on its way, bytes.
+        /// Rows of a batch that a model of `ort-tensorrt` is made ready for; for a larger one it chooses its kernels again.
+        largest_batch: u64 = 64, within 1.0..=4096.0;
+        /// Memory for what a batch of `cuda` computes on its way, bytes.
         workspace_bytes: u64 = 1 << 30, within 1_048_576.0..=ANY;
-        /// Memory for inputs and outputs, bytes, on the GPU and in the machine.
+        /// Memory for inputs and outputs of `cuda`, bytes, on the GPU and in the machine.
         io_bytes: u64 = 512 << 20, within 1_048_576.0..=ANY;
-        /// Memory of the machine for models that can be loaded without being read again, bytes.
+        /// Memory of the machine for models of `cuda` that can be loaded without being read again, bytes.
         host_bytes: u64 = 8 << 30, within 0.0..=ANY;
     }
 }
@@ -166,6 +172,11 @@ pub enum DeviceSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Devices(pub Vec<DeviceSpec>);
+
+/// Short names of the engines of GPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GpuEngines(pub Vec<String>);
 
 /// Whether tensors travel as bytes behind the JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -274,6 +285,19 @@ impl std::fmt::Display for DeviceSpec {
             Self::Emulated(count, None) => write!(f, "emulated:{count}"),
             Self::Emulated(count, Some(name)) => write!(f, "emulated:{count}@{name}"),
         }
+    }
+}
+
+// === impl GpuEngines ===
+
+impl GpuEngines {
+    /// The engines that exist.
+    pub(super) const NAMES: &'static [&'static str] = &["cuda", "ort-cuda", "ort-tensorrt"];
+}
+
+impl Default for GpuEngines {
+    fn default() -> Self {
+        Self(vec!["cuda".to_owned()])
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn run(error: &ort::Error) -> Error {
 
 /// Whether an allocation was refused: by the system, or by the runtime where the size of a buffer does
 /// not fit a number.
-fn is_allocation(message: &str) -> bool {
+pub(crate) fn is_allocation(message: &str) -> bool {
     [
         "bad_alloc",
         "Failed to allocate memory",
@@ -66,7 +66,8 @@ fn word(text: &str) -> Option<String> {
     (end > 0).then(|| text[..end].to_owned())
 }
 
-fn shorten(message: &str) -> String {
+/// The message in one line, not endless.
+pub(crate) fn shorten(message: &str) -> String {
     let line = message.trim().replace('\n', " ");
     match line.char_indices().nth(MAX_MESSAGE) {
         Some((end, _)) => format!("{}..", &line[..end]),

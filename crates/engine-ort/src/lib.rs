@@ -1,6 +1,6 @@
 //! ONNX Runtime behind the engine trait.
 //!
-//! Entry points: [`OrtEngine::find_library`], [`OrtEngine::new`].
+//! Entry points: [`OrtEngine::find_library`], [`OrtEngine::new`]; [`GpuEngine::new`] for its providers of NVIDIA GPUs.
 //!
 //! The library is loaded at run time, so that the service builds and starts without it. One
 //! ONNX Runtime environment exists per process, with telemetry off and its log sent to `tracing`.
@@ -18,11 +18,13 @@ use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
 use sextant_types::{DataType, Optimization, Precision};
 
 mod failure;
+mod gpu;
 mod library;
 mod model;
 mod tensors;
 mod weights;
 
+pub use gpu::{Gpu, GpuEngine, Provider};
 pub use library::{LIBRARY_FILE, LIBRARY_VERSION};
 
 /// The engine's name in variant ids.

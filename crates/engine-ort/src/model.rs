@@ -74,8 +74,7 @@ impl Models {
 }
 
 struct OrtModel {
-    signature: Signature,
-    pool: Arc<Pool<Session>>,
+    sessions: Sessions,
     weights: Arc<Weights>,
 }
 
@@ -86,23 +85,20 @@ impl OrtModel {
         first: Session,
         threads: usize,
     ) -> Result<Self, Error> {
-        same_names(&signature, &first)?;
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let source = Arc::clone(&weights);
-        Ok(Self {
-            signature,
-            pool: Arc::new(Pool::new(first, (cores / threads).max(1), move || {
-                let session = source.session(threads);
-                session.map_err(|error| failure::load(&error))
-            })),
-            weights,
-        })
+        let limit = (cores / threads).max(1);
+        let sessions = Sessions::new(signature, first, limit, move || {
+            let session = source.session(threads);
+            session.map_err(|error| failure::load(&error))
+        })?;
+        Ok(Self { sessions, weights })
     }
 }
 
 impl LoadedModel for OrtModel {
     fn signature(&self) -> &Signature {
-        &self.signature
+        self.sessions.signature()
     }
 
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
@@ -110,6 +106,48 @@ impl LoadedModel for OrtModel {
     }
 
     fn run_interruptible(
+        &self,
+        inputs: &[NamedTensor],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<Tensor>, Error> {
+        self.sessions.run(inputs, interrupt)
+    }
+
+    fn weights_bytes(&self) -> u64 {
+        self.weights.bytes()
+    }
+}
+
+/// The sessions of a model, each used by one run at a time.
+pub(crate) struct Sessions {
+    signature: Signature,
+    pool: Arc<Pool<Session>>,
+}
+
+impl Sessions {
+    /// One session, and up to `limit` of them where runs wait for each other.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModel`] where the session's inputs or outputs are not those of the signature.
+    pub(crate) fn new(
+        signature: Signature,
+        first: Session,
+        limit: usize,
+        open: impl Fn() -> Result<Session, Error> + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        same_names(&signature, &first)?;
+        Ok(Self {
+            signature,
+            pool: Arc::new(Pool::new(first, limit, open)),
+        })
+    }
+
+    pub(crate) fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    /// Runs one batch.
+    pub(crate) fn run(
         &self,
         inputs: &[NamedTensor],
         interrupt: &Interrupt,
@@ -148,10 +186,6 @@ impl LoadedModel for OrtModel {
             true => Error::Interrupted,
             false => error,
         })
-    }
-
-    fn weights_bytes(&self) -> u64 {
-        self.weights.bytes()
     }
 }
 

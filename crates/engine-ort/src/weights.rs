@@ -52,7 +52,7 @@ const MIN_MODEL_BYTES: u64 = 1 << 20;
 const WEIGHTS_FILE: &str = "session.optimized_model_external_initializers_file_name";
 
 /// Option of a session: where the files are that a graph in memory names.
-const WEIGHTS_FOLDER: &str = "session.model_external_initializers_file_folder_path";
+pub(crate) const WEIGHTS_FOLDER: &str = "session.model_external_initializers_file_folder_path";
 
 /// Option of a session: weights below this stay in the optimised graph.
 const LEAST_BYTES: &str = "session.optimized_model_external_initializers_min_size_in_bytes";

@@ -24,7 +24,7 @@ mod pool;
 pub use file::{GRAPH_FILE, ModelFile, ScratchFolder, WeightsFolder, read_range, sweep};
 pub use inputs::{check_inputs, check_integers};
 pub use interrupt::Interrupt;
-pub use library::find_library;
+pub use library::{cache_folder, find_library};
 pub use live::LiveMap;
 pub use pool::Pool;
 

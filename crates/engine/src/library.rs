@@ -27,7 +27,8 @@ pub fn find_library(
     path.is_file().then_some(path)
 }
 
-fn cache_folder() -> Option<PathBuf> {
+/// The cache folder of this user, which may not be there yet; `None` where the environment names none.
+pub fn cache_folder() -> Option<PathBuf> {
     set("SEXTANT_CACHE")
         .map(PathBuf::from)
         .or_else(|| set("XDG_CACHE_HOME").map(|cache| PathBuf::from(cache).join("sextant")))

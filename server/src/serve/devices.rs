@@ -52,7 +52,7 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Fleet> {
     }
     for engine in remote::build(&config.worker.remote)? {
         let name = DeviceTypeName::new(engine.name())?;
-        fleet.add(config, (engine, name), true)?;
+        fleet.add(config, (vec![engine], name), true)?;
     }
     fleet.check()?;
     fleet.warn();
@@ -76,17 +76,14 @@ impl Fleet {
     }
 
     fn add_gpus(&mut self, config: &Config, ordinal: Option<u32>) -> anyhow::Result<()> {
-        for (number, engine) in cuda::open(ordinal, &config.worker.cuda)?
-            .into_iter()
-            .enumerate()
-        {
+        for (number, engines) in cuda::open(ordinal, config)?.into_iter().enumerate() {
             // GPUs of one process are taken to be alike: the first one is measured on.
-            let first = number == 0 && !self.has(engine.name());
-            let model = engine.device_model();
+            let first = number == 0 && !engines.iter().any(|engine| self.has(engine.name()));
+            let model = engines.first().and_then(|engine| engine.device_model());
             let model = model.as_deref().and_then(DeviceTypeName::from_model);
             let name = config.worker.cuda.device_type.clone().or(model);
-            let name = name.map_or_else(|| DeviceTypeName::new(engine.name()), Ok)?;
-            self.add(config, (engine, name), first)?;
+            let name = name.map_or_else(|| DeviceTypeName::new("cuda"), Ok)?;
+            self.add(config, (engines, name), first)?;
         }
         Ok(())
     }
@@ -108,7 +105,7 @@ impl Fleet {
                 Some(failures) => engine.failing(failures),
                 None => engine,
             };
-            self.add(config, (Arc::new(engine), name.clone()), false)?;
+            self.add(config, (vec![Arc::new(engine)], name.clone()), false)?;
         }
         if !self.has(emulated::NAME) {
             // Measured beside the devices, without their delays and without keeping them busy.
@@ -127,20 +124,23 @@ impl Fleet {
         self.places.iter().filter(emulates).count() as u32
     }
 
-    /// Adds a device of its own.
+    /// Adds a device of its own, with the engines that run on it.
     fn add(
         &mut self,
         config: &Config,
-        (engine, name): (Arc<dyn Engine>, DeviceTypeName),
+        (engines, name): (Vec<Arc<dyn Engine>>, DeviceTypeName),
         measured: bool,
     ) -> anyhow::Result<()> {
-        let Device::Dedicated {
+        let place = engines.first().map(|engine| engine.device());
+        let Some(Device::Dedicated {
             name: device,
             memory,
-        } = engine.device()
+        }) = place
         else {
-            anyhow::bail!("engine `{}` has no device of its own", engine.name());
+            anyhow::bail!("an engine of `{name}` has no device of its own");
         };
+        let names = engines.iter().map(|engine| engine.name().to_owned());
+        let names: BTreeSet<EngineName> = names.map(EngineName).collect();
         let prices = Prices::from(config.prices.clone());
         let (price_per_hour_usd, source) = prices.accelerator(&name);
         if source == PriceSource::Assumed {
@@ -148,7 +148,7 @@ impl Fleet {
         }
         let device_type = Arc::new(DeviceType {
             start_ms: prices.start_ms(&name),
-            engines: vec![EngineName(engine.name().to_owned())],
+            engines: names.into_iter().collect(),
             slots: 1,
             memory_bytes: memory.pages.saturating_mul(memory.page_bytes),
             price_per_hour_usd,
@@ -158,13 +158,13 @@ impl Fleet {
         let name = format!("{}-{}", config.worker_name(), device.replace(':', "-"));
         let worker = WorkerId::new(&name).with_context(|| format!("worker of `{device}`"))?;
         if measured {
-            self.measured.push(Arc::clone(&engine));
+            self.measured.extend(engines.iter().cloned());
         }
         self.places.push(Place {
             worker,
             device,
             device_type,
-            engines: vec![engine],
+            engines,
         });
         Ok(())
     }
@@ -268,7 +268,7 @@ fn emulated_device(config: &Config, ordinal: u32, speed: f64) -> EmulatedDevice 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sextant_config::{DevicePrice, Devices, Remote};
+    use sextant_config::{DevicePrice, Devices, GpuEngines, Remote};
 
     fn config(devices: &[DeviceSpec], runtimes: &[&str]) -> Config {
         let mut config = Config::default();
@@ -351,6 +351,17 @@ mod tests {
         assert_eq!(types.collect::<Vec<_>>(), wanted);
         let unpriced: Vec<&str> = fleet.unpriced.iter().map(DeviceTypeName::as_str).collect();
         assert_eq!(unpriced, ["emulated", "triton"]);
+    }
+
+    #[test]
+    fn engines_of_a_gpu_do_not_mix_where_one_takes_its_memory() {
+        let mut config = config(&[DeviceSpec::Cuda(Some(0))], &[]);
+        for names in [&["cuda", "ort-cuda"][..], &[]] {
+            let names = names.iter().map(|name| (*name).to_owned());
+            config.worker.cuda.engines = GpuEngines(names.collect());
+            let text = open(&config).err().expect("refused").to_string();
+            assert!(text.contains("name `cuda` alone"), "{text}");
+        }
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn engine(name: &str, config: &Config) -> anyhow::Result<Arc<dyn Engine>> {
 }
 
 /// Where the ONNX Runtime library is.
-fn library(config: &Config) -> anyhow::Result<PathBuf> {
+pub(super) fn library(config: &Config) -> anyhow::Result<PathBuf> {
     let configured = config.onnxruntime_library.as_deref();
     OrtEngine::find_library(configured).with_context(|| {
         if let Some(path) = configured {

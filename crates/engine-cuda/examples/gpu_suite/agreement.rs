@@ -26,6 +26,7 @@ pub fn operators(engine: &dyn Engine, seed: u64) -> Result<bool, Error> {
     Ok(report(&comparisons, seed))
 }
 
+/// ONNX Runtime on the processor.
 fn reference() -> Result<OrtEngine, Error> {
     let missing = || Error::Unavailable {
         engine: "ort",

@@ -127,7 +127,28 @@ pub fn throughput(engine: &CudaEngine) -> Result<(), Error> {
     Ok(())
 }
 
-fn load(engine: &CudaEngine, precision: Precision) -> Result<Arc<dyn LoadedModel>, Error> {
+/// The same with inputs and outputs at each precision of an engine that does not stage batches.
+pub fn whole_throughput(engine: &dyn Engine) -> Result<(), Error> {
+    for precision in engine.capabilities().precisions {
+        let model = load(engine, precision)?;
+        let inputs = random_inputs(model.signature(), &[BATCH], 12);
+        for _ in 0..WARM_UP {
+            model.run(&inputs)?;
+        }
+        let started = Instant::now();
+        for _ in 0..BATCHES {
+            model.run(&inputs)?;
+        }
+        let images = (BATCH * BATCHES) as f64;
+        let (name, precision) = (engine.name(), precision.name());
+        let cell = format!("ResNet-50 {precision} batch {BATCH}, {name}");
+        let throughput = images / started.elapsed().as_secs_f64();
+        record(&cell, "run_throughput", throughput, "images/s");
+    }
+    Ok(())
+}
+
+fn load(engine: &dyn Engine, precision: Precision) -> Result<Arc<dyn LoadedModel>, Error> {
     engine.load(&request(precision))
 }
 

@@ -5,11 +5,13 @@
 //! with 1 where something is wrong or differs too much.
 //!
 //! `--compile-only` compiles the kernels for compute capabilities 8.0 and 9.0 and needs no device;
-//! `--operators-only` compares operators and stops.
+//! `--operators-only` compares operators and stops. `--providers` does the same for ONNX Runtime's providers of GPUs,
+//! where the library that `ORT_DYLIB_PATH` names has them.
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 
 mod agreement;
 mod figures;
+mod providers;
 mod record;
 
 use std::{process::ExitCode, sync::Arc};
@@ -22,14 +24,15 @@ use sextant_engine_cuda::{
 
 use record::record;
 
-const USAGE: &str =
-    "usage: gpu_suite [--compile-only] [--operators-only] [--device N] [--runs N] [--seed N]";
+const USAGE: &str = "usage: gpu_suite [--compile-only] [--operators-only] [--providers] [--device N] [--runs N] [--seed N]";
 
 /// What is asked for.
 struct Arguments {
     compile_only: bool,
     /// Only agreement, operator by operator, in little memory.
     operators_only: bool,
+    /// ONNX Runtime's providers in place of Sextant's own engine.
+    providers: bool,
     device: u32,
     /// Runs of the latency figure.
     runs: usize,
@@ -44,9 +47,14 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let done = match arguments.compile_only {
-        true => compile(),
-        false => run(&arguments),
+    let done = match &arguments {
+        Arguments {
+            compile_only: true, ..
+        } => compile(),
+        Arguments {
+            providers: true, ..
+        } => providers::run(arguments.device, arguments.seed),
+        _ => run(&arguments),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -145,6 +153,7 @@ impl Arguments {
         let mut arguments = Self {
             compile_only: false,
             operators_only: false,
+            providers: false,
             device: 0,
             runs: 100_000,
             seed: 20_260,
@@ -158,6 +167,7 @@ impl Arguments {
             match word.as_str() {
                 "--compile-only" => arguments.compile_only = true,
                 "--operators-only" => arguments.operators_only = true,
+                "--providers" => arguments.providers = true,
                 "--device" => arguments.device = number()? as u32,
                 "--runs" => arguments.runs = number()?.max(1000) as usize,
                 "--seed" => arguments.seed = number()?,

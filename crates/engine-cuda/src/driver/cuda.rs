@@ -1,6 +1,6 @@
 //! The real driver: NVIDIA's driver interface, cuBLASLt, cuDNN and NVRTC through cudarc.
 //!
-//! Entry point: [`CudaDriver::open`].
+//! Entry points: [`CudaDriver::open`]; [`CudaDevice::open`] for a device on which another library computes.
 //!
 //! All libraries are loaded at run time (`cuda/libraries.rs`); what is missing is an
 //! [`Error::Unavailable`] that says what to install. Kernels are compiled and loaded when the device
@@ -67,6 +67,45 @@ pub struct Versions {
     pub cudnn: Option<usize>,
     /// NVRTC.
     pub nvrtc: (i32, i32),
+}
+
+/// A device of this machine on which another library computes: what it is, and what of its memory is free.
+pub struct CudaDevice {
+    properties: Properties,
+    context: Arc<CudaContext>,
+}
+
+// === impl CudaDevice ===
+
+impl CudaDevice {
+    /// Opens device `ordinal`; the graphics driver is all that this needs. Libraries that lie in the configured
+    /// folders are loaded, so that the one that computes finds them.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the graphics driver or the device is missing, [`Error::Failed`] when the device
+    /// refuses.
+    pub fn open(ordinal: u32) -> Result<Self, Error> {
+        libraries::preload_for_providers();
+        libraries::require_driver()?;
+        let context = open_context(ordinal)?;
+        Ok(Self {
+            properties: properties(&context, ordinal)?,
+            context,
+        })
+    }
+
+    /// What the device is.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// Free device memory now, bytes.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] when the device does not answer.
+    pub fn free_bytes(&self) -> Result<u64, Error> {
+        free_bytes(&self.context)
+    }
 }
 
 // === impl CudaDriver ===
@@ -192,8 +231,7 @@ impl Driver for CudaDriver {
     }
 
     fn free_bytes(&self) -> Result<u64, Error> {
-        let (free, _) = self.context.mem_get_info().map_err(driver_error)?;
-        Ok(free as u64)
+        free_bytes(&self.context)
     }
 
     fn clock_mhz(&self) -> Result<u32, Error> {
@@ -366,6 +404,11 @@ fn open_context(ordinal: u32) -> Result<Arc<CudaContext>, Error> {
         )));
     }
     CudaContext::new(ordinal as usize).map_err(driver_error)
+}
+
+fn free_bytes(context: &CudaContext) -> Result<u64, Error> {
+    let (free, _) = context.mem_get_info().map_err(driver_error)?;
+    Ok(free as u64)
 }
 
 fn properties(context: &CudaContext, ordinal: u32) -> Result<Properties, Error> {

@@ -9,7 +9,10 @@ use std::{
 
 use sextant_engine_cuda::{
     Config, CudaEngine,
-    driver::{Driver, cuda::CudaDriver},
+    driver::{
+        Driver,
+        cuda::{CudaDevice, CudaDriver},
+    },
     suite::operators,
 };
 use sextant_engine_ort::OrtEngine;
@@ -22,17 +25,37 @@ const SEED: u64 = 31;
 
 #[test]
 fn operators_agree_over_the_real_driver() {
-    test("operators_agree_over_the_real_driver", false);
+    test("operators_agree_over_the_real_driver", false, check);
 }
 
 #[test]
 fn operators_agree_over_the_real_driver_with_a_library_for_convolutions() {
     let name = "operators_agree_over_the_real_driver_with_a_library_for_convolutions";
-    test(name, true);
+    test(name, true, check);
+}
+
+/// Only the graphics driver is needed where another library computes.
+#[test]
+fn a_device_for_another_library_says_what_it_is() {
+    test(
+        "a_device_for_another_library_says_what_it_is",
+        false,
+        |_| {
+            let device = CudaDevice::open(0).expect("the stand-in opens");
+            let bytes = 2 << 30;
+            assert_eq!(device.properties().memory_bytes, bytes);
+            assert_eq!(device.free_bytes(), Ok(bytes));
+            let error = CudaDevice::open(7).err().expect("there is one device");
+            assert!(
+                error.to_string().contains("there is no device `cuda:7`"),
+                "{error}"
+            );
+        },
+    );
 }
 
 /// The loader's path is read when a process starts: a test runs itself again.
-fn test(name: &str, convolution: bool) {
+fn test(name: &str, convolution: bool, check: fn(bool)) {
     if std::env::var_os(INSIDE).is_some() {
         return check(convolution);
     }

@@ -2,7 +2,8 @@
 //!
 //! The graphics driver brings libcuda. NVRTC, cuBLASLt and cuDNN come with the CUDA toolkit or as
 //! Python packages, whose folders no loader knows: `SEXTANT_CUDA_LIBRARIES` names them. Libraries found
-//! there are loaded by path first; the loader then takes them for every later request by name.
+//! there are loaded by path first; the loader then takes them for every later request by name. ONNX Runtime's
+//! providers need further ones, of CUDA 13.
 
 use std::path::{Path, PathBuf};
 
@@ -24,15 +25,43 @@ const WANTED: [&str; 5] = [
     "libcudnn.so.9",
 ];
 
-/// Loads what lies in the folders that are configured.
+/// Beginnings of the file names that ONNX Runtime's providers need, what others need first.
+const PROVIDERS_WANT: [&str; 15] = [
+    "libcudart.so.13",
+    "libnvJitLink.so.13",
+    "libnvrtc-builtins.so.13",
+    "libnvrtc.so.13",
+    "libcublasLt.so.13",
+    "libcublas.so.13",
+    "libcurand.so.10",
+    "libcufft.so.12",
+    "libcudnn_graph.so.9",
+    "libcudnn_ops.so.9",
+    "libcudnn_cnn.so.9",
+    "libcudnn_adv.so.9",
+    "libcudnn.so.9",
+    "libnvinfer.so.10",
+    "libnvonnxparser.so.10",
+];
+
+/// Loads what Sextant's own engine needs of what lies in the folders that are configured.
 pub(super) fn preload() {
+    preload_these(&WANTED);
+}
+
+/// Loads what ONNX Runtime's providers need of it.
+pub(super) fn preload_for_providers() {
+    preload_these(&PROVIDERS_WANT);
+}
+
+fn preload_these(these: &[&str]) {
     let Some(folders) = std::env::var_os(FOLDERS) else {
         return;
     };
     let folders: Vec<PathBuf> = std::env::split_paths(&folders)
         .flat_map(|folder| below(&folder))
         .collect();
-    for wanted in WANTED {
+    for wanted in these {
         let files = folders.iter().flat_map(|folder| files(folder));
         let Some(file) = files.into_iter().find(|file| starts(file, wanted)) else {
             continue;
@@ -63,17 +92,23 @@ pub(super) fn has_cudnn() -> bool {
 
 /// Says what is missing. cudarc panics when a missing library is called: this comes before.
 pub(super) fn require() -> Result<(), Error> {
-    if !has_driver() {
-        return Err(unavailable(
-            "the NVIDIA driver (libcuda.so.1) is missing: install version 525 or newer, or serve \
-             without this engine"
-                .to_owned(),
-        ));
-    }
+    require_driver()?;
     require_compiler()?;
     // SAFETY: looks for a library by loading it, which has no requirements.
     let cublaslt = unsafe { cublaslt::sys::is_culib_present() };
     require_library(cublaslt, "libcublasLt.so.12", "nvidia-cublas-cu12")
+}
+
+/// Says that the graphics driver is missing.
+pub(super) fn require_driver() -> Result<(), Error> {
+    if has_driver() {
+        return Ok(());
+    }
+    Err(unavailable(
+        "the NVIDIA driver (libcuda.so.1) is missing: install version 525 or newer, or serve \
+         without this engine"
+            .to_owned(),
+    ))
 }
 
 /// Says what is missing for compiling kernels.

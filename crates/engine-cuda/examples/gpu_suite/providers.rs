@@ -1,0 +1,59 @@
+//! ONNX Runtime's providers of GPUs: the same comparisons, and the rows to compare Sextant's own engine with.
+
+use std::sync::Arc;
+
+use sextant_engine::{DeviceMemory, Engine, Error};
+use sextant_engine_cuda::driver::cuda::CudaDevice;
+use sextant_engine_ort::{Gpu, GpuEngine, OrtEngine, Provider};
+
+use crate::{agreement, figures};
+
+/// Memory for the models that are compared, in pages of 16 MiB.
+const PAGES: u64 = 512;
+
+/// Whether every provider that the library has agrees with the processor. One that it lacks is an error where it
+/// lacks them all.
+pub fn run(ordinal: u32, seed: u64) -> Result<bool, Error> {
+    let device = CudaDevice::open(ordinal)?;
+    let missing = || Error::Unavailable {
+        engine: "ort",
+        reason: "ONNX Runtime is missing: set `ORT_DYLIB_PATH`".to_owned(),
+    };
+    let library = OrtEngine::find_library(None).ok_or_else(missing)?;
+    let properties = device.properties().clone();
+    let gpu = Gpu {
+        ordinal,
+        model: properties.name,
+        is_ampere: properties.compute_capability >= (8, 0),
+        memory: DeviceMemory {
+            page_bytes: 16 << 20,
+            pages: PAGES,
+        },
+        free_bytes: Arc::new(move || device.free_bytes().ok()),
+        largest_batch: 64,
+        timings: None,
+    };
+    let mut agreed = true;
+    let mut last = None;
+    let mut any = false;
+    for provider in [Provider::Cuda, Provider::TensorRt] {
+        match GpuEngine::new(&library, provider, gpu.clone()) {
+            Ok(engine) => {
+                any = true;
+                // TensorRT rounds factors to TF32 whatever is asked for, and refuses open dimensions: what it answers
+                // is shown and not judged.
+                let is_close = agreement::check(&engine, seed)?;
+                agreed &= is_close || provider == Provider::TensorRt;
+                figures::whole_throughput(&engine)?;
+            }
+            Err(error) => {
+                eprintln!("{}: {error}", provider.engine());
+                last = Some(error);
+            }
+        }
+    }
+    match last {
+        Some(error) if !any => Err(error),
+        _ => Ok(agreed),
+    }
+}

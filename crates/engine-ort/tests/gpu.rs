@@ -1,0 +1,110 @@
+//! ONNX Runtime as the engine of a device of its own: the suite runs on the processor in a GPU's place.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use sextant_engine::{
+    DeviceMemory, Engine, Error, LoadRequest,
+    conformance::{Fixtures, random_inputs},
+};
+use sextant_engine_ort::{Gpu, GpuEngine, OrtEngine, Provider};
+use sextant_types::{DataType, Optimization, Precision};
+
+#[path = "../../engine/tests/support/fixtures.rs"]
+mod fixtures;
+
+#[path = "../../engine/tests/support/mapped.rs"]
+mod mapped;
+
+#[path = "../../engine/tests/support/rows.rs"]
+mod rows;
+
+const MB: u64 = 1_000_000;
+
+fn library() -> PathBuf {
+    OrtEngine::find_library(None)
+        .expect("ONNX Runtime's library is missing: run `cargo xtask provision`")
+}
+
+fn gpu(free_bytes: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Gpu {
+    Gpu {
+        ordinal: 0,
+        model: "A processor".to_owned(),
+        is_ampere: true,
+        memory: DeviceMemory {
+            page_bytes: 16 << 20,
+            pages: 64,
+        },
+        free_bytes: Arc::new(free_bytes),
+        largest_batch: 64,
+        timings: None,
+    }
+}
+
+fn engine() -> Arc<dyn Engine> {
+    match GpuEngine::new(&library(), Provider::Cpu, gpu(|| None)) {
+        Ok(engine) => Arc::new(engine),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn all() -> Fixtures {
+    fixtures::fixtures(
+        &DataType::ALL,
+        rows::one_at_a_time(engine, Optimization::All),
+    )
+}
+
+sextant_engine::bind_conformance!(engine(), all());
+
+#[test]
+fn mapped_models_are_answered_alike() {
+    mapped::answers_alike(engine().as_ref());
+}
+
+#[test]
+fn a_library_without_the_provider_is_refused_with_what_to_install() {
+    for provider in [Provider::Cuda, Provider::TensorRt] {
+        let error = GpuEngine::new(&library(), provider, gpu(|| None)).expect_err("no provider");
+        let Error::Unavailable { engine, reason } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(engine, provider.engine());
+        for part in ["onnxruntime_library", "onnxruntime-gpu", "cuDNN 9"] {
+            assert!(reason.contains(part), "{reason}");
+        }
+    }
+}
+
+/// What the driver says is free less than before was taken by the model.
+#[test]
+fn the_memory_that_a_model_takes_is_what_the_device_misses() {
+    let free = AtomicU64::new(1000 * MB);
+    // Every look finds 10 MB less than the one before: two looks for a load, two for a run.
+    let engine = GpuEngine::new(
+        &library(),
+        Provider::Cpu,
+        gpu(move || Some(free.fetch_sub(10 * MB, Ordering::Relaxed))),
+    );
+    let engine = engine.expect("usable");
+    let fixture = all().dense;
+    let request = LoadRequest {
+        artefact: fixture.artefact,
+        model: fixture.model.clone().into(),
+        precision: Precision::Fp32,
+        optimization: Optimization::All,
+        threads: 1,
+    };
+    let model = engine.load(&request).expect("loads");
+    let working = 10 * MB - model.weights_bytes();
+    assert_eq!(model.working_bytes(), Some(working));
+    let inputs = random_inputs(&fixture.signature, &[2], 1);
+    let _ = model.run(&inputs).expect("runs");
+    assert_eq!(model.working_bytes(), Some(working + 10 * MB));
+    assert_eq!(engine.resident_weights_bytes(), model.weights_bytes());
+}
