@@ -117,13 +117,11 @@ impl GpuEngine {
             models: LiveMap::default(),
             moves: AtomicU64::new(0),
         };
-        let unavailable = |error: ort::Error| Error::Unavailable {
+        let trial = shared.provided(None, Precision::Fp32);
+        trial.map_err(|error| Error::Unavailable {
             engine: provider.engine(),
             reason: missing(provider, error.message()),
-        };
-        shared.builder().map_err(unavailable)?;
-        let trial = shared.provided(None, Precision::Fp32);
-        trial.map_err(unavailable)?;
+        })?;
         Ok(Self {
             shared: Arc::new(shared),
         })
