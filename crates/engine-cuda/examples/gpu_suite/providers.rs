@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sextant_engine::{DeviceMemory, Engine, Error};
+use sextant_engine::{DeviceMemory, Error};
 use sextant_engine_cuda::driver::cuda::CudaDevice;
 use sextant_engine_ort::{Gpu, GpuEngine, OrtEngine, Provider};
 
