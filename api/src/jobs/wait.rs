@@ -8,8 +8,9 @@ use axum::{
     response::Response,
 };
 use serde::Deserialize;
-use sextant_registry::Job;
-use sextant_types::{Code, JobId};
+use sextant_registry::{Job, JobKind, JobState};
+use sextant_rpc::Route;
+use sextant_types::{Code, JobId, time::unix_ms};
 use tokio::time::Instant;
 
 use crate::{ApiState, extract::Params, problem::Problem};
@@ -22,6 +23,12 @@ const MAX_WAIT_MS: u64 = 60_000;
 
 /// How often a waiting request looks at the job.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long after its registration a model may not be found yet.
+const FOUND_WITHIN: Duration = Duration::from_secs(3);
+
+/// How often that is looked at.
+const FOUND_EVERY: Duration = Duration::from_millis(5);
 
 /// How long to wait for a job.
 pub(crate) struct Wait {
@@ -49,10 +56,33 @@ pub(crate) async fn wait(state: &ApiState, id: &JobId, wait: &Wait) -> Result<Jo
     let until = Instant::now() + Duration::from_millis(wait.ms);
     loop {
         let job = state.registry().job(id).await?;
-        if job.state.is_final() || Instant::now() >= until || state.is_draining() {
+        if job.state.is_final() {
+            found(state, &job).await;
+            return Ok(job);
+        }
+        if Instant::now() >= until || state.is_draining() {
             return Ok(job);
         }
         tokio::time::sleep_until(until.min(Instant::now() + LOOK_EVERY)).await;
+    }
+}
+
+/// Waits until queries find the model of a registration that has just ended: whoever reads that it is there asks it
+/// next, and dispatchers learn of it on another way. For [`FOUND_WITHIN`] at most, after which it may have been deleted.
+pub(crate) async fn found(state: &ApiState, job: &Job) {
+    let (JobKind::Register, JobState::Succeeded, Some(model)) = (job.kind, job.state, &job.model)
+    else {
+        return;
+    };
+    let route = Route::Model(model.clone());
+    let since = Duration::from_millis(unix_ms().saturating_sub(job.updated_ms));
+    let until = Instant::now() + FOUND_WITHIN.saturating_sub(since);
+    let is_found = || match state.dispatcher().signature(&route) {
+        Err(error) => error.code != Code::ModelNotFound,
+        Ok(_) => true,
+    };
+    while !is_found() && Instant::now() < until && !state.is_draining() {
+        tokio::time::sleep(FOUND_EVERY).await;
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Recorder {
     stalls: bool,
     /// Queries that wait.
     waiting: AtomicUsize,
+    /// How often model `late` is not found yet.
+    pub late: AtomicUsize,
 }
 
 /// One query that waits.
@@ -105,6 +107,7 @@ impl Recorder {
             reply: Box::new(reply),
             stalls: false,
             waiting: AtomicUsize::new(0),
+            late: AtomicUsize::new(0),
         })
     }
 
@@ -115,6 +118,7 @@ impl Recorder {
             reply: Box::new(|_| Ok(answer())),
             stalls: true,
             waiting: AtomicUsize::new(0),
+            late: AtomicUsize::new(0),
         })
     }
 
@@ -169,6 +173,14 @@ impl Dispatch for Recorder {
         match route {
             Route::Application(name) if name.as_str() == "digits" => Ok(signature()),
             Route::Model(name) if name.as_str() == "mlp" => Ok(signature()),
+            Route::Model(name) if name.as_str() == "late" => {
+                let less = |times: usize| times.checked_sub(1);
+                let (order, late) = (Ordering::Relaxed, &self.late);
+                match late.fetch_update(order, order, less) {
+                    Ok(_) => Err(QueryError::new(Code::ModelNotFound, "not yet")),
+                    Err(_) => Ok(signature()),
+                }
+            }
             Route::Variant(name) if name.as_str() == "mlp-ort-fp32-all-t1-b32" => Ok(signature()),
             Route::Application(_) => Err(QueryError::new(Code::ApplicationNotFound, "none")),
             Route::Model(_) => Err(QueryError::new(Code::ModelNotFound, "none")),

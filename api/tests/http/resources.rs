@@ -1,8 +1,12 @@
 //! Applications, models, jobs and artefacts over real stores.
 
+use std::sync::{Arc, atomic::Ordering};
+
 use axum::{body::Body, http::Request};
 use serde_json::{Value, json};
+use sextant_registry::JobKind;
 use sextant_rpc::Route;
+use sextant_types::time::unix_ms;
 
 use crate::double::{Api, Reading, Recorder};
 
@@ -381,6 +385,32 @@ async fn an_offline_job_is_queued() {
     let waited = api.get("/v1/jobs/nightly-1?wait_ms=1").await.json();
     assert_eq!(waited["state"], "queued");
     api.get("/v1/jobs/none").await.problem("job_not_found");
+}
+
+/// Dispatchers learn of a model on another way than whoever reads its job.
+#[tokio::test]
+async fn who_reads_that_a_registration_is_done_finds_its_model() {
+    let recorder = Recorder::answering();
+    let api = Api::new(Arc::clone(&recorder)).await;
+    api.call("POST", "/v1/applications", DIGITS).await;
+    let job = upload(&api, "late", b"onnx").await.json()["job"].clone();
+    let path = format!("/v1/jobs/{}", job.as_str().expect("a job"));
+    let claimed = api
+        .registry
+        .claim(JobKind::Register, "me", 60_000, unix_ms());
+    let claimed = claimed.await.expect("a store").expect("a job");
+    let nothing = json!({});
+    let finished = api
+        .registry
+        .finish_with(&claimed.id, "me", &[], &nothing, unix_ms());
+    finished.await.expect("it is mine");
+    for path in [path.clone(), format!("{path}/events")] {
+        recorder.late.store(3, Ordering::Relaxed);
+        let reading = api.get(&path).await;
+        let text = String::from_utf8_lossy(&reading.bytes);
+        assert!(text.contains("\"succeeded\""), "{text}");
+        assert_eq!(recorder.late.load(Ordering::Relaxed), 0, "{path}");
+    }
 }
 
 #[tokio::test]

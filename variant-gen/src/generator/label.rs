@@ -80,18 +80,22 @@ impl Registration<'_> {
         of: (&Signature, &Scored),
         engines: &[Arc<dyn Engine>],
     ) -> Result<Vec<Labels>, Error> {
-        let mut reason = "no engine here reads it".to_owned();
+        let mut reasons = Vec::new();
         for engine in engines {
             match self.answers(file.clone(), of, engine.clone()).await {
                 Err(Error::Measure(error)) if error.is_of_the_engine() => {
-                    reason = format!("engine `{}`: {error}", engine.name());
+                    reasons.push(format!("engine `{}`: {error}", engine.name()));
                 }
                 answered => return answered,
             }
         }
+        if reasons.is_empty() {
+            reasons.push("no engine here reads it".to_owned());
+        }
+        let reasons = reasons.join("; ");
         Err(Error::NothingRuns {
             code: Code::UnsupportedOperator,
-            reasons: format!("{reason}; and the validation set has no labels"),
+            reasons: format!("{reasons}; and the validation set has no labels"),
         })
     }
 

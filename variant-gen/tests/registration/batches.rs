@@ -70,10 +70,10 @@ async fn rows_that_depend_on_each_other_are_not_put_together() {
 /// How to export a dynamic batch is said where records have another shape, and not where something else is wrong.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fixed_batch_is_spoken_of_where_it_may_be_the_reason() {
-    let three = model("Relu", Dim::Fixed(3), Dim::Fixed(3));
+    let three = model("ReduceSum", Dim::Fixed(3), ONE);
     let flat = records();
-    let other = Bytes::from_static(b"{\"inputs\": {\"z\": [1, 2]}, \"label\": [1, 2]}\n");
-    for (records, is_said) in [(&flat, true), (&other, false)] {
+    let broken = Bytes::from_static(b"PK\x03\x04, and nothing else");
+    for (records, is_said) in [(&flat, true), (&broken, false)] {
         let bed = Bed::new().await;
         bed.application("errors", Metric::MeanAbsoluteError).await;
         let job = bed.submit_to("errors", "m", &three, records).await;

@@ -104,6 +104,8 @@ fn known(descr: &str) -> Option<Element> {
         ('f', 2) => DataType::Fp16,
         ('f', 4) => DataType::Fp32,
         ('f', 8) => DataType::Fp64,
+        // NumPy knows no brain floats: those of `ml_dtypes` are saved as two bytes of anything.
+        ('V', 2) if order == '<' => DataType::Bf16,
         // Elements of no bytes: a file of none could have any number of them.
         ('S' | 'a' | 'U', 0) => return None,
         ('S' | 'a' | 'U', _) => DataType::Bytes,

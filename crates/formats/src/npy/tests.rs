@@ -24,6 +24,14 @@ fn reads_both_byte_orders() {
     assert_eq!(little, big);
 }
 
+/// As NumPy saves an array of `ml_dtypes.bfloat16`.
+#[test]
+fn reads_brain_floats() {
+    let saved = plain("<V2", "(2,)", &[0x80, 0x3f, 0x20, 0xc0]).expect("reads");
+    let wanted = [half::bf16::from_f32(1.0), half::bf16::from_f32(-2.5)];
+    assert_eq!(saved.to_vec::<half::bf16>(), Some(wanted.to_vec()));
+}
+
 #[test]
 fn reads_strings_without_their_padding() {
     let bytes = plain("|S3", "(2,)", b"ab\0c\0\0").expect("reads");
