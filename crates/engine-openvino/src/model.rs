@@ -71,6 +71,11 @@ impl Read {
             .map_err(|error| Error::InvalidModel(error.to_string()))?;
         tensors::refuse_types(&info.signature)?;
         check_integers(info.wide_output.as_deref())?;
+        // OpenVINO reads it as if it were 0, and answers wrong.
+        if let Some(operator) = &info.batch_first {
+            let reason = format!("operator `{operator}` with the attribute `layout` other than 0");
+            return Err(Error::Unsupported(reason));
+        }
         let mut core = Core::new().map_err(|error| Error::Failed(error.to_string()))?;
         let model = match mapped(&request.model)? {
             Some(file) => core.read_model_from_file(&file, ""),

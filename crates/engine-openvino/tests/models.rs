@@ -9,7 +9,9 @@ use sextant_engine_openvino::OpenvinoEngine;
 use sextant_onnx::{
     Ranges,
     builder::{self, Dim, ModelBuilder},
-    calibration_graph, quantize_static,
+    calibration_graph,
+    proto::AttributeProto,
+    quantize_static,
 };
 use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Tensor};
 
@@ -215,4 +217,39 @@ fn types_that_would_lose_digits_are_refused() {
             Ok(_) => panic!("{data_type} was loaded"),
         }
     }
+}
+
+/// OpenVINO reads sequences that begin with the batch as if they began with the time, and answers wrong.
+#[test]
+fn recurrent_operators_that_begin_with_the_batch_are_refused() {
+    let gru = |layout: i64| {
+        let mut builder = ModelBuilder::new("gru", 1);
+        let x = [Dim::Fixed(3), Dim::Fixed(1), Dim::Fixed(2)];
+        builder.input("x", DataType::Fp32, &x);
+        // The shape of the output is the layout's.
+        let (batch, steps) = if layout == 0 { (1, 3) } else { (3, 1) };
+        let y = if layout == 0 {
+            [steps, 1, batch, 6]
+        } else {
+            [batch, steps, 1, 6]
+        };
+        builder.output("y", DataType::Fp32, &y.map(Dim::Fixed));
+        builder.constant("w", &[1, 18, 2], &[0.1f32; 36]);
+        builder.constant("r", &[1, 18, 6], &[0.1f32; 108]);
+        let attributes = vec![
+            AttributeProto::int("hidden_size", 6),
+            AttributeProto::int("layout", layout),
+        ];
+        builder.node_with("GRU", &["x", "w", "r"], &["y"], attributes);
+        builder.build()
+    };
+    assert!(load(&gru(0)).is_ok());
+    let error = load(&gru(1)).err().expect("refused");
+    assert!(matches!(error, Error::Unsupported(_)), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("`GRU` with the attribute `layout`"),
+        "{error}"
+    );
 }

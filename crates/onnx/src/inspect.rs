@@ -7,7 +7,10 @@ use sextant_types::{Signature, TensorSpec};
 
 use crate::{
     Error, decode, integers,
-    proto::{Dimension, GraphProto, ModelProto, ValueInfoProto, data_type, dimension, type_proto},
+    proto::{
+        AttributeProto, Dimension, GraphProto, ModelProto, ValueInfoProto, data_type, dimension,
+        type_proto,
+    },
     tensor::{element_type, foreign_type},
     walk::{self, Found},
 };
@@ -36,6 +39,8 @@ pub struct ModelInfo {
     pub half_parameters: u64,
     /// An output of 64-bit integers that may need more than 32, where there is one.
     pub wide_output: Option<String>,
+    /// A recurrent operator whose sequences begin with the batch (`layout` 1), which few engines know; its name.
+    pub batch_first: Option<String>,
 }
 
 /// Reads and checks a model.
@@ -70,6 +75,7 @@ pub fn inspect(bytes: &Bytes) -> Result<ModelInfo, Error> {
         parameters: counts.parameters,
         half_parameters: counts.half_parameters,
         wide_output: integers::wide_output(graph),
+        batch_first: counts.batch_first,
     })
 }
 
@@ -103,6 +109,7 @@ struct Counts {
     bytes: u64,
     parameters: u64,
     half_parameters: u64,
+    batch_first: Option<String>,
 }
 
 fn count(model: &ModelProto) -> Result<Counts, Error> {
@@ -117,6 +124,13 @@ fn count(model: &ModelProto) -> Result<Counts, Error> {
                     )));
                 }
                 counts.nodes += 1;
+                let is_recurrent = ["GRU", "LSTM", "RNN"].iter().any(|kind| node.is(kind));
+                let layout = node.attribute("layout").map_or(0, AttributeProto::i);
+                if is_recurrent && layout != 0 {
+                    counts
+                        .batch_first
+                        .get_or_insert_with(|| node.op_type().to_owned());
+                }
                 counts.op_types.insert(match domain(node.domain()) {
                     "ai.onnx" => node.op_type().to_owned(),
                     other => format!("{other}::{}", node.op_type()),
