@@ -139,6 +139,7 @@ impl Registration<'_> {
             parameters: 0,
             half_parameters: 0,
             wide_output: None,
+            batch_first: None,
         };
         Ok(Readable {
             info,
