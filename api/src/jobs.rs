@@ -32,7 +32,7 @@ pub(crate) mod events;
 mod wait;
 mod wire;
 
-pub(crate) use wait::{Wait, found, wait};
+pub(crate) use wait::{Wait, await_model, wait};
 
 use wire::{JobBody, JobsBody, NewJobBody};
 

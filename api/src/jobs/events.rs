@@ -16,7 +16,7 @@ use sextant_registry::Job;
 use sextant_types::JobId;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{found, wire::JobBody};
+use super::{await_model, wire::JobBody};
 use crate::{
     ApiState,
     auth::Caller,
@@ -119,7 +119,7 @@ impl Follower {
                     let id = event_id(&job);
                     self.is_over = job.state.is_final();
                     if self.known.as_deref() != Some(&*id) {
-                        found(&self.state, &job).await;
+                        await_model(&self.state, &job).await;
                         self.known = Some(id.clone());
                         let event = Event::default().event("job").id(id);
                         let event = event.json_data(JobBody::from(job));

@@ -57,7 +57,7 @@ pub(crate) async fn wait(state: &ApiState, id: &JobId, wait: &Wait) -> Result<Jo
     loop {
         let job = state.registry().job(id).await?;
         if job.state.is_final() {
-            found(state, &job).await;
+            await_model(state, &job).await;
             return Ok(job);
         }
         if Instant::now() >= until || state.is_draining() {
@@ -69,7 +69,7 @@ pub(crate) async fn wait(state: &ApiState, id: &JobId, wait: &Wait) -> Result<Jo
 
 /// Waits until queries find the model of a registration that has just ended: whoever reads that it is there asks it
 /// next, and dispatchers learn of it on another way. For [`FOUND_WITHIN`] at most, after which it may have been deleted.
-pub(crate) async fn found(state: &ApiState, job: &Job) {
+pub(crate) async fn await_model(state: &ApiState, job: &Job) {
     let (JobKind::Register, JobState::Succeeded, Some(model)) = (job.kind, job.state, &job.model)
     else {
         return;

@@ -69,8 +69,8 @@ section! {
     /// What runs on each GPU, and how its memory is divided. The engine `cuda` takes all of it when the service starts.
     Cuda in "worker.cuda" {
         /// What runs models there: `cuda`, Sextant's own engine, alone; or `ort-cuda`, `ort-tensorrt` or both, ONNX
-        /// Runtime's providers of the library `onnxruntime_library`, which run every operator and take memory as they
-        /// need it.
+        /// Runtime's providers of the library `onnxruntime_library`, which leave operators without a kernel to the
+        /// processor and take memory as they need it.
         engines: GpuEngines = GpuEngines::default();
         /// The type of these GPUs as devices.
         device_type: Option<DeviceTypeName> = None, unset "the GPU's model, such as `nvidia-h200`";
