@@ -1,12 +1,12 @@
 //! What queries need to know about applications, in memory: the hot path asks no store.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
 use parking_lot::Mutex;
-use sextant_registry::{Error, Registry};
+use sextant_registry::{Error, ModelStatus, Registry};
 use sextant_rpc::Route;
 use sextant_types::{ApplicationId, Code, Metric, ModelId, Targets, VariantId};
 
@@ -20,6 +20,9 @@ const MOST_EDITS: usize = 2;
 pub struct Directory {
     applications: HashMap<ApplicationId, Known>,
     models: HashMap<ModelId, (ApplicationId, Known)>,
+    /// Models whose registration is done, and their applications: these can be asked.
+    ready: HashSet<ModelId>,
+    served: HashSet<ApplicationId>,
     /// Owners that were looked up since this was read.
     owners: Mutex<Owners>,
 }
@@ -53,10 +56,11 @@ fn fill(targets: Targets, others: &Targets) -> Targets {
     }
 }
 
-/// The nearest of several names, where it is near; the first of equals.
+/// The nearest of several other names, where it is near; the first of equals.
 fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let edits = |other: &str| strsim::damerau_levenshtein(name, other);
     let nearest = known
+        .filter(|other| *other != name)
         .map(|other| (edits(other), other))
         .min()
         .filter(|(edits, other)| *edits <= MOST_EDITS && *edits < other.len());
@@ -93,8 +97,13 @@ impl Directory {
                 (application.id, known)
             })
             .collect();
-        let models = registry.models(None).await?.into_iter();
+        let models = registry.models(None).await?;
+        let done = models.iter().filter(|it| it.status == ModelStatus::Ready);
+        let (ready, served) = done
+            .map(|model| (model.id.clone(), model.application.clone()))
+            .unzip();
         let models = models
+            .into_iter()
             .filter_map(|model| {
                 let known = applications.get(&model.application)?.clone();
                 Some((model.id, (model.application, known)))
@@ -103,6 +112,8 @@ impl Directory {
         Ok(Self {
             applications,
             models,
+            ready,
+            served,
             owners: Mutex::default(),
         })
     }
@@ -145,6 +156,15 @@ impl Directory {
     pub fn has_model(&self, name: &str) -> bool {
         let id = ModelId::new(name);
         id.is_ok_and(|id| self.models.contains_key(&id))
+    }
+
+    /// Whether the registry says that what the route addresses can be asked. Of variants nothing is said.
+    pub fn is_registered(&self, route: &Route) -> bool {
+        match route {
+            Route::Application(id) => self.served.contains(id),
+            Route::Model(id) => self.ready.contains(id),
+            Route::Variant(_) => false,
+        }
     }
 
     /// All applications, in no order.

@@ -174,7 +174,7 @@ async fn answer(
                 noted.refused(state, caller, &error, arrived);
             }
             let problem = Problem::from(error).asked(targets);
-            return Err(state.with_suggestion(caller, route, problem));
+            return Err(state.unanswered(caller, route, problem));
         }
     };
     if let Some(noted) = &noted {

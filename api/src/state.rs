@@ -361,6 +361,25 @@ impl ApiState {
         }
     }
 
+    /// What is said where the dispatcher finds nothing under `route` although it is registered: it has not been
+    /// told of it, or has lost what it knew, and is told again.
+    pub(crate) fn unannounced(&self, route: &Route) -> Option<Problem> {
+        let is_registered = self.0.directory.load().is_registered(route);
+        is_registered.then(|| {
+            let detail = "what the query names is registered, and its variants are not announced to the \
+                 dispatcher yet: try again, and see to it that a process with the role `variant-gen` runs";
+            Problem::new(Code::Unavailable, detail).retry_after_ms(1000)
+        })
+    }
+
+    /// Why a query to `route` was not answered, as its caller is told.
+    pub(crate) fn unanswered(&self, caller: &Caller, route: &Route, problem: Problem) -> Problem {
+        match is_missing(&problem).then(|| self.unannounced(route)) {
+            Some(Some(unannounced)) => unannounced,
+            _ => self.with_suggestion(caller, route, problem),
+        }
+    }
+
     /// A problem, and where nothing is called as the route says, what may have been meant. Only to who may see it.
     pub(crate) fn with_suggestion(
         &self,
@@ -368,12 +387,8 @@ impl ApiState {
         route: &Route,
         problem: Problem,
     ) -> Problem {
-        let is_missing = matches!(
-            problem.code(),
-            Code::ApplicationNotFound | Code::ModelNotFound
-        );
         // A key that is bound to one application is told of no others.
-        if !is_missing || caller.application().is_some() {
+        if !is_missing(&problem) || caller.application().is_some() {
             return problem;
         }
         match self.0.directory.load().meant(route) {
@@ -399,6 +414,14 @@ impl ApiState {
     ) -> Result<Targets, Problem> {
         self.0.directory.load().targets(route, preset, body)
     }
+}
+
+/// Whether nothing is called as a route says.
+fn is_missing(problem: &Problem) -> bool {
+    matches!(
+        problem.code(),
+        Code::ApplicationNotFound | Code::ModelNotFound
+    )
 }
 
 /// One line for each query that failed: what a user's "it failed at 10:03" is looked up by.

@@ -400,9 +400,35 @@ impl Named {
             );
             return Err(Problem::new(Code::ModelNotFound, detail));
         }
-        let named = resolve(state.dispatcher(), name)?;
-        state.check_owner(caller, &named.route).await?;
-        Ok(named)
+        let Some((route, signature)) = resolve(state.dispatcher(), &name)? else {
+            return Err(Self::missing(state, caller, &name).await);
+        };
+        state.check_owner(caller, &route).await?;
+        Ok(Self {
+            name,
+            route,
+            signature,
+        })
+    }
+
+    /// Why nothing is found under a name.
+    async fn missing(state: &ApiState, caller: &Caller, name: &str) -> Problem {
+        for route in meanings(name) {
+            let Some(unannounced) = state.unannounced(&route) else {
+                continue;
+            };
+            return match state.check_owner(caller, &route).await {
+                Ok(()) => unannounced,
+                Err(problem) => problem,
+            };
+        }
+        let name = short(name);
+        // Clients look for the first words, which are Triton's.
+        let detail = format!(
+            "Request for unknown model: `{name}` is not found: there is no variant, model or application of that name \
+             that can answer"
+        );
+        Problem::new(Code::ModelNotFound, detail)
     }
 
     /// Refuses what cannot be answered now.
@@ -418,34 +444,27 @@ impl Named {
     }
 }
 
-/// Finds what a name stands for.
-fn resolve(dispatcher: &DispatcherClient, name: String) -> Result<Named, Problem> {
-    let routes = [
-        VariantId::new(&name).map(Route::Variant),
-        ModelId::new(&name).map(Route::Model),
-        ApplicationId::new(&name).map(Route::Application),
-    ];
-    for route in routes {
-        let Ok(route) = route else { continue };
+/// What a name may stand for, in the order in which it is taken.
+fn meanings(name: &str) -> impl Iterator<Item = Route> {
+    let variant = VariantId::new(name).map(Route::Variant);
+    let model = ModelId::new(name).map(Route::Model);
+    let application = ApplicationId::new(name).map(Route::Application);
+    [variant, model, application].into_iter().flatten()
+}
+
+/// What a name stands for.
+fn resolve(
+    dispatcher: &DispatcherClient,
+    name: &str,
+) -> Result<Option<(Route, Signature)>, Problem> {
+    for route in meanings(name) {
         match dispatcher.signature(&route) {
-            Ok(signature) => {
-                return Ok(Named {
-                    name,
-                    route,
-                    signature,
-                });
-            }
+            Ok(signature) => return Ok(Some((route, signature))),
             Err(error) if is_not_found(error.code) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    let name = short(&name);
-    // Clients look for the first words, which are Triton's.
-    let detail = format!(
-        "Request for unknown model: `{name}` is not found: there is no variant, model or application of that name \
-         that can answer"
-    );
-    Err(Problem::new(Code::ModelNotFound, detail))
+    Ok(None)
 }
 
 fn is_not_found(code: Code) -> bool {

@@ -123,11 +123,12 @@ type Written = (u64, u64);
 impl Service {
     /// An autoscaler over the workers that the store names, that acts alone.
     pub fn new(config: Config, metadata: Arc<dyn MetadataStore>) -> Self {
+        let period = Duration::from_millis(config.period_ms);
         Self {
             scaler: Scaler::new(config.clone()),
             machines: Machines::default(),
             config,
-            leases: Leases::new(Arc::clone(&metadata), GRACE),
+            leases: Leases::new(Arc::clone(&metadata), period, GRACE),
             metadata,
             token: sextant_fleet::always(),
             metrics: Metrics::default(),

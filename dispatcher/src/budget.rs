@@ -153,9 +153,11 @@ impl Account {
             "the budget of application `{application}`, `{budget}` US dollars an hour, cannot pay the \
              cheapest variant that meets the targets: {advice}"
         );
-        let mut error = QueryError::new(Code::BudgetExhausted, message);
-        error.retry_after_ms = wait.map(|wait| wait.div_ceil(1_000_000).max(1));
-        error
+        let error = QueryError::new(Code::BudgetExhausted, message);
+        match wait {
+            Some(wait) => error.retry_after_ms(wait as f64 / 1e6),
+            None => error,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Purse> {

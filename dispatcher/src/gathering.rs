@@ -1,36 +1,64 @@
-//! The first moments of a dispatcher that has begun to lead: it may not have reached the workers yet that the metadata
-//! store names. What it cannot place then waits, since it knows too little to refuse it.
+//! Workers that the metadata store names and that are not reached: those that a dispatcher has not reached yet since it
+//! began to lead, and those that it has lost a moment ago. What it cannot place then waits, since it knows too little
+//! to refuse it: most of them come back, as where a machine stood still.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
+use sextant_types::WorkerId;
 use tokio::{sync::watch, time::timeout};
 
 /// Who is not reached after so long is away, and what nobody else can answer is refused.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// Since when workers are being reached; not at all where all are.
-pub(crate) struct Gathering(watch::Sender<Option<Instant>>);
+/// Since when workers are being reached; not at all where all are, or those that are missing have been for long.
+pub(crate) struct Gathering(watch::Sender<Missing>);
+
+#[derive(Default)]
+struct Missing {
+    since: Option<Instant>,
+    workers: BTreeSet<WorkerId>,
+}
 
 impl Gathering {
     /// All workers are reached.
     pub(crate) fn over() -> Self {
-        Self(watch::Sender::new(None))
+        Self(watch::Sender::new(Missing::default()))
     }
 
     /// The dispatcher begins to lead.
     pub(crate) fn begin(&self) {
-        self.0.send_replace(Some(Instant::now()));
+        self.0.send_replace(Missing {
+            since: Some(Instant::now()),
+            workers: BTreeSet::new(),
+        });
     }
 
-    /// Every worker is reached, or nothing is given out any more.
+    /// Nothing is given out any more.
     pub(crate) fn end(&self) {
-        self.0.send_if_modified(|since| since.take().is_some());
+        self.0.send_replace(Missing::default());
+    }
+
+    /// These workers are not reached. One that is missed for the first time is waited for anew.
+    pub(crate) fn missing(&self, workers: BTreeSet<WorkerId>) {
+        self.0.send_if_modified(|known| {
+            let is_over = workers.is_empty() && known.since.is_some();
+            if is_over {
+                known.since = None;
+            } else if !workers.is_subset(&known.workers) {
+                known.since = Some(Instant::now());
+            }
+            known.workers = workers;
+            is_over
+        });
     }
 
     /// Waits until the workers are reached, and no longer than until `deadline`. Returns whether there was
     /// anything to wait for: if so, another look may find who answers.
     pub(crate) async fn wait(&self, deadline: Option<Instant>) -> bool {
-        let Some(since) = *self.0.borrow() else {
+        let Some(since) = self.0.borrow().since else {
             return false;
         };
         let until = deadline.map_or(since + LONGEST, |deadline| deadline.min(since + LONGEST));
@@ -39,7 +67,7 @@ impl Gathering {
             return false;
         }
         let mut gathering = self.0.subscribe();
-        let over = gathering.wait_for(Option::is_none);
+        let over = gathering.wait_for(|missing| missing.since.is_none());
         drop(timeout(left, over).await);
         true
     }
@@ -55,6 +83,29 @@ mod tests {
         assert!(!gathering.wait(None).await);
         gathering.begin();
         let (waited, ()) = tokio::join!(gathering.wait(None), async { gathering.end() });
+        assert!(waited);
+        assert!(!gathering.wait(None).await);
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_was_lost_is_waited_for_once() {
+        let worker = |name| BTreeSet::from([WorkerId::new(name).expect("a name")]);
+        let gathering = Gathering::over();
+        gathering.missing(worker("a"));
+        let soon = || Some(Instant::now() + Duration::from_millis(5));
+        assert!(gathering.wait(soon()).await);
+        // It was away for long when the next is lost.
+        let long_ago = Instant::now().checked_sub(LONGEST).expect("a time");
+        gathering
+            .0
+            .send_modify(|missing| missing.since = Some(long_ago));
+        gathering.missing(worker("a"));
+        assert!(!gathering.wait(soon()).await);
+        gathering.missing(BTreeSet::from_iter(
+            [worker("a"), worker("b")].into_iter().flatten(),
+        ));
+        let back = async { gathering.missing(BTreeSet::new()) };
+        let (waited, ()) = tokio::join!(gathering.wait(None), back);
         assert!(waited);
         assert!(!gathering.wait(None).await);
     }

@@ -101,6 +101,8 @@ pub(crate) struct Snapshot {
     accounts: BTreeMap<ApplicationIx, Arc<Account>>,
     /// Variants among which the number of threads is chosen by load.
     pub(crate) families: Families,
+    /// Workers of the fleet that cannot be reached.
+    pub(crate) unreached: usize,
 }
 
 impl Interner {

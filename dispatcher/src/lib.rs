@@ -208,6 +208,18 @@ impl Dispatcher {
         self.driver.settled().await;
     }
 
+    /// Whether the metadata store has been read once. Before, nothing is known of what is registered.
+    pub(crate) fn is_informed(&self) -> bool {
+        *self.revision.borrow() > 0
+    }
+
+    /// Waits until the metadata store has been read once: who leads before finds nothing of what is registered.
+    pub async fn informed(&self) {
+        let mut revisions = self.revision.subscribe();
+        // The sender lives as long as `self`.
+        drop(revisions.wait_for(|revision| *revision > 0).await);
+    }
+
     /// Whether this dispatcher leads.
     pub fn is_leading(&self) -> bool {
         self.driver.leads()

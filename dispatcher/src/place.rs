@@ -197,7 +197,7 @@ impl Dispatcher {
         match (refusal, self.driver.load_failure(known.ordinal)) {
             (Refusal::Dropped(DropReason::Gone), failure)
             | (Refusal::Dropped(DropReason::Expired), failure @ Some(_)) => {
-                unloadable(known, failure)
+                unloadable(known, failure, self.snapshot.load().unreached)
             }
             (Refusal::Dropped(DropReason::Expired | DropReason::Infeasible), None) => {
                 warming(known)

@@ -20,7 +20,7 @@ use crate::{
     index::{Known, LiveLoad, Scope, Snapshot},
     pending::Done,
     place::Source,
-    refusal::{overdue, refuse, standing_by, too_long, unsuited},
+    refusal::{overdue, refuse, standing_by, too_long, uninformed, unsuited},
 };
 use sextant_types::index::{DeviceIx, VariantIx};
 
@@ -92,9 +92,15 @@ impl Dispatcher {
             Route::Model(id) => snapshot.model(id).map(|scope| &scope.signature),
             Route::Variant(id) => snapshot.variant(id).map(|known| &known.variant.signature),
         };
-        signature
-            .map(read)
-            .ok_or_else(|| QueryError::not_found(route))
+        signature.map(read).ok_or_else(|| self.missing(route))
+    }
+
+    /// Why nothing is found under `route`: there is nothing, or nothing is known yet.
+    fn missing(&self, route: &Route) -> QueryError {
+        match self.is_informed() {
+            true => QueryError::not_found(route),
+            false => uninformed(),
+        }
     }
 
     pub(crate) fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
@@ -106,19 +112,17 @@ impl Dispatcher {
             Route::Variant(id) => {
                 let known = snapshot
                     .variant(id)
-                    .ok_or_else(|| QueryError::not_found(&ask.route))?;
+                    .ok_or_else(|| self.missing(&ask.route))?;
                 self.choose_named(&snapshot, known, ask)
             }
             Route::Application(id) => {
                 let scope = snapshot
                     .application(id)
-                    .ok_or_else(|| QueryError::not_found(&ask.route))?;
+                    .ok_or_else(|| self.missing(&ask.route))?;
                 self.choose_among(&snapshot, scope, ask)
             }
             Route::Model(id) => {
-                let scope = snapshot
-                    .model(id)
-                    .ok_or_else(|| QueryError::not_found(&ask.route))?;
+                let scope = snapshot.model(id).ok_or_else(|| self.missing(&ask.route))?;
                 self.choose_among(&snapshot, scope, ask)
             }
         }

@@ -17,14 +17,18 @@ use crate::{
 
 /// When a query that met a dispatcher which does not lead may be tried again, ms: once another has
 /// been elected.
-const STAND_BY_RETRY_MS: u64 = 500;
+const STAND_BY_RETRY_MS: f64 = 500.0;
 
 /// This dispatcher does not lead: another one takes queries.
 pub(crate) fn standing_by() -> QueryError {
     let message = "this dispatcher stands by for the one that leads; try again";
-    let mut error = QueryError::new(Code::Unavailable, message);
-    error.retry_after_ms = Some(STAND_BY_RETRY_MS);
-    error
+    QueryError::new(Code::Unavailable, message).retry_after_ms(STAND_BY_RETRY_MS)
+}
+
+/// This dispatcher has not read yet what is registered.
+pub(crate) fn uninformed() -> QueryError {
+    let message = "the dispatcher starts and has not read yet what is registered; try again";
+    QueryError::new(Code::Unavailable, message).retry_after_ms(STAND_BY_RETRY_MS)
 }
 
 /// The query's time was over before it could be placed.
@@ -52,29 +56,32 @@ pub(crate) fn refuse(
     load: &LiveLoad<'_>,
 ) -> QueryError {
     match decision {
+        // Nobody knows when a worker is free that cannot be reached.
+        Decision::Busy { wait_ms, ordinal } if !wait_ms.is_finite() => {
+            match load.snapshot.known(*ordinal) {
+                Some(known) => unreached(known),
+                None => retired(),
+            }
+        }
         Decision::Busy { wait_ms, ordinal } => {
-            let name = load
-                .snapshot
-                .known(*ordinal)
-                .map(|known| known.variant.id.to_string());
-            let name = name.unwrap_or_default();
-            let mut error = QueryError::new(
-                Code::Overloaded,
-                format!(
-                    "variants that meet the targets are busy, or slower now than they were measured; `{name}` is \
-                     free in {wait_ms:.1} ms"
-                ),
+            let known = load.snapshot.known(*ordinal);
+            let name = known.map_or("", |known| known.variant.id.as_str());
+            let message = format!(
+                "variants that meet the targets are busy, or slower now than they were measured; `{name}` is \
+                 free in {wait_ms:.1} ms"
             );
-            error.retry_after_ms = Some(wait_ms.ceil().max(1.0) as u64);
-            error
+            QueryError::new(Code::Overloaded, message).retry_after_ms(*wait_ms)
         }
         Decision::Warming { ordinal, .. } => match load.snapshot.known(*ordinal) {
             Some(known) => warming(known),
-            None => QueryError::new(Code::Unavailable, "the variant was retired"),
+            None => retired(),
         },
         Decision::Unavailable { ordinal } => match load.snapshot.known(*ordinal) {
-            Some(known) => unloadable(known, load.driver.load_failure(*ordinal)),
-            None => QueryError::new(Code::Unavailable, "the variant was retired"),
+            Some(known) => {
+                let failure = load.driver.load_failure(*ordinal);
+                unloadable(known, failure, load.snapshot.unreached)
+            }
+            None => retired(),
         },
         Decision::Infeasible { closest } => {
             let most = reach::most_rows(index);
@@ -137,26 +144,45 @@ fn too_many_rows(rows: u32, most: u32) -> QueryError {
 }
 
 /// A worker that can load it may come, and a load that failed is tried again after a pause, ms.
-const UNLOADABLE_RETRY_MS: u64 = 1000;
+const UNLOADABLE_RETRY_MS: f64 = 1000.0;
 
-/// No worker can load the variant: for this reason, if a load has failed.
-pub(crate) fn unloadable(known: &Known, failure: Option<String>) -> QueryError {
+/// No worker can load the variant: for this reason, if a load has failed. So many workers of the fleet cannot be
+/// reached, whatever they could.
+pub(crate) fn unloadable(known: &Known, failure: Option<String>, unreached: usize) -> QueryError {
     let none = || {
         let id = &known.variant.id;
-        format!("no worker has the engine and the memory for variant `{id}`")
+        match unreached {
+            0 => format!("no worker has the engine and the memory for variant `{id}`"),
+            1 => format!(
+                "no worker that can be reached has the engine and the memory for variant `{id}`, and 1 worker \
+                 of the fleet cannot be reached; try again"
+            ),
+            many => format!(
+                "no worker that can be reached has the engine and the memory for variant `{id}`, and {many} \
+                 workers of the fleet cannot be reached; try again"
+            ),
+        }
     };
-    let mut error = QueryError::new(Code::Unavailable, failure.unwrap_or_else(none));
-    error.retry_after_ms = Some(UNLOADABLE_RETRY_MS);
-    error
+    let message = failure.unwrap_or_else(none);
+    QueryError::new(Code::Unavailable, message).retry_after_ms(UNLOADABLE_RETRY_MS)
+}
+
+/// The variant is loaded where nothing can be sent at the moment.
+fn unreached(known: &Known) -> QueryError {
+    let id = &known.variant.id;
+    let message = format!("no worker that has variant `{id}` can be reached; try again");
+    QueryError::new(Code::Unavailable, message).retry_after_ms(UNLOADABLE_RETRY_MS)
+}
+
+fn retired() -> QueryError {
+    QueryError::new(Code::Unavailable, "the variant was retired")
 }
 
 pub(crate) fn warming(known: &Known) -> QueryError {
     let (id, ms) = (&known.variant.id, known.variant.profile.load_ms);
     let message =
         format!("variant `{id}` is being loaded, which takes about {ms:.0} ms; try again");
-    let mut error = QueryError::new(Code::Warming, message);
-    error.retry_after_ms = Some(ms.ceil().max(1.0) as u64);
-    error
+    QueryError::new(Code::Warming, message).retry_after_ms(ms)
 }
 
 pub(crate) fn refused(refusal: &Refusal, known: &Known, ask: &Ask) -> QueryError {
@@ -211,13 +237,16 @@ pub(crate) fn refused(refusal: &Refusal, known: &Known, ask: &Ask) -> QueryError
             | InferError::WeightsChanged(_)
             | InferError::Disconnected { .. }),
         ) => (Code::Unavailable, error.to_string()),
-        Refusal::Worker(InferError::ShuttingDown) => {
-            (Code::Unavailable, "the service is shutting down".to_owned())
-        }
+        Refusal::Worker(InferError::ShuttingDown) => (
+            Code::Unavailable,
+            format!(
+                "the worker of variant `{id}` ends, or was lost before it took the query; try again"
+            ),
+        ),
     };
-    let mut error = QueryError::new(code, message);
-    if code.kind().is_retryable() {
-        error.retry_after_ms = Some(known.variant.latency_ms().ceil().max(1.0) as u64);
+    let error = QueryError::new(code, message);
+    match code.kind().is_retryable() {
+        true => error.retry_after_ms(known.variant.latency_ms()),
+        false => error,
     }
-    error
 }

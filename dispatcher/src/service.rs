@@ -180,13 +180,16 @@ impl Updater {
                 self.tell_of_instances(&driver, &nothing);
             }
         }
+        let staying = view.workers.values().filter(|it| !it.record.draining);
+        let missing = staying.filter(|worker| !around.workers.contains_key(&worker.id));
+        let missing: BTreeSet<WorkerId> = missing.map(|worker| worker.id.clone()).collect();
+        snapshot.unreached = missing.len();
         self.dispatcher.snapshot.store(Arc::new(snapshot));
         self.dispatcher
             .revision
             .send_modify(|revision| *revision += 1);
-        let staying = view.workers.values().filter(|it| !it.record.draining);
-        if leads && usable.len() >= staying.count() {
-            self.dispatcher.gathering.end();
+        if leads {
+            self.dispatcher.gathering.missing(missing);
         }
     }
 

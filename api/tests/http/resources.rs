@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use axum::{body::Body, http::Request};
 use serde_json::{Value, json};
 use sextant_registry::JobKind;
-use sextant_rpc::Route;
+use sextant_rpc::{QueryError, Route};
 use sextant_types::time::unix_ms;
 
 use crate::double::{Api, Reading, Recorder};
@@ -411,6 +411,50 @@ async fn who_reads_that_a_registration_is_done_finds_its_model() {
         assert!(text.contains("\"succeeded\""), "{text}");
         assert_eq!(recorder.late.load(Ordering::Relaxed), 0, "{path}");
     }
+}
+
+/// A dispatcher that was not told of a model, or has lost what it knew, does not make it one that does not exist.
+#[tokio::test]
+async fn what_is_registered_and_not_announced_is_no_404() {
+    let recorder = Recorder::new(|query| Err(QueryError::not_found(&query.route)));
+    let api = Api::new(Arc::clone(&recorder)).await;
+    api.call("POST", "/v1/applications", DIGITS).await;
+    let asked = async |application: &str| {
+        let query = json!({"application": application, "inputs": [
+            {"name": "pixels", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]});
+        api.call("POST", "/v1/queries", query.to_string()).await
+    };
+    // Nothing can answer yet, and nobody can have meant what was asked for.
+    let reading = asked("digits").await;
+    assert_eq!(reading.status, 404);
+    let problem = reading.problem("application_not_found");
+    let detail = problem["detail"].as_str().expect("a detail");
+    assert!(!detail.contains("did you mean"), "{detail}");
+    upload(&api, "late", b"onnx").await;
+    let claimed = api
+        .registry
+        .claim(JobKind::Register, "me", 60_000, unix_ms());
+    let claimed = claimed.await.expect("a store").expect("a job");
+    let finished = api
+        .registry
+        .finish_with(&claimed.id, "me", &[], &json!({}), unix_ms());
+    finished.await.expect("it is mine");
+    api.state.refresh().await.expect("read");
+    let reading = asked("digits").await;
+    assert_eq!(reading.status, 503);
+    assert_eq!(reading.headers["retry-after"], "1");
+    reading.problem("unavailable");
+    recorder.late.store(usize::MAX, Ordering::Relaxed);
+    for path in ["/v2/models/late", "/v2/models/late/config"] {
+        let reading = api.get(path).await;
+        assert_eq!(reading.status, 503, "{path}");
+    }
+    assert_eq!(api.get("/v2/models/later").await.status, 404);
+    let reading = asked("digitz").await;
+    assert_eq!(reading.status, 404);
+    let problem = reading.problem("application_not_found");
+    let detail = problem["detail"].as_str().expect("a detail");
+    assert!(detail.ends_with("did you mean `digits`?"), "{detail}");
 }
 
 #[tokio::test]

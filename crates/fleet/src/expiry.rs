@@ -17,7 +17,7 @@ pub async fn expire_leases(
     patience: Duration,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let mut leases = Leases::new(metadata, patience);
+    let mut leases = Leases::new(metadata, period, patience);
     let looking = async {
         loop {
             tokio::time::sleep(period).await;
@@ -36,29 +36,40 @@ pub async fn expire_leases(
 
 /// The leases of workers, whose ends somebody has to look for.
 ///
-/// Nobody could renew one while the store was away: when it is back all workers have their time to
-/// do so, or every worker of the fleet would be forgotten at once.
+/// Nobody could renew one while the store was away, nor while the machine stood still on which this process and
+/// the workers run: afterwards all workers have their time to do so, or every worker of the fleet would be
+/// forgotten at once.
 pub struct Leases {
     metadata: Arc<dyn MetadataStore>,
     patience: Duration,
     /// Until then nobody is taken for dead.
     from: Instant,
+    /// Between looks that are farther apart this process stood still, and maybe its whole machine.
+    apart: Duration,
+    looked: Option<Instant>,
 }
 
 impl Leases {
-    /// Leases of a store about which nothing is known yet: it may just have been away. All workers
-    /// renew theirs at least once within `patience`.
-    pub fn new(metadata: Arc<dyn MetadataStore>, patience: Duration) -> Self {
+    /// Leases of a store about which nothing is known yet: it may just have been away. Somebody looks at them
+    /// once in a `period`, and all workers renew theirs at least once within `patience`.
+    pub fn new(metadata: Arc<dyn MetadataStore>, period: Duration, patience: Duration) -> Self {
         Self {
             metadata,
             patience,
             from: Instant::now() + patience,
+            apart: period * 3,
+            looked: None,
         }
     }
 
-    /// Takes workers whose lease has ended out of everyone's sight, unless the store was away within
-    /// the time of patience.
+    /// Takes workers whose lease has ended out of everyone's sight, unless the store was away, or this
+    /// process stood still, within the time of patience.
     pub async fn look(&mut self) {
+        let now = Instant::now();
+        let before = self.looked.replace(now).unwrap_or(now);
+        if now.duration_since(before) > self.apart {
+            self.wait();
+        }
         if Instant::now() < self.from {
             // Only to see whether the store is there: nothing ends before the first moment.
             if self.metadata.workers(u64::MAX).await.is_err() {
@@ -79,6 +90,7 @@ impl Leases {
 
     /// The store may be away from now on without being noticed.
     pub fn wait(&mut self) {
+        self.looked = Some(Instant::now());
         self.from = Instant::now() + self.patience;
     }
 }

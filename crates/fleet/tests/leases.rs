@@ -36,7 +36,7 @@ async fn is_known(store: &UnsteadyStore) -> bool {
 async fn who_could_not_renew_a_lease_has_time_to_do_so() {
     let store = Arc::new(UnsteadyStore::new(64));
     worker(&store).await;
-    let mut leases = Leases::new(Arc::clone(&store) as _, PATIENCE);
+    let mut leases = Leases::new(Arc::clone(&store) as _, PATIENCE, PATIENCE);
     let away = async |leases: &mut Leases| {
         store.set_away(true);
         leases.look().await;
@@ -58,5 +58,31 @@ async fn who_could_not_renew_a_lease_has_time_to_do_so() {
     // From then on at once.
     worker(&store).await;
     leases.look().await;
+    assert!(!is_known(&store).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_of_the_reader_costs_no_worker_its_lease() {
+    const PERIOD: Duration = Duration::from_millis(500);
+    let store = Arc::new(UnsteadyStore::new(64));
+    let mut leases = Leases::new(Arc::clone(&store) as _, PERIOD, PATIENCE);
+    // Looks come as they should, until nobody is excused any more.
+    let mut ran = Duration::ZERO;
+    while ran <= PATIENCE {
+        leases.look().await;
+        sleep(PERIOD).await;
+        ran += PERIOD;
+    }
+    worker(&store).await;
+    // The machine stood still, and the worker's lease ended meanwhile.
+    sleep(PERIOD * 4).await;
+    leases.look().await;
+    assert!(is_known(&store).await);
+    let mut ran = Duration::ZERO;
+    while ran <= PATIENCE {
+        sleep(PERIOD).await;
+        leases.look().await;
+        ran += PERIOD;
+    }
     assert!(!is_known(&store).await);
 }

@@ -14,5 +14,6 @@ mod back_off;
 pub mod clock_offset;
 pub mod front;
 pub mod grpc;
+mod hearing;
 pub mod link;
 pub mod mailbox;

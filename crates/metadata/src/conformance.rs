@@ -26,7 +26,7 @@ pub use feed::{
 pub use fixtures::sample_variant;
 use fixtures::{Choices, application, beat, candidate, key, record, step, worker};
 pub use leader::{
-    lapsed_role_goes_to_another_with_a_greater_token, lapsed_role_is_not_renewed_but_taken_again,
+    lapsed_role_goes_to_another_with_a_greater_token, lapsed_role_is_renewed_by_who_held_it_last,
     one_of_many_candidates_leads, renewal_keeps_the_token_and_is_no_event,
     resigned_role_is_free_at_once, roles_do_not_know_each_other,
 };
@@ -71,7 +71,7 @@ macro_rules! bind_metadata_conformance {
             one_of_many_candidates_leads
             renewal_keeps_the_token_and_is_no_event
             lapsed_role_goes_to_another_with_a_greater_token
-            lapsed_role_is_not_renewed_but_taken_again
+            lapsed_role_is_renewed_by_who_held_it_last
             resigned_role_is_free_at_once
             roles_do_not_know_each_other
             records_are_replaced_as_a_whole

@@ -321,10 +321,7 @@ impl Content {
     fn campaign(&mut self, candidate: &Candidate, ttl_ms: u64, now_ms: u64) -> Leader {
         let lease_until_ms = now_ms.saturating_add(ttl_ms);
         match self.view.leaders.get_mut(&candidate.role) {
-            Some(leader)
-                if leader.candidate.holder == candidate.holder
-                    && leader.lease_until_ms > now_ms =>
-            {
+            Some(leader) if leader.candidate.holder == candidate.holder => {
                 leader.lease_until_ms = leader.lease_until_ms.max(lease_until_ms);
                 leader.clone()
             }

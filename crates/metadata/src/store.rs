@@ -265,8 +265,8 @@ pub trait MetadataStore: Send + Sync {
     async fn expire(&self, now_ms: u64) -> Result<Vec<WorkerId>, Error>;
 
     /// Takes a role, renews it, or says who holds it: after the call the answered leader holds it.
-    /// A lease lapses at its end by itself; whoever takes the role then gets a greater token, be it
-    /// the same candidate.
+    /// A lease lapses at its end by itself; from then on another may take the role, with a greater token.
+    /// Who held it last keeps its token as long as nobody did: nobody else has led since.
     async fn campaign(
         &self,
         candidate: &Candidate,

@@ -181,6 +181,9 @@ pub struct QueryError {
     pub closest: Vec<Candidate>,
 }
 
+/// Longest time after which somebody is advised to try again, ms.
+const LONGEST_RETRY_MS: f64 = 3_600_000.0;
+
 impl QueryError {
     /// An error with no advice beyond its message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
@@ -190,6 +193,14 @@ impl QueryError {
             retry_after_ms: None,
             closest: Vec::new(),
         }
+    }
+
+    /// Adds when trying again makes sense, in milliseconds: at least one, and no more than an hour, however long
+    /// the wait was computed to be.
+    pub fn retry_after_ms(mut self, ms: f64) -> Self {
+        // What is not a number becomes the least.
+        self.retry_after_ms = Some((ms.ceil().min(LONGEST_RETRY_MS) as u64).max(1));
+        self
     }
 
     /// Nothing is registered under the name in `route`.

@@ -116,12 +116,17 @@ fn lead(
     let token = leadership.token();
     let leaving = Arc::clone(dispatcher);
     process.spawn(|stop| async move {
+        let (stopped, informed) = (stop.clone(), Arc::clone(&leaving));
         let stood_down = async {
             stop.cancelled().await;
             // Whose queries run is told before another leads, for no longer than a lease lasts.
             drop(timeout(ttl, leaving.stand_down()).await);
         };
-        leadership.run(stood_down).await;
+        // Who knows nothing yet would find nothing of what is registered.
+        tokio::select! {
+            () = informed.informed() => leadership.run(stood_down).await,
+            () = stopped.cancelled() => {}
+        }
     });
     let (follower, follows) = (Arc::clone(dispatcher), token.clone());
     process.spawn_late(|stop| async move {

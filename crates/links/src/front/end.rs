@@ -51,7 +51,7 @@ pub struct FrontOptions {
     pub grace: Duration,
     /// Time between two signs of life on the link to the dispatcher.
     pub beat: Duration,
-    /// Who says nothing for so long is lost.
+    /// Who says nothing for so long, while this process listens, is lost.
     pub silence: Duration,
     /// The least and the greatest pause between two attempts to open a link.
     pub back_off: (Duration, Duration),

@@ -9,7 +9,7 @@ use sextant_rpc::{
     WorkerInfo, WorkerStats,
 };
 use sextant_types::VariantId;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
     Batch, Broken, Clock, Done, FromWorker, Link, Outputs, Report, Request, State, ToWorker,
@@ -17,6 +17,7 @@ use super::{
     clock::Peer,
     pending::{Outcome, Pending, finish},
 };
+use crate::hearing::Hearing;
 
 /// How a connection is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub struct Options {
     pub beat: Duration,
     /// Signs of life between two looks at what the worker has.
     pub beats_per_look: u32,
-    /// A worker that says nothing for so long is lost.
+    /// A worker that says nothing for so long, while this process listens, is lost.
     pub silence: Duration,
 }
 
@@ -292,17 +293,18 @@ impl Connection {
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Broken> {
         let mut beats = interval(self.options.beat.max(Duration::from_millis(1)));
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut beat, mut heard) = (0u32, Instant::now());
+        let mut hearing = Hearing::new(self.options.beat, self.options.silence);
+        let mut beat = 0u32;
         tokio::pin!(shutdown);
         loop {
             tokio::select! {
                 () = &mut shutdown => return Ok(()),
                 message = self.worker.link.receive() => {
                     self.worker.receive(message?);
-                    heard = Instant::now();
+                    hearing.heard();
                 }
                 _ = beats.tick() => {
-                    if heard.elapsed() > self.options.silence {
+                    if hearing.is_lost() {
                         return Err(Broken);
                     }
                     let look = beat.is_multiple_of(self.options.beats_per_look.max(1));

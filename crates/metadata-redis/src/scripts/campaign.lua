@@ -3,7 +3,8 @@ local role, holder, document = ARGV[4], ARGV[5], ARGV[6]
 local key = prefix .. 'leader:' .. role
 local held = redis.call('HMGET', key, 'holder', 'document', 'token', 'lease')
 local lease = now + ARGV[7]
-if held[1] == holder and tonumber(held[4]) > now then
+-- After its end as well, as long as nobody else has taken the role.
+if held[1] == holder then
   lease = math.max(lease, tonumber(held[4]))
   redis.call('HSET', key, 'lease', text(lease))
   return { held[2], held[3], text(lease) }

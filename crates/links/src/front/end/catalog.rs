@@ -7,7 +7,10 @@ use std::{
 
 use sextant_metadata::{InstanceState, View};
 use sextant_rpc::{QueryError, Route};
-use sextant_types::{ApplicationId, ModelId, Variant, VariantId, WorkerId};
+use sextant_types::{ApplicationId, Code, ModelId, Variant, VariantId, WorkerId};
+
+/// When it makes sense to try again before the metadata was read, ms.
+const UNREAD_RETRY_MS: f64 = 500.0;
 
 /// Published variants. All that answer for one application or model have the same signature, so that
 /// any of them stands for it.
@@ -16,6 +19,8 @@ pub(super) struct Catalog {
     applications: HashMap<ApplicationId, Arc<Variant>>,
     models: HashMap<ModelId, Arc<Variant>>,
     variants: HashMap<VariantId, Arc<Variant>>,
+    /// Whether it was read from the metadata; before, nothing is known of what is published.
+    is_read: bool,
 }
 
 /// Where variants are served, and where they may be loaded.
@@ -32,7 +37,10 @@ pub(super) struct Serving {
 
 impl Catalog {
     pub(super) fn new(view: &View) -> Self {
-        let mut catalog = Self::default();
+        let mut catalog = Self {
+            is_read: true,
+            ..Self::default()
+        };
         for (id, variant) in &view.variants {
             let application = catalog.applications.entry(variant.application.clone());
             application.or_insert_with(|| Arc::clone(variant));
@@ -50,7 +58,10 @@ impl Catalog {
             Route::Model(id) => self.models.get(id),
             Route::Variant(id) => self.variants.get(id),
         };
-        found.ok_or_else(|| QueryError::not_found(route))
+        found.ok_or_else(|| match self.is_read {
+            true => QueryError::not_found(route),
+            false => unread(),
+        })
     }
 
     pub(super) fn variant(&self, id: &VariantId) -> Option<&Arc<Variant>> {
@@ -68,6 +79,11 @@ impl Catalog {
             Route::Model(id) => variants.any(|it| it.model == *id && serving.may_answer(&it.id)),
         }
     }
+}
+
+fn unread() -> QueryError {
+    let message = "the front end starts and has not read yet what is registered; try again";
+    QueryError::new(Code::Unavailable, message).retry_after_ms(UNREAD_RETRY_MS)
 }
 
 // === impl Serving ===

@@ -30,10 +30,10 @@ mod links;
 const OUTPUTS_WAIT: Duration = Duration::from_secs(1);
 
 /// When it makes sense to try again where no dispatcher leads.
-const LEADER_RETRY_MS: u64 = 1_000;
+const LEADER_RETRY_MS: f64 = 1_000.0;
 
 /// When it makes sense to try again where a worker was lost.
-const WORKER_RETRY_MS: u64 = 100;
+const WORKER_RETRY_MS: f64 = 100.0;
 
 /// The link to a dispatcher.
 struct DispatcherEnd {
@@ -260,7 +260,7 @@ fn lost_worker() -> QueryError {
 }
 
 fn closing() -> QueryError {
-    QueryError::new(Code::Unavailable, "the service is shutting down")
+    unavailable("the front end is shutting down", LEADER_RETRY_MS)
 }
 
 fn overdue(longest: Duration) -> QueryError {
@@ -269,8 +269,6 @@ fn overdue(longest: Duration) -> QueryError {
     QueryError::new(Code::DeadlineExceeded, message)
 }
 
-fn unavailable(message: &str, retry_after_ms: u64) -> QueryError {
-    let mut error = QueryError::new(Code::Unavailable, message);
-    error.retry_after_ms = Some(retry_after_ms);
-    error
+fn unavailable(message: &str, retry_after_ms: f64) -> QueryError {
+    QueryError::new(Code::Unavailable, message).retry_after_ms(retry_after_ms)
 }

@@ -15,6 +15,7 @@ use crate::{
     front::{
         Connector, DispatcherLink, FromDispatcher, FrontEnd, FrontReport, MailboxLink, Unreachable,
     },
+    hearing::Hearing,
     link::Broken,
     mailbox::{FromMailbox, ToMailbox},
 };
@@ -78,15 +79,15 @@ async fn stay_connected(
         front.state().beat(number)?;
     }
     let mut beats = every(front.options.beat);
-    let mut heard = Instant::now();
+    let mut hearing = Hearing::new(front.options.beat, front.options.silence);
     loop {
         tokio::select! {
             message = link.receive() => {
                 receive(front, number, message?);
-                heard = Instant::now();
+                hearing.heard();
             }
             _ = beats.tick() => {
-                if heard.elapsed() > front.options.silence {
+                if hearing.is_lost() {
                     return Err(Broken);
                 }
                 front.state().beat(number)?;
@@ -161,8 +162,9 @@ async fn stay_open(
 ) -> Result<Infallible, Broken> {
     let number = front.state().open_mailbox(worker, Arc::clone(&link));
     let _open = OnDrop(|| give(front.state().lose_mailbox(worker, number)));
-    let mut beats = every(front.options.beat * MAILBOX_BEATS);
-    let mut heard = Instant::now();
+    let beat = front.options.beat * MAILBOX_BEATS;
+    let mut beats = every(beat);
+    let mut hearing = Hearing::new(beat, front.options.silence);
     loop {
         tokio::select! {
             message = link.receive() => {
@@ -170,10 +172,10 @@ async fn stay_open(
                     let settled = front.state().on_outputs(ticket, outcome);
                     give(settled);
                 }
-                heard = Instant::now();
+                hearing.heard();
             }
             _ = beats.tick() => {
-                if heard.elapsed() > front.options.silence {
+                if hearing.is_lost() {
                     return Err(Broken);
                 }
                 link.send(ToMailbox::Beat)?;
