@@ -55,6 +55,9 @@ pub enum Setting {
     One,
     /// A process for each role, over Redis, PostgreSQL and S3.
     Fleet {
+        /// Processes that decide about queries: one leads, the others stand by. Two in a history that does not say it.
+        #[serde(default = "two")]
+        dispatchers: usize,
         /// Processes that answer HTTP.
         front_ends: usize,
         /// Processes with a device.
@@ -214,13 +217,20 @@ pub struct Arrival {
 impl Plan {
     /// Every process, in the order in which they are started.
     pub fn processes(&self) -> Vec<String> {
-        let Setting::Fleet { workers, .. } = &self.setting else {
+        let Setting::Fleet {
+            dispatchers,
+            workers,
+            ..
+        } = &self.setting
+        else {
             return vec![LONE.to_owned()];
         };
-        let alone = ["dispatcher", "dispatcher-2", "autoscaler", "variant-gen"];
-        let workers = (1..=*workers).map(|number| format!("worker-{number}"));
-        let names = alone.map(str::to_owned).into_iter().chain(workers);
-        names.chain(self.front_ends()).collect()
+        let mut names = vec!["dispatcher".to_owned()];
+        names.extend((2..=*dispatchers).map(|number| format!("dispatcher-{number}")));
+        names.extend(["autoscaler", "variant-gen"].map(str::to_owned));
+        names.extend((1..=*workers).map(|number| format!("worker-{number}")));
+        names.extend(self.front_ends());
+        names
     }
 
     /// The processes that answer HTTP.
@@ -260,7 +270,17 @@ impl Plan {
     }
 }
 
+/// Dispatchers where nothing is said of their number.
+fn two() -> usize {
+    2
+}
+
 impl Loss {
+    /// Whether somebody must take over for nobody to notice.
+    pub fn needs_standby(self) -> bool {
+        matches!(self, Self::LeaderKilled | Self::LeaderFrozen)
+    }
+
     /// All of them.
     pub const ALL: [Self; 5] = [
         Self::WorkerReset,
@@ -326,6 +346,10 @@ mod tests {
         let count = |test: &dyn Fn(&Plan) -> bool| plans.iter().filter(|it| test(it)).count();
         assert!(count(&|plan| plan.setting == Setting::One) > 50);
         assert!(count(&|plan| plan.front_ends().len() == 2) > 50);
+        let lone = |plan: &Plan| matches!(plan.setting, Setting::Fleet { dispatchers: 1, .. });
+        assert!(count(&lone) > 50);
+        let is_kept = |plan: &Plan| !plan.losses.iter().any(|loss| loss.needs_standby());
+        assert!(plans.iter().filter(|plan| lone(plan)).all(is_kept));
         for kind in Plan::draw(0, None).kinds().iter().chain(&[Kind::DiskFull]) {
             let has = |plan: &Plan| plan.faults.iter().any(|fault| fault.kind == *kind);
             assert!(count(&has) > 0, "{kind:?} never happens");

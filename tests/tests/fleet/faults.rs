@@ -88,3 +88,75 @@ async fn a_front_end_is_killed_and_the_others_go_on() {
     let tally = load.stop().await;
     assert_eq!(tally.answered, tally.sent, "{tally:?}");
 }
+
+/// The application is there all along: whoever cannot be answered meanwhile is told to come back.
+#[tokio::test]
+async fn the_only_dispatcher_restarts_under_load_and_forgets_nothing_that_exists() {
+    let mut fleet = fleet().await;
+    let load = Load::start(fleet.api(), 8, None).await;
+    for asked_to_end in [false, true, false, true] {
+        load.answers(50).await;
+        match asked_to_end {
+            true => fleet.stop("dispatcher"),
+            false => fleet.kill("dispatcher"),
+        }
+        fleet.launch("dispatcher");
+        load.answers(50).await;
+    }
+    let tally = load.stop().await;
+    explained(&tally);
+    assert!(tally.longest < LONGEST, "{tally:?}");
+}
+
+/// Leases end meanwhile, and everybody has heard nothing of anybody for longer than the longest silence.
+#[tokio::test]
+async fn a_machine_that_stands_still_loses_no_query() {
+    const STANDS_STILL: std::time::Duration = std::time::Duration::from_millis(2500);
+    let fleet = fleet().await;
+    let everybody = [
+        "dispatcher",
+        "autoscaler",
+        "variant-gen",
+        "worker-1",
+        "worker-2",
+        "api",
+    ];
+    let load = Load::start(fleet.api(), 8, None).await;
+    for _ in 0..3 {
+        load.answers(50).await;
+        everybody.iter().for_each(|name| fleet.freeze(name));
+        tokio::time::sleep(STANDS_STILL).await;
+        everybody.iter().for_each(|name| fleet.thaw(name));
+        load.answers(50).await;
+    }
+    let tally = load.stop().await;
+    assert_eq!(tally.answered, tally.sent, "{tally:?}");
+    let log = fleet.log("dispatcher");
+    let leads = log
+        .lines()
+        .filter(|line| line.contains("role=dispatcher") && line.contains("leads"));
+    assert_eq!(leads.count(), 1, "{log}");
+}
+
+#[tokio::test]
+async fn while_no_worker_is_reached_refusals_say_so_and_when_to_come_back() {
+    let fleet = fleet().await;
+    let api = fleet.api();
+    let query = json!({"application": "digits", "inputs": digits::Images::load("test").input(0)});
+    ["worker-1", "worker-2"]
+        .iter()
+        .for_each(|name| fleet.freeze(name));
+    let problem = until("a query is refused", || async {
+        let answer = api.post("/v1/queries", &query).await;
+        (!answer.status.is_success()).then(|| answer.problem(503, "unavailable"))
+    })
+    .await;
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("reached"), "{problem}");
+    let retry_ms = problem["retry_after_ms"].as_u64().expect("advice");
+    assert!((1..=60_000).contains(&retry_ms), "{problem}");
+    ["worker-1", "worker-2"]
+        .iter()
+        .for_each(|name| fleet.thaw(name));
+    answers(&api).await;
+}

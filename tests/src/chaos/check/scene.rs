@@ -145,6 +145,7 @@ fn plan() -> Plan {
         seed: SEED,
         length_ms: 5000,
         setting: Setting::Fleet {
+            dispatchers: 2,
             front_ends: 1,
             workers: 2,
             wrong_clock: None,

@@ -18,7 +18,10 @@ impl Plan {
         let mut plan = Self {
             seed,
             length_ms,
-            setting: setting(&mut Draw::new(seed, 1)),
+            setting: setting(
+                &mut Draw::new(seed, 1),
+                dispatchers(&mut Draw::new(seed, 9)),
+            ),
             applications: applications(&mut Draw::new(seed, 2)),
             jobs: Vec::new(),
             registrations: Vec::new(),
@@ -73,6 +76,9 @@ impl Plan {
             return Vec::new();
         }
         let mut left = Loss::ALL.to_vec();
+        if let Setting::Fleet { dispatchers: 1, .. } = self.setting {
+            left.retain(|loss| !loss.needs_standby());
+        }
         let mut next = || left.swap_remove(draw.within(0..left.len() as u64) as usize);
         match self.length_ms < SHORT_MS {
             true => vec![next()],
@@ -144,14 +150,23 @@ impl Plan {
     }
 }
 
-fn setting(draw: &mut Draw) -> Setting {
+/// One fleet in two has nobody who stands by.
+fn dispatchers(draw: &mut Draw) -> usize {
+    draw.within(1..3) as usize
+}
+
+fn setting(draw: &mut Draw, dispatchers: usize) -> Setting {
     if draw.within(0..3) == 0 {
         return Setting::One;
     }
     let workers = draw.within(2..4) as usize;
     // S3 takes no request whose time is off by more than a quarter of an hour.
     let clocks = ["+10m", "-5m", "+3s"];
-    let wrong = ["worker-1", "dispatcher", "dispatcher-2", "autoscaler"];
+    let last = match dispatchers {
+        1 => "dispatcher".to_owned(),
+        number => format!("dispatcher-{number}"),
+    };
+    let wrong = ["worker-1", "dispatcher", &last, "autoscaler"];
     let wrong_clock = (draw.within(0..3) == 0).then(|| {
         (
             (*draw.of(&wrong)).to_owned(),
@@ -159,6 +174,7 @@ fn setting(draw: &mut Draw) -> Setting {
         )
     });
     Setting::Fleet {
+        dispatchers,
         front_ends: draw.within(1..3) as usize,
         workers,
         wrong_clock,
