@@ -70,7 +70,7 @@ enum Task {
 
 fn main() -> anyhow::Result<std::process::ExitCode> {
     match Arguments::parse().task {
-        Task::Provision => provision::everything().map(|_| ())?,
+        Task::Provision => provision::everything()?.deny.map(drop)?,
         Task::Demo(arguments) => demo::run(&arguments)?,
         Task::Test(arguments) => return checks::run(&arguments),
         Task::ChartTest => chart_test::run()?,
