@@ -4,12 +4,12 @@ use std::{
     fs,
     fs::File,
     io::BufReader,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Weak},
     time::UNIX_EPOCH,
 };
 
-use npyz::npz::NpzArchive;
+use npyz::{WriterBuilder, npz::NpzArchive};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -81,6 +81,15 @@ pub fn file(name: &str) -> PathBuf {
 /// The bytes of a file of the example.
 pub fn bytes(name: &str) -> Vec<u8> {
     fs::read(file(name)).expect("the example is there")
+}
+
+/// Writes an array as `numpy.save` does.
+pub fn write_npy(path: &Path, shape: &[u64], values: &[f32]) {
+    let file = File::create(path).expect("a file");
+    let options = npyz::WriteOptions::new().default_dtype().shape(shape);
+    let mut writer = options.writer(file).begin_nd().expect("a header");
+    writer.extend(values.iter().copied()).expect("values");
+    writer.finish().expect("a complete file");
 }
 
 /// The upload of one of the example's models.

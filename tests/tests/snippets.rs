@@ -4,14 +4,13 @@
 use std::{
     collections::BTreeSet,
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Output, Stdio},
     time::Instant,
 };
 
-use npyz::WriterBuilder;
 use serde_json::{Value, json};
-use sextant_tests::{PATIENCE, Settings, TestCluster, digits, documents, root, sextant};
+use sextant_tests::{Block, PATIENCE, Settings, TestCluster, digits, documents, root, sextant};
 
 /// Its TOML describes experiments and devices, which are no configuration but are simulated.
 const EXPERIMENTS: &str = "docs/simulator.md";
@@ -55,71 +54,12 @@ enum End {
     Never,
 }
 
-/// A fenced block of a page.
-struct Block<'a> {
-    language: &'a str,
-    /// Of its first line in the page.
-    line: usize,
-    lines: Vec<&'a str>,
-}
-
 /// Names and texts of all pages.
 fn pages() -> impl Iterator<Item = (String, String)> {
     documents().into_iter().map(|page| {
         let text = fs::read_to_string(root().join(&page)).expect("a readable page");
         (page.display().to_string(), text)
     })
-}
-
-fn blocks(text: &str) -> Vec<Block<'_>> {
-    let mut blocks = Vec::new();
-    let mut open: Option<Block<'_>> = None;
-    for (at, line) in text.lines().enumerate() {
-        match (line.strip_prefix("```"), &mut open) {
-            (Some(_), Some(_)) => blocks.extend(open.take()),
-            (Some(language), None) => {
-                open = Some(Block {
-                    language,
-                    line: at + 2,
-                    lines: Vec::new(),
-                });
-            }
-            (None, Some(block)) => block.lines.push(line),
-            (None, None) => {}
-        }
-    }
-    blocks
-}
-
-/// The commands of a block: of `console` what follows `$ `, of `sh` everything.
-fn commands(block: &Block<'_>) -> Vec<String> {
-    let mut commands = Vec::new();
-    let mut command = String::new();
-    for line in &block.lines {
-        if command.is_empty() && block.language == "console" {
-            let Some(begin) = line.strip_prefix("$ ") else {
-                continue;
-            };
-            command.push_str(begin);
-        } else {
-            command.push_str(line);
-        }
-        command.push('\n');
-        if is_complete(&command) {
-            commands.push(std::mem::take(&mut command));
-        }
-    }
-    assert!(command.is_empty(), "a command without an end: {command}");
-    commands
-}
-
-fn is_complete(command: &str) -> bool {
-    if command.trim_end_matches('\n').ends_with('\\') {
-        return false;
-    }
-    let mut shell = Command::new("bash");
-    let shell = shell.args(["-n", "-c", command]).stderr(Stdio::null());
-    shell.status().expect("bash is there").success()
 }
 
 /// A folder with the files that the documents name.
@@ -142,9 +82,9 @@ impl Desk {
             fs::copy(from, at(to)).expect("the file can be copied");
         }
         let images = digits::Images::load("test");
-        write_npy(&at("image.npy"), &[64], images.pixels(0));
+        digits::write_npy(&at("image.npy"), &[64], images.pixels(0));
         let several: Vec<f32> = (0..4).flat_map(|of| images.pixels(of)).copied().collect();
-        write_npy(&at("images.npy"), &[4, 64], &several);
+        digits::write_npy(&at("images.npy"), &[4, 64], &several);
         let records = (0..4).map(|of| json!({"inputs": {"pixels": images.pixels(of)}}));
         let records: Vec<String> = records.map(|record| record.to_string()).collect();
         fs::write(at("records.jsonl"), records.join("\n")).expect("a file");
@@ -206,14 +146,6 @@ impl Desk {
     }
 }
 
-fn write_npy(path: &Path, shape: &[u64], values: &[f32]) {
-    let file = fs::File::create(path).expect("a file");
-    let options = npyz::WriteOptions::new().default_dtype().shape(shape);
-    let mut writer = options.writer(file).begin_nd().expect("a header");
-    writer.extend(values.iter().copied()).expect("values");
-    writer.finish().expect("a complete file");
-}
-
 /// What to run of a command; `None` where it needs another machine, another program or another test.
 fn to_run(command: &str) -> Option<String> {
     let mut words = command.split_whitespace();
@@ -254,10 +186,10 @@ async fn every_command_in_the_documents_does_what_it_says() {
     let mut wrong = Vec::new();
     let mut seen = BTreeSet::new();
     for (name, text) in pages() {
-        let to_run: Vec<(usize, String, String)> = blocks(&text)
+        let to_run: Vec<(usize, String, String)> = Block::all(&text)
             .iter()
             .filter(|block| ["console", "sh"].contains(&block.language))
-            .flat_map(|block| commands(block).into_iter().map(|it| (block.line, it)))
+            .flat_map(|block| block.commands().into_iter().map(|it| (block.line, it)))
             .filter_map(|(line, command)| Some((line, to_run(&command)?, command)))
             .collect();
         if to_run.is_empty() {
@@ -286,7 +218,7 @@ async fn every_piece_of_configuration_and_json_in_the_documents_is_read() {
     let desk = Desk::new(&cluster);
     let mut wrong = Vec::new();
     for (name, text) in pages() {
-        for block in blocks(&text) {
+        for block in Block::all(&text) {
             let said = match block.language {
                 "toml" => {
                     let file = desk.write("described.toml", &block.lines.join("\n"));

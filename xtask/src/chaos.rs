@@ -7,11 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use crate::{
-    paths,
-    provision::{self, servers, tools},
-    shell,
-};
+use crate::{paths, provision, shell};
 
 /// Options of `cargo xtask chaos`.
 #[derive(clap::Args)]
@@ -35,9 +31,7 @@ pub struct Arguments {
 
 /// Builds the service and the campaign, and carries out its runs.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let provisioned = provision::runtime()?;
-    servers::ensure()?;
-    tools::s3_server(&provisioned.cache)?;
+    let provisioned = provision::stores()?;
     // With the whole workspace, so that what the tests have built is not built again.
     let build = "build --workspace --bin sextant --example chaos";
     shell::run(shell::command("cargo").args(build.split(' ')))?;

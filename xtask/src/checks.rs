@@ -6,8 +6,11 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::paths;
-use crate::provision::{self, Provisioned, tools};
+use crate::provision::{self, Everything, Provisioned, needs};
 use crate::shell::{self, say};
+use enclosure::Enclosure;
+
+mod enclosure;
 
 /// What all that is built takes from nothing, bytes, with some to spare for what the tests write.
 const DISK_BYTES: u64 = 10_000_000_000;
@@ -18,6 +21,12 @@ pub struct Arguments {
     /// Stop at the first step that fails
     #[arg(long)]
     fail_fast: bool,
+    /// Run the tests that this expression of nextest selects, and no other step
+    #[arg(long, value_name = "EXPRESSION")]
+    filter: Option<String>,
+    /// Build and run the tests of this package, and no other step; may be given several times
+    #[arg(long, value_name = "NAME")]
+    package: Vec<String>,
 }
 
 /// One step: what it is called in the summary, and what to run.
@@ -30,12 +39,18 @@ struct Step {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let started = Instant::now();
     warn_of_a_small_disk();
-    let provisioned = provision::runtime()?;
-    provision::servers::ensure()?;
-    tools::s3_server(&provisioned.cache)?;
-    let deny = tools::cargo_deny(&provisioned.cache);
+    let everything = provision::everything()?;
+    let tests = tests(arguments, &everything)?;
+    let Everything {
+        provisioned, deny, ..
+    } = everything;
     let mut failed = Vec::new();
+    if arguments.is_selective() {
+        carry_out(tests, &mut failed);
+        return Ok(summary(&failed, started));
+    }
     let mut steps = steps(&provisioned);
+    steps.insert(0, tests);
     match &deny {
         Ok(path) => steps.push(deny_step(
             path,
@@ -47,20 +62,24 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             failed.push("dependencies");
         }
     }
-    for mut step in steps {
+    for step in steps {
         if arguments.fail_fast && !failed.is_empty() {
             break;
         }
-        say(format!("--- {}", step.name));
-        if let Err(error) = shell::run(&mut step.command) {
-            say(format!("{error:#}"));
-            failed.push(step.name);
-        }
+        carry_out(step, &mut failed);
     }
     if let Ok(path) = &deny {
         failed.extend(advisories(path));
     }
     Ok(summary(&failed, started))
+}
+
+fn carry_out(mut step: Step, failed: &mut Vec<&'static str>) {
+    say(format!("--- {}", step.name));
+    if let Err(error) = shell::run(&mut step.command) {
+        say(format!("{error:#}"));
+        failed.push(step.name);
+    }
 }
 
 /// Compilers tell of a full disk in many ways, and late.
@@ -80,26 +99,66 @@ fn warn_of_a_small_disk() {
     }
 }
 
+impl Arguments {
+    /// Whether only some of the tests are wanted.
+    fn is_selective(&self) -> bool {
+        self.filter.is_some() || !self.package.is_empty()
+    }
+}
+
+/// The tests, which find of this machine what provisioning names.
+fn tests(arguments: &Arguments, everything: &Everything) -> Result<Step> {
+    let Everything {
+        provisioned,
+        nextest,
+        ..
+    } = everything;
+    let mut command = shell::command(nextest);
+    command.args(["nextest", "run", "--no-fail-fast"]);
+    match Enclosure::make(&needs::all(), provisioned)? {
+        Some(enclosure) => {
+            command.args(enclosure.options()?);
+        }
+        None => say(
+            "this system is not Debian's: tests may call what is on it, whether or not provisioning names it",
+        ),
+    }
+    match &arguments.package[..] {
+        [] => {
+            command.arg("--workspace");
+        }
+        packages => {
+            let options = packages.iter().flat_map(|name| ["--package", name]);
+            command.args(options);
+        }
+    }
+    if let Some(filter) = &arguments.filter {
+        command.args(["--filterset", filter]);
+    }
+    surround(&mut command, provisioned);
+    let name = "tests";
+    Ok(Step { name, command })
+}
+
+/// What each step that compiles or runs something has in its environment.
+fn surround(command: &mut Command, provisioned: &Provisioned) {
+    command.env("ORT_DYLIB_PATH", &provisioned.onnxruntime);
+    command.env("ORT_DISABLE_TELEMETRY", "1");
+    if !keeps_intermediates() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
+}
+
 fn steps(provisioned: &Provisioned) -> Vec<Step> {
     let cargo = |name, words: &str| {
         let mut command = shell::command("cargo");
         command.args(words.split(' '));
-        command.env("ORT_DYLIB_PATH", &provisioned.onnxruntime);
-        command.env("ORT_DISABLE_TELEMETRY", "1");
-        if !keeps_intermediates() {
-            command.env("CARGO_INCREMENTAL", "0");
-        }
+        surround(&mut command, provisioned);
         Step { name, command }
-    };
-    let tests = if tools::has_nextest() {
-        cargo("tests", "nextest run --workspace --no-fail-fast")
-    } else {
-        cargo("tests", "test --workspace --all-targets --no-fail-fast")
     };
     let mut documentation = cargo("documentation", "doc --no-deps --workspace --quiet");
     documentation.command.env("RUSTDOCFLAGS", "-D warnings");
     vec![
-        tests,
         cargo("documentation tests", "test --workspace --doc --quiet"),
         cargo("format", "fmt --all --check"),
         cargo(

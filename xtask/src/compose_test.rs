@@ -5,27 +5,26 @@
 //! outcome; what clients may see of each phase is stated with it (`phases.rs`). Where no engine answers,
 //! the command says so and succeeds.
 
-mod engine;
-mod images;
 mod load;
 mod observe;
 mod outcomes;
 mod phases;
 mod report;
 mod stack;
-mod stand_ins;
 
-use std::fs::File;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
+use crate::containers::{
+    self, engine,
+    images::{self, Images},
+};
 use crate::provision::compose;
 use crate::shell::{self, say};
 use crate::{demo, paths};
-use images::Images;
 use load::{Arrivals, Load};
 use outcomes::Tally;
 use phases::{PHASES, Phase};
@@ -75,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
     };
     say(format!("Docker engine {version}: found"));
-    let _alone = alone()?;
+    let _alone = containers::alone("compose-test")?;
     let compose = compose::ensure(&paths::cache()?)?;
     let image = arguments.image.clone().unwrap_or_else(|| IMAGE.to_owned());
     let stack = Stack::new(compose, image, arguments.keep)?;
@@ -92,19 +91,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         stack.ensure_gone()?;
     }
     Ok(report.finish())
-}
-
-/// A lock that is held while the test runs: all runs on one engine use the same names.
-fn alone() -> Result<File> {
-    let path = paths::cache()?.join("compose-test.lock");
-    let file = File::create(&path);
-    let file = file.with_context(|| format!("cannot create `{}`", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(_) => {
-            bail!("another `cargo xtask compose-test` runs on this machine: wait for its end")
-        }
-    }
 }
 
 /// Has the images of others, and builds ours unless one was named.

@@ -3,12 +3,14 @@
 //! Progress goes to standard error; standard output carries results only.
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 
+mod bare;
 mod bench;
 mod chaos;
 mod chart_test;
 mod checks;
 mod compatibility;
 mod compose_test;
+mod containers;
 mod demo;
 mod fuzz;
 mod gpu_test;
@@ -44,6 +46,8 @@ enum Task {
     Demo(demo::Arguments),
     /// Run all tests, then the format, lint, dependency and documentation checks
     Test(checks::Arguments),
+    /// Prove `demo` and `test` in containers that have Debian, a Rust toolchain, Python 3 and nothing else
+    Bare(bare::Arguments),
     /// Lint and render the Helm chart, and hold it against the schemas of three Kubernetes versions
     ChartTest,
     /// Run clients and testers that others have written against a service
@@ -70,9 +74,10 @@ enum Task {
 
 fn main() -> anyhow::Result<std::process::ExitCode> {
     match Arguments::parse().task {
-        Task::Provision => provision::everything().map(|_| ())?,
+        Task::Provision => provision::everything()?.deny.map(drop)?,
         Task::Demo(arguments) => demo::run(&arguments)?,
         Task::Test(arguments) => return checks::run(&arguments),
+        Task::Bare(arguments) => return bare::run(&arguments),
         Task::ChartTest => chart_test::run()?,
         Task::Compatibility(arguments) => return compatibility::run(&arguments),
         Task::ComposeTest(arguments) => return compose_test::run(&arguments),

@@ -15,9 +15,7 @@ use serde_json::Value;
 
 use crate::{
     bench::report::{Figure, Report},
-    paths,
-    provision::{self, servers, tools},
-    shell,
+    paths, provision, shell,
     tree::Tree,
 };
 
@@ -142,9 +140,7 @@ fn seeds(patch: &Path) -> Result<Vec<u64>> {
 impl Stage {
     /// Builds the service and the campaign, and makes the worktree.
     fn set() -> Result<Self> {
-        let provisioned = provision::runtime()?;
-        servers::ensure()?;
-        tools::s3_server(&provisioned.cache)?;
+        let provisioned = provision::stores()?;
         let build = "build --workspace --bin sextant --example chaos";
         shell::run(shell::command("cargo").args(build.split(' ')))?;
         Ok(Self {

@@ -7,18 +7,19 @@
 
 pub mod compose;
 pub mod helm;
+pub mod needs;
+pub mod nextest;
 pub mod nvrtc;
 pub mod onnxruntime;
 pub mod openvino;
 pub mod perf_analyzer;
 pub mod python;
 pub mod sdk;
-pub mod servers;
 pub mod system;
 pub mod tools;
 pub mod wheel;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -32,6 +33,28 @@ pub struct Provisioned {
     pub onnxruntime: PathBuf,
     /// A Python interpreter that has onnx, onnxruntime and numpy.
     pub python: PathBuf,
+    /// The folders of the cache that were made or found.
+    pub folders: Vec<PathBuf>,
+}
+
+/// What `cargo xtask provision` leaves for `cargo xtask test`.
+pub struct Everything {
+    /// What tests and service need.
+    pub provisioned: Provisioned,
+    /// `cargo-nextest`.
+    pub nextest: PathBuf,
+    /// `cargo-deny`, without which all but the dependencies can be tested.
+    pub deny: Result<PathBuf>,
+}
+
+impl Provisioned {
+    /// Notes the folder of the cache that has a file.
+    fn has(&mut self, file: &Path) {
+        let inside = file.strip_prefix(&self.cache);
+        let folder = inside.ok().and_then(|inside| inside.components().next());
+        self.folders
+            .extend(folder.map(|folder| self.cache.join(folder)));
+    }
 }
 
 /// What serving and the demo need.
@@ -39,20 +62,38 @@ pub fn runtime() -> Result<Provisioned> {
     let cache = paths::cache()?;
     let python = python::ensure(&cache)?;
     let onnxruntime = onnxruntime::ensure(&cache, &python)?;
-    openvino::ensure(&cache, &python)?;
-    Ok(Provisioned {
+    let openvino = openvino::ensure(&cache, &python)?;
+    let mut provisioned = Provisioned {
         cache,
-        onnxruntime,
-        python,
-    })
+        onnxruntime: onnxruntime.clone(),
+        python: python.clone(),
+        folders: Vec::new(),
+    };
+    for file in [python, onnxruntime, openvino] {
+        provisioned.has(&file);
+    }
+    Ok(provisioned)
 }
 
-/// What the tests and checks need as well.
-pub fn everything() -> Result<Provisioned> {
-    let provisioned = runtime()?;
-    tools::cargo_deny(&provisioned.cache)?;
-    tools::s3_server(&provisioned.cache)?;
-    servers::ensure()?;
-    sdk::ensure(&provisioned.cache)?;
+/// What a fleet needs as well: the servers that hold its state.
+pub fn stores() -> Result<Provisioned> {
+    let mut provisioned = runtime()?;
+    needs::install(needs::SERVERS)?;
+    let s3 = tools::s3_server(&provisioned.cache)?;
+    provisioned.has(&s3);
     Ok(provisioned)
+}
+
+/// What the tests and checks need as well. Both commands that provision for them call this, so that neither lacks what
+/// the other has.
+pub fn everything() -> Result<Everything> {
+    let mut provisioned = stores()?;
+    needs::install(needs::SDK.iter().chain(needs::TOOLS))?;
+    let sdk = sdk::ensure(&provisioned.cache)?;
+    provisioned.has(&sdk);
+    Ok(Everything {
+        nextest: nextest::ensure(&provisioned.cache, &provisioned.python)?,
+        deny: tools::cargo_deny(&provisioned.cache),
+        provisioned,
+    })
 }

@@ -29,7 +29,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     {
         return Ok(());
     }
-    let bench = Bench::prepare(arguments, provision::everything()?, "bench-fleet")?;
+    let bench = Bench::prepare(arguments, provision::stores()?, "bench-fleet")?;
     if arguments.wants("overhead") {
         overhead::run(&bench, report)?;
     }
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
 
 /// A thousand instances that report, and a follower, on a Redis of its own.
 fn feed(report: &mut Report) -> Result<()> {
-    provision::everything()?;
+    provision::stores()?;
     let program = example("sextant-metadata-redis", "load")?;
     let mut command = shell::command(program);
     eprintln!("$ {}", shell::show(&command));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::engine::docker;
 use super::stack::{Container, Stack};
+use crate::containers::engine::docker;
 use crate::shell;
 
 /// How long networks are cut and processes stopped.

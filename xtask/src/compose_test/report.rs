@@ -7,9 +7,9 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::Seen;
-use super::images::Images;
 use super::outcomes::Tally;
 use super::phases::{Allowed, Phase};
+use crate::containers::images::Images;
 use crate::shell::say;
 
 /// Times since `docker compose up`.

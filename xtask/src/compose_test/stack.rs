@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use super::engine::docker;
+use crate::containers::engine::docker;
 use crate::http::Connection;
 use crate::provision::compose::Compose;
 use crate::{paths, server, shell};

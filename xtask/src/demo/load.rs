@@ -99,7 +99,7 @@ struct Shared {
 /// Runs the demo to its end.
 pub fn run() -> Result<()> {
     let provisioned = provision::runtime()?;
-    provision::servers::ensure()?;
+    provision::needs::install(provision::needs::SERVERS)?;
     let binary = server::build()?;
     let redis = Redis::start();
     let data = paths::empty_target("demo-load")?;

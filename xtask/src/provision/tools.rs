@@ -112,8 +112,3 @@ pub fn valgrind() -> Result<()> {
     }
     Ok(())
 }
-
-/// Whether `cargo nextest` is there; plain `cargo test` serves as well, more slowly.
-pub fn has_nextest() -> bool {
-    shell::succeeds(shell::command("cargo").args(["nextest", "--version"]))
-}

@@ -105,7 +105,7 @@ pub struct Service {
 /// then as it is to be measured.
 pub fn start() -> Result<Service> {
     let provisioned = provision::runtime()?;
-    provision::servers::ensure()?;
+    provision::needs::install(provision::needs::SERVERS)?;
     let binary = server::build()?;
     let redis = Redis::start();
     let data = paths::empty_target("bench-autoscaling")?;

@@ -6,12 +6,7 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::figure;
-use crate::{
-    bench::report::Report,
-    paths,
-    provision::{self, servers, tools},
-    shell,
-};
+use crate::{bench::report::Report, paths, provision, shell};
 
 /// A campaign: the part that asks for it, what is run, and the figures that it reports with their goals.
 pub struct Campaign {
@@ -102,9 +97,7 @@ fn value(line: &Value, metric: &str) -> Option<f64> {
 
 /// The harness's registrations that are made to do harm, with a development build.
 fn hostile() -> Result<Command> {
-    let provisioned = provision::runtime()?;
-    servers::ensure()?;
-    tools::s3_server(&provisioned.cache)?;
+    let provisioned = provision::stores()?;
     let build = "build --workspace --bin sextant --example hostile";
     shell::run(shell::command("cargo").args(build.split(' ')))?;
     let mut command = shell::command(paths::target("debug/examples/hostile"));

@@ -36,6 +36,9 @@ const RECIPES: [(&str, Recipe); 8] = [
     ("prom/prometheus:", Recipe("prometheus", Extra::Nothing)),
 ];
 
+/// A machine that has next to nothing.
+pub const BARE: Recipe = Recipe("bare", Extra::Nothing);
+
 /// How a stand-in is made: the name of its Dockerfile, and what goes into it from this machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Recipe(&'static str, Extra);
@@ -133,7 +136,7 @@ impl Recipe {
 }
 
 fn folder() -> PathBuf {
-    paths::root().join("xtask/src/compose_test/stand_ins")
+    paths::root().join("xtask/src/containers/stand_ins")
 }
 
 /// Debian without anything else, as an image.
@@ -166,6 +169,7 @@ mod tests {
         for (image, recipe) in RECIPES {
             assert!(recipe.digest().is_ok(), "{image}");
         }
+        assert!(BARE.digest().is_ok());
         let files = Recipe::of("postgres:16-bookworm").unwrap().files().unwrap();
         assert_eq!(files, ["postgres.sh", "postgres.Dockerfile"]);
         assert!(Recipe::of("grafana/grafana:11").is_none());

@@ -9,6 +9,9 @@ use super::engine;
 use super::stand_ins::{self, Recipe};
 use crate::shell::say;
 
+/// What recipes begin with.
+const DEBIAN: &str = "debian:bookworm-slim";
+
 /// Which images took the place of others, and which could not be had.
 #[derive(Debug, Default)]
 pub struct Images {
@@ -36,6 +39,16 @@ pub fn ensure(wanted: BTreeSet<String>) -> Result<Images> {
         say(format!("{name}: no registry has it for us, and no package"));
     }
     Ok(images)
+}
+
+/// Has an image that no registry has, made by a recipe on Debian's.
+pub fn ensure_made(name: &str, recipe: Recipe) -> Result<()> {
+    ensure(BTreeSet::from([DEBIAN.to_owned()]))?;
+    if engine::label(name, stand_ins::LABEL) != Some(recipe.digest()?) {
+        let context = || format!("cannot make the image `{name}`");
+        recipe.make(name).with_context(context)?;
+    }
+    Ok(())
 }
 
 impl Images {
