@@ -25,6 +25,12 @@ An unknown key is an error that names the nearest one, and nothing is started. V
 with `SEXTANT_` that hold no `__` are ignored unless they are one edit away from a setting, because
 container platforms add some of their own. `sextant config` prints what holds in the end, and
 `sextant config --describe` prints this page.
+
+A process may use the cores that it may run on (affinity) and no more than the quotas of its control groups pay for,
+in whole cores, and the memory of the machine or the least limit of its control groups, where that is less:
+`cpu.max` and `memory.max`, the files of the first version, those of the groups around its own too. So limits of a
+container (`docker run --memory 8g --cpus 4`), of a pod or of a unit of systemd are what it reckons with; limit memory
+where several share a machine.
 ";
 
 /// The whole page.

@@ -107,7 +107,7 @@ impl Config {
         configured.unwrap_or_else(|| machine::memory_bytes() / 4 * 3)
     }
 
-    /// Bytes that loaded variants may occupy: as configured, else half of the machine's memory.
+    /// Bytes that loaded variants may occupy: as configured, else half of what the process may use.
     pub fn worker_memory_bytes(&self) -> u64 {
         let configured = self.worker.memory_bytes;
         configured.unwrap_or_else(|| machine::memory_bytes() / 2)

@@ -1,29 +1,34 @@
 //! What this machine has, as far as the process may use it.
 
-use std::{fs, thread};
+use std::{fs, path::Path, thread};
 
 use sextant_types::WorkerId;
+
+mod groups;
 
 /// Memory that is assumed where the system does not tell: 4 GiB.
 const ASSUMED_MEMORY_BYTES: u64 = 4 << 30;
 
-/// Cores that the process may use (affinity and control-group quota included).
+/// Cores that the process may use: those that it may run on, and no more than the quotas of its control group and
+/// of those around it pay for, both of which the standard library counts. A share of a core is left out; one core
+/// there is always.
 pub fn cores() -> u16 {
     thread::available_parallelism()
         .map_or(1, |count| u16::try_from(count.get()).unwrap_or(u16::MAX))
 }
 
-/// Bytes of memory that the process may use: the smaller of the machine's and the control group's.
+/// Bytes of memory that the process may use: the least of the machine's and of the limits of its control group and
+/// of those around it.
 pub fn memory_bytes() -> u64 {
-    let machine = fs::read_to_string("/proc/meminfo")
+    memory_bytes_below(Path::new("/"))
+}
+
+/// The same of a machine whose files lie below `root`.
+fn memory_bytes_below(root: &Path) -> u64 {
+    let machine = fs::read_to_string(root.join("proc/meminfo"))
         .ok()
         .and_then(|text| total_of(&text));
-    let group = ["memory.max", "memory/memory.limit_in_bytes"]
-        .iter()
-        .filter_map(|file| fs::read_to_string(format!("/sys/fs/cgroup/{file}")).ok())
-        .filter_map(|text| text.trim().parse().ok())
-        .min();
-    let known = machine.into_iter().chain(group);
+    let known = machine.into_iter().chain(groups::memory_bytes(root));
     known.min().unwrap_or(ASSUMED_MEMORY_BYTES)
 }
 
@@ -41,19 +46,4 @@ fn total_of(meminfo: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn meminfo_is_in_kibibytes() {
-        let text = "MemTotal:       16384 kB\nMemFree:        1 kB\n";
-        assert_eq!(total_of(text), Some(16 << 20));
-        assert_eq!(total_of("nothing"), None);
-    }
-
-    #[test]
-    fn the_machine_has_something() {
-        assert!(cores() >= 1);
-        assert!(memory_bytes() > 1 << 20);
-    }
-}
+mod tests;

@@ -129,7 +129,7 @@ section! {
         /// all memory or never ends fails its own registration and nothing else.
         isolate: bool = true;
         /// Memory that this process may take, bytes. What it needs beyond a model's weights is part of it.
-        memory_bytes: Option<u64> = None, unset "three quarters of the machine's or the control group's",
+        memory_bytes: Option<u64> = None, unset "three quarters of what the process may use",
             within 268_435_456.0..=ANY;
         /// Longest time of one load or one run there, milliseconds; what takes longer is ended.
         longest_step_ms: u64 = 60_000, within 100.0..=86_400_000.0;

@@ -24,9 +24,9 @@ section! {
         /// alike have the same, and `[prices.devices.NAME]` has its price.
         device_type: Option<DeviceTypeName> = None, unset "`cpu-` and the number of cores";
         /// Cores that batches may occupy at once.
-        cores: Option<u16> = None, unset "all cores of the machine", within 1.0..=65_535.0;
+        cores: Option<u16> = None, unset "all that the process may use", within 1.0..=65_535.0;
         /// Bytes that variants loaded on the CPU may occupy.
-        memory_bytes: Option<u64> = None, unset "half of the machine's memory",
+        memory_bytes: Option<u64> = None, unset "half of what the process may use",
             within 1_048_576.0..=ANY;
         /// Size of a page of that memory, bytes. Devices with memory of their own have pages of
         /// 16 MiB.
