@@ -1,19 +1,18 @@
-//! `cargo xtask gpu-test`: the CUDA engine on a GPU, in one command.
+//! `cargo xtask gpu-test`: the CUDA engine on a GPU of this machine, in one command.
 //!
-//! The program that talks to the device is an example of `crates/engine-cuda`, which this command
-//! builds, runs and reads; PyTorch is measured beside it where a Python has it. Exits with 2 where
-//! there is no GPU.
+//! Builds the kit of `cargo xtask gpu-kit`, runs its script and shows what it found. Exits with 2 where there is no
+//! GPU.
 
 mod table;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::Result;
-use serde_json::Value;
+use anyhow::{Context, Result};
 
-use crate::provision::{self, Provisioned, nvrtc, python};
+use crate::provision::{self, Provisioned, nvrtc};
 use crate::shell::{self, say};
+use crate::{gpu_kit, paths};
 
 /// Exit status where there is no GPU.
 const NO_DEVICE: u8 = 2;
@@ -24,7 +23,8 @@ const DEVICE_FILES: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
 /// Options of `cargo xtask gpu-test`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Compile the kernels for compute capabilities 8.0 and 9.0 and stop; needs no GPU
+    /// Compile the kernels for compute capabilities 8.0 and 9.0 with CUDA 12's and 13's compilers and stop; needs no
+    /// GPU
     #[arg(long)]
     compile_only: bool,
     /// Print one JSON object per line instead of tables
@@ -33,14 +33,20 @@ pub struct Arguments {
     /// Number of the device
     #[arg(long, default_value_t = 0)]
     device: u32,
-    /// Runs of the latency figure
-    #[arg(long, default_value_t = 100_000)]
-    runs: u32,
+    /// Time for all parts together; what the others leave is the jitter's
+    #[arg(long, default_value_t = 470)]
+    seconds: u32,
+    /// Run these parts alone, separated by commas: `crates/engine-cuda/kit/run.sh` lists them
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
 }
 
 /// Runs the suite and prints what it found.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    if !arguments.compile_only && !DEVICE_FILES.iter().any(|file| Path::new(file).exists()) {
+    if arguments.compile_only {
+        return compile(arguments.json);
+    }
+    if !DEVICE_FILES.iter().any(|file| Path::new(file).exists()) {
         say(
             "no NVIDIA GPU can be seen from here (`/dev/nvidiactl` is missing): install the driver, \
              525 or newer, or pass the GPU through to the container. `--compile-only` needs none",
@@ -48,85 +54,63 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::from(NO_DEVICE));
     }
     let provisioned = provision::runtime()?;
-    let (code, mut records) = if arguments.compile_only {
-        suite(&mut compile(&provisioned)?)?
-    } else {
-        suite(&mut measure(&provisioned, arguments))?
-    };
-    let mut code = code;
-    if !arguments.compile_only && code != NO_DEVICE {
-        let (compared, found) = providers(&provisioned, arguments)?;
-        code = code.max(compared);
-        records.extend(found);
-        records.extend(torch());
-    }
-    match arguments.json {
-        true => table::lines(&records),
-        false => table::print(&records),
-    }
-    Ok(ExitCode::from(code))
+    measure(&mut script(&provisioned, arguments)?, arguments.json)
 }
 
-/// Compiling needs neither optimised code nor a device.
-fn compile(provisioned: &Provisioned) -> Result<Command> {
-    let nvrtc = nvrtc::ensure(&provisioned.cache, &provisioned.python)?;
-    let mut command = example(provisioned, "dev");
+/// The kit's script, with what is provisioned here.
+fn script(provisioned: &Provisioned, arguments: &Arguments) -> Result<Command> {
+    let kit = gpu_kit::make(None)?;
+    let mut command = shell::command("sh");
     command
-        .arg("--compile-only")
-        .env("SEXTANT_CUDA_LIBRARIES", nvrtc);
+        .arg(kit.join("run.sh"))
+        .args(["--device", &arguments.device.to_string()])
+        .args(["--seconds", &arguments.seconds.to_string()])
+        .env("ORT_DYLIB_PATH", &provisioned.onnxruntime)
+        .env("OUT", paths::target("gpu-test"));
+    if !arguments.only.is_empty() {
+        command.args(["--only", &arguments.only.join(" ")]);
+    }
     Ok(command)
 }
 
-fn measure(provisioned: &Provisioned, arguments: &Arguments) -> Command {
-    let mut command = example(provisioned, "release");
-    command
-        .args(["--device", &arguments.device.to_string()])
-        .args(["--runs", &arguments.runs.to_string()]);
-    command
-}
-
-/// The same with ONNX Runtime's providers of GPUs; nothing where nobody names a library that has them.
-fn providers(provisioned: &Provisioned, arguments: &Arguments) -> Result<(u8, Vec<Value>)> {
-    let Some(library) = std::env::var_os("SEXTANT_GPU_ONNXRUNTIME") else {
-        say(
-            "not compared with ONNX Runtime's providers: `pip install onnxruntime-gpu` and name its \
-             `libonnxruntime.so.*` in `SEXTANT_GPU_ONNXRUNTIME`",
-        );
-        return Ok((0, Vec::new()));
-    };
-    let mut command = measure(provisioned, arguments);
-    command.arg("--providers").env("ORT_DYLIB_PATH", library);
-    suite(&mut command)
-}
-
-fn example(provisioned: &Provisioned, profile: &str) -> Command {
-    let mut command = shell::command("cargo");
-    command
-        .args(["run", "--quiet", "--package", "sextant-engine-cuda"])
-        .args(["--profile", profile, "--example", "gpu_suite", "--"])
-        .env("ORT_DYLIB_PATH", &provisioned.onnxruntime);
-    command
-}
-
-/// Runs the example: its exit status and what it found.
-fn suite(command: &mut Command) -> Result<(u8, Vec<Value>)> {
-    let output = shell::results(command)?;
-    let code = output
-        .status
-        .code()
-        .and_then(|code| u8::try_from(code).ok());
-    Ok((code.unwrap_or(1), shell::objects(&output.stdout)))
-}
-
-/// The same network with PyTorch; nothing where there is none.
-fn torch() -> Vec<Value> {
-    let interpreter = std::env::var_os("SEXTANT_TORCH_PYTHON").unwrap_or_else(|| "python3".into());
-    let mut script = python::script(&PathBuf::from(interpreter), "assets/resnet50_torch.py");
-    match shell::output(&mut script) {
-        Ok(output) => shell::objects(output.as_bytes()),
-        Err(error) => {
-            say(format!("not compared with PyTorch: {error:#}"));
-            Vec::new()
-        }
+/// Prints lines as they come, or tables at the end.
+fn measure(script: &mut Command, json: bool) -> Result<ExitCode> {
+    if json {
+        let status = script.stdin(Stdio::null()).status();
+        let status = status.context("cannot start `sh`")?;
+        return Ok(code(status.code()));
     }
+    let output = shell::results(script)?;
+    table::print(&shell::objects(&output.stdout));
+    Ok(code(output.status.code()))
+}
+
+/// Compiling needs neither optimised code nor a device.
+fn compile(json: bool) -> Result<ExitCode> {
+    let provisioned = provision::runtime()?;
+    let mut records = Vec::new();
+    let mut worst = 0;
+    for compiler in &nvrtc::COMPILERS {
+        let libraries = compiler.ensure(&provisioned.cache, &provisioned.python)?;
+        let arguments = ["run", "--quiet", "--package", "sextant-engine-cuda"];
+        let output = shell::results(
+            shell::command("cargo")
+                .args(arguments)
+                .args(["--bin", "gpu_suite", "--", "--only", "compile"])
+                .env("SEXTANT_CUDA_LIBRARIES", libraries)
+                .env_remove("SEXTANT_CUDA_KERNELS"),
+        )?;
+        worst = worst.max(output.status.code().unwrap_or(1));
+        records.extend(shell::objects(&output.stdout));
+    }
+    match json {
+        true => table::lines(&records),
+        false => table::print(&records),
+    }
+    Ok(code(Some(worst)))
+}
+
+fn code(status: Option<i32>) -> ExitCode {
+    let status = status.and_then(|status| u8::try_from(status).ok());
+    ExitCode::from(status.unwrap_or(1))
 }

@@ -13,6 +13,7 @@ mod compose_test;
 mod containers;
 mod demo;
 mod fuzz;
+mod gpu_kit;
 mod gpu_test;
 mod http;
 mod models;
@@ -54,6 +55,8 @@ enum Task {
     Compatibility(compatibility::Arguments),
     /// Start the local stack with Docker, break and upgrade it under load, and count the answers
     ComposeTest(compose_test::Arguments),
+    /// Build a folder that checks and measures the CUDA engine on a machine without Rust and without a network
+    GpuKit(gpu_kit::Arguments),
     /// Compare the CUDA engine with ONNX Runtime on a GPU and measure it
     GpuTest(gpu_test::Arguments),
     /// Write large models with random weights into `target/models`, for performance work
@@ -81,6 +84,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Task::ChartTest => chart_test::run()?,
         Task::Compatibility(arguments) => return compatibility::run(&arguments),
         Task::ComposeTest(arguments) => return compose_test::run(&arguments),
+        Task::GpuKit(arguments) => gpu_kit::run(&arguments)?,
         Task::GpuTest(arguments) => return gpu_test::run(&arguments),
         Task::Models(arguments) => models::run(&arguments)?,
         Task::Openapi => openapi::run()?,

@@ -52,7 +52,7 @@ pub struct Properties {
     pub memory_bytes: u64,
 }
 
-/// Memory that is made at the start, and never again.
+/// Memory that is made at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reservation {
     /// The arena, device memory that operations and copies address. Aligned to 256 bytes or more.
@@ -66,7 +66,8 @@ pub struct Reservation {
 /// One device.
 ///
 /// Contract:
-/// - [`Self::start`] is called once, first; afterwards no call allocates device or pinned memory.
+/// - [`Self::start`] is called once, first; afterwards no call allocates pinned memory, and none but
+///   [`Self::end_capture`] device memory: a device keeps some of its own for a graph until it is destroyed.
 /// - Copies and launches are asynchronous, in the order of their stream. Host memory that a copy
 ///   reads must stay as it is until the copy is done; what a copy wrote may be read from then on.
 /// - A capture concerns the calling thread alone: others go on working in other streams.

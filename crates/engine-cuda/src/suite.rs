@@ -1,6 +1,6 @@
 //! The engine against another one, operator by operator and for whole networks.
 //!
-//! Entry points: [`operators::all`], [`networks::all`]. The same functions run over the recording
+//! Entry points: [`operators::all`], [`networks::all`]; [`loads`] times what comes onto a device. The same functions run over the recording
 //! driver in this crate's tests and over a real device in the GPU suite; the other engine, ONNX
 //! Runtime, is handed in.
 
@@ -8,6 +8,7 @@ use bytes::Bytes;
 use sextant_engine::{Engine, Error, LoadRequest, conformance::random_inputs};
 use sextant_types::{Digest, Optimization, Precision, Tensor};
 
+pub mod loads;
 pub mod networks;
 pub mod operators;
 mod random;
@@ -27,7 +28,7 @@ pub struct Comparison {
     /// What is allowed.
     pub tolerance: f64,
     /// Why the engine failed.
-    pub failure: Option<String>,
+    pub failure: Option<Error>,
 }
 
 /// A model with inputs to run.
@@ -70,7 +71,7 @@ pub fn compare(
         };
         let (max_error, failure) = match given {
             Ok(error) => (error, None),
-            Err(error) => (f64::INFINITY, Some(error.to_string())),
+            Err(error) => (f64::INFINITY, Some(error)),
         };
         Comparison {
             operator: case.operator.to_owned(),

@@ -1,7 +1,7 @@
 //! The engine trait: what runs a batch.
 //!
 //! Entry points: [`Engine`], [`LoadedModel`], [`emulated::EmulatedEngine`], [`conformance`];
-//! [`ModelFile`] is what they load; [`check_inputs`], [`LiveMap`], [`Pool`] and [`find_library`] are what engines have in common; an [`Interrupt`] ends what they run.
+//! [`ModelFile`] is what they load; [`check_inputs`], [`LiveMap`], [`Pool`], [`find_library`] and [`python_packages`] are what engines have in common; an [`Interrupt`] ends what they run.
 //!
 //! **Invariant:** knows nothing of queues, deadlines or why a batch was asked for. Calls block the
 //! calling thread; the worker owns the threads.
@@ -20,6 +20,7 @@ mod library;
 mod live;
 pub mod pages;
 mod pool;
+mod python;
 
 pub use file::{GRAPH_FILE, ModelFile, ScratchFolder, WeightsFolder, read_range, sweep};
 pub use inputs::{check_inputs, check_integers};
@@ -27,6 +28,7 @@ pub use interrupt::Interrupt;
 pub use library::{cache_folder, find_library};
 pub use live::LiveMap;
 pub use pool::Pool;
+pub use python::python_packages;
 
 /// What an engine can be asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,9 +3,11 @@
 //
 // Only what the engine calls is here, with the names and types of NVIDIA's interfaces. Errors that a
 // device would find late are found at once: parameters of a wrong size, work on a stream outside a
-// context, products whose matrices were described wrongly for their memory are not forgiven.
+// context, products whose matrices were described wrongly for their memory are not forgiven. Functions that
+// drivers of CUDA 12.0 lack are missing here, too.
 
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -188,6 +190,12 @@ void convolve(const Tensor& x_tensor, const char* x, const Tensor& w_tensor, con
     }
 }
 
+// The version of CUDA that is stood in for.
+int toolkit() {
+    const char* version = std::getenv("STAND_IN_CUDA");
+    return version ? std::atoi(version) : 12;
+}
+
 template <class T> void set(T& field, const void* value) { std::memcpy(&field, value, sizeof field); }
 
 }  // namespace
@@ -197,7 +205,7 @@ extern "C" {
 // === libcuda ===
 
 int cuInit(unsigned) { return SUCCESS; }
-int cuDriverGetVersion(int* version) { return *version = 12080, SUCCESS; }
+int cuDriverGetVersion(int* version) { return *version = toolkit() * 1000, SUCCESS; }
 int cuDeviceGetCount(int* count) { return *count = 1, SUCCESS; }
 int cuDeviceGet(int* found, int ordinal) { return *found = ordinal, SUCCESS; }
 int cuDeviceGetName(char* name, int length, int) {
@@ -258,9 +266,6 @@ int cuEventElapsedTime(float* milliseconds, Event* from, Event* to) {
     *milliseconds = (float)((to->seconds - from->seconds) * 1e3);
     return SUCCESS;
 }
-int cuEventElapsedTime_v2(float* milliseconds, Event* from, Event* to) {
-    return cuEventElapsedTime(milliseconds, from, to);
-}
 int cuStreamBeginCapture_v2(Stream* stream, int) { return stream->capture = new Graph, SUCCESS; }
 int cuStreamEndCapture(Stream* stream, Graph** graph) {
     *graph = stream->capture;
@@ -303,7 +308,7 @@ int cuGetErrorString(int, const char** text) { return *text = "error", SUCCESS; 
 
 int cublasLtCreate(void** handle) { return *handle = &device, SUCCESS; }
 int cublasLtDestroy(void*) { return SUCCESS; }
-std::size_t cublasLtGetVersion() { return 120804; }
+std::size_t cublasLtGetVersion() { return (std::size_t)toolkit() * 10000; }
 int cublasLtMatmulDescCreate(Product** product, int, int) { return *product = new Product, SUCCESS; }
 int cublasLtMatmulDescDestroy(Product* product) { return delete product, SUCCESS; }
 int cublasLtMatmulDescSetAttribute(Product* product, int attribute, const void* value, std::size_t) {
@@ -407,7 +412,7 @@ int cudnnConvolutionBiasActivationForward(Cudnn* handle, const float*, const Ten
 
 // === libnvrtc ===
 
-int nvrtcVersion(int* major, int* minor) { return *major = 12, *minor = 8, SUCCESS; }
+int nvrtcVersion(int* major, int* minor) { return *major = toolkit(), *minor = 0, SUCCESS; }
 int nvrtcGetNumSupportedArchs(int* count) { return *count = 1, SUCCESS; }
 int nvrtcGetSupportedArchs(int* devices) { return devices[0] = 90, SUCCESS; }
 int nvrtcCreateProgram(void** program, const char*, const char*, int, const char* const*,

@@ -165,6 +165,16 @@ impl CudaDriver {
         sources.zip(images).map(check).collect()
     }
 
+    /// The version of the NVRTC that compiles.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when NVRTC is missing.
+    pub fn compiler() -> Result<(i32, i32), Error> {
+        libraries::preload();
+        libraries::require_compiler()?;
+        modules::version()
+    }
+
     /// Devices of this machine; 0 where there is no driver.
     pub fn devices() -> u32 {
         if !libraries::has_driver() {
@@ -323,11 +333,7 @@ impl Driver for CudaDriver {
     }
 
     fn elapsed(&self, from: Event, to: Event) -> Result<Duration, Error> {
-        let (from, to) = (self.objects.event(from)?, self.objects.event(to)?);
-        let milliseconds = from.elapsed_ms(&to).map_err(driver_error)?;
-        Ok(Duration::from_secs_f64(
-            f64::from(milliseconds.max(0.0)) / 1e3,
-        ))
+        self.objects.elapsed(from, to)
     }
 
     fn prepare(&self, operation: &Operation) -> Result<(), Error> {

@@ -22,7 +22,7 @@ pub struct Emulator {
 
 impl Emulator {
     pub fn start() -> Self {
-        let program = build();
+        let program = program();
         let mut child = Command::new(&program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -83,7 +83,7 @@ fn block(request: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// The program that answers requests.
-fn build() -> PathBuf {
+fn program() -> PathBuf {
     compiled("main.cpp", "emulator", &["-O0"])
 }
 
@@ -146,26 +146,31 @@ fn entries() -> String {
 }
 
 fn compile(file: &Path, options: &[&str], folder: &Path, made: &Path) {
-    let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
     let part = made.with_extension("part");
-    let output = Command::new(&compiler)
-        .args(["-std=c++17", "-Wall", "-Werror", "-fno-strict-aliasing"])
-        .args(options)
-        .arg("-I")
-        .arg(folder)
-        .arg("-o")
-        .arg(&part)
-        .arg(file)
-        .output();
-    match output {
+    build(|compiler| {
+        compiler
+            .args(["-std=c++17", "-Wall", "-Werror", "-fno-strict-aliasing"])
+            .args(options)
+            .arg("-I")
+            .arg(folder)
+            .arg("-o")
+            .arg(&part)
+            .arg(file)
+    });
+    std::fs::rename(&part, made).expect("moving what was compiled");
+}
+
+/// Runs the C++ compiler with the given arguments.
+pub fn build(prepare: impl FnOnce(&mut Command) -> &mut Command) {
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned());
+    match prepare(&mut Command::new(&compiler)).output() {
         Ok(output) if output.status.success() => {}
         Ok(output) => panic!(
-            "the kernels do not compile: {}",
+            "`{compiler}` fails: {}",
             String::from_utf8_lossy(&output.stderr)
         ),
         Err(error) => {
             panic!("cannot start the C++ compiler `{compiler}`: {error}; install the package `g++`")
         }
     }
-    std::fs::rename(&part, made).expect("moving what was compiled");
 }

@@ -9,8 +9,10 @@ mod device;
 mod elementwise;
 mod emulator;
 mod images;
+mod kit;
 mod matrices;
 mod movement;
+mod packages;
 mod rows;
 mod stand_in;
 

@@ -17,7 +17,7 @@ use sextant_engine_cuda::{
 };
 use sextant_engine_ort::OrtEngine;
 
-use crate::emulator;
+use crate::{emulator, packages::Packages};
 
 /// Set in the process that has the libraries on its path.
 const INSIDE: &str = "SEXTANT_TEST_STAND_IN";
@@ -54,20 +54,77 @@ fn a_device_for_another_library_says_what_it_is() {
     );
 }
 
-/// The loader's path is read when a process starts: a test runs itself again.
-fn test(name: &str, convolution: bool, check: fn(bool)) {
-    if std::env::var_os(INSIDE).is_some() {
-        return check(convolution);
+/// Nobody says where CUDA's libraries lie: they are packages of the `python3` on the path. Of those of CUDA 12 and 13
+/// the graphics driver decides.
+#[test]
+fn libraries_are_found_among_the_packages_of_python() {
+    for toolkit in [12, 13] {
+        let packages = Packages::new(&[12, 13]);
+        let version = toolkit.to_string();
+        run_again(
+            "libraries_are_found_among_the_packages_of_python",
+            |command| packages.put(command).env("STAND_IN_CUDA", &version),
+            || {
+                let toolkit = std::env::var("STAND_IN_CUDA").expect("set above");
+                let driver = CudaDriver::open(0).expect("all is found");
+                assert!(driver.has_convolution());
+                let maps = std::fs::read_to_string("/proc/self/maps").expect("this process");
+                for name in ["libnvrtc", "libcublasLt"] {
+                    let is_loaded = |of: &str| maps.contains(&format!("/{name}.so.{of}"));
+                    assert!(is_loaded(&toolkit), "CUDA {toolkit}: {maps}");
+                    let other = if toolkit == "12" { "13" } else { "12" };
+                    assert!(!is_loaded(other), "CUDA {toolkit}: {maps}");
+                }
+            },
+        );
     }
-    let folder = libraries(&emulator::stand_in(), convolution);
+}
+
+/// What is missing is named as both versions of CUDA name it.
+#[test]
+fn a_missing_library_is_named_with_the_packages_that_have_it() {
+    let packages = Packages::new(&[]);
+    run_again(
+        "a_missing_library_is_named_with_the_packages_that_have_it",
+        |command| packages.put(command),
+        || {
+            let error = CudaDriver::open(0).err().expect("libraries are missing");
+            let text = error.to_string();
+            let names = [
+                "libnvrtc.so.13",
+                "libnvrtc.so.12",
+                "`nvidia-cuda-nvrtc`",
+                "nvidia-cuda-nvrtc-cu12",
+                "SEXTANT_CUDA_LIBRARIES",
+            ];
+            assert!(names.iter().all(|name| text.contains(name)), "{text}");
+        },
+    );
+}
+
+fn test(name: &str, convolution: bool, check: fn(bool)) {
+    let folder = || libraries(&emulator::stand_in(), convolution);
+    run_again(
+        name,
+        |command| command.env("LD_LIBRARY_PATH", folder()),
+        || check(convolution),
+    );
+}
+
+/// The loader's path is read when a process starts: a test runs itself again.
+fn run_again(name: &str, prepare: impl FnOnce(&mut Command) -> &mut Command, check: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return check();
+    }
     let program = std::env::current_exe().expect("this program");
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(["--exact", &format!("stand_in::{name}"), "--nocapture"])
-        .env("LD_LIBRARY_PATH", folder)
         .env(INSIDE, "1")
         .env_remove("SEXTANT_CUDA_LIBRARIES")
-        .output()
-        .expect("this program starts");
+        .env_remove("SEXTANT_CUDA_KERNELS")
+        .env_remove("STAND_IN_CUDA");
+    let output = prepare(&mut command).output().expect("this program starts");
     let said = String::from_utf8_lossy(&output.stdout);
     let problem = String::from_utf8_lossy(&output.stderr);
     let ran = output.status.success() && said.contains("1 passed");

@@ -1,81 +1,175 @@
 //! Finding NVIDIA's libraries.
 //!
-//! The graphics driver brings libcuda. NVRTC, cuBLASLt and cuDNN come with the CUDA toolkit or as
-//! Python packages, whose folders no loader knows: `SEXTANT_CUDA_LIBRARIES` names them. Libraries found
-//! there are loaded by path first; the loader then takes them for every later request by name. ONNX Runtime's
-//! providers need further ones, of CUDA 13.
+//! The graphics driver brings libcuda. NVRTC, cuBLASLt and cuDNN come with the CUDA toolkit, which the system's loader
+//! knows, or as Python packages, whose folders no loader knows. What is found is loaded by path first; the loader then
+//! takes it for every later request by name. Looked for, in this order: below the folders that
+//! `SEXTANT_CUDA_LIBRARIES` names, by the loader, below the packages of this machine's Python. Of two versions of CUDA
+//! the newer one is taken that the graphics driver can run. ONNX Runtime's providers need further libraries, of
+//! CUDA 13.
 
 use std::path::{Path, PathBuf};
 
 use cudarc::{cublaslt, cudnn, driver, nvrtc};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
-use sextant_engine::Error;
+use sextant_engine::{Error, python_packages};
 
 use super::errors::{driver_error, unavailable};
 
 /// Folders to look in before the loader's own, separated by colons.
 const FOLDERS: &str = "SEXTANT_CUDA_LIBRARIES";
 
-/// Beginnings of file names, what others need first.
-const WANTED: [&str; 5] = [
-    "libnvrtc-builtins.so.12",
-    "libnvrtc.so.12",
-    "libcublasLt.so.12",
-    "libcudnn_graph.so.9",
-    "libcudnn.so.9",
+/// A library by the beginning of its file name, and in which versions it may come.
+struct Wanted {
+    name: &'static str,
+    versions: &'static [u32],
+    /// What it loads by name from its own folder, loaded before it; in the same version.
+    needs: &'static [&'static str],
+}
+
+/// Of CUDA, the newest first.
+const TOOLKITS: &[u32] = &[13, 12];
+
+const WANTED: [Wanted; 3] = [
+    Wanted {
+        name: "libnvrtc",
+        versions: TOOLKITS,
+        needs: &["libnvrtc-builtins"],
+    },
+    Wanted {
+        name: "libcublasLt",
+        versions: TOOLKITS,
+        needs: &[],
+    },
+    Wanted {
+        name: "libcudnn",
+        versions: &[9],
+        needs: &["libcudnn_graph"],
+    },
 ];
 
-/// Beginnings of the file names that ONNX Runtime's providers need, what others need first.
-const PROVIDERS_WANT: [&str; 15] = [
-    "libcudart.so.13",
-    "libnvJitLink.so.13",
-    "libnvrtc-builtins.so.13",
-    "libnvrtc.so.13",
-    "libcublasLt.so.13",
-    "libcublas.so.13",
-    "libcurand.so.10",
-    "libcufft.so.12",
-    "libcudnn_graph.so.9",
-    "libcudnn_ops.so.9",
-    "libcudnn_cnn.so.9",
-    "libcudnn_adv.so.9",
-    "libcudnn.so.9",
-    "libnvinfer.so.10",
-    "libnvonnxparser.so.10",
+/// What ONNX Runtime's providers need, what others need first.
+const PROVIDERS_WANT: [Wanted; 10] = [
+    plain("libcudart", &[13]),
+    plain("libnvJitLink", &[13]),
+    Wanted {
+        name: "libnvrtc",
+        versions: &[13],
+        needs: &["libnvrtc-builtins"],
+    },
+    plain("libcublasLt", &[13]),
+    plain("libcublas", &[13]),
+    plain("libcurand", &[10]),
+    plain("libcufft", &[12]),
+    Wanted {
+        name: "libcudnn",
+        versions: &[9],
+        needs: &[
+            "libcudnn_graph",
+            "libcudnn_ops",
+            "libcudnn_cnn",
+            "libcudnn_adv",
+        ],
+    },
+    plain("libnvinfer", &[10]),
+    plain("libnvonnxparser", &[10]),
 ];
 
-/// Loads what Sextant's own engine needs of what lies in the folders that are configured.
+const fn plain(name: &'static str, versions: &'static [u32]) -> Wanted {
+    Wanted {
+        name,
+        versions,
+        needs: &[],
+    }
+}
+
+/// Loads what Sextant's own engine needs.
 pub(super) fn preload() {
     preload_these(&WANTED);
 }
 
-/// Loads what ONNX Runtime's providers need of it.
+/// Loads what ONNX Runtime's providers need.
 pub(super) fn preload_for_providers() {
     preload_these(&PROVIDERS_WANT);
 }
 
-fn preload_these(these: &[&str]) {
-    let Some(folders) = std::env::var_os(FOLDERS) else {
-        return;
-    };
-    let folders: Vec<PathBuf> = std::env::split_paths(&folders)
+fn preload_these(these: &[Wanted]) {
+    let configured = std::env::var_os(FOLDERS).unwrap_or_default();
+    let configured: Vec<PathBuf> = std::env::split_paths(&configured)
         .flat_map(|folder| below(&folder))
         .collect();
+    let packages: Vec<PathBuf> = python_packages()
+        .iter()
+        .flat_map(|folder| below(&folder.join("nvidia")))
+        .collect();
+    let newest = newest_toolkit();
     for wanted in these {
-        let files = folders.iter().flat_map(|folder| files(folder));
-        let Some(file) = files.into_iter().find(|file| starts(file, wanted)) else {
-            continue;
-        };
-        // SAFETY: loading runs the initialisers of a library that the operator chose by naming its
-        // folder; NVIDIA's have no requirements on the caller. The handle is leaked, so that
-        // nothing that was looked up in it can dangle.
-        match unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_GLOBAL) } {
-            Ok(library) => {
-                let _kept = library.into_raw();
-            }
-            Err(error) => tracing::warn!(file = %file.display(), %error, "cannot load a library"),
-        }
+        let versions = wanted.in_order(newest);
+        let _loaded = wanted.load_from(&configured, &versions)
+            || wanted.load_by_name(&versions)
+            || wanted.load_from(&packages, &versions);
     }
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    /// The versions to try; those that the graphics driver cannot run come last.
+    fn in_order(&self, newest: u32) -> Vec<u32> {
+        let mut versions = self.versions.to_vec();
+        if self.versions == TOOLKITS {
+            versions.sort_by_key(|version| *version > newest);
+        }
+        versions
+    }
+
+    /// Whether one of the versions lies in one of the folders and could be loaded.
+    fn load_from(&self, folders: &[PathBuf], versions: &[u32]) -> bool {
+        versions.iter().any(|version| {
+            folders.iter().any(|folder| {
+                let find = |name: &str| {
+                    let wanted = format!("{name}.so.{version}");
+                    files(folder).into_iter().find(|it| starts(it, &wanted))
+                };
+                let Some(file) = find(self.name) else {
+                    return false;
+                };
+                let needed = self.needs.iter().filter_map(|name| find(name));
+                needed.for_each(|file| _ = load(&file));
+                load(&file)
+            })
+        })
+    }
+
+    /// Whether the loader finds one of the versions by itself.
+    fn load_by_name(&self, versions: &[u32]) -> bool {
+        versions
+            .iter()
+            .any(|version| open(Path::new(&format!("{}.so.{version}", self.name))).is_ok())
+    }
+}
+
+/// Whether a file could be loaded; says why not.
+fn load(file: &Path) -> bool {
+    open(file)
+        .inspect_err(
+            |error| tracing::warn!(file = %file.display(), %error, "cannot load a library"),
+        )
+        .is_ok()
+}
+
+fn open(file: &Path) -> Result<(), libloading::Error> {
+    // SAFETY: loading runs the initialisers of a library that the operator chose by naming its folder, by installing
+    // it or by the `PATH`; NVIDIA's have no requirements on the caller. The handle is leaked, so that nothing that
+    // was looked up in it can dangle.
+    let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_GLOBAL) }?;
+    let _kept = library.into_raw();
+    Ok(())
+}
+
+/// The newest CUDA that the graphics driver runs; the newest that is known where it does not say.
+fn newest_toolkit() -> u32 {
+    let version = has_driver().then(|| driver_version().ok()).flatten();
+    version.map_or(TOOLKITS[0], |version| version.unsigned_abs() / 1000)
 }
 
 /// Whether the graphics driver is there.
@@ -96,7 +190,7 @@ pub(super) fn require() -> Result<(), Error> {
     require_compiler()?;
     // SAFETY: looks for a library by loading it, which has no requirements.
     let cublaslt = unsafe { cublaslt::sys::is_culib_present() };
-    require_library(cublaslt, "libcublasLt.so.12", "nvidia-cublas-cu12")
+    require_library(cublaslt, "libcublasLt.so", "nvidia-cublas")
 }
 
 /// Says that the graphics driver is missing.
@@ -105,8 +199,8 @@ pub(super) fn require_driver() -> Result<(), Error> {
         return Ok(());
     }
     Err(unavailable(
-        "the NVIDIA driver (libcuda.so.1) is missing: install version 525 or newer, or serve \
-         without this engine"
+        "the NVIDIA driver (libcuda.so.1) is missing: install version 525 or newer, 580 for CUDA 13, or \
+         serve without this engine"
             .to_owned(),
     ))
 }
@@ -115,7 +209,7 @@ pub(super) fn require_driver() -> Result<(), Error> {
 pub(super) fn require_compiler() -> Result<(), Error> {
     // SAFETY: looks for a library by loading it, which has no requirements.
     let nvrtc = unsafe { nvrtc::sys::is_culib_present() };
-    require_library(nvrtc, "libnvrtc.so.12", "nvidia-cuda-nvrtc-cu12")
+    require_library(nvrtc, "libnvrtc.so", "nvidia-cuda-nvrtc")
 }
 
 fn require_library(found: bool, library: &str, package: &str) -> Result<(), Error> {
@@ -123,8 +217,8 @@ fn require_library(found: bool, library: &str, package: &str) -> Result<(), Erro
         return Ok(());
     }
     Err(unavailable(format!(
-        "`{library}` is missing: install the CUDA toolkit 12, or the Python package `{package}` and \
-         name its folder in `{FOLDERS}`"
+        "neither `{library}.13` nor `{library}.12` is there: install the CUDA toolkit 13 or 12, or the Python package \
+         `{package}` (CUDA 13) or `{package}-cu12`, for the `python3` on the path or in a folder that `{FOLDERS}` names"
     )))
 }
 

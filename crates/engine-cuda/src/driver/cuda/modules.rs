@@ -1,5 +1,7 @@
 //! Compiling kernels with NVRTC, loading and launching them.
 
+mod kept;
+
 use std::{
     collections::HashMap,
     ffi::{CString, c_char, c_int, c_void},
@@ -12,6 +14,7 @@ use cudarc::{
 };
 use sextant_engine::Error;
 
+use self::kept::Kept;
 use super::errors::{driver_error, unavailable};
 use crate::kernels::{self, Launch, SOURCES, Source};
 
@@ -91,12 +94,18 @@ impl Modules {
     }
 }
 
-/// Compiles the sources side by side.
+/// Compiles the sources side by side; those whose code a folder keeps are read instead.
 pub(super) fn compile_all(capability: (u32, u32)) -> Result<Vec<Vec<u8>>, Error> {
     let options = options(capability)?;
-    let options = &options;
+    let kept = Kept::new(version()?, &options);
+    let (options, kept) = (&options, kept.as_ref());
     std::thread::scope(|scope| {
-        let compile = |source| scope.spawn(move || compile(source, options));
+        let compile = |source| {
+            scope.spawn(move || match kept {
+                Some(kept) => kept.image(source, || compile(source, options)),
+                None => compile(source, options),
+            })
+        };
         let threads: Vec<_> = SOURCES.iter().map(compile).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             let died = |_| Err(Error::Failed("NVRTC died".to_owned()));
@@ -151,7 +160,8 @@ fn compile(source: &Source, options: &[String]) -> Result<Vec<u8>, Error> {
     program.image(translated).map_err(nvrtc_error)
 }
 
-fn version() -> Result<(i32, i32), Error> {
+/// NVRTC's version.
+pub(super) fn version() -> Result<(i32, i32), Error> {
     let (mut major, mut minor) = (0, 0);
     // SAFETY: writes to two live variables.
     let result = unsafe { nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) };

@@ -1,6 +1,10 @@
 //! Streams, events and graphs by their numbers.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use cudarc::driver::{CudaContext, CudaEvent, CudaGraph, CudaStream, result, sys};
 use parking_lot::{Mutex, RwLock};
@@ -25,6 +29,9 @@ struct Graphs {
 }
 
 struct Captured(CudaGraph);
+
+/// `cuEventElapsedTime`.
+type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
 // SAFETY: a graph may be used by any thread as long as one at a time does; they are reached through
 // a mutex.
@@ -76,6 +83,21 @@ impl Objects {
         found.ok_or_else(|| unknown("event", event.0))
     }
 
+    /// Device time between two events that have been reached.
+    pub(super) fn elapsed(&self, from: Event, to: Event) -> Result<Duration, Error> {
+        let (from, to) = (self.event(from)?, self.event(to)?);
+        self.context.bind_to_thread().map_err(driver_error)?;
+        let missing = || Error::Failed("the NVIDIA driver cannot time events".to_owned());
+        let read = elapsed_function().ok_or_else(missing)?;
+        let mut milliseconds = 0.0f32;
+        // SAFETY: the events are alive and of the bound context; writes to a live variable.
+        let result = unsafe { read(&raw mut milliseconds, from.cu_event(), to.cu_event()) };
+        result.result().map_err(driver_error)?;
+        Ok(Duration::from_secs_f64(
+            f64::from(milliseconds.max(0.0)) / 1e3,
+        ))
+    }
+
     pub(super) fn end_capture(&self, stream: Stream) -> Result<Graph, Error> {
         let stream = self.stream(stream)?;
         let flags = sys::CUgraphInstantiate_flags(0);
@@ -112,6 +134,20 @@ impl Objects {
     fn graphs(&self) -> parking_lot::MutexGuard<'_, Graphs> {
         self.graphs.lock()
     }
+}
+
+/// By the name that every driver has: the bindings of CUDA 13 know its second version alone, which drivers before 570
+/// lack.
+fn elapsed_function() -> Option<Elapsed> {
+    static FOUND: OnceLock<Option<Elapsed>> = OnceLock::new();
+    let find = || {
+        // SAFETY: the driver is loaded, or there would be no event; the function has this type in `cuda.h`, and the
+        // library stays loaded.
+        unsafe { sys::culib().get::<Elapsed>(b"cuEventElapsedTime\0") }
+            .ok()
+            .map(|function| *function)
+    };
+    *FOUND.get_or_init(find)
 }
 
 fn unknown(kind: &str, number: u32) -> Error {

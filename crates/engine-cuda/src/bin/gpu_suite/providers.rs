@@ -6,14 +6,15 @@ use sextant_engine::{DeviceMemory, Error};
 use sextant_engine_cuda::driver::cuda::CudaDevice;
 use sextant_engine_ort::{Gpu, GpuEngine, OrtEngine, Provider};
 
-use crate::{agreement, figures};
+use crate::{agreement, arguments::Arguments, throughput};
 
 /// Memory for the models that are compared, in pages of 16 MiB.
 const PAGES: u64 = 512;
 
 /// Whether every provider that the library has agrees with the processor. One that it lacks is an error where it
 /// lacks them all.
-pub fn run(ordinal: u32, seed: u64) -> Result<bool, Error> {
+pub fn run(arguments: &Arguments) -> Result<bool, Error> {
+    let ordinal = arguments.device;
     let device = CudaDevice::open(ordinal)?;
     let missing = || Error::Unavailable {
         engine: "ort",
@@ -42,9 +43,9 @@ pub fn run(ordinal: u32, seed: u64) -> Result<bool, Error> {
                 any = true;
                 // TensorRT rounds factors to TF32 whatever is asked for, and refuses open dimensions: what it answers
                 // is shown and not judged.
-                let is_close = agreement::check(&engine, seed)?;
+                let is_close = agreement::both(&engine, arguments)?;
                 agreed &= is_close || provider == Provider::TensorRt;
-                figures::whole_throughput(&engine)?;
+                throughput::whole(&engine, arguments)?;
             }
             Err(error) => {
                 eprintln!("{}: {error}", provider.engine());

@@ -1,0 +1,117 @@
+//! How long single runs take: alone, while models are loaded, beside another model.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    time::Duration,
+};
+
+use sextant_engine::{Engine, Error};
+use sextant_engine_cuda::{CudaEngine, driver::Driver};
+use sextant_types::Precision;
+
+use crate::{
+    arguments::Arguments,
+    record::record,
+    setup::{self, Loaded, Network, Times},
+};
+
+/// Names of artefacts that come and go beside those that run; above those that other parts use.
+const BESIDE: u32 = 1 << 20;
+
+/// Many single runs, until the time is over.
+pub fn jitter(arguments: &Arguments) -> Result<bool, Error> {
+    let driver = setup::driver(arguments)?;
+    let engine = setup::engine(&driver, arguments)?;
+    let loaded = setup::images(arguments).load(&engine, Precision::Fp16, 1)?;
+    loaded.warm_up(arguments.time / 10)?;
+    let cell = "ResNet-50 fp16 batch 1";
+    record(cell, "clock_before", f64::from(driver.clock_mhz()?), "MHz");
+    let mut times = loaded.run_for(arguments.time, arguments.runs)?;
+    record(cell, "clock_after", f64::from(driver.clock_mhz()?), "MHz");
+    times.record(cell);
+    Ok(true)
+}
+
+/// Single runs alone, while a model is loaded into its own pages again and again, and while new ones come.
+pub fn infer_and_load(arguments: &Arguments) -> Result<bool, Error> {
+    let driver = setup::driver(arguments)?;
+    let engine = setup::engine(&driver, arguments)?;
+    let (images, text) = (setup::images(arguments), setup::text(arguments));
+    let loaded = images.load(&engine, Precision::Fp16, 1)?;
+    let time = arguments.time / 3;
+    loaded.warm_up(time)?;
+    let cell = |what: &str| format!("ResNet-50 fp16 batch 1, {what}");
+    loaded.run_for(time, usize::MAX)?.record(&cell("alone"));
+    // Of the encoder no graph is captured before a batch comes: its loads are copies alone.
+    for (what, beside, new) in [
+        ("while pages are loaded", &text, 0),
+        ("while new models are loaded", &images, 1),
+    ] {
+        let (mut times, loads) = while_loading(&loaded, &engine, beside, time, new)?;
+        let cell = cell(what);
+        times.record(&cell);
+        record(&cell, "loads", f64::from(loads), "loads");
+    }
+    Ok(true)
+}
+
+/// Runs for a time beside a thread that loads; each load is `new` names further.
+fn while_loading(
+    loaded: &Loaded,
+    engine: &CudaEngine,
+    beside: &Network,
+    time: Duration,
+    new: u32,
+) -> Result<(Times, u32), Error> {
+    let over = AtomicBool::new(false);
+    let loads = AtomicU32::new(0);
+    let load = || -> Result<(), Error> {
+        while !over.load(Ordering::Relaxed) {
+            let name = BESIDE + new * loads.fetch_add(1, Ordering::Relaxed);
+            drop(engine.load(&beside.named(name, Precision::Fp16))?);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let loading = scope.spawn(load);
+        let times = loaded.run_for(time, usize::MAX);
+        over.store(true, Ordering::Relaxed);
+        let died = |_| Err(Error::Failed("the thread that loads died".to_owned()));
+        loading.join().unwrap_or_else(died)?;
+        Ok((times?, loads.load(Ordering::Relaxed)))
+    })
+}
+
+/// Two models: each alone, by turns, and from two threads at once.
+pub fn two_models(arguments: &Arguments) -> Result<bool, Error> {
+    let driver = setup::driver(arguments)?;
+    let engine = setup::engine(&driver, arguments)?;
+    let networks = [setup::images(arguments), setup::text(arguments)];
+    let load = |network: &Network| network.load(&engine, Precision::Fp16, 1);
+    let [images, text] = [load(&networks[0])?, load(&networks[1])?];
+    let time = arguments.time / 4;
+    let both = [(&images, networks[0].name), (&text, networks[1].name)];
+    let report = |name: &str, what: &str, mut times: Times| {
+        times.record(&format!("{name} fp16 batch 1, {what}"));
+    };
+    for (loaded, name) in both {
+        loaded.warm_up(time)?;
+        report(name, "alone", loaded.run_for(time, usize::MAX)?);
+    }
+    let [mut first, mut second] = [Times::default(), Times::default()];
+    let started = std::time::Instant::now();
+    while first.exec.is_empty() || started.elapsed() < time {
+        first.add(&images)?;
+        second.add(&text)?;
+    }
+    report(networks[0].name, "by turns", first);
+    report(networks[1].name, "by turns", second);
+    let [first, second] = std::thread::scope(|scope| {
+        let threads = [&images, &text].map(|it| scope.spawn(move || it.run_for(time, usize::MAX)));
+        let died = |_| Err(Error::Failed("a thread died".to_owned()));
+        threads.map(|it| it.join().unwrap_or_else(died))
+    });
+    report(networks[0].name, "from two threads", first?);
+    report(networks[1].name, "from two threads", second?);
+    Ok(true)
+}

@@ -1,0 +1,74 @@
+//! LOAD, against what copies can do.
+
+use std::time::Duration;
+
+use sextant_engine::{Engine, Error};
+use sextant_engine_cuda::{
+    CudaEngine,
+    driver::Driver,
+    suite::loads::{self, Named},
+};
+use sextant_types::Precision;
+
+use crate::{
+    arguments::Arguments,
+    copies,
+    record::record,
+    setup::{self, Network, median},
+};
+
+/// Measured loads; the median counts.
+const TIMES: u32 = 11;
+/// Loads of artefacts that are new: each is read and planned.
+const NEW: u32 = 3;
+
+/// Loads in the three ways.
+pub fn run(arguments: &Arguments) -> Result<bool, Error> {
+    let bandwidth = copies::host_to_device(arguments)?;
+    record("host to device", "bandwidth", bandwidth / 1e9, "GB/s");
+    for network in [setup::images, setup::text] {
+        measure(&network(arguments), arguments, bandwidth)?;
+    }
+    Ok(true)
+}
+
+fn measure(network: &Network, arguments: &Arguments, bandwidth: f64) -> Result<(), Error> {
+    let named = |name| network.named(name, Precision::Fp16);
+    let driver = setup::driver(arguments)?;
+    let engine = setup::engine(&driver, arguments)?;
+    let free = driver.free_bytes()?;
+    let loaded = network.load(&engine, Precision::Fp16, 1)?;
+    loaded.warm_up(Duration::ZERO)?;
+    let taken = free.saturating_sub(driver.free_bytes()?);
+    drop(loaded);
+    let weights = engine.load(&named(0))?.weights_bytes();
+    let pages = loads::pages(&engine, &named)?;
+    let cell = format!("{} fp16 load", network.name);
+    record(&cell, "weights", weights as f64, "bytes");
+    record(&cell, "pages", pages as f64, "pages");
+    // Weights have their pages from the start: what is taken beyond is the driver's, for graphs and its libraries.
+    record(&cell, "device_memory_taken", taken as f64, "bytes");
+    let report = |what: &str, times: Vec<Duration>| {
+        let mut seconds: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
+        let middle = median(&mut seconds);
+        let rate = weights as f64 / middle;
+        record(&cell, &format!("{what}_median"), middle * 1e3, "ms");
+        record(&cell, &format!("{what}_bandwidth"), rate / 1e9, "GB/s");
+        let share = rate / bandwidth * 100.0;
+        record(&cell, &format!("{what}_share_of_copy"), share, "percent");
+    };
+    report("same_pages", loads::same_pages(&engine, &named, TIMES)?);
+    report("first_time", loads::first_time(&engine, &named, NEW)?);
+    drop((engine, driver));
+    let times = moved(arguments, &named, pages)?;
+    report("other_pages", times);
+    Ok(())
+}
+
+/// Loads that move, in an engine that has no room for anything else.
+fn moved(arguments: &Arguments, named: Named<'_>, pages: u64) -> Result<Vec<Duration>, Error> {
+    let driver = setup::driver(arguments)?;
+    let config = loads::room_to_move(setup::config(arguments), pages);
+    let engine = CudaEngine::new(driver, config)?;
+    loads::other_pages(&engine, named, TIMES)
+}

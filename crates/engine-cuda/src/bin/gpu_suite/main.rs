@@ -1,0 +1,68 @@
+//! The GPU suite: what the kit of `cargo xtask gpu-kit` and `cargo xtask gpu-test` run, part by part (docs/gpu.md).
+//!
+//! A process does one part, so that what one part breaks costs that part alone. Prints one JSON object per line:
+//! `experiment`, `part`, `cell`, `metric`, `value`, `unit`, each as soon as it is known. Exits with 2 where there is no
+//! device or a library is missing, with 1 where something is wrong or differs too much.
+#![expect(clippy::print_stdout, reason = "results go to standard output")]
+
+mod agreement;
+mod arguments;
+mod copies;
+mod describe;
+mod latency;
+mod loading;
+mod providers;
+mod record;
+mod setup;
+mod throughput;
+
+use std::process::ExitCode;
+
+use sextant_engine::Error;
+
+use arguments::{Arguments, Asked, Part};
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+        Ok(Asked::Run(arguments)) => arguments,
+        Ok(Asked::Help) => {
+            print!("{}", arguments::help());
+            return ExitCode::SUCCESS;
+        }
+        Err(problem) => {
+            eprintln!("{problem}");
+            return ExitCode::FAILURE;
+        }
+    };
+    // Libraries that cannot be loaded are warned of.
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init();
+    record::begin(arguments.part.name());
+    match run(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            let is_missing = matches!(error, Error::Unavailable { .. });
+            ExitCode::from(if is_missing { 2 } else { 1 })
+        }
+    }
+}
+
+/// Whether everything agreed.
+fn run(arguments: &Arguments) -> Result<bool, Error> {
+    match arguments.part {
+        Part::Device => describe::device(arguments),
+        Part::Operators => agreement::operators(arguments),
+        Part::Networks => agreement::networks(arguments),
+        Part::Copies => copies::run(arguments),
+        Part::Throughput => throughput::run(arguments),
+        Part::Loads => loading::run(arguments),
+        Part::InferAndLoad => latency::infer_and_load(arguments),
+        Part::TwoModels => latency::two_models(arguments),
+        Part::Jitter => latency::jitter(arguments),
+        Part::Providers => providers::run(arguments),
+        Part::Compile => describe::compile(),
+    }
+}
