@@ -435,9 +435,10 @@ async fn what_is_registered_and_not_announced_is_no_404() {
         .registry
         .claim(JobKind::Register, "me", 60_000, unix_ms());
     let claimed = claimed.await.expect("a store").expect("a job");
+    let nothing = json!({});
     let finished = api
         .registry
-        .finish_with(&claimed.id, "me", &[], &json!({}), unix_ms());
+        .finish_with(&claimed.id, "me", &[], &nothing, unix_ms());
     finished.await.expect("it is mine");
     api.state.refresh().await.expect("read");
     let reading = asked("digits").await;

@@ -85,6 +85,11 @@ fn sent(command: &str) -> Option<Sent> {
             "-T" | "-o" => drop(words.next()?),
             "-F" => return None,
             "|" | ">" => break,
+            // In a shell's loop the command ends before the line does.
+            word if word.ends_with(';') => {
+                sent.path = path(word.trim_end_matches(';')).unwrap_or(sent.path);
+                break;
+            }
             word => sent.path = path(word).unwrap_or(sent.path),
         }
     }
