@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::provision::{self, Provisioned, nvrtc};
+use crate::provision::{self, Provisioned, nvrtc, python};
 use crate::shell::{self, say};
 use crate::{gpu_kit, paths};
 
@@ -87,11 +87,12 @@ fn measure(script: &mut Command, json: bool) -> Result<ExitCode> {
 
 /// Compiling needs neither optimised code nor a device.
 fn compile(json: bool) -> Result<ExitCode> {
-    let provisioned = provision::runtime()?;
+    let cache = paths::cache()?;
+    let python = python::ensure(&cache)?;
     let mut records = Vec::new();
     let mut worst = 0;
     for compiler in &nvrtc::COMPILERS {
-        let libraries = compiler.ensure(&provisioned.cache, &provisioned.python)?;
+        let libraries = compiler.ensure(&cache, &python)?;
         let arguments = ["run", "--quiet", "--package", "sextant-engine-cuda"];
         let output = shell::results(
             shell::command("cargo")

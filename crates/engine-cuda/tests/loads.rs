@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sextant_engine::LoadRequest;
+use sextant_engine::{LoadRequest, conformance::random_inputs};
 use sextant_engine_cuda::{
     Config, CudaEngine,
     driver::recording::{Call, Pretence, RecordingDriver},
@@ -77,8 +77,14 @@ fn pages_are_the_same_or_others_as_was_asked_for() {
     assert_eq!(seen(&driver), (graphs, copied));
 
     let (engine, driver) = start(loads::room_to_move(config(), pages));
-    let other = loads::other_pages(&engine, &request, TIMES).expect("it loads");
-    assert_eq!(other.len(), times);
+    let mut answers = Vec::new();
+    let other = loads::other_pages(&engine, &request, TIMES, &mut |model| {
+        answers.push(model.run(&random_inputs(model.signature(), &[3], 5))?);
+        Ok(())
+    });
+    assert_eq!(other.expect("it loads").len(), times);
+    assert_eq!(answers.len(), times + 1);
+    assert!(answers.iter().all(|it| *it == answers[0]), "{answers:?}");
     // Two blockers once; the model each time, and once before it is measured.
     assert_eq!(seen(&driver).0, GRAPHS * (times + 3));
     assert_eq!(engine.free_pages(), 2 * pages, "nothing stays");

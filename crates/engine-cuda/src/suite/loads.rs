@@ -3,9 +3,12 @@
 //! In pages that it had, a model's captured graphs serve again and a load is nothing but a copy. In others they are
 //! captured again. The first time, the file is also read, planned and packed.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use sextant_engine::{Engine, Error, LoadRequest};
+use sextant_engine::{Engine, Error, LoadRequest, LoadedModel};
 
 use crate::{Config, CudaEngine};
 
@@ -39,7 +42,7 @@ pub fn first_time(
     times: u32,
 ) -> Result<Vec<Duration>, Error> {
     (NEW..NEW + times)
-        .map(|it| timed(engine, named, it))
+        .map(|it| Ok(timed(engine, named, it)?.0))
         .collect()
 }
 
@@ -53,17 +56,21 @@ pub fn same_pages(
     times: u32,
 ) -> Result<Vec<Duration>, Error> {
     drop(engine.load(&named(SUBJECT))?);
-    (0..times).map(|_| timed(engine, named, SUBJECT)).collect()
+    (0..times)
+        .map(|_| Ok(timed(engine, named, SUBJECT)?.0))
+        .collect()
 }
 
-/// Loads into pages that the model did not have the last time. `engine` must have [`room_to_move`].
+/// Loads into pages that the model did not have the last time. `engine` must have [`room_to_move`]. `look` is shown the
+/// model wherever it comes to lie.
 ///
 /// # Errors
-/// Those of [`Engine::load`].
+/// Those of [`Engine::load`] and of `look`.
 pub fn other_pages(
     engine: &CudaEngine,
     named: Named<'_>,
     times: u32,
+    look: &mut dyn FnMut(&dyn LoadedModel) -> Result<(), Error>,
 ) -> Result<Vec<Duration>, Error> {
     // Two blockers share the pages; each comes back to its own. Whichever is there, the model gets the other's.
     let blockers = BLOCKERS.map(|it| engine.load(&named(it)));
@@ -72,8 +79,9 @@ pub fn other_pages(
     }
     let turns = (0..=times).map(|turn| {
         let blocker = engine.load(&named(BLOCKERS[turn as usize % 2]))?;
-        let duration = timed(engine, named, SUBJECT)?;
-        drop(blocker);
+        let (duration, model) = timed(engine, named, SUBJECT)?;
+        look(&*model)?;
+        drop((blocker, model));
         Ok(duration)
     });
     let durations: Result<Vec<Duration>, Error> = turns.collect();
@@ -89,11 +97,13 @@ pub fn room_to_move(config: Config, pages: u64) -> Config {
     }
 }
 
-fn timed(engine: &CudaEngine, named: Named<'_>, name: u32) -> Result<Duration, Error> {
+fn timed(
+    engine: &CudaEngine,
+    named: Named<'_>,
+    name: u32,
+) -> Result<(Duration, Arc<dyn LoadedModel>), Error> {
     let request = named(name);
     let started = Instant::now();
     let model = engine.load(&request)?;
-    let duration = started.elapsed();
-    drop(model);
-    Ok(duration)
+    Ok((started.elapsed(), model))
 }

@@ -144,7 +144,7 @@ fn program() -> PathBuf {
 
 #[test]
 fn the_kit_runs_to_its_end_on_emulated_hardware() {
-    let run = Kit::new(&program()).run(&["--small", "--every", "9"]);
+    let run = Kit::new(&program()).run(&["--small", "--every", "9", "--seconds", "3600"]);
     let statuses = run.statuses();
     let expected = PARTS.map(|part| {
         let status = i64::from(part.starts_with("pytorch"));
@@ -182,6 +182,11 @@ fn the_kit_runs_to_its_end_on_emulated_hardware() {
         let batch = format!("{network} fp16 batch 4, sextant");
         run.has("throughput", &batch, &throughput);
         run.has("loads", &format!("{network} fp16 load"), &loads);
+        run.has(
+            "loads",
+            &format!("{network} fp16 load"),
+            &["other_pages_same_answers"],
+        );
         for how in ["alone", "by turns", "from two threads"] {
             run.has(
                 "two-models",
@@ -212,6 +217,23 @@ fn the_kit_runs_to_its_end_on_emulated_hardware() {
     assert!(said("pytorch"), "{}", run.explain());
 }
 
+#[test]
+fn a_part_that_there_is_not_is_refused() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("kit/run.sh");
+    let mut command = Command::new("sh");
+    let output = command
+        .arg(script)
+        .args(["--only", "device latency"])
+        .output();
+    let output = output.expect("`sh` starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(64), "{said}");
+    assert!(
+        said.contains("there is no part `latency`") && said.contains("jitter"),
+        "{said}"
+    );
+}
+
 /// A part that ends badly leaves a line that says so, and the next ones run.
 #[test]
 fn a_part_that_fails_is_recorded_and_the_others_go_on() {
@@ -226,7 +248,12 @@ fn a_part_that_fails_is_recorded_and_the_others_go_on() {
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, executable).expect("its mode");
     let kit = Kit::new(&program);
-    let run = kit.run(&["--seconds", "8", "--only", "device operators copies jitter"]);
+    let run = kit.run(&[
+        "--seconds",
+        "20",
+        "--only",
+        "device operators copies jitter",
+    ]);
     let expected = [
         ("device", 0),
         ("operators", 137),

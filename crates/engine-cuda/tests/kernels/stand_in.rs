@@ -2,6 +2,7 @@
 //! kernels below it together.
 
 use std::{
+    cell::LazyCell,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -59,7 +60,7 @@ fn a_device_for_another_library_says_what_it_is() {
 #[test]
 fn libraries_are_found_among_the_packages_of_python() {
     for toolkit in [12, 13] {
-        let packages = Packages::new(&[12, 13]);
+        let packages = LazyCell::new(|| Packages::new(&[12, 13]));
         let version = toolkit.to_string();
         run_again(
             "libraries_are_found_among_the_packages_of_python",
@@ -83,7 +84,7 @@ fn libraries_are_found_among_the_packages_of_python() {
 /// What is missing is named as both versions of CUDA name it.
 #[test]
 fn a_missing_library_is_named_with_the_packages_that_have_it() {
-    let packages = Packages::new(&[]);
+    let packages = LazyCell::new(|| Packages::new(&[]));
     run_again(
         "a_missing_library_is_named_with_the_packages_that_have_it",
         |command| packages.put(command),
@@ -100,6 +101,32 @@ fn a_missing_library_is_named_with_the_packages_that_have_it() {
             assert!(names.iter().all(|name| text.contains(name)), "{text}");
         },
     );
+}
+
+/// Where a folder keeps what was compiled, the compiler is not asked again.
+#[test]
+fn kept_kernels_are_not_compiled_again() {
+    let name = "kept_kernels_are_not_compiled_again";
+    let packages = LazyCell::new(|| Packages::new(&[13]));
+    let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+    let [used, fresh] = &folders;
+    for (folder, refuses) in [(used, None), (used, Some("1")), (fresh, Some("1"))] {
+        let opens = std::ptr::eq(folder, used);
+        run_again(
+            name,
+            |command| {
+                let command = packages.put(command);
+                command.env("SEXTANT_CUDA_KERNELS", folder.path());
+                command.envs(refuses.map(|it| ("STAND_IN_REFUSES", it)));
+                command.env("TEST_OPENS", if opens { "1" } else { "0" })
+            },
+            || {
+                let opens = std::env::var("TEST_OPENS").as_deref() == Ok("1");
+                let opened = CudaDriver::open(0).map(|_| ());
+                assert_eq!(opened.is_ok(), opens, "{opened:?}");
+            },
+        );
+    }
 }
 
 fn test(name: &str, convolution: bool, check: fn(bool)) {

@@ -22,17 +22,18 @@ const TIMES: u32 = 11;
 /// Loads of artefacts that are new: each is read and planned.
 const NEW: u32 = 3;
 
-/// Loads in the three ways.
+/// Loads in the three ways; whether models answer the same in whatever pages they lie.
 pub fn run(arguments: &Arguments) -> Result<bool, Error> {
     let bandwidth = copies::host_to_device(arguments)?;
     record("host to device", "bandwidth", bandwidth / 1e9, "GB/s");
+    let mut same = true;
     for network in [setup::images, setup::text] {
-        measure(&network(arguments), arguments, bandwidth)?;
+        same &= measure(&network(arguments), arguments, bandwidth)?;
     }
-    Ok(true)
+    Ok(same)
 }
 
-fn measure(network: &Network, arguments: &Arguments, bandwidth: f64) -> Result<(), Error> {
+fn measure(network: &Network, arguments: &Arguments, bandwidth: f64) -> Result<bool, Error> {
     let named = |name| network.named(name, Precision::Fp16);
     let driver = setup::driver(arguments)?;
     let engine = setup::engine(&driver, arguments)?;
@@ -60,15 +61,31 @@ fn measure(network: &Network, arguments: &Arguments, bandwidth: f64) -> Result<(
     report("same_pages", loads::same_pages(&engine, &named, TIMES)?);
     report("first_time", loads::first_time(&engine, &named, NEW)?);
     drop((engine, driver));
-    let times = moved(arguments, &named, pages)?;
+    let (times, same) = moved(network, arguments, &named, pages)?;
     report("other_pages", times);
-    Ok(())
+    let value = f64::from(u8::from(same));
+    record(&cell, "other_pages_same_answers", value, "boolean");
+    if !same {
+        eprintln!("{cell}: in other pages it answers otherwise");
+    }
+    Ok(same)
 }
 
-/// Loads that move, in an engine that has no room for anything else.
-fn moved(arguments: &Arguments, named: Named<'_>, pages: u64) -> Result<Vec<Duration>, Error> {
+/// Loads that move, in an engine that has no room for anything else, and whether the answers stay the same.
+fn moved(
+    network: &Network,
+    arguments: &Arguments,
+    named: Named<'_>,
+    pages: u64,
+) -> Result<(Vec<Duration>, bool), Error> {
     let driver = setup::driver(arguments)?;
     let config = loads::room_to_move(setup::config(arguments), pages);
     let engine = CudaEngine::new(driver, config)?;
-    loads::other_pages(&engine, named, TIMES)
+    let mut answers = Vec::new();
+    let times = loads::other_pages(&engine, named, TIMES, &mut |model| {
+        answers.push(model.run(&network.inputs(model, 1))?);
+        Ok(())
+    })?;
+    let same = answers.iter().all(|answer| *answer == answers[0]);
+    Ok((times, same))
 }

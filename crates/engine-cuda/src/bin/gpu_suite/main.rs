@@ -36,6 +36,8 @@ fn main() -> ExitCode {
     };
     // Libraries that cannot be loaded are warned of.
     tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_ansi(false)
         .with_writer(std::io::stderr)
         .init();
     record::begin(arguments.part.name());

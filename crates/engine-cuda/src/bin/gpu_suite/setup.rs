@@ -165,11 +165,16 @@ impl Network {
         rows: usize,
     ) -> Result<Loaded, Error> {
         let model = engine.load(&self.named(0, precision))?;
-        let dynamic: Vec<usize> = [rows].into_iter().chain(self.length).collect();
         Ok(Loaded {
-            inputs: random_inputs(model.signature(), &dynamic, 11),
+            inputs: self.inputs(&*model, rows),
             model,
         })
+    }
+
+    /// Inputs of so many rows.
+    pub fn inputs(&self, model: &dyn LoadedModel, rows: usize) -> Vec<NamedTensor> {
+        let dynamic: Vec<usize> = [rows].into_iter().chain(self.length).collect();
+        random_inputs(model.signature(), &dynamic, 11)
     }
 }
 
