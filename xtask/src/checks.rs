@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use crate::paths;
-use crate::provision::{self, Everything, Provisioned, needs};
+use crate::provision::{self, Everything, ForTests, Provisioned, needs};
 use crate::shell::{self, say};
 use enclosure::Enclosure;
 
@@ -39,18 +39,15 @@ struct Step {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let started = Instant::now();
     warn_of_a_small_disk();
-    let everything = provision::everything()?;
-    let tests = tests(arguments, &everything)?;
-    let Everything {
-        provisioned, deny, ..
-    } = everything;
     let mut failed = Vec::new();
     if arguments.is_selective() {
-        carry_out(tests, &mut failed);
+        let step = tests(arguments, &provision::for_tests()?)?;
+        carry_out(step, &mut failed);
         return Ok(summary(&failed, started));
     }
-    let mut steps = steps(&provisioned);
-    steps.insert(0, tests);
+    let Everything { tests: found, deny } = provision::everything()?;
+    let mut steps = steps(&found.provisioned);
+    steps.insert(0, tests(arguments, &found)?);
     match &deny {
         Ok(path) => steps.push(deny_step(
             path,
@@ -107,12 +104,11 @@ impl Arguments {
 }
 
 /// The tests, which find of this machine what provisioning names.
-fn tests(arguments: &Arguments, everything: &Everything) -> Result<Step> {
-    let Everything {
+fn tests(arguments: &Arguments, found: &ForTests) -> Result<Step> {
+    let ForTests {
         provisioned,
         nextest,
-        ..
-    } = everything;
+    } = found;
     let mut command = shell::command(nextest);
     command.args(["nextest", "run", "--no-fail-fast"]);
     match Enclosure::make(&needs::all(), provisioned)? {

@@ -37,12 +37,18 @@ pub struct Provisioned {
     pub folders: Vec<PathBuf>,
 }
 
-/// What `cargo xtask provision` leaves for `cargo xtask test`.
-pub struct Everything {
-    /// What tests and service need.
+/// What the tests need: what they find, and what runs them.
+pub struct ForTests {
+    /// What they and the service need.
     pub provisioned: Provisioned,
     /// `cargo-nextest`.
     pub nextest: PathBuf,
+}
+
+/// What `cargo xtask provision` leaves for `cargo xtask test`.
+pub struct Everything {
+    /// What the tests need.
+    pub tests: ForTests,
     /// `cargo-deny`, without which all but the dependencies can be tested.
     pub deny: Result<PathBuf>,
 }
@@ -84,16 +90,23 @@ pub fn stores() -> Result<Provisioned> {
     Ok(provisioned)
 }
 
-/// What the tests and checks need as well. Both commands that provision for them call this, so that neither lacks what
-/// the other has.
-pub fn everything() -> Result<Everything> {
+/// What the tests call, all of it: each command that installs or runs them goes by this.
+pub fn for_tests() -> Result<ForTests> {
     let mut provisioned = stores()?;
     needs::install(needs::SDK.iter().chain(needs::TOOLS))?;
     let sdk = sdk::ensure(&provisioned.cache)?;
     provisioned.has(&sdk);
-    Ok(Everything {
+    Ok(ForTests {
         nextest: nextest::ensure(&provisioned.cache, &provisioned.python)?,
-        deny: tools::cargo_deny(&provisioned.cache),
         provisioned,
+    })
+}
+
+/// What the other checks need as well.
+pub fn everything() -> Result<Everything> {
+    let tests = for_tests()?;
+    Ok(Everything {
+        deny: tools::cargo_deny(&tests.provisioned.cache),
+        tests,
     })
 }
