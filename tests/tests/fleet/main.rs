@@ -8,6 +8,7 @@ mod network;
 mod roles;
 mod scaling;
 mod security;
+mod starting;
 mod stores;
 
 use std::time::Duration;
