@@ -28,7 +28,7 @@ use self::{
         ApplicationLabels, CodeLabels, Families, Handles, OutcomeLabels, ProblemLabels,
         RequestLabels, text,
     },
-    gauges::{Gauges, gauge},
+    gauges::{Gauges, Looked, gauge},
 };
 use crate::{ApiState, directory::Directory, problem::Problem};
 
@@ -79,7 +79,7 @@ pub async fn scrape(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let metrics = state.metrics();
-    metrics.look(&state).await?;
+    metrics.look(&state).await;
     render(&metrics.registry, &headers)
 }
 
@@ -323,7 +323,7 @@ impl Metrics {
     }
 
     /// Sets the gauges from the stores.
-    async fn look(&self, state: &ApiState) -> Result<(), Problem> {
+    async fn look(&self, state: &ApiState) {
         self.families.in_flight.set(gauge(state.in_flight()));
         self.families.in_flight_of.clear();
         for (application, count) in state.in_flight_of() {
@@ -334,7 +334,12 @@ impl Metrics {
                 .get_or_create(&labels)
                 .set(gauge(count));
         }
-        self.gauges.look(state.metadata(), state.registry()).await
+        let stores = Looked {
+            metadata: state.metadata(),
+            registry: state.registry(),
+            objects: state.objects().as_ref(),
+        };
+        self.gauges.look(stores).await;
     }
 
     fn handles(

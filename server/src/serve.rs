@@ -35,6 +35,7 @@ use sextant_rpc::WorkerClient;
 use sextant_types::DeviceType;
 use sextant_variant_gen::{Generator, Publisher, RegistrationService, measure::Effort};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use devices::Fleet;
 pub(crate) use host::{Host, isolated};
@@ -59,14 +60,21 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     descriptors::raise();
     let told = process::stop_on_signal()?;
     process::keep_up(&told, process::PAUSES, async |process: &mut Process| {
-        live(&config, process).await
+        live(&config, process, &told).await
     })
     .await
 }
 
 /// Runs the configured roles once, until they end.
-async fn live(config: &Config, process: &mut Process) -> anyhow::Result<()> {
-    let stores = Stores::open(config).await?;
+async fn live(
+    config: &Config,
+    process: &mut Process,
+    told: &CancellationToken,
+) -> anyhow::Result<()> {
+    let stores = tokio::select! {
+        opened = Stores::wait_for(config) => opened?,
+        () = told.cancelled() => return Ok(()),
+    };
     let listener = TcpListener::bind(config.listen)
         .await
         .with_context(|| format!("cannot listen on `{}`", config.listen))?;

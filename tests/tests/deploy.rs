@@ -32,7 +32,8 @@ fn the_variables_of_the_images_are_settings() {
         "docker-compose.yml",
         "docs/fleet.md",
         "docs/security.md",
-        "deploy/helm/sextant/templates/_helpers.tpl",
+        "deploy/helm/sextant/templates/_environment.tpl",
+        "deploy/helm/sextant/templates/NOTES.txt",
         "deploy/helm/sextant/values.yaml",
     ];
     for file in files {
@@ -86,6 +87,22 @@ fn workers_with_gpus_make_the_variants_for_them() {
     for wanted in ["register: false", "nvidia.com/gpu: 1", "devices: cuda"] {
         assert!(gpu.contains(wanted), "{wanted}");
     }
+}
+
+/// A chart reads no file outside its folder.
+#[test]
+fn the_chart_has_the_alerts_of_prometheus() {
+    let rules = text("deploy/prometheus/rules.yml");
+    assert_eq!(text("deploy/helm/sextant/files/alerts.yml"), rules);
+    for alert in ["NoWorkers", "NoLeader", "StoreAway", "TargetDown"] {
+        assert!(rules.contains(&format!("- alert: {alert}\n")), "{alert}");
+    }
+    // Whose name the alert of targets asks for.
+    let job = r#"up{job="sextant"}"#;
+    assert!(rules.contains(job));
+    assert!(text("deploy/prometheus/prometheus.yml").contains("job_name: sextant\n"));
+    let monitor = text("deploy/helm/sextant/templates/monitoring.yaml");
+    assert!(monitor.contains("targetLabel: job, replacement: sextant"));
 }
 
 /// The services of the Compose file: their names and what is said of each.

@@ -1,4 +1,9 @@
 //! What is looked up in the stores at each scrape.
+//!
+//! A store that is away costs its own figures and not the others, which tell what that does to the service: its figures
+//! stay as they were at the last look, and `store_up` says that they do.
+
+use std::{future::Future, time::Duration};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -6,9 +11,15 @@ use prometheus_client::{
     registry::Registry,
 };
 use sextant_metadata::{Instance, InstanceState, MetadataStore};
+use sextant_objects::ObjectStore;
 use sextant_registry::{JobFilter, JobKind, JobState};
+use sextant_types::Digest;
+use tokio::time::timeout;
 
 use crate::problem::Problem;
+
+/// A store that takes longer for its figures counts as away: whoever scrapes does not wait long either.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Unfinished jobs are counted up to this many in each state.
 const MOST_JOBS: u32 = 1000;
@@ -19,6 +30,20 @@ pub struct Gauges {
     jobs: Family<JobLabels, Gauge>,
     workers: Gauge,
     variants: Gauge,
+    stores: Family<StoreLabels, Gauge>,
+}
+
+/// The stores that are looked at.
+#[derive(Clone, Copy)]
+pub struct Looked<'a> {
+    pub metadata: &'a dyn MetadataStore,
+    pub registry: &'a sextant_registry::Registry,
+    pub objects: &'a dyn ObjectStore,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StoreLabels {
+    store: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -47,6 +72,7 @@ impl Gauges {
             jobs: Family::default(),
             workers: Gauge::default(),
             variants: Gauge::default(),
+            stores: Family::default(),
         };
         registry.register("instances", "Instances, by state", gauges.instances.clone());
         registry.register(
@@ -60,15 +86,31 @@ impl Gauges {
             gauges.workers.clone(),
         );
         registry.register("variants", "Published variants", gauges.variants.clone());
+        registry.register(
+            "store_up",
+            "Whether a store answered this scrape: 1 or 0",
+            gauges.stores.clone(),
+        );
         gauges
     }
 
     /// Sets them from the stores.
-    pub async fn look(
-        &self,
-        metadata: &dyn MetadataStore,
-        registry: &sextant_registry::Registry,
-    ) -> Result<(), Problem> {
+    pub async fn look(&self, stores: Looked<'_>) {
+        tokio::join!(
+            self.ask("metadata", self.look_at_metadata(stores.metadata)),
+            self.ask("registry", self.look_at_jobs(stores.registry)),
+            self.ask("objects", look_at_objects(stores.objects)),
+        );
+    }
+
+    /// Says of a store whether it answers.
+    async fn ask(&self, store: &'static str, look: impl Future<Output = Result<(), Problem>>) {
+        let is_up = matches!(timeout(PATIENCE, look).await, Ok(Ok(())));
+        let gauge = self.stores.get_or_create(&StoreLabels { store });
+        gauge.set(is_up.into());
+    }
+
+    async fn look_at_metadata(&self, metadata: &dyn MetadataStore) -> Result<(), Problem> {
         let snapshot = metadata.snapshot().await?;
         self.workers.set(gauge(snapshot.workers.len()));
         self.variants.set(gauge(snapshot.variants.len()));
@@ -80,7 +122,7 @@ impl Gauges {
                 .get_or_create(&StateLabels { state })
                 .set(gauge(count));
         }
-        self.look_at_jobs(registry).await
+        Ok(())
     }
 
     async fn look_at_jobs(&self, registry: &sextant_registry::Registry) -> Result<(), Problem> {
@@ -100,4 +142,10 @@ impl Gauges {
         }
         Ok(())
     }
+}
+
+/// Asks for what no store has: any answer will do.
+async fn look_at_objects(objects: &dyn ObjectStore) -> Result<(), Problem> {
+    objects.stat_blob(&Digest::from_bytes([0; 32])).await?;
+    Ok(())
 }

@@ -73,6 +73,8 @@ section! {
         /// and give orders, `api.sextant` to ask queries. A certificate with one of these names is held to
         /// it in any case.
         role_names: bool = false;
+        /// How long a process that starts waits for stores that are away, milliseconds; then it ends.
+        start_patience_ms: u64 = 10_000, within 0.0..=86_400_000.0;
         /// A process that says nothing for so long is lost, milliseconds.
         silence_ms: u64 = 1000, within 100.0..=60_000.0;
         /// Without renewal for so long another takes over as the leading dispatcher or autoscaler,

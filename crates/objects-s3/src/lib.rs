@@ -41,11 +41,18 @@ pub enum Error {
         /// What is wrong, and what would be right.
         problem: String,
     },
-    /// The bucket cannot be used: it does not exist, the credentials do not open it, or the server
-    /// cannot be reached.
+    /// The bucket cannot be used: it does not exist, or the credentials do not open it.
     #[error("bucket `{bucket}` cannot be used: {problem}")]
     Bucket {
         /// Its name.
+        bucket: String,
+        /// What the server said.
+        problem: String,
+    },
+    /// The server cannot be reached, or can do nothing now: another attempt may succeed.
+    #[error("bucket `{bucket}` cannot be reached: {problem}")]
+    Away {
+        /// The bucket's name.
         bucket: String,
         /// What the server said, or why it could not be asked.
         problem: String,

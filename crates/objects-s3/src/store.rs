@@ -61,6 +61,10 @@ impl S3Store {
         };
         match store.inner.look_at_bucket().await {
             Ok(()) => Ok(store),
+            Err(failure) if failure.passes() => Err(OpenError::Away {
+                bucket: store.inner.bucket.clone(),
+                problem: failure.text().to_owned(),
+            }),
             Err(failure) => Err(OpenError::Bucket {
                 bucket: store.inner.bucket.clone(),
                 problem: match failure.reason {

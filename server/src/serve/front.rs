@@ -11,9 +11,10 @@ use sextant_api::{
 };
 use sextant_dispatcher::Dispatcher;
 use sextant_metadata::MetadataStore;
+use sextant_registry::ApiKey;
 use sextant_rpc::DispatcherClient;
 use sextant_storage::Storage;
-use sextant_types::WorkerId;
+use sextant_types::{WorkerId, time::unix_ms};
 use sextant_variant_gen::Publisher;
 use tokio::net::TcpListener;
 
@@ -58,6 +59,28 @@ pub(super) fn check_access(config: &Config) -> anyhow::Result<auth::Config> {
     })
 }
 
+/// Says that nobody can do anything where nobody has a key: all else looks well then.
+async fn warn_without_keys(
+    access: &auth::Config,
+    registry: &sextant_registry::Registry,
+) -> anyhow::Result<()> {
+    if access.mode == auth::Mode::Off || access.admin_key.is_some() {
+        return Ok(());
+    }
+    let now_ms = unix_ms();
+    let keys = registry.keys().await.context("the keys cannot be read")?;
+    let is_valid = |key: &ApiKey| {
+        key.revoked_ms.is_none() && key.expires_ms.is_none_or(|expires_ms| now_ms < expires_ms)
+    };
+    if !keys.iter().any(is_valid) {
+        tracing::warn!(
+            "`auth.mode` is `keys` and there is no key, so nobody can do anything: set `auth.admin_key` to at \
+             least 20 bytes, best by `SEXTANT_AUTH__ADMIN_KEY`, start again, and make a key with `sextant key create`"
+        );
+    }
+    Ok(())
+}
+
 /// Places of one key; a quarter of all by default, so that no key takes the places of the others.
 fn concurrent_per_key(config: &Config) -> Option<usize> {
     let quarter = config.limits.max_concurrent_queries.div_ceil(4);
@@ -98,6 +121,8 @@ pub(super) async fn serve(
         follow_workers(stores, port, &workers, &parts, process)?;
     }
     let registry = stores.registry()?;
+    let access = check_access(config)?;
+    warn_without_keys(&access, &registry).await?;
     let mut limits = limits(&config.limits);
     limits.max_connections = max_connections(limits.max_connections);
     let publisher =
@@ -112,7 +137,7 @@ pub(super) async fn serve(
         workers: parts,
         estimate_factor: config.variants.estimate_factor,
         limits,
-        auth: check_access(config)?,
+        auth: access,
         rates: Arc::clone(&stores.rates),
         metrics,
         readiness: process.ready_if(ready_while_kept(stores.kept.clone(), readiness)),

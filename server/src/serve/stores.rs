@@ -1,12 +1,13 @@
 //! What the roles share: registry, artefacts, metadata. Of the process itself, or of servers.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
 use sextant_metadata::{InProcessRates, InProcessStore, MetadataStore, RateStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::Registry;
 use sextant_types::time::unix_ms;
+use tokio::time::{Instant, sleep};
 
 #[cfg(not(feature = "fleet"))]
 use super::UNBUILT;
@@ -15,6 +16,9 @@ use sextant_config::{Config, Role};
 
 #[cfg(feature = "fleet")]
 mod remote;
+
+/// Between two attempts to reach a store that is away.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// The stores that the roles of this process need.
 pub(super) struct Stores {
@@ -31,7 +35,30 @@ pub(super) struct Stores {
 }
 
 impl Stores {
-    pub(super) async fn open(config: &Config) -> anyhow::Result<Self> {
+    /// Opens them as soon as they can be reached, at the latest when `fleet.start_patience_ms` are over.
+    pub(super) async fn wait_for(config: &Config) -> anyhow::Result<Self> {
+        let end = Instant::now() + Duration::from_millis(config.fleet.start_patience_ms);
+        let mut is_first = true;
+        loop {
+            let error = match Self::open(config).await {
+                Ok(stores) => return Ok(stores),
+                Err(error) => error,
+            };
+            if !is_away(&error) || Instant::now() + PAUSE >= end {
+                return Err(error);
+            }
+            if std::mem::take(&mut is_first) {
+                let reason = format!("{error:#}");
+                tracing::warn!(
+                    reason,
+                    "a store is away: it is asked again until it answers"
+                );
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn open(config: &Config) -> anyhow::Result<Self> {
         let folder = FolderLock::take(&config.data_dir)?;
         let (metadata, rates) = open_metadata(config).await?;
         let now_ms = unix_ms();
@@ -62,6 +89,32 @@ impl Stores {
             registry.close().await;
         }
     }
+}
+
+/// Whether the same may succeed a moment later.
+fn is_away(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let of_registry = cause.downcast_ref::<sextant_registry::Error>();
+        let of_metadata = cause.downcast_ref::<sextant_metadata::Error>();
+        of_registry.is_some_and(sextant_registry::Error::is_retryable)
+            || matches!(
+                of_metadata,
+                Some(sextant_metadata::Error::Unavailable { .. })
+            )
+            || is_objects_away(cause)
+    })
+}
+
+#[cfg(feature = "fleet")]
+fn is_objects_away(cause: &(dyn std::error::Error + 'static)) -> bool {
+    let of_objects = cause.downcast_ref::<sextant_objects_s3::Error>();
+    matches!(of_objects, Some(sextant_objects_s3::Error::Away { .. }))
+}
+
+/// Folders are there or not.
+#[cfg(not(feature = "fleet"))]
+fn is_objects_away(_: &(dyn std::error::Error + 'static)) -> bool {
+    false
 }
 
 /// Workers and autoscalers know nothing of models.

@@ -1,6 +1,7 @@
 //! A fleet over real stores, and what happens to its queries when parts of it die.
 
 mod by_hand;
+mod chart;
 mod engines;
 mod faults;
 mod jobs;
@@ -9,6 +10,7 @@ mod network;
 mod roles;
 mod scaling;
 mod security;
+mod starting;
 mod stores;
 
 use std::time::Duration;

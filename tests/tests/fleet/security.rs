@@ -4,6 +4,7 @@ use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use reqwest::Method;
+use sextant_tests::{Settings, TestCluster};
 use tempfile::TempDir;
 
 use super::*;
@@ -156,4 +157,40 @@ async fn keys_and_their_limits_hold_at_every_front_end() {
         (answer.status.as_u16() == 401).then_some(())
     })
     .await;
+}
+
+/// Everything else looks well where nobody can do anything.
+#[tokio::test]
+async fn a_service_whose_keys_nobody_has_says_so() {
+    const ADMIN: &str = "an-administrators-key-for-tests";
+    const SAID: &str = "there is no key";
+    let keys = |further: &[&str]| Settings {
+        set: ["auth.mode=keys"]
+            .iter()
+            .chain(further)
+            .map(|pair| (*pair).to_owned())
+            .collect(),
+        ..Settings::default()
+    };
+    let cluster = TestCluster::start(keys(&[]));
+    assert!(cluster.log().contains(SAID), "{}", cluster.log());
+    assert!(cluster.log().contains("SEXTANT_AUTH__ADMIN_KEY"));
+
+    let admin = format!("auth.admin_key={ADMIN}");
+    let cluster = TestCluster::start(keys(&[&admin]));
+    assert!(!cluster.log().contains(SAID), "{}", cluster.log());
+    let headers = [
+        ("authorization", format!("Bearer {ADMIN}")),
+        ("content-type", "application/json".to_owned()),
+    ];
+    let body = json!({"name": "reader", "scopes": ["query"]}).to_string();
+    let api = cluster.api();
+    let made = api.send_with(Method::POST, "/v1/keys", &headers, body.into_bytes());
+    made.await.created();
+
+    // A key is enough, whoever has made it.
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = cluster.into_data(folder.path());
+    let cluster = TestCluster::start_with(&data, keys(&[]));
+    assert!(!cluster.log().contains(SAID), "{}", cluster.log());
 }

@@ -164,3 +164,36 @@ async fn mapped_models_come_from_the_caches_before_the_bucket() {
         assert!(folders > 0, "nothing in `{}`", scratch.display());
     }
 }
+
+/// A front end shows its metrics when they matter most.
+#[tokio::test]
+async fn metrics_say_which_store_is_away() {
+    let mut fleet = Fleet::over_stores(FleetSettings::default());
+    fleet.spawn("api", "api", &[]);
+    let api = fleet.api();
+    let say = async |store: &str, up: u8| {
+        let line = format!("sextant_store_up{{store=\"{store}\"}} {up}\n");
+        until("the metrics say so", || async {
+            let metrics = api.get("/metrics").await;
+            assert!(metrics.status.is_success(), "{}", metrics.text());
+            metrics.text().contains(&line).then_some(())
+        })
+        .await;
+    };
+    for store in ["metadata", "registry", "objects"] {
+        say(store, 1).await;
+    }
+    fleet.postgres.kill();
+    say("registry", 0).await;
+    say("metadata", 1).await;
+    fleet.postgres.start_again();
+    say("registry", 1).await;
+    fleet.redis.kill();
+    say("metadata", 0).await;
+    fleet.redis.restart();
+    say("metadata", 1).await;
+    fleet.s3.kill();
+    say("objects", 0).await;
+    fleet.s3.restart();
+    say("objects", 1).await;
+}

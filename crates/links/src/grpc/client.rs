@@ -19,7 +19,7 @@ use crate::{
         outbox::Frames,
         proto::{dispatcher_client::DispatcherClient, worker_client::WorkerClient},
         stream::{StreamLink, sending},
-        tls::Material,
+        tls::Calling as Tls,
         transport::{
             CONNECTION_WINDOW_BYTES, FRAME_BYTES, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT,
             STREAM_WINDOW_BYTES,
@@ -46,7 +46,7 @@ pub struct ConnectorConfig {
 /// nobody on another.
 pub struct GrpcConnector {
     hello: Hello,
-    tls: Option<Material>,
+    tls: Option<Tls>,
     limits: Limits,
     patience: Duration,
 }
@@ -73,7 +73,7 @@ impl GrpcConnector {
     /// When they cannot be read.
     pub fn new(config: ConnectorConfig) -> Result<Self, Error> {
         Ok(Self {
-            tls: config.tls.map(|tls| tls.read()).transpose()?,
+            tls: config.tls.map(MutualTls::calling).transpose()?,
             hello: config.hello,
             limits: config.limits,
             patience: config.patience,
@@ -161,7 +161,7 @@ impl GrpcConnector {
             .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
         match &self.tls {
             Some(tls) => target
-                .tls_config(tls.client())
+                .tls_config(tls.now())
                 .map_err(|error| Error::Tls(chain(&error))),
             None => Ok(target),
         }

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::Either;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use sextant_metadata::MetadataStore;
 use sextant_rpc::Work;
@@ -23,7 +24,7 @@ use crate::{
         error::chain,
         hello::Tokens,
         proto::{dispatcher_server::DispatcherServer, worker_server::WorkerServer},
-        tls::Material,
+        tls::Called,
         transport::{
             CONNECTION_WINDOW_BYTES, FRAME_BYTES, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT,
             STREAM_WINDOW_BYTES,
@@ -34,6 +35,7 @@ use crate::{
 };
 
 mod calls;
+mod incoming;
 
 use self::calls::Calls;
 
@@ -60,7 +62,7 @@ pub struct GrpcConfig {
 pub struct GrpcServer {
     listener: TcpListener,
     endpoint: Arc<str>,
-    tls: Option<Material>,
+    tls: Option<Called>,
     limits: Limits,
     roles: Roles,
 }
@@ -111,7 +113,7 @@ impl GrpcServer {
             reason: error.to_string(),
         };
         let role_names = config.tls.as_ref().map(|tls| tls.role_names);
-        let tls = config.tls.map(|tls| tls.read()).transpose()?;
+        let tls = config.tls.map(MutualTls::called).transpose()?;
         let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let endpoint = match config.advertise {
@@ -151,7 +153,7 @@ impl GrpcServer {
     /// Answers callers until `shutdown`, then ends their calls.
     ///
     /// # Errors
-    /// When the certificates are not usable, or the system gives no connections any more.
+    /// When the system gives no connections any more.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
         let most = self.limits.frame_bytes();
         let mut server = Server::builder()
@@ -161,24 +163,29 @@ impl GrpcServer {
             .max_frame_size(FRAME_BYTES)
             .http2_keepalive_interval(Some(KEEP_ALIVE))
             .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT));
-        if let Some(tls) = &self.tls {
-            let encrypted = server.tls_config(tls.server());
-            server = encrypted.map_err(|error| Error::Tls(chain(&error)))?;
-        }
         let roles = self.roles;
         let worker = WorkerServer::new(Calls(roles.clone())).max_decoding_message_size(most);
         let dispatcher =
             DispatcherServer::new(Calls(roles.clone())).max_decoding_message_size(most);
-        let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
         let stop = CancellationToken::new();
         let signal = stop.clone();
         // Whoever can ask is told that the process serves: the standard `grpc.health.v1`.
         let (_, health) = tonic_health::server::health_reporter();
-        let serving = server
+        let services = server
             .add_service(health)
             .add_service(worker)
-            .add_service(dispatcher)
-            .serve_with_incoming_shutdown(incoming, async move { signal.cancelled().await });
+            .add_service(dispatcher);
+        let signal = async move { signal.cancelled().await };
+        let serving = match self.tls {
+            Some(tls) => {
+                let incoming = incoming::encrypted(self.listener, tls);
+                Either::Left(services.serve_with_incoming_shutdown(incoming, signal))
+            }
+            None => {
+                let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
+                Either::Right(services.serve_with_incoming_shutdown(incoming, signal))
+            }
+        };
         let ending = async {
             shutdown.await;
             stop.cancel();

@@ -1,12 +1,25 @@
 //! Encryption between processes, with proof from both ends.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use rustls::{client::verify_server_name, server::ParsedCertificate};
-use rustls_pki_types::{CertificateDer, ServerName};
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use parking_lot::Mutex;
+use rustls::{
+    RootCertStore, ServerConfig,
+    client::verify_server_name,
+    crypto::ring,
+    server::{ParsedCertificate, WebPkiClientVerifier},
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::grpc::{Caller, Error};
+
+/// Time between two looks at the files.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The files of a process: all PEM. Both ends of a connection show a certificate of the same authority;
 /// who has none gets nothing.
@@ -26,39 +39,92 @@ pub struct MutualTls {
     pub role_names: bool,
 }
 
-/// What the files hold.
-pub(crate) struct Material {
-    ca: Certificate,
-    identity: Identity,
-    server_name: Option<String>,
+/// The files of a process, which may be replaced while it runs, as whoever renews certificates does: new connections
+/// show what the files hold now, open ones go on.
+pub(crate) struct Renewed<T> {
+    files: MutualTls,
+    read: fn(&MutualTls) -> Result<T, Error>,
+    last: Mutex<(T, Instant)>,
 }
+
+/// What a caller shows and asks for.
+pub(crate) type Calling = Renewed<ClientTlsConfig>;
+
+/// What who is called shows and asks for.
+pub(crate) type Called = Renewed<Arc<ServerConfig>>;
 
 impl MutualTls {
-    pub(crate) fn read(&self) -> Result<Material, Error> {
-        let (ca, certificate, key) = (read(&self.ca)?, read(&self.certificate)?, read(&self.key)?);
-        Ok(Material {
-            ca: Certificate::from_pem(ca),
-            identity: Identity::from_pem(certificate, key),
-            server_name: self.server_name.clone(),
+    /// # Errors
+    /// When a file cannot be read.
+    pub(crate) fn calling(self) -> Result<Calling, Error> {
+        Renewed::open(self, |files| {
+            let (ca, certificate, key) = (
+                read(&files.ca)?,
+                read(&files.certificate)?,
+                read(&files.key)?,
+            );
+            let client = ClientTlsConfig::new()
+                .identity(Identity::from_pem(certificate, key))
+                .ca_certificate(Certificate::from_pem(ca));
+            Ok(match &files.server_name {
+                Some(name) => client.domain_name(name),
+                None => client,
+            })
         })
+    }
+
+    /// # Errors
+    /// When a file cannot be read, or does not hold what it should.
+    pub(crate) fn called(self) -> Result<Called, Error> {
+        Renewed::open(self, |files| Ok(Arc::new(files.server()?)))
+    }
+
+    fn server(&self) -> Result<ServerConfig, Error> {
+        let mut authorities = RootCertStore::empty();
+        for authority in certificates(&self.ca)? {
+            let added = authorities.add(authority);
+            added.map_err(|error| unusable(&self.ca, &error))?;
+        }
+        let chain = certificates(&self.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?);
+        let key = key.map_err(|error| unusable(&self.key, &error))?;
+        let of_certificate = |error: &dyn std::fmt::Display| unusable(&self.certificate, error);
+        let provider = Arc::new(ring::default_provider());
+        let callers =
+            WebPkiClientVerifier::builder_with_provider(authorities.into(), Arc::clone(&provider));
+        let callers = callers
+            .build()
+            .map_err(|error| unusable(&self.ca, &error))?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| of_certificate(&error))?
+            .with_client_cert_verifier(callers)
+            .with_single_cert(chain, key)
+            .map_err(|error| of_certificate(&error))?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(config)
     }
 }
 
-impl Material {
-    pub(crate) fn server(&self) -> ServerTlsConfig {
-        ServerTlsConfig::new()
-            .identity(self.identity.clone())
-            .client_ca_root(self.ca.clone())
+impl<T: Clone> Renewed<T> {
+    fn open(files: MutualTls, read: fn(&MutualTls) -> Result<T, Error>) -> Result<Self, Error> {
+        let last = Mutex::new((read(&files)?, Instant::now()));
+        Ok(Self { files, read, last })
     }
 
-    pub(crate) fn client(&self) -> ClientTlsConfig {
-        let client = ClientTlsConfig::new()
-            .identity(self.identity.clone())
-            .ca_certificate(self.ca.clone());
-        match &self.server_name {
-            Some(name) => client.domain_name(name),
-            None => client,
+    /// What the files hold, as it was at most [`LOOK_EVERY`] ago; what they held before where they cannot be used.
+    pub(crate) fn now(&self) -> T {
+        let mut last = self.last.lock();
+        if last.1.elapsed() >= LOOK_EVERY {
+            last.1 = Instant::now();
+            match (self.read)(&self.files) {
+                Ok(read) => last.0 = read,
+                Err(error) => {
+                    tracing::error!(%error, "connections of the fleet get the certificate of before");
+                }
+            }
         }
+        last.0.clone()
     }
 }
 
@@ -82,6 +148,21 @@ pub(crate) fn check_role(
         "the certificate of the {caller} lacks the name `{}`",
         caller.certificate_name()
     ))
+}
+
+/// Those that a file holds, at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let content = read(path)?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content).collect();
+    let read = read.map_err(|error| unusable(path, &error))?;
+    match read.is_empty() {
+        true => Err(unusable(path, &"it holds no certificate in PEM")),
+        false => Ok(read),
+    }
+}
+
+fn unusable(path: &Path, error: &dyn std::fmt::Display) -> Error {
+    Error::Tls(format!("`{}`: {error}", path.display()))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {

@@ -1,6 +1,9 @@
 //! Both ends prove who they are.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use sextant_links::{
@@ -16,6 +19,7 @@ use crate::{
 /// An authority with the files of one process.
 struct Authority {
     folder: tempfile::TempDir,
+    issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
@@ -25,18 +29,26 @@ impl Authority {
         let mut authority = CertificateParams::new(Vec::new()).expect("sound");
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = authority.self_signed(&key).expect("signed");
-        let issuer = Issuer::new(authority, key);
-        let process_key = KeyPair::generate().expect("a key");
+        let made = Self {
+            folder,
+            issuer: Issuer::new(authority, key),
+        };
+        std::fs::write(made.file("ca.pem"), certificate.pem()).expect("written");
+        made.issue(names);
+        made
+    }
+
+    /// Gives the process a certificate in place of the one that it has.
+    fn issue(&self, names: &[&str]) {
+        let key = KeyPair::generate().expect("a key");
         let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
         let process = CertificateParams::new(names).expect("sound names");
-        let process = process.signed_by(&process_key, &issuer).expect("signed");
+        let process = process.signed_by(&key, &self.issuer).expect("signed");
         let write = |name: &str, text: String| {
-            std::fs::write(folder.path().join(name), text).expect("written");
+            std::fs::write(self.file(name), text).expect("written");
         };
-        write("ca.pem", certificate.pem());
         write("certificate.pem", process.pem());
-        write("key.pem", process_key.serialize_pem());
-        Self { folder }
+        write("key.pem", key.serialize_pem());
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -170,4 +182,61 @@ async fn a_certificate_that_names_a_role_lets_nobody_play_another() {
         }
         process.stop().await;
     }
+}
+
+/// Whoever renews certificates replaces their files.
+#[tokio::test]
+async fn new_connections_show_the_certificates_that_the_files_hold() {
+    let authority = Authority::new(&["before.example"]);
+    let process = encrypted(&authority).await;
+    let named = |name: &str| {
+        connector(Some(MutualTls {
+            server_name: Some(name.to_owned()),
+            ..authority.tls()
+        }))
+    };
+    let (before, after) = (named("before.example"), named("after.example"));
+    let open = reach(&before, &process.endpoint).await;
+    is_refused(&after, &process.endpoint).await;
+
+    authority.issue(&["after.example"]);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while after
+        .connect_worker(there(), &process.endpoint)
+        .await
+        .is_err()
+    {
+        assert!(
+            Instant::now() < deadline,
+            "the new certificate is not shown"
+        );
+        tokio::task::yield_now().await;
+    }
+    is_refused(&before, &process.endpoint).await;
+    assert!(
+        infer(&*open.worker, vec![part(1.0)]).await.is_ok(),
+        "an open link goes on"
+    );
+
+    // A caller shows what its files hold, too.
+    let own = Authority::new(&["a.stranger.example"]);
+    let caller = connector(Some(MutualTls {
+        ca: authority.file("ca.pem"),
+        server_name: Some("after.example".to_owned()),
+        ..own.tls()
+    }));
+    is_refused(&caller, &process.endpoint).await;
+    for file in ["certificate.pem", "key.pem"] {
+        std::fs::copy(authority.file(file), own.file(file)).expect("copied");
+    }
+    while caller
+        .connect_worker(there(), &process.endpoint)
+        .await
+        .is_err()
+    {
+        assert!(Instant::now() < deadline, "the old certificate is shown");
+        tokio::task::yield_now().await;
+    }
+    drop(open);
+    process.stop().await;
 }

@@ -46,6 +46,40 @@ async fn pod_says_what_it_is_about() {
     );
 }
 
+/// It counts as ordered, so that none is ordered in its place, and ends before those that run.
+#[tokio::test]
+async fn pod_that_no_node_has_room_for_is_starting_until_it_is_ended() {
+    let cluster = Cluster::with(Kind::Deployment, 1).await;
+    let provider = cluster.provider(Kind::Deployment);
+    let runs = staying(&provider).await;
+    provider.grow(&pool(), 2).await.expect("grow");
+    let machines = list(&provider).await;
+    let pending = machines.iter().find(|machine| machine.id != runs[0]);
+    let pending = pending.expect("another pod").id.clone();
+    let told = |cluster: &Cluster| {
+        let mut world = cluster.world();
+        let pod = world.pods.get_mut(&pending.0).expect("it is there");
+        pod.unschedulable = true;
+    };
+    told(&cluster);
+    let machines = list(&provider).await;
+    let seen = machines.iter().find(|machine| machine.id == pending);
+    let seen = seen.expect("it is listed");
+    assert_eq!(seen.state, State::Starting);
+    assert!(seen.since_ms > 0, "since when it waits");
+    provider.grow(&pool(), 2).await.expect("grow");
+    assert_eq!(cluster.replicas(), 2);
+
+    let ended = provider.end(&pool(), std::slice::from_ref(&pending)).await;
+    ended.expect("end");
+    assert_eq!(cluster.replicas(), 1);
+    until("it is gone", async || {
+        (list(&provider).await.len() == 1).then_some(())
+    })
+    .await;
+    assert_eq!(staying(&provider).await, runs);
+}
+
 #[tokio::test]
 async fn chosen_pod_is_marked() {
     let cluster = Cluster::with(Kind::Deployment, 3).await;

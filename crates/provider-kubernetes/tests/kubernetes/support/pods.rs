@@ -24,6 +24,8 @@ pub(crate) struct Fake {
     pub(crate) deleted: Option<Instant>,
     /// It has ended and stays in the API.
     pub(crate) failed: bool,
+    /// No node has room for it.
+    pub(crate) unschedulable: bool,
 }
 
 impl Fake {
@@ -40,6 +42,7 @@ impl Fake {
             ready: now,
             deleted: None,
             failed: false,
+            unschedulable: false,
         }
     }
 
@@ -49,7 +52,7 @@ impl Fake {
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        !self.failed && self.ready <= Instant::now()
+        !self.failed && !self.unschedulable && self.ready <= Instant::now()
     }
 
     /// What is compared when some have to go: those that are not ready first, then by their cost.
@@ -87,6 +90,17 @@ impl Fake {
             metadata["deletionTimestamp"] = json!(Timestamp::now().to_string());
         }
         let mut status = json!({ "phase": phase, "startTime": self.created.to_string() });
+        if self.unschedulable {
+            status = json!({
+                "phase": "Pending",
+                "conditions": [{
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+                }],
+            });
+        }
         if ready {
             status["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
         }
