@@ -30,6 +30,7 @@ fn the_variables_of_the_images_are_settings() {
     let files = [
         "Dockerfile",
         "docker-compose.yml",
+        "deploy/compose/autoscale.yml",
         "docs/fleet.md",
         "docs/security.md",
         "deploy/helm/sextant/templates/_environment.tpl",
@@ -121,6 +122,104 @@ fn services() -> Vec<(String, String)> {
         }
     }
     found
+}
+
+/// What a service says itself and takes over from above.
+fn whole(of: &str) -> String {
+    let compose = text("docker-compose.yml");
+    let shared = compose
+        .split("\nservices:\n")
+        .next()
+        .expect("what services share");
+    let part = |name: &str| {
+        let part = shared.split(&format!("\nx-{name}: &{name}\n")).nth(1);
+        let part = part.and_then(|rest| rest.split("\nx-").next());
+        part.expect("a shared part").to_owned()
+    };
+    let mut whole = of.to_owned();
+    for name in ["sextant", "bounded"] {
+        if whole.contains(&format!("<<: *{name}\n")) {
+            whole += &part(name);
+        }
+    }
+    whole
+}
+
+#[test]
+fn every_container_has_bounds_and_no_capabilities() {
+    let services = services();
+    assert!(services.len() > 9, "{services:?}");
+    for (name, text) in services {
+        let whole = whole(&text);
+        for wanted in [
+            "cap_drop: [ALL]",
+            "no-new-privileges:true",
+            "mem_limit: ${",
+            "cpus: ${",
+            "pids_limit: ${",
+            "max-size: ",
+        ] {
+            assert!(whole.contains(wanted), "{name} has no `{wanted}`");
+        }
+        // Caches of models go with their containers; Grafana's image has not been tried so.
+        let writes = [
+            "dispatcher",
+            "dispatcher-standby",
+            "worker",
+            "worker-gpu",
+            "grafana",
+        ];
+        let is_read_only = whole.contains("read_only: true");
+        assert_ne!(writes.contains(&name.as_str()), is_read_only, "{name}");
+    }
+}
+
+/// What is released can do what the documents say, and what the tests compile is what is released.
+#[test]
+fn every_feature_ships_and_is_tested() {
+    let manifest = text("server/Cargo.toml");
+    let features = manifest.split("\n[features]\n").nth(1);
+    let features = features.and_then(|rest| rest.split("\n[").next());
+    let lines = features.expect("features").lines();
+    let names = lines.filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));
+    let mut names: BTreeSet<&str> = names.filter_map(|line| line.split(" = ").next()).collect();
+    assert!(names.remove("default"), "{names:?}");
+    let default = manifest.split("\ndefault = [").nth(1);
+    let default = default.and_then(|rest| rest.split(']').next());
+    let default = default.expect("default features").split(',');
+    let default: BTreeSet<&str> = default.map(|name| name.trim().trim_matches('"')).collect();
+    assert_eq!(default, names);
+    let dockerfile = text("Dockerfile");
+    let build = dockerfile.lines().find(|line| line.contains("cargo build"));
+    let build = build.expect("a build");
+    assert!(build.contains("--package sextant"), "{build}");
+    assert!(!build.contains("features"), "{build}");
+    let checks = text("xtask/src/checks.rs");
+    for step in [
+        "nextest run --workspace",
+        "clippy --workspace --all-targets",
+    ] {
+        assert!(checks.contains(step), "{step}");
+    }
+}
+
+/// The autoscaler takes for its own what is labelled as its fleet's.
+#[test]
+fn fleets_that_start_containers_have_names_of_their_own() {
+    let scaled = text("deploy/compose/autoscale.yml");
+    for (name, text) in services() {
+        if text.contains("\"serve\", \"--role\"") {
+            let named = [format!("\n  {name}: *fleet\n"), format!("\n  {name}:\n")];
+            assert!(named.iter().any(|it| scaled.contains(it)), "{name}");
+        }
+    }
+    for wanted in [
+        "SEXTANT_FLEET__NAME: ${COMPOSE_PROJECT_NAME}",
+        "replicas: 0",
+        "ROOT ON THIS MACHINE",
+    ] {
+        assert!(scaled.contains(wanted), "{wanted}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! outcome; what clients may see of each phase is stated with it (`phases.rs`). Where no engine answers,
 //! the command says so and succeeds.
 
+mod autoscale;
 mod load;
 mod observe;
 mod outcomes;
@@ -25,11 +26,11 @@ use crate::containers::{
 use crate::provision::compose;
 use crate::shell::{self, say};
 use crate::{demo, paths};
-use load::{Arrivals, Load};
+use load::{Arrivals, Load, Manners};
 use outcomes::Tally;
 use phases::{PHASES, Phase};
 use report::{FirstAnswer, Report};
-use stack::Stack;
+use stack::{Kind, Stack};
 
 /// The image that is built here.
 const IMAGE: &str = "sextant:compose-test";
@@ -77,10 +78,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let _alone = containers::alone("compose-test")?;
     let compose = compose::ensure(&paths::cache()?)?;
     let image = arguments.image.clone().unwrap_or_else(|| IMAGE.to_owned());
-    let stack = Stack::new(compose, image, arguments.keep)?;
+    let mut stack = Stack::new(compose, image, arguments.keep)?;
     let images = images(&stack, arguments)?;
     report.stand_ins(&images);
-    if let Err(error) = exercise(&stack, &images, arguments, &mut report) {
+    if let Err(error) = exercise(&mut stack, &images, arguments, &mut report) {
         report.fail(format!("{error:#}"));
     }
     if report.has_failed() {
@@ -110,11 +111,34 @@ fn images(stack: &Stack, arguments: &Arguments) -> Result<Images> {
 }
 
 fn exercise(
-    stack: &Stack,
+    stack: &mut Stack,
     images: &Images,
     arguments: &Arguments,
     report: &mut Report,
 ) -> Result<()> {
+    let only = arguments.only.as_deref().unwrap_or_default();
+    if PHASES.iter().any(|phase| phase.name.contains(only)) {
+        fixed(stack, arguments, report)?;
+    }
+    if arguments.only.is_none() {
+        let has = |name: &str| !images.missing.iter().any(|it| it.starts_with(name));
+        report.observed(
+            "prometheus",
+            has(PROMETHEUS).then(|| observe::prometheus(stack)),
+        );
+        let both = has(PROMETHEUS) && has(GRAFANA);
+        report.observed("grafana", both.then(|| observe::grafana(stack)));
+    }
+    let mut phases = autoscale::PHASES.iter();
+    if phases.any(|(phase, _)| phase.name.contains(only)) && !report.has_failed() {
+        stack.turn_into(Kind::Autoscaled)?;
+        autoscale::exercise(stack, arguments.seed, report, only)?;
+    }
+    Ok(())
+}
+
+/// As many workers as the file says.
+fn fixed(stack: &Stack, arguments: &Arguments, report: &mut Report) -> Result<()> {
     report.first_answer(&first_answer(stack)?);
     for model in &demo::MODELS[1..] {
         register(stack, model)?;
@@ -123,19 +147,14 @@ fn exercise(
         rate: arguments.rate,
         seed: arguments.seed,
     };
+    let manners = Manners {
+        asks_again: false,
+        digit: Some(demo::DIGIT),
+    };
     let only = arguments.only.as_deref().unwrap_or_default();
     for phase in PHASES.iter().filter(|phase| phase.name.contains(only)) {
         say(format!("--- {} (seed {})", phase.name, arguments.seed));
-        report.phase(phase, &under_load(stack, phase, arrivals)?);
-    }
-    let has = |name: &str| !images.missing.iter().any(|it| it.starts_with(name));
-    if arguments.only.is_none() {
-        report.observed(
-            "prometheus",
-            has(PROMETHEUS).then(|| observe::prometheus(stack)),
-        );
-        let both = has(PROMETHEUS) && has(GRAFANA);
-        report.observed("grafana", both.then(|| observe::grafana(stack)));
+        report.phase(phase, &under_load(stack, phase, arrivals, manners)?);
     }
     Ok(())
 }
@@ -194,9 +213,9 @@ fn register(stack: &Stack, model: &str) -> Result<()> {
 }
 
 /// Does what a phase does while queries come.
-fn under_load(stack: &Stack, phase: &Phase, arrivals: Arrivals) -> Result<Seen> {
+fn under_load(stack: &Stack, phase: &Phase, arrivals: Arrivals, manners: Manners) -> Result<Seen> {
     let before = counted(stack);
-    let load = Load::start(stack.api, phase.name, arrivals);
+    let load = Load::start(stack.api, phase.name, (arrivals, manners));
     shell::pause(AROUND);
     let begun = Instant::now();
     let acted = (phase.act)(stack);

@@ -18,6 +18,8 @@ pub struct Response {
     pub body: Vec<u8>,
     /// Whether the server closes the connection after it.
     pub closes: bool,
+    /// When to ask again, where the server says it.
+    pub retry_after: Option<Duration>,
 }
 
 impl Response {
@@ -93,12 +95,16 @@ impl Connection {
         let status = status.split(' ').nth(1).and_then(|code| code.parse().ok());
         let status = status.context("not an HTTP status line")?;
         let (mut length, mut chunked, mut closes) = (0, false, false);
+        let mut retry_after = None;
         loop {
             let line = self.line()?.to_ascii_lowercase();
             match line.split_once(':') {
                 None => break,
                 Some(("content-length", value)) => length = value.trim().parse()?,
                 Some(("connection", value)) => closes = value.trim() == "close",
+                Some(("retry-after", value)) => {
+                    retry_after = value.trim().parse().map(Duration::from_secs).ok();
+                }
                 Some(("transfer-encoding", value)) => chunked = value.trim() == "chunked",
                 Some(_) => {}
             }
@@ -112,6 +118,7 @@ impl Connection {
             status,
             body,
             closes,
+            retry_after,
         })
     }
 

@@ -63,12 +63,21 @@ section! {
         most: u32 = 4, within 0.0..=100_000.0;
         /// Who starts and ends them. `process`: child processes on this machine. `command`: a program
         /// of yours. `docker`: containers of a Docker engine. `kubernetes`: pods of a workload. `keda`:
-        /// KEDA, which asks how many are wanted. The last three need a binary that was built with the
-        /// feature of that name.
+        /// KEDA, which asks how many are wanted. The demo's binary has the first two alone.
         provider: ProviderKind = ProviderKind::Process;
         /// `process` and `docker`: settings of the workers beside this process's, each as
         /// `section.key=value`; `{pool}` stands for the type's name.
         settings: Vec<String> = Vec::new();
+        /// Cores of each worker. `process`: the children are held to them, one after the other of this
+        /// process's. `docker`: most that a container may use.
+        cores: Option<u16> = None,
+            unset "`process`: an equal share of this process's cores; `docker`: its machine's",
+            within 1.0..=65_535.0;
+        /// Memory of each worker for everything, bytes; half of it is for models. `docker`: a container
+        /// that takes more is ended.
+        total_memory_bytes: Option<u64> = None,
+            unset "`process`: an equal share of this process's; `docker`: its machine's",
+            within 67_108_864.0..=ANY;
         /// `command`: the program and its first arguments; it is called with `list`, `up` or `down`
         /// behind them.
         command: Vec<String> = Vec::new();
@@ -78,6 +87,12 @@ section! {
         image: String = "sextant".to_owned();
         /// `docker`: the network that the containers join.
         network: Option<String> = None, unset "the engine's own";
+        /// `docker`: a name by which the network finds all containers of the pool, beside their own ones.
+        alias: Option<String> = None, unset "none";
+        /// `docker`: labels of the containers, each as `name=value`.
+        labels: Vec<String> = Vec::new();
+        /// `docker`: most processes and threads of a container.
+        threads: u32 = 4096, within 16.0..=4_194_304.0;
         /// `kubernetes`: the workload, `deployment/NAME` or `statefulset/NAME`.
         workload: Option<String> = None, unset "none";
         /// Longest time from being asked to end until being ended, seconds.

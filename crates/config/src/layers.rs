@@ -78,13 +78,25 @@ pub fn merge(sources: &Sources) -> Result<Table, Error> {
             &format!("`{}`", flag.name),
         )?;
     }
-    for pair in &sources.set {
+    set_all(&mut merged, &sources.set)?;
+    Ok(merged)
+}
+
+/// The layers of a text in place of a file, and of `--set`.
+pub fn merge_text(text: &str, origin: &str, set: &[String]) -> Result<Table, Error> {
+    let mut merged = from_text(text, origin)?;
+    set_all(&mut merged, set)?;
+    Ok(merged)
+}
+
+fn set_all(merged: &mut Table, pairs: &[String]) -> Result<(), Error> {
+    for pair in pairs {
         let (key, value) = pair
             .split_once('=')
             .ok_or_else(|| Error::NoValue(pair.clone()))?;
-        set(&mut merged, key.trim(), value, "`--set`")?;
+        set(merged, key.trim(), value, "`--set`")?;
     }
-    Ok(merged)
+    Ok(())
 }
 
 fn from_file(path: &PathBuf) -> Result<Table, Error> {
@@ -92,15 +104,18 @@ fn from_file(path: &PathBuf) -> Result<Table, Error> {
         path: path.clone(),
         source,
     })?;
-    let origin = format!("`{}`", path.display());
+    from_text(&text, &format!("`{}`", path.display()))
+}
+
+fn from_text(text: &str, origin: &str) -> Result<Table, Error> {
     let mut table: Table = text
         .parse()
         .map_err(|source: toml::de::Error| Error::Unreadable {
-            origin: origin.clone(),
-            reason: unreadable(&text, &source),
+            origin: origin.to_owned(),
+            reason: unreadable(text, &source),
         })?;
     name_local_addresses("", &mut table);
-    check_table("", &table, &origin)?;
+    check_table("", &table, origin)?;
     Ok(table)
 }
 

@@ -5,7 +5,7 @@
 //! names the key and where it was set, and an unknown key names its nearest relative. The tables are
 //! then merged and read into [`Config`] once.
 //!
-//! Entry points: [`Config::load`], [`Sources`].
+//! Entry points: [`Config::load`], [`Sources`]; [`Config::read`] for what other processes are given.
 
 use sextant_types::{DeviceTypeName, WorkerId};
 
@@ -30,12 +30,23 @@ pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
 pub use schedule::{Parallelism, PlacementPolicy, RunTimes, SchedulingPolicy};
 pub use sections::{Config, DevicePrice, Effort, Limits, Log, LogFormat, Prices, Runtime};
-pub use worker::{Binary, Cuda, DeviceSpec, Devices, GpuEngines, Remote, WorkerIsolation};
+pub use worker::{
+    Binary, Cuda, DeviceSpec, Devices, EmulatedType, GpuEngines, Remote, Worker, WorkerIsolation,
+};
 
 impl Config {
     /// Merges all layers of `sources` over the defaults.
     pub fn load(sources: &Sources) -> Result<Self, Error> {
-        let table = layers::merge(sources)?;
+        Self::of(layers::merge(sources)?)
+    }
+
+    /// What another process would read: a file's content, which errors call `origin`, and `key=value` of
+    /// `--set` over it.
+    pub fn read(text: &str, origin: &str, set: &[String]) -> Result<Self, Error> {
+        Self::of(layers::merge_text(text, origin, set)?)
+    }
+
+    fn of(table: toml::Table) -> Result<Self, Error> {
         let config: Self =
             toml::Value::Table(table)
                 .try_into()

@@ -6,6 +6,9 @@
 //! ends what was to end, and starts what was made and not started yet. Containers that have ended are
 //! removed.
 //!
+//! What a container is to read before it starts is put into it as files through the engine's own archive
+//! call, so that it makes no difference where the engine is, nor whether this process is in a container.
+//!
 //! Entry point: [`Containers`].
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
@@ -15,6 +18,7 @@ use sextant_provider::{Error, Machine, MachineId, Pool, Provider};
 use sextant_types::DeviceTypeName;
 use tokio::task::JoinHandle;
 
+mod archive;
 mod container;
 mod engine;
 mod machines;
@@ -52,7 +56,8 @@ pub struct Settings {
     pub pools: BTreeMap<DeviceTypeName, Template>,
 }
 
-/// A container. [`NAME`] and [`POOL`] are replaced in its command, its variables and its labels.
+/// A container. [`NAME`] and [`POOL`] are replaced in its command, its variables and its labels. It has no
+/// capabilities, and no program in it can get any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Template {
     /// Its image; it must be on the engine, nothing is pulled.
@@ -63,8 +68,35 @@ pub struct Template {
     pub environment: BTreeMap<String, String>,
     /// The network that it joins, by name; the engine's default where there is none.
     pub network: Option<String>,
+    /// Names by which that network finds it beside its own, which it shares with others.
+    pub aliases: Vec<String>,
     /// Labels beside those by which it is found.
     pub labels: BTreeMap<String, String>,
+    /// What it finds in its file system, by the path. All programs in it may read them.
+    pub files: BTreeMap<String, Content>,
+    /// What it may use of its machine.
+    pub limits: Limits,
+}
+
+/// What is in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// This text.
+    Text(String),
+    /// What a file of this process's machine holds when the container starts, such as a certificate that is
+    /// renewed from time to time.
+    Of(PathBuf),
+}
+
+/// What a container may use of its machine; all of it where nothing is said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Time of so many cores.
+    pub cores: Option<u16>,
+    /// Memory, bytes; a container that takes more is ended.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads.
+    pub threads: Option<u32>,
 }
 
 /// Starts and ends containers. Needs a Tokio runtime with its clock and I/O.

@@ -7,9 +7,13 @@ use std::{
     time::Duration,
 };
 
-use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
-    RenameContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
+use bollard::{
+    body_full,
+    query_parameters::{
+        CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
+        RenameContainerOptionsBuilder, StartContainerOptions, StopContainerOptionsBuilder,
+        UploadToContainerOptionsBuilder,
+    },
 };
 use parking_lot::Mutex;
 use sextant_provider::{Error, Machine, MachineId, Pool};
@@ -59,7 +63,8 @@ impl Machines {
         let own = there.iter().filter(|it| it.is_of(pool) && it.stays());
         let own: Vec<_> = own.collect();
         for made in own.iter().filter(|it| it.life == Life::Made) {
-            self.start(&made.id, &made.name).await?;
+            let files = template::archive(self.template(pool), pool)?;
+            self.start(&made.id, &made.name, files).await?;
         }
         let missing = (count as usize).saturating_sub(own.len());
         let room = (self.settings.most as usize).saturating_sub(there.len());
@@ -132,8 +137,8 @@ impl Machines {
     /// Makes a container and starts it.
     async fn make(&self, pool: &DeviceTypeName) -> Result<(), Error> {
         let name = template::name(pool)?;
-        let template = self.settings.pools.get(pool);
-        let template = template.unwrap_or(&self.settings.template);
+        let template = self.template(pool);
+        let files = template::archive(template, pool)?;
         let body = template::body(template, &self.settings.fleet, pool, &name);
         let options = CreateContainerOptionsBuilder::new().name(name.as_str());
         let made = async {
@@ -144,7 +149,12 @@ impl Machines {
         let made = made
             .await
             .map_err(|fault| self.not_made(pool, template, fault))?;
-        self.start(&made.id, name.as_str()).await
+        self.start(&made.id, name.as_str(), files).await
+    }
+
+    fn template(&self, pool: &DeviceTypeName) -> &Template {
+        let own = self.settings.pools.get(pool);
+        own.unwrap_or(&self.settings.template)
     }
 
     fn not_made(&self, pool: &DeviceTypeName, template: &Template, fault: Fault) -> Error {
@@ -162,11 +172,17 @@ impl Machines {
         }
     }
 
-    /// Starts a container. One that the engine refuses to start goes; where it did not answer, the
-    /// container stays for the next call.
-    async fn start(&self, id: &str, name: &str) -> Result<(), Error> {
+    /// Starts a container with its files. One that the engine refuses to start goes; where it did not answer,
+    /// the container stays for the next call.
+    async fn start(&self, id: &str, name: &str, files: Option<Vec<u8>>) -> Result<(), Error> {
         let start = async {
             let client = self.engine.client().await?;
+            if let Some(files) = files {
+                let options = UploadToContainerOptionsBuilder::new().path("/").build();
+                let files = body_full(files.into());
+                let upload = client.upload_to_container(id, Some(options), files);
+                self.engine.answer(upload).await?;
+            }
             let start = client.start_container(id, None::<StartContainerOptions>);
             self.engine.answer(start).await
         };

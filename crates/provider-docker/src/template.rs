@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use bollard::models::{ContainerCreateBody, HostConfig};
+use bollard::models::{ContainerCreateBody, EndpointSettings, HostConfig, NetworkingConfig};
 use sextant_provider::Error;
 use sextant_types::{DeviceTypeName, WorkerId};
 use uuid::Uuid;
 
 use crate::{
-    NAME, POOL, Template,
+    Content, NAME, POOL, Template,
+    archive::Archive,
     container::{LABEL_FLEET, LABEL_MACHINE, LABEL_POOL},
 };
 
@@ -53,10 +54,65 @@ pub(crate) fn body(
         labels: Some(labels),
         // Whatever the image says: it is what a worker drains on.
         stop_signal: Some("SIGTERM".to_owned()),
-        host_config: template.network.clone().map(|network| HostConfig {
-            network_mode: Some(network),
-            ..HostConfig::default()
-        }),
+        host_config: Some(host(template)),
+        networking_config: networking(template),
         ..ContainerCreateBody::default()
     }
+}
+
+/// What the engine gives a container of its machine.
+fn host(template: &Template) -> HostConfig {
+    let limits = &template.limits;
+    let memory = limits.memory_bytes;
+    let memory = memory.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+    HostConfig {
+        network_mode: template.network.clone(),
+        nano_cpus: limits.cores.map(|cores| i64::from(cores) * 1_000_000_000),
+        memory,
+        // None of it is on a disk: a worker that swaps answers nobody in time.
+        memory_swap: memory,
+        pids_limit: limits.threads.map(i64::from),
+        cap_drop: Some(vec!["ALL".to_owned()]),
+        security_opt: Some(vec!["no-new-privileges:true".to_owned()]),
+        ..HostConfig::default()
+    }
+}
+
+/// The names beside a container's own.
+fn networking(template: &Template) -> Option<NetworkingConfig> {
+    let network = template.network.clone()?;
+    if template.aliases.is_empty() {
+        return None;
+    }
+    let endpoint = EndpointSettings {
+        aliases: Some(template.aliases.clone()),
+        ..EndpointSettings::default()
+    };
+    Some(NetworkingConfig {
+        endpoints_config: Some([(network, endpoint)].into()),
+    })
+}
+
+/// The files of a container as the engine takes them; none where there are none.
+pub(crate) fn archive(
+    template: &Template,
+    pool: &DeviceTypeName,
+) -> Result<Option<Vec<u8>>, Error> {
+    let settings = |reason| Error::Settings {
+        pool: pool.clone(),
+        reason,
+    };
+    let mut archive = Archive::default();
+    for (path, content) in &template.files {
+        let bytes = match content {
+            Content::Text(text) => text.clone().into_bytes(),
+            Content::Of(file) => std::fs::read(file).map_err(|error| {
+                settings(format!("`{}` cannot be read: {error}", file.display()))
+            })?,
+        };
+        if !archive.add(path.trim_start_matches('/'), &bytes) {
+            return Err(settings(format!("`{path}` is too long for a file's path")));
+        }
+    }
+    Ok((!template.files.is_empty()).then(|| archive.finish()))
 }

@@ -6,6 +6,7 @@ mod docker {
     mod conformance;
     mod containers;
     mod faults;
+    mod given;
     mod image;
     mod support;
 }

@@ -62,6 +62,19 @@ pub struct Template {
     pub environment: BTreeMap<String, String>,
     /// Variables of this process that it does not have, such as those with this process's own address.
     pub without: Vec<String>,
+    /// What the machines of a pool do not share with each other: that with the number `n`, which is the least
+    /// from 1 that no other living one of its pool has, has `places[(n - 1) % places.len()]`. None has a place
+    /// where there are none.
+    pub places: Vec<Place>,
+}
+
+/// What one machine of a pool has and the next has not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Arguments behind those of the template.
+    pub arguments: Vec<String>,
+    /// The cores that it is held to, with all that it starts; all of this process's where there are none.
+    pub cores: Vec<usize>,
 }
 
 /// Starts and ends child processes. Needs a Tokio runtime with its clock and I/O.

@@ -5,5 +5,6 @@ mod process {
     mod crash;
     mod faults;
     mod files;
+    mod places;
     mod support;
 }

@@ -3,10 +3,12 @@
 mod children;
 #[cfg(feature = "docker")]
 mod containers;
+mod inherited;
 #[cfg(feature = "keda")]
 mod keda;
 #[cfg(feature = "kubernetes")]
 mod pods;
+mod shares;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -97,20 +99,10 @@ async fn open(config: &Config, kind: ProviderKind) -> anyhow::Result<Arc<dyn Pro
         ProviderKind::Keda => Ok(Arc::new(sextant_keda::KedaProvider)),
         #[cfg(not(all(feature = "docker", feature = "kubernetes", feature = "keda")))]
         other => anyhow::bail!(
-            "provider `{name}`: this binary was built without it; build it with `--features {name}`",
+            "provider `{name}`: this binary was built without it, as the demo's is; build the whole one with \
+             `cargo build --release --package sextant`",
             name = other.name()
         ),
-    }
-}
-
-/// Settings of a worker with one device of a type.
-fn device(config: &Config, name: &DeviceTypeName) -> Vec<String> {
-    match config.worker.emulated.types.contains_key(name) {
-        true => vec![format!("worker.devices=emulated:1@{name}")],
-        false => vec![
-            "worker.devices=cpu".to_owned(),
-            format!("worker.device_type={name}"),
-        ],
     }
 }
 

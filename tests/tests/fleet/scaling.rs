@@ -1,5 +1,7 @@
 //! Workers that the autoscaler starts and ends as child processes.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use sextant_tests::Load;
 
@@ -102,6 +104,61 @@ async fn workers_come_with_the_load_and_leave_with_it() {
         let decision = of.unwrap_or_else(|| panic!("no `{action}`: {body:#}"));
         assert!(decision["reason"].as_str().is_some_and(|it| !it.is_empty()));
     }
+}
+
+/// Each child of a pool of processors believed in the whole machine once.
+#[tokio::test]
+async fn children_share_the_cores_and_the_memory_of_their_machine() {
+    let settings = [
+        "variants.engines=emulated",
+        "autoscaler.pools.shared.least=2",
+        "autoscaler.pools.shared.most=2",
+        "autoscaler.pools.shared.end_s=20",
+    ];
+    let mut fleet = Fleet::over_stores(FleetSettings::default());
+    fleet.spawn("api", ROLES, &settings);
+    let api = fleet.api();
+    let workers = until("two workers are up", || async {
+        let body = api.get("/v1/workers").await.json(200);
+        let workers = body["workers"].as_array().expect("a list").clone();
+        (workers.len() == 2).then_some(workers)
+    })
+    .await;
+    let all = std::thread::available_parallelism()
+        .expect("this machine's cores")
+        .get();
+    let half = (all / 2).max(1);
+    let memory: Vec<u64> = workers
+        .iter()
+        .filter_map(|worker| worker["memory_bytes"].as_u64())
+        .collect();
+    for worker in &workers {
+        assert_eq!(worker["cores"], half, "{worker:#}");
+    }
+    // Half of the machine's is for models, and each has a share of that.
+    let machine = std::fs::read_to_string("/proc/meminfo").expect("this machine's memory");
+    let total = machine
+        .split_ascii_whitespace()
+        .nth(1)
+        .and_then(|it| it.parse::<u64>().ok());
+    let total = total.expect("kibibytes") * 1024;
+    assert_eq!(memory.len(), 2, "{workers:#?}");
+    assert!(
+        memory.iter().sum::<u64>() <= total / 2,
+        "{memory:?} of {total}"
+    );
+    let held: BTreeSet<String> = children(&fleet).into_iter().map(cores_of).collect();
+    let expected = if all >= 2 { 2 } else { 1 };
+    assert_eq!(held.len(), expected, "held to other cores: {held:?}");
+}
+
+/// The cores that a process may run on, as the system writes them.
+fn cores_of(process: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it lives");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.expect("its cores").trim().to_owned()
 }
 
 #[tokio::test]

@@ -22,6 +22,8 @@ const CLIENTS: u64 = 128;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Most milliseconds that an answer may take.
 const TARGET_MS: u64 = 10_000;
+/// How long a client does as it is told and asks again.
+const PERSISTS: Duration = Duration::from_secs(120);
 
 /// When queries come and how many.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +32,15 @@ pub struct Arrivals {
     pub rate: f64,
     /// Seed of the times between them.
     pub seed: u64,
+}
+
+/// What clients do and look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Manners {
+    /// Whether they ask again when they are told when to.
+    pub asks_again: bool,
+    /// The digit that an answer must say.
+    pub digit: Option<usize>,
 }
 
 /// Queries on their way.
@@ -41,6 +52,7 @@ pub struct Load {
 struct Shared {
     at: SocketAddr,
     phase: &'static str,
+    manners: Manners,
     body: Value,
     arrivals: Mutex<Schedule>,
     tally: Mutex<Tally>,
@@ -57,10 +69,15 @@ struct Schedule {
 
 impl Load {
     /// Begins to ask the front end at `at`.
-    pub fn start(at: SocketAddr, phase: &'static str, arrivals: Arrivals) -> Self {
+    pub fn start(
+        at: SocketAddr,
+        phase: &'static str,
+        (arrivals, manners): (Arrivals, Manners),
+    ) -> Self {
         let shared = Arc::new(Shared {
             at,
             phase,
+            manners,
             body: demo::query(&json!({ "latency_ms": TARGET_MS })),
             arrivals: Mutex::new(Schedule::new(arrivals)),
             tally: Mutex::default(),
@@ -108,22 +125,41 @@ impl Shared {
         }
     }
 
+    /// What becomes of a query in the end.
     fn ask(&self, number: u64) -> Outcome {
         let id = format!("{}-{number}", self.phase);
         let mut body = self.body.clone();
         body["id"] = id.clone().into();
-        let Ok(mut connection) = Connection::open(self.at, PATIENCE) else {
-            return Outcome::NotConnected;
-        };
-        match connection.post("/v1/queries", &body) {
-            Ok(response) => read(&response, &id),
-            Err(error) if is_timeout(&error) => Outcome::Lost,
-            Err(_) => Outcome::Broken,
+        let begun = Instant::now();
+        loop {
+            let response = match self.ask_once(&body) {
+                Ok(response) => response,
+                Err(outcome) => return outcome,
+            };
+            let told = response.retry_after.filter(|_| self.manners.asks_again);
+            match told {
+                Some(wait) if begun.elapsed() + wait < PERSISTS => {
+                    lock(&self.tally).asked_again += 1;
+                    shell::pause(wait);
+                }
+                _ => return read(&response, &id, self.manners.digit),
+            }
         }
+    }
+
+    fn ask_once(&self, body: &Value) -> Result<Response, Outcome> {
+        let connection = Connection::open(self.at, PATIENCE);
+        let mut connection = connection.map_err(|_| Outcome::NotConnected)?;
+        connection
+            .post("/v1/queries", body)
+            .map_err(|error| match is_timeout(&error) {
+                true => Outcome::Lost,
+                false => Outcome::Broken,
+            })
     }
 }
 
-fn read(response: &Response, id: &str) -> Outcome {
+fn read(response: &Response, id: &str, expected: Option<usize>) -> Outcome {
     let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
     if response.status != 200 {
         return match body["code"].as_str() {
@@ -132,7 +168,7 @@ fn read(response: &Response, id: &str) -> Outcome {
         };
     }
     let digit = demo::best(&body["outputs"][0]["data"]);
-    match body["id"] == id && digit == Some(demo::DIGIT) {
+    match body["id"] == id && digit.is_some() && (expected.is_none() || digit == expected) {
         true => Outcome::Answered,
         false => Outcome::Wrong(format!("{digit:?} for `{}` in place of `{id}`", body["id"])),
     }
@@ -186,6 +222,7 @@ mod tests {
         Response {
             status,
             closes: false,
+            retry_after: None,
             body: body.to_string().into_bytes(),
         }
     }
@@ -195,6 +232,7 @@ mod tests {
         let mut scores = vec![0.0; 10];
         scores[demo::DIGIT] = 9.0;
         let body = json!({"id": "steady-1", "outputs": [{"data": scores}]});
+        let read = |answer: &Response, id: &str| read(answer, id, Some(demo::DIGIT));
         assert_eq!(read(&answer(200, &body), "steady-1"), Outcome::Answered);
         assert!(matches!(
             read(&answer(200, &body), "steady-2"),

@@ -35,6 +35,8 @@ pub struct Tally {
     pub broken: u64,
     /// Those that nothing came back for.
     pub lost: u64,
+    /// Times that a query was asked again, because a refusal said when to.
+    pub asked_again: u64,
     /// What came back for others and was no answer to them.
     pub wrong: Vec<String>,
     /// The longest wait for an answer.

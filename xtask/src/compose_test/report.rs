@@ -123,9 +123,9 @@ impl Report {
     pub fn finish(self) -> ExitCode {
         if !self.rows.is_empty() {
             println!(
-                "\n| while | took, s | asked | answered | refused | broken | lost or wrong | longest wait, ms | longest gap, ms |"
+                "\n| while | took, s | asked | answered | refused | asked again | broken | lost or wrong | longest wait, ms | longest gap, ms |"
             );
-            println!("|---|---|---|---|---|---|---|---|---|");
+            println!("|---|---|---|---|---|---|---|---|---|---|");
             self.rows.iter().for_each(|row| println!("{row}"));
         }
         for failure in &self.failures {
@@ -157,11 +157,11 @@ fn problems(phase: &Phase, Seen { tally, counted, .. }: &Seen) -> Vec<String> {
         problems.push(format!("refused: {}", codes(tally)));
     }
     // A front end that began again has forgotten what it counted.
-    let same = *counted == Some(tally.with_an_answer());
+    let got = tally.with_an_answer() + tally.asked_again;
+    let same = *counted == Some(got);
     if phase.allowed != Allowed::BrokenConnections && !same {
         problems.push(format!(
-            "clients got {} outcomes, the front end counted {counted:?}",
-            tally.with_an_answer()
+            "clients got {got} outcomes, the front end counted {counted:?}"
         ));
     }
     problems
@@ -182,6 +182,7 @@ fn line(
         "asked": tally.asked,
         "answered": tally.answered,
         "refused": tally.refused,
+        "asked_again": tally.asked_again,
         "not_connected": tally.not_connected,
         "broken": tally.broken,
         "lost": tally.lost,
@@ -194,12 +195,13 @@ fn line(
 
 fn row(phase: &Phase, Seen { tally, took, .. }: &Seen) -> String {
     format!(
-        "| {} | {:.1} | {} | {} | {} | {} | {} | {} | {} |",
+        "| {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} |",
         phase.name,
         took.as_secs_f64(),
         tally.asked,
         tally.answered,
         codes(tally),
+        tally.asked_again,
         tally.without_an_answer(),
         tally.lost + tally.wrong.len() as u64,
         tally.longest.as_millis(),

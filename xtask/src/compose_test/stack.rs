@@ -1,6 +1,7 @@
 //! The services of `docker-compose.yml` under a project of the test's own.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use super::autoscale;
 use crate::containers::engine::docker;
 use crate::http::Connection;
 use crate::provision::compose::Compose;
@@ -19,13 +21,30 @@ const PROJECT: &str = "sextant-compose-test";
 const HEALTHY_WITHIN: Duration = Duration::from_secs(180);
 /// Profiles that the test uses; all of them wherever something is looked up or taken down.
 const PROFILES: [&str; 2] = ["standby", "observe"];
-/// The service that ends once it has made the bucket.
-const ONCE: &str = "bucket";
+/// The engine's socket.
+const SOCKET: &str = "/var/run/docker.sock";
+/// What describes workers that come and go.
+const FILES: [&str; 3] = [
+    "docker-compose.yml",
+    "deploy/compose/autoscale.yml",
+    "xtask/src/compose_test/emulated.yml",
+];
 /// Label by which Compose knows its own.
 const LABEL: &str = "com.docker.compose.project";
 
+/// Which files describe the services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `docker-compose.yml`: as many workers as it says.
+    Fixed,
+    /// As many workers as the load takes, with emulated devices.
+    Autoscaled,
+}
+
 /// The services; taken down with their volumes when dropped.
 pub struct Stack {
+    /// Which services.
+    pub kind: Kind,
     compose: Compose,
     image: String,
     keep: bool,
@@ -52,6 +71,7 @@ impl Stack {
     /// A stack of `image` on free ports; nothing of an earlier run is left.
     pub fn new(compose: Compose, image: String, keep: bool) -> Result<Self> {
         let stack = Self {
+            kind: Kind::Fixed,
             compose,
             image,
             keep,
@@ -61,6 +81,21 @@ impl Stack {
         };
         stack.down()?;
         Ok(stack)
+    }
+
+    /// The same with services of another kind, in place of those that were up.
+    pub fn turn_into(&mut self, kind: Kind) -> Result<()> {
+        self.down()?;
+        self.kind = kind;
+        Ok(())
+    }
+
+    /// Names of the containers that the autoscaler has started and that run.
+    pub fn autoscaled(&self) -> Result<Vec<String>> {
+        let fleet = format!("label=sextant.fleet={PROJECT}");
+        let list = ["ps", "--filter", &fleet, "--format", "{{.Names}}"];
+        let list = shell::output(&mut docker(&list))?;
+        Ok(list.lines().map(str::to_owned).collect())
     }
 
     /// `compose ARGUMENTS` of this project, with every profile that the test uses.
@@ -130,7 +165,7 @@ impl Stack {
         let deadline = Instant::now() + HEALTHY_WITHIN;
         loop {
             let all = self.all()?;
-            let waited_for = |of: &&Container| of.service != ONCE && !of.is_healthy();
+            let waited_for = |of: &&Container| !of.is_healthy();
             let Some(ill) = all.iter().find(waited_for) else {
                 return Ok(());
             };
@@ -240,6 +275,15 @@ impl Stack {
 
     fn bare(&self) -> Command {
         let mut command = self.compose.command();
+        if self.kind == Kind::Autoscaled {
+            for file in FILES {
+                command.args(["--file", file]);
+            }
+            command.envs(autoscale::SETTINGS);
+            if let Ok(socket) = std::fs::metadata(SOCKET) {
+                command.env("DOCKER_GID", socket.gid().to_string());
+            }
+        }
         command
             .args(["--project-name", PROJECT])
             .env("SEXTANT_IMAGE", &self.image)
@@ -262,7 +306,17 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         if self.keep {
-            shell::say(format!("kept: the API is on http://{}", self.api));
+            match self.all() {
+                Ok(all) if all.is_empty() => shell::say("kept: nothing, as nothing is up"),
+                Ok(all) if all.iter().any(|it| it.service == "api" && it.is_healthy()) => {
+                    shell::say(format!("kept: the API is on http://{}", self.api));
+                }
+                Ok(all) => shell::say(format!(
+                    "kept: {} containers of the project `{PROJECT}`; the API is not up",
+                    all.len()
+                )),
+                Err(error) => shell::say(format!("{error:#}")),
+            }
         } else if let Err(error) = self.down() {
             shell::say(format!("{error:#}"));
         }

@@ -25,14 +25,13 @@ const MIRROR: &str = "http://deb.debian.org/debian";
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Which images a recipe stands in for, by the beginning of their names.
-const RECIPES: [(&str, Recipe); 8] = [
+const RECIPES: [(&str, Recipe); 7] = [
     ("debian:bookworm", Recipe("base", Extra::Certificates)),
     ("rust:", Recipe("rust", Extra::Toolchain)),
     ("python:", Recipe("python", Extra::Nothing)),
     ("redis:", Recipe("redis", Extra::Nothing)),
     ("postgres:", Recipe("postgres", Extra::Nothing)),
-    ("minio/minio:", Recipe("s3", Extra::S3)),
-    ("minio/mc:", Recipe("s3", Extra::S3)),
+    ("versity/versitygw:", Recipe("s3", Extra::S3)),
     ("prom/prometheus:", Recipe("prometheus", Extra::Nothing)),
 ];
 

@@ -7,13 +7,13 @@ use futures::TryStreamExt;
 use tempfile::TempDir;
 
 /// The name of the image; another content needs another number.
-pub const IMAGE: &str = "sextant-test-machine:1";
+pub const IMAGE: &str = "sextant-test-machine:2";
 
 /// Of the Debian package `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";
 
 /// What the machines run.
-const APPLETS: [&str; 4] = ["sh", "sleep", "env", "ls"];
+const APPLETS: [&str; 5] = ["sh", "sleep", "env", "ls", "cat"];
 
 /// Gives the engine the image unless it has it.
 pub async fn ensure(client: &Docker) {

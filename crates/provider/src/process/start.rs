@@ -6,11 +6,12 @@ use std::{
     process::{Command, Stdio},
 };
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sextant_types::{DeviceTypeName, WorkerId};
 use uuid::Uuid;
 
 use super::{
-    NAME, POOL, Template, away,
+    NAME, POOL, Place, Template, away,
     folder::Folder,
     life::{MARK, MARK_POOL},
     record::Record,
@@ -42,9 +43,11 @@ pub(super) fn start(
     let copy = copy.map_err(|error| away("a log's second handle", error))?;
     let mut command = command(template, record);
     command.stdin(Stdio::null()).stdout(log).stderr(copy);
-    let mut child = tokio::process::Command::from(command)
-        .spawn()
-        .map_err(|error| not_started(template, record, &error))?;
+    let place = place(template, record);
+    let mut child = held_to(place.map_or(&[], |place| &place.cores), || {
+        tokio::process::Command::from(command).spawn()
+    })
+    .map_err(|error| not_started(template, record, &error))?;
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
     let id = record.id.clone();
     tokio::spawn(async move {
@@ -56,6 +59,31 @@ pub(super) fn start(
     pid.ok_or_else(|| refused(&record.id, "it ended before it had a process id"))
 }
 
+/// What the machine does not share with the others of its pool.
+fn place<'a>(template: &'a Template, record: &Record) -> Option<&'a Place> {
+    let number = usize::try_from(record.number()?.checked_sub(1)?).ok()?;
+    template
+        .places
+        .get(number.checked_rem(template.places.len())?)
+}
+
+/// What `start` starts, held to these cores: a child begins on those of the thread that starts it.
+fn held_to<T>(cores: &[usize], start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    if cores.is_empty() {
+        return start();
+    }
+    let own = sched_getaffinity(None)?;
+    let mut held = CpuSet::new();
+    for core in cores.iter().filter(|core| **core < CpuSet::MAX_CPU) {
+        held.set(*core);
+    }
+    sched_setaffinity(None, &held)?;
+    let started = start();
+    // The thread has other work to do.
+    sched_setaffinity(None, &own)?;
+    started
+}
+
 fn command(template: &Template, record: &Record) -> Command {
     use std::os::unix::process::CommandExt;
     let filled = |text: &String| {
@@ -63,7 +91,8 @@ fn command(template: &Template, record: &Record) -> Command {
             .replace(POOL, record.pool.as_str())
     };
     let mut command = Command::new(filled(&template.program));
-    command.args(template.arguments.iter().map(filled));
+    let place = place(template, record).map_or(&[][..], |place| &place.arguments);
+    command.args(template.arguments.iter().chain(place).map(filled));
     for name in &template.without {
         command.env_remove(name);
     }

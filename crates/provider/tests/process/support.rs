@@ -121,6 +121,7 @@ pub fn template(script: &str) -> Template {
         arguments: ["-c", script, "{pool}", "{name}"].map(str::to_owned).into(),
         environment: BTreeMap::from([("WORKER".to_owned(), "is-{name}".to_owned())]),
         without: vec!["CARGO_PKG_NAME".to_owned()],
+        places: Vec::new(),
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::Context;
+use rustix::thread::{CpuSet, sched_getaffinity};
 use sextant_autoscaler::PoolConfig;
 use sextant_provider::{
     Provider,
@@ -18,7 +19,7 @@ use sextant_provider::{
 };
 use sextant_types::DeviceTypeName;
 
-use super::super::process::Process;
+use super::{super::process::Process, inherited, shares};
 use sextant_config::{Config, Pool, ProviderKind};
 
 /// Most child processes on a machine, of all pools together.
@@ -33,24 +34,40 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Processes> {
     fs::create_dir_all(&folder).with_context(|| format!("cannot create `{}`", folder.display()))?;
     let program = std::env::current_exe().context("this program's own path is not known")?;
     let file = write_settings(config, &folder)?;
-    let template = |name: &DeviceTypeName, pool: &Pool| Template {
-        program: program.display().to_string(),
-        arguments: arguments(config, name, pool, (&file, &folder)),
-        environment: BTreeMap::new(),
-        // It names where this process is reached.
-        without: vec!["SEXTANT_FLEET__ADVERTISE".to_owned()],
+    let text = fs::read_to_string(&file).context("the settings cannot be read again")?;
+    let mut places = shares::places(config, &own_cores()?);
+    let mut template = |name: &DeviceTypeName, pool: &Pool| -> anyhow::Result<Template> {
+        let set = settings(config, name, pool);
+        inherited::check(name, (&text, &set))?;
+        Ok(Template {
+            program: program.display().to_string(),
+            arguments: arguments(&set, (&file, &folder)),
+            environment: BTreeMap::new(),
+            // It names where this process is reached.
+            without: vec!["SEXTANT_FLEET__ADVERTISE".to_owned()],
+            places: places.remove(name).unwrap_or_default(),
+        })
     };
     let pools = config.autoscaler.pools.iter();
     let pools = pools.filter(|(_, pool)| pool.provider == ProviderKind::Process);
+    let templates: anyhow::Result<BTreeMap<_, _>> = pools
+        .map(|(name, pool)| Ok((name.clone(), template(name, pool)?)))
+        .collect();
     let settings = process::Settings {
         folder: folder.clone(),
         most: MOST_PROCESSES,
         template: Template::default(),
-        pools: pools
-            .map(|(name, pool)| (name.clone(), template(name, pool)))
-            .collect(),
+        pools: templates?,
     };
     Ok(Processes::open(settings)?)
+}
+
+/// The cores that this process may run on, in order.
+fn own_cores() -> anyhow::Result<Vec<usize>> {
+    let own = sched_getaffinity(None).context("the cores of this process")?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|core| own.is_set(*core))
+        .collect())
 }
 
 /// Writes this process's settings for its children; only its owner can read them.
@@ -82,13 +99,8 @@ fn write_settings(config: &Config, folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(file)
 }
 
-/// What a worker is started with. The flags win over its environment and over the file.
-fn arguments(
-    config: &Config,
-    name: &DeviceTypeName,
-    pool: &Pool,
-    (file, folder): (&Path, &Path),
-) -> Vec<String> {
+/// Settings of a worker over those of the file.
+fn settings(config: &Config, name: &DeviceTypeName, pool: &Pool) -> Vec<String> {
     let host = config.fleet.listen.map(|listen| listen.ip().to_string());
     let host = host.unwrap_or_else(|| "127.0.0.1".to_owned());
     let host = if host.contains(':') {
@@ -96,6 +108,13 @@ fn arguments(
     } else {
         host
     };
+    let mut set = vec![format!("fleet.listen={host}:0")];
+    set.extend(inherited::of_pool(config, name, pool));
+    set
+}
+
+/// What a worker is started with. The flags win over its environment and over the file.
+fn arguments(set: &[String], (file, folder): (&Path, &Path)) -> Vec<String> {
     let mut arguments: Vec<String> = vec![
         "serve".to_owned(),
         "--config".to_owned(),
@@ -107,14 +126,8 @@ fn arguments(
         "--data-dir".to_owned(),
         folder.join(NAME).display().to_string(),
     ];
-    let mut set = vec![
-        format!("worker.name={NAME}"),
-        format!("fleet.listen={host}:0"),
-    ];
-    set.extend(super::device(config, name));
-    set.extend(pool.settings.iter().cloned());
     for pair in set {
-        arguments.extend(["--set".to_owned(), pair]);
+        arguments.extend(["--set".to_owned(), pair.clone()]);
     }
     arguments
 }

@@ -1,12 +1,17 @@
 //! Containers of a Docker engine, each with a worker.
+//!
+//! A container finds its settings in a file, which it is given before it starts: tables such as prices have no
+//! variables, and what is in variables anybody sees who may list containers. Only the credentials for S3 are
+//! variables: there is no setting for them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
-use anyhow::Context;
-use sextant_provider_docker::{Containers, NAME, Settings, Template};
+use anyhow::{Context, ensure};
+use sextant_provider_docker::{Containers, Content, Limits, Settings, Template};
 use sextant_types::DeviceTypeName;
-use toml::Value;
+use toml::{Table, Value};
 
+use super::inherited;
 use sextant_config::{Config, Pool, ProviderKind};
 
 /// Most containers of all pools together.
@@ -18,8 +23,16 @@ const TIMEOUT_MS: u64 = 30_000;
 /// Where a container's worker is reached by the others of its network.
 const PORT: u16 = 7070;
 
+/// Where a container answers what looks after it: health and metrics.
+const WATCHED_PORT: u16 = 8080;
+
+/// The folder of what a container is given.
+const FOLDER: &str = "/etc/sextant";
+
 /// Sections of this process's settings that its workers have, too.
-const SHARED: [&str; 4] = ["metadata", "objects", "prices", "log"];
+const SHARED: [&str; 7] = [
+    "log", "metadata", "objects", "fleet", "worker", "prices", "limits",
+];
 
 /// Over the engine of the configuration; it is connected to when it is first needed.
 pub(super) fn open(config: &Config) -> anyhow::Result<Containers> {
@@ -39,57 +52,98 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Containers> {
 }
 
 fn template(config: &Config, name: &DeviceTypeName, pool: &Pool) -> anyhow::Result<Template> {
-    let mut set = vec![
-        format!("worker.name={NAME}"),
-        format!("fleet.listen=0.0.0.0:{PORT}"),
-        format!("fleet.name={}", config.fleet.name),
-    ];
-    set.extend(super::device(config, name));
-    set.extend(pool.settings.iter().cloned());
-    let mut command = vec!["serve".to_owned(), "--role".to_owned(), "worker".to_owned()];
+    let mut files = BTreeMap::new();
+    let text = settings(config, &mut files)?;
+    let set = inherited::of_pool(config, name, pool);
+    let worker = inherited::check(name, (&text, &set))?;
+    let local = worker.objects.url.as_deref();
+    ensure!(
+        local.is_some_and(|url| !url.starts_with("file:")),
+        "`autoscaler.pools.{name}`: containers do not see a folder of this machine: set `objects.url` to a \
+         bucket"
+    );
+    let file = format!("{FOLDER}/worker.toml");
+    let mut command: Vec<String> = ["serve", "--config", &file, "--role", "worker"]
+        .map(str::to_owned)
+        .into();
     for pair in set {
         command.extend(["--set".to_owned(), pair]);
     }
+    files.insert(file, Content::Text(text));
     Ok(Template {
         image: pool.image.clone(),
         command,
-        environment: environment(config)?,
+        environment: credentials(),
         network: pool.network.clone(),
-        labels: BTreeMap::new(),
+        aliases: pool.alias.clone().into_iter().collect(),
+        labels: labels(name, pool)?,
+        files,
+        limits: Limits {
+            cores: pool.cores,
+            memory_bytes: pool.total_memory_bytes,
+            threads: Some(pool.threads),
+        },
     })
 }
 
-/// What this process knows of the stores, as variables; with its credentials for S3.
-fn environment(config: &Config) -> anyhow::Result<BTreeMap<String, String>> {
-    let table = toml::Table::try_from(config).context("the settings cannot be written down")?;
-    let mut variables = BTreeMap::new();
-    for section in SHARED {
-        if let Some(value) = table.get(section) {
-            flatten(
-                &format!("SEXTANT_{}", section.to_uppercase()),
-                value,
-                &mut variables,
-            );
+/// What this process knows that a worker in a container needs, as a file; puts the other files that this one
+/// names into `files`.
+fn settings(config: &Config, files: &mut BTreeMap<String, Content>) -> anyhow::Result<String> {
+    let mut own = config.clone();
+    own.listen = everywhere(WATCHED_PORT);
+    own.fleet.listen = Some(everywhere(PORT));
+    own.fleet.advertise = None;
+    let certificates = [
+        ("certificate.pem", &mut own.fleet.certificate),
+        ("key.pem", &mut own.fleet.key),
+        ("ca.pem", &mut own.fleet.ca),
+    ];
+    for (name, path) in certificates {
+        if let Some(here) = path {
+            let there = format!("{FOLDER}/fleet/{name}");
+            let here = std::mem::replace(here, PathBuf::from(&there));
+            files.insert(there, Content::Of(here));
         }
     }
-    let own = std::env::vars().filter(|(name, _)| name.starts_with("AWS_"));
-    variables.extend(own);
-    Ok(variables)
+    // What is this machine's, and what is a worker's of this process.
+    let worker = &mut own.worker;
+    *worker = sextant_config::Worker {
+        name: None,
+        devices: sextant_config::Devices::default(),
+        device_type: None,
+        cores: None,
+        memory_bytes: None,
+        process_memory_bytes: None,
+        pin: Vec::new(),
+        remote: BTreeMap::new(),
+        ..worker.clone()
+    };
+    let mut table = Table::try_from(&own).context("the settings cannot be written down")?;
+    table.retain(|key, _| key == "listen" || SHARED.iter().any(|section| *section == key));
+    toml::to_string(&Value::Table(table)).context("the settings cannot be written down")
 }
 
-fn flatten(name: &str, value: &Value, variables: &mut BTreeMap<String, String>) {
-    match value {
-        Value::Table(table) => {
-            for (key, value) in table {
-                flatten(&format!("{name}__{}", key.to_uppercase()), value, variables);
-            }
-        }
-        Value::String(text) => {
-            variables.insert(name.to_owned(), text.clone());
-        }
-        Value::Array(_) => {}
-        other => {
-            variables.insert(name.to_owned(), other.to_string());
-        }
-    }
+fn everywhere(port: u16) -> SocketAddr {
+    SocketAddr::from(([0, 0, 0, 0], port))
 }
+
+fn labels(name: &DeviceTypeName, pool: &Pool) -> anyhow::Result<BTreeMap<String, String>> {
+    let split = pool.labels.iter().map(|pair| {
+        let (key, value) = pair.split_once('=').with_context(|| {
+            format!("`autoscaler.pools.{name}.labels`: `{pair}` is not of the form `name=value`")
+        })?;
+        Ok((key.to_owned(), value.to_owned()))
+    });
+    split.collect()
+}
+
+/// This process's credentials for S3.
+fn credentials() -> BTreeMap<String, String> {
+    let all = std::env::vars_os();
+    let known =
+        all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    known.filter(|(name, _)| name.starts_with("AWS_")).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! The settings of workers that providers start: those of this process that concern a worker, as a file, and
+//! those of their pool over it.
+//!
+//! What workers would refuse is refused here, before any is started: the file and the settings are read as they
+//! read them.
+
+use anyhow::Context;
+use sextant_types::DeviceTypeName;
+
+use super::super::roles;
+use sextant_config::{Config, Pool, Role, Roles};
+
+/// A name as workers of pools have them.
+const SOME_NAME: &str = "some-worker";
+
+/// Settings for `--set` of every worker of a pool; `{name}` stands for its name.
+pub(super) fn of_pool(config: &Config, name: &DeviceTypeName, pool: &Pool) -> Vec<String> {
+    let mut set = vec![format!("worker.name={}", sextant_provider::process::NAME)];
+    set.extend(device(config, name, pool));
+    if let Some(cores) = pool.cores {
+        set.push(format!("worker.cores={cores}"));
+    }
+    if let Some(bytes) = pool.total_memory_bytes {
+        set.push(format!("worker.memory_bytes={}", bytes / 2));
+    }
+    set.extend(pool.settings.iter().cloned());
+    set
+}
+
+/// Settings of a worker with one device of a type.
+fn device(config: &Config, name: &DeviceTypeName, pool: &Pool) -> Vec<String> {
+    if config.worker.emulated.types.contains_key(name) {
+        return vec![format!("worker.devices=emulated:1@{name}")];
+    }
+    match has_gpus(pool) {
+        true => vec![format!("worker.cuda.device_type={name}")],
+        false => vec![
+            "worker.devices=cpu".to_owned(),
+            format!("worker.device_type={name}"),
+        ],
+    }
+}
+
+/// Whether the settings of a pool give its workers GPUs.
+pub(super) fn has_gpus(pool: &Pool) -> bool {
+    setting(pool, "worker.devices").is_some_and(|devices| devices.starts_with("cuda"))
+}
+
+/// What the settings of a pool say of a key.
+pub(super) fn setting<'a>(pool: &'a Pool, key: &str) -> Option<&'a str> {
+    let pairs = pool.settings.iter().rev();
+    let mut pairs = pairs.filter_map(|pair| pair.split_once('='));
+    pairs
+        .find(|(own, _)| own.trim() == key)
+        .map(|(_, value)| value)
+}
+
+/// What a worker reads that is started with the file `text` and these settings; why it would not start.
+pub(super) fn check(
+    name: &DeviceTypeName,
+    (text, set): (&str, &[String]),
+) -> anyhow::Result<Config> {
+    let filled = set.iter().map(|pair| {
+        pair.replace(sextant_provider::process::NAME, SOME_NAME)
+            .replace(sextant_provider::process::POOL, name.as_str())
+    });
+    let filled: Vec<String> = filled.collect();
+    let read = Config::read(text, "the settings that workers are given", &filled);
+    let checked = read.map_err(anyhow::Error::from).and_then(|mut config| {
+        config.roles = Roles([Role::Worker].into());
+        roles::check(&config)?;
+        Ok(config)
+    });
+    checked.with_context(|| format!("workers of `autoscaler.pools.{name}` could not start"))
+}
