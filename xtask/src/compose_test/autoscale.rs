@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::engine::docker;
 use super::load::{Arrivals, Manners};
 use super::phases::{Allowed, Phase};
 use super::stack::{Kind, Stack};
 use super::{register, under_load};
+use crate::containers::engine::docker;
 use crate::shell::{self, say};
 
 /// The type of the workers, as `emulated.toml` has it.
