@@ -129,6 +129,11 @@ impl Fleet {
         self.add(name, roles, &[], Place::Clock(offset.to_owned()));
     }
 
+    /// The same with its name and the port for the others in its environment, as containers have them.
+    pub fn spawn_contained(&mut self, name: &str, roles: &str, environment: &[(String, String)]) {
+        self.add(name, roles, &[], Place::Container(environment.to_vec()));
+    }
+
     /// Names a process that [`launching`](Self::launching) then starts, and whose wires can be cut; `clock`
     /// as for [`spawn_at`](Self::spawn_at).
     pub(crate) fn name(&mut self, name: &str, roles: &str, set: &[&str], clock: Option<&str>) {
@@ -215,18 +220,24 @@ impl Fleet {
                 stores,
             } => (wrap.clone(), *address, stores.clone()),
             Place::Beside(address) => (disk, *address, here),
-            Place::Here | Place::Clock(_) => (disk, loopback, here),
+            Place::Here | Place::Clock(_) | Place::Container(_) => (disk, loopback, here),
         };
         let mut command = command_behind(&wrap);
         command.args(["serve", "--role", &member.roles]);
         command.args(["--log-format", "json", "--listen", &format!("{address}:0")]);
         command.arg("--data-dir").arg(self.data().join(name));
-        let listens = match &member.wires {
-            Some(wires) => wires.settings().to_vec(),
-            None => vec![format!("fleet.listen={address}:0")],
+        let reached = match (&member.wires, &member.place) {
+            (_, Place::Container(_)) => Vec::new(),
+            (wires, _) => {
+                let mut reached = vec![format!("worker.name={name}")];
+                match wires {
+                    Some(wires) => reached.extend(wires.settings()),
+                    None => reached.push(format!("fleet.listen={address}:0")),
+                }
+                reached
+            }
         };
         let own = [
-            format!("worker.name={name}"),
             "auth.mode=off".to_owned(),
             format!("metadata.url={redis}"),
             format!("registry.url={postgres}"),
@@ -234,7 +245,7 @@ impl Fleet {
             format!("objects.endpoint={s3}"),
         ];
         let short = SHORT_MEASUREMENTS.map(str::to_owned);
-        let pairs = short.iter().chain(&listens).chain(&own);
+        let pairs = short.iter().chain(&reached).chain(&own);
         for pair in pairs.chain(&self.settings.set).chain(&member.set) {
             command.args(["--set", pair]);
         }
@@ -242,11 +253,17 @@ impl Fleet {
             .env("AWS_ACCESS_KEY_ID", self.s3.access_key())
             .env("AWS_SECRET_ACCESS_KEY", self.s3.secret_key())
             .envs(self.settings.environment.iter().cloned());
-        if let Place::Clock(offset) = &member.place {
-            command
-                .env("LD_PRELOAD", faketime())
-                .env("FAKETIME", offset)
-                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        match &member.place {
+            Place::Clock(offset) => {
+                command
+                    .env("LD_PRELOAD", faketime())
+                    .env("FAKETIME", offset)
+                    .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+            }
+            Place::Container(environment) => {
+                command.envs(environment.iter().cloned());
+            }
+            _ => {}
         }
         command
     }

@@ -20,6 +20,8 @@ pub(super) enum Place {
     },
     /// With a wrong clock: what libfaketime is told.
     Clock(String),
+    /// In a container of its own, as far as the environment tells: its name and the port for the others are in there.
+    Container(Vec<(String, String)>),
 }
 
 /// An address of the loopback interface in `url`, as `127.0.0.1:PORT`, and its port.

@@ -1,5 +1,6 @@
 //! A fleet over real stores, and what happens to its queries when parts of it die.
 
+mod chart;
 mod engines;
 mod faults;
 mod jobs;
