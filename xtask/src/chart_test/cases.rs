@@ -173,7 +173,7 @@ fn scaled(manifests: &Manifests) -> Result<()> {
     ensure!(address == "sextant-keda.default:7071", "{address}");
     answers_keda(
         manifests,
-        json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}}}]),
+        &json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}}}]),
     )
 }
 
@@ -191,11 +191,11 @@ fn scaled_by_keda(manifests: &Manifests) -> Result<()> {
         autoscaler.pod()["automountServiceAccountToken"] == false,
         "a token"
     );
-    answers_keda(manifests, Value::Null)
+    answers_keda(manifests, &Value::Null)
 }
 
 /// KEDA reaches the port of the autoscalers.
-fn answers_keda(manifests: &Manifests, from: Value) -> Result<()> {
+fn answers_keda(manifests: &Manifests, from: &Value) -> Result<()> {
     let autoscaler = manifests.deployment("autoscaler")?;
     ensure!(autoscaler.port("keda") == Some(7071), "no port for KEDA");
     let listens = autoscaler.variable("SEXTANT_AUTOSCALER__KEDA_LISTEN");
@@ -205,7 +205,7 @@ fn answers_keda(manifests: &Manifests, from: Value) -> Result<()> {
     let rule =
         items(&policy["spec"]["ingress"]).find(|it| it["ports"] == json!([{"port": "keda"}]));
     let rule = rule.context("the NetworkPolicy lets KEDA in nowhere")?;
-    ensure!(rule["from"] == from, "{rule}");
+    ensure!(rule["from"] == *from, "{rule}");
     Ok(())
 }
 
