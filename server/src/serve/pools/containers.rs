@@ -12,7 +12,7 @@ use sextant_types::DeviceTypeName;
 use toml::{Table, Value};
 
 use super::inherited;
-use sextant_config::{Config, Pool, ProviderKind};
+use sextant_config::{AuthMode, Config, Pool, ProviderKind};
 
 /// Most containers of all pools together.
 const MOST: u32 = 1024;
@@ -30,8 +30,8 @@ const WATCHED_PORT: u16 = 8080;
 const FOLDER: &str = "/etc/sextant";
 
 /// Sections of this process's settings that its workers have, too.
-const SHARED: [&str; 7] = [
-    "log", "metadata", "objects", "fleet", "worker", "prices", "limits",
+const SHARED: [&str; 8] = [
+    "log", "metadata", "objects", "fleet", "auth", "worker", "prices", "limits",
 ];
 
 /// Over the engine of the configuration; it is connected to when it is first needed.
@@ -93,6 +93,9 @@ fn settings(config: &Config, files: &mut BTreeMap<String, Content>) -> anyhow::R
     own.listen = everywhere(WATCHED_PORT);
     own.fleet.listen = Some(everywhere(PORT));
     own.fleet.advertise = None;
+    // A worker has no API; what listens beyond its machine must have said who may ask all the same.
+    own.auth.mode = Some(config.auth.mode.unwrap_or(AuthMode::Keys));
+    own.auth.admin_key = None;
     let certificates = [
         ("certificate.pem", &mut own.fleet.certificate),
         ("key.pem", &mut own.fleet.key),

@@ -7,7 +7,7 @@
 use anyhow::Context;
 use sextant_types::DeviceTypeName;
 
-use super::super::roles;
+use super::super::{front, roles};
 use sextant_config::{Config, Pool, Role, Roles};
 
 /// A name as workers of pools have them.
@@ -69,6 +69,7 @@ pub(super) fn check(
     let checked = read.map_err(anyhow::Error::from).and_then(|mut config| {
         config.roles = Roles([Role::Worker].into());
         roles::check(&config)?;
+        front::check_access(&config)?;
         Ok(config)
     });
     checked.with_context(|| format!("workers of `autoscaler.pools.{name}` could not start"))

@@ -93,6 +93,11 @@ fn workers_join_the_fleet_and_can_be_watched() {
     assert_eq!(worker.listen, everywhere(8080));
     assert_eq!(worker.fleet.listen, Some(everywhere(7070)));
     assert_eq!(worker.fleet.advertise, None);
+    assert_eq!(
+        worker.auth.mode,
+        Some(AuthMode::Keys),
+        "it may listen there"
+    );
     assert_eq!(worker.fleet.name, "ours");
     assert_eq!(worker.fleet.server_name.as_deref(), Some("sextant.example"));
     assert_eq!(
