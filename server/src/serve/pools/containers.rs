@@ -122,7 +122,7 @@ fn settings(config: &Config, files: &mut BTreeMap<String, Content>) -> anyhow::R
         ..worker.clone()
     };
     let mut table = Table::try_from(&own).context("the settings cannot be written down")?;
-    table.retain(|key, _| key == "listen" || SHARED.iter().any(|section| *section == key));
+    table.retain(|key, _| key == "listen" || SHARED.contains(&key));
     toml::to_string(&Value::Table(table)).context("the settings cannot be written down")
 }
 
