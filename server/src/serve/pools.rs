@@ -53,7 +53,7 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
             "`autoscaler.pools.{name}` is scaled by KEDA and `autoscaler.keda_listen` is not set"
         );
         ensure!(
-            pool.least > 0 || facts(config, name, pool).is_some(),
+            pool.least > 0 || !facts(config, name, pool).engines.is_empty(),
             "`autoscaler.pools.{name}`: with `least = 0` nobody may ever see a worker of it: say \
              what it can run with `engines`"
         );
@@ -79,7 +79,7 @@ pub(super) async fn build(config: &Config) -> anyhow::Result<BTreeMap<DeviceType
             least: pool.least,
             most: pool.most,
             end_ms: pool.end_s.saturating_mul(1000),
-            facts: facts(config, name, pool).map(Arc::new),
+            facts: Some(Arc::new(facts(config, name, pool))),
             provider,
         };
         built.insert(name.clone(), one);
@@ -117,8 +117,9 @@ fn script(pool: &Pool) -> Script {
     })
 }
 
-/// What the configuration says of a type of which no worker was seen.
-fn facts(config: &Config, name: &DeviceTypeName, pool: &Pool) -> Option<DeviceType> {
+/// What the configuration says of a type of which no worker was seen. Where that is no engine, nothing is planned for
+/// it, and the least number of workers starts all the same: the first of them says what it is.
+fn facts(config: &Config, name: &DeviceTypeName, pool: &Pool) -> DeviceType {
     let emulated = config.worker.emulated.types.contains_key(name);
     let (engines, slots, memory_bytes) = match emulated && pool.engines.is_empty() {
         true => {
@@ -131,20 +132,17 @@ fn facts(config: &Config, name: &DeviceTypeName, pool: &Pool) -> Option<DeviceTy
             (engines.collect(), pool.slots, pool.memory_bytes)
         }
     };
-    if engines.is_empty() {
-        return None;
-    }
     let prices = Prices::from(config.prices.clone());
     let (price_per_hour_usd, _) = match emulated {
         true => prices.accelerator(name),
         false => prices.processor(name, slots, memory_bytes),
     };
-    Some(DeviceType {
+    DeviceType {
         start_ms: prices.start_ms(name),
         name: name.clone(),
         engines,
         slots,
         memory_bytes,
         price_per_hour_usd,
-    })
+    }
 }
