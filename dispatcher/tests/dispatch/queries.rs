@@ -346,6 +346,7 @@ async fn unloading_under_load_answers_every_query_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_inputs_and_unknown_names_have_codes() {
     let world = World::new().await;
+    world.dispatcher.informed().await;
     let mut unknown = query(&[1.0, 1.0]);
     assert_eq!(
         world.ask(unknown.clone()).await.unwrap_err().code,

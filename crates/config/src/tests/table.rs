@@ -14,7 +14,10 @@ fn the_table_of_fields_matches_the_structs() {
         ..DevicePrice::default()
     };
     let pool = Pool {
+        cores: Some(1),
+        total_memory_bytes: Some(1 << 30),
         network: Some("network".to_owned()),
+        alias: Some("worker".to_owned()),
         workload: Some("deployment/worker".to_owned()),
         ..Pool::default()
     };
