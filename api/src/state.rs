@@ -374,10 +374,10 @@ impl ApiState {
 
     /// Why a query to `route` was not answered, as its caller is told.
     pub(crate) fn unanswered(&self, caller: &Caller, route: &Route, problem: Problem) -> Problem {
-        match is_missing(&problem).then(|| self.unannounced(route)) {
-            Some(Some(unannounced)) => unannounced,
-            _ => self.with_suggestion(caller, route, problem),
-        }
+        let unannounced = is_missing(&problem).then(|| self.unannounced(route));
+        unannounced
+            .flatten()
+            .unwrap_or_else(|| self.with_suggestion(caller, route, problem))
     }
 
     /// A problem, and where nothing is called as the route says, what may have been meant. Only to who may see it.

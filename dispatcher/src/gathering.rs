@@ -41,24 +41,27 @@ impl Gathering {
         self.0.send_replace(Missing::default());
     }
 
-    /// These workers are not reached. One that is missed for the first time is waited for anew.
+    /// These workers are not reached. One that is missed for the first time is waited for anew; whoever waits is told
+    /// of each that is back.
     pub(crate) fn missing(&self, workers: BTreeSet<WorkerId>) {
         self.0.send_if_modified(|known| {
             let is_over = workers.is_empty() && known.since.is_some();
+            let is_back = !known.workers.is_subset(&workers);
             if is_over {
                 known.since = None;
             } else if !workers.is_subset(&known.workers) {
                 known.since = Some(Instant::now());
             }
             known.workers = workers;
-            is_over
+            is_over || is_back
         });
     }
 
-    /// Waits until the workers are reached, and no longer than until `deadline`. Returns whether there was
+    /// Waits until a worker is reached, and no longer than until `deadline`. Returns whether there was
     /// anything to wait for: if so, another look may find who answers.
     pub(crate) async fn wait(&self, deadline: Option<Instant>) -> bool {
-        let Some(since) = self.0.borrow().since else {
+        let mut gathering = self.0.subscribe();
+        let Some(since) = gathering.borrow_and_update().since else {
             return false;
         };
         let until = deadline.map_or(since + LONGEST, |deadline| deadline.min(since + LONGEST));
@@ -66,9 +69,7 @@ impl Gathering {
         if left.is_zero() {
             return false;
         }
-        let mut gathering = self.0.subscribe();
-        let over = gathering.wait_for(|missing| missing.since.is_none());
-        drop(timeout(left, over).await);
+        drop(timeout(left, gathering.changed()).await);
         true
     }
 }
@@ -104,6 +105,11 @@ mod tests {
         gathering.missing(BTreeSet::from_iter(
             [worker("a"), worker("b")].into_iter().flatten(),
         ));
+        // One is back, and the other still is away.
+        let began = Instant::now();
+        let back = async { gathering.missing(worker("a")) };
+        let (waited, ()) = tokio::join!(gathering.wait(None), back);
+        assert!(waited && began.elapsed() < LONGEST);
         let back = async { gathering.missing(BTreeSet::new()) };
         let (waited, ()) = tokio::join!(gathering.wait(None), back);
         assert!(waited);

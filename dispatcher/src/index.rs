@@ -101,6 +101,8 @@ pub(crate) struct Snapshot {
     accounts: BTreeMap<ApplicationIx, Arc<Account>>,
     /// Variants among which the number of threads is chosen by load.
     pub(crate) families: Families,
+    /// Whether it is of a view of the metadata store; before the first one nothing is known of what is registered.
+    pub(crate) is_read: bool,
     /// Workers of the fleet that cannot be reached.
     pub(crate) unreached: usize,
 }

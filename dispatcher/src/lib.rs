@@ -208,11 +208,6 @@ impl Dispatcher {
         self.driver.settled().await;
     }
 
-    /// Whether the metadata store has been read once. Before, nothing is known of what is registered.
-    pub(crate) fn is_informed(&self) -> bool {
-        *self.revision.borrow() > 0
-    }
-
     /// Waits until the metadata store has been read once: who leads before finds nothing of what is registered.
     pub async fn informed(&self) {
         let mut revisions = self.revision.subscribe();

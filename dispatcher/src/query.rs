@@ -36,6 +36,14 @@ pub(crate) struct Chosen {
     pub(crate) explanation: Option<Explanation>,
 }
 
+/// Why nothing is found under `route`: there is nothing, or nothing is known yet.
+fn missing(snapshot: &Snapshot, route: &Route) -> QueryError {
+    match snapshot.is_read {
+        true => QueryError::not_found(route),
+        false => uninformed(),
+    }
+}
+
 impl Dispatcher {
     /// Answers one query; `online` ones are what offline jobs make room for.
     pub(crate) async fn answer(&self, query: Query, online: bool) -> Result<Answer, QueryError> {
@@ -92,15 +100,7 @@ impl Dispatcher {
             Route::Model(id) => snapshot.model(id).map(|scope| &scope.signature),
             Route::Variant(id) => snapshot.variant(id).map(|known| &known.variant.signature),
         };
-        signature.map(read).ok_or_else(|| self.missing(route))
-    }
-
-    /// Why nothing is found under `route`: there is nothing, or nothing is known yet.
-    fn missing(&self, route: &Route) -> QueryError {
-        match self.is_informed() {
-            true => QueryError::not_found(route),
-            false => uninformed(),
-        }
+        signature.map(read).ok_or_else(|| missing(&snapshot, route))
     }
 
     pub(crate) fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
@@ -112,17 +112,19 @@ impl Dispatcher {
             Route::Variant(id) => {
                 let known = snapshot
                     .variant(id)
-                    .ok_or_else(|| self.missing(&ask.route))?;
+                    .ok_or_else(|| missing(&snapshot, &ask.route))?;
                 self.choose_named(&snapshot, known, ask)
             }
             Route::Application(id) => {
                 let scope = snapshot
                     .application(id)
-                    .ok_or_else(|| self.missing(&ask.route))?;
+                    .ok_or_else(|| missing(&snapshot, &ask.route))?;
                 self.choose_among(&snapshot, scope, ask)
             }
             Route::Model(id) => {
-                let scope = snapshot.model(id).ok_or_else(|| self.missing(&ask.route))?;
+                let scope = snapshot
+                    .model(id)
+                    .ok_or_else(|| missing(&snapshot, &ask.route))?;
                 self.choose_among(&snapshot, scope, ask)
             }
         }

@@ -184,6 +184,7 @@ impl Updater {
         let missing = staying.filter(|worker| !around.workers.contains_key(&worker.id));
         let missing: BTreeSet<WorkerId> = missing.map(|worker| worker.id.clone()).collect();
         snapshot.unreached = missing.len();
+        snapshot.is_read = true;
         self.dispatcher.snapshot.store(Arc::new(snapshot));
         self.dispatcher
             .revision
