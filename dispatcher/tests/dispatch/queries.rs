@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use sextant_dispatcher::Config;
-use sextant_metadata::{Command, InstanceKey, Transition};
+use sextant_dispatcher::{Config, Dispatcher};
+use sextant_metadata::{Command, InProcessStore, InstanceKey, Transition};
 use sextant_rpc::{Answer, Dispatch, Load, Route};
 use sextant_types::{
     ApplicationId, Code, EngineName, ModelId, Precision, Targets, Variant, VariantId,
@@ -341,6 +341,20 @@ async fn unloading_under_load_answers_every_query_once() {
             Err(error) => assert!(error.code.kind().is_retryable(), "{error}"),
         }
     }
+}
+
+#[tokio::test]
+async fn nothing_is_unknown_before_the_metadata_was_read() {
+    let store = Arc::new(InProcessStore::new());
+    let (dispatcher, service) = Dispatcher::start(Config::default(), Vec::new(), store);
+    let error = dispatcher.query(query(&[1.0, 0.0])).await.unwrap_err();
+    assert_eq!(error.code, Code::Unavailable);
+    assert!(error.retry_after_ms.is_some());
+    let running = tokio::spawn(service.run(std::future::pending()));
+    dispatcher.informed().await;
+    let error = dispatcher.query(query(&[1.0, 0.0])).await.unwrap_err();
+    assert_eq!(error.code, Code::ApplicationNotFound);
+    running.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
