@@ -190,6 +190,27 @@ __device__ void flat_kernel(const T* a, const T* b, T* y, u64 count, u32 a_strid
     }
 }
 
+// Floats, packs of W neighbours: an operand moves with the output inside a pack (stride W in the innermost dimension)
+// or has one value for all of it (stride 0). Sizes count packs in the innermost dimension.
+template <class T, int W>
+__device__ void packed_kernel(const T* a, const T* b, T* y, u64 packs, const Shape& shape,
+                              const Strides& a_strides, const Strides& b_strides, u32 a_stride, u32 b_stride,
+                              int function, int activation) {
+    const Strides* const strides[2] = {&a_strides, &b_strides};
+    for (u64 pack = first_index(); pack < packs; pack += index_step()) {
+        i64 at[2];
+        offsets(pack, shape, strides, at);
+        Pack<T, W> left, right;
+        if (a_stride) left = *(const Pack<T, W>*)(a + at[0]);
+        if (b_stride) right = *(const Pack<T, W>*)(b + at[1]);
+        T one_left = a[at[0]], one_right = b[at[1]];
+        for (int i = 0; i < W; ++i)
+            Arithmetic<T>::apply(function, activation, a_stride ? left.values[i] : one_left,
+                                 b_stride ? right.values[i] : one_right, left.values[i]);
+        *(Pack<T, W>*)(y + pack * W) = left;
+    }
+}
+
 template <class T, class Rule>
 __device__ void strided_kernel(const T* a, const T* b, typename Rule::Result* y, u64 count,
                                const Shape& shape, const Strides& a_strides, const Strides& b_strides,
@@ -231,6 +252,14 @@ __device__ void affine_kernel(const T* x, T* y, const T* scale, const T* shift, 
                                                       int activation) {                               \
         flat_kernel<T, W>(a, b, y, count, a_stride, b_stride, function, activation);                  \
     }
+#define PACKED(NAME, T, W)                                                                            \
+    extern "C" __global__ void arithmetic_packed_##NAME(const T* a, const T* b, T* y, u64 packs,      \
+                                                        Shape shape, Strides a_strides,               \
+                                                        Strides b_strides, u32 a_stride,              \
+                                                        u32 b_stride, int function, int activation) { \
+        packed_kernel<T, W>(a, b, y, packs, shape, a_strides, b_strides, a_stride, b_stride,          \
+                            function, activation);                                                    \
+    }
 #define AFFINE(NAME, T)                                                                               \
     extern "C" __global__ void affine_##NAME(const T* x, T* y, const T* scale, const T* shift,        \
                                              u64 count, u64 channels, u64 inner, int activation) {    \
@@ -255,3 +284,6 @@ UNARY(bf16_wide, bf16, 8)
 FLAT(f32_wide, float, 4)
 FLAT(f16_wide, f16, 8)
 FLAT(bf16_wide, bf16, 8)
+PACKED(f32, float, 4)
+PACKED(f16, f16, 8)
+PACKED(bf16, bf16, 8)

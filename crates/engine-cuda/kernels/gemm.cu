@@ -19,7 +19,7 @@ __device__ inline float element(const T* values, const Matrix& matrix, u64 row, 
 }
 
 template <class T>
-__device__ void gemm_kernel(const T* a, const T* b, const T* bias, T* c, u64 m, u64 n, u64 k, u64 batch,
+__device__ void gemm_kernel(const T* a, const T* b, const T* bias, const T* addend, T* c, u64 m, u64 n, u64 k, u64 batch,
                             const Matrix& a_matrix, const Matrix& b_matrix, const Matrix& c_matrix,
                             float alpha, int activation) {
     __shared__ float left[TILE][TILE + 1];
@@ -41,17 +41,18 @@ __device__ void gemm_kernel(const T* a, const T* b, const T* bias, T* c, u64 m, 
             __syncthreads();
         }
         if (row >= m || column >= n) continue;
-        float value = alpha * sum + (bias ? widen(bias[column]) : 0.0f);
-        narrow(activate(activation, value),
-               c[matrix * c_matrix.batch_stride + row * c_matrix.row_stride + column]);
+        u64 at = matrix * c_matrix.batch_stride + row * c_matrix.row_stride + column;
+        float value = alpha * sum + (bias ? widen(bias[column]) : 0.0f) + (addend ? widen(addend[at]) : 0.0f);
+        narrow(activate(activation, value), c[at]);
     }
 }
 
 #define GEMM(NAME, T)                                                                                 \
-    extern "C" __global__ void gemm_##NAME(const T* a, const T* b, const T* bias, T* c, u64 m, u64 n, \
-                                           u64 k, u64 batch, Matrix a_matrix, Matrix b_matrix,        \
-                                           Matrix c_matrix, float alpha, int activation) {            \
-        gemm_kernel<T>(a, b, bias, c, m, n, k, batch, a_matrix, b_matrix, c_matrix, alpha,            \
+    extern "C" __global__ void gemm_##NAME(const T* a, const T* b, const T* bias, const T* addend,    \
+                                           T* c, u64 m, u64 n, u64 k, u64 batch, Matrix a_matrix,     \
+                                           Matrix b_matrix, Matrix c_matrix, float alpha,             \
+                                           int activation) {                                          \
+        gemm_kernel<T>(a, b, bias, addend, c, m, n, k, batch, a_matrix, b_matrix, c_matrix, alpha,    \
                        activation);                                                                   \
     }
 

@@ -1,17 +1,20 @@
-// Pooling, and convolution by definition: one thread for each element of the output, neighbouring
-// threads at neighbouring pixels.
+// Pooling, and convolution by definition: one thread for each element of the output or a pack of them, neighbouring
+// threads at neighbouring ones.
 
 enum PoolFunction { POOL_MAX, POOL_AVERAGE, POOL_AVERAGE_WITH_PADDING };
 
-template <class T>
-__device__ void pool_kernel(const T* x, T* y, u64 count, const Window& window, int function) {
+// Over [planes, image, inner], W neighbours of the innermost dimension at once.
+template <class T, int W>
+__device__ void pool_kernel(const T* x, T* y, u64 packs, u64 inner, const Window& window, int function) {
     u32 columns = (u32)window.out_size[1];
     u32 positions = (u32)window.out_size[0] * columns;
-    u64 pixels = window.in_size[0] * window.in_size[1];
-    for (u64 index = first_index(); index < count; index += index_step()) {
-        u32 position = (u32)(index % positions);
-        const T* image = x + index / positions * pixels;
-        float value = function == POOL_MAX ? -infinity() : 0.0f;
+    u64 pixels = window.in_size[0] * window.in_size[1], across = inner / W;
+    for (u64 pack = first_index(); pack < packs; pack += index_step()) {
+        u64 rest = across == 1 ? pack : pack / across;
+        u32 position = (u32)(rest % positions);
+        const T* image = x + rest / positions * pixels * inner + (pack - rest * across) * W;
+        float values[W];
+        for (int i = 0; i < W; ++i) values[i] = function == POOL_MAX ? -infinity() : 0.0f;
         u32 inside = 0, padded = 0;
         for (u32 row = 0; row < window.kernel[0]; ++row) {
             for (u32 column = 0; column < window.kernel[1]; ++column) {
@@ -19,13 +22,20 @@ __device__ void pool_kernel(const T* x, T* y, u64 count, const Window& window, i
                 padded += place.padded;
                 if (!place.inside) continue;
                 inside += 1;
-                float pixel = widen(image[place.pixel]);
-                value = function == POOL_MAX ? fmaxf(value, pixel) : value + pixel;
+                Pack<T, W> here = *(const Pack<T, W>*)(image + place.pixel * inner);
+                for (int i = 0; i < W; ++i) {
+                    float pixel = widen(here.values[i]);
+                    values[i] = function == POOL_MAX ? fmaxf(values[i], pixel) : values[i] + pixel;
+                }
             }
         }
-        if (function == POOL_AVERAGE) value /= (float)inside;
-        if (function == POOL_AVERAGE_WITH_PADDING) value /= (float)padded;
-        narrow(value, y[index]);
+        Pack<T, W> result;
+        for (int i = 0; i < W; ++i) {
+            if (function == POOL_AVERAGE) values[i] /= (float)inside;
+            if (function == POOL_AVERAGE_WITH_PADDING) values[i] /= (float)padded;
+            narrow(values[i], result.values[i]);
+        }
+        *(Pack<T, W>*)(y + pack * W) = result;
     }
 }
 
@@ -61,11 +71,12 @@ __device__ void convolution_kernel(const T* x, const T* weights, const T* bias, 
     }
 }
 
-#define IMAGES(NAME, T)                                                                               \
-    extern "C" __global__ void pool_##NAME(const T* x, T* y, u64 count, Window window,                \
+#define POOL(NAME, T, W)                                                                              \
+    extern "C" __global__ void pool_##NAME(const T* x, T* y, u64 packs, u64 inner, Window window,     \
                                            int function) {                                            \
-        pool_kernel<T>(x, y, count, window, function);                                                \
-    }                                                                                                 \
+        pool_kernel<T, W>(x, y, packs, inner, window, function);                                      \
+    }
+#define IMAGES(NAME, T)                                                                               \
     extern "C" __global__ void convolution_##NAME(const T* x, const T* weights, const T* bias, T* y,  \
                                                   u64 count, u32 in_channels, u32 out_channels,       \
                                                   u32 groups, Window window, int activation) {        \
@@ -74,3 +85,10 @@ __device__ void convolution_kernel(const T* x, const T* weights, const T* bias, 
     }
 
 FOR_FLOATS(IMAGES)
+POOL(f32, float, 1)
+POOL(f16, f16, 1)
+POOL(bf16, bf16, 1)
+// 16 bytes at a time, where addresses allow it.
+POOL(f32_wide, float, 4)
+POOL(f16_wide, f16, 8)
+POOL(bf16_wide, bf16, 8)

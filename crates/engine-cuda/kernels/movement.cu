@@ -19,6 +19,39 @@ extern "C" __global__ void copy_wide(const Pack<u64, 2>* x, Pack<u64, 2>* y, u64
     for (u64 index = first_index(); index < count; index += index_step()) y[index] = x[index];
 }
 
+// Runs of 16 bytes.
+extern "C" __global__ void copy_16(const Pack<u64, 2>* x, Pack<u64, 2>* y, u64 count, Shape shape, Strides x_strides,
+                                   Strides y_strides) {
+    copy_kernel<Pack<u64, 2>>(x, y, count, shape, x_strides, y_strides);
+}
+
+// Turns matrices around: neighbours in a row of x become neighbours in a column of y. Tiles pass through shared memory,
+// so that both sides are walked along neighbours. x has `columns` rows of `rows` elements that begin `x_step` apart, y
+// has `rows` rows of `columns` elements that begin `y_step` apart; `shape` counts matrices.
+template <class T>
+__device__ void transpose_kernel(const T* x, T* y, u64 rows, u64 columns, i64 x_step, i64 y_step, u64 matrices,
+                                 const Shape& shape, const Strides& x_strides, const Strides& y_strides) {
+    constexpr u32 SIDE = 32, STRIPES = 8;
+    __shared__ T tile[SIDE][SIDE + 1];
+    const Strides* const strides[2] = {&x_strides, &y_strides};
+    u32 across = threadIdx.x % SIDE, down = threadIdx.x / SIDE;
+    u64 tile_rows = (rows + SIDE - 1) / SIDE, tile_columns = (columns + SIDE - 1) / SIDE;
+    u64 tiles = matrices * tile_rows * tile_columns;
+    for (u64 index = blockIdx.x; index < tiles; index += gridDim.x) {
+        u64 row = index / tile_columns % tile_rows * SIDE, column = index % tile_columns * SIDE;
+        i64 at[2];
+        offsets(index / tile_columns / tile_rows, shape, strides, at);
+        for (u32 stripe = down; stripe < SIDE; stripe += STRIPES)
+            if (row + across < rows && column + stripe < columns)
+                tile[stripe][across] = x[at[0] + (i64)(column + stripe) * x_step + (i64)(row + across)];
+        __syncthreads();
+        for (u32 stripe = down; stripe < SIDE; stripe += STRIPES)
+            if (row + stripe < rows && column + across < columns)
+                y[at[1] + (i64)(row + stripe) * y_step + (i64)(column + across)] = tile[across][stripe];
+        __syncthreads();
+    }
+}
+
 __device__ inline bool is_float(int element) { return element <= BF16; }
 
 __device__ inline float load_float(const u8* from, int element, i64 at) {
@@ -81,6 +114,32 @@ extern "C" __global__ void convert(const u8* x, u8* y, u64 count, Shape shape, S
     }
 }
 
+// Between contiguous tensors of floats, four at a time.
+template <class From, class To>
+__device__ void convert_flat_kernel(const From* x, To* y, u64 count) {
+    constexpr int W = 4;
+    for (u64 pack = first_index(); pack * W < count; pack += index_step()) {
+        u64 start = pack * W;
+        if (start + W <= count) {
+            Pack<From, W> from = *(const Pack<From, W>*)(x + start);
+            Pack<To, W> to;
+            for (int i = 0; i < W; ++i) narrow(widen(from.values[i]), to.values[i]);
+            *(Pack<To, W>*)(y + start) = to;
+        } else {
+            for (u64 i = start; i < count; ++i) narrow(widen(x[i]), y[i]);
+        }
+    }
+}
+
+#define CONVERT(NAME, FROM, TO)                                                                       \
+    extern "C" __global__ void convert_##NAME(const FROM* x, TO* y, u64 count) {                      \
+        convert_flat_kernel<FROM, TO>(x, y, count);                                                   \
+    }
+CONVERT(f32_f16, float, f16)
+CONVERT(f32_bf16, float, bf16)
+CONVERT(f16_f32, f16, float)
+CONVERT(bf16_f32, bf16, float)
+
 template <class T>
 __device__ void fill_kernel(T* y, u64 count, const Shape& shape, const Strides& y_strides, u64 bits) {
     const Strides* const strides[1] = {&y_strides};
@@ -140,6 +199,12 @@ __device__ void im2col_kernel(const T* x, T* y, u64 count, const Window& window)
     extern "C" __global__ void copy_##NAME(const T* x, T* y, u64 count, Shape shape,                  \
                                            Strides x_strides, Strides y_strides) {                    \
         copy_kernel<T>(x, y, count, shape, x_strides, y_strides);                                     \
+    }                                                                                                 \
+    extern "C" __global__ void transpose_##NAME(const T* x, T* y, u64 rows, u64 columns, i64 x_step,  \
+                                                i64 y_step, u64 matrices, Shape shape,                \
+                                                Strides x_strides, Strides y_strides) {               \
+        transpose_kernel<T>(x, y, rows, columns, x_step, y_step, matrices, shape, x_strides,          \
+                            y_strides);                                                               \
     }                                                                                                 \
     extern "C" __global__ void fill_##NAME(T* y, u64 count, Shape shape, Strides y_strides,           \
                                            u64 bits) {                                                \

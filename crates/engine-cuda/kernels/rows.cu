@@ -156,6 +156,66 @@ __device__ void softmax_rows_kernel(const T* x, T* y, u64 rows, u64 length, int 
     }
 }
 
+// Rows short enough for the registers of one warp: PACKS times 32 lanes of four neighbours.
+constexpr u32 PACKS = 8;
+
+// Row after row for each warp; whole blocks call it together.
+__device__ inline u64 first_warp() { return first_index() / 32; }
+__device__ inline u64 warp_step() { return index_step() / 32; }
+
+// What one lane holds of a row.
+template <class T> struct Held {
+    float values[PACKS][4];
+    u32 packs;
+
+    __device__ void load(const T* row, u64 length) {
+        packs = (u32)(length / 4);
+        for (u32 at = 0; at < PACKS; ++at) {
+            u32 pack = at * 32 + threadIdx.x % 32;
+            if (pack >= packs) continue;
+            Pack<T, 4> here = ((const Pack<T, 4>*)row)[pack];
+            for (int i = 0; i < 4; ++i) values[at][i] = widen(here.values[i]);
+        }
+    }
+    // Calls `change(value, index)` for each value; the index counts in the row.
+    template <class Change> __device__ void each(const Change& change) {
+        for (u32 at = 0; at < PACKS; ++at) {
+            u32 pack = at * 32 + threadIdx.x % 32;
+            if (pack >= packs) continue;
+            for (int i = 0; i < 4; ++i) change(values[at][i], pack * 4 + i);
+        }
+    }
+    __device__ void store(T* row) const {
+        for (u32 at = 0; at < PACKS; ++at) {
+            u32 pack = at * 32 + threadIdx.x % 32;
+            if (pack >= packs) continue;
+            Pack<T, 4> here;
+            for (int i = 0; i < 4; ++i) narrow(values[at][i], here.values[i]);
+            ((Pack<T, 4>*)row)[pack] = here;
+        }
+    }
+};
+
+template <class T>
+__device__ void softmax_warps_kernel(const T* x, T* y, u64 rows, u64 length, int logarithm) {
+    Held<T> held;
+    for (u64 row = first_warp(); row < rows; row += warp_step()) {
+        held.load(x + row * length, length);
+        float largest = -infinity(), sum = 0.0f;
+        held.each([&](float& value, u32) { largest = fmaxf(largest, value); });
+        largest = reduce_warp(largest, Larger());
+        held.each([&](float& value, u32) {
+            float power = expf(value - largest);
+            sum += power;
+            if (!logarithm) value = power;
+        });
+        sum = reduce_warp(sum, Add());
+        float shift = largest + logf(sum), factor = 1.0f / sum;
+        held.each([&](float& value, u32) { value = logarithm ? value - shift : value * factor; });
+        held.store(y + row * length);
+    }
+}
+
 template <class T>
 __device__ void softmax_columns_kernel(const T* x, T* y, u64 lines, u64 length, u64 inner,
                                        int logarithm) {
@@ -196,6 +256,30 @@ __device__ void layer_norm_kernel(const T* x, T* y, const T* scale, const T* shi
     }
 }
 
+template <class T>
+__device__ void layer_norm_warps_kernel(const T* x, T* y, const T* scale, const T* shift, u64 rows, u64 length,
+                                        float epsilon) {
+    Held<T> held;
+    for (u64 row = first_warp(); row < rows; row += warp_step()) {
+        held.load(x + row * length, length);
+        float sum = 0.0f, squares = 0.0f;
+        held.each([&](float& value, u32) { sum += value; });
+        float mean = reduce_warp(sum, Add()) / (float)length;
+        held.each([&](float& value, u32) {
+            value -= mean;
+            squares += value * value;
+        });
+        float variance = reduce_warp(squares, Add()) / (float)length;
+        float factor = 1.0f / sqrtf(variance + epsilon);
+        held.each([&](float& value, u32 at) {
+            value *= factor;
+            if (scale) value *= widen(scale[at]);
+            if (shift) value += widen(shift[at]);
+        });
+        held.store(y + row * length);
+    }
+}
+
 #define REDUCE(NAME, T)                                                                               \
     extern "C" __global__ void reduce_rows_##NAME(const T* x, T* y, u64 rows, u64 length,             \
                                                   int function) {                                     \
@@ -218,6 +302,10 @@ __device__ void layer_norm_kernel(const T* x, T* y, const T* scale, const T* shi
                                                    int logarithm) {                                   \
         softmax_rows_kernel<T>(x, y, rows, length, logarithm);                                        \
     }                                                                                                 \
+    extern "C" __global__ void softmax_warps_##NAME(const T* x, T* y, u64 rows, u64 length,           \
+                                                    int logarithm) {                                  \
+        softmax_warps_kernel<T>(x, y, rows, length, logarithm);                                       \
+    }                                                                                                 \
     extern "C" __global__ void softmax_columns_##NAME(const T* x, T* y, u64 lines, u64 length,        \
                                                       u64 inner, int logarithm) {                     \
         softmax_columns_kernel<T>(x, y, lines, length, inner, logarithm);                             \
@@ -225,6 +313,11 @@ __device__ void layer_norm_kernel(const T* x, T* y, const T* scale, const T* shi
     extern "C" __global__ void layer_norm_##NAME(const T* x, T* y, const T* scale, const T* shift,    \
                                                  u64 rows, u64 length, float epsilon) {               \
         layer_norm_kernel<T>(x, y, scale, shift, rows, length, epsilon);                              \
+    }                                                                                                 \
+    extern "C" __global__ void layer_norm_warps_##NAME(const T* x, T* y, const T* scale,              \
+                                                       const T* shift, u64 rows, u64 length,          \
+                                                       float epsilon) {                               \
+        layer_norm_warps_kernel<T>(x, y, scale, shift, rows, length, epsilon);                        \
     }
 
 FOR_FLOATS(REDUCE)

@@ -10,8 +10,8 @@
 #
 # --seconds N   all parts together (470): what is left when the others are done goes to the last, the jitter
 # --device N    which device (0)
-# --only PARTS  these alone: device, operators, copies, throughput, pytorch, pytorch-compile, loads, infer-and-load,
-#               two-models, networks, providers, jitter
+# --only PARTS  these alone: device, operators, copies, throughput, operations, pytorch, pytorch-compile, loads,
+#               infer-and-load, two-models, networks, providers, jitter
 # --small       small networks and little time, for emulated devices
 # --every N     compare every Nth case of the operators (1)
 #
@@ -49,7 +49,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-known="device operators copies throughput pytorch pytorch-compile loads infer-and-load two-models networks providers jitter"
+known="device operators copies throughput operations pytorch pytorch-compile loads infer-and-load two-models networks providers jitter"
 for name in $only; do
     case " $known " in
     *" $name "*) ;;
@@ -162,6 +162,7 @@ suite device 60 1
 suite operators 100 1 --every "$every"
 suite copies 30 1
 suite throughput 80 "$(measuring 24)"
+suite operations 60 1
 part pytorch 80 "$python" "$here/pytorch.py" --ways eager,graph --device "cuda:$device" $small
 part pytorch-compile 120 "$python" "$here/pytorch.py" --ways compile --device "cuda:$device" $small
 suite loads 80 1

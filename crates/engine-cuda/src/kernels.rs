@@ -73,16 +73,26 @@ pub const SOURCES: [Source; 5] = [
             (&["unary", "arithmetic", "comparison"], ALL),
             (&["affine", "arithmetic_flat"], FLOATS),
             (&["unary", "arithmetic_flat"], WIDE),
+            (&["arithmetic_packed"], FLOATS),
         ]
     ),
     source!("gemm", &[(&["gemm"], FLOATS)]),
-    source!("images", &[(&["pool", "convolution"], FLOATS)]),
+    source!(
+        "images",
+        &[(&["pool", "convolution"], FLOATS), (&["pool"], WIDE)]
+    ),
     source!(
         "movement",
         &[
-            (&["copy", "fill", "select", "gather", "im2col"], SIZES),
-            (&["copy"], &["wide"]),
-            (&["convert"], &[""]),
+            (
+                &["copy", "transpose", "fill", "select", "gather", "im2col"],
+                SIZES,
+            ),
+            (&["copy"], &["wide", "16"]),
+            (
+                &["convert"],
+                &["", "f32_f16", "f32_bf16", "f16_f32", "bf16_f32"],
+            ),
         ]
     ),
     source!(
@@ -90,7 +100,11 @@ pub const SOURCES: [Source; 5] = [
         &[
             (&["reduce_rows", "reduce_columns"], NUMBERS),
             (&["arg_rows", "arg_columns"], NUMBERS),
-            (&["softmax_rows", "softmax_columns", "layer_norm"], FLOATS),
+            (
+                &["softmax_rows", "softmax_warps", "softmax_columns"],
+                FLOATS,
+            ),
+            (&["layer_norm", "layer_norm_warps"], FLOATS),
         ]
     ),
 ];
@@ -167,6 +181,17 @@ impl Launch {
         }
     }
 
+    /// One warp for each of `rows` rows.
+    fn warps(kernel: String, rows: u64, parameters: Parameters) -> Self {
+        const WARPS: u64 = 4;
+        Self {
+            kernel,
+            grid: rows.div_ceil(WARPS).clamp(1, GRID) as u32,
+            block: (WARPS * 32) as u32,
+            parameters,
+        }
+    }
+
     /// One block for each of `rows` rows of `length` values.
     fn rows(kernel: String, rows: u64, length: u64, parameters: Parameters) -> Self {
         Self {
@@ -215,6 +240,11 @@ fn float_only(text: &str, element: Element) -> Result<(), Error> {
         true => Ok(()),
         false => Err(unsupported(text, element)),
     }
+}
+
+/// Values of 16 bytes.
+fn lanes(element: Element) -> u64 {
+    16 / element.bytes()
 }
 
 /// Whether 16 bytes can be accessed at once at all of these addresses.

@@ -17,6 +17,7 @@ use sextant_types::{DataType, Precision};
 
 use crate::operation::{Address, Arithmetic, Element, Operation, Symbolic};
 
+mod additions;
 mod constant;
 mod context;
 mod convolution;
@@ -145,7 +146,9 @@ pub fn lower(
     for (name, data_type) in &graph.outputs {
         lowering.output(name, *data_type)?;
     }
-    Ok(lowering.finish())
+    let mut draft = lowering.finish();
+    additions::merge(&mut draft);
+    Ok(draft)
 }
 
 fn run(lowering: &mut Lowering<'_>, node: &node::Node, opset: i64) -> Result<(), Error> {

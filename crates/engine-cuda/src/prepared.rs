@@ -229,7 +229,8 @@ fn try_sizes(
     )))
 }
 
-fn shapes(signature: &Signature, rows: u64, inner: u64) -> Shapes {
+/// Shapes of all inputs of a batch of `rows`, other open dimensions of size `inner`.
+pub(crate) fn shapes(signature: &Signature, rows: u64, inner: u64) -> Shapes {
     let shape = |spec: &TensorSpec| {
         let dims = spec.shape.iter().enumerate();
         dims.map(|(axis, size)| size.unwrap_or(if axis == 0 { rows } else { inner }))

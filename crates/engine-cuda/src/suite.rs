@@ -12,6 +12,7 @@ pub mod loads;
 pub mod networks;
 pub mod operators;
 mod random;
+pub mod times;
 
 /// How far one answer is from the other engine's.
 #[derive(Debug, Clone, PartialEq)]

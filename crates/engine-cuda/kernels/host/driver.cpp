@@ -38,7 +38,7 @@ namespace {
 // As in cuda.h, cublasLt.h and library_types.h.
 enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500 };
 enum { BLAS_EXECUTION_FAILED = 13, COMPILATION = 6 };
-enum { DNN_BAD_PARAM = 2000, DNN_NOT_SUPPORTED = 3000, DNN_HALF = 2, DNN_BFLOAT16 = 9 };
+enum { DNN_BAD_PARAM = 2000, DNN_NOT_SUPPORTED = 3000, DNN_HALF = 2, DNN_BFLOAT16 = 9, DNN_NHWC = 1, DNN_RELU = 1 };
 enum { R_32F = 0, R_16F = 2, R_16BF = 14 };
 enum { TRANSA = 3, TRANSB = 4, EPILOGUE = 7, BIAS_POINTER = 8 };
 enum { BATCH_COUNT = 5, STRIDED_BATCH_OFFSET = 6 };
@@ -79,9 +79,16 @@ struct Layout {
     i64 batch_step = 0;
 };
 
+// Images and filters; `last` where the channels of a pixel are neighbours.
 struct Tensor {
     int type;
     int dims[4];
+    bool last = false;
+
+    i64 place(i64 outer, i64 channel, i64 row, i64 column) const {
+        if (last) return ((outer * dims[2] + row) * dims[3] + column) * dims[1] + channel;
+        return ((outer * dims[1] + channel) * dims[2] + row) * dims[3] + column;
+    }
 };
 
 struct Window2d {
@@ -134,7 +141,7 @@ i64 place(const Layout& layout, int matrix, u64 row, u64 column) {
 bool fits(const Layout& layout) { return layout.step >= (i64)layout.rows; }
 
 void multiply(const Product& product, float alpha, const char* a, const Layout& a_layout, const char* b,
-              const Layout& b_layout, char* d, const Layout& d_layout) {
+              const Layout& b_layout, float beta, const char* c, char* d, const Layout& d_layout) {
     bool turned_a = product.operations[0], turned_b = product.operations[1];
     u64 depth = turned_a ? a_layout.rows : a_layout.columns;
     for (int matrix = 0; matrix < d_layout.batch; ++matrix)
@@ -148,6 +155,7 @@ void multiply(const Product& product, float alpha, const char* a, const Layout& 
                     sum += load(a_layout.type, a, left) * load(b_layout.type, b, right);
                 }
                 float value = alpha * sum;
+                if (beta != 0.0f) value += beta * load(d_layout.type, c, place(d_layout, matrix, row, column));
                 if (product.epilogue & EPILOGUE_BIAS)
                     value += load(d_layout.type, product.bias, (i64)row);
                 if (product.epilogue & EPILOGUE_RELU) value = relu(value);
@@ -168,7 +176,8 @@ bool describes(const Tensor& x, const Tensor& w, const Window2d& window, const T
 int dnn_type(int type) { return type == DNN_HALF ? R_16F : (type == DNN_BFLOAT16 ? R_16BF : R_32F); }
 
 void convolve(const Tensor& x_tensor, const char* x, const Tensor& w_tensor, const char* w,
-              const Window2d& window, const char* bias, bool activated, const Tensor& y_tensor, char* y) {
+              const Window2d& window, float beta, const char* z, const char* bias, bool activated,
+              const Tensor& y_tensor, char* y) {
     int type = dnn_type(x_tensor.type);
     const int *in = x_tensor.dims, *filter = w_tensor.dims, *out = y_tensor.dims;
     for (i64 at = 0; at < (i64)out[0] * out[1] * out[2] * out[3]; ++at) {
@@ -181,12 +190,13 @@ void convolve(const Tensor& x_tensor, const char* x, const Tensor& w_tensor, con
             int from_row = row * window.strides[0] + down * window.dilations[0] - window.pads[0];
             int from_column = column * window.strides[1] + across * window.dilations[1] - window.pads[1];
             if (from_row < 0 || from_row >= in[2] || from_column < 0 || from_column >= in[3]) continue;
-            i64 plane = (i64)image * in[1] + first + depth;
-            sum += load(type, x, (plane * in[2] + from_row) * in[3] + from_column) *
-                   load(type, w, (i64)channel * filter[1] * filter[2] * filter[3] + i);
+            sum += load(type, x, x_tensor.place(image, first + depth, from_row, from_column)) *
+                   load(type, w, w_tensor.place(channel, depth, down, across));
         }
+        i64 to = y_tensor.place(image, channel, row, column);
+        if (beta != 0.0f) sum += beta * load(type, z, to);
         if (bias) sum += load(type, bias, channel);
-        store(type, y, at, activated ? relu(sum) : sum);
+        store(type, y, to, activated ? relu(sum) : sum);
     }
 }
 
@@ -359,12 +369,12 @@ int cublasLtMatmulAlgoGetHeuristic(void*, const Product* product, const Layout* 
     return SUCCESS;
 }
 int cublasLtMatmul(void*, const Product* product, const float* alpha, const char* a, const Layout* a_layout,
-                   const char* b, const Layout* b_layout, const float*, const void*, const Layout*, char* d,
+                   const char* b, const Layout* b_layout, const float* beta, const char* c, const Layout*, char* d,
                    const Layout* d_layout, const void*, void*, std::size_t, Stream* stream) {
     Product copy = *product;
     Layout left = *a_layout, right = *b_layout, result = *d_layout;
-    float factor = *alpha;
-    return run(stream, [=] { multiply(copy, factor, a, left, b, right, d, result); });
+    float factor = *alpha, share = *beta;
+    return run(stream, [=] { multiply(copy, factor, a, left, b, right, share, c, d, result); });
 }
 
 // === libcudnn ===
@@ -375,13 +385,13 @@ int cudnnDestroy(Cudnn* handle) { return delete handle, SUCCESS; }
 int cudnnSetStream(Cudnn* handle, Stream* stream) { return handle->stream = stream, SUCCESS; }
 int cudnnCreateTensorDescriptor(Tensor** tensor) { return *tensor = new Tensor{}, SUCCESS; }
 int cudnnDestroyTensorDescriptor(Tensor* tensor) { return delete tensor, SUCCESS; }
-int cudnnSetTensor4dDescriptor(Tensor* tensor, int, int type, int n, int c, int h, int w) {
-    return *tensor = {type, {n, c, h, w}}, SUCCESS;
+int cudnnSetTensor4dDescriptor(Tensor* tensor, int format, int type, int n, int c, int h, int w) {
+    return *tensor = {type, {n, c, h, w}, format == DNN_NHWC}, SUCCESS;
 }
 int cudnnCreateFilterDescriptor(Tensor** filter) { return *filter = new Tensor{}, SUCCESS; }
 int cudnnDestroyFilterDescriptor(Tensor* filter) { return delete filter, SUCCESS; }
-int cudnnSetFilter4dDescriptor(Tensor* filter, int type, int, int k, int c, int h, int w) {
-    return *filter = {type, {k, c, h, w}}, SUCCESS;
+int cudnnSetFilter4dDescriptor(Tensor* filter, int type, int format, int k, int c, int h, int w) {
+    return *filter = {type, {k, c, h, w}, format == DNN_NHWC}, SUCCESS;
 }
 int cudnnCreateConvolutionDescriptor(Window2d** window) { return *window = new Window2d{}, SUCCESS; }
 int cudnnDestroyConvolutionDescriptor(Window2d* window) { return delete window, SUCCESS; }
@@ -391,14 +401,15 @@ int cudnnSetConvolution2dDescriptor(Window2d* window, int top, int left, int dow
 }
 int cudnnSetConvolutionMathType(Window2d*, int) { return SUCCESS; }
 int cudnnSetConvolutionGroupCount(Window2d* window, int groups) { return window->groups = groups, SUCCESS; }
-int cudnnCreateActivationDescriptor(void** relu) { return *relu = &device, SUCCESS; }
-int cudnnSetActivationDescriptor(void*, int, int, double) { return SUCCESS; }
-int cudnnDestroyActivationDescriptor(void*) { return SUCCESS; }
+int cudnnCreateActivationDescriptor(int** activation) { return *activation = new int(0), SUCCESS; }
+int cudnnSetActivationDescriptor(int* activation, int mode, int, double) { return *activation = mode, SUCCESS; }
+int cudnnDestroyActivationDescriptor(int* activation) { return delete activation, SUCCESS; }
 int cudnnGetConvolutionForwardAlgorithm_v7(Cudnn*, const Tensor* x, const Tensor* w, const Window2d* window,
                                            const Tensor* y, int, int* count, void* found) {
     if (!describes(*x, *w, *window, *y)) return DNN_BAD_PARAM;
-    // The algorithm, that it was found, its time and its workspace: all 0.
+    // That it was found, its time and its workspace: all 0. The algorithm: IMPLICIT_PRECOMP_GEMM.
     std::memset(found, 0, 48);
+    *(int*)found = 1;
     return *count = 1, SUCCESS;
 }
 int cudnnConvolutionForward(Cudnn* handle, const float*, const Tensor* x_tensor, const char* x,
@@ -406,18 +417,20 @@ int cudnnConvolutionForward(Cudnn* handle, const float*, const Tensor* x_tensor,
                             std::size_t, const float*, const Tensor* y_tensor, char* y) {
     Tensor in = *x_tensor, filter = *w_tensor, out = *y_tensor;
     Window2d moving = *window;
-    return run(handle->stream, [=] { convolve(in, x, filter, w, moving, nullptr, false, out, y); });
+    return run(handle->stream, [=] { convolve(in, x, filter, w, moving, 0.0f, nullptr, nullptr, false, out, y); });
 }
 int cudnnConvolutionBiasActivationForward(Cudnn* handle, const float*, const Tensor* x_tensor, const char* x,
                                           const Tensor* w_tensor, const char* w, const Window2d* window, int,
-                                          void*, std::size_t, const float*, const Tensor*, const void*,
-                                          const Tensor*, const char* bias, void*, const Tensor* y_tensor,
-                                          char* y) {
+                                          void*, std::size_t, const float* beta, const Tensor*, const char* z,
+                                          const Tensor*, const char* bias, const int* activation,
+                                          const Tensor* y_tensor, char* y) {
     // So that bias and activation are done without it as well.
     if (window->groups > 1) return DNN_NOT_SUPPORTED;
     Tensor in = *x_tensor, filter = *w_tensor, out = *y_tensor;
     Window2d moving = *window;
-    return run(handle->stream, [=] { convolve(in, x, filter, w, moving, bias, true, out, y); });
+    bool activated = *activation == DNN_RELU;
+    float share = *beta;
+    return run(handle->stream, [=] { convolve(in, x, filter, w, moving, share, z, bias, activated, out, y); });
 }
 
 // === libnvrtc ===

@@ -40,7 +40,10 @@ use self::{
 use super::{Driver, Event, Graph, Priority, Properties, Reservation, StagingAddress, Stream};
 use crate::{
     kernels,
-    operation::{Address, Affine, Convolution, Method, Operation},
+    operation::{
+        Activation, Address, Affine, Binary, BinaryFunction, Convolution, Method, Operand,
+        Operation, Sizes,
+    },
 };
 
 /// A device of this machine.
@@ -215,21 +218,50 @@ impl CudaDriver {
         if convolutions.launch(&queue, self.memory()?, it)? {
             return Ok(());
         }
-        // cuDNN did the products; each thread of this kernel reads an element before it writes it.
+        // cuDNN did the products; each thread of these kernels reads an element before it writes it.
+        if let Some(addend) = it.addend {
+            self.launch_kernel(stream, &Operation::Binary(add(it, addend)))?;
+        }
         self.launch_kernel(stream, &Operation::Affine(finish(it)))
+    }
+}
+
+/// The addend of a convolution, in place.
+fn add(it: &Convolution, addend: Address) -> Binary {
+    let flat = |address| Operand {
+        address,
+        strides: [1, 0, 0, 0, 0, 0],
+    };
+    let count = it.batch * it.out_channels * it.window.out_count();
+    Binary {
+        function: BinaryFunction::Add,
+        a: flat(it.y),
+        b: flat(addend),
+        y: it.y,
+        sizes: Sizes {
+            rank: 1,
+            sizes: [count, 1, 1, 1, 1, 1],
+        },
+        activation: Activation::None,
+        element: it.element,
     }
 }
 
 /// Bias and activation of a convolution, in place.
 fn finish(it: &Convolution) -> Affine {
+    let positions = it.window.out_count();
+    let (outer, inner) = match it.channels_last {
+        true => (it.batch * positions, 1),
+        false => (it.batch, positions),
+    };
     Affine {
         x: it.y,
         y: it.y,
         scale: None,
         shift: it.bias,
-        outer: it.batch,
+        outer,
         channels: it.out_channels,
-        inner: it.window.out_count(),
+        inner,
         activation: it.activation,
         element: it.element,
     }

@@ -2,7 +2,7 @@
 
 use sextant_engine::Error;
 
-use super::{GRID, Launch, Parameters, aligned, code, float_only, suffix, unsupported};
+use super::{GRID, Launch, Parameters, aligned, code, float_only, lanes, suffix, unsupported};
 use crate::operation::{
     Activation, Affine, Convolution, Element, Gather, Gemm, Im2col, Matrix, Pool, PoolFunction,
     Unary, UnaryFunction, Window,
@@ -17,12 +17,7 @@ pub(super) fn unary(it: &Unary) -> Result<Option<Launch>, Error> {
     if it.element.is_float() == (it.function == F::Not) || !(it.element.is_float() || integers) {
         return Err(unsupported(&format!("{:?}", it.function), it.element));
     }
-    let lanes = match it.element {
-        Element::F32 => 4,
-        Element::F16 | Element::Bf16 => 8,
-        _ => 1,
-    };
-    let wide = lanes > 1 && aligned(&[it.x, it.y]);
+    let wide = it.element.is_float() && aligned(&[it.x, it.y]);
     let (function, p, q) = unary_code(it.function);
     let parameters = Parameters::default()
         .address(it.x)
@@ -36,7 +31,7 @@ pub(super) fn unary(it: &Unary) -> Result<Option<Launch>, Error> {
         suffix(it.element),
         if wide { "_wide" } else { "" }
     );
-    let items = it.count.div_ceil(if wide { lanes } else { 1 });
+    let items = it.count.div_ceil(if wide { lanes(it.element) } else { 1 });
     Ok((it.count > 0).then(|| Launch::flat(kernel, items, parameters)))
 }
 
@@ -103,6 +98,7 @@ pub(super) fn gemm(it: &Gemm) -> Result<Option<Launch>, Error> {
         .address(it.a.address)
         .address(it.b.address)
         .optional(it.bias)
+        .optional(it.addend)
         .address(it.c.address)
         .u64s(&[it.m, it.n, it.k, it.batch]);
     let parameters = [it.a, it.b, it.c].iter().fold(parameters, matrix);
@@ -119,6 +115,11 @@ pub(super) fn gemm(it: &Gemm) -> Result<Option<Launch>, Error> {
 pub(super) fn convolution(it: &Convolution) -> Result<Option<Launch>, Error> {
     float_only("a convolution", it.element)?;
     check(&it.window)?;
+    if it.channels_last || it.addend.is_some() {
+        return Err(Error::Unsupported(
+            "a convolution with an addend or of pixels has no kernel".to_owned(),
+        ));
+    }
     let small = |value: u64| {
         u32::try_from(value).map_err(|_| Error::Unsupported(format!("{value} channels")))
     };
@@ -145,11 +146,18 @@ pub(super) fn pool(it: &Pool) -> Result<Option<Launch>, Error> {
         PoolFunction::Average => 1,
         PoolFunction::AverageWithPadding => 2,
     };
-    let count = it.planes * it.window.out_count();
-    let parameters = Parameters::default().address(it.x).address(it.y).u64(count);
+    let lanes = lanes(it.element);
+    let wide = it.inner.is_multiple_of(lanes) && aligned(&[it.x, it.y]);
+    let count = it.planes * it.window.out_count() * it.inner;
+    let packs = count / if wide { lanes } else { 1 };
+    let parameters = Parameters::default()
+        .address(it.x)
+        .address(it.y)
+        .u64s(&[packs, it.inner]);
     let parameters = window(parameters, &it.window).i32(function);
-    let kernel = format!("pool_{}", suffix(it.element));
-    Ok((count > 0).then(|| Launch::flat(kernel, count, parameters)))
+    let ending = if wide { "_wide" } else { "" };
+    let kernel = format!("pool_{}{ending}", suffix(it.element));
+    Ok((count > 0).then(|| Launch::flat(kernel, packs, parameters)))
 }
 
 pub(super) fn im2col(it: &Im2col) -> Result<Option<Launch>, Error> {

@@ -2,7 +2,7 @@
 
 use sextant_engine::Error;
 
-use super::{Launch, Parameters, float_only, suffix, unsupported};
+use super::{Launch, Parameters, aligned, float_only, suffix, unsupported};
 use crate::operation::{Address, Arg, Element, LayerNorm, Reduce, ReduceFunction, Softmax, Span};
 
 pub(super) fn reduce(it: &Reduce) -> Result<Option<Launch>, Error> {
@@ -33,6 +33,17 @@ pub(super) fn arg(it: &Arg) -> Result<Option<Launch>, Error> {
 pub(super) fn softmax(it: &Softmax) -> Result<Option<Launch>, Error> {
     float_only("softmax", it.element)?;
     let line = Line::new("softmax", it.x, it.y, &it.span, it.element);
+    let rows = it.span.reduced();
+    let short = in_registers(it.span.length, &[it.x, it.y]);
+    if it.span.inner == 1 && rows > 0 && short {
+        let parameters = Parameters::default()
+            .address(it.x)
+            .address(it.y)
+            .u64s(&[rows, it.span.length])
+            .i32(i32::from(it.logarithm));
+        let kernel = format!("softmax_warps_{}", suffix(it.element));
+        return Ok(Some(Launch::warps(kernel, rows, parameters)));
+    }
     Ok(line.launch(|parameters| parameters.i32(i32::from(it.logarithm))))
 }
 
@@ -48,8 +59,19 @@ pub(super) fn layer_norm(it: &LayerNorm) -> Result<Option<Launch>, Error> {
         .optional(it.shift)
         .u64s(&[it.rows, it.length])
         .f32(it.epsilon);
-    let kernel = format!("layer_norm_{}", suffix(it.element));
+    let suffix = suffix(it.element);
+    if in_registers(it.length, &[it.x, it.y]) {
+        let kernel = format!("layer_norm_warps_{suffix}");
+        return Ok(Some(Launch::warps(kernel, it.rows, parameters)));
+    }
+    let kernel = format!("layer_norm_{suffix}");
     Ok(Some(Launch::rows(kernel, it.rows, it.length, parameters)))
+}
+
+/// Whether one warp holds a row in its registers: four neighbours a lane at a time.
+fn in_registers(length: u64, addresses: &[Address]) -> bool {
+    const MOST: u64 = 8 * 32 * 4;
+    (4..=MOST).contains(&length) && length.is_multiple_of(4) && aligned(addresses)
 }
 
 /// A kernel that has a form for rows and one for columns.

@@ -6,7 +6,9 @@
 use half::{bf16, f16};
 use sextant_engine::Error;
 
-use super::{Launch, Parameters, aligned, code, compute::activation, suffix, unsupported};
+use super::{
+    GRID, Launch, Parameters, aligned, code, compute::activation, lanes, suffix, unsupported,
+};
 use crate::operation::{
     Activation, Address, Binary, BinaryFunction, Copy, Element, Fill, MAX_RANK, Operand, Select,
     Sizes,
@@ -35,6 +37,16 @@ pub(super) fn binary(it: &Binary) -> Result<Option<Launch>, Error> {
         .flat()
         .filter(|_| it.element.is_float() && !comparison);
     let Some([a, b]) = flat else {
+        if let Some((packed, steps)) = packed(it, &shape) {
+            let parameters = Parameters::default()
+                .address(it.a.address)
+                .address(it.b.address)
+                .address(it.y)
+                .u64(packed.count());
+            let parameters = last(packed.put(parameters).u32(steps[0]).u32(steps[1]));
+            let kernel = format!("arithmetic_packed_{suffix}");
+            return Ok(Some(Launch::flat(kernel, packed.count(), parameters)));
+        }
         let kernel = format!("{family}_{suffix}");
         let parameters = last(shape.put(parameters));
         return Ok(Some(Launch::flat(kernel, shape.count(), parameters)));
@@ -43,7 +55,7 @@ pub(super) fn binary(it: &Binary) -> Result<Option<Launch>, Error> {
     packed.extend((a == 1).then_some(it.a.address));
     packed.extend((b == 1).then_some(it.b.address));
     let wide = aligned(&packed);
-    let lanes = if wide { 16 / it.element.bytes() } else { 1 };
+    let lanes = if wide { lanes(it.element) } else { 1 };
     let kernel = format!(
         "arithmetic_flat_{suffix}{}",
         if wide { "_wide" } else { "" }
@@ -51,6 +63,36 @@ pub(super) fn binary(it: &Binary) -> Result<Option<Launch>, Error> {
     let parameters = last(parameters.u32(a).u32(b));
     let items = shape.count().div_ceil(lanes);
     Ok(Some(Launch::flat(kernel, items, parameters)))
+}
+
+/// The same over packs of 16 bytes, and whether each operand moves inside a pack; where each does so with the output or
+/// not at all.
+fn packed(it: &Binary, shape: &Shape<2>) -> Option<(Shape<2>, [u32; 2])> {
+    let lanes = lanes(it.element);
+    let (size, outer) = shape.sizes.split_last()?;
+    let fits = |operand: usize, address: Address| -> Option<u32> {
+        let (step, others) = shape.strides[operand].split_last()?;
+        let even = others.iter().all(|it| it.unsigned_abs() % lanes == 0);
+        match step {
+            0 => Some(0),
+            1 => (even && aligned(&[address])).then_some(1),
+            _ => None,
+        }
+    };
+    let steps = [fits(0, it.a.address)?, fits(1, it.b.address)?];
+    let whole = size.is_multiple_of(lanes) && aligned(&[it.y]);
+    if !whole || !it.element.is_float() || it.function.is_comparison() {
+        return None;
+    }
+    let strides = std::array::from_fn(|operand| {
+        let mut strides = shape.strides[operand].clone();
+        if let Some(last) = strides.last_mut() {
+            *last *= lanes as i64;
+        }
+        strides
+    });
+    let sizes = outer.iter().copied().chain([size / lanes]).collect();
+    Some((Shape { sizes, strides }, steps))
 }
 
 fn binary_code(it: &Binary) -> Result<i32, Error> {
@@ -105,6 +147,15 @@ pub(super) fn copy(it: &Copy) -> Result<Option<Launch>, Error> {
             .u64(shape.count())
     };
     if it.x_element != it.y_element {
+        let ends = [it.x_element, it.y_element].map(suffix);
+        let floats = it.x_element.is_float() && it.y_element.is_float();
+        let single = it.x_element == Element::F32 || it.y_element == Element::F32;
+        let flat = shape.flat() == Some([1, 1]) && aligned(&[it.x.address, it.y.address]);
+        if floats && single && flat && shape.count() > 0 {
+            let kernel = format!("convert_{}_{}", ends[0], ends[1]);
+            let packs = shape.count().div_ceil(4);
+            return Ok(Some(Launch::flat(kernel, packs, operands(&shape))));
+        }
         let parameters = shape.put(operands(&shape));
         let parameters = parameters.i32(code(it.x_element)).i32(code(it.y_element));
         return Ok(shape.launch("convert".to_owned(), parameters));
@@ -119,9 +170,47 @@ pub(super) fn copy(it: &Copy) -> Result<Option<Launch>, Error> {
         let launch = Launch::flat("copy_wide".to_owned(), bytes / 16, parameters);
         return Ok((bytes > 0).then_some(launch));
     }
+    if let Some(launch) = turned(it, &shape) {
+        return Ok(Some(launch));
+    }
     let (shape, size) = shape.coarse(it.x_element.bytes(), addresses);
     let parameters = shape.put(operands(&shape));
     Ok(shape.launch(format!("copy_{size}"), parameters))
+}
+
+/// A copy that turns matrices around: neighbours on one side lie apart on the other. `None` for other copies and for
+/// small matrices.
+fn turned(it: &Copy, shape: &Shape<2>) -> Option<Launch> {
+    const SIDE: u64 = 32;
+    const SMALL: u64 = 8;
+    let [x, y] = &shape.strides;
+    let column = y.iter().rposition(|step| *step == 1)?;
+    let row = x.iter().rposition(|step| *step == 1)?;
+    let (rows, columns) = (shape.sizes[row], shape.sizes[column]);
+    if row == column || rows < SMALL || columns < SMALL {
+        return None;
+    }
+    let outer: Vec<usize> = (0..shape.sizes.len())
+        .filter(|dim| ![row, column].contains(dim))
+        .collect();
+    let pick = |strides: &Vec<i64>| outer.iter().map(|dim| strides[*dim]).collect();
+    let matrices = Shape {
+        sizes: outer.iter().map(|dim| shape.sizes[*dim]).collect(),
+        strides: [pick(x), pick(y)],
+    };
+    let parameters = Parameters::default()
+        .address(it.x.address)
+        .address(it.y.address)
+        .u64s(&[rows, columns])
+        .u64s(&[x[column].cast_unsigned(), y[row].cast_unsigned()])
+        .u64(matrices.count());
+    let tiles = rows.div_ceil(SIDE) * columns.div_ceil(SIDE) * matrices.count();
+    Some(Launch {
+        kernel: format!("transpose_{}", it.x_element.bytes()),
+        grid: tiles.clamp(1, GRID) as u32,
+        block: 256,
+        parameters: matrices.put(parameters),
+    })
 }
 
 pub(super) fn fill(it: &Fill) -> Result<Option<Launch>, Error> {
@@ -200,9 +289,9 @@ impl<const N: usize> Shape<N> {
         plain.then(|| strides.map(|stride| stride as u32))
     }
 
-    /// The same bytes as elements of up to 8 bytes, where neighbours always move together.
+    /// The same bytes as elements of up to 16 bytes, where neighbours always move together.
     fn coarse(mut self, mut element_bytes: u64, addresses: [Address; N]) -> (Self, u64) {
-        while element_bytes < 8 && self.can_double(element_bytes, &addresses) {
+        while element_bytes < 16 && self.can_double(element_bytes, &addresses) {
             element_bytes *= 2;
             if let Some(last) = self.sizes.last_mut() {
                 *last /= 2;

@@ -7,7 +7,7 @@ use sextant_engine::Error;
 use sextant_types::DataType;
 
 use super::{
-    ALIGNMENT, Buffer, Call, Constant, Content, Draft, OFFSET_BITS, Port, Target, Weights,
+    ALIGNMENT, Buffer, Call, Constant, Content, Draft, OFFSET_BITS, Port, Target, Weights, layout,
 };
 use crate::operation::{Address, Element, Operation, Symbolic};
 
@@ -23,7 +23,10 @@ pub(crate) enum Value {
 pub(crate) struct Device {
     /// Symbolic.
     pub address: Address<Symbolic>,
+    /// As the graph has them, however they lie.
     pub dims: Vec<u64>,
+    /// Whether the second dimension, the channels of images, lies behind the others.
+    pub channels_last: bool,
     /// The graph's type.
     pub data_type: DataType,
     /// What it is stored as.
@@ -103,6 +106,7 @@ impl<'a> Lowering<'a> {
         let given = Device {
             address: self.reserve_input(bytes),
             dims: dims.to_vec(),
+            channels_last: false,
             data_type,
             element: outside,
         };
@@ -125,6 +129,7 @@ impl<'a> Lowering<'a> {
             return Err(Error::InvalidModel(reason));
         };
         let value = self.place(&value)?;
+        let value = self.row_major(&value);
         if value.data_type != data_type {
             return Err(Error::InvalidModel(format!(
                 "output `{name}` is of {}, not {data_type} as declared",
@@ -162,6 +167,7 @@ impl<'a> Lowering<'a> {
         Ok(Device {
             address: self.scratch(count * element.bytes()),
             dims: dims.to_vec(),
+            channels_last: false,
             data_type,
             element,
         })
@@ -178,8 +184,14 @@ impl<'a> Lowering<'a> {
         element.ok_or_else(|| call.unsupported(&format!("of {data_type}")))
     }
 
-    /// A value on the device.
+    /// A value on the device in row-major order.
     pub fn device(&mut self, call: &Call<'_>, value: &Value) -> Result<Device, Error> {
+        let stored = self.stored(call, value)?;
+        Ok(self.row_major(&stored))
+    }
+
+    /// A value on the device, in whatever order its dimensions lie.
+    pub fn stored(&mut self, call: &Call<'_>, value: &Value) -> Result<Device, Error> {
         self.place(value).map_err(|error| match error {
             Error::Unsupported(reason) => call.unsupported(&reason),
             other => other,
@@ -259,6 +271,7 @@ impl<'a> Lowering<'a> {
         Ok(Device {
             address,
             dims: tensor.dims.clone(),
+            channels_last: false,
             data_type: tensor.data_type,
             element,
         })
@@ -349,7 +362,20 @@ impl Device {
         self.dims.iter().product()
     }
 
-    /// The same bytes in another shape.
+    /// Strides of the dimensions seen as `dims`, in elements: 0 where one value serves a dimension.
+    pub fn strides(&self, dims: &[u64]) -> Vec<i64> {
+        if !self.channels_last {
+            return layout::expanded(&self.dims, dims);
+        }
+        let (mut lying, mut order) = (self.dims.clone(), dims.to_vec());
+        lying[1..].rotate_left(1);
+        order[1..].rotate_left(1);
+        let mut strides = layout::expanded(&lying, &order);
+        strides[1..].rotate_right(1);
+        strides
+    }
+
+    /// The same bytes in another shape; row-major.
     pub fn reshaped(&self, dims: &[u64]) -> Self {
         Self {
             dims: dims.to_vec(),

@@ -3,20 +3,23 @@
 use sextant_engine::Error;
 
 use super::{
-    Call,
+    Call, Constant,
     context::{Device, Lowering, Value},
     layout::{self, View},
     normalize::affine,
     pool::Images,
-    product::{matrix, vector},
+    product::{Product, matrix, multiply, vector},
 };
 use crate::operation::{
-    Activation, Address, Convolution, Fill, Gemm, Im2col, Matrix, Method, Operand, Operation,
-    Sizes, Symbolic, Window,
+    Activation, Address, Convolution, Element, Fill, Gemm, Im2col, Matrix, Method, Operand,
+    Operation, Sizes, Symbolic, Window,
 };
 
 /// Most bytes of unfolded images at a time: more would only cost workspace.
 const UNFOLDED_BYTES: u64 = 64 << 20;
+
+/// Channels that tensor cores take together, of 16-bit floats.
+const EIGHT: u64 = 8;
 
 struct Plan {
     x: Device,
@@ -28,13 +31,26 @@ struct Plan {
     groups: u64,
 }
 
+/// The sizes of a convolution.
+struct Shape {
+    images: Images,
+    window: Window,
+    out_channels: u64,
+    groups: u64,
+}
+
 pub(super) fn conv(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
-    let mut plan = plan(lowering, call)?;
-    let dims = plan.images.dims(plan.out_channels, plan.window.out_size);
+    let shape = shape(call)?;
+    let dims = shape.images.dims(shape.out_channels, shape.window.out_size);
     if dims.iter().product::<u64>() == 0 {
         return Err(call.unsupported("of no elements"));
     }
-    let symmetric = |window: &Window| window.pads_begin == window.pads_end;
+    if let Some(weights) = for_tensor_cores(lowering, call, &shape)? {
+        return Ok(vec![
+            channels_last(lowering, call, &shape, &weights, &dims)?.into(),
+        ]);
+    }
+    let mut plan = plan(lowering, call, shape)?;
     if lowering.target.convolution && !symmetric(&plan.window) {
         pad(lowering, call, &mut plan)?;
     }
@@ -48,7 +64,9 @@ pub(super) fn conv(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<V
         x: plan.x.address,
         weights: plan.weights,
         bias: plan.bias,
+        addend: None,
         y: y.address,
+        channels_last: false,
         batch: plan.images.batch,
         in_channels: plan.images.channels,
         out_channels: plan.out_channels,
@@ -62,38 +80,131 @@ pub(super) fn conv(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<V
     Ok(vec![y.into()])
 }
 
-fn plan(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Plan, Error> {
-    let x = lowering.device(call, call.input(0)?)?;
-    call.floats(x.data_type)?;
-    let weights = lowering.device(call, call.input(1)?)?;
-    if weights.data_type != x.data_type {
-        return Err(call.invalid(&format!("of {} and {}", x.data_type, weights.data_type)));
+fn symmetric(window: &Window) -> bool {
+    window.pads_begin == window.pads_end
+}
+
+fn shape(call: &Call<'_>) -> Result<Shape, Error> {
+    let (x, weights) = (call.input(0)?, call.input(1)?);
+    call.floats(x.data_type())?;
+    if weights.data_type() != x.data_type() {
+        let types = format!("of {} and {}", x.data_type(), weights.data_type());
+        return Err(call.invalid(&types));
     }
-    let images = Images::new(call, &x.dims)?;
-    let (out_channels, depth, kernel) = match weights.dims[..] {
+    let images = Images::new(call, x.dims())?;
+    let (out_channels, depth, kernel) = match *weights.dims() {
         [out, depth, width] if images.flat => (out, depth, [1, width]),
         [out, depth, height, width] if !images.flat => (out, depth, [height, width]),
-        _ => return Err(call.invalid(&format!("weights of shape {:?}", weights.dims))),
+        _ => return Err(call.invalid(&format!("weights of shape {:?}", weights.dims()))),
     };
     let groups = u64::try_from(call.node.int("group", 1)).unwrap_or(0);
     let fits = groups > 0
         && depth.checked_mul(groups) == Some(images.channels)
         && out_channels % groups == 0;
     if !fits {
-        let reason = format!("weights {:?} for images {:?}", weights.dims, x.dims);
+        let reason = format!("weights {:?} for images {:?}", weights.dims(), x.dims());
         return Err(call.invalid(&reason));
     }
-    let window = images.window(call, kernel)?;
-    let bias = vector(lowering, call, 2, out_channels, &x)?;
-    Ok(Plan {
-        x,
-        weights: weights.address,
-        bias,
+    Ok(Shape {
+        window: images.window(call, kernel)?,
         images,
-        window,
         out_channels,
         groups,
     })
+}
+
+fn plan(lowering: &mut Lowering<'_>, call: &Call<'_>, shape: Shape) -> Result<Plan, Error> {
+    let x = lowering.device(call, call.input(0)?)?;
+    let weights = lowering.device(call, call.input(1)?)?;
+    Ok(Plan {
+        weights: weights.address,
+        bias: vector(lowering, call, 2, shape.out_channels, &x)?,
+        x,
+        images: shape.images,
+        window: shape.window,
+        out_channels: shape.out_channels,
+        groups: shape.groups,
+    })
+}
+
+/// Weights of a convolution that tensor cores can compute: of 16-bit floats, with channels in the eights that they take.
+/// The channels come last then, as they want them; a library would turn other images around and back for each
+/// convolution. Few input channels, as those of a picture, are filled up.
+fn for_tensor_cores(
+    lowering: &Lowering<'_>,
+    call: &Call<'_>,
+    shape: &Shape,
+) -> Result<Option<Constant>, Error> {
+    let element = lowering.element(call, call.input(0)?.data_type())?;
+    let inputs = shape.images.channels;
+    let fits = lowering.target.convolution
+        && matches!(element, Element::F16 | Element::Bf16)
+        && shape.groups == 1
+        && symmetric(&shape.window)
+        && shape.out_channels.is_multiple_of(EIGHT)
+        && (inputs.is_multiple_of(EIGHT) || inputs < EIGHT);
+    Ok(match call.input(1)? {
+        Value::Constant(weights) if fits && weights.fixed => Some(weights.clone()),
+        _ => None,
+    })
+}
+
+/// A convolution with the channels last: a product where each position of the output sees one pixel, else by the library.
+fn channels_last(
+    lowering: &mut Lowering<'_>,
+    call: &Call<'_>,
+    shape: &Shape,
+    weights: &Constant,
+    dims: &[u64],
+) -> Result<Device, Error> {
+    let x = lowering.stored(call, call.input(0)?)?;
+    let bias = vector(lowering, call, 2, shape.out_channels, &x)?;
+    let activation = call.node.activation;
+    let channels = shape.images.channels.next_multiple_of(EIGHT);
+    let plain = pointwise(&shape.window) && channels == shape.images.channels;
+    let x = lowering.channels_last(&x, channels);
+    if plain {
+        let product = Product {
+            a: matrix(x.address, channels, false),
+            b: matrix(Address::new(0), channels, true),
+            m: shape.images.batch * shape.window.out_count(),
+            n: shape.out_channels,
+            k: channels,
+            batch: 1,
+            alpha: 1.0,
+            bias,
+        };
+        let weights: Value = weights.clone().into();
+        let y = multiply(lowering, call, &product, &weights, dims, activation)?;
+        return Ok(Device {
+            channels_last: true,
+            ..y
+        });
+    }
+    let weights: Value = weights.channels_last(channels).into();
+    let weights = lowering.device(call, &weights)?;
+    let y = Device {
+        channels_last: true,
+        ..lowering.activation(call, dims, x.data_type)?
+    };
+    lowering.emit(Operation::Convolution(Convolution {
+        x: x.address,
+        weights: weights.address,
+        bias,
+        addend: None,
+        y: y.address,
+        channels_last: true,
+        batch: shape.images.batch,
+        in_channels: channels,
+        out_channels: shape.out_channels,
+        groups: 1,
+        window: shape.window,
+        activation,
+        element: y.element,
+        arithmetic: lowering.target.arithmetic,
+        method: Method::Library,
+    }));
+    Ok(y)
 }
 
 /// Makes images with their padding, for a library that pads both sides alike.
@@ -186,6 +297,7 @@ fn by_product(
                 )
             },
             bias: None,
+            addend: None,
             m: plan.out_channels,
             n: positions,
             k: depth,

@@ -54,7 +54,7 @@ pub(super) fn unary(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<
         return Err(call.unsupported("no function"));
     };
     let function = parameters(call, function)?;
-    let x = lowering.device(call, call.input(0)?)?;
+    let x = lowering.stored(call, call.input(0)?)?;
     Ok(vec![apply(lowering, call, function, &x)?.into()])
 }
 
@@ -101,7 +101,10 @@ pub(super) fn apply(
     if !fits {
         return Err(call.unsupported(&format!("of {}", x.data_type)));
     }
-    let y = lowering.activation(call, &x.dims, x.data_type)?;
+    let y = Device {
+        channels_last: x.channels_last,
+        ..lowering.activation(call, &x.dims, x.data_type)?
+    };
     if x.count() > 0 {
         lowering.emit(Operation::Unary(Unary {
             function,
@@ -128,7 +131,7 @@ pub(super) fn clip(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<V
             max.map_or(f32::INFINITY, |it| it as f32),
         )
     };
-    let x = lowering.device(call, call.input(0)?)?;
+    let x = lowering.stored(call, call.input(0)?)?;
     let function = UnaryFunction::Clip { min, max };
     Ok(vec![apply(lowering, call, function, &x)?.into()])
 }

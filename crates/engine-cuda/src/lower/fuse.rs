@@ -19,6 +19,7 @@ pub(super) fn fuse(graph: &mut Graph) {
     formulas::gelus(graph);
     normalisations(graph);
     each(graph, follow);
+    turned_factors(graph);
 }
 
 /// Nodes with what gives and what uses their values.
@@ -144,6 +145,33 @@ fn follow(graph: &Graph, node: &Node, follower: &Node) -> Option<Node> {
             fits.then_some(merged)
         }
         _ => None,
+    }
+}
+
+/// A right factor that is transposed for its product alone is taken as it lies before: of the transposition what it does
+/// to the last two dimensions goes into the product.
+fn turned_factors(graph: &mut Graph) {
+    let links = Links::new(graph);
+    for index in 0..graph.nodes.len() {
+        let node = &graph.nodes[index];
+        if node.op_type != "MatMul" {
+            continue;
+        }
+        let factor = node.inputs.get(1).cloned().unwrap_or_default();
+        let producer = links.producers.get(&factor).copied();
+        let Some(producer) = producer.filter(|_| links.uses.get(&factor) == Some(&1)) else {
+            continue;
+        };
+        let transpose = &mut graph.nodes[producer];
+        let order = transpose.attributes.iter_mut();
+        let mut order = order.filter(|it| it.name() == "perm");
+        if let (true, Some(order)) = (transpose.op_type == "Transpose", order.next())
+            && let [.., row, column] = order.ints.as_mut_slice()
+        {
+            std::mem::swap(row, column);
+            let turned = AttributeProto::int("transB", 1);
+            graph.nodes[index].attributes.push(turned);
+        }
     }
 }
 

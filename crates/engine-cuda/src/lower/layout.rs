@@ -6,6 +6,7 @@ use sextant_types::DataType;
 use super::{
     Call,
     context::{Device, Lowering},
+    convolution::fill,
 };
 use crate::operation::{Address, Copy, Element, MAX_RANK, Operand, Operation, Sizes, Symbolic};
 
@@ -134,6 +135,68 @@ impl Lowering<'_> {
         Ok(y)
     }
 
+    /// The same values in row-major order.
+    pub(super) fn row_major(&mut self, x: &Device) -> Device {
+        match x.channels_last {
+            true => self.reordered(x, x.dims[1], false),
+            false => x.clone(),
+        }
+    }
+
+    /// The same images with the channels last, `channels` of them: those that there were not are 0.
+    pub(super) fn channels_last(&mut self, x: &Device, channels: u64) -> Device {
+        match x.channels_last && x.dims[1] == channels {
+            true => x.clone(),
+            false => self.reordered(x, channels, true),
+        }
+    }
+
+    /// Images from one order of dimensions to the other.
+    fn reordered(&mut self, x: &Device, channels: u64, channels_last: bool) -> Device {
+        let (batch, given) = (x.dims[0], x.dims[1]);
+        let pixels: u64 = x.dims[2..].iter().product();
+        let mut dims = x.dims.clone();
+        dims[1] = channels;
+        if given == channels && (channels == 1 || pixels == 1) {
+            return Device {
+                channels_last,
+                ..x.clone()
+            };
+        }
+        let y = Device {
+            address: self.scratch(batch * channels * pixels * x.element.bytes()),
+            dims,
+            channels_last,
+            ..x.clone()
+        };
+        if channels > given {
+            fill(self, &y, 0.0);
+        }
+        let planes = |channels: u64| [channels * pixels, pixels, 1].map(u64::cast_signed);
+        let last = |channels: u64| [channels * pixels, 1, channels].map(u64::cast_signed);
+        let (from, to) = match channels_last {
+            true => (planes(given), last(channels)),
+            false => (last(given), planes(channels)),
+        };
+        let operand = |address, [batch, channel, pixel]: [i64; 3]| Operand {
+            address,
+            strides: [batch, channel, pixel, 0, 0, 0],
+        };
+        if x.count() > 0 {
+            self.emit(Operation::Copy(Copy {
+                x: operand(x.address, from),
+                x_element: x.element,
+                y: operand(y.address, to),
+                y_element: y.element,
+                sizes: Sizes {
+                    rank: 3,
+                    sizes: [batch, given, pixels, 1, 1, 1],
+                },
+            }));
+        }
+        y
+    }
+
     /// The same values as another type; the same bytes where they are stored alike.
     pub(super) fn converted(
         &mut self,
@@ -151,6 +214,7 @@ impl Lowering<'_> {
         let y = Device {
             address: self.scratch(count * element.bytes()),
             dims: x.dims.clone(),
+            channels_last: x.channels_last,
             data_type,
             element,
         };

@@ -95,7 +95,13 @@ pub(super) fn matmul(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec
     }
     let (a_dims, b_dims) = (whole(&a.dims, true), whole(right.dims(), false));
     let [m, k] = tail(call, &a_dims)?;
-    let [b_k, n] = tail(call, &b_dims)?;
+    let [b_rows, b_columns] = tail(call, &b_dims)?;
+    let turned = call.node.int("transB", 0) != 0;
+    let (b_k, n) = if turned {
+        (b_columns, b_rows)
+    } else {
+        (b_rows, b_columns)
+    };
     let outer = |dims: &[u64]| dims[..dims.len() - 2].to_vec();
     let batch = layout::broadcast(&outer(&a_dims), &outer(&b_dims));
     let (Some(batch), true) = (batch, k == b_k) else {
@@ -107,7 +113,7 @@ pub(super) fn matmul(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec
     dims.extend([m, n]);
     let mut product = Product {
         a: matrix(a.address, k, false),
-        b: matrix(Address::new(0), n, false),
+        b: matrix(Address::new(0), b_columns, turned),
         m,
         n,
         k,

@@ -79,7 +79,7 @@ pub(super) fn batch_norm(
     if call.node.int("training_mode", 0) != 0 || call.inputs.len() != 3 {
         return Err(call.unsupported("its parameters are not constant, or it is in training mode"));
     }
-    let x = lowering.device(call, call.input(0)?)?;
+    let x = lowering.stored(call, call.input(0)?)?;
     call.floats(x.data_type)?;
     let Some(channels) = x.dims.get(1).copied() else {
         return Err(call.invalid(&format!("of shape {:?}", x.dims)));
@@ -126,16 +126,24 @@ pub(super) fn affine(
     [scale, shift]: [Option<Address<Symbolic>>; 2],
     activation: Activation,
 ) -> Result<Device, Error> {
-    let y = lowering.activation(call, &x.dims, x.data_type)?;
+    let y = Device {
+        channels_last: x.channels_last,
+        ..lowering.activation(call, &x.dims, x.data_type)?
+    };
+    let pixels: u64 = x.dims[2..].iter().product();
+    let (outer, inner) = match x.channels_last {
+        true => (x.dims[0] * pixels, 1),
+        false => (x.dims[0], pixels),
+    };
     if x.count() > 0 {
         lowering.emit(Operation::Affine(Affine {
             x: x.address,
             y: y.address,
             scale,
             shift,
-            outer: x.dims[0],
+            outer,
             channels: x.dims[1],
-            inner: x.dims[2..].iter().product(),
+            inner,
             activation,
             element: x.element,
         }));

@@ -35,13 +35,13 @@ pub(super) fn binary(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec
     let Some(function) = binary_function(&call.node.op_type) else {
         return Err(call.unsupported("no function"));
     };
-    let a = lowering.device(call, call.input(0)?)?;
+    let a = lowering.stored(call, call.input(0)?)?;
     if function == BinaryFunction::Pow
         && let Some(simple) = power(lowering, call, &a)?
     {
         return Ok(vec![simple.into()]);
     }
-    let mut b = lowering.device(call, call.input(1)?)?;
+    let mut b = lowering.stored(call, call.input(1)?)?;
     if function == BinaryFunction::Pow && b.data_type != a.data_type {
         b = lowering.converted(&b, a.data_type, a.element);
     }
@@ -106,10 +106,23 @@ pub(super) fn combine_activated(
     } else {
         a.data_type
     };
-    let y = lowering.activation(call, &dims, data_type)?;
-    let steps = [&a.dims, &b.dims].map(|own| layout::expanded(own, &dims));
-    let own = layout::strides(&dims);
-    let (sizes, strides) = layout::merge(&dims, [&steps[0], &steps[1], &own])
+    let last = [a, b]
+        .iter()
+        .any(|it| it.channels_last && it.dims.len() == dims.len());
+    let [a, b] = &[a, b].map(|it| ordered(lowering, it, &dims, last));
+    let y = Device {
+        channels_last: last,
+        ..lowering.activation(call, &dims, data_type)?
+    };
+    let mut steps = [a, b].map(|it| it.strides(&dims));
+    let mut lying = dims.clone();
+    if last {
+        // In the order in which the output lies.
+        steps.iter_mut().for_each(|all| all[1..].rotate_left(1));
+        lying[1..].rotate_left(1);
+    }
+    let own = layout::strides(&lying);
+    let (sizes, strides) = layout::merge(&lying, [&steps[0], &steps[1], &own])
         .ok_or_else(|| call.unsupported("it needs more than six dimensions"))?;
     let operand = |x: &Device, strides| Operand {
         address: x.address,
@@ -133,15 +146,24 @@ pub(super) fn combine_activated(
     Ok(y)
 }
 
+/// An operand in the order of the output: whole images are brought into it, what is broadcast stays as it is.
+fn ordered(lowering: &mut Lowering<'_>, x: &Device, dims: &[u64], last: bool) -> Device {
+    match (x.channels_last, last) {
+        (true, false) => lowering.row_major(x),
+        (false, true) if x.dims == dims => lowering.channels_last(x, dims[1]),
+        _ => x.clone(),
+    }
+}
+
 pub(super) fn variadic(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
     let function = match call.node.op_type.as_str() {
         "Max" => BinaryFunction::Max,
         "Min" => BinaryFunction::Min,
         _ => BinaryFunction::Add,
     };
-    let mut all = lowering.device(call, call.input(0)?)?;
+    let mut all = lowering.stored(call, call.input(0)?)?;
     for index in 1..call.inputs.len() {
-        let next = lowering.device(call, call.input(index)?)?;
+        let next = lowering.stored(call, call.input(index)?)?;
         all = combine(lowering, call, function, [&all, &next])?;
     }
     if call.node.op_type == "Mean" {
@@ -155,7 +177,7 @@ pub(super) fn variadic(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<V
 
 /// `max(x, 0) + slope * min(x, 0)`.
 pub(super) fn prelu(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
-    let x = lowering.device(call, call.input(0)?)?;
+    let x = lowering.stored(call, call.input(0)?)?;
     call.floats(x.data_type)?;
     let slope = lowering.device(call, call.input(1)?)?;
     let above = apply(lowering, call, UnaryFunction::Relu, &x)?;

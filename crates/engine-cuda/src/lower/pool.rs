@@ -4,7 +4,7 @@ use sextant_engine::Error;
 
 use super::{
     Call,
-    context::{Lowering, Value},
+    context::{Device, Lowering, Value},
 };
 use crate::operation::{Operation, Pool, PoolFunction, Window};
 
@@ -131,7 +131,7 @@ pub(super) fn pool(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<V
     if node.outputs.get(1).is_some_and(|name| !name.is_empty()) {
         return Err(call.unsupported("its indices as an output"));
     }
-    let x = lowering.device(call, call.input(0)?)?;
+    let x = lowering.stored(call, call.input(0)?)?;
     call.floats(x.data_type)?;
     let images = Images::new(call, &x.dims)?;
     if node.ints("kernel_shape").is_none() {
@@ -145,13 +145,21 @@ pub(super) fn pool(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<V
         _ => PoolFunction::Average,
     };
     let dims = images.dims(images.channels, window.out_size);
-    let y = lowering.activation(call, &dims, x.data_type)?;
+    let y = Device {
+        channels_last: x.channels_last,
+        ..lowering.activation(call, &dims, x.data_type)?
+    };
+    let (planes, inner) = match x.channels_last {
+        true => (images.batch, images.channels),
+        false => (images.batch * images.channels, 1),
+    };
     if y.count() > 0 {
         lowering.emit(Operation::Pool(Pool {
             function,
             x: x.address,
             y: y.address,
-            planes: images.batch * images.channels,
+            planes,
+            inner,
             window,
             element: x.element,
         }));

@@ -73,6 +73,7 @@ pub(super) fn batched(
                 ..matrix(Address::new(0), product.n, false)
             },
             bias: product.bias,
+            addend: None,
             m: product.m,
             n: product.n,
             k: product.k,
@@ -121,6 +122,7 @@ pub(super) fn multiply(
             },
             c: matrix(y.address + at, product.n, false),
             bias: product.bias.map(|bias| bias + at),
+            addend: None,
             m: product.m,
             n: columns,
             k: product.k,

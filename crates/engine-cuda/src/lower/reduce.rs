@@ -27,7 +27,7 @@ pub(super) fn reduce(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec
     let Some(function) = function(&call.node.op_type) else {
         return Err(call.unsupported("no function"));
     };
-    let x = lowering.device(call, call.input(0)?)?;
+    let x = lowering.stored(call, call.input(0)?)?;
     let rank = x.dims.len();
     let given = call.axes(1)?.unwrap_or_default();
     if given.is_empty() && call.node.int("noop_with_empty_axes", 0) != 0 {
@@ -47,7 +47,12 @@ pub(super) fn reduce(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec
         return Err(call.unsupported(&format!("of {}", x.data_type)));
     }
     let dims = reduced(&x.dims, &axes, call.node.int("keepdims", 1) != 0);
-    let y = along(lowering, call, function, &x, &axes)?;
+    let y = if x.channels_last && axes.iter().copied().eq(2..rank) {
+        images(lowering, call, function, &x)?
+    } else {
+        let x = lowering.row_major(&x);
+        along(lowering, call, function, &x, &axes)?
+    };
     Ok(vec![y.reshaped(&dims).into()])
 }
 
@@ -116,11 +121,35 @@ fn reduced(dims: &[u64], axes: &[usize], keep: bool) -> Vec<u64> {
     .collect()
 }
 
+/// Reduces the pixels of images to `[batch, channels]`.
+fn images(
+    lowering: &mut Lowering<'_>,
+    call: &Call<'_>,
+    function: ReduceFunction,
+    x: &Device,
+) -> Result<Device, Error> {
+    let pixels = x.dims[2..].iter().product();
+    match x.channels_last {
+        true => {
+            let lying = Device {
+                channels_last: false,
+                dims: vec![x.dims[0], pixels, x.dims[1]],
+                ..x.clone()
+            };
+            along(lowering, call, function, &lying, &[1])
+        }
+        false => {
+            let flat = x.reshaped(&[x.dims[0], x.dims[1], pixels]);
+            along(lowering, call, function, &flat, &[2])
+        }
+    }
+}
+
 pub(super) fn global_pool(
     lowering: &mut Lowering<'_>,
     call: &Call<'_>,
 ) -> Result<Vec<Value>, Error> {
-    let x = lowering.device(call, call.input(0)?)?;
+    let x = lowering.stored(call, call.input(0)?)?;
     call.floats(x.data_type)?;
     if x.dims.len() < 3 {
         return Err(call.invalid(&format!("of shape {:?}", x.dims)));
@@ -131,7 +160,7 @@ pub(super) fn global_pool(
     };
     let axes: Vec<usize> = (2..x.dims.len()).collect();
     let dims = reduced(&x.dims, &axes, true);
-    let y = along(lowering, call, function, &x, &axes)?;
+    let y = images(lowering, call, function, &x)?;
     Ok(vec![y.reshaped(&dims).into()])
 }
 

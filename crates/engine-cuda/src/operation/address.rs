@@ -155,11 +155,11 @@ pub(super) fn map<S: Stage, T: Stage>(
 ) -> Operation<T> {
     match operation {
         Operation::Gemm(it) => Operation::Gemm(
-            again!(it, to, Gemm: a b c bias; m n k batch alpha activation element arithmetic),
+            again!(it, to, Gemm: a b c bias addend; m n k batch alpha activation element arithmetic),
         ),
         Operation::Convolution(it) => Operation::Convolution(again!(it, to, Convolution:
-            x weights bias y;
-            batch in_channels out_channels groups window activation element arithmetic method)),
+            x weights bias addend y;
+            channels_last batch in_channels out_channels groups window activation element arithmetic method)),
         Operation::Im2col(it) => {
             Operation::Im2col(again!(it, to, Im2col: x y; batch channels window element))
         }
@@ -167,7 +167,7 @@ pub(super) fn map<S: Stage, T: Stage>(
             again!(it, to, Affine: x y scale shift; outer channels inner activation element),
         ),
         Operation::Pool(it) => {
-            Operation::Pool(again!(it, to, Pool: x y; function planes window element))
+            Operation::Pool(again!(it, to, Pool: x y; function planes inner window element))
         }
         Operation::Unary(it) => {
             Operation::Unary(again!(it, to, Unary: x y; function count element))

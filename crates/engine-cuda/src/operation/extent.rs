@@ -21,7 +21,10 @@ pub(super) fn reads<S: Stage>(operation: &Operation<S>) -> Vec<Range<Address<S>>
             let vectors = vectors.map(|at| plain(at, it.channels, it.element));
             vectors.chain([plain(it.x, count, it.element)]).collect()
         }
-        Operation::Pool(it) => vec![plain(it.x, it.planes * it.window.in_count(), it.element)],
+        Operation::Pool(it) => {
+            let count = it.planes * it.window.in_count() * it.inner;
+            vec![plain(it.x, count, it.element)]
+        }
         Operation::Unary(it) => vec![plain(it.x, it.count, it.element)],
         Operation::Binary(Binary {
             a,
@@ -58,7 +61,10 @@ pub(super) fn writes<S: Stage>(operation: &Operation<S>) -> Range<Address<S>> {
             plain(it.y, rows * it.window.out_count(), it.element)
         }
         Operation::Affine(it) => plain(it.y, it.outer * it.channels * it.inner, it.element),
-        Operation::Pool(it) => plain(it.y, it.planes * it.window.out_count(), it.element),
+        Operation::Pool(it) => {
+            let count = it.planes * it.window.out_count() * it.inner;
+            plain(it.y, count, it.element)
+        }
         Operation::Unary(it) => plain(it.y, it.count, it.element),
         Operation::Binary(it) => plain(it.y, it.sizes.count(), it.result()),
         Operation::Select(it) => plain(it.y, it.sizes.count(), it.element),
@@ -75,7 +81,11 @@ pub(super) fn writes<S: Stage>(operation: &Operation<S>) -> Range<Address<S>> {
 fn gemm_reads<S: Stage>(it: &Gemm<S>) -> Vec<Range<Address<S>>> {
     let bias = it.bias.map(|at| plain(at, it.n, it.element));
     let factors = [matrix(&it.a, it.m, it.k, it), matrix(&it.b, it.k, it.n, it)];
-    factors.into_iter().chain(bias).collect()
+    let addend = it.addend.map(|address| {
+        let addend = Matrix { address, ..it.c };
+        matrix(&addend, it.m, it.n, it)
+    });
+    factors.into_iter().chain(bias).chain(addend).collect()
 }
 
 fn convolution_reads<S: Stage>(it: &Convolution<S>) -> Vec<Range<Address<S>>> {
@@ -86,7 +96,9 @@ fn convolution_reads<S: Stage>(it: &Convolution<S>) -> Vec<Range<Address<S>>> {
         plain(it.x, inputs, it.element),
         plain(it.weights, weights, it.element),
     ];
-    operands.into_iter().chain(bias).collect()
+    let outputs = it.batch * it.out_channels * it.window.out_count();
+    let addend = it.addend.map(|at| plain(at, outputs, it.element));
+    operands.into_iter().chain(bias).chain(addend).collect()
 }
 
 fn select_reads<S: Stage>(it: &Select<S>) -> Vec<Range<Address<S>>> {

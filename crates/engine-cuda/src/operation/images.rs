@@ -2,17 +2,21 @@
 
 use super::{Activation, Address, Arithmetic, Element, Placed};
 
-/// A two-dimensional convolution of `[batch, channels, height, width]` images.
+/// A two-dimensional convolution of images.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Convolution<S = Placed> {
-    /// Input `[batch, in_channels, in_size]`.
+    /// Input `[batch, in_channels, in_size]`, or `[batch, in_size, in_channels]` where channels come last.
     pub x: Address<S>,
-    /// Weights `[out_channels, in_channels / groups, kernel]`.
+    /// Weights `[out_channels, in_channels / groups, kernel]`, or `[out_channels, kernel, in_channels / groups]`.
     pub weights: Address<S>,
     /// One value for each output channel.
     pub bias: Option<Address<S>>,
-    /// Output `[batch, out_channels, window.out_size]`.
+    /// A tensor that lies like `y`, added before the activation. Only where channels come last.
+    pub addend: Option<Address<S>>,
+    /// Output `[batch, out_channels, window.out_size]`, or `[batch, window.out_size, out_channels]`.
     pub y: Address<S>,
+    /// Whether the channels of a pixel are neighbours, as tensor cores take them. Only by [`Method::Library`].
+    pub channels_last: bool,
     /// Images.
     pub batch: u64,
     /// Channels of the input.
@@ -106,17 +110,20 @@ pub struct Affine<S = Placed> {
     pub element: Element,
 }
 
-/// Pooling over `planes` images (batch times channels).
+/// Pooling over images: `planes` is batch times channels and `inner` 1, or the batch and its channels where these come
+/// last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool<S = Placed> {
     /// What is taken from each window.
     pub function: PoolFunction,
-    /// Input `[planes, in_size]`.
+    /// Input `[planes, in_size, inner]`.
     pub x: Address<S>,
-    /// Output `[planes, out_size]`.
+    /// Output `[planes, out_size, inner]`.
     pub y: Address<S>,
     /// Images.
     pub planes: u64,
+    /// Values of a pixel, each pooled by itself.
+    pub inner: u64,
     /// The moving window.
     pub window: Window,
     /// Type of both: a float.

@@ -12,7 +12,7 @@ pub enum Arithmetic {
     Tf32,
 }
 
-/// `c[i] = activation(alpha * op(a[i]) * op(b[i]) + bias)` for `i` in `0..batch`: `op(a)` is
+/// `c[i] = activation(alpha * op(a[i]) * op(b[i]) + bias + addend[i])` for `i` in `0..batch`: `op(a)` is
 /// `m x k`, `op(b)` `k x n`, `c` `m x n`, all row-major, `bias` one value for each of the n columns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gemm<S = Placed> {
@@ -24,6 +24,8 @@ pub struct Gemm<S = Placed> {
     pub c: Matrix<S>,
     /// `n` values.
     pub bias: Option<Address<S>>,
+    /// A tensor that lies like `c`.
+    pub addend: Option<Address<S>>,
     /// Rows of the product.
     pub m: u64,
     /// Columns of the product.
@@ -36,7 +38,7 @@ pub struct Gemm<S = Placed> {
     pub alpha: f32,
     /// Applied last.
     pub activation: Activation,
-    /// Type of a, b, c and bias: a float.
+    /// Type of all operands: a float.
     pub element: Element,
     /// For 32-bit floats.
     pub arithmetic: Arithmetic,

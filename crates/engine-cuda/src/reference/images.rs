@@ -16,21 +16,29 @@ pub(super) fn convolution(it: &Convolution, memory: &mut Memory) -> Result<(), E
     }
     let operands = Operands::read(it, memory)?;
     let positions = it.window.out_count();
+    let mut y = vec![0.0; (it.batch * it.out_channels * positions) as usize];
     for image in 0..it.batch {
         for channel in 0..it.out_channels {
-            let plane = operands.plane(it, image, channel);
-            let start = (image * it.out_channels + channel) * positions;
-            let at = it.y + start * it.element.bytes();
-            store_floats(memory, at, it.element, &plane)?;
+            operands.plane(it, image, channel, &mut y);
         }
     }
-    Ok(())
+    store_floats(memory, it.y, it.element, &y)
 }
 
 struct Operands {
     x: Vec<f32>,
     weights: Vec<f32>,
     bias: Vec<f32>,
+    addend: Vec<f32>,
+}
+
+/// The index of a pixel's channel in images of so many channels and pixels.
+fn index(last: bool, [image, channel, pixel]: [u64; 3], [channels, pixels]: [u64; 2]) -> usize {
+    let index = match last {
+        true => (image * pixels + pixel) * channels + channel,
+        false => (image * channels + channel) * pixels + pixel,
+    };
+    index as usize
 }
 
 // === impl Operands ===
@@ -50,27 +58,43 @@ impl Operands {
             Some(at) => floats(memory, at, it.out_channels, it.element)?,
             None => vec![0.0; it.out_channels as usize],
         };
-        Ok(Self { x, weights, bias })
+        let outputs = it.batch * it.out_channels * it.window.out_count();
+        let addend = match it.addend {
+            Some(at) => floats(memory, at, outputs, it.element)?,
+            None => vec![0.0; outputs as usize],
+        };
+        Ok(Self {
+            x,
+            weights,
+            bias,
+            addend,
+        })
     }
 
     /// One channel of one image.
-    fn plane(&self, it: &Convolution, image: u64, channel: u64) -> Vec<f32> {
-        let group_channels = it.in_channels / it.groups;
-        let group = channel / (it.out_channels / it.groups);
-        let first = image * it.in_channels + group * group_channels;
+    fn plane(&self, it: &Convolution, image: u64, channel: u64, y: &mut [f32]) {
+        let last = it.channels_last;
+        let depth = it.in_channels / it.groups;
+        let first = channel / (it.out_channels / it.groups) * depth;
         let (pixels, kernel) = (it.window.in_count(), it.window.kernel_count());
-        let weights = &self.weights[(channel * group_channels * kernel) as usize..];
-        let value = |position: u64| {
+        for position in 0..it.window.out_count() {
             let mut sum = 0.0;
             for (at, pixel) in inside(&it.window, position) {
-                for depth in 0..group_channels {
-                    let x = self.x[((first + depth) * pixels + pixel) as usize];
-                    sum += x * weights[(depth * kernel + at) as usize];
+                for plane in 0..depth {
+                    let x = index(
+                        last,
+                        [image, first + plane, pixel],
+                        [it.in_channels, pixels],
+                    );
+                    let weight = index(last, [channel, plane, at], [depth, kernel]);
+                    sum += self.x[x] * self.weights[weight];
                 }
             }
-            activate(it.activation, sum + self.bias[channel as usize])
-        };
-        (0..it.window.out_count()).map(value).collect()
+            let sizes = [it.out_channels, it.window.out_count()];
+            let at = index(last, [image, channel, position], sizes);
+            let sum = sum + self.bias[channel as usize] + self.addend[at];
+            y[at] = activate(it.activation, sum);
+        }
     }
 }
 
@@ -96,11 +120,13 @@ pub(super) fn pool(it: &Pool, memory: &mut Memory) -> Result<(), Error> {
     float_only(it.element)?;
     let (pixels, positions) = (it.window.in_count(), it.window.out_count());
     for plane in 0..it.planes {
-        let start = it.x + plane * pixels * it.element.bytes();
-        let x = floats(memory, start, pixels, it.element)?;
-        let value = |position: u64| {
+        let start = it.x + plane * pixels * it.inner * it.element.bytes();
+        let x = floats(memory, start, pixels * it.inner, it.element)?;
+        let value = |at: u64| {
+            let (position, inner) = (at / it.inner, at % it.inner);
             let values = inside(&it.window, position).into_iter();
-            let values: Vec<f32> = values.map(|(_, pixel)| x[pixel as usize]).collect();
+            let values = values.map(|(_, pixel)| x[(pixel * it.inner + inner) as usize]);
+            let values: Vec<f32> = values.collect();
             let sum: f32 = values.iter().sum();
             match it.function {
                 PoolFunction::Max => values.into_iter().fold(f32::NEG_INFINITY, f32::max),
@@ -108,8 +134,8 @@ pub(super) fn pool(it: &Pool, memory: &mut Memory) -> Result<(), Error> {
                 PoolFunction::AverageWithPadding => sum / padded(&it.window, position) as f32,
             }
         };
-        let y: Vec<f32> = (0..positions).map(value).collect();
-        let start = it.y + plane * positions * it.element.bytes();
+        let y: Vec<f32> = (0..positions * it.inner).map(value).collect();
+        let start = it.y + plane * positions * it.inner * it.element.bytes();
         store_floats(memory, start, it.element, &y)?;
     }
     Ok(())

@@ -27,8 +27,17 @@ pub(super) fn gemm(it: &Gemm, memory: &mut Memory) -> Result<(), Error> {
         };
         let b = dense(memory, it, &flipped, index, [it.n, it.k])?;
         for row in 0..it.m {
-            let line = product_row(it, &a, &b, row as usize, &bias);
             let start = index * it.c.batch_stride + row * it.c.row_stride;
+            let mut addends = bias.clone();
+            if let Some(addend) = it.addend {
+                let at = addend + start * it.element.bytes();
+                let addend = floats(memory, at, it.n, it.element)?;
+                addends
+                    .iter_mut()
+                    .zip(addend)
+                    .for_each(|(to, it)| *to += it);
+            }
+            let line = product_row(it, &a, &b, row as usize, &addends);
             let at = it.c.address + start * it.element.bytes();
             store_floats(memory, at, it.element, &line)?;
         }

@@ -167,7 +167,7 @@ fn functions_of_two_values() {
 #[test]
 fn addition_in_every_shape() {
     let mut checker = Checker::new();
-    let dims_of: [&[u64]; 4] = [&[], &[257], &[6, 9], &[4, 3, 8]];
+    let dims_of: [&[u64]; 5] = [&[], &[257], &[6, 9], &[4, 3, 8], &[3, 2, 16]];
     for (seed, element) in (900..).zip(FLOATS) {
         for dims in dims_of {
             for repeated in [&[][..], &[0], &[1], &[0, 1], &[0, 1, 2]] {

@@ -40,20 +40,23 @@ fn pooling() {
     for (seed, element) in (60..).zip(FLOATS) {
         for window in windows() {
             for function in [Max, Average, AverageWithPadding] {
-                let mut arena = Arena::new(seed);
-                let x = arena.tensor(element, 5 * window.in_count(), 0);
-                let y = arena.room(element, 5 * window.out_count(), 0);
-                checker.check(
-                    arena,
-                    Operation::Pool(Pool {
-                        function,
-                        x,
-                        y,
-                        planes: 5,
-                        window,
-                        element,
-                    }),
-                );
+                for (inner, skew) in [(1, 0), (3, 0), (16, 0), (16, 1)] {
+                    let mut arena = Arena::new(seed);
+                    let x = arena.tensor(element, 5 * inner * window.in_count(), skew);
+                    let y = arena.room(element, 5 * inner * window.out_count(), 0);
+                    checker.check(
+                        arena,
+                        Operation::Pool(Pool {
+                            function,
+                            x,
+                            y,
+                            planes: 5,
+                            inner,
+                            window,
+                            element,
+                        }),
+                    );
+                }
             }
         }
     }
@@ -102,7 +105,9 @@ fn convolutions_by_definition() {
                     x,
                     weights,
                     bias,
+                    addend: None,
                     y,
+                    channels_last: false,
                     batch: 2,
                     in_channels,
                     out_channels,
@@ -115,6 +120,14 @@ fn convolutions_by_definition() {
                 };
                 checker.refuse(&Operation::Convolution(Convolution {
                     method: Method::Library,
+                    ..convolution
+                }));
+                checker.refuse(&Operation::Convolution(Convolution {
+                    channels_last: true,
+                    ..convolution
+                }));
+                checker.refuse(&Operation::Convolution(Convolution {
+                    addend: Some(y),
                     ..convolution
                 }));
                 checker.check(arena, Operation::Convolution(convolution));

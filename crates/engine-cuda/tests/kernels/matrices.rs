@@ -33,6 +33,8 @@ fn products() {
                 let b = matrix(k, n, turned & 2 == 2, seed % 2 == 0);
                 let c = matrix(m, n, false, false);
                 let bias = (seed % 2 == 1).then(|| arena.tensor(element, n, 0));
+                let count = batch * m * c.row_stride;
+                let addend = (seed % 3 == 1).then(|| arena.tensor(element, count, 0));
                 checker.check(
                     arena,
                     Operation::Gemm(Gemm {
@@ -40,6 +42,7 @@ fn products() {
                         b,
                         c,
                         bias,
+                        addend,
                         m,
                         n,
                         k,

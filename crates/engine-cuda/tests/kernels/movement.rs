@@ -38,10 +38,15 @@ fn transposes() {
     let mut checker = Checker::new();
     let mut seed = 300;
     for element in ALL {
-        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [2, 1, 0]] {
-            for skew in 0..2 {
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [2, 1, 0], [2, 0, 1]] {
+            for (skew, dims) in [
+                (0, [4, 6, 16]),
+                (1, [4, 6, 16]),
+                (0, [3, 40, 67]),
+                (0, [33, 2, 9]),
+            ] {
                 seed += 1;
-                let dims: [u64; 3] = [4, 6, 16];
+                let dims: [u64; 3] = dims;
                 let count = dims.iter().product();
                 let mut arena = Arena::new(seed);
                 let x = operand(arena.tensor(element, count, skew), &dims, &[]);

@@ -4,11 +4,13 @@ use sextant_engine_cuda::operation::{
 
 use crate::cases::{Arena, Checker, FLOATS, LONG_INTEGERS, stored_float};
 
-const SPANS: [Span; 6] = [
+const SPANS: [Span; 8] = [
     span(5, 1, 1),
     span(3, 49, 1),
     span(1, 1000, 1),
     span(2, 33, 1),
+    span(7, 136, 1),
+    span(2, 1028, 1),
     span(3, 10, 21),
     span(1, 64, 300),
 ];
@@ -130,7 +132,7 @@ fn layer_normalisation() {
     let mut checker = Checker::new();
     let mut seed = 7000;
     for element in FLOATS {
-        for (rows, length) in [(4, 1), (3, 33), (2, 128), (1, 768)] {
+        for (rows, length) in [(4, 1), (3, 33), (9, 128), (1, 768), (2, 1028)] {
             for given in 0..4 {
                 seed += 1;
                 let mut arena = Arena::new(seed);

@@ -10,6 +10,7 @@ pub enum Part {
     Networks,
     Copies,
     Throughput,
+    Operations,
     Loads,
     InferAndLoad,
     TwoModels,
@@ -19,7 +20,7 @@ pub enum Part {
 }
 
 /// Each part with its name and what it does.
-pub const PARTS: [(Part, &str, &str); 11] = [
+pub const PARTS: [(Part, &str, &str); 12] = [
     (
         Part::Device,
         "device",
@@ -40,6 +41,11 @@ pub const PARTS: [(Part, &str, &str); 11] = [
         Part::Throughput,
         "throughput",
         "ResNet-50 and a BERT-like encoder at batch 16 in fp16",
+    ),
+    (
+        Part::Operations,
+        "operations",
+        "where the time of the two networks goes, by kind of operation",
     ),
     (
         Part::Loads,

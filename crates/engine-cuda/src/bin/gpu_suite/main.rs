@@ -11,6 +11,7 @@ mod copies;
 mod describe;
 mod latency;
 mod loading;
+mod operations;
 mod providers;
 mod record;
 mod setup;
@@ -60,6 +61,7 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
         Part::Networks => agreement::networks(arguments),
         Part::Copies => copies::run(arguments),
         Part::Throughput => throughput::run(arguments),
+        Part::Operations => operations::run(arguments),
         Part::Loads => loading::run(arguments),
         Part::InferAndLoad => latency::infer_and_load(arguments),
         Part::TwoModels => latency::two_models(arguments),

@@ -10,7 +10,10 @@ use sextant_engine::{Engine, Error, LoadRequest, LoadedModel, conformance::rando
 use sextant_engine_cuda::{
     Config, CudaEngine,
     driver::cuda::CudaDriver,
-    suite::networks::{Encoder, Residual, encoder, resnet},
+    suite::{
+        networks::{Encoder, Residual, encoder, resnet},
+        times::{self, Kind},
+    },
 };
 use sextant_types::{Digest, NamedTensor, Optimization, Precision};
 
@@ -169,6 +172,17 @@ impl Network {
             inputs: self.inputs(&*model, rows),
             model,
         })
+    }
+
+    /// How long each kind of operation takes in a batch of so many rows.
+    pub fn times(
+        &self,
+        driver: &CudaDriver,
+        precision: Precision,
+        rows: u64,
+    ) -> Result<Vec<Kind>, Error> {
+        let length = self.length.unwrap_or(1) as u64;
+        times::of_network(driver, &self.file, precision, rows, length)
     }
 
     /// Inputs of so many rows.

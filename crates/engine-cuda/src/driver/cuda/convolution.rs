@@ -1,7 +1,7 @@
 //! Convolutions with cuDNN.
 //!
 //! The algorithm is the first of cuDNN's list for the shapes that fits the scratch memory; it is asked
-//! once, when an operation is prepared. Bias and ReLU go into the same call where cuDNN can.
+//! once, when an operation is prepared. Addend, bias and ReLU go into the same call where cuDNN can.
 
 mod descriptors;
 
@@ -31,18 +31,19 @@ pub(super) struct Convolutions {
 
 struct State {
     handle: sys::cudnnHandle_t,
-    relu: sys::cudnnActivationDescriptor_t,
+    /// Nothing, and ReLU.
+    activations: [sys::cudnnActivationDescriptor_t; 2],
     plans: HashMap<Key, Plan>,
 }
 
 /// What a plan depends on: everything but addresses.
-type Key = [u64; 21];
+type Key = [u64; 22];
 
 struct Plan {
     descriptors: Descriptors,
     algorithm: sys::cudnnConvolutionFwdAlgo_t,
     workspace_bytes: usize,
-    /// Whether bias and ReLU may go into the call; false once cuDNN refused it.
+    /// Whether what follows may go into the call; false once cuDNN refused it.
     fused: bool,
 }
 
@@ -55,20 +56,21 @@ unsafe impl Send for State {}
 impl Convolutions {
     /// The context is current.
     pub(super) fn new() -> Result<Self, Error> {
-        let relu = result::create_activation_descriptor().map_err(dnn_error)?;
-        // SAFETY: the descriptor was just made.
-        unsafe {
-            result::set_activation_descriptor(
-                relu,
-                sys::cudnnActivationMode_t::CUDNN_ACTIVATION_RELU,
-                sys::cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN,
-                0.0,
-            )
-        }
-        .map_err(dnn_error)?;
+        use sys::cudnnActivationMode_t::{CUDNN_ACTIVATION_IDENTITY, CUDNN_ACTIVATION_RELU};
+        let activation = |mode| -> Result<sys::cudnnActivationDescriptor_t, Error> {
+            let made = result::create_activation_descriptor().map_err(dnn_error)?;
+            let nan = sys::cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+            // SAFETY: the descriptor was just made.
+            unsafe { result::set_activation_descriptor(made, mode, nan, 0.0) }
+                .map_err(dnn_error)?;
+            Ok(made)
+        };
         let state = State {
+            activations: [
+                activation(CUDNN_ACTIVATION_IDENTITY)?,
+                activation(CUDNN_ACTIVATION_RELU)?,
+            ],
             handle: result::create_handle().map_err(dnn_error)?,
-            relu,
             plans: HashMap::new(),
         };
         Ok(Self {
@@ -96,8 +98,8 @@ impl Convolutions {
         Ok(())
     }
 
-    /// Puts a prepared convolution into a stream of the bound context. `false` where bias and
-    /// activation are left to do.
+    /// Puts a prepared convolution into a stream of the bound context. `false` where addend, bias and activation are left
+    /// to do.
     pub(super) fn launch(
         &self,
         stream: &CudaStream,
@@ -107,15 +109,16 @@ impl Convolutions {
         let mut state = self.state.lock();
         let State {
             handle,
-            relu,
+            activations,
             plans,
         } = &mut *state;
         // SAFETY: handle and stream are alive.
         unsafe { result::set_stream(*handle, stream.cu_stream().cast()) }.map_err(dnn_error)?;
         let unprepared = || Error::Failed("a convolution was not prepared".to_owned());
         let plan = plans.get_mut(&key(it)).ok_or_else(unprepared)?;
-        if let (true, Some(bias), Activation::Relu) = (plan.fused, it.bias, it.activation) {
-            match plan.launch_fused(*handle, *relu, memory, it, bias) {
+        if let (true, Some(bias)) = (plan.fuses(it), it.bias) {
+            let activation = activations[it.activation as usize];
+            match plan.launch_fused(*handle, activation, memory, it, bias) {
                 Err(CudnnError(
                     sys::cudnnStatus_t::CUDNN_STATUS_NOT_SUPPORTED
                     | sys::cudnnStatus_t::CUDNN_STATUS_BAD_PARAM,
@@ -124,7 +127,7 @@ impl Convolutions {
             }
         }
         plan.launch(*handle, memory, it).map_err(dnn_error)?;
-        Ok(it.bias.is_none() && it.activation == Activation::None)
+        Ok(it.bias.is_none() && it.addend.is_none() && it.activation == Activation::None)
     }
 }
 
@@ -133,7 +136,9 @@ impl Drop for State {
         self.plans.clear();
         // SAFETY: both were made in `Convolutions::new` and are destroyed once.
         unsafe {
-            let _leaked = sys::cudnnDestroyActivationDescriptor(self.relu);
+            for activation in self.activations {
+                let _leaked = sys::cudnnDestroyActivationDescriptor(activation);
+            }
             let _leaked = result::destroy_handle(self.handle);
         }
     }
@@ -149,7 +154,7 @@ fn key(it: &Convolution) -> Key {
         it.window.pads_begin,
         it.window.pads_end,
     ];
-    let mut key = [0; 21];
+    let mut key = [0; 22];
     key[..14].copy_from_slice(window.as_flattened());
     key[14..].copy_from_slice(&[
         it.batch,
@@ -159,6 +164,7 @@ fn key(it: &Convolution) -> Key {
         it.element as u64,
         it.arithmetic as u64,
         u64::from(it.bias.is_some()),
+        u64::from(it.channels_last),
     ]);
     key
 }
@@ -241,17 +247,27 @@ impl Plan {
         }
     }
 
+    /// Whether what follows may go into the call. Without an activation cuDNN has it for one algorithm alone.
+    fn fuses(&self, it: &Convolution) -> bool {
+        use sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+        let linear = it.activation == Activation::None;
+        self.fused
+            && (!linear || self.algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM)
+    }
+
     fn launch_fused(
         &self,
         handle: sys::cudnnHandle_t,
-        relu: sys::cudnnActivationDescriptor_t,
+        activation: sys::cudnnActivationDescriptor_t,
         memory: &Memory,
         it: &Convolution,
         bias: Address,
     ) -> Result<(), CudnnError> {
         let at = |address: Address| (memory.arena() + address.get()) as *mut c_void;
-        let (one, zero) = (1.0f32, 0.0f32);
-        // SAFETY: as in `launch`; the addend has factor 0 and is the output itself, as cuDNN allows.
+        let one = 1.0f32;
+        let share = if it.addend.is_some() { 1.0f32 } else { 0.0 };
+        let addend = it.addend.unwrap_or(it.y);
+        // SAFETY: as in `launch`; where there is no addend, it has factor 0 and is the output itself, as cuDNN allows.
         unsafe {
             result::convolution_bias_activation_forward(
                 handle,
@@ -264,12 +280,12 @@ impl Plan {
                 self.algorithm,
                 memory.scratch().0 as *mut c_void,
                 self.workspace_bytes,
-                (&raw const zero).cast(),
+                (&raw const share).cast(),
                 self.descriptors.y,
-                at(it.y),
+                at(addend),
                 self.descriptors.bias,
                 at(bias),
-                relu,
+                activation,
                 self.descriptors.y,
                 at(it.y),
             )

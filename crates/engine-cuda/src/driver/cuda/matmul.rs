@@ -16,7 +16,7 @@ use cudarc::{
 use parking_lot::RwLock;
 use sextant_engine::Error;
 
-use self::descriptors::{Descriptors, Preference, alignment};
+use self::descriptors::{Descriptors, Preference, addend_alignment, alignment};
 use super::{errors::blas_error, memory::Memory};
 use crate::operation::{Element, Gemm, Matrix};
 
@@ -27,7 +27,7 @@ pub(super) struct Matmuls {
 }
 
 /// What a choice depends on: everything but addresses, of which only the alignment counts.
-type Key = [u64; 20];
+type Key = [u64; 21];
 
 #[derive(Clone, Copy)]
 enum Choice {
@@ -100,7 +100,11 @@ impl Matmuls {
             return Ok(false);
         };
         let descriptors = Descriptors::new(memory, it).map_err(blas_error)?;
-        let (alpha, beta) = (it.alpha, 0.0f32);
+        let (alpha, beta) = (it.alpha, if it.addend.is_some() { 1.0f32 } else { 0.0 });
+        let addend = Matrix {
+            address: it.addend.unwrap_or(it.c.address),
+            ..it.c
+        };
         let at = |matrix: &Matrix| (memory.arena() + matrix.address.get()) as *mut c_void;
         // SAFETY: handle, descriptors and stream are alive; the factors and the product lie in the
         // arena, where the planner keeps operations inside their ranges; the workspace is as large
@@ -115,7 +119,7 @@ impl Matmuls {
                 descriptors.left.0,
                 at(&it.a),
                 descriptors.right.0,
-                at(&it.c),
+                at(&addend),
                 descriptors.result.0,
                 at(&it.c),
                 descriptors.result.0,
@@ -184,7 +188,7 @@ fn key(it: &Gemm) -> Key {
         ]
     };
     let [a, b, c] = [&it.a, &it.b, &it.c].map(|factor| matrix(factor, it.element));
-    let mut key = [0; 20];
+    let mut key = [0; 21];
     key[..4].copy_from_slice(&a);
     key[4..8].copy_from_slice(&b);
     key[8..12].copy_from_slice(&c);
@@ -197,6 +201,7 @@ fn key(it: &Gemm) -> Key {
         it.activation as u64,
         it.element as u64,
         it.arithmetic as u64,
+        addend_alignment(it),
     ]);
     key
 }

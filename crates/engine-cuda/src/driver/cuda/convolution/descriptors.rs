@@ -31,7 +31,10 @@ impl Descriptors {
         let groups = small(it.groups)?;
         let depth = small(it.in_channels / it.groups.max(1))?;
         let these = Self::empty()?;
-        let layout = sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW;
+        let layout = match it.channels_last {
+            true => sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC,
+            false => sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW,
+        };
         let tensors = [
             (these.x, [batch, inputs, in_rows, in_columns]),
             (these.y, [batch, outputs, out_rows, out_columns]),

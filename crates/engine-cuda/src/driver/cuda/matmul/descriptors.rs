@@ -29,6 +29,12 @@ pub(super) fn alignment(matrix: &Matrix, element: Element) -> u64 {
     1 << all.trailing_zeros()
 }
 
+/// The same of what is added; 0 where nothing is.
+pub(super) fn addend_alignment(it: &Gemm) -> u64 {
+    let addend = it.addend.map(|address| Matrix { address, ..it.c });
+    addend.map_or(0, |addend| alignment(&addend, it.element))
+}
+
 fn data_type(element: Element) -> sys::cudaDataType {
     match element {
         Element::F16 => sys::cudaDataType::CUDA_R_16F,
@@ -183,7 +189,10 @@ impl Preference {
             ),
             (
                 Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-                result,
+                match addend_alignment(it) {
+                    0 => result,
+                    addend => addend as u32,
+                },
             ),
             (
                 Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,

@@ -1,0 +1,131 @@
+//! Additions that the product or the convolution before them computes: a residual connection costs no pass over memory
+//! of its own.
+
+use std::collections::BTreeMap;
+
+use super::{Draft, OFFSET_BITS};
+use crate::operation::{Activation, Address, Binary, BinaryFunction, Method, Operation, Symbolic};
+
+/// What reads and writes the buffers of a draft.
+struct Uses {
+    /// The operations that write each buffer.
+    writers: BTreeMap<u64, Vec<usize>>,
+    /// How often each buffer is read, outputs of the graph included.
+    reads: BTreeMap<u64, usize>,
+}
+
+/// Lets products and convolutions take over the additions that alone use them.
+pub(super) fn merge(draft: &mut Draft) {
+    let uses = Uses::new(draft);
+    let mut taken = Vec::new();
+    for index in 0..draft.operations.len() {
+        let Operation::Binary(addition) = draft.operations[index] else {
+            continue;
+        };
+        if !is_whole(&addition) {
+            continue;
+        }
+        let operands = [(addition.a, addition.b), (addition.b, addition.a)];
+        let merged = operands.into_iter().find_map(|(own, other)| {
+            let producer = uses.only_producer(own.address)?;
+            let with = with(
+                &draft.operations[producer],
+                &addition,
+                own.address,
+                other.address,
+            )?;
+            Some((producer, with))
+        });
+        if let Some((producer, with)) = merged {
+            draft.operations[index] = with;
+            taken.push(producer);
+        }
+    }
+    taken.sort_unstable();
+    for index in taken.into_iter().rev() {
+        draft.operations.remove(index);
+    }
+}
+
+/// Whether it adds two tensors of floats that lie alike.
+fn is_whole(it: &Binary<Symbolic>) -> bool {
+    let contiguous = it.sizes.rank == 1 && it.a.strides[0] == 1 && it.b.strides[0] == 1;
+    it.function == BinaryFunction::Add
+        && it.element.is_float()
+        && contiguous
+        && it.a.address != it.b.address
+}
+
+/// The operation with the addition behind it.
+fn with(
+    operation: &Operation<Symbolic>,
+    addition: &Binary<Symbolic>,
+    own: Address<Symbolic>,
+    other: Address<Symbolic>,
+) -> Option<Operation<Symbolic>> {
+    let count = addition.sizes.count();
+    match *operation {
+        Operation::Gemm(mut it) => {
+            let packed =
+                it.c.row_stride == it.n && (it.batch == 1 || it.c.batch_stride == it.m * it.n);
+            let fits = packed
+                && it.activation == Activation::None
+                && it.addend.is_none()
+                && it.c.address == own
+                && it.m * it.n * it.batch == count;
+            it.addend = Some(other);
+            it.c.address = addition.y;
+            it.activation = addition.activation;
+            fits.then_some(Operation::Gemm(it))
+        }
+        Operation::Convolution(mut it) => {
+            let fits = it.channels_last
+                && it.method == Method::Library
+                && it.activation == Activation::None
+                && it.addend.is_none()
+                && it.bias.is_some()
+                && it.y == own
+                && it.batch * it.out_channels * it.window.out_count() == count;
+            it.addend = Some(other);
+            it.y = addition.y;
+            it.activation = addition.activation;
+            fits.then_some(Operation::Convolution(it))
+        }
+        _ => None,
+    }
+}
+
+fn buffer(address: Address<Symbolic>) -> u64 {
+    address.get() >> OFFSET_BITS
+}
+
+// === impl Uses ===
+
+impl Uses {
+    fn new(draft: &Draft) -> Self {
+        let mut uses = Self {
+            writers: BTreeMap::new(),
+            reads: BTreeMap::new(),
+        };
+        for (index, operation) in draft.operations.iter().enumerate() {
+            let written = buffer(operation.writes().start);
+            uses.writers.entry(written).or_default().push(index);
+            for read in operation.reads() {
+                *uses.reads.entry(buffer(read.start)).or_default() += 1;
+            }
+        }
+        for port in &draft.outputs {
+            *uses.reads.entry(buffer(port.address)).or_default() += 1;
+        }
+        uses
+    }
+
+    /// The only operation that writes a buffer which is read once.
+    fn only_producer(&self, address: Address<Symbolic>) -> Option<usize> {
+        let buffer = buffer(address);
+        let [producer] = self.writers.get(&buffer)?.as_slice() else {
+            return None;
+        };
+        (self.reads.get(&buffer) == Some(&1)).then_some(*producer)
+    }
+}
