@@ -17,11 +17,6 @@ use crate::{
 /// Staging chunks through which weights travel: one is filled while another is copied.
 const CHUNKS: u64 = 4;
 
-/// Weights in pinned memory are copied in pieces, of which two are on the way: the inputs of a batch, which the same
-/// engine copies, wait for those two at most and not for a whole model.
-const PIECE_BYTES: u64 = 2 << 20;
-const PIECES: usize = 2;
-
 /// Share of free memory that is left alone when the number of pages is not configured: drivers and
 /// libraries need some of their own.
 const LEFT_ALONE: u64 = 10;
@@ -143,14 +138,8 @@ impl Device {
         match images {
             Images::Pinned { lease, lengths } => {
                 let mut from = lease.start();
-                let mut piece = 0;
                 for (length, to) in lengths.iter().zip(pages) {
-                    for at in (0..*length).step_by(PIECE_BYTES as usize) {
-                        let bytes = PIECE_BYTES.min(length - at);
-                        let copied = loading.copied[piece % PIECES];
-                        self.copy_piece(&loading, copied, from + at, to + at, bytes)?;
-                        piece += 1;
-                    }
+                    self.driver.copy_in(loading.stream, from, to, *length)?;
                     from = from + pinned_bytes(*length as usize);
                 }
             }
@@ -161,20 +150,6 @@ impl Device {
             }
         }
         self.driver.synchronize(loading.stream)
-    }
-
-    /// Copies a piece once the one before the last is there.
-    fn copy_piece(
-        &self,
-        loading: &Loading,
-        copied: Event,
-        from: StagingAddress,
-        to: Address,
-        bytes: u64,
-    ) -> Result<(), Error> {
-        self.driver.synchronize_event(copied)?;
-        self.driver.copy_in(loading.stream, from, to, bytes)?;
-        self.driver.record(copied, loading.stream)
     }
 
     fn copy_through_chunk(

@@ -146,6 +146,21 @@ pub fn launch(operation: &Operation) -> Result<Option<Launch>, Error> {
     }
 }
 
+/// A copy of whole packs of 16 bytes between addresses of the device, by a few blocks: it runs beside what computes.
+pub(crate) fn copy_between(from: u64, to: u64, bytes: u64) -> Launch {
+    const BLOCKS: u32 = 32;
+    let packs = bytes / 16;
+    let launch = Launch::flat(
+        "copy_wide".to_owned(),
+        packs,
+        Parameters::default().u64s(&[from, to, packs]),
+    );
+    Launch {
+        grid: launch.grid.min(BLOCKS),
+        ..launch
+    }
+}
+
 // === impl Source ===
 
 impl Source {

@@ -46,6 +46,10 @@ use crate::{
     },
 };
 
+/// Host memory up to this size is read by a kernel. The engine that copies works off what one stream has given it before
+/// it turns to another: the inputs of a batch would wait for all the weights of a model that is loaded.
+const KERNEL_COPY_BYTES: u64 = 2 << 20;
+
 /// A device of this machine.
 pub struct CudaDriver {
     properties: Properties,
@@ -226,6 +230,11 @@ impl CudaDriver {
     }
 }
 
+/// Whether 16 bytes can be accessed at once.
+fn is_wide(from: StagingAddress, to: Address) -> bool {
+    (from.get() | to.get()).is_multiple_of(16)
+}
+
 /// The addend of a convolution, in place.
 fn add(it: &Convolution, addend: Address) -> Binary {
     let flat = |address| Operand {
@@ -316,7 +325,14 @@ impl Driver for CudaDriver {
     ) -> Result<(), Error> {
         self.bind()?;
         let stream = self.objects.stream(stream)?;
-        self.memory()?.copy_in(&stream, from, to, bytes)
+        let memory = self.memory()?;
+        if bytes > KERNEL_COPY_BYTES || !bytes.is_multiple_of(16) || !is_wide(from, to) {
+            return memory.copy_in(&stream, from, to, bytes);
+        }
+        let (source, target) = memory.mapped(from, to, bytes)?;
+        let launch = kernels::copy_between(source, target, bytes);
+        self.modules
+            .launch(&stream, &launch, launch.parameters.bytes())
     }
 
     fn copy_out(

@@ -215,11 +215,16 @@ fn turned(it: &Copy, shape: &Shape<2>) -> Option<Launch> {
 
 pub(super) fn fill(it: &Fill) -> Result<Option<Launch>, Error> {
     let Operand { address, strides } = it.y;
-    let shape = Shape::joined(&it.sizes, [&strides]);
+    let mut shape = Shape::joined(&it.sizes, [&strides]);
+    let (mut size, mut value) = (it.element.bytes(), bits(it.element, it.value));
+    while size < 8 && shape.sizes.len() == 1 && shape.can_double(size, &[address]) {
+        value |= value << (size * 8);
+        size *= 2;
+        shape.sizes[0] /= 2;
+    }
     let parameters = Parameters::default().address(address).u64(shape.count());
-    let parameters = shape.put(parameters).u64(bits(it.element, it.value));
-    let kernel = format!("fill_{}", it.element.bytes());
-    Ok(shape.launch(kernel, parameters))
+    let parameters = shape.put(parameters).u64(value);
+    Ok(shape.launch(format!("fill_{size}"), parameters))
 }
 
 /// A value as it is stored, in the low bytes.

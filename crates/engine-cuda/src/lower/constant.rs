@@ -40,31 +40,6 @@ impl Constant {
         }
     }
 
-    /// Weights `[out, in, kernel..]` as `[out, kernel, channels]`: channels beyond those that there are are 0.
-    pub fn channels_last(&self, channels: u64) -> Self {
-        let size = self.tensor.data_type.size().unwrap_or(1);
-        let dims = &self.tensor.dims;
-        let (outputs, inputs) = (dims[0] as usize, dims[1] as usize);
-        let kernel = dims[2..].iter().product::<u64>() as usize;
-        let mut bytes = vec![0; outputs * kernel * channels as usize * size];
-        for (index, value) in self.tensor.bytes.chunks_exact(size).enumerate() {
-            let (place, rest) = (index % kernel, index / kernel);
-            let (input, output) = (rest % inputs, rest / inputs);
-            let at = ((output * kernel + place) * channels as usize + input) * size;
-            bytes[at..at + size].copy_from_slice(value);
-        }
-        let tensor = HostTensor {
-            data_type: self.tensor.data_type,
-            dims: vec![outputs as u64, kernel as u64, channels],
-            bytes: bytes.into(),
-        };
-        Self {
-            key: format!("{} channels last", self.key),
-            fixed: self.fixed,
-            tensor: Arc::new(tensor),
-        }
-    }
-
     /// A matrix turned around.
     pub fn transposed(&self) -> Self {
         let size = self.tensor.data_type.size().unwrap_or(1);
@@ -96,6 +71,31 @@ impl Constant {
 // === impl HostTensor ===
 
 impl HostTensor {
+    /// Weights `[out, in, kernel..]` as `[out, kernel, channels]`: channels beyond those that there are are 0.
+    pub fn channels_last(&self, channels: u64) -> Self {
+        let size = self.data_type.size().unwrap_or(1);
+        let (outputs, inputs) = (self.dims[0] as usize, self.dims[1] as usize);
+        let (kernel, channels) = (
+            self.dims[2..].iter().product::<u64>() as usize,
+            channels as usize,
+        );
+        let mut bytes = vec![0; outputs * kernel * channels * size];
+        let filters = self.bytes.chunks_exact((inputs * kernel * size).max(1));
+        for (from, to) in filters.zip(bytes.chunks_exact_mut((kernel * channels * size).max(1))) {
+            for (input, plane) in from.chunks_exact((kernel * size).max(1)).enumerate() {
+                for (place, value) in plane.chunks_exact(size).enumerate() {
+                    let at = (place * channels + input) * size;
+                    to[at..at + size].copy_from_slice(value);
+                }
+            }
+        }
+        Self {
+            data_type: self.data_type,
+            dims: vec![outputs as u64, kernel as u64, channels as u64],
+            bytes: bytes.into(),
+        }
+    }
+
     /// A list of 64-bit integers.
     pub fn integers(values: &[i64]) -> Self {
         Self {

@@ -7,7 +7,8 @@ use sextant_engine::Error;
 use sextant_types::DataType;
 
 use super::{
-    ALIGNMENT, Buffer, Call, Constant, Content, Draft, OFFSET_BITS, Port, Target, Weights, layout,
+    ALIGNMENT, Buffer, Call, Constant, Content, Draft, HostTensor, OFFSET_BITS, Port, Target,
+    Weights, layout,
 };
 use crate::operation::{Address, Element, Operation, Symbolic};
 
@@ -275,6 +276,24 @@ impl<'a> Lowering<'a> {
             data_type: tensor.data_type,
             element,
         })
+    }
+
+    /// A weight that is made of a constant, only where there is none of that name yet: of `count` elements of the
+    /// constant's type.
+    pub fn made(
+        &mut self,
+        call: &Call<'_>,
+        key: &str,
+        data_type: DataType,
+        count: u64,
+        make: impl Fn() -> HostTensor,
+    ) -> Result<Address<Symbolic>, Error> {
+        let element = self.element(call, data_type)?;
+        let bytes = count * element.bytes();
+        if bytes > self.target.page_bytes {
+            return Err(call.unsupported(&too_large(bytes, self.target.page_bytes)));
+        }
+        Ok(self.weight(key, element, bytes, || make().stored(element)))
     }
 
     fn weight(

@@ -181,15 +181,17 @@ fn channels_last(
             ..y
         });
     }
-    let weights: Value = weights.channels_last(channels).into();
-    let weights = lowering.device(call, &weights)?;
+    let count = shape.out_channels * shape.window.kernel_count() * channels;
+    let key = format!("{} channels last", weights.key);
+    let make = || weights.tensor.channels_last(channels);
+    let weights = lowering.made(call, &key, weights.tensor.data_type, count, make)?;
     let y = Device {
         channels_last: true,
         ..lowering.activation(call, dims, x.data_type)?
     };
     lowering.emit(Operation::Convolution(Convolution {
         x: x.address,
-        weights: weights.address,
+        weights,
         bias,
         addend: None,
         y: y.address,

@@ -148,8 +148,8 @@ fn follow(graph: &Graph, node: &Node, follower: &Node) -> Option<Node> {
     }
 }
 
-/// A right factor that is transposed for its product alone is taken as it lies before: of the transposition what it does
-/// to the last two dimensions goes into the product.
+/// Of a transposition that is made for a product's right factor alone, what it does to the last two dimensions goes into
+/// the product, where neighbours stay neighbours then.
 fn turned_factors(graph: &mut Graph) {
     let links = Links::new(graph);
     for index in 0..graph.nodes.len() {
@@ -166,7 +166,9 @@ fn turned_factors(graph: &mut Graph) {
         let order = transpose.attributes.iter_mut();
         let mut order = order.filter(|it| it.name() == "perm");
         if let (true, Some(order)) = (transpose.op_type == "Transpose", order.next())
+            && let rank = order.ints.len() as i64
             && let [.., row, column] = order.ints.as_mut_slice()
+            && (*row == rank - 1 || *row == -1)
         {
             std::mem::swap(row, column);
             let turned = AttributeProto::int("transB", 1);

@@ -174,14 +174,19 @@ impl Lowering<'_> {
         }
         let planes = |channels: u64| [channels * pixels, pixels, 1].map(u64::cast_signed);
         let last = |channels: u64| [channels * pixels, 1, channels].map(u64::cast_signed);
-        let (from, to) = match channels_last {
-            true => (planes(given), last(channels)),
-            false => (last(given), planes(channels)),
+        // The innermost dimension is the one whose neighbours are written.
+        let (from, to, order) = match channels_last {
+            true => (planes(given), last(channels), [0, 2, 1]),
+            false => (last(given), planes(channels), [0, 1, 2]),
         };
-        let operand = |address, [batch, channel, pixel]: [i64; 3]| Operand {
-            address,
-            strides: [batch, channel, pixel, 0, 0, 0],
+        let operand = |address, strides: [i64; 3]| {
+            let [outer, middle, inner] = order.map(|dim| strides[dim]);
+            Operand {
+                address,
+                strides: [outer, middle, inner, 0, 0, 0],
+            }
         };
+        let [outer, middle, inner] = order.map(|dim| [batch, given, pixels][dim]);
         if x.count() > 0 {
             self.emit(Operation::Copy(Copy {
                 x: operand(x.address, from),
@@ -190,7 +195,7 @@ impl Lowering<'_> {
                 y_element: y.element,
                 sizes: Sizes {
                     rank: 3,
-                    sizes: [batch, given, pixels, 1, 1, 1],
+                    sizes: [outer, middle, inner, 1, 1, 1],
                 },
             }));
         }

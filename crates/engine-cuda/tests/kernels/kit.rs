@@ -14,11 +14,12 @@ use tempfile::TempDir;
 use crate::packages::Packages;
 
 /// The parts in the order in which they run.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "device",
     "operators",
     "copies",
     "throughput",
+    "operations",
     "pytorch",
     "pytorch-compile",
     "loads",

@@ -11,7 +11,7 @@ pub fn run(arguments: &Arguments) -> Result<bool, Error> {
         for network in [setup::images, setup::text] {
             let network = network(arguments);
             let driver = setup::driver(arguments)?;
-            let kinds = network.times(&*driver, Precision::Fp16, rows as u64)?;
+            let kinds = network.times(&driver, Precision::Fp16, rows as u64)?;
             let all: f64 = kinds.iter().map(|kind| kind.time.as_secs_f64()).sum();
             let count: u64 = kinds.iter().map(|kind| kind.count).sum();
             let cell = format!("{} fp16 batch {rows}", network.name);

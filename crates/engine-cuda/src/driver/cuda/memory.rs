@@ -103,6 +103,18 @@ impl Memory {
         result.result().map_err(driver_error)
     }
 
+    /// Where a kernel reads a range of the staging area, and where it writes one of the arena: pinned memory has the same
+    /// address on the device.
+    pub(super) fn mapped(
+        &self,
+        from: StagingAddress,
+        to: Address,
+        bytes: u64,
+    ) -> Result<(u64, u64), Error> {
+        let source = self.staging.at(from, bytes)?;
+        Ok((source.as_ptr() as u64, self.arena.at(to, bytes)?))
+    }
+
     pub(super) fn copy_out(
         &self,
         stream: &CudaStream,
