@@ -2,8 +2,8 @@
 //! punctually.
 
 use axum::{Extension, Json, extract::State};
-use serde::Serialize;
-use sextant_metadata::{DeviceTypes, HardwareWarning, Instance, Worker};
+use serde::{Deserialize, Serialize};
+use sextant_metadata::{DeviceTypes, HardwareWarning, Instance, View, Worker};
 use sextant_types::time::unix_ms;
 use sextant_types::{Code, DeviceType, WorkerId};
 use utoipa::ToSchema;
@@ -152,12 +152,18 @@ pub async fn workers(
 
 /// Takes a worker out, for good. It serves until what it has alone is loaded elsewhere and the worker that
 /// its pool lacks without it is up, for two minutes at most; then it finishes what it has and leaves. To
-/// take it out again changes nothing.
+/// take it out again changes nothing. The last worker, where no pool brings others, is taken out with `force`
+/// alone: nobody would be left to answer queries.
 #[utoipa::path(post, operation_id = "workers_drain", path = "/v1/workers/{worker}/drain",
     tag = "cluster",
-    params(("worker" = String, Path, description = "its name")),
+    params(
+        ("worker" = String, Path, description = "its name"),
+        ("force" = Option<bool>, Query, description = "take out the last one, too"),
+    ),
     responses(
         (status = 200, description = "The worker, which is to leave", body = WorkerBody),
+        (status = 409, description = "It is the last one", body = ProblemBody,
+            content_type = "application/problem+json"),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 503, description = "The metadata store does not answer", body = ProblemBody,
@@ -166,11 +172,39 @@ pub async fn workers(
 pub async fn drain(
     State(state): State<ApiState>,
     Name(name): Name<WorkerId>,
+    Params(params): Params<DrainParams>,
 ) -> Result<(Extension<Subject>, Json<WorkerBody>), Problem> {
+    if !params.force {
+        check_not_last(&state, &name).await?;
+    }
     let marked = state.metadata().mark_leaving(&name).await?;
     let worker = marked.ok_or_else(|| ApiState::no_worker(&name))?;
     let subject = Extension(Subject(name.to_string()));
     Ok((subject, Json(WorkerBody::from(&worker))))
+}
+
+/// How a worker is taken out.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DrainParams {
+    #[serde(default)]
+    force: bool,
+}
+
+/// Refuses to take out the only worker that stays, unless a pool brings another.
+async fn check_not_last(state: &ApiState, name: &WorkerId) -> Result<(), Problem> {
+    let view = View::from(state.metadata().snapshot().await?);
+    let mut staying = view.workers.values().filter(|worker| worker.stays());
+    let is_last = staying.all(|worker| worker.id == *name);
+    let stays = view.workers.get(name).is_some_and(Worker::stays);
+    if !stays || !is_last || view.has_pools() {
+        return Ok(());
+    }
+    let detail = format!(
+        "worker `{name}` is the last one: nobody would be left to answer queries; start another one first, or take \
+         it out with `force=true` (`--force`)"
+    );
+    Err(Problem::new(Code::InUse, detail))
 }
 
 /// What a worker did, and how well the durations of its actions were predicted.

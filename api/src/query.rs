@@ -30,6 +30,7 @@ use crate::{
 pub(crate) mod batch;
 pub(crate) mod explained;
 pub(crate) mod schema;
+pub(crate) mod split;
 
 use explained::Noted;
 

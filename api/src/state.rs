@@ -23,6 +23,7 @@ use crate::{
     explanations::Explanations,
     places::{Places, Share},
     problem::Problem,
+    query::split::Splitting,
     scaling::Feed,
     targets::TargetsBody,
     trace::{self, Trace},
@@ -101,6 +102,7 @@ impl ApiState {
 
     /// Wraps the parts.
     pub fn new(mut parts: ApiParts) -> Self {
+        parts.dispatcher = Splitting::over(parts.dispatcher);
         let places = Places::new(parts.limits.max_concurrent_queries);
         let limits = &parts.limits;
         let least = limits.max_body_bytes.saturating_mul(2);
@@ -153,8 +155,15 @@ impl ApiState {
             let detail = "the service is shutting down";
             return Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1000));
         }
-        (self.0.parts.readiness)()
-            .map_err(|why| Problem::new(Code::Unavailable, why).retry_after_ms(1000))
+        let unready = |why: String| Problem::new(Code::Unavailable, why).retry_after_ms(1000);
+        (self.0.parts.readiness)().map_err(unready)?;
+        match self.dispatcher().has_workers() {
+            true => Ok(()),
+            false => {
+                let why = "there is no worker that could answer queries, and no pool that brings one: start a worker";
+                Err(unready(why.to_owned()))
+            }
+        }
     }
 
     pub(crate) fn auth(&self) -> &auth::Config {

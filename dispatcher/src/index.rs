@@ -103,6 +103,8 @@ pub(crate) struct Snapshot {
     pub(crate) families: Families,
     /// Whether it is of a view of the metadata store; before the first one nothing is known of what is registered.
     pub(crate) is_read: bool,
+    /// Whether a worker is there that stays, or pools bring workers.
+    pub(crate) has_workers: bool,
     /// Workers of the fleet that cannot be reached.
     pub(crate) unreached: usize,
 }

@@ -139,9 +139,8 @@ impl Dispatcher {
         ask: &Ask,
     ) -> Result<Chosen, QueryError> {
         if ask.rows > known.max_rows() {
-            let (rows, most, id) = (ask.rows, known.max_rows(), &known.variant.id);
-            let message = format!("`{rows}` rows: variant `{id}` takes at most `{most}`");
-            return Err(QueryError::new(Code::InvalidTensor, message));
+            let what = format!("variant `{}`", known.variant.id);
+            return Err(QueryError::too_many_rows(ask.rows, known.max_rows(), &what));
         }
         if let Some(longest) = known
             .variant
@@ -332,6 +331,7 @@ impl Dispatcher {
             variant: variant.id.clone(),
             model: variant.model.clone(),
             outputs,
+            rows: ask.rows,
             timings,
             cost_usd: timings.cost_usd(ask.rows, done.second_usd),
             targets_met: met(ask, &known, total),
@@ -382,6 +382,10 @@ impl Dispatch for Dispatcher {
 
     fn utilization(&self) -> f64 {
         self.online.utilization()
+    }
+
+    fn has_workers(&self) -> bool {
+        self.snapshot.load().has_workers
     }
 
     fn is_ready(&self, route: &Route) -> bool {

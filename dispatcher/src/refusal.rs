@@ -86,7 +86,7 @@ pub(crate) fn refuse(
         Decision::Infeasible { closest } => {
             let most = reach::most_rows(index);
             if closest.is_empty() && demand.rows > most && most > 0 {
-                return too_many_rows(demand.rows, most);
+                return QueryError::too_many_rows(demand.rows, most, "what was registered");
             }
             let message = reach::sentence(index, demand, load);
             let mut error = QueryError::new(Code::TargetInfeasible, message);
@@ -133,14 +133,6 @@ fn miss(of: &Candidate, demand: &Demand) -> f64 {
             of.cost_per_1k_usd - demand.max_cost_per_1k_usd,
             demand.max_cost_per_1k_usd,
         )
-}
-
-/// No batch of what was registered holds as many rows.
-fn too_many_rows(rows: u32, most: u32) -> QueryError {
-    let message = format!(
-        "the query has `{rows}` rows, and what was registered takes at most `{most}`: split it"
-    );
-    QueryError::new(Code::InvalidTensor, message)
 }
 
 /// A worker that can load it may come, and a load that failed is tried again after a pause, ms.

@@ -180,6 +180,8 @@ impl Updater {
                 self.tell_of_instances(&driver, &nothing);
             }
         }
+        snapshot.has_workers =
+            view.has_pools() || view.workers.values().any(|it| !it.record.draining);
         let staying = view.workers.values().filter(|it| !it.record.draining);
         let missing = staying.filter(|worker| !around.workers.contains_key(&worker.id));
         let missing: BTreeSet<WorkerId> = missing.map(|worker| worker.id.clone()).collect();

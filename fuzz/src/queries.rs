@@ -161,6 +161,7 @@ impl Dispatch for Echo {
             variant: "echo-1".parse().expect("a name"),
             model: "echo".parse().expect("a name"),
             outputs: query.inputs,
+            rows: 1,
             timings: Timings {
                 queue_us: 1.0,
                 compute_us: 2.0,

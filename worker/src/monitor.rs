@@ -11,7 +11,7 @@ use std::{
 };
 
 use sextant_health::{Condition, Health, Window};
-use sextant_metadata::{Command, WorkerRecord};
+use sextant_metadata::{Command, Lease, WorkerRecord};
 use sextant_rpc::Work;
 use sextant_types::time::unix_ms;
 use sextant_types::{DeviceTypeName, VariantId};
@@ -33,6 +33,8 @@ pub struct Service {
     former_type: Option<DeviceTypeName>,
     /// When the worker started, ms since the Unix epoch.
     since_ms: u64,
+    /// Whether it has been told that it is to leave.
+    leaving: bool,
 }
 
 /// Why a worker has ended.
@@ -77,6 +79,7 @@ impl Service {
             begun: false,
             former_type: None,
             since_ms: unix_ms(),
+            leaving: false,
         }
     }
 
@@ -252,11 +255,28 @@ impl Service {
             .heartbeat(&info.worker, record, lease, unix_ms())
             .await
         {
-            Ok(lease) if lease.fresh => self.worker.announce().await,
-            Ok(_) => self.worker.correct_records().await,
+            Ok(lease) => {
+                self.mark_again(lease).await;
+                match lease.fresh {
+                    true => self.worker.announce().await,
+                    false => self.worker.correct_records().await,
+                }
+            }
             Err(error) => {
                 tracing::warn!(worker = %info.worker, %error, "the heartbeat was not taken");
             }
+        }
+    }
+
+    /// A worker that was to leave before its lease lapsed is to leave after it.
+    async fn mark_again(&mut self, lease: Lease) {
+        if !self.leaving || lease.leaving {
+            self.leaving = lease.leaving;
+            return;
+        }
+        let worker = &self.worker.config.worker;
+        if let Err(error) = self.worker.metadata.mark_leaving(worker).await {
+            tracing::warn!(%worker, %error, "that the worker is to leave was not noted again");
         }
     }
 

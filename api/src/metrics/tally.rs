@@ -83,18 +83,15 @@ impl Tally {
     pub fn count(&self, answer: &Answer, elapsed: Duration) {
         let timings = &answer.timings;
         let ns = |microseconds: f64| (microseconds * 1e3) as u64;
-        let rows = answer
-            .outputs
-            .first()
-            .map_or(1, |it| it.tensor.rows().max(1));
-        // Outputs without a batch dimension may have more rows than the batch.
-        let part = (rows as f64 / f64::from(timings.batch_rows.max(1))).min(1.0);
-        let size = (timings.batch_rows.max(1) as usize).min(MOST_ROWS);
+        let (rows, batch_rows) = (answer.rows.max(1), timings.batch_rows.max(1));
+        // More than one where the query was split.
+        let part = f64::from(rows) / f64::from(batch_rows);
+        let size = (batch_rows as usize).min(MOST_ROWS);
         let runs = &self.sizes[size - 1];
         let total_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         for (sum, value) in [
             (&self.queries, 1),
-            (&self.rows, rows as u64),
+            (&self.rows, u64::from(rows)),
             (&self.batch_parts, (part * PARTS) as u64),
             (&self.total_ns, total_ns),
             (&self.queue_ns, ns(timings.queue_us)),

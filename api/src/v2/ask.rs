@@ -67,7 +67,7 @@ pub async fn ask(
         route: named.route.clone(),
         inputs,
         targets,
-        best_effort: demands.best_effort,
+        best_effort: demands.best_effort(arrival.headers)?,
         explain: demands.explain,
         arrived: arrival.at,
     };

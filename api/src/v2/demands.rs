@@ -1,9 +1,31 @@
 //! What a request by the protocol demands of its answer, whatever the request came in.
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderName};
 use sextant_types::Code;
 
 use crate::{codec::short, extract::digits, problem::Problem, targets::TargetsBody};
+
+/// Parameters that name targets. All that begin as they do are Sextant's own: what is not among them is misspelt.
+const PARAMETERS: [&str; 7] = [
+    "slo_latency_ms",
+    "slo_min_accuracy",
+    "slo_max_error",
+    "slo_min_relative_accuracy",
+    "slo_max_cost_per_1k_usd",
+    "slo_preset",
+    "slo_policy",
+];
+
+/// The same as headers, in the same order.
+const HEADERS: [&str; 7] = [
+    "x-slo-latency-ms",
+    "x-slo-min-accuracy",
+    "x-slo-max-error",
+    "x-slo-min-relative-accuracy",
+    "x-slo-max-cost-per-1k-usd",
+    "x-slo-preset",
+    "x-slo-policy",
+];
 
 /// What a request demands: targets, and what becomes of it where nothing meets them.
 #[derive(Debug, Default)]
@@ -21,7 +43,7 @@ pub struct Demands {
     /// The application's preset whose targets fill what the others leave open: `slo_preset`.
     pub preset: Option<String>,
     /// Whether the closest variant may answer when nothing meets the targets: `slo_policy`.
-    pub best_effort: bool,
+    pub best_effort: Option<bool>,
     /// The protocol's own `timeout`, microseconds; 0 is none.
     pub timeout_us: u64,
     /// Whether to tell why the variant was chosen.
@@ -32,49 +54,98 @@ pub struct Demands {
 
 impl Demands {
     /// Targets: parameters, then headers, then the protocol's timeout.
+    ///
+    /// # Errors
+    /// [`Code::InvalidTarget`] for a header that is no number or that no target has the name of.
     pub fn targets(&self, headers: &HeaderMap) -> Result<TargetsBody, Problem> {
+        let names = headers.keys().map(HeaderName::as_str);
+        check_names("header", names, ("x-slo-", &HEADERS))?;
         let timeout_ms = (self.timeout_us > 0).then_some(self.timeout_us as f64 / 1e3);
         let latency_ms = match self.latency_ms {
             Some(value) => Some(value),
             None => number(headers, "x-slo-latency-ms")?.or(timeout_ms),
         };
-        let min_accuracy = match (self.min_accuracy, self.max_error) {
-            (None, None) => number(headers, "x-slo-min-accuracy")?,
-            (given, _) => given,
+        let (min_accuracy, max_error) = match (self.min_accuracy, self.max_error) {
+            (None, None) => (
+                number(headers, "x-slo-min-accuracy")?,
+                number(headers, "x-slo-max-error")?,
+            ),
+            given => given,
         };
-        let min_relative_accuracy = match self.min_relative_accuracy {
-            Some(value) => Some(value),
-            None => number(headers, "x-slo-min-relative-accuracy")?,
+        let or = |given: Option<f64>, name| match given {
+            Some(value) => Ok(Some(value)),
+            None => number(headers, name),
         };
         Ok(TargetsBody {
             latency_ms,
             min_accuracy,
-            max_error: self.max_error,
-            min_relative_accuracy,
-            max_cost_per_1k_usd: self.max_cost_per_1k_usd,
+            max_error,
+            min_relative_accuracy: or(self.min_relative_accuracy, "x-slo-min-relative-accuracy")?,
+            max_cost_per_1k_usd: or(self.max_cost_per_1k_usd, "x-slo-max-cost-per-1k-usd")?,
         })
+    }
+
+    /// Whether the closest variant may answer when nothing meets the targets: the parameter, then the header.
+    pub fn best_effort(&self, headers: &HeaderMap) -> Result<bool, Problem> {
+        match self.best_effort {
+            Some(given) => Ok(given),
+            None => best_effort(text(headers, "x-slo-policy")?).map(Option::unwrap_or_default),
+        }
     }
 
     /// The name of a preset: the parameter, then the header.
     pub fn preset<'a>(&'a self, headers: &'a HeaderMap) -> Result<Option<&'a str>, Problem> {
-        const NAME: &str = "x-slo-preset";
-        if let Some(name) = &self.preset {
-            return Ok(Some(name));
+        match &self.preset {
+            Some(name) => Ok(Some(name)),
+            None => text(headers, "x-slo-preset"),
         }
-        let named = headers.get(NAME).map(|value| {
-            let detail = format!("header `{NAME}` is no text");
-            let wrong = |_| Problem::new(Code::InvalidTarget, detail).field(NAME);
-            value.to_str().map(str::trim).map_err(wrong)
-        });
-        named.transpose()
     }
 }
 
+/// Refuses parameters that begin as targets do and are none.
+///
+/// # Errors
+/// [`Code::InvalidTarget`] with the nearest name that there is.
+pub fn check_parameters<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), Problem> {
+    check_names("parameter", names, ("slo_", &PARAMETERS))
+}
+
+/// Refuses names with a prefix that are not among those that there are.
+fn check_names<'a>(
+    what: &str,
+    mut names: impl Iterator<Item = &'a str>,
+    (prefix, known): (&str, &[&'static str]),
+) -> Result<(), Problem> {
+    let unknown = names.find(|name| name.starts_with(prefix) && !known.contains(name));
+    let Some(unknown) = unknown else {
+        return Ok(());
+    };
+    let edits = |name: &&&str| strsim::damerau_levenshtein(name, unknown);
+    let meant = known.iter().min_by_key(edits);
+    let meant = meant.map_or_else(String::new, |name| format!(": did you mean `{name}`?"));
+    let detail = format!(
+        "there is no target of the {what} `{}`{meant}",
+        short(unknown)
+    );
+    Err(Problem::new(Code::InvalidTarget, detail).field(short(unknown)))
+}
+
+/// The text of a header.
+fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Problem> {
+    let text = headers.get(name).map(|value| {
+        let detail = format!("header `{name}` is no text");
+        let wrong = |_| Problem::new(Code::InvalidTarget, detail).field(name);
+        value.to_str().map(str::trim).map_err(wrong)
+    });
+    text.transpose()
+}
+
 /// What `slo_policy` says: whether the closest variant may answer.
-pub fn best_effort(policy: Option<&str>) -> Result<bool, Problem> {
+pub fn best_effort(policy: Option<&str>) -> Result<Option<bool>, Problem> {
     match policy {
-        None | Some("reject") => Ok(false),
-        Some("best_effort") => Ok(true),
+        None => Ok(None),
+        Some("reject") => Ok(Some(false)),
+        Some("best_effort") => Ok(Some(true)),
         Some(other) => {
             let other = short(other);
             let detail = format!("`slo_policy` is `{other}`: use `reject` or `best_effort`");

@@ -1,7 +1,12 @@
 //! Bodies of the protocol: JSON, and JSON with binary tensors behind it.
 
+use std::fmt;
+
 use axum::response::Response;
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, IntoDeserializer, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 use serde_json::value::RawValue;
 use sextant_rpc::Answer;
 use utoipa::ToSchema;
@@ -39,9 +44,16 @@ pub struct InferBody<'a> {
     pub outputs: Vec<Wanted<'a>>,
 }
 
-/// Parameters of a request; others are ignored.
-#[derive(Debug, Default, Deserialize)]
+/// Parameters of a request; others are ignored, unless they begin as targets do.
+#[derive(Debug, Default)]
 pub struct Parameters<'a> {
+    known: Known<'a>,
+    /// The first that begins as targets do and is none.
+    misspelt: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Known<'a> {
     slo_latency_ms: Option<f64>,
     slo_min_accuracy: Option<f64>,
     slo_max_error: Option<f64>,
@@ -162,7 +174,7 @@ impl<'a> InferBody<'a> {
         let wanted = self.outputs.iter().map(wanted);
         Ok(Selection {
             wanted: wanted.collect::<Result<_, Problem>>()?,
-            binary: self.parameters.binary_data_output,
+            binary: self.parameters.known.binary_data_output,
         })
     }
 }
@@ -172,24 +184,80 @@ impl<'a> InferBody<'a> {
 impl Parameters<'_> {
     /// What they demand.
     pub fn demands(&self) -> Result<Demands, Problem> {
-        let policy = self.slo_policy.as_ref().map(|policy| policy.0.as_ref());
-        let timeout = self.timeout.map(|raw| demands::timeout_us(raw.get()));
-        if let Some(raw) = self.priority {
+        demands::check_parameters(self.misspelt.as_deref().into_iter())?;
+        let known = &self.known;
+        let policy = known.slo_policy.as_ref().map(|policy| policy.0.as_ref());
+        let timeout = known.timeout.map(|raw| demands::timeout_us(raw.get()));
+        if let Some(raw) = known.priority {
             demands::check_priority(raw.get())?;
         }
         Ok(Demands {
-            latency_ms: self.slo_latency_ms,
-            min_accuracy: self.slo_min_accuracy,
-            max_error: self.slo_max_error,
-            min_relative_accuracy: self.slo_min_relative_accuracy,
-            max_cost_per_1k_usd: self.slo_max_cost_per_1k_usd,
-            preset: self
+            latency_ms: known.slo_latency_ms,
+            min_accuracy: known.slo_min_accuracy,
+            max_error: known.slo_max_error,
+            min_relative_accuracy: known.slo_min_relative_accuracy,
+            max_cost_per_1k_usd: known.slo_max_cost_per_1k_usd,
+            preset: known
                 .slo_preset
                 .as_ref()
                 .map(|name| name.0.as_ref().to_owned()),
             best_effort: demands::best_effort(policy)?,
             timeout_us: timeout.transpose()?.unwrap_or(0),
-            explain: self.explain,
+            explain: known.explain,
         })
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Parameters<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut misspelt = None;
+        let known = from.deserialize_map(Reader(&mut misspelt))?;
+        Ok(Self { known, misspelt })
+    }
+}
+
+/// Reads the known parameters and notes one that is misspelt.
+struct Reader<'m>(&'m mut Option<String>);
+
+impl<'de> Visitor<'de> for Reader<'_> {
+    type Value = Known<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Known<'de>, M::Error> {
+        let names = Names {
+            map,
+            misspelt: self.0,
+        };
+        Known::deserialize(MapAccessDeserializer::new(names))
+    }
+}
+
+/// The members of a map, whose names are looked at on their way.
+struct Names<'m, M> {
+    map: M,
+    misspelt: &'m mut Option<String>,
+}
+
+impl<'de, M: MapAccess<'de>> MapAccess<'de> for Names<'_, M> {
+    type Error = M::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, M::Error> {
+        let Some(Text(name)) = self.map.next_key::<Text<'de>>()? else {
+            return Ok(None);
+        };
+        if self.misspelt.is_none() && demands::check_parameters([&*name].into_iter()).is_err() {
+            *self.misspelt = Some(name.as_ref().to_owned());
+        }
+        seed.deserialize(name.into_deserializer()).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, M::Error> {
+        self.map.next_value_seed(seed)
     }
 }

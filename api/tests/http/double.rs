@@ -143,6 +143,7 @@ pub fn answer() -> Answer {
         variant: "mlp-ort-fp32-all-t1-b32".parse().expect("a name"),
         model: "mlp".parse().expect("a name"),
         outputs: vec![NamedTensor::new("probabilities", tensor)],
+        rows: 1,
         timings: Timings {
             queue_us: 12.34,
             compute_us: 100.0,

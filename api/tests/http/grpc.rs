@@ -348,6 +348,24 @@ async fn a_share_of_the_uploaded_accuracy_is_asked_for_over_grpc_and_http() {
 }
 
 #[tokio::test]
+async fn a_target_that_is_misspelt_is_refused_over_grpc() {
+    let api = Api::new(Recorder::answering()).await;
+    let mut with = query();
+    let value = ParameterChoice::DoubleParam(0.99);
+    with.parameters = parameters(&[("slo_min_acuracy", value)]);
+    let header = ("x-slo-min-acuracy", "0.95");
+    for (message, headers, meant) in [
+        (&with, &[][..], "slo_min_accuracy"),
+        (&query(), &[header], "x-slo-min-accuracy"),
+    ] {
+        let ended = call(&api, INFER, headers, frame(message)).await;
+        assert_eq!(ended.status, INVALID_ARGUMENT, "{meant}");
+        let wanted = format!("did you mean `{meant}`?");
+        assert!(ended.message.contains(&wanted), "{}", ended.message);
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_gives_up_frees_its_place() {
     let recorder = Recorder::stalling();
     let limits = Limits {

@@ -162,6 +162,61 @@ async fn targets_come_from_parameters_headers_and_timeout() {
 }
 
 #[tokio::test]
+async fn every_target_has_a_header() {
+    let recorder = Recorder::answering();
+    let api = Api::new(recorder.clone()).await;
+    let path = "/v2/models/digits/infer";
+    let headers = [
+        ("x-slo-max-error", "0.25".to_owned()),
+        ("x-slo-max-cost-per-1k-usd", "0.5".to_owned()),
+        ("x-slo-policy", "best_effort".to_owned()),
+    ];
+    assert_eq!(api.send(post(path, &headers, INFER)).await.status, 200);
+    let query = recorder.last();
+    assert_eq!(query.targets.min_quality, Some(-0.25));
+    assert_eq!(query.targets.max_cost_per_1k_usd, Some(0.5));
+    assert!(query.best_effort);
+}
+
+#[tokio::test]
+async fn a_target_that_is_misspelt_is_refused_with_the_name_that_was_meant() {
+    let recorder = Recorder::answering();
+    let api = Api::new(recorder.clone()).await;
+    let path = "/v2/models/digits/infer";
+    let with =
+        |parameters: &str| INFER.replacen('{', &format!("{{\"parameters\":{parameters},"), 1);
+    let header = |name: &'static str| post(path, &[(name, "0.9".to_owned())], INFER);
+    let parameter = |parameters: &str| post(path, &[], with(parameters));
+    let misspelt = [
+        (
+            parameter(r#"{"slo_min_acuracy":0.99,"slo_latency_ms":5}"#),
+            "slo_min_accuracy",
+        ),
+        (parameter(r#"{"slo_latency":5}"#), "slo_latency_ms"),
+        (
+            parameter(r#"{"slo_polcy":{"nested":[1,null]}}"#),
+            "slo_policy",
+        ),
+        (header("x-slo-min-acuracy"), "x-slo-min-accuracy"),
+        (header("x-slo-latency"), "x-slo-latency-ms"),
+    ];
+    for (request, meant) in misspelt {
+        let reading = api.send(request).await;
+        let detail = reading.json()["error"].to_string();
+        assert!(
+            detail.contains(&format!("did you mean `{meant}`?")),
+            "{detail}"
+        );
+        reading.problem("invalid_target");
+    }
+    // What begins otherwise is for other servers.
+    for parameters in [r#"{"sequence_id":7,"slow":true}"#, "{}"] {
+        let reading = api.send(post(path, &[], with(parameters))).await;
+        assert_eq!(reading.status, 200, "{parameters}");
+    }
+}
+
+#[tokio::test]
 async fn binary_tensors_go_both_ways() {
     let recorder = Recorder::answering();
     let api = Api::new(recorder.clone()).await;

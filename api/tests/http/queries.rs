@@ -1,6 +1,8 @@
+use std::sync::Arc;
+
 use serde_json::json;
 use sextant_rpc::{Candidate, Explanation, QueryError, Route};
-use sextant_types::Code;
+use sextant_types::{Code, NamedTensor};
 
 use crate::double::{Api, Recorder, answer};
 
@@ -29,6 +31,52 @@ async fn a_query_arrives_as_it_was_sent() {
         query.inputs[0].tensor.to_vec::<f32>(),
         Some(vec![0.1, 2.0, -300.0])
     );
+}
+
+/// A model that takes three rows at a time and answers with its input.
+fn three_rows_at_a_time() -> Arc<Recorder> {
+    Recorder::new(|query| {
+        let tensor = &query.inputs[0].tensor;
+        let rows = u32::try_from(tensor.rows()).expect("few");
+        if rows > 3 {
+            return Err(QueryError::too_many_rows(rows, 3, "what was registered"));
+        }
+        let mut answer = answer();
+        answer.outputs = vec![NamedTensor::new("probabilities", tensor.clone())];
+        answer.rows = rows;
+        answer.timings.batch_rows = rows;
+        answer.targets_met = tensor.to_vec::<f32>().is_some_and(|it| it[0] != 6.0);
+        Ok(answer)
+    })
+}
+
+#[tokio::test]
+async fn a_query_of_more_rows_than_a_batch_holds_is_answered_in_parts() {
+    for (rows, parts, met) in [(3, 1, true), (4, 2, true), (7, 3, false), (9, 3, false)] {
+        let recorder = three_rows_at_a_time();
+        let api = Api::new(recorder.clone()).await;
+        let data: Vec<u32> = (0..rows).collect();
+        let tensor = json!({"name": "x", "shape": [rows, 1], "datatype": "FP32", "data": data});
+        let body = json!({"application": "digits", "inputs": [tensor]}).to_string();
+        let reading = api.call("POST", "/v1/queries", body).await;
+        assert_eq!(reading.status, 200, "{rows} rows");
+        let answer = reading.json();
+        let output = &answer["outputs"][0];
+        assert_eq!(output["shape"], json!([rows, 1]));
+        let found: Vec<f64> = serde_json::from_value(output["data"].clone()).expect("numbers");
+        let wanted: Vec<f64> = data.iter().map(|it| f64::from(*it)).collect();
+        assert_eq!(found, wanted);
+        assert_eq!(answer["targets_met"], met, "{rows} rows");
+        let cost = answer["cost_usd"].as_f64().expect("a number");
+        assert!(
+            (cost / (2.5e-7 * f64::from(parts)) - 1.0).abs() < 1e-9,
+            "{cost}"
+        );
+        // All parts are answered by the variant that answered the first.
+        let asked = recorder.last().route;
+        let first = Route::Application("digits".parse().expect("a name"));
+        assert_eq!(asked == first, parts == 1, "{asked:?}");
+    }
 }
 
 #[tokio::test]

@@ -64,6 +64,27 @@ async fn a_worker_that_is_taken_out_is_marked_once_and_it_is_kept_who_did_it() {
 }
 
 #[tokio::test]
+async fn the_last_worker_is_taken_out_by_force_alone() {
+    let api = Api::with(Recorder::answering(), Settings::keys()).await;
+    heartbeat(&api, "w-1", false).await;
+    let reading = api.keyed(ADMIN, "POST", DRAIN, "").await;
+    assert_eq!(reading.status, 409);
+    let detail = reading.json()["detail"].to_string();
+    assert!(
+        detail.contains("`w-1` is the last one") && detail.contains("--force"),
+        "{detail}"
+    );
+    reading.problem("in_use");
+    let wanted = [("w-1", false, false)]
+        .map(|(name, leaving, draining)| (json!(name), json!(leaving), json!(draining)));
+    assert_eq!(states(&api).await, wanted);
+    let forced = format!("{DRAIN}?force=true");
+    assert_eq!(api.keyed(ADMIN, "POST", &forced, "").await.status, 200);
+    // It is to leave already: to say so again changes nothing.
+    assert_eq!(api.keyed(ADMIN, "POST", DRAIN, "").await.status, 200);
+}
+
+#[tokio::test]
 async fn a_worker_that_is_not_there_cannot_be_taken_out() {
     let api = Api::with(Recorder::answering(), Settings::keys()).await;
     let reading = api.keyed(ADMIN, "POST", DRAIN, "").await;

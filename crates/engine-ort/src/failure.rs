@@ -2,6 +2,7 @@
 
 use ort::ErrorCode;
 use sextant_engine::Error;
+use sextant_types::NamedTensor;
 
 /// Longest text that is kept of a message.
 const MAX_MESSAGE: usize = 400;
@@ -28,6 +29,19 @@ pub(crate) fn run(error: &ort::Error) -> Error {
         ErrorCode::InvalidArgument => Error::InvalidInput(message),
         _ if is_allocation(&message) => Error::MemoryExceeded(message),
         _ => Error::Failed(message),
+    }
+}
+
+/// The error of a run whose inputs are at fault where one of them has no elements: operators that need some say so in
+/// words of their own, and only when they run.
+pub(crate) fn of_inputs(error: Error, inputs: &[NamedTensor]) -> Error {
+    let empty = inputs.iter().find(|input| input.tensor.is_empty());
+    match (error, empty) {
+        (Error::Failed(_), Some(input)) => Error::InvalidInput(format!(
+            "input `{}` has no elements, and the model needs some",
+            input.name
+        )),
+        (error, _) => error,
     }
 }
 

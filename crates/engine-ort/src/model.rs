@@ -174,7 +174,7 @@ impl Sessions {
             self.pool.with(|session| {
                 let outputs = session
                     .run_with_options(values.as_slice(), &options)
-                    .map_err(|error| failure::run(&error))?;
+                    .map_err(|error| failure::of_inputs(failure::run(&error), inputs))?;
                 outputs
                     .iter()
                     .map(|(name, value)| tensors::extract(name, &value))

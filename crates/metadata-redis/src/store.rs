@@ -128,8 +128,12 @@ impl MetadataStore for RedisStore {
         let ttl_ms = ttl_ms.min(LONGEST_LEASE_MS).to_string();
         let since_ms = record.since_ms.to_string();
         let arguments = [worker.as_str(), &document, &ttl_ms, &since_ms];
-        let (until_ms, fresh) = self.run(&scripts::HEARTBEAT, now_ms, &arguments).await?;
-        Ok(Lease { until_ms, fresh })
+        let (until_ms, fresh, leaving) = self.run(&scripts::HEARTBEAT, now_ms, &arguments).await?;
+        Ok(Lease {
+            until_ms,
+            fresh,
+            leaving,
+        })
     }
 
     async fn workers(&self, now_ms: u64) -> Result<Vec<Worker>, Error> {

@@ -130,7 +130,11 @@ impl MetadataStore for InProcessStore {
                 lease_until_ms: until_ms,
                 leaving,
             }));
-            Lease { until_ms, fresh }
+            Lease {
+                until_ms,
+                fresh,
+                leaving,
+            }
         }))
     }
 

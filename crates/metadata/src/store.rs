@@ -101,6 +101,9 @@ pub struct Lease {
     /// The worker was unknown or had been expired: none of its instances are recorded, so it has
     /// to announce again what it holds.
     pub fresh: bool,
+    /// The worker is marked to leave ([`MetadataStore::mark_leaving`]). The mark lapses with the lease: a worker that
+    /// was told of it sets it again.
+    pub leaving: bool,
 }
 
 /// One change.

@@ -31,6 +31,13 @@ pub struct View {
 }
 
 impl View {
+    /// Whether workers may come by themselves: the autoscaler has pools that it fills.
+    pub fn has_pools(&self) -> bool {
+        let wanted = self.wanted.iter();
+        let mut pools = wanted.flat_map(|wanted| &wanted.pools);
+        pools.any(|pool| pool.provider.is_some() && pool.most > 0)
+    }
+
     /// Takes over what followed this view's cursor.
     pub fn follow(&mut self, changes: &Changes) {
         for event in &changes.events {

@@ -97,7 +97,7 @@ pub struct Timings {
     pub compute_us: f64,
     /// From arrival to answer inside the dispatcher.
     pub total_us: f64,
-    /// Rows in the batch that carried the query.
+    /// Rows in the batch that carried the query; in the largest of them where it was split.
     pub batch_rows: u32,
 }
 
@@ -119,6 +119,8 @@ pub struct Answer {
     pub model: ModelId,
     /// Outputs in the signature's order.
     pub outputs: Vec<NamedTensor>,
+    /// Rows of the query; 1 for a model without a batch dimension.
+    pub rows: u32,
     /// Where the time went.
     pub timings: Timings,
     /// Whether every stated target was met.
@@ -179,6 +181,8 @@ pub struct QueryError {
     pub retry_after_ms: Option<u64>,
     /// The closest variants, for `target_infeasible`.
     pub closest: Vec<Candidate>,
+    /// Where the query has too many rows: how many it may have.
+    pub most_rows: Option<u32>,
 }
 
 /// Longest time after which somebody is advised to try again, ms.
@@ -192,6 +196,17 @@ impl QueryError {
             message: message.into(),
             retry_after_ms: None,
             closest: Vec::new(),
+            most_rows: None,
+        }
+    }
+
+    /// A query of `rows` rows, of which no batch holds more than `most`; `what` says of what.
+    pub fn too_many_rows(rows: u32, most: u32, what: &str) -> Self {
+        let message =
+            format!("the query has `{rows}` rows, and {what} takes at most `{most}`: split it");
+        Self {
+            most_rows: Some(most),
+            ..Self::new(Code::InvalidTensor, message)
         }
     }
 
@@ -247,6 +262,14 @@ pub trait Dispatch: Send + Sync {
     /// Share of the workers' device time that was busy over the last second, 0 to 1. Offline
     /// jobs pause above 0.4 (INFaaS section 5.3).
     fn utilization(&self) -> f64;
+
+    /// Whether anybody is there who could answer: a worker that stays, or a pool that brings workers. What is not known
+    /// yet is not there.
+    ///
+    /// Provided for dispatchers that always have somebody.
+    fn has_workers(&self) -> bool {
+        true
+    }
 
     /// Whether `route` can be answered: an instance of it serves, or a worker may load one. Whoever
     /// does not know which engines the workers have takes every worker for one that may.

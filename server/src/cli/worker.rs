@@ -39,6 +39,9 @@ pub struct Drain {
     /// Wait until it has left.
     #[arg(long)]
     wait: bool,
+    /// Take out the last worker, too, after which nobody answers queries.
+    #[arg(long)]
+    force: bool,
 }
 
 /// Which worker.
@@ -72,7 +75,13 @@ impl Worker {
 impl Drain {
     async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
         let name = &self.name;
-        let request = client.request(Method::POST, &["v1", "workers", name, "drain"]);
+        let path = ["v1", "workers", name, "drain"];
+        let force: &[(&str, &str)] = if self.force {
+            &[("force", "true")]
+        } else {
+            &[]
+        };
+        let request = client.request_with(Method::POST, &path, force);
         let mut worker: Value = client.answer(request).await?;
         if !self.wait {
             return output.either(&worker, || format!("worker `{name}` is to leave"));

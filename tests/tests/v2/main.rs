@@ -234,6 +234,37 @@ async fn every_model_is_ready_and_answers_its_first_query() {
 }
 
 #[tokio::test]
+async fn statistics_count_rows_and_runs_whatever_a_query_came_by() {
+    let cluster = digits::with_mlp(&[]).await;
+    let api = cluster.api();
+    let mut inputs = digits::Images::load("test").input(0);
+    let data = inputs[0]["data"].as_array().expect("numbers").repeat(8);
+    (inputs[0]["shape"][0], inputs[0]["data"]) = (json!(8), json!(data));
+    let counts = async || {
+        let stats = api.get("/v2/models/mlp/stats").await.json(200);
+        let stats = stats["model_stats"][0].clone();
+        let of = |count: &Value| count.as_u64().expect("a number");
+        [
+            of(&stats["inference_count"]),
+            of(&stats["execution_count"]),
+            of(&stats["inference_stats"]["success"]["count"]),
+        ]
+    };
+    for (path, body) in [
+        ("/v2/models/mlp/infer", json!({"inputs": inputs})),
+        ("/v1/queries", json!({"model": "mlp", "inputs": inputs})),
+    ] {
+        let before = counts().await;
+        for _ in 0..5 {
+            api.post(path, &body).await.json(200);
+        }
+        let after = counts().await;
+        let counted: Vec<u64> = after.iter().zip(before).map(|(it, was)| it - was).collect();
+        assert_eq!(counted, [40, 5, 5], "{path}");
+    }
+}
+
+#[tokio::test]
 async fn statistics_count_what_was_answered_by_each_kind_of_name() {
     let cluster = digits::with_mlp(&[]).await;
     let api = cluster.api();

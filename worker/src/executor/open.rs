@@ -244,6 +244,8 @@ impl Running {
 /// An engine's error as the failure of a batch or of a part.
 pub(super) fn failure(error: &Error) -> InferError {
     let code = match error {
+        // Whoever shares the batch: the same query is refused alone.
+        Error::InvalidInput(_) => return InferError::BadShape(error.to_string()),
         Error::Interrupted => Code::TimeExceeded,
         Error::MemoryExceeded(_) => Code::MemoryExceeded,
         Error::Crashed(_) => Code::EngineCrashed,
@@ -258,7 +260,6 @@ pub(super) fn failure(error: &Error) -> InferError {
 /// An engine's error as the answer to a batch of `variant`.
 pub(super) fn refusal(variant: &VariantId, error: Error) -> InferError {
     match error {
-        Error::InvalidInput(_) => InferError::BadShape(error.to_string()),
         Error::OutOfMemory(reason) => InferError::NoMemory(reason),
         Error::Lost(reason) => InferError::Lost {
             variant: variant.clone(),

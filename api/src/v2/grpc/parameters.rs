@@ -13,7 +13,8 @@ use crate::{
     v2::demands::{self, Demands},
 };
 
-/// Parameters of a request or of one of its tensors; those that nobody knows are ignored.
+/// Parameters of a request or of one of its tensors; those that nobody knows are ignored, unless they begin as targets
+/// do.
 #[derive(Clone, Copy)]
 pub struct Parameters<'a>(pub &'a BTreeMap<String, InferParameter>);
 
@@ -22,6 +23,7 @@ pub struct Parameters<'a>(pub &'a BTreeMap<String, InferParameter>);
 impl<'a> Parameters<'a> {
     /// What they demand.
     pub fn demands(self) -> Result<Demands, Problem> {
+        demands::check_parameters(self.0.keys().map(String::as_str))?;
         let policy = self.get("slo_policy").map(text);
         let timeout = self.get("timeout").map(text);
         let timeout = timeout.map(|text| demands::timeout_us(&text));

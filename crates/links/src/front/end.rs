@@ -167,6 +167,7 @@ impl FrontEnd {
             variant: assignment.variant,
             model: assignment.model,
             outputs: outputs.collect(),
+            rows,
             timings,
             cost_usd: timings.cost_usd(rows, assignment.second_usd),
             targets_met: assignment.suits && is_in_time,
@@ -225,6 +226,10 @@ impl Dispatch for FrontEnd {
 
     fn utilization(&self) -> f64 {
         self.state().utilization()
+    }
+
+    fn has_workers(&self) -> bool {
+        self.serving.read().has_workers()
     }
 
     fn is_ready(&self, route: &Route) -> bool {

@@ -9,4 +9,4 @@ redis.call('HSET', key, 'record', record, 'lease', lease, 'since', since, 'leavi
 redis.call('ZADD', prefix .. 'workers', lease, worker)
 worker_changed(worker, record, lease, leaving)
 save()
-return { lease, fresh and 1 or 0 }
+return { lease, fresh and 1 or 0, leaving == '1' and 1 or 0 }

@@ -213,7 +213,9 @@ pub async fn mark_of_a_leaving_worker_ends_with_its_life(store: Store) {
     };
     let mark = async || store.mark_leaving(&worker("w")).await.expect("marked");
     beat(&store, "w", 0).await;
+    assert!(!beat(&store, "w", 0).await.leaving);
     mark().await.expect("it is there");
+    assert!(beat(&store, "w", 0).await.leaving, "it is told");
     store.remove_worker(&worker("w")).await.expect("remove");
     beat(&store, "w", 0).await;
     assert!(!is_marked().await, "it was removed");

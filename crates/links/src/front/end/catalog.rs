@@ -29,6 +29,8 @@ pub(super) struct Serving {
     served: BTreeSet<VariantId>,
     /// Workers that take what is new.
     workers: usize,
+    /// Whether pools bring workers.
+    has_pools: bool,
     /// On how many of them a variant could not be loaded.
     failures: BTreeMap<VariantId, usize>,
 }
@@ -96,6 +98,7 @@ impl Serving {
         };
         let mut serving = Self {
             workers: view.workers.keys().filter(|id| is_usable(id)).count(),
+            has_pools: view.has_pools(),
             ..Self::default()
         };
         for instance in view.instances.values() {
@@ -107,6 +110,11 @@ impl Serving {
             }
         }
         serving
+    }
+
+    /// Whether a worker is there or may come.
+    pub(super) fn has_workers(&self) -> bool {
+        self.workers > 0 || self.has_pools
     }
 
     fn may_answer(&self, variant: &VariantId) -> bool {

@@ -245,6 +245,7 @@ fn pack_answer(answer: Answer) -> proto::Answer {
         variant: answer.variant.into(),
         model: answer.model.into(),
         outputs: pack_named(answer.outputs),
+        rows: answer.rows,
         queue_us: answer.timings.queue_us,
         compute_us: answer.timings.compute_us,
         total_us: answer.timings.total_us,
@@ -267,6 +268,7 @@ fn unpack_answer(answer: proto::Answer) -> Result<Result<Answer, QueryError>, Ma
         variant: VariantId::new(answer.variant)?,
         model: ModelId::new(answer.model)?,
         outputs,
+        rows: answer.rows,
         timings: Timings {
             queue_us: answer.queue_us,
             compute_us: answer.compute_us,
@@ -285,6 +287,7 @@ fn pack_error(error: QueryError) -> proto::Refusal {
         message: error.message,
         retry_after_ms: error.retry_after_ms,
         closest: error.closest.into_iter().map(pack_candidate).collect(),
+        most_rows: error.most_rows,
     }
 }
 
@@ -295,6 +298,7 @@ fn unpack_error(refusal: proto::Refusal) -> Result<QueryError, Malformed> {
         message: refusal.message,
         retry_after_ms: refusal.retry_after_ms,
         closest: unpack_candidates(refusal.closest)?,
+        most_rows: refusal.most_rows,
     })
 }
 

@@ -342,12 +342,14 @@ pub(super) fn explanation() -> impl Strategy<Value = Option<Explanation>> {
 pub(super) fn refusal() -> impl Strategy<Value = QueryError> {
     let code = prop::sample::select(Code::ALL.to_vec());
     let closest = vec(candidate(), 0..3);
-    (code, ".{0,20}", any::<Option<u64>>(), closest).prop_map(
-        |(code, message, retry_after_ms, closest)| QueryError {
+    let numbers = (any::<Option<u64>>(), any::<Option<u32>>());
+    (code, ".{0,20}", numbers, closest).prop_map(
+        |(code, message, (retry_after_ms, most_rows), closest)| QueryError {
             code,
             message,
             retry_after_ms,
             closest,
+            most_rows,
         },
     )
 }
@@ -363,11 +365,13 @@ pub(super) fn placement() -> impl Strategy<Value = FrontReport> {
             batch_rows,
         },
     );
+    let ran = (any::<u32>(), ran);
     let answer = (variant(), name(), inputs(), ran, price(), explanation()).prop_map(
-        |(variant, model, outputs, timings, (targets_met, cost_usd), explanation)| Answer {
+        |(variant, model, outputs, (rows, timings), (targets_met, cost_usd), explanation)| Answer {
             variant,
             model: ModelId::new(model).expect("a name"),
             outputs,
+            rows,
             timings,
             targets_met,
             cost_usd,

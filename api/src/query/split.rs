@@ -1,0 +1,137 @@
+//! Queries with more rows than a batch holds: asked in parts, answered as one.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::{StreamExt, TryStreamExt, stream};
+use sextant_rpc::{Answer, Ask, Dispatch, DispatcherClient, Holder, Query, QueryError, Route};
+use sextant_types::{Code, NamedTensor, Signature, Tensor};
+
+/// Parts of one query that are asked at the same time: others have their turns between them.
+const PARTS_AT_ONCE: usize = 4;
+
+/// A dispatcher that splits the queries which are too long for a batch.
+pub struct Splitting(DispatcherClient);
+
+// === impl Splitting ===
+
+impl Splitting {
+    /// The same dispatcher for queries of any length.
+    pub fn over(dispatcher: DispatcherClient) -> DispatcherClient {
+        Arc::new(Self(dispatcher))
+    }
+
+    /// Asks for `most` rows at a time. The variant that answers the first part answers the others.
+    async fn in_parts(&self, query: Query, most: u32) -> Result<Answer, QueryError> {
+        let rows = rows_of(&query);
+        let part = |start: usize| part(&query, start, (most as usize).min(rows - start));
+        let first = self.0.query(part(0)?).await?;
+        let route = Route::Variant(first.variant.clone());
+        let others = (most as usize..rows).step_by(most as usize).map(|start| {
+            let part = part(start).map(|part| Query {
+                route: route.clone(),
+                explain: false,
+                ..part
+            });
+            async move { self.0.query(part?).await }
+        });
+        let others = stream::iter(others).buffered(PARTS_AT_ONCE);
+        let others: Vec<Answer> = others.try_collect().await?;
+        joined(first, &others)
+    }
+}
+
+#[async_trait]
+impl Dispatch for Splitting {
+    async fn query(&self, query: Query) -> Result<Answer, QueryError> {
+        if rows_of(&query) < 2 {
+            return self.0.query(query).await;
+        }
+        let kept = query.clone();
+        match self.0.query(query).await {
+            Err(QueryError {
+                most_rows: Some(most @ 1..),
+                ..
+            }) if (most as usize) < rows_of(&kept) => self.in_parts(kept, most).await,
+            result => result,
+        }
+    }
+
+    async fn place(&self, ask: Ask, holder: Arc<dyn Holder>) -> Result<(), QueryError> {
+        self.0.place(ask, holder).await
+    }
+
+    fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
+        self.0.signature(route)
+    }
+
+    fn utilization(&self) -> f64 {
+        self.0.utilization()
+    }
+
+    fn has_workers(&self) -> bool {
+        self.0.has_workers()
+    }
+
+    fn is_ready(&self, route: &Route) -> bool {
+        self.0.is_ready(route)
+    }
+}
+
+fn rows_of(query: &Query) -> usize {
+    let mut inputs = query.inputs.iter();
+    inputs.next().map_or(1, |input| input.tensor.rows())
+}
+
+/// The query for some of its rows.
+fn part(query: &Query, start: usize, count: usize) -> Result<Query, QueryError> {
+    let cut = |input: &NamedTensor| {
+        let tensor = input.tensor.slice_rows(start, count);
+        let tensor =
+            tensor.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
+        Ok(NamedTensor::new(input.name.clone(), tensor))
+    };
+    Ok(Query {
+        inputs: query
+            .inputs
+            .iter()
+            .map(cut)
+            .collect::<Result<_, QueryError>>()?,
+        route: query.route.clone(),
+        ..*query
+    })
+}
+
+/// The answers to all parts as one.
+fn joined(first: Answer, others: &[Answer]) -> Result<Answer, QueryError> {
+    let column = |(at, output): (usize, &NamedTensor)| {
+        let others = others.iter().filter_map(|it| it.outputs.get(at));
+        let parts: Vec<&Tensor> = std::iter::once(output)
+            .chain(others)
+            .map(|output| &output.tensor)
+            .collect();
+        let tensor = Tensor::concat(&parts).map_err(|error| {
+            let message = format!("the query was split, and its answers do not fit: {error}");
+            QueryError::new(Code::InvalidTensor, message)
+        })?;
+        Ok(NamedTensor::new(output.name.clone(), tensor))
+    };
+    let outputs = first.outputs.iter().enumerate().map(column);
+    let outputs = outputs.collect::<Result<_, QueryError>>()?;
+    let mut timings = first.timings;
+    for other in others {
+        let of = &other.timings;
+        timings.queue_us = timings.queue_us.max(of.queue_us);
+        timings.compute_us += of.compute_us;
+        timings.total_us = timings.total_us.max(of.total_us);
+        timings.batch_rows = timings.batch_rows.max(of.batch_rows);
+    }
+    Ok(Answer {
+        outputs,
+        timings,
+        rows: first.rows + others.iter().map(|it| it.rows).sum::<u32>(),
+        targets_met: first.targets_met && others.iter().all(|it| it.targets_met),
+        cost_usd: first.cost_usd + others.iter().map(|it| it.cost_usd).sum::<f64>(),
+        ..first
+    })
+}
