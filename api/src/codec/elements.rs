@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use half::{bf16, f16};
-use sextant_types::{DataType, InvalidTensor, Tensor};
+use sextant_types::{DataType, InvalidTensor, Tensor, convert::special};
 
 /// Why a `data` member is not the tensor that `shape` and `datatype` announce.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -61,6 +61,11 @@ trait Parse: Sized {
     /// Appends the little-endian bytes of `token`; `None` when it is not such a value.
     fn append(token: &str, out: &mut Vec<u8>) -> Option<()>;
 
+    /// Appends those of a value that is no number: a missing one, or an infinity.
+    fn append_special(_token: &str, _out: &mut Vec<u8>) -> Option<()> {
+        None
+    }
+
     /// Appends those of the short number that `json` begins with, and returns its length; `None` where it begins with
     /// anything that has to be looked at closer.
     fn append_short(_json: &[u8], _out: &mut Vec<u8>) -> Option<usize> {
@@ -90,12 +95,19 @@ macro_rules! integers {
 integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 
 macro_rules! floats {
-    ($($type:ty, $token:ident => $value:expr, $short:ident => $of_short:expr;)*) => {
+    ($($type:ty, $token:ident => $value:expr, $short:ident => $of_short:expr, $special:expr;)*) => {
         $(impl Parse for $type {
             fn append($token: &str, out: &mut Vec<u8>) -> Option<()> {
                 let value: $type = $value;
                 // Too large for the type: an infinity that nobody has written.
                 value.is_finite().then(|| out.extend_from_slice(&value.to_le_bytes()))
+            }
+
+            fn append_special(token: &str, out: &mut Vec<u8>) -> Option<()> {
+                let $short = special(token)?;
+                let value: $type = $special;
+                out.extend_from_slice(&value.to_le_bytes());
+                Some(())
             }
 
             fn append_short(json: &[u8], out: &mut Vec<u8>) -> Option<usize> {
@@ -109,10 +121,10 @@ macro_rules! floats {
 }
 
 floats! {
-    f16, token => f16::from_f64(token.parse().ok()?), short => Some(f16::from_f64(short));
-    bf16, token => bf16::from_f64(token.parse().ok()?), short => Some(bf16::from_f64(short));
-    f32, token => token.parse().ok()?, short => decimal::narrow(short);
-    f64, token => token.parse().ok()?, short => Some(short);
+    f16, token => f16::from_f64(token.parse().ok()?), short => Some(f16::from_f64(short)), f16::from_f64(short);
+    bf16, token => bf16::from_f64(token.parse().ok()?), short => Some(bf16::from_f64(short)), bf16::from_f64(short);
+    f32, token => token.parse().ok()?, short => decimal::narrow(short), short as f32;
+    f64, token => token.parse().ok()?, short => Some(short), short;
 }
 
 impl Parse for bool {
@@ -146,7 +158,7 @@ fn plain<T: Parse>(data_type: DataType, shape: Vec<usize>, text: &str) -> Result
         let read = if number {
             T::append(token, &mut out)
         } else {
-            None
+            T::append_special(token, &mut out)
         };
         read.ok_or_else(|| bad(index, token, data_type))?;
         Ok(end)

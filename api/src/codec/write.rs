@@ -1,7 +1,7 @@
 //! Appending JSON to a byte vector.
 
 use half::{bf16, f16};
-use sextant_types::{Data, DataType, NamedTensor, Tensor};
+use sextant_types::{Data, DataType, NamedTensor, Tensor, convert::special_text};
 
 /// Appends `{"name":..,"shape":[..],"datatype":"..","data":[..]}`, the data flat.
 pub fn tensor(out: &mut Vec<u8>, named: &NamedTensor) {
@@ -60,6 +60,14 @@ pub fn float(out: &mut Vec<u8>, value: impl Float) {
     }
 }
 
+/// Appends an element of a tensor: a missing value is `null`, infinities are `"Infinity"` and `"-Infinity"`.
+fn element(out: &mut Vec<u8>, value: impl Float + Into<f64>) {
+    match value.finite() {
+        true => float(out, value),
+        false => out.extend_from_slice(special_text(value.into()).as_bytes()),
+    }
+}
+
 /// Appends a measured time in microseconds, rounded to tenths.
 pub fn microseconds(out: &mut Vec<u8>, value: f64) {
     float(out, (value * 10.0).round() / 10.0);
@@ -115,13 +123,13 @@ fn data(out: &mut Vec<u8>, tensor: &Tensor) {
         DataType::Uint64 => each(out, bytes, |out, le| integer(out, u64::from_le_bytes(le))),
         DataType::Int64 => each(out, bytes, |out, le| integer(out, i64::from_le_bytes(le))),
         DataType::Fp16 => each(out, bytes, |out, le| {
-            float(out, f16::from_le_bytes(le).to_f32());
+            element(out, f16::from_le_bytes(le).to_f32());
         }),
         DataType::Bf16 => each(out, bytes, |out, le| {
-            float(out, bf16::from_le_bytes(le).to_f32());
+            element(out, bf16::from_le_bytes(le).to_f32());
         }),
-        DataType::Fp32 => each(out, bytes, |out, le| float(out, f32::from_le_bytes(le))),
-        DataType::Fp64 => each(out, bytes, |out, le| float(out, f64::from_le_bytes(le))),
+        DataType::Fp32 => each(out, bytes, |out, le| element(out, f32::from_le_bytes(le))),
+        DataType::Fp64 => each(out, bytes, |out, le| element(out, f64::from_le_bytes(le))),
         DataType::Bytes => out.extend_from_slice(b"[]"),
     }
 }

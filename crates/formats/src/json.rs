@@ -9,7 +9,7 @@ use sextant_types::{
     tensor::Element,
 };
 
-/// Elements as JSON; what is not finite becomes `null`.
+/// Elements as JSON; missing values (NaN) are `null`, infinities `"Infinity"` and `"-Infinity"`.
 pub fn values(tensor: &Tensor) -> Vec<Value> {
     fn all<T: Element, J: Into<Value>>(tensor: &Tensor, convert: impl Fn(T) -> J) -> Vec<Value> {
         tensor
@@ -33,11 +33,25 @@ pub fn values(tensor: &Tensor) -> Vec<Value> {
         (DataType::Int16, _) => all(tensor, |v: i16| v),
         (DataType::Int32, _) => all(tensor, |v: i32| v),
         (DataType::Int64, _) => all(tensor, |v: i64| v),
-        (DataType::Fp16, _) => all(tensor, |v: f16| v.to_f32()),
-        (DataType::Bf16, _) => all(tensor, |v: bf16| v.to_f32()),
-        (DataType::Fp32, _) => all(tensor, |v: f32| v),
-        (DataType::Fp64, _) => all(tensor, |v: f64| v),
+        (DataType::Fp16, _) => all(tensor, |v: f16| single(v.to_f32())),
+        (DataType::Bf16, _) => all(tensor, |v: bf16| single(v.to_f32())),
+        (DataType::Fp32, _) => all(tensor, single),
+        (DataType::Fp64, _) => all(tensor, double),
         (DataType::Bytes, Data::Plain(_)) => Vec::new(),
+    }
+}
+
+fn single(value: f32) -> Value {
+    match value.is_finite() {
+        true => value.into(),
+        false => double(value.into()),
+    }
+}
+
+fn double(value: f64) -> Value {
+    match value.is_infinite() {
+        true => convert::special_text(value).trim_matches('"').into(),
+        false => value.into(),
     }
 }
 
@@ -122,6 +136,10 @@ impl Elements {
             (DataType::Bytes | DataType::Bool, _) => Err(wrong()),
             (_, Value::Number(number)) => {
                 self.push(read_number(number, data_type).ok_or_else(wrong)?)
+            }
+            (_, Value::Null | Value::String(_)) if convert::is_float(data_type) => {
+                let float = convert::special(&value.to_string()).ok_or_else(wrong)?;
+                self.push(Number::Float(float))
             }
             _ => Err(wrong()),
         }

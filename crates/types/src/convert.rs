@@ -164,6 +164,30 @@ pub fn encode(
     Ok(())
 }
 
+/// What JSON writes for floats that are no numbers, as the JSON form of Protocol Buffers has them, and `null`, which is a
+/// missing value.
+const SPECIAL: [(&str, f64); 4] = [
+    ("null", f64::NAN),
+    ("\"NaN\"", f64::NAN),
+    ("\"Infinity\"", f64::INFINITY),
+    ("\"-Infinity\"", f64::NEG_INFINITY),
+];
+
+/// The float that a JSON value other than a number stands for: `null`, `"NaN"`, `"Infinity"`, `"-Infinity"`.
+pub fn special(json: &str) -> Option<f64> {
+    let found = SPECIAL.iter().find(|(text, _)| *text == json);
+    found.map(|(_, value)| *value)
+}
+
+/// The JSON value for a float that is not finite: `null`, `"Infinity"` or `"-Infinity"`.
+pub fn special_text(value: f64) -> &'static str {
+    match value {
+        f64::INFINITY => SPECIAL[2].0,
+        f64::NEG_INFINITY => SPECIAL[3].0,
+        _ => SPECIAL[0].0,
+    }
+}
+
 /// Integers have to survive the way into a float; floats are what they are.
 fn to_f64(value: Number, to: DataType) -> Result<f64, String> {
     match value {

@@ -516,12 +516,13 @@ async fn grpc_has_a_port_of_its_own_where_that_is_set() {
         ..Settings::default()
     })
     .await;
-    let log = cluster.log();
-    let line = log
-        .split("listening for gRPC on ")
-        .nth(1)
-        .expect("it is told");
-    let address = line.split('"').next().expect("the address").to_owned();
+    let address = until("it is told", async || {
+        let log = cluster.log();
+        let line = log.split("listening for gRPC on ").nth(1)?;
+        let (address, _) = line.split_once('"')?;
+        Some(address.to_owned())
+    })
+    .await;
     assert_ne!(address, cluster.address());
     let mut client = Client::new(channel(&address).await);
     let mut request = Request::new(ServerReadyRequest {});

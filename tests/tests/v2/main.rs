@@ -238,7 +238,8 @@ async fn statistics_count_rows_and_runs_whatever_a_query_came_by() {
     let cluster = digits::with_mlp(&[]).await;
     let api = cluster.api();
     let mut inputs = digits::Images::load("test").input(0);
-    let data = inputs[0]["data"].as_array().expect("numbers").repeat(8);
+    let one = inputs[0]["data"].as_array().expect("numbers").clone();
+    let data: Vec<Value> = std::iter::repeat_n(one, 8).flatten().collect();
     (inputs[0]["shape"][0], inputs[0]["data"]) = (json!(8), json!(data));
     let counts = async || {
         let stats = api.get("/v2/models/mlp/stats").await.json(200);

@@ -78,14 +78,37 @@ fn a_wrong_count_tells_both_numbers() {
     ));
 }
 
+/// What is answered can be sent back.
+#[test]
+fn missing_values_and_infinities_of_floats_are_read() {
+    let text = r#"[[null, "NaN"], ["Infinity" ,"-Infinity"],[1.5,-2]]"#;
+    for data_type in [
+        DataType::Fp16,
+        DataType::Bf16,
+        DataType::Fp32,
+        DataType::Fp64,
+    ] {
+        let tensor = parse(data_type, vec![3, 2], text).expect("floats");
+        let wide = sextant_types::convert::input(&tensor, DataType::Fp64).expect("floats");
+        let values: Vec<f64> = wide.to_vec().expect("floats");
+        assert!(values[0].is_nan() && values[1].is_nan(), "{data_type}");
+        let others = [f64::INFINITY, f64::NEG_INFINITY, 1.5, -2.0];
+        assert_eq!(values[2..], others, "{data_type}");
+    }
+}
+
 #[test]
 fn elements_must_be_of_the_type() {
     let refused = [
         (DataType::Fp32, "1e39"),
         (DataType::Fp32, "1e999"),
         (DataType::Fp16, "70000"),
-        (DataType::Fp64, "null"),
-        (DataType::Fp32, "\"NaN\""),
+        (DataType::Fp64, "nan"),
+        (DataType::Fp32, "\"nan\""),
+        (DataType::Fp32, "\"1\""),
+        (DataType::Int64, "null"),
+        (DataType::Int32, "\"Infinity\""),
+        (DataType::Bool, "null"),
         (DataType::Fp32, "true"),
         (DataType::Fp32, "{\"a\":1}"),
         (DataType::Int8, "128"),

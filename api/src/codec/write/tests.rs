@@ -18,10 +18,15 @@ fn the_shape_of_an_output() {
 }
 
 #[test]
-fn values_without_a_notation_are_null() {
+fn a_missing_value_is_null_and_infinities_say_which() {
+    let wanted = r#""data":[null,"Infinity","-Infinity",0.5]}"#;
     let values = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.5];
-    let tensor = Tensor::from_elements(vec![4], &values).expect("fits");
-    assert!(written(tensor).ends_with(r#""data":[null,null,null,0.5]}"#));
+    let wide = Tensor::from_elements(vec![4], &values).expect("fits");
+    let narrow = values.map(|value| value as f32);
+    let narrow = Tensor::from_elements(vec![4], &narrow).expect("fits");
+    for tensor in [wide, narrow] {
+        assert!(written(tensor).ends_with(wanted));
+    }
 }
 
 #[test]
