@@ -234,8 +234,11 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<Asked, Problem> {
         let detail = format!("`chunk` is `{chunk}`: it must be 1 to {MAX_CHUNK}");
         return Err(Problem::new(Code::InvalidRequest, detail).field("chunk"));
     }
-    let input_format = format(body.format.as_deref(), "format")?;
-    let output_format = format(body.output_format.as_deref(), "output_format")?;
+    let (all, written) = (&RecordFormat::ALL, &RecordFormat::WRITTEN);
+    let input_format = format(body.format.as_deref(), ("format", all))?;
+    let output_format = format(body.output_format.as_deref(), ("output_format", written))?;
+    check_suffix("input", &body.input, (input_format, all))?;
+    check_suffix("output", &body.output, (output_format, written))?;
     if let Some(Err(reason)) = body.webhook.as_deref().map(check_webhook) {
         return Err(Problem::new(Code::InvalidRequest, reason).field("webhook"));
     }
@@ -260,13 +263,32 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<Asked, Problem> {
     Ok(Asked { job, named })
 }
 
-fn format(name: Option<&str>, field: &'static str) -> Result<Option<RecordFormat>, Problem> {
+/// Refuses a file whose suffix is that of no format, where nothing else says which it is.
+fn check_suffix(
+    field: &'static str,
+    path: &str,
+    (said, formats): (Option<RecordFormat>, &[RecordFormat]),
+) -> Result<(), Problem> {
+    if said.is_some() || path.ends_with('/') {
+        return Ok(());
+    }
+    let refused = |reason| Problem::new(Code::InvalidRequest, reason).field(field);
+    RecordFormat::of_file(path, formats)
+        .map(drop)
+        .map_err(refused)
+}
+
+fn format(
+    name: Option<&str>,
+    (field, formats): (&'static str, &[RecordFormat]),
+) -> Result<Option<RecordFormat>, Problem> {
     let Some(name) = name else {
         return Ok(None);
     };
-    let known = RecordFormat::parse(name);
+    let known = RecordFormat::parse(name).filter(|format| formats.contains(format));
     known.map(Some).ok_or_else(|| {
-        let names = RecordFormat::ALL.map(RecordFormat::as_str).join("`, `");
+        let names: Vec<&str> = formats.iter().map(|format| format.as_str()).collect();
+        let names = names.join("`, `");
         let detail = format!("`{field}` is one of `{names}`");
         Problem::new(Code::InvalidRequest, detail).field(field)
     })

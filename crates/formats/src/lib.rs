@@ -11,6 +11,7 @@
 pub mod hugging_face;
 pub mod json;
 pub mod npy;
+pub mod table;
 pub mod tar;
 pub mod unpack;
 pub mod zip;

@@ -63,6 +63,11 @@ fn fault(path: &str) -> Option<&'static str> {
     if path.len() > MAX_PATH_BYTES {
         return Some("it is longer than 512 bytes");
     }
+    if path.contains("://") {
+        return Some(
+            "it is an address: copy the file into the artefact store and name its path there",
+        );
+    }
     if path.starts_with('/') {
         return Some("it is absolute");
     }

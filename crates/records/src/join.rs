@@ -152,7 +152,7 @@ impl<'a> Join<'a> {
     ) -> Result<Option<Written>, Error> {
         let sent = match (errors, self.format) {
             (true, _) => self.send_errors(&sender).await,
-            (false, RecordFormat::Jsonl) => self.send_lines(&sender).await,
+            (false, RecordFormat::Jsonl | RecordFormat::Csv) => self.send_lines(&sender).await,
             (false, RecordFormat::Npy) => self.send_array(&sender, 0).await,
             (false, RecordFormat::Npz) => self.send_archive(&sender).await,
         };

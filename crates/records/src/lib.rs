@@ -10,6 +10,7 @@
 //! join into the same bytes. Nothing here knows jobs, leases or who answers.
 
 mod archive;
+mod csv;
 mod error;
 mod files;
 mod join;

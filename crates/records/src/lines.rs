@@ -23,6 +23,10 @@ pub(crate) struct Lines {
     buffer: BytesMut,
     /// Bytes of `buffer` that hold no line end.
     searched: usize,
+    /// Whether ends of lines within quotation marks are none.
+    quoted: bool,
+    /// Whether a quotation mark is open behind what was searched.
+    open: bool,
 }
 
 impl Lines {
@@ -36,6 +40,16 @@ impl Lines {
             at: start,
             buffer: BytesMut::new(),
             searched: 0,
+            quoted: false,
+            open: false,
+        }
+    }
+
+    /// The same of rows of CSV, in which a cell in quotation marks may go over several lines.
+    pub(crate) fn rows(files: Files, path: ObjectPath, size: u64, start: u64) -> Self {
+        Self {
+            quoted: true,
+            ..Self::new(files, path, size, start)
         }
     }
 
@@ -57,10 +71,9 @@ impl Lines {
 
     async fn any_line(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
-            if let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
-                return Ok(Some(self.take(self.searched + end + 1)));
+            if let Some(end) = self.line_end() {
+                return Ok(Some(self.take(end)));
             }
-            self.searched = self.buffer.len();
             if self.fetched >= self.size {
                 let rest = self.buffer.len();
                 return Ok((rest > 0).then(|| self.take(rest)));
@@ -73,9 +86,31 @@ impl Lines {
         }
     }
 
+    /// Looks for the end of a line in what has not been searched.
+    fn line_end(&mut self) -> Option<usize> {
+        loop {
+            let rest = &self.buffer[self.searched..];
+            let found = match self.quoted {
+                true => memchr::memchr2(b'\n', b'"', rest),
+                false => memchr::memchr(b'\n', rest),
+            };
+            let Some(found) = found else {
+                self.searched = self.buffer.len();
+                return None;
+            };
+            let is_mark = rest[found] == b'"';
+            self.searched += found + 1;
+            self.open ^= is_mark;
+            if !is_mark && !self.open {
+                return Some(self.searched);
+            }
+        }
+    }
+
     fn take(&mut self, bytes: usize) -> Bytes {
         self.at += bytes as u64;
         self.searched = 0;
+        self.open = false;
         self.buffer.split_to(bytes).freeze()
     }
 

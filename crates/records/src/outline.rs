@@ -5,7 +5,7 @@ use sextant_objects::{ObjectInfo, ObjectPath};
 use sextant_rpc::offline::RecordFormat;
 use sextant_types::Signature;
 
-use crate::{Error, Files, lines::Lines, tensors};
+use crate::{Error, Files, csv, lines::Lines, tensors};
 
 /// Bytes between two marks.
 const MARK_EVERY_BYTES: u64 = 16 << 20;
@@ -58,9 +58,18 @@ impl Outline {
             record_bytes: 0,
             marks: Vec::new(),
         };
-        if format == RecordFormat::Jsonl {
-            outline.count_lines(files, path).await?;
-            return Ok(outline);
+        match format {
+            RecordFormat::Jsonl => {
+                let lines = Lines::new(files.clone(), path.clone(), info.size_bytes, 0);
+                outline.count_lines(lines).await?;
+                return Ok(outline);
+            }
+            RecordFormat::Csv => {
+                let (_, lines) = csv::open(files, path, info.size_bytes, signature).await?;
+                outline.count_lines(lines).await?;
+                return Ok(outline);
+            }
+            RecordFormat::Npy | RecordFormat::Npz => {}
         }
         let place = (format, info.size_bytes);
         let arrays = tensors::arrays(files, path, place, signature).await?;
@@ -75,8 +84,7 @@ impl Outline {
         Ok(outline)
     }
 
-    async fn count_lines(&mut self, files: &Files, path: &ObjectPath) -> Result<(), Error> {
-        let mut lines = Lines::new(files.clone(), path.clone(), self.size_bytes, 0);
+    async fn count_lines(&mut self, mut lines: Lines) -> Result<(), Error> {
         let mut marked = 0;
         loop {
             let byte = lines.position();

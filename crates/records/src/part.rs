@@ -109,6 +109,10 @@ impl Tally {
         let mut after = self.clone();
         after.failed += refused;
         let blocks = match format {
+            RecordFormat::Csv => {
+                let reason = "answers are written as `jsonl`, `npy` or `npz`".to_owned();
+                return Err(Error::output(format.as_str(), reason));
+            }
             RecordFormat::Jsonl => vec![lines(chunk, true)],
             RecordFormat::Npy | RecordFormat::Npz => {
                 after.find_columns(format, chunk)?;

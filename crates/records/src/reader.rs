@@ -6,7 +6,9 @@ use sextant_rpc::offline::RecordFormat;
 use sextant_types::{NamedTensor, Signature};
 
 use crate::{
-    Error, Files, Outline, json,
+    Error, Files, Outline,
+    csv::{self, Rows},
+    json,
     lines::Lines,
     tensors::{self, Array},
 };
@@ -25,6 +27,7 @@ pub struct Reader {
 
 enum Source {
     Lines(Lines),
+    Rows(Rows, Lines),
     Arrays { arrays: Vec<Array>, next: u64 },
 }
 
@@ -39,19 +42,27 @@ impl Reader {
     ) -> Result<Self, Error> {
         outline.check(files, path).await?;
         let size = outline.size_bytes;
-        let source = if outline.format == RecordFormat::Jsonl {
-            let mark = outline.mark(first);
-            let mut lines = Lines::new(files.clone(), path.clone(), size, mark.byte);
-            for _ in mark.record..first {
-                next_line(&mut lines, path).await?;
+        let mark = outline.mark(first);
+        let source = match outline.format {
+            RecordFormat::Jsonl => {
+                let mut lines = Lines::new(files.clone(), path.clone(), size, mark.byte);
+                skip(&mut lines, path, first - mark.record).await?;
+                Source::Lines(lines)
             }
-            Source::Lines(lines)
-        } else {
-            let place = (outline.format, size);
-            let arrays = tensors::arrays(files, path, place, signature).await?;
-            Source::Arrays {
-                arrays,
-                next: first,
+            RecordFormat::Csv => {
+                let (rows, mut lines) = csv::open(files, path, size, signature).await?;
+                if mark.byte > 0 {
+                    lines = Lines::rows(files.clone(), path.clone(), size, mark.byte);
+                }
+                skip(&mut lines, path, first - mark.record).await?;
+                Source::Rows(rows, lines)
+            }
+            format @ (RecordFormat::Npy | RecordFormat::Npz) => {
+                let arrays = tensors::arrays(files, path, (format, size), signature).await?;
+                Source::Arrays {
+                    arrays,
+                    next: first,
+                }
             }
         };
         Ok(Self {
@@ -73,6 +84,14 @@ impl Reader {
                 }
                 Ok(records)
             }
+            Source::Rows(rows, lines) => {
+                let mut records = Vec::with_capacity(count as usize);
+                for _ in 0..count {
+                    let line = next_line(lines, &self.path).await?;
+                    records.push(rows.parse(&line));
+                }
+                Ok(records)
+            }
             Source::Arrays { arrays, next } => {
                 let rows = (*next, u64::from(count));
                 *next += u64::from(count);
@@ -81,6 +100,13 @@ impl Reader {
             }
         }
     }
+}
+
+async fn skip(lines: &mut Lines, path: &ObjectPath, count: u64) -> Result<(), Error> {
+    for _ in 0..count {
+        next_line(lines, path).await?;
+    }
+    Ok(())
 }
 
 async fn next_line(lines: &mut Lines, path: &ObjectPath) -> Result<Bytes, Error> {

@@ -46,24 +46,47 @@ pub enum RecordFormat {
     Npy,
     /// An archive of such arrays, one for each name.
     Npz,
+    /// Rows of text whose first one names the columns. Read, not written.
+    Csv,
 }
 
 impl RecordFormat {
     /// Every format.
-    pub const ALL: [Self; 3] = [Self::Jsonl, Self::Npy, Self::Npz];
+    pub const ALL: [Self; 4] = [Self::Jsonl, Self::Npy, Self::Npz, Self::Csv];
 
-    /// `jsonl`, `npy`, `npz`: also the suffix of its files.
+    /// Those that answers are written in.
+    pub const WRITTEN: [Self; 3] = [Self::Jsonl, Self::Npy, Self::Npz];
+
+    /// `jsonl`, `npy`, `npz`, `csv`: also the suffix of its files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Jsonl => "jsonl",
             Self::Npy => "npy",
             Self::Npz => "npz",
+            Self::Csv => "csv",
         }
     }
 
     /// The inverse of [`Self::as_str`].
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.as_str() == name)
+    }
+
+    /// The format of a path that nothing else is said of: by its suffix, and lines where there is none.
+    ///
+    /// # Errors
+    /// A sentence on a suffix that is none of the formats'.
+    pub fn of_file(path: &str, formats: &[Self]) -> Result<Self, String> {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let Some((_, suffix)) = name.rsplit_once('.') else {
+            return Ok(Self::Jsonl);
+        };
+        let found = Self::of_path(path).filter(|format| formats.contains(format));
+        found.ok_or_else(|| {
+            let names: Vec<&str> = formats.iter().map(|format| format.as_str()).collect();
+            let names = names.join("`, `");
+            format!("`{name}` ends in `.{suffix}`: it may be one of `{names}`")
+        })
     }
 
     /// What a path's suffix says.
@@ -276,6 +299,20 @@ mod tests {
         assert_eq!(of("a.b/c.npz"), Some(RecordFormat::Npz));
         assert_eq!(of("a.npy/c"), None);
         assert_eq!(of("records"), None);
+        let of_file = |path| RecordFormat::of_file(path, &RecordFormat::WRITTEN);
+        assert_eq!(of_file("2026.07/records"), Ok(RecordFormat::Jsonl));
+        assert_eq!(of_file("a/b.ndjson"), Ok(RecordFormat::Jsonl));
+        for (path, suffix) in [
+            ("in/wine.csv", ".csv"),
+            ("x.parquet", ".parquet"),
+            ("y.json", ".json"),
+        ] {
+            let refused = of_file(path).expect_err("no format has it");
+            assert!(
+                refused.contains(&format!("ends in `{suffix}`")),
+                "{refused}"
+            );
+        }
     }
 
     #[test]

@@ -111,19 +111,22 @@ async fn inputs(files: &Files, input: &str) -> Result<Vec<ObjectPath>, Stop> {
 
 fn input_format(spec: &OfflineSpec, path: &str) -> Result<RecordFormat, Stop> {
     let known = spec.input_format.or_else(|| RecordFormat::of_path(path));
-    match known {
-        Some(format) => Ok(format),
-        // A single file without a suffix is lines; among others it may be anything.
-        None if !spec.input.ends_with('/') => Ok(RecordFormat::Jsonl),
-        None => {
-            let message = format!("`{path}` has no known suffix: say `format`, or move it away");
-            Err(Stop::failed(Code::InvalidRequest, message))
-        }
+    if let Some(format) = known {
+        return Ok(format);
     }
+    // A single file without a suffix is lines; among others it may be anything.
+    let found = match spec.input.ends_with('/') {
+        false => RecordFormat::of_file(path, &RecordFormat::ALL),
+        true => Err(format!(
+            "`{path}` has no known suffix: say `format`, or move it away"
+        )),
+    };
+    found.map_err(|message| Stop::failed(Code::InvalidRequest, message))
 }
 
 fn output_format(spec: &OfflineSpec) -> RecordFormat {
-    let by_suffix = || RecordFormat::of_path(&spec.output);
+    let written = |format: &RecordFormat| RecordFormat::WRITTEN.contains(format);
+    let by_suffix = || RecordFormat::of_path(&spec.output).filter(written);
     spec.output_format
         .or_else(by_suffix)
         .unwrap_or(RecordFormat::Jsonl)

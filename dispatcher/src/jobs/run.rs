@@ -33,6 +33,8 @@ struct Run<'a> {
     tally: Tally,
     /// The open source and which it is.
     reader: Option<(usize, Reader)>,
+    /// What was said of a record that could not be answered.
+    first_refusal: Option<String>,
     /// When this run began, and how many records were committed then.
     began: (Instant, u64),
 }
@@ -117,11 +119,15 @@ impl JobService {
             signature: &signature,
             tally: Tally::default(),
             reader: None,
+            first_refusal: None,
             began: (Instant::now(), committed),
         };
         run.finish(committed).await?;
-        let failed = run.tally.failed;
+        let (failed, why) = (run.tally.failed, run.first_refusal.take());
         let joined = self.join(job, &layout, &ledger, &signature).await?;
+        if failed == layout.records && failed > 0 {
+            return Err(nothing_answered(&spec, failed, why));
+        }
         let mut result = json!({
             "records": layout.records, "failed": failed, "variant": layout.plan.variant,
             "output": spec.output, "files": layout.targets.len(), "bytes": joined.bytes
@@ -188,6 +194,16 @@ impl JobService {
     }
 }
 
+/// None of the records could be answered: `why` is what was said of one of them.
+fn nothing_answered(spec: &OfflineSpec, records: u64, why: Option<String>) -> Stop {
+    let why = why.map_or_else(String::new, |why| format!("; of one: {why}"));
+    let message = format!(
+        "none of its {records} records could be answered, `{}` says why of each{why}",
+        spec.output
+    );
+    Stop::failed(Code::InvalidRecord, message)
+}
+
 fn specification(job: &Job) -> Result<OfflineSpec, Stop> {
     serde_json::from_value(job.spec.clone())
         .map_err(|error| Stop::failed(Code::InvalidRequest, error.to_string()))
@@ -239,6 +255,10 @@ impl Run<'_> {
             answers: &answers,
             batched: self.signature.batched,
         };
+        let mut refused = answers.iter().filter_map(|answer| answer.as_ref().err());
+        if self.first_refusal.is_none() {
+            self.first_refusal = refused.next().map(|it| it.message.clone());
+        }
         let part = self.tally.encode(target.format, answered)?;
         let path = self.ledger.part(chunk, place.first)?;
         self.service.files.put(&path, part).await?;

@@ -85,6 +85,55 @@ async fn a_record_that_cannot_be_read_does_not_stop_the_others() {
 }
 
 #[tokio::test]
+async fn a_table_is_answered_row_by_row() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let images = digits::Images::load("test");
+    let names: Vec<String> = (0..digits::PIXELS).map(|at| format!("p{at}")).collect();
+    let row = |at: usize| {
+        let pixels = images.pixels(at).iter().map(ToString::to_string);
+        pixels.collect::<Vec<String>>().join(",")
+    };
+    let rows: Vec<String> = (0..20).map(row).collect();
+    let table = format!("{}\n{}\n", names.join(","), rows.join("\n"));
+    api.put("/v1/artefacts/table/in.csv", table).await.json(201);
+    let body = json!({"model": "mlp", "input": "table/in.csv", "output": "table/out.jsonl"});
+    let queued = api.post("/v1/jobs", &body).await.json(202);
+    let job = api.job_over(queued["id"].as_str().expect("an id")).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    assert_eq!(job["result"]["failed"], 0, "{job}");
+    let read = answers(&api, "table/out.jsonl").await;
+    let right = read.iter().enumerate().filter(|(at, answer)| {
+        digits::digit(&answer["outputs"]["scores"]) as i64 == images.labels[*at]
+    });
+    assert!(right.count() >= 18, "{read:?}");
+}
+
+#[tokio::test]
+async fn a_job_without_one_good_record_has_failed() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    api.put("/v1/artefacts/nothing/in.jsonl", "no record\n{\"x\": 1}\n")
+        .await
+        .json(201);
+    let body = json!({"model": "mlp", "input": "nothing/in.jsonl", "output": "nothing/out.jsonl"});
+    let queued = api.post("/v1/jobs", &body).await.json(202);
+    let job = api.job_over(queued["id"].as_str().expect("an id")).await;
+    assert_eq!(job["state"], "failed", "{job}");
+    let failure = job["error"].to_string();
+    assert!(
+        failure.contains("none of its 2 records") && failure.contains("invalid_record"),
+        "{job}"
+    );
+    // What was wrong with each stands where the answers would.
+    let said = answers(&api, "nothing/out.jsonl").await;
+    assert!(
+        said.len() == 2 && said.iter().all(|it| it["error"].is_object()),
+        "{said:?}"
+    );
+}
+
+#[tokio::test]
 async fn the_same_job_twice_is_one() {
     let cluster = digits::shared().await;
     let api = cluster.api();
@@ -242,7 +291,23 @@ async fn formats_folders_and_webhooks_that_make_no_sense_are_refused() {
         .json(201);
     let file = "sense/in/a.jsonl";
     for (name, value, input, output, field) in [
-        ("format", "csv", file, "sense/out.jsonl", "format"),
+        ("format", "parquet", file, "sense/out.jsonl", "format"),
+        (
+            "output_format",
+            "csv",
+            file,
+            "sense/out.jsonl",
+            "output_format",
+        ),
+        ("id", "sense-1", "in/table.parquet", "sense/out.jsonl", "input"),
+        ("id", "sense-2", file, "sense/out.csv", "output"),
+        (
+            "chunk",
+            "",
+            "s3://bucket/in.jsonl",
+            "sense/out.jsonl",
+            "input",
+        ),
         (
             "output_format",
             "",

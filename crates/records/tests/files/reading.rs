@@ -234,6 +234,90 @@ async fn lines_are_found_again_far_into_a_large_file() {
     }
 }
 
+#[tokio::test]
+async fn rows_of_a_table_are_read_as_validation_sets_are() {
+    let store = Store::new();
+    let two = model(
+        vec![
+            spec("x", DataType::Fp32, PAIR),
+            spec("text", DataType::Bytes, &[]),
+        ],
+        vec![],
+    );
+    // Columns in another order, a label, a cell over two lines, a missing value, a row that is wrong.
+    let table = "text,label,x.1,x.0\r\n\"a, \"\"b\"\"\nc\",7,2,1\r\n\r\nplain,,,0.5\nbad,1,two,1\nshort,1\n\
+                 last,0,4,3";
+    store.put("table.csv", table).await;
+    let records = store
+        .read("table.csv", &two, (0, 2))
+        .await
+        .expect("records");
+    assert_eq!(records.len(), 5);
+    let values = |at: usize| -> (Vec<f32>, String) {
+        let record = inputs(&records[at]);
+        let Data::Strings(strings) = record[1].tensor.data() else {
+            panic!("no strings");
+        };
+        let text = String::from_utf8_lossy(&strings[0]).into_owned();
+        (record[0].tensor.to_vec().expect("floats"), text)
+    };
+    assert_eq!(values(0), (vec![1.0, 2.0], "a, \"b\"\nc".to_owned()));
+    let (numbers, text) = values(1);
+    assert!(numbers[0] == 0.5 && numbers[1].is_nan() && text == "plain");
+    assert_eq!(values(4), (vec![3.0, 4.0], "last".to_owned()));
+    let refused = |at: usize| records[at].as_ref().expect_err("it is wrong").clone();
+    assert!(
+        refused(2).contains("`x` has `two` where FP32 is needed"),
+        "{}",
+        refused(2)
+    );
+    assert!(refused(3).contains("2` cells"), "{}", refused(3));
+    // Of a model with one input all other columns are its elements; another place in the file gives the same rows.
+    let one = one_input(DataType::Fp32, PAIR);
+    store
+        .put("plain.csv", "a,b,labels\n1,2,0\n3,4,1\n5,6,0\n")
+        .await;
+    for first in 0..3 {
+        let records = store
+            .read("plain.csv", &one, (first, 1))
+            .await
+            .expect("records");
+        let wanted = [first as f32 * 2.0 + 1.0, first as f32 * 2.0 + 2.0];
+        assert_eq!(floats(&records[0]), wanted);
+    }
+    for (name, text, why) in [
+        ("empty.csv", "", "its first row names the columns"),
+        ("wide.csv", "a,b,c\n1,2,3\n", "`3` columns"),
+        ("gap.csv", "x.0,x.2\n1,2\n", "counted from 0"),
+    ] {
+        store.put(name, text).await;
+        let error = store
+            .read(name, &one, (0, 1))
+            .await
+            .expect_err("it is refused");
+        assert!(error.to_string().contains(why), "{name}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn rows_are_found_again_far_into_a_large_table() {
+    const ROWS: u64 = 36_000;
+    let store = Store::new();
+    let signature = one_input(DataType::Fp32, PAIR);
+    let padding = "0".repeat(980);
+    let rows = (0..ROWS).map(|row| format!("{row},0.{padding}\n"));
+    let text = format!("a,b\n{}", rows.collect::<String>());
+    let path = store.put("large.csv", text).await;
+    let outline = Outline::scan(&store.files, &path, RecordFormat::Csv, &signature).await;
+    let outline = outline.expect("an outline");
+    assert_eq!((outline.records, outline.marks.len()), (ROWS, 2));
+    for first in [0, 1, 16_900, 20_000, ROWS - 1] {
+        let reader = Reader::open(&store.files, &path, &outline, &signature, first).await;
+        let records = reader.expect("a reader").read(1).await.expect("a record");
+        assert_eq!(floats(&records[0]), [first as f32, 0.0]);
+    }
+}
+
 /// Lines as people write them, and whether they hold a record.
 fn lines() -> impl Strategy<Value = Vec<(String, bool)>> {
     let record = (-1000i32..1000).prop_map(|n| (format!("{{\"x\": [{n}, 1]}}"), true));
