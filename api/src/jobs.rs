@@ -298,8 +298,11 @@ fn format(
 /// part of it. A path that ends in `/` means the files below it.
 async fn check_paths(objects: &dyn ObjectStore, input: &str, output: &str) -> Result<(), Problem> {
     let folders = (input.strip_suffix('/'), output.strip_suffix('/'));
-    let from = ObjectPath::parse(folders.0.unwrap_or(input))?;
-    let to = ObjectPath::parse(folders.1.unwrap_or(output))?;
+    let path = |text: &str, field: &'static str| {
+        ObjectPath::parse(text).map_err(|error| Problem::from(error).field(field))
+    };
+    let from = path(folders.0.unwrap_or(input), "input")?;
+    let to = path(folders.1.unwrap_or(output), "output")?;
     let refuse = |detail: &str| Err(Problem::new(Code::InvalidRequest, detail).field("output"));
     if from == to {
         return refuse("`input` and `output` are the same path");

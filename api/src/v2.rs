@@ -17,6 +17,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use sextant_metadata::InstanceState;
+use sextant_registry::{Model, ModelStatus};
 use sextant_rpc::{DispatcherClient, Route};
 use sextant_types::{ApplicationId, Code, ModelId, Signature, VariantId};
 use tower_http::compression::{CompressionLayer, predicate::SizeAbove};
@@ -345,12 +346,30 @@ async fn entries(
         let answers = state.dispatcher().is_ready(&route);
         IndexEntryBody::of(name, answers, NOT_LOADABLE)
     });
+    let registered = state.registry().models(None).await?;
+    let failed = registered
+        .iter()
+        .filter(|model| caller.sees(&model.application))
+        .filter(|model| !snapshot.variants.iter().any(|it| it.model == model.id))
+        .filter_map(|model| Some((model.id.as_str(), failure(model)?)))
+        .map(|(name, reason)| IndexEntryBody::of(name, false, &reason));
     let inactive = InstanceState::Inactive.as_str();
     let variants = seen().map(|it| IndexEntryBody::of(it.id.as_str(), serving(&it.id), inactive));
     Ok(names
+        .chain(failed)
         .chain(variants)
         .filter(|entry| !only_ready || entry.state == "READY")
         .collect())
+}
+
+/// Why nothing can be asked of a model whose registration has failed; `None` of others.
+fn failure(model: &Model) -> Option<String> {
+    let why = match (model.status, &model.error) {
+        (ModelStatus::Failed, Some(error)) => error.message.as_str(),
+        (ModelStatus::Failed, None) => "nobody knows why",
+        _ => return None,
+    };
+    Some(format!("its registration failed: {why}"))
 }
 
 impl IndexEntryBody {
@@ -422,13 +441,26 @@ impl Named {
                 Err(problem) => problem,
             };
         }
-        let name = short(name);
         // Clients look for the first words, which are Triton's.
-        let detail = format!(
-            "Request for unknown model: `{name}` is not found: there is no variant, model or application of that name \
-             that can answer"
-        );
+        let why = match Self::failed(state, caller, name).await {
+            Some(failure) => format!("is not ready: {failure}"),
+            None => "is not found: there is no variant, model or application of that name that can answer".to_owned(),
+        };
+        let detail = format!("Request for unknown model: `{}` {why}", short(name));
         Problem::new(Code::ModelNotFound, detail)
+    }
+
+    /// Why a model of that name cannot be asked, where its registration has failed and the caller may see it.
+    async fn failed(state: &ApiState, caller: &Caller, name: &str) -> Option<String> {
+        let model = state
+            .registry()
+            .model(&ModelId::new(name).ok()?)
+            .await
+            .ok()?;
+        caller
+            .sees(&model.application)
+            .then(|| failure(&model))
+            .flatten()
     }
 
     /// Refuses what cannot be answered now.

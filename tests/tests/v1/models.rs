@@ -24,7 +24,31 @@ async fn failure(api: &Api, upload: Upload<'_>) -> String {
             .expect("a message")
             .is_empty()
     );
+    told_by_protocol(
+        api,
+        &name,
+        job["error"]["message"].as_str().expect("a message"),
+    )
+    .await;
     job["error"]["code"].as_str().expect("a code").to_owned()
+}
+
+/// Clients of the protocol learn that a registration has failed, and why.
+async fn told_by_protocol(api: &Api, name: &str, why: &str) {
+    let index = api.post("/v2/repository/index", &json!({})).await.json(200);
+    let mut entries = index.as_array().expect("a list").iter();
+    let entry = entries.find(|entry| entry["name"] == name);
+    let entry = entry.unwrap_or_else(|| panic!("`{name}` is not in {index}"));
+    assert_eq!(entry["state"], "UNAVAILABLE", "{entry}");
+    assert!(
+        entry["reason"].as_str().is_some_and(|it| it.contains(why)),
+        "{entry}"
+    );
+    let path = format!("/v2/models/{name}/infer");
+    let asked = api.post(&path, &json!({"inputs": []})).await;
+    let said = asked.json(404)["error"].to_string();
+    assert!(said.contains("Request for unknown model"), "{said}");
+    assert!(said.contains("its registration failed"), "{said}");
 }
 
 #[tokio::test]
