@@ -124,6 +124,10 @@ pub async fn create(State(state): State<ApiState>, request: Request) -> Result<R
     let secret = Secret::generate().map_err(|error| Problem::internal("a key", &error))?;
     let now_ms = unix_ms();
     let new = body.read(&secret, now_ms)?;
+    if let Some(application) = &new.application {
+        // A key for one that there is not would open nothing.
+        state.registry().application(application).await?;
+    }
     let key = state.registry().create_key(&new, now_ms).await?;
     state.refresh_keys().await?;
     let location = format!("/v1/keys/{}", key.id);

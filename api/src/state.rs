@@ -357,7 +357,7 @@ impl ApiState {
             Err(failed) => {
                 let found = route.and_then(|route| self.application_of(route));
                 metrics.query_failed(route, found.as_ref(), failed);
-                log_failure(found.as_ref(), failed.0);
+                log_failure(route, found.as_ref(), failed.0);
             }
         }
     }
@@ -434,13 +434,21 @@ fn is_missing(problem: &Problem) -> bool {
 }
 
 /// One line for each query that failed: what a user's "it failed at 10:03" is looked up by.
-fn log_failure(application: Option<&ApplicationId>, code: Code) {
+fn log_failure(route: Option<&Route>, application: Option<&ApplicationId>, code: Code) {
     let trace = trace::current();
     let (request_id, trace_id) = trace
         .as_ref()
         .map(|trace: &Trace| (trace.request_id(), trace.trace_id()))
         .unzip();
-    let application = application.map(ApplicationId::as_str);
+    let (mut application, mut model, mut variant) =
+        (application.map(ApplicationId::as_str), None, None);
+    match route {
+        // Also one that there is not: the name is what was wrong.
+        Some(Route::Application(id)) => application = Some(id.as_str()),
+        Some(Route::Model(id)) => model = Some(id.as_str()),
+        Some(Route::Variant(id)) => variant = Some(id.as_str()),
+        None => {}
+    }
     let code = code.as_str();
-    tracing::info!(request_id, trace_id, application, code, "query failed");
+    tracing::info!(request_id, trace_id, application, model, variant, code, "query failed");
 }

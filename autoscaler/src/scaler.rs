@@ -241,8 +241,14 @@ impl Scaler {
         last.variants.clone_from(planned);
         for change in changes {
             last.number += 1;
+            let (pool, variant) = match &change.subject {
+                Subject::Pool(pool) => (Some(pool.as_str()), None),
+                Subject::Variant(variant) => (None, Some(variant.as_str())),
+            };
             tracing::info!(
                 number = last.number,
+                pool,
+                variant,
                 action = change.action.name(),
                 from = change.from,
                 to = change.to,

@@ -142,10 +142,15 @@ impl Error {
         match self {
             Self::Problem(problem) => eprintln!("{}", problem.text()),
             Self::Interrupted { .. } => eprintln!("{self}"),
-            Self::Unreachable { server, .. } => eprintln!(
-                "error: {self}\nhint: start one with `sextant serve`, or name another with \
-                 `--server` (now `{server}`)"
-            ),
+            Self::Unreachable { server, source } => {
+                let hint = match tls_fault(source) {
+                    Some(hint) => hint.to_owned(),
+                    None => format!(
+                        "start one with `sextant serve`, or name another with `--server` (now `{server}`)"
+                    ),
+                };
+                eprintln!("error: {}\nhint: {hint}", with_sources(self));
+            }
             other => eprintln!("error: {}", with_sources(other)),
         }
     }
@@ -156,6 +161,23 @@ impl Error {
             other => json!({"detail": with_sources(other)}),
         }
     }
+}
+
+/// What to do where somebody listens and no connection by TLS comes about; `None` where it is something else.
+fn tls_fault(error: &reqwest::Error) -> Option<&'static str> {
+    let text = with_sources(error);
+    let is = |word: &str| text.contains(word);
+    if is("UnknownIssuer") || is("unknown issuer") {
+        return Some(
+            "the server's certificate is of an authority that is not trusted here: name the authority's certificate in \
+             `SEXTANT_CA`",
+        );
+    }
+    if is("InvalidContentType") || is("corrupt message") {
+        return Some("what listens there does not speak TLS: name it with `http://`");
+    }
+    let certificate = is("certificate") || is("Certificate");
+    certificate.then_some("the server's certificate is refused, for the reason above")
 }
 
 fn with_sources(error: &dyn std::error::Error) -> String {

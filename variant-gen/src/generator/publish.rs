@@ -172,10 +172,12 @@ impl Outcome<'_> {
     }
 }
 
-/// The cheapest of the variants that are as accurate as the uploaded file.
+/// The cheapest of the variants that are as accurate as the uploaded file and that no other dominates: what queries get
+/// that name the model and no accuracy.
 fn usual(variants: &[Variant]) -> Option<(String, f64)> {
     let all: Vec<&Variant> = variants.iter().collect();
     let usual = as_uploaded(&all).into_iter();
+    let usual = usual.filter(|it| it.dominated_by.is_none());
     let cheapest = usual.min_by(|a, b| a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd))?;
     Some((cheapest.id.to_string(), cheapest.accuracy.value))
 }

@@ -90,6 +90,7 @@ impl Placer {
                         variant: id("m-a"),
                         model: ModelId::new("m").expect("a name"),
                         outputs: outputs.map(|it| NamedTensor::new("y", it)).collect(),
+                        rows: 1,
                         timings: Timings::default(),
                         targets_met: true,
                         cost_usd: 0.5,
