@@ -450,5 +450,13 @@ fn log_failure(route: Option<&Route>, application: Option<&ApplicationId>, code:
         None => {}
     }
     let code = code.as_str();
-    tracing::info!(request_id, trace_id, application, model, variant, code, "query failed");
+    tracing::info!(
+        request_id,
+        trace_id,
+        application,
+        model,
+        variant,
+        code,
+        "query failed"
+    );
 }

@@ -92,6 +92,35 @@ pub(crate) fn shorten(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sextant_types::Tensor;
+
+    #[test]
+    fn inputs_without_elements_are_at_fault() {
+        let tensor = |shape: Vec<usize>| {
+            let values = vec![0i64; shape.iter().product()];
+            NamedTensor::new(
+                "ids",
+                Tensor::from_elements(shape, &values).expect("it fits"),
+            )
+        };
+        let failed = || Error::Failed("attention.cc:42 sequence_length > 0 was false".to_owned());
+        let [empty, full] = [vec![1, 0], vec![1, 2]].map(tensor);
+        let wanted =
+            Error::InvalidInput("input `ids` has no elements, and the model needs some".to_owned());
+        assert_eq!(
+            of_inputs(failed(), &[full.clone(), empty.clone()]).to_string(),
+            wanted.to_string()
+        );
+        assert_eq!(
+            of_inputs(failed(), &[full]).to_string(),
+            failed().to_string()
+        );
+        let memory = || Error::MemoryExceeded("too much".to_owned());
+        assert_eq!(
+            of_inputs(memory(), &[empty]).to_string(),
+            memory().to_string()
+        );
+    }
 
     #[test]
     fn operators_are_found_in_messages() {

@@ -85,6 +85,9 @@ struct Settings {
     /// Greatest error of the answers to queries that state none.
     #[arg(long, value_name = "VALUE", conflicts_with = "min_accuracy")]
     max_error: Option<Given<f64>>,
+    /// Least accuracy of the answers to queries that state none, as a share of the uploaded file's: above 0, at most 1.
+    #[arg(long, value_name = "SHARE")]
+    min_relative_accuracy: Option<Given<f64>>,
     /// Most US dollars for a thousand queries that state no cost.
     #[arg(long, value_name = "USD")]
     max_cost_per_1k_usd: Option<Given<f64>>,
@@ -175,6 +178,10 @@ impl Settings {
             ("latency_ms", self.latency_ms.map(|of| json!(of.0))),
             ("min_accuracy", self.min_accuracy.map(|of| json!(of.0))),
             ("max_error", self.max_error.map(|of| json!(of.0))),
+            (
+                "min_relative_accuracy",
+                self.min_relative_accuracy.map(|of| json!(of.0)),
+            ),
             (
                 "max_cost_per_1k_usd",
                 self.max_cost_per_1k_usd.map(|of| json!(of.0)),

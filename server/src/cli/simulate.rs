@@ -129,7 +129,14 @@ fn policies() -> PossibleValuesParser {
     let fleets = sextant_simulator::fleet::Policy::ALL.map(sextant_simulator::fleet::Policy::name);
     let fleets = fleets.into_iter();
     let fleets = fleets.filter(|name| name.parse::<Policy>().is_err());
-    PossibleValuesParser::new(schedulers.chain(autoscalers).chain(divisions).chain(fleets))
+    let mut names: Vec<&'static str> = Vec::new();
+    // Some rule over replicas is both an autoscaler and a fleet's.
+    for name in schedulers.chain(autoscalers).chain(divisions).chain(fleets) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    PossibleValuesParser::new(names)
 }
 
 impl Simulate {
