@@ -19,8 +19,9 @@ mod plan;
 mod run;
 mod stop;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use parking_lot::Mutex;
 use sextant_fleet::turned;
 use sextant_health::throttle::Throttle;
@@ -48,20 +49,28 @@ pub struct JobConfig {
     pub look_ms: u64,
 }
 
-/// Claims and runs offline jobs, one at a time, and tells webhooks of their end.
+/// Claims and runs offline jobs and tells webhooks of their end.
+///
+/// Several jobs run at the same time and ask in turns: of all of them one query is on its way, so that online queries
+/// find as much beside four jobs as beside one.
 pub struct JobService {
     pub(crate) config: JobConfig,
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) registry: Registry,
     pub(crate) files: Files,
     notifier: Option<Arc<dyn Notify>>,
-    /// The job that is held.
-    held: Arc<Mutex<Option<JobId>>>,
+    /// The jobs that are held.
+    held: Arc<Mutex<BTreeSet<JobId>>>,
+    /// Held by the job that asks; the others wait in the order in which they came.
+    pub(crate) turn: AsyncMutex<()>,
     /// Locked while one is claimed.
     claiming: Arc<AsyncMutex<()>>,
     /// A job came to its end here.
     ended: Wake,
 }
+
+/// Jobs that run at the same time; others wait in the queue.
+const JOBS_AT_ONCE: usize = 8;
 
 /// How often the queue is looked at when nobody wakes the runner.
 const IDLE_LOOK: Duration = Duration::from_secs(5);
@@ -84,6 +93,7 @@ impl JobService {
             files: Files::new(objects),
             notifier: None,
             held: Arc::default(),
+            turn: AsyncMutex::new(()),
             claiming: Arc::default(),
             ended: Wake::new(),
         }
@@ -132,23 +142,41 @@ impl JobService {
     }
 
     async fn run_jobs(&self) {
-        let mut changed = self.registry.jobs_changed();
+        let changed = self.registry.jobs_changed();
+        let mut running = FuturesUnordered::new();
+        // Goes on while jobs run, and is never given up half-way: what is claimed is run.
+        let mut next = Box::pin(self.next_job(changed.clone()));
+        loop {
+            tokio::select! {
+                Some(()) = running.next() => {}
+                job = &mut next, if running.len() < JOBS_AT_ONCE => {
+                    running.push(self.run_held(job, changed.clone()));
+                    next = Box::pin(self.next_job(changed.clone()));
+                }
+            }
+        }
+    }
+
+    /// Claims the next job as soon as there is one.
+    async fn next_job(&self, mut changed: watch::Receiver<u64>) -> Job {
         loop {
             match self.claim().await {
-                Ok(Some(job)) => {
-                    self.run_job(job, &mut changed).await;
-                    hold(&self.held, None);
-                    self.ended.notify_one();
-                }
-                Ok(None) => {
-                    drop(tokio::time::timeout(IDLE_LOOK, changed.changed()).await);
-                }
+                Ok(Some(job)) => return job,
+                Ok(None) => drop(tokio::time::timeout(IDLE_LOOK, changed.changed()).await),
                 Err(error) => {
                     tracing::warn!(%error, "the job queue did not answer");
                     tokio::time::sleep(IDLE_LOOK).await;
                 }
             }
         }
+    }
+
+    /// Runs a job that was claimed.
+    async fn run_held(&self, job: Job, mut changed: watch::Receiver<u64>) {
+        let id = job.id.clone();
+        self.run_job(job, &mut changed).await;
+        self.held.lock().remove(&id);
+        self.ended.notify_one();
     }
 
     /// Tells webhooks of jobs that came to their end, whoever ended them.
@@ -169,22 +197,28 @@ impl JobService {
         }
     }
 
-    /// Puts a job that is under way back into the queue, so that another runner need not wait for
-    /// the lease to lapse.
+    /// Puts the jobs that are under way back into the queue, so that another runner need not wait for their leases to
+    /// lapse.
     async fn give_back(&self) {
         // One that is being claimed is known once that is done.
         drop(tokio::time::timeout(GIVE_BACK, self.claiming.lock()).await);
-        let held = self.held.lock();
-        let held = { held }.take();
-        let Some(job) = held else {
-            return;
-        };
-        let released = self.registry.release(&job, &self.config.owner, unix_ms());
-        match tokio::time::timeout(GIVE_BACK, released).await {
-            Ok(Ok(())) => tracing::info!(%job, "a job under way was given back"),
-            // Its lease will lapse.
-            Ok(Err(error)) => tracing::info!(%job, %error, "a job was not given back"),
-            Err(_) => tracing::info!(%job, "a job was not given back in time"),
+        let held = std::mem::take(&mut *self.held.lock());
+        let all = held.iter().map(|job| async move {
+            match self
+                .registry
+                .release(job, &self.config.owner, unix_ms())
+                .await
+            {
+                Ok(()) => tracing::info!(%job, "a job under way was given back"),
+                // Its lease will lapse.
+                Err(error) => tracing::info!(%job, %error, "a job was not given back"),
+            }
+        });
+        if tokio::time::timeout(GIVE_BACK, join_all(all))
+            .await
+            .is_err()
+        {
+            tracing::info!("not all jobs were given back in time");
         }
     }
 
@@ -199,14 +233,10 @@ impl JobService {
             let claimed = registry.claim(JobKind::Offline, &owner, lease_ms, unix_ms());
             let claimed = claimed.await;
             if let Ok(Some(job)) = &claimed {
-                hold(&held, Some(job));
+                held.lock().insert(job.id.clone());
             }
             claimed
         });
         claim.await.unwrap_or(Ok(None))
     }
-}
-
-fn hold(held: &Mutex<Option<JobId>>, job: Option<&Job>) {
-    *held.lock() = job.map(|job| job.id.clone());
 }

@@ -77,6 +77,7 @@ impl JobService {
             return Ok(());
         }
         self.make_room(job, &addressee.route).await?;
+        let _turn = self.turn.lock().await;
         match self.ask(&addressee.route, &records).await {
             Ok(outputs) => answers.extend(rows(&outputs, records.len()).into_iter().map(Ok)),
             Err(error) if error.code.kind().is_retryable() => return Err(Stop::from_query(error)),

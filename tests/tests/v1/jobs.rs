@@ -4,7 +4,7 @@ use std::{io::Cursor, time::Duration};
 
 use npyz::{NpyFile, WriterBuilder, npz::NpzArchive};
 use serde_json::{Value, json};
-use sextant_tests::{Api, Settings, digits};
+use sextant_tests::{Api, Settings, digits, until};
 
 /// One record per line: the images of the test set, over and over.
 fn records(count: usize) -> String {
@@ -107,6 +107,38 @@ async fn a_table_is_answered_row_by_row() {
         digits::digit(&answer["outputs"]["scores"]) as i64 == images.labels[*at]
     });
     assert!(right.count() >= 18, "{read:?}");
+}
+
+/// Spare capacity is shared: who comes later with little is not behind who came first with much.
+#[tokio::test]
+async fn a_short_job_ends_beside_a_long_one() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    for (name, count) in [("long", 20_000), ("short", 5)] {
+        let path = format!("/v1/artefacts/beside/{name}.jsonl");
+        api.put(&path, records(count)).await.json(201);
+    }
+    let submit = async |name: &str| {
+        let (input, output) = (
+            format!("beside/{name}.jsonl"),
+            format!("beside/{name}-out.jsonl"),
+        );
+        let body = json!({"model": "logistic", "chunk": 16, "input": input, "output": output});
+        let queued = api.post("/v1/jobs", &body).await.json(202);
+        queued["id"].as_str().expect("an id").to_owned()
+    };
+    let long = submit("long").await;
+    until("the long job has begun", async || {
+        let job = api.job(&long).await;
+        (job["progress"]["done"].as_u64() > Some(0)).then_some(())
+    })
+    .await;
+    let short = submit("short").await;
+    let over = api.job_over(&short).await;
+    assert_eq!(over["state"], "succeeded", "{over}");
+    let still = api.job(&long).await;
+    assert!(still["progress"]["done"].as_u64() < Some(20_000), "{still}");
+    api.delete(&format!("/v1/jobs/{long}")).await.json(200);
 }
 
 #[tokio::test]
