@@ -276,22 +276,22 @@ impl Dispatcher {
         }
     }
 
-    /// Most rows that one query to `route` may have.
-    pub(crate) fn most_rows(&self, route: &Route) -> u32 {
+    /// Most records that may share a query to `route`: those of one job are strangers to each other as well.
+    pub(crate) fn most_together(&self, route: &Route) -> u32 {
         let snapshot = self.snapshot.load();
-        let most = |scope: Option<&Scope>| {
-            let entries = scope.map_or(&[][..], |scope| scope.index(Extent::default()).entries());
-            entries
-                .iter()
-                .map(|entry| entry.max_rows)
-                .max()
-                .unwrap_or(1)
+        let known: Vec<&Arc<Known>> = match route {
+            Route::Variant(id) => snapshot.variant(id).into_iter().collect(),
+            Route::Application(id) => {
+                let of = |known: &&Arc<Known>| known.variant.application == *id;
+                snapshot.all().filter(of).collect()
+            }
+            Route::Model(id) => {
+                let of = |known: &&Arc<Known>| known.variant.model == *id;
+                snapshot.all().filter(of).collect()
+            }
         };
-        match route {
-            Route::Application(id) => most(snapshot.application(id)),
-            Route::Model(id) => most(snapshot.model(id)),
-            Route::Variant(id) => snapshot.variant(id).map_or(1, |known| known.max_rows()),
-        }
+        let most = known.iter().map(|known| known.variant.most_together());
+        most.max().unwrap_or(1)
     }
 
     /// Whether an instance answers for `route` now.

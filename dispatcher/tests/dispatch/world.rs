@@ -357,6 +357,7 @@ impl World {
             measured_on: None,
             profiles: Default::default(),
             dominated_by: None,
+            apart: None,
             resources: Default::default(),
         };
         change(&mut variant);
