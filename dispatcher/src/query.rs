@@ -81,6 +81,7 @@ impl Dispatcher {
             self.agreements.offer(Sample {
                 known: Arc::clone(&chosen.known),
                 rows: ask.rows,
+                batch_rows: done.batch_rows,
                 inputs,
                 outputs: done.outputs.clone(),
             });

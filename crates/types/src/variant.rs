@@ -194,11 +194,16 @@ impl Variant {
         }
     }
 
-    /// Answers one query at a time from now on, for this reason. Saturation and prices, which call for
-    /// [`Self::price`], become those of lone queries.
+    /// Answers one query at a time from now on, for this reason. Saturation and the price of a thousand rows become those
+    /// of lone queries.
     pub fn keep_apart(&mut self, reason: String) {
         self.apart = Some(reason);
+        let before = self.profile.saturation_rps;
         self.profile.run_alone();
+        let times = before / self.profile.saturation_rps;
+        if times.is_finite() {
+            self.cost_per_1k_usd *= times;
+        }
         self.profiles.values_mut().for_each(Profile::run_alone);
     }
 

@@ -10,7 +10,6 @@
 //! precision's answers: a row in company may lie no farther from them than the same row alone.
 
 mod company;
-mod compare;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,12 +19,13 @@ use std::{
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sextant_engine::{Engine, LoadRequest, LoadedModel};
-use sextant_types::{Precision, Tensor, convert};
-
-use self::{
-    company::{Company, Seat},
-    compare::{Difference, Distances, Tolerance, is_near_tie},
+use sextant_types::{
+    Precision, Tensor,
+    company::{Difference, Distances, Tolerance, is_near_tie},
+    convert,
 };
+
+use self::company::{Company, Seat};
 use super::{Cancel, MeasureError, load_once, run, sweep::Sweep};
 use crate::{isolation::protocol::Origin, validation::ValidationSet};
 

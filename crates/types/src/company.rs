@@ -1,12 +1,12 @@
-//! Whether a row that was answered in company is the one that is answered alone.
+//! Whether rows that were answered in company are those that are answered alone.
+//!
+//! Registration judges batches by it before they are served, the dispatcher samples of them while they are.
 
-use sextant_types::{Tensor, convert};
-
-use crate::score::reals;
+use crate::{Tensor, convert};
 
 /// What numbers may differ by.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Tolerance {
+pub struct Tolerance {
     absolute: f64,
     /// Of the larger of the two.
     relative: f64,
@@ -30,7 +30,7 @@ const HALF: Tolerance = Tolerance {
 
 /// How a row in company differs from the same row alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Difference {
+pub enum Difference {
     /// It does not, as far as the arithmetic tells.
     None,
     /// Its numbers or text do.
@@ -41,7 +41,7 @@ pub(super) enum Difference {
 
 /// How far the rows of an output lie from what single precision answers, in company and alone.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Distances {
+pub struct Distances {
     together: f64,
     alone: f64,
     uploaded: f64,
@@ -55,16 +55,17 @@ pub(super) struct Distances {
 // === impl Tolerance ===
 
 impl Tolerance {
-    /// Of a file whose numbers have 16 bits, or of any other.
-    pub(super) fn of(is_half: bool) -> Self {
+    /// Of a file whose numbers have 16 bits, or of any other: absolutely 1e-4, a thousandth of the larger number, and 1e-5
+    /// of the largest in the tensor; so many times as much in 16 bits.
+    pub fn of(is_half: bool) -> Self {
         match is_half {
             true => HALF,
             false => EXACT,
         }
     }
 
-    /// Compares one output's row.
-    pub(super) fn compare(self, together: &Tensor, alone: &Tensor) -> Difference {
+    /// Compares an output, or rows of it, with the same alone. Whole numbers and text must be the same.
+    pub fn compare(self, together: &Tensor, alone: &Tensor) -> Difference {
         if together.shape() != alone.shape() || together.data_type() != alone.data_type() {
             return Difference::Shape;
         }
@@ -88,9 +89,9 @@ impl Tolerance {
     }
 }
 
-/// Whether one of these outputs, a row each, finds two of its classes as likely: the two greatest of a vector of floats are
+/// Whether one of these outputs finds two of its classes as likely: the two greatest of a vector of floats are
 /// as good as equal. Which of them a whole number beside names is then for the order of a sum to say.
-pub(super) fn is_near_tie(alone: &[Tensor]) -> bool {
+pub fn is_near_tie(alone: &[Tensor]) -> bool {
     let mut outputs = alone.iter().filter(|it| convert::is_float(it.data_type()));
     outputs.any(|output| {
         let width = output.shape().last().copied().unwrap_or(0);
@@ -116,7 +117,7 @@ fn are_two_greatest_close(vector: &[f64]) -> bool {
 
 impl Distances {
     /// Adds a row of one output, where all three can be compared.
-    pub(super) fn add(&mut self, together: &Tensor, alone: &Tensor, uploaded: &Tensor) {
+    pub fn add(&mut self, together: &Tensor, alone: &Tensor, uploaded: &Tensor) {
         let (a, b) = (apart(together, uploaded), apart(alone, uploaded));
         self.together += a;
         self.alone += b;
@@ -128,12 +129,12 @@ impl Distances {
     }
 
     /// Whether there is nothing to judge by.
-    pub(super) fn is_empty(self) -> bool {
+    pub fn is_empty(self) -> bool {
         self.rows == 0
     }
 
     /// Whether rows in company lie no farther than rows alone do, on the whole and at worst.
-    pub(super) fn are_no_worse(self) -> bool {
+    pub fn are_no_worse(self) -> bool {
         let rows = f64::from(self.rows.max(1));
         if self.is_whole {
             // One more row may fall to the other side of a near tie.
@@ -175,4 +176,19 @@ fn length(of: &Tensor) -> f64 {
     let finite = values.iter().filter(|it| it.is_finite());
     let sum: f64 = finite.map(|it| it * it).sum();
     (sum / values.len() as f64).sqrt()
+}
+
+/// How far one tensor lies from another, as a share of the other's length; infinite where they cannot be compared.
+pub fn relative_distance(one: &Tensor, other: &Tensor) -> f64 {
+    let distance = apart(one, other);
+    match distance == 0.0 {
+        true => 0.0,
+        false => distance / length(other).max(f64::MIN_POSITIVE),
+    }
+}
+
+/// Numbers as doubles; `None` for text.
+fn reals(tensor: &Tensor) -> Option<Vec<f64>> {
+    let numbers = convert::numbers(tensor)?;
+    Some(numbers.map(convert::Number::real).collect())
 }
