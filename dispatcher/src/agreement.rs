@@ -19,7 +19,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -44,14 +44,27 @@ pub struct Sampling {
 /// Comparisons that wait at most.
 const MOST_WAITING: usize = 4;
 
+/// While a variant has few comparisons of company, one query of so many is drawn for them.
+const EARLY: u64 = 16;
+
 /// Largest inputs and outputs of a query that is compared, bytes together.
 const MOST_BYTES: usize = 1 << 22;
 
 /// How long a comparison may wait for its device.
 const WINDOW: Duration = Duration::from_millis(500);
 
+/// Why a query was drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Draw {
+    /// By the share that is set.
+    Usual,
+    /// For company alone: of a variant that shares batches little is known.
+    Early,
+}
+
 /// A query and its answer.
 pub(crate) struct Sample {
+    pub(crate) draw: Draw,
     pub(crate) known: Arc<Known>,
     pub(crate) rows: u32,
     /// Rows of the batch that it was answered in.
@@ -66,6 +79,8 @@ pub(crate) struct Sample {
 pub(crate) struct Agreements {
     sampling: Sampling,
     answered: AtomicU64,
+    /// Whether of a variant that shares batches little is known.
+    is_early: AtomicBool,
     waiting: mpsc::Sender<Sample>,
     compared: Mutex<BTreeMap<VariantId, Compared>>,
     /// Variants that were taken out of batches, and why, until the registry has it.
@@ -87,6 +102,8 @@ pub(crate) struct Compared {
     pub(crate) differing: u64,
     /// Whether each of the last ones was, the latest in the lowest bit.
     latest: u32,
+    /// Whether the variant has left batches for it.
+    has_left: bool,
 }
 
 // === impl Sampling ===
@@ -109,6 +126,7 @@ impl Agreements {
         let agreements = Self {
             sampling,
             answered: AtomicU64::new(0),
+            is_early: AtomicBool::new(true),
             waiting,
             compared: Mutex::default(),
             apart: Mutex::default(),
@@ -117,19 +135,23 @@ impl Agreements {
     }
 
     /// Whether the next query is one to compare: numbers are drawn by counting, so that no lock is taken.
-    pub(crate) fn draws(&self) -> bool {
+    pub(crate) fn draws(&self) -> Option<Draw> {
         if self.sampling.share <= 0.0 {
-            return false;
+            return None;
         }
         let count = self.answered.fetch_add(1, Ordering::Relaxed);
         let drawn = (scattered(count) >> 11) as f64 / (1u64 << 53) as f64;
-        drawn < self.sampling.share
+        if drawn < self.sampling.share {
+            return Some(Draw::Usual);
+        }
+        let is_early = count.is_multiple_of(EARLY) && self.is_early.load(Ordering::Relaxed);
+        is_early.then_some(Draw::Early)
     }
 
     /// Takes a query that was drawn and has been answered.
     pub(crate) fn offer(&self, sample: Sample) {
         // Alone and in single precision it is what it would be compared with.
-        if !sample.is_shared() && !sample.is_in_other_precision() {
+        if !sample.is_shared() && !sample.is_held_to_upload() {
             return;
         }
         let variant = sample.known.variant.id.clone();
@@ -174,6 +196,11 @@ impl Sample {
         self.batch_rows > self.rows
     }
 
+    /// Whether it says how often the variant agrees with the uploaded file.
+    fn is_held_to_upload(&self) -> bool {
+        self.draw == Draw::Usual && self.is_in_other_precision()
+    }
+
     fn is_in_other_precision(&self) -> bool {
         self.known.variant.spec.precision != Precision::Fp32
     }
@@ -201,7 +228,7 @@ impl Dispatcher {
                 self.check_company(&sample, compared.as_deref(), metadata)
                     .await;
             }
-            if !sample.is_in_other_precision() {
+            if !sample.is_held_to_upload() {
                 continue;
             }
             let agreeing = compared.and_then(|outputs| {
@@ -303,13 +330,16 @@ mod tests {
                 share,
                 ..Sampling::default()
             });
-            let drawn = (0..100_000).filter(|_| agreements.draws()).count();
+            agreements.is_early.store(false, Ordering::Relaxed);
+            let drawn = (0..100_000)
+                .filter(|_| agreements.draws().is_some())
+                .count();
             assert!((least..=most).contains(&drawn), "{drawn} of share {share}");
         }
         let (all, _samples) = Agreements::new(Sampling {
             share: 1.0,
             ..Sampling::default()
         });
-        assert!((0..1000).all(|_| all.draws()));
+        assert!((0..1000).all(|_| all.draws() == Some(Draw::Usual)));
     }
 }

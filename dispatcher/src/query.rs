@@ -75,10 +75,16 @@ impl Dispatcher {
             explain,
             arrived,
         };
-        let kept = (online && self.agreements.draws()).then(|| inputs.clone());
+        let draw = if online {
+            self.agreements.draws()
+        } else {
+            None
+        };
+        let kept = draw.map(|draw| (draw, inputs.clone()));
         let (chosen, done) = self.run_query(&ask, &Source::Here(inputs), online).await?;
-        if let Some(inputs) = kept {
+        if let Some((draw, inputs)) = kept {
             self.agreements.offer(Sample {
+                draw,
                 known: Arc::clone(&chosen.known),
                 rows: ask.rows,
                 batch_rows: done.batch_rows,

@@ -9,7 +9,7 @@
 //! From then on queries of the variant run one at a time. Other processes learn it from the metadata store, and whoever
 //! leads later from the registry.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use sextant_metadata::MetadataStore;
 use sextant_types::{
@@ -18,7 +18,7 @@ use sextant_types::{
     convert,
 };
 
-use super::{Agreements, Sample, run};
+use super::{Agreements, Compared, Sample, run};
 use crate::Dispatcher;
 
 /// So many of the last queries with other values take a variant out of batches.
@@ -44,7 +44,12 @@ impl Agreements {
         of.alone += 1;
         of.differing += u64::from(differs);
         of.latest = (of.latest << 1 | u32::from(differs)) & ((1 << LAST) - 1);
-        difference == Difference::Shape || of.latest.count_ones() >= ENOUGH
+        let leaves = difference == Difference::Shape || of.latest.count_ones() >= ENOUGH;
+        of.has_left |= leaves;
+        let is_little = |of: &Compared| !of.has_left && (1..u64::from(LAST)).contains(&of.alone);
+        let is_early = compared.values().any(is_little);
+        self.is_early.store(is_early, Ordering::Relaxed);
+        leaves
     }
 
     /// Variants that were taken out of batches and of which the registry does not know, with the reasons.
@@ -139,7 +144,12 @@ fn differing(sample: &Sample, alone: &[Tensor]) -> Vec<(usize, Difference)> {
         return vec![(0, Difference::Shape)];
     }
     let pairs = sample.outputs.iter().zip(alone).enumerate();
-    let differences = pairs.map(|(at, (together, own))| (at, exact.compare(together, own)));
+    // A lone answer with other rows than its query shows by itself that they are no rows of a batch.
+    let has_rows = |own: &Tensor| own.shape().first() == Some(&(sample.rows as usize));
+    let differences = pairs.map(|(at, (together, own))| match has_rows(own) {
+        true => (at, exact.compare(together, own)),
+        false => (at, Difference::Shape),
+    });
     differences
         .filter(|(_, it)| *it != Difference::None)
         .collect()

@@ -146,6 +146,13 @@ impl Sweep<'_> {
     }
 }
 
+impl Uploaded {
+    /// What the first of the records is answered.
+    pub(super) fn first(&self) -> Option<Vec<Tensor>> {
+        self.0.lock().get(&0).cloned()
+    }
+}
+
 /// Records and made-up neighbours that are put together and compared with themselves alone.
 struct Table<'a> {
     model: &'a dyn LoadedModel,
