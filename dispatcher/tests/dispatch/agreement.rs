@@ -6,6 +6,7 @@ use prometheus_client::{encoding::text::encode, registry::Registry};
 use sextant_dispatcher::{Config, Sampling};
 use sextant_types::{Precision, Variant};
 
+use crate::hardware::{Measuring, registry};
 use crate::world::{
     DRAWS, Kind, MIXES, PATIENCE, SWAPPED, World, query, variant_route, wait_until,
 };
@@ -128,7 +129,9 @@ fn kind(artefact: &'static [u8]) -> Kind {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_variant_whose_queries_change_each_other_leaves_batches() {
     let world = World::with(all(), 1).await;
-    world.serve(kind(MIXES)).await;
+    let variant = world.serve(kind(MIXES)).await;
+    let registry = registry(&world, &variant).await;
+    let _storing = Measuring::start(&world, &registry);
     assert_eq!(in_company(&world).await, 2);
     wait_until(|| of_variant(&world, "company_differing_queries") == Some(2)).await;
     assert_eq!(of_variant(&world, "company_queries"), Some(2));
@@ -143,6 +146,11 @@ async fn a_variant_whose_queries_change_each_other_leaves_batches() {
     }
     while in_company(&world).await > 1 {
         assert!(begun.elapsed() < PATIENCE);
+    }
+    // Whoever leads later knows it as well.
+    while registry.variant(&variant.id).await.unwrap().apart.is_none() {
+        assert!(begun.elapsed() < PATIENCE);
+        tokio::task::yield_now().await;
     }
 }
 
