@@ -160,6 +160,9 @@ pub struct ModelBody {
     /// How inputs are padded, where that was declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     padding: Option<PaddingBody>,
+    /// Why variants answer one query at a time, by reason: the names of those. Only of a single model, where there are such.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    apart: BTreeMap<String, Vec<String>>,
     /// When it was registered, milliseconds since the Unix epoch.
     created_ms: u64,
 }
@@ -445,7 +448,14 @@ async fn read(state: &ApiState, name: &ModelId) -> Result<ModelBody, Problem> {
     let scored = state.registry().scored_output(name).await?;
     let variants = state.metadata().variants().await?;
     let variants = variants.iter().filter(|variant| variant.model == *name);
-    let mut body = describe(state, model, variants.count()).await?;
+    let variants: Vec<_> = variants.collect();
+    let mut body = describe(state, model, variants.len()).await?;
+    for variant in variants {
+        if let Some(reason) = variant.why_apart() {
+            let of_reason = body.apart.entry(reason.to_owned()).or_default();
+            of_reason.push(variant.id.to_string());
+        }
+    }
     if let Some(scored) = scored {
         body.scored_output = Some(scored.output);
         body.classes = scored.classes;
@@ -542,6 +552,7 @@ async fn describe(state: &ApiState, model: Model, variants: usize) -> Result<Mod
             mask: padding.mask,
             pad: padding.values,
         }),
+        apart: BTreeMap::new(),
         created_ms: model.created_ms,
     })
 }

@@ -42,6 +42,10 @@ pub struct VariantBody {
     threads: u16,
     /// Most rows in one batch.
     max_batch: u16,
+    /// Why it answers one query at a time; absent where queries share its batches. A query of several rows is answered in
+    /// one run in any case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    apart: Option<String>,
     /// Measured on the validation set.
     accuracy: AccuracyBody,
     /// How often it agreed with the file as it was uploaded on queries as they came, since a dispatcher began
@@ -455,6 +459,7 @@ impl VariantBody {
             optimization: spec.optimization.name(),
             threads: spec.threads,
             max_batch: spec.max_batch,
+            apart: variant.why_apart().map(str::to_owned),
             accuracy: AccuracyBody::from(&variant.accuracy),
             agreement: fleet.agreement(variant),
             latency: profile.batches.iter().map(BatchLatencyBody::from).collect(),

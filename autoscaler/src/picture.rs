@@ -258,10 +258,7 @@ fn rps(
     if good.is_some_and(|least| variant.accuracy.quality_bound() < least - 0.01) {
         return None;
     }
-    let most = match variant.signature.batched {
-        true => u32::from(variant.spec.max_batch.max(1)),
-        false => 1,
-    };
+    let most = variant.most_together();
     let slots = f64::from(kind.facts.slots.max(1));
     let side_by_side = (slots / f64::from(variant.spec.threads.max(1))).max(1.0);
     let run_ms = |batch: u32| profile.latency_ms(batch);

@@ -162,7 +162,7 @@ fn number(known: &Arc<Known>) -> (u16, VariantIx) {
 }
 
 fn runs_alone(known: &Known) -> bool {
-    !known.variant.signature.batched || known.max_rows() == 1
+    !known.variant.shares_batches() || known.max_rows() == 1
 }
 
 /// What was measured on the type of device where they run, as tuples; without interference where

@@ -252,7 +252,7 @@ fn costs(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
 /// A number of what was compared of a variant.
 type OfCompared = fn(&Compared) -> u64;
 
-const COMPARED: [(&str, &str, OfCompared); 3] = [
+const COMPARED: [(&str, &str, OfCompared); 5] = [
     (
         "agreement_rows",
         "Rows of queries that were answered once more by the uploaded file, in single precision",
@@ -267,6 +267,16 @@ const COMPARED: [(&str, &str, OfCompared); 3] = [
         "agreement_passed_over",
         "Queries drawn for that and not compared, because nothing of the model in single precision was loaded on a quiet worker",
         |of| of.passed_over,
+    ),
+    (
+        "company_queries",
+        "Queries that shared a batch and were run once more alone",
+        |of| of.alone,
+    ),
+    (
+        "company_differing_queries",
+        "Those of them that were answered otherwise than alone",
+        |of| of.differing,
     ),
 ];
 

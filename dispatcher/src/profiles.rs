@@ -144,6 +144,7 @@ impl ProfileService {
         loop {
             revisions.mark_unchanged();
             let snapshot = self.dispatcher.snapshot.load_full();
+            self.store_apart().await;
             for (missing, workers) in missing(&snapshot) {
                 self.attempt(&snapshot, &missing, &workers).await;
             }
@@ -199,6 +200,37 @@ impl ProfileService {
             } = missing;
             tracing::warn!(%variant, %device_type, %error, "a profile cannot be stored");
         }
+    }
+
+    /// Stores which variants were taken out of batches, so that whoever leads later knows it.
+    async fn store_apart(&self) {
+        let dispatcher = &self.dispatcher;
+        for (id, reason) in dispatcher.agreements.take_apart() {
+            match self.store_reason(&id, &reason).await {
+                Ok(()) => {}
+                // It was deleted.
+                Err(error) if error.code() == Code::VariantNotFound => {}
+                Err(error) => {
+                    tracing::warn!(variant = %id, %error, "that queries run one at a time cannot be stored");
+                    dispatcher.agreements.remember_apart(id, reason);
+                }
+            }
+        }
+    }
+
+    async fn store_reason(
+        &self,
+        id: &VariantId,
+        reason: &str,
+    ) -> Result<(), sextant_registry::Error> {
+        let mut variant = self.registry.variant(id).await?;
+        variant.keep_apart(reason.to_owned());
+        self.registry.put_variants(&[variant]).await?;
+        if let Err(error) = self.show(id).await? {
+            // The next publication of everything has it.
+            tracing::warn!(variant = %id, %error, "that queries run one at a time cannot be published");
+        }
+        Ok(())
     }
 
     fn client(&self, at: DeviceIx) -> Option<WorkerClient> {

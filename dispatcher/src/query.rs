@@ -75,12 +75,19 @@ impl Dispatcher {
             explain,
             arrived,
         };
-        let kept = (online && self.agreements.draws()).then(|| inputs.clone());
+        let draw = if online {
+            self.agreements.draws()
+        } else {
+            None
+        };
+        let kept = draw.map(|draw| (draw, inputs.clone()));
         let (chosen, done) = self.run_query(&ask, &Source::Here(inputs), online).await?;
-        if let Some(inputs) = kept {
+        if let Some((draw, inputs)) = kept {
             self.agreements.offer(Sample {
+                draw,
                 known: Arc::clone(&chosen.known),
                 rows: ask.rows,
+                batch_rows: done.batch_rows,
                 inputs,
                 outputs: done.outputs.clone(),
             });
@@ -275,22 +282,22 @@ impl Dispatcher {
         }
     }
 
-    /// Most rows that one query to `route` may have.
-    pub(crate) fn most_rows(&self, route: &Route) -> u32 {
+    /// Most records that may share a query to `route`: those of one job are strangers to each other as well.
+    pub(crate) fn most_together(&self, route: &Route) -> u32 {
         let snapshot = self.snapshot.load();
-        let most = |scope: Option<&Scope>| {
-            let entries = scope.map_or(&[][..], |scope| scope.index(Extent::default()).entries());
-            entries
-                .iter()
-                .map(|entry| entry.max_rows)
-                .max()
-                .unwrap_or(1)
+        let known: Vec<&Arc<Known>> = match route {
+            Route::Variant(id) => snapshot.variant(id).into_iter().collect(),
+            Route::Application(id) => {
+                let of = |known: &&Arc<Known>| known.variant.application == *id;
+                snapshot.all().filter(of).collect()
+            }
+            Route::Model(id) => {
+                let of = |known: &&Arc<Known>| known.variant.model == *id;
+                snapshot.all().filter(of).collect()
+            }
         };
-        match route {
-            Route::Application(id) => most(snapshot.application(id)),
-            Route::Model(id) => most(snapshot.model(id)),
-            Route::Variant(id) => snapshot.variant(id).map_or(1, |known| known.max_rows()),
-        }
+        let most = known.iter().map(|known| known.variant.most_together());
+        most.max().unwrap_or(1)
     }
 
     /// Whether an instance answers for `route` now.

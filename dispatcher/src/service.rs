@@ -111,6 +111,7 @@ impl Service {
         let ticks = Ticks::new();
         let dispatcher = Arc::clone(&self.updater.dispatcher);
         let metadata = Arc::clone(&self.metadata);
+        let store = Arc::clone(&metadata);
         let publisher = ticks.publisher(Arc::clone(&dispatcher), metadata, self.token.clone());
         let (unused, samples) = (mpsc::channel(1).1, &mut self.samples);
         let samples = std::mem::replace(samples, unused);
@@ -118,7 +119,7 @@ impl Service {
             () = shutdown => {}
             () = self.follow(ticks) => {}
             () = publisher.run() => {}
-            () = dispatcher.compare_samples(samples) => {}
+            () = dispatcher.compare_samples(samples, store.as_ref()) => {}
         }
     }
 

@@ -126,6 +126,8 @@ impl Bench<'_> {
             rivals: &[],
             judge: None,
             accuracy: None,
+            uploaded: None,
+            is_half: false,
             in_own_process: true,
         };
         let begun = Instant::now();

@@ -21,8 +21,8 @@ use crate::{
         adapt,
         calibrate::{self, Sample},
     },
-    isolation::protocol::{Action, Answer, Head, Order, Origin},
-    measure::{self, Cancel, MeasureError, Measurement, Refused, Subject},
+    isolation::protocol::{Action, Answer, Head, Order},
+    measure::{self, Batches, Cancel, MeasureError, Measurement, Refused, Subject, Uploaded},
     score::{Judge, ScoreError},
     validation::{self, Expected, Labels, ValidationSet},
 };
@@ -42,6 +42,7 @@ pub fn serve_measurements(
     let answers = Arc::new(Mutex::new(answers));
     let mut validation: Option<Arc<ValidationSet>> = None;
     let mut artefact = ModelFile::from(Bytes::new());
+    let mut uploaded = Arc::<Uploaded>::default();
     while let Some(head) = frame::read_head::<Head>(&mut orders)? {
         let file = head.validation_bytes;
         let file = file.map(|length| frame::read_bytes(&mut orders, length));
@@ -54,6 +55,7 @@ pub fn serve_measurements(
         }
         let order = head.order;
         if let Some(file) = file {
+            uploaded = Arc::default();
             validation = match read(&file, &order) {
                 Ok(read) => Some(Arc::new(read)),
                 Err(refused) => {
@@ -69,6 +71,7 @@ pub fn serve_measurements(
             engines: engines.to_vec(),
             artefact: artefact.clone(),
             validation,
+            uploaded: Arc::clone(&uploaded),
             order,
         };
         say(&answers, &carry_out(work, &answers)?)?;
@@ -81,6 +84,7 @@ struct Work {
     engines: Vec<Arc<dyn Engine>>,
     artefact: ModelFile,
     validation: Arc<ValidationSet>,
+    uploaded: Arc<Uploaded>,
     order: Order,
 }
 
@@ -175,8 +179,8 @@ impl Work {
                 Err(MeasureError::Pruned(reason)) => Answer::Pruned(reason),
                 Err(error) => refusal(&error),
             },
-            Action::Batches { engine, origin } => {
-                match self.differing_outputs(engine, *origin, cancel) {
+            Action::Batches { engine, batches } => {
+                match self.differing_outputs(engine, *batches, cancel) {
                     Ok(differ) => Answer::Batches(differ),
                     Err(error) => refusal(&error),
                 }
@@ -215,6 +219,7 @@ impl Work {
             effort,
             rivals,
             accuracy,
+            is_half,
         } = &order.action
         else {
             return Err(MeasureError::Cancelled);
@@ -240,6 +245,8 @@ impl Work {
             padding: padding.as_ref(),
             rivals,
             accuracy: *accuracy,
+            uploaded: Some(&self.uploaded),
+            is_half: *is_half,
             in_own_process: true,
         };
         measure::measure(&subject, effort, cancel)
@@ -248,12 +255,12 @@ impl Work {
     fn differing_outputs(
         &self,
         engine: &str,
-        origin: Origin,
+        batches: Batches,
         cancel: &Cancel,
     ) -> Result<Vec<usize>, MeasureError> {
         let request = adapt::request(&self.artefact);
         let engine = self.needed(engine)?;
-        measure::differing_outputs(engine, (&request, origin), &self.validation, cancel)
+        measure::differing_outputs(engine, (&request, batches), &self.validation, cancel)
     }
 
     fn output_shapes(

@@ -215,6 +215,7 @@ mod tests {
             measured_on: None,
             profiles: Default::default(),
             dominated_by: None,
+            apart: None,
             resources: Default::default(),
         }
     }

@@ -23,7 +23,7 @@ use crate::{
     checkpoint::{Checkpoint, Phase, Unwatched},
     configuration::{self, Configuration},
     isolation::Seat,
-    measure::{MeasureError, Rival, rivals},
+    measure::{MeasureError, Rival, Uploaded, rivals},
     step::{Generated, Inspected, Measured},
     validation::{self, Expected, Scored, ValidationSet},
 };
@@ -198,6 +198,8 @@ struct Registration<'a> {
     /// A large model that was put together of several files, and where it is stored.
     whole: Option<(ModelFile, files::Stored)>,
     validation: Option<Arc<ValidationSet>>,
+    /// What single precision answers to its records, as far as they were compared.
+    uploaded: Arc<Uploaded>,
     /// The validation set with the labels that it was given here.
     labelled: Option<Digest>,
     /// The process that measures, where engines are isolated.
@@ -233,6 +235,7 @@ impl<'a> Registration<'a> {
             weights: None,
             whole: None,
             validation: None,
+            uploaded: Arc::default(),
             labelled: None,
             seat: Seat::default(),
             crashes: BTreeMap::new(),

@@ -37,7 +37,7 @@ mod shapes;
 mod sweep;
 
 pub use answers::answers;
-pub use batches::differing_outputs;
+pub use batches::{Batches, Uploaded, differing_outputs};
 pub use effort::Effort;
 use loads::{Loads, load_once};
 pub use ranks::output_shapes;
@@ -77,6 +77,10 @@ pub struct Subject<'a> {
     pub judge: Option<&'a Judge>,
     /// The accuracy, where it was measured with another number of threads.
     pub accuracy: Option<Accuracy>,
+    /// What single precision answers, where that is known; a subject in single precision adds to it.
+    pub uploaded: Option<&'a Uploaded>,
+    /// Whether most of the file's weights have 16 bits.
+    pub is_half: bool,
     /// Whether this process does nothing else, so that the memory it touches is what the subject needs.
     pub in_own_process: bool,
 }
@@ -111,6 +115,9 @@ pub struct Measurement {
     /// Run times of lone queries side by side, where they were measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub concurrent: Vec<Concurrent>,
+    /// Why queries cannot share its batches, where that is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<String>,
     /// How inputs are padded, and which outputs are cut back, where that changes no answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub padding: Option<Padding>,
@@ -206,6 +213,7 @@ pub fn measure(
     let padding = sweep.padding(&dims)?;
     let batches: Vec<BatchLatency> = points.iter().map(|point| point.latency).collect();
     let (shapes, longest) = sweep.shapes(&dims, &batches)?;
+    let apart = sweep.apart(largest)?;
     let concurrent = sweep.concurrent()?;
     let accuracy = match subject.accuracy.filter(|_| !effort.scores_each) {
         Some(known) => known,
@@ -223,6 +231,7 @@ pub fn measure(
             longest,
         },
         concurrent,
+        apart,
         padding,
     })
 }
@@ -438,6 +447,7 @@ mod tests {
             stopped: None,
             sizes: Sizes::default(),
             concurrent: Vec::new(),
+            apart: None,
             padding: None,
         }
     }

@@ -76,6 +76,12 @@ pub struct Inspected {
     /// What was changed in it, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
+    /// Why queries share no batches, where that is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<String>,
+    /// Whether most of its weights have 16 bits.
+    #[serde(default)]
+    pub is_half: bool,
 }
 
 impl Inspected {

@@ -205,6 +205,15 @@ impl ValidationSet {
         rows.collect()
     }
 
+    /// At most so many records of a typical length from all over the set, each as inputs of one row. The model takes
+    /// batches.
+    pub fn spread(&self, most: usize) -> Result<Vec<Vec<NamedTensor>>, Invalid> {
+        let group = &self.groups[self.typical];
+        let count = most.clamp(1, group.records);
+        let at = (0..count).map(|at| group.first + at * group.records / count);
+        at.map(|at| self.rows(at, 1)).collect()
+    }
+
     /// A batch of `count` records of a typical length for profiling: the first ones, again from the start where
     /// there are fewer.
     pub fn repeated(&self, count: usize) -> Result<Vec<NamedTensor>, Invalid> {

@@ -234,6 +234,7 @@ fn variant(artefact: sextant_types::Digest) -> Result<Arc<Variant>, Box<dyn std:
         measured_on: None,
         profiles: Default::default(),
         dominated_by: None,
+        apart: None,
         resources: Default::default(),
     }))
 }

@@ -221,6 +221,7 @@ fn variant(artefact: Digest) -> Result<Arc<Variant>, Box<dyn Error>> {
         measured_on: None,
         profiles: Default::default(),
         dominated_by: None,
+        apart: None,
         resources: Default::default(),
     }))
 }

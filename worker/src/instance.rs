@@ -9,13 +9,13 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use sextant_engine::{Error, LoadedModel};
-use sextant_types::{DeviceTypeName, Profile, Variant};
+use sextant_types::{Code, DeviceTypeName, Profile, Variant};
 use tokio::sync::oneshot;
 
 use crate::{busy::Busy, ledger::Reservation};
@@ -54,6 +54,8 @@ pub(crate) struct Instance {
     /// Nanoseconds after the worker's start.
     pub(crate) last_used: AtomicU64,
     state: AtomicU8,
+    /// Whether the rows of a joined run could not be told apart.
+    is_apart: AtomicBool,
     panics_in_a_row: AtomicU32,
     _pages: Reservation,
     /// Closes when the last batch has left.
@@ -81,6 +83,7 @@ impl Instance {
             expected_nanos: AtomicU64::new(0),
             last_used: AtomicU64::new(nanos),
             state: AtomicU8::new(LIVE),
+            is_apart: AtomicBool::new(false),
             panics_in_a_row: AtomicU32::new(0),
             _pages: pages,
             gone: Mutex::new(Some(gone)),
@@ -104,6 +107,22 @@ impl Instance {
     /// From now on nothing begins on it, and what runs is void.
     pub(crate) fn void(&self) {
         self.state.fetch_max(VOID, Ordering::AcqRel);
+    }
+
+    /// Whether parts of a batch run together.
+    pub(crate) fn shares_batches(&self) -> bool {
+        self.variant.shares_batches() && !self.is_apart.load(Ordering::Relaxed)
+    }
+
+    /// From now on each part of a batch has a run of its own.
+    pub(crate) fn keep_apart(&self) {
+        if !self.is_apart.swap(true, Ordering::Relaxed) {
+            let (variant, code) = (&self.variant.id, Code::EngineFailed);
+            tracing::warn!(
+                %variant, %code,
+                "a joined run has other rows than its queries, which run one by one from now on"
+            );
+        }
     }
 
     /// What resolves once nobody holds the instance; the first caller gets it.

@@ -246,6 +246,7 @@ pub fn variant() -> Variant {
         measured_on: None,
         profiles: Default::default(),
         dominated_by: Some("mlp-rten-fp32-all-t1-b8".parse().expect("a name")),
+        apart: None,
         resources: Default::default(),
     }
 }

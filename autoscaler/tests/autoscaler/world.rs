@@ -94,6 +94,7 @@ pub fn variant(name: &str) -> Variant {
         measured_on: None,
         profiles: Default::default(),
         dominated_by: None,
+        apart: None,
         resources: Default::default(),
     }
 }

@@ -29,12 +29,12 @@ section! {
 
 section! {
     /// Some of the queries that a variant in another precision has answered are answered once more by the
-    /// file as it was uploaded, and both answers are compared.
+    /// file as it was uploaded, and both answers are compared. Some of those that shared a batch are run once more alone.
     Agreement in "dispatcher.agreement" {
         /// Share of the answered queries; 0 compares none.
         share: f64 = Sampling::default().share, within 0.0..=1.0;
-        /// It is done where a variant in single precision is loaded already, on a worker whose slots are no
-        /// busier than this, as a share.
+        /// It is done where a variant in single precision, or the variant itself, is loaded already, on a worker whose
+        /// slots are no busier than this, as a share.
         below_utilization: f64 = Sampling::default().quiet_utilization, within 0.0..=1.0;
     }
 }

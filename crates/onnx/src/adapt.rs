@@ -29,6 +29,7 @@ use crate::{
         AttributeProto, Dimension, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
         StringStringEntryProto, TensorShapeProto, ValueInfoProto, data_type, dimension, type_proto,
     },
+    rows::names_a_count,
 };
 
 mod constants;
@@ -284,16 +285,25 @@ pub fn unbatched(bytes: &Bytes) -> Result<Bytes, Error> {
 }
 
 /// Declares the first dimension of every input and output, where it is dynamic, as 1: the model takes one record at a
-/// time.
+/// time. An output's whose name says that it counts something else stays dynamic.
 ///
 /// # Errors
 /// [`Error::NotOnnx`] when the bytes are no model.
 pub fn lone(bytes: &Bytes) -> Result<Bytes, Error> {
     let mut model = decode(bytes)?;
     if let Some(graph) = &mut model.graph {
+        let of_inputs: BTreeSet<String> = graph
+            .input
+            .iter()
+            .filter_map(|input| Some(symbol(&first_dimension(input)?)?.to_owned()))
+            .collect();
+        let counts_others = |dim: &Dimension| {
+            let named = symbol(dim).filter(|name| !of_inputs.contains(*name));
+            named.is_some_and(names_a_count)
+        };
         for value in graph.input.iter_mut().chain(&mut graph.output) {
             let first = shape_mut(value).and_then(|shape| shape.dim.first_mut());
-            if let Some(first) = first.filter(|first| is_free(first)) {
+            if let Some(first) = first.filter(|first| is_free(first) && !counts_others(first)) {
                 first.value = Some(dimension::Value::DimValue(1));
             }
         }

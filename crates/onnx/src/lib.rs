@@ -27,6 +27,7 @@ pub mod outline;
 pub mod proto;
 pub mod quantize;
 pub mod ranks;
+pub mod rows;
 pub mod tensor;
 pub mod turn;
 mod walk;

@@ -156,13 +156,16 @@ fn symbol(value: &ValueInfoProto, axis: usize) -> Option<String> {
     }
 }
 
+/// Whether a dimension of this name is that of batches.
+pub(crate) fn is_batch_name(symbol: &str) -> bool {
+    symbol.to_lowercase().contains("batch") || NAMES.contains(&symbol)
+}
+
 /// Which dimension is called the batch; `None` where none is, or several are.
 fn batch_axis(value: &ValueInfoProto) -> Option<usize> {
     let dims = dims(value)?.iter().enumerate();
     let mut named = dims.filter(|(_, dim)| match &dim.value {
-        Some(dimension::Value::DimParam(symbol)) => {
-            symbol.to_lowercase().contains("batch") || NAMES.contains(&symbol.as_str())
-        }
+        Some(dimension::Value::DimParam(symbol)) => is_batch_name(symbol),
         _ => false,
     });
     let (axis, _) = named.next()?;

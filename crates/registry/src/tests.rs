@@ -163,6 +163,7 @@ fn variant(model: &str, max_batch: u16) -> Variant {
         measured_on: None,
         profiles: Default::default(),
         dominated_by: None,
+        apart: None,
         resources: Default::default(),
     }
 }

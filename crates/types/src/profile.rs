@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fit;
+
 /// Latency of one batch size on one configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BatchLatency {
@@ -139,6 +141,12 @@ impl Profile {
             saturation_rps: self.saturation_rps / factor,
             ..*self
         })
+    }
+
+    /// The greatest rows per second become those of queries of one row that run one at a time.
+    pub fn run_alone(&mut self) {
+        let first = self.batches.iter().take(1).copied().collect::<Vec<_>>();
+        self.saturation_rps = fit::saturation_rps(&first);
     }
 
     fn interpolate(&self, batch: u32, value: impl Fn(&BatchLatency) -> f64) -> f64 {

@@ -108,6 +108,9 @@ impl VariantSpec {
     }
 }
 
+/// Why variants with dynamic scales keep queries apart.
+const ONE_SCALE: &str = "activations have one scale for all rows of a batch";
+
 /// A measured variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
@@ -143,6 +146,10 @@ pub struct Variant {
     /// A variant that runs on the same devices and is there at least as good in accuracy bound,
     /// latency, load time and cost, and better in one of them. Dominated variants are kept, listed and never loaded for targets.
     pub dominated_by: Option<VariantId>,
+    /// Why it answers one query at a time, in words for whoever reads them: queries that shared a batch would change each
+    /// other's answers. `None`: queries share batches, as far as the signature lets them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<String>,
     /// What its application may use of the fleet, as of the publication; nothing is set in the registry,
     /// where it is the application's.
     #[serde(default, skip_serializing_if = "Resources::is_default")]
@@ -162,6 +169,42 @@ impl Variant {
     /// Latency of a lone query, ms (median of batch 1).
     pub fn latency_ms(&self) -> f64 {
         self.profile.latency_ms(1)
+    }
+
+    /// Whether queries share batches. A query of several rows is answered in one run in any case.
+    pub fn shares_batches(&self) -> bool {
+        self.signature.batched && self.why_apart().is_none()
+    }
+
+    /// Why they do not where the signature would let them. Scales of activations that are found for a whole batch are a
+    /// reason by themselves, as of variants that earlier versions have registered.
+    pub fn why_apart(&self) -> Option<&str> {
+        let of_scales = match self.spec.precision {
+            Precision::Int8Dynamic => Some(ONE_SCALE),
+            _ => None,
+        };
+        self.apart.as_deref().or(of_scales)
+    }
+
+    /// Most rows that queries of one row have in a run together.
+    pub fn most_together(&self) -> u32 {
+        match self.shares_batches() {
+            true => u32::from(self.spec.max_batch.max(1)),
+            false => 1,
+        }
+    }
+
+    /// Answers one query at a time from now on, for this reason. Saturation and the price of a thousand rows become those
+    /// of lone queries.
+    pub fn keep_apart(&mut self, reason: String) {
+        self.apart = Some(reason);
+        let before = self.profile.saturation_rps;
+        self.profile.run_alone();
+        let times = before / self.profile.saturation_rps;
+        if times.is_finite() {
+            self.cost_per_1k_usd *= times;
+        }
+        self.profiles.values_mut().for_each(Profile::run_alone);
     }
 
     /// Fills both costs by the price of the device that the variant was registered on.

@@ -264,6 +264,7 @@ async fn variant(objects: &Arc<dyn ObjectStore>, kinds: &[Kind]) -> Result<Arc<V
         measured_on: None,
         profiles: others.iter().map(profile).collect::<Result<_>>()?,
         dominated_by: None,
+        apart: None,
         resources: Default::default(),
     };
     variant.price(&first.device_type()?);

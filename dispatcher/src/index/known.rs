@@ -231,7 +231,7 @@ impl Known {
         let set = &self.variant.resources;
         QueueSpec {
             max_rows: self.max_rows(),
-            batched: self.variant.signature.batched,
+            batched: self.variant.shares_batches(),
             slots: self.variant.spec.threads.max(1),
             latency: self.latency.clone(),
             max_waiting_rows: config.max_waiting_rows,

@@ -22,10 +22,9 @@ pub(crate) struct Addressee {
 impl JobService {
     /// Who answers the job's records.
     pub(crate) fn addressee(&self, route: Route, signature: &Signature) -> Addressee {
-        let most = if signature.batched {
-            self.dispatcher.most_rows(&route).max(1) as usize
-        } else {
-            1
+        let most = match signature.batched {
+            true => self.dispatcher.most_together(&route).max(1) as usize,
+            false => 1,
         };
         Addressee { route, most }
     }

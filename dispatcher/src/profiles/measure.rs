@@ -66,7 +66,7 @@ pub(super) async fn measure(
         concurrent.extend(subject.side_by_side(of.running, of.mean_ms).await?);
     }
     let line = fit::line(&batches);
-    Ok(Profile {
+    let mut profile = Profile {
         concurrent,
         sizes: Sizes {
             shapes,
@@ -78,7 +78,11 @@ pub(super) async fn measure(
         saturation_rps: fit::saturation_rps(&batches),
         batches,
         ..variant.profile.clone()
-    })
+    };
+    if !variant.shares_batches() {
+        profile.run_alone();
+    }
+    Ok(profile)
 }
 
 /// A batch of zeros, but ones in a mask: `None` where a size beside that of the batch is unknown.

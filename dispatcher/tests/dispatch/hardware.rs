@@ -142,7 +142,7 @@ async fn what_was_not_measured_is_estimated() {
 }
 
 /// A registry that has the variant's model.
-async fn registry(world: &World, variant: &Variant) -> Registry {
+pub async fn registry(world: &World, variant: &Variant) -> Registry {
     let registry = crate::world::registry(world).await;
     let model = NewModel {
         id: ModelId::new("m").unwrap(),
@@ -168,10 +168,10 @@ async fn registry(world: &World, variant: &Variant) -> Registry {
 }
 
 /// Measures until it is dropped.
-struct Measuring(JoinHandle<()>);
+pub struct Measuring(JoinHandle<()>);
 
 impl Measuring {
-    fn start(world: &World, registry: &Registry) -> Self {
+    pub fn start(world: &World, registry: &Registry) -> Self {
         let config = ProfileConfig {
             // The worker's figures come with its service, which does not run here.
             quiet_utilization: 1.0,

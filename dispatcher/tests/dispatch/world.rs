@@ -67,6 +67,12 @@ pub const SLOW: f32 = 5.0;
 /// An artefact whose answers have the larger of two numbers first.
 pub const SWAPPED: &[u8] = b"swapped";
 
+/// An artefact that adds the number of rows in a batch to each answer but a lone one's.
+pub const MIXES: &[u8] = b"mixes";
+
+/// An artefact whose answers are other numbers each time.
+pub const DRAWS: &[u8] = b"draws";
+
 /// See [`SLOW`].
 const SLOW_RUN: Duration = Duration::from_millis(20);
 
@@ -79,6 +85,8 @@ struct Loaded {
     gate: Arc<Gate>,
     /// Answers the larger number first.
     swaps: bool,
+    mixes: bool,
+    draws: bool,
     signature: Signature,
 }
 
@@ -103,6 +111,8 @@ impl Engine for Doubling {
         Ok(Arc::new(Loaded {
             gate: Arc::clone(&self.gate),
             swaps: request.model.graph.as_ref() == SWAPPED,
+            mixes: request.model.graph.as_ref() == MIXES,
+            draws: request.model.graph.as_ref() == DRAWS,
             signature: signature(),
         }))
     }
@@ -128,6 +138,14 @@ impl LoadedModel for Loaded {
             doubled
                 .chunks_exact_mut(2)
                 .for_each(|pair| pair.sort_by(|a, b| b.total_cmp(a)));
+        }
+        let rows = inputs[0].tensor.rows();
+        if self.mixes && rows > 1 {
+            doubled.iter_mut().for_each(|value| *value += rows as f32);
+        }
+        if self.draws {
+            let run = self.gate.entered.load(Ordering::SeqCst) as f32;
+            doubled.iter_mut().for_each(|value| *value += run);
         }
         Ok(vec![
             Tensor::from_elements(inputs[0].tensor.shape().to_vec(), &doubled).unwrap(),
@@ -357,6 +375,7 @@ impl World {
             measured_on: None,
             profiles: Default::default(),
             dominated_by: None,
+            apart: None,
             resources: Default::default(),
         };
         change(&mut variant);

@@ -94,7 +94,22 @@ async fn what_libraries_export_registers_and_is_measured_as_they_do() {
             (measured - reaches).abs() <= 0.01 * scale,
             "{name}: {measured} for {reaches}"
         );
+        // Scales of a whole batch are the one reason to keep queries apart.
+        let apart = apart(&api, name).await;
+        assert!(
+            apart.iter().all(|it| it.contains("-int8d-")),
+            "{name}: {apart:?}"
+        );
     }
+}
+
+/// The variants of a model that answer one query at a time.
+async fn apart(api: &Api, model: &str) -> Vec<String> {
+    let page = api.get(&format!("/v1/models/{model}")).await.json(200);
+    let reasons = page["apart"].as_object().into_iter().flatten();
+    let names = reasons.filter_map(|(_, names)| names.as_array());
+    let names = names.flatten().filter_map(Value::as_str);
+    names.map(str::to_owned).collect()
 }
 
 #[tokio::test]
@@ -438,6 +453,7 @@ async fn records_that_do_not_stay_apart_share_no_batch() {
         let job = register_unlabelled(&api, model, kind.bytes(), records.clone()).await;
         let changes = job["result"]["changes"].to_string();
         assert!(changes.contains("a query is one record: `y`"), "{job}");
+        assert!(!apart(&api, model).await.is_empty(), "its page says so");
         let input =
             |row: &Vec<f64>| json!({"name": "x", "shape": [1, 4], "datatype": "FP32", "data": row});
         let answers = ask_together(&api, model, rows.iter().map(input).collect()).await;

@@ -9,18 +9,19 @@ use sextant_onnx::{
     ModelInfo,
     adapt::{self, Declared, Plain},
     inspect,
+    rows::{self, Counted},
     turn::turn,
 };
 use sextant_types::{Optimization, Precision, Signature};
 
-use super::Registration;
+use super::{Registration, inspect::is_half};
 use crate::{
     Error, Isolation,
     isolation::{
         Task,
         protocol::{Action, Order, Origin},
     },
-    measure::{self, MeasureError},
+    measure::{self, Batches, MeasureError},
     validation::Scored,
 };
 
@@ -33,6 +34,8 @@ pub(super) struct Readable {
     pub(super) changes: Vec<String>,
     /// Outputs that keep the model from taking batches.
     pub(super) astray: Vec<String>,
+    /// Why queries share no batches, where that was found.
+    pub(super) apart: Option<String>,
 }
 
 /// Said where a model is declared without a batch dimension and takes batches all the same.
@@ -48,8 +51,15 @@ const WHOLE: &str = "the records of the validation set have as many dimensions a
                      dimension: a query is one record";
 
 /// Said where records do not stay apart.
-const ALONE: &str = "its first dimension is declared as one of batches, and a batch of 3 records cannot be run or is not \
+const ALONE: &str = "its first dimension is declared as one of batches, and a batch of records cannot be run or is not \
                      answered as the records are one by one, so a query is one record";
+
+/// Said where other outputs may be divided among records.
+const OTHERS: &str =
+    "; without them, by `--output` with the names of the others, there can be batches";
+
+/// Said where values depend on who else is in a batch, and dimensions do not.
+const MIXED: &str = "so queries share no batches, and each is answered in a run of its own";
 
 /// What can be seen of a file without running it.
 struct Look {
@@ -58,11 +68,37 @@ struct Look {
     /// With a batch dimension, where it is declared without one and may have one.
     /// Beside what is said of it.
     wide: Option<(ModelInfo, Bytes, &'static str)>,
+    /// Which operator takes a figure from all rows of a batch, in words.
+    mixes: Option<String>,
+    /// Why a query is one record, where the file declares otherwise.
+    alone: Option<String>,
 }
 
 impl Look {
-    fn at(plain: Plain) -> Result<Self, sextant_onnx::Error> {
-        let info = inspect(&plain.model)?;
+    fn at(mut plain: Plain) -> Result<Self, sextant_onnx::Error> {
+        let mixes = rows::mixes_rows(&plain.model)?;
+        plain
+            .changes
+            .extend(mixes.as_ref().map(|mixes| format!("{mixes}, {MIXED}")));
+        let look = Self {
+            info: inspect(&plain.model)?,
+            plain,
+            wide: None,
+            mixes,
+            alone: None,
+        };
+        match rows::counted_output(&look.plain.model)? {
+            Some(counted) => {
+                let said = look.said_of(&counted);
+                look.without_batches(adapt::lone, said)
+            }
+            None => look.widened(),
+        }
+    }
+
+    /// The same with a batch dimension that is not declared and may be there.
+    fn widened(mut self) -> Result<Self, sextant_onnx::Error> {
+        let Self { plain, info, .. } = &self;
         let wide = match info.signature.batched {
             true => None,
             false => match turn(&plain.model)? {
@@ -74,11 +110,28 @@ impl Look {
             let info = inspect(&wide)?;
             Ok::<_, sextant_onnx::Error>((info, wide, how))
         });
-        Ok(Self {
-            wide: wide.transpose()?,
-            plain,
-            info,
-        })
+        self.wide = wide.transpose()?;
+        Ok(self)
+    }
+
+    /// What is said of a first dimension that counts something else, by the file's own names.
+    fn said_of(&self, counted: &Counted) -> String {
+        let Counted {
+            output,
+            counts,
+            batch,
+        } = counted;
+        let batch = match batch {
+            Some(batch) => format!("that of the inputs `{batch}`"),
+            None => "the inputs have one record".to_owned(),
+        };
+        let others = match self.info.signature.outputs.len() {
+            1 => "",
+            _ => OTHERS,
+        };
+        format!(
+            "the first dimension of output `{output}` is named `{counts}` and {batch}, so a query is one record{others}"
+        )
     }
 
     /// The same of a model that takes one record at a time, which the file is made to say.
@@ -89,11 +142,13 @@ impl Look {
     ) -> Result<Self, sextant_onnx::Error> {
         let mut plain = self.plain;
         plain.model = how(&plain.model)?;
-        plain.changes.push(said);
+        plain.changes.push(said.clone());
         Ok(Self {
             info: inspect(&plain.model)?,
             plain,
             wide: None,
+            alone: Some(said),
+            ..self
         })
     }
 }
@@ -124,12 +179,18 @@ impl Registration<'_> {
         if look.info.signature.batched && unknown.inputs.is_empty() {
             look = self.with_true_batches(look, engines).await?;
         }
-        let Look { plain, info, wide } = look;
+        let Look {
+            plain,
+            info,
+            wide,
+            mixes,
+            alone,
+        } = look;
         let scored = self.scored(&plain, &info);
         if let Some(input) = unknown.inputs.first()
             && info.signature.batched
         {
-            self.check_batches((&plain.model, input), (&info.signature, &scored), engines)
+            self.check_batches((&plain.model, input), (&info, &scored), engines)
                 .await?;
         }
         let mut readable = Readable {
@@ -139,13 +200,15 @@ impl Registration<'_> {
             adapted: (changed.is_some() || plain.model != file.graph)
                 .then(|| self.over_weights(&plain.model)),
             astray: Vec::new(),
+            apart: alone.or(mixes),
         };
         let Some((info, wide, how)) = wide.filter(|(info, ..)| info.signature.batched) else {
             return Ok(readable);
         };
         let scored = self.scored(&plain, &info);
+        let batches = self.batches(Origin::Tried, (&info, false));
         let differ = self
-            .differing_outputs((&wide, Origin::Tried), &info.signature, &scored, engines)
+            .differing_outputs((&wide, batches), &info.signature, &scored, engines)
             .await?;
         let name = |at: &usize| Some(info.signature.outputs.get(*at)?.name.clone());
         readable.astray = differ.iter().flatten().filter_map(name).collect();
@@ -169,7 +232,8 @@ impl Registration<'_> {
         engines: &[Arc<dyn Engine>],
     ) -> Result<Look, Error> {
         let (info, scored) = (look.info.clone(), self.scored(&look.plain, &look.info));
-        let declared = (&look.plain.model.clone(), Origin::Declared);
+        let batches = self.batches(Origin::Declared, (&info, look.mixes.is_some()));
+        let declared = (&look.plain.model.clone(), batches);
         let differ = self
             .differing_outputs(declared, &info.signature, &scored, engines)
             .await?;
@@ -180,9 +244,7 @@ impl Registration<'_> {
                 let mixed = outputs.filter(|(at, _)| differ.contains(at));
                 let mixed: Vec<String> = mixed.map(|(_, it)| format!("`{}`", it.name)).collect();
                 let others = match differ.len() < info.signature.outputs.len() {
-                    true => {
-                        "; without them, by `--output` with the names of the others, there can be batches"
-                    }
+                    true => OTHERS,
                     false => "",
                 };
                 let said = format!("{ALONE}: {}{others}", mixed.join(", "));
@@ -226,10 +288,20 @@ impl Registration<'_> {
         scored
     }
 
+    /// How batches of a file are judged; `is_mixed` where its values are known to depend on them.
+    pub(super) fn batches(&self, origin: Origin, (info, is_mixed): (&ModelInfo, bool)) -> Batches {
+        Batches {
+            origin,
+            most: self.parts.config.effort.largest_batch,
+            is_half: is_half(info),
+            is_mixed,
+        }
+    }
+
     /// The outputs by which batches differ from their records; `None` where that cannot be found out.
     pub(super) async fn differing_outputs(
         &mut self,
-        (model, origin): (&Bytes, Origin),
+        (model, batches): (&Bytes, Batches),
         signature: &Signature,
         scored: &Scored,
         engines: &[Arc<dyn Engine>],
@@ -244,7 +316,7 @@ impl Registration<'_> {
             (Some(engine), Some(isolation)) => {
                 let action = Action::Batches {
                     engine: engine.name().to_owned(),
-                    origin,
+                    batches,
                 };
                 let order = Order {
                     action,
@@ -258,7 +330,7 @@ impl Registration<'_> {
                     .await?
             }
             _ => {
-                self.batches_here((model, origin), signature, scored, engines.first())
+                self.batches_here((model, batches), signature, scored, engines.first())
                     .await?
             }
         };
@@ -292,7 +364,7 @@ impl Registration<'_> {
 
     async fn batches_here(
         &mut self,
-        (model, origin): (&Bytes, Origin),
+        (model, batches): (&Bytes, Batches),
         signature: &Signature,
         scored: &Scored,
         engine: Option<&Arc<dyn Engine>>,
@@ -306,7 +378,7 @@ impl Registration<'_> {
         };
         let request = request(&self.over_weights(model));
         let run = self.parts.threads.run(move |cancel| {
-            measure::differing_outputs(engine.as_ref(), (&request, origin), &validation, cancel)
+            measure::differing_outputs(engine.as_ref(), (&request, batches), &validation, cancel)
         });
         judge(run.await?)
     }

@@ -267,6 +267,8 @@ impl Sample {
             rivals: &[],
             judge: judge.as_ref(),
             accuracy: None,
+            uploaded: None,
+            is_half: false,
             in_own_process: false,
         };
         let effort = Effort {

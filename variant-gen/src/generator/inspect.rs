@@ -24,6 +24,9 @@ use crate::{
 const LABELLED: &str =
     "the validation set has no labels: accuracy is how far a variant agrees with the uploaded file";
 
+/// Why queries share nothing where the file has no batch dimension.
+const UNBATCHED: &str = "the model takes one record at a time";
+
 /// Said of a file in half precision.
 const HALF: &str =
     "its weights are 16-bit floats: `fp32` in a variant's name stands for the file as it is";
@@ -49,6 +52,7 @@ impl Registration<'_> {
             adapted,
             mut changes,
             astray,
+            mut apart,
         } = match is_manifest(&file.graph) {
             true => self.ask(engines.first().cloned(), file.clone()).await?,
             false => self.read_onnx(file.clone(), &engines).await?,
@@ -62,8 +66,12 @@ impl Registration<'_> {
         let (mut labelled, of_the_model) = (None, changes.len());
         let advice = advice_on_single_numbers(&info.signature);
         changes.extend(advice.map(|advice| format!("a query is one record: {advice}")));
-        if info.half_parameters > info.parameters / 2 {
+        let is_half = is_half(&info);
+        if is_half {
             changes.push(HALF.to_owned());
+        }
+        if !info.signature.batched && apart.is_none() {
+            apart = Some(UNBATCHED.to_owned());
         }
         if !validation.is_labelled() {
             let file = adapted.clone().unwrap_or(file);
@@ -91,6 +99,8 @@ impl Registration<'_> {
             adapted: stored.as_ref().map(|it| (it.digest, it.size_bytes)),
             labelled: self.labelled,
             changes,
+            apart,
+            is_half,
         };
         self.store(step::INSPECT, &inspected).await?;
         if let (Some(file), Some(stored)) = (adapted, stored) {
@@ -147,6 +157,7 @@ impl Registration<'_> {
             adapted: None,
             changes: Vec::new(),
             astray: Vec::new(),
+            apart: None,
         })
     }
 
@@ -232,6 +243,11 @@ impl Registration<'_> {
         };
         variant_id(&self.model.id, &spec).map(|_| ())
     }
+}
+
+/// Whether most of a file's weights have 16 bits.
+pub(super) fn is_half(info: &ModelInfo) -> bool {
+    info.half_parameters > info.parameters / 2
 }
 
 /// `{model}-{engine}-{precision}-{optimization}-t{threads}-b{max_batch}`.

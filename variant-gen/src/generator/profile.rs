@@ -218,7 +218,8 @@ impl Registration<'_> {
         let (metric, effort) = (self.application.metric, self.parts.config.effort);
         let padding = self.model.padding.clone();
         let rivals = trial.rivals.to_vec();
-        let accuracy = trial.accuracy;
+        let (accuracy, is_half) = (trial.accuracy, trial.inspected.is_half);
+        let uploaded = Arc::clone(&self.uploaded);
         let engines = self.parts.engines.clone();
         self.parts
             .threads
@@ -235,6 +236,8 @@ impl Registration<'_> {
                     padding: padding.as_ref(),
                     rivals: &rivals,
                     accuracy,
+                    uploaded: Some(&uploaded),
+                    is_half,
                     in_own_process: false,
                 };
                 measure::measure(&subject, &effort, cancel)
@@ -264,6 +267,7 @@ impl Registration<'_> {
             effort: Box::new(self.parts.config.effort),
             rivals: trial.rivals.to_vec(),
             accuracy: trial.accuracy,
+            is_half: trial.inspected.is_half,
         };
         let validation = self.validation_file();
         let is_there = self.seat.has_validation(&validation) && self.seat.has_artefact(&artefact);

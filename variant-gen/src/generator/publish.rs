@@ -122,8 +122,16 @@ impl Registration<'_> {
             measured_on: None,
             profiles: Default::default(),
             dominated_by: None,
+            apart: None,
             resources: Default::default(),
         };
+        let apart = inspected.apart.as_ref().or(measurement.apart.as_ref());
+        let reason = apart
+            .cloned()
+            .or_else(|| variant.why_apart().map(str::to_owned));
+        if let Some(reason) = reason {
+            variant.keep_apart(reason);
+        }
         variant.price(&device);
         Ok(variant)
     }

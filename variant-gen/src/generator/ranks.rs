@@ -7,6 +7,7 @@ use bytes::Bytes;
 use sextant_engine::Engine;
 use sextant_objects::digest_of;
 use sextant_onnx::{
+    ModelInfo,
     adapt::Plain,
     inspect,
     ranks::{self, Shapes, Unknown},
@@ -110,11 +111,12 @@ impl Registration<'_> {
     pub(super) async fn check_batches(
         &mut self,
         (model, input): (&Bytes, &str),
-        (signature, scored): (&Signature, &Scored),
+        (info, scored): (&ModelInfo, &Scored),
         engines: &[Arc<dyn Engine>],
     ) -> Result<(), Error> {
+        let batches = self.batches(Origin::Tried, (info, false));
         let differ = self
-            .differing_outputs((model, Origin::Tried), signature, scored, engines)
+            .differing_outputs((model, batches), &info.signature, scored, engines)
             .await?;
         match differ {
             // What keeps it from running is said when it is measured.

@@ -10,7 +10,7 @@ use sextant_types::{Accuracy, Digest, Metric, Optimization, Padding, Precision, 
 
 use crate::{
     generator::calibrate::Calibrated,
-    measure::{Effort, Measurement, Refused, Rival},
+    measure::{Batches, Effort, Measurement, Refused, Rival},
     validation::{Labels, Limits, Scored},
 };
 
@@ -53,6 +53,8 @@ pub enum Action {
         rivals: Vec<Rival>,
         /// The accuracy, where it was measured with another number of threads.
         accuracy: Option<Accuracy>,
+        /// Whether most of the file's weights have 16 bits.
+        is_half: bool,
     },
     /// Find the ranges of values for static quantisation.
     Calibrate(Calibrate),
@@ -60,8 +62,8 @@ pub enum Action {
     Batches {
         /// The engine's name.
         engine: String,
-        /// Where the batch dimension comes from.
-        origin: Origin,
+        /// Which ones.
+        batches: Batches,
     },
     /// Find out the shapes of its outputs, which it answers with.
     Shapes {

@@ -1,192 +1,386 @@
-//! Whether a model takes batches: several records at once are answered as they are one by one.
+//! Whether a model takes batches: queries that share one are answered as they are one by one.
+//!
+//! It is judged twice. When a file is read, [`differing_outputs`] finds out whether it has a batch dimension at all. When a
+//! variant has been measured, its largest batch is judged once more in its own engine and precision: what does not pass
+//! answers one query at a time.
+//!
+//! In both cases a row counts as right where it is what the record alone is answered with: as many rows as there are
+//! records, the same dimensions, whole numbers and text the same, floats within the tolerance of arithmetic. Beside the
+//! records sit made-up neighbours ([`company`]). Variants in other precisions than single are held to single
+//! precision's answers: a row in company may lie no farther from them than the same row alone.
 
-use std::collections::BTreeSet;
+mod company;
 
-use sextant_engine::{Engine, LoadRequest, LoadedModel};
-use sextant_types::{NamedTensor, Tensor, convert};
-
-use super::{Cancel, MeasureError, ScoreError, load_once, run};
-use crate::{
-    isolation::protocol::Origin,
-    score::reals,
-    validation::{Invalid, ValidationSet},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
 };
 
-/// Records of the largest batch that is compared.
-const MOST: usize = 3;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use sextant_engine::{Engine, LoadRequest, LoadedModel};
+use sextant_types::{
+    Precision, Tensor,
+    company::{Difference, Distances, Tolerance, is_near_tie},
+    convert,
+};
 
-/// What floats may differ by: so much, and so much of the larger.
-const TOLERANCE: (f64, f64) = (1e-4, 1e-3);
+use self::company::{Company, Seat};
+use super::{Cancel, MeasureError, load_once, run, sweep::Sweep};
+use crate::{isolation::protocol::Origin, validation::ValidationSet};
 
-/// Where a batch dimension is declared, the mean difference may be so much of that between records: scales that are
-/// found for a whole batch, as of activations in 8 bits, make some.
-const SHARE: f64 = 0.1;
+/// Records of the first batch that is compared, and of the largest one without which there are no batches.
+const FEW: usize = 3;
 
-/// Runs batches of 1, 2 and 3 records, of 3 alone where they are declared, and compares: the positions of the outputs
-/// that differ, none where the model takes batches. The validation set has been read for the signature with a batch
-/// dimension.
+/// How many times as large the next batch is.
+const GROWTH: usize = 4;
+
+/// A larger batch is not tried where it would take longer.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// Rows of a batch that are compared whatever that takes, and for how long more of them are.
+const LEAST: usize = 8;
+const COMPARING: Duration = Duration::from_millis(500);
+
+/// Of so many rows one may be a near tie that falls to the other side.
+const PER_NEAR_TIE: u32 = 10;
+
+/// Most bytes of answers in single precision that are kept.
+const MOST_BYTES: usize = 64 << 20;
+
+/// What is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Batches {
+    /// Where the batch dimension comes from.
+    pub origin: Origin,
+    /// Rows of the largest batch that will be served.
+    pub most: u16,
+    /// Whether most of the file's weights have 16 bits.
+    pub is_half: bool,
+    /// Whether values are known to depend on the batch, so that dimensions alone are judged.
+    pub is_mixed: bool,
+}
+
+/// What single precision answers to records of the validation set alone, by their position among those that are compared.
+#[derive(Debug, Default)]
+pub struct Uploaded(Mutex<BTreeMap<usize, Vec<Tensor>>>);
+
+/// Runs batches of records and compares them with the records one by one: the positions of the outputs that differ, none
+/// where the model takes batches. The validation set has been read for the signature with a batch dimension.
 ///
-/// A model that declares one keeps it where its outputs are drawn at random, where they differ by much less than
-/// records do, and where only whole numbers beside them differ. It loses it where it cannot run larger batches.
+/// A model that declares one keeps it where its outputs are drawn at random. It loses it where it cannot run larger
+/// batches.
 ///
 /// # Errors
 /// What the engine says.
 pub fn differing_outputs(
     engine: &dyn Engine,
-    (request, origin): (&LoadRequest, Origin),
+    (request, batches): (&LoadRequest, Batches),
     validation: &ValidationSet,
     cancel: &Cancel,
 ) -> Result<Vec<usize>, MeasureError> {
     let model = load_once(engine, request, cancel)?;
-    let records = validation.repeated(MOST).map_err(ScoreError::from)?;
-    let run = |rows| part(model.as_ref(), &records, rows, cancel);
-    let alone = (0..MOST).map(|record| run((record, 1)));
-    let alone = Alone(alone.collect::<Result<_, _>>()?);
-    let drawn = match origin {
-        Origin::Declared => alone.differing(&run((0, 1))?, 1, is_the_first),
-        Origin::Tried => BTreeSet::new(),
-    };
-    let sizes = match origin {
-        Origin::Declared => MOST..=MOST,
-        Origin::Tried => 1..=MOST,
-    };
-    let mut differ = BTreeSet::new();
-    for rows in sizes {
-        match (origin, run((0, rows))) {
-            (Origin::Tried, Ok(together)) => {
-                differ.extend(alone.differing(&together, rows, is_made_of));
+    let most = usize::from(batches.most).max(FEW);
+    let tolerance = Tolerance::of(batches.is_half);
+    let mut table = Table::set((model.as_ref(), validation), (most, tolerance), cancel)?;
+    table.is_mixed = batches.is_mixed;
+    let outputs = table.alone(0)?.len();
+    match batches.origin {
+        Origin::Declared => table.find_drawn()?,
+        Origin::Tried => {
+            for rows in 1..FEW {
+                let seats = table.company.in_order(rows);
+                table.seat(&seats)?;
             }
-            (Origin::Declared, Ok(together)) => {
-                let between = |at| alone.most_between(at);
-                let like = |output: &Tensor, apart: &[&Tensor], at| {
-                    is_made_of(output, apart, at) || is_nearly(output, apart, between(at))
-                };
-                differ.extend(alone.differing(&together, rows, like));
-            }
-            (Origin::Declared, Err(error)) if !is_stopped(&error) => {
-                return Ok((0..alone.0[0].len()).collect());
-            }
-            (_, Err(error)) => return Err(error),
         }
     }
-    if origin == Origin::Declared {
-        differ.retain(|at| !drawn.contains(at));
-        if !differ.iter().any(|at| alone.is_float(*at)) && alone.has_floats() {
-            differ.clear();
+    let few = table.company.in_order(FEW);
+    match table.seat(&few) {
+        Err(error) if batches.origin == Origin::Declared && !is_stopped(&error) => {
+            return Ok((0..outputs).collect());
         }
+        seated => seated?,
     }
-    Ok(differ.into_iter().collect())
+    table.grow(most)?;
+    Ok(table.differing().into_iter().collect())
 }
 
-/// The outputs of single records.
-struct Alone(Vec<Vec<Tensor>>);
+impl Sweep<'_> {
+    /// Why queries cannot share the batches of this variant, of which the largest has so many rows.
+    pub(super) fn apart(&self, largest: u16) -> Result<Option<String>, MeasureError> {
+        let subject = self.subject;
+        // In it queries are kept apart in any case.
+        let is_mixed = subject.request.precision == Precision::Int8Dynamic;
+        if largest <= 1 || !subject.signature.batched || is_mixed {
+            return Ok(None);
+        }
+        let most = usize::from(self.effort.largest_batch);
+        let is_exact = subject.request.precision == Precision::Fp32;
+        let known = subject.uploaded.filter(|_| !is_exact);
+        let known = known
+            .map(|uploaded| uploaded.0.lock().clone())
+            .unwrap_or_default();
+        let tolerance = match known.is_empty() {
+            true => Tolerance::of(!is_exact || subject.is_half),
+            false => Tolerance::of(false),
+        };
+        let from = (self.model, subject.validation);
+        let mut table = Table::set(from, (most, tolerance), self.cancel)?;
+        table.uploaded = known;
+        table.find_drawn()?;
+        let rows = usize::from(largest);
+        if let Some(said) = table.seat_most(rows)? {
+            return Ok(Some(said));
+        }
+        if let Some(uploaded) = subject.uploaded.filter(|_| is_exact) {
+            table.leave(uploaded);
+        }
+        let outputs = subject.signature.outputs.iter().enumerate();
+        let differing = table.differing();
+        let names = outputs.filter(|(at, _)| differing.contains(at));
+        let names: Vec<String> = names.map(|(_, it)| format!("`{}`", it.name)).collect();
+        Ok((!names.is_empty()).then(|| {
+            let names = names.join(", ");
+            format!("in batches of `{largest}` rows are not answered as they are alone: {names}")
+        }))
+    }
+}
 
-impl Alone {
-    /// The positions of the outputs of the first `rows` records together that are not as `is_right` has them.
-    fn differing(
-        &self,
-        together: &[Tensor],
-        rows: usize,
-        is_right: impl Fn(&Tensor, &[&Tensor], usize) -> bool,
-    ) -> BTreeSet<usize> {
-        let wrong = together.iter().enumerate().filter(|(at, output)| {
-            let apart: Vec<&Tensor> = self.outputs(*at).take(rows).collect();
-            !is_right(output, &apart, *at)
+impl Uploaded {
+    /// What the first of the records is answered.
+    pub(super) fn first(&self) -> Option<Vec<Tensor>> {
+        self.0.lock().get(&0).cloned()
+    }
+}
+
+/// Records and made-up neighbours that are put together and compared with themselves alone.
+struct Table<'a> {
+    model: &'a dyn LoadedModel,
+    cancel: &'a Cancel,
+    tolerance: Tolerance,
+    company: Company,
+    /// What records are answered alone, by position.
+    alone: BTreeMap<usize, Vec<Tensor>>,
+    /// The same in single precision, for a variant in another.
+    uploaded: BTreeMap<usize, Vec<Tensor>>,
+    /// Whether dimensions alone are judged.
+    is_mixed: bool,
+    /// Outputs that differ from run to run.
+    drawn: BTreeSet<usize>,
+    /// What was found, by output.
+    found: BTreeMap<usize, Found>,
+}
+
+/// What was found of an output.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    is_misshapen: bool,
+    compared: u32,
+    near_ties: u32,
+    differing: u32,
+    distances: Distances,
+}
+
+// === impl Table ===
+
+impl<'a> Table<'a> {
+    fn set(
+        (model, validation): (&'a dyn LoadedModel, &ValidationSet),
+        (most, tolerance): (usize, Tolerance),
+        cancel: &'a Cancel,
+    ) -> Result<Self, MeasureError> {
+        let company = Company::gather(validation, most, model, cancel)?;
+        let mut table = Self {
+            model,
+            cancel,
+            tolerance,
+            company,
+            alone: BTreeMap::new(),
+            uploaded: BTreeMap::new(),
+            is_mixed: false,
+            drawn: BTreeSet::new(),
+            found: BTreeMap::new(),
+        };
+        let first = table.alone(0)?;
+        let made_up = table.company.made_up.iter().map(|(_, outputs)| outputs);
+        for outputs in made_up.chain([&first]) {
+            for (at, (output, of_record)) in outputs.iter().zip(&first).enumerate() {
+                if !is_a_row_of(output, 1, of_record) {
+                    table.found.entry(at).or_default().is_misshapen = true;
+                }
+            }
+        }
+        Ok(table)
+    }
+
+    /// What a record is answered alone.
+    fn alone(&mut self, record: usize) -> Result<Vec<Tensor>, MeasureError> {
+        if let Some(known) = self.alone.get(&record) {
+            return Ok(known.clone());
+        }
+        let outputs = self.run_alone(record)?;
+        self.alone.insert(record, outputs.clone());
+        Ok(outputs)
+    }
+
+    fn run_alone(&self, record: usize) -> Result<Vec<Tensor>, MeasureError> {
+        self.cancel.check()?;
+        let inputs = self
+            .company
+            .inputs(Seat::Record(record))
+            .unwrap_or_default();
+        run(self.model, inputs, 1)
+    }
+
+    /// Finds the outputs that are drawn at random: the same record is answered otherwise a second time.
+    fn find_drawn(&mut self) -> Result<(), MeasureError> {
+        let (first, second) = (self.alone(0)?, self.run_alone(0)?);
+        for (at, (one, other)) in first.iter().zip(&second).enumerate() {
+            if self.tolerance.compare(other, one) == Difference::Values {
+                self.drawn.insert(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries larger batches up to `most` rows, as long as they are quick and nothing differs.
+    fn grow(&mut self, most: usize) -> Result<(), MeasureError> {
+        let mut rows = FEW;
+        loop {
+            let begun = Instant::now();
+            let seats = self.company.mixed(rows);
+            match self.seat(&seats) {
+                Err(error) if is_stopped(&error) => return Err(error),
+                // Larger batches end where they fail, as they do when they are measured.
+                Err(_) => return Ok(()),
+                Ok(()) => {}
+            }
+            let next = (rows * GROWTH).min(most);
+            let times = (next / rows.max(1)) as u32 + 1;
+            let is_slow = begun.elapsed().saturating_mul(times) > LONGEST + COMPARING;
+            if next <= rows || is_slow || !self.differing().is_empty() {
+                return Ok(());
+            }
+            rows = next;
+        }
+    }
+
+    /// Runs the largest batch; why it cannot be judged, where that is so.
+    fn seat_most(&mut self, rows: usize) -> Result<Option<String>, MeasureError> {
+        let seats = self.company.mixed(rows);
+        match self.seat(&seats) {
+            Err(error) if is_stopped(&error) => Err(error),
+            Err(error) => Ok(Some(format!("it cannot be judged in company: {error}"))),
+            Ok(()) => Ok(None),
+        }
+    }
+
+    /// Runs a batch and compares its rows with the same alone.
+    fn seat(&mut self, seats: &[Seat]) -> Result<(), MeasureError> {
+        self.cancel.check()?;
+        let inputs = self.company.seated(seats)?;
+        let outputs = run(self.model, &inputs, seats.len())?;
+        let first = self.alone(0)?;
+        for (at, (output, of_record)) in outputs.iter().zip(&first).enumerate() {
+            if !is_a_row_of(output, seats.len(), of_record) {
+                self.found.entry(at).or_default().is_misshapen = true;
+            }
+        }
+        let begun = Instant::now();
+        for (count, place) in places(seats.len()).enumerate() {
+            if count >= LEAST && begun.elapsed() > COMPARING {
+                break;
+            }
+            if let Some(Seat::Record(record)) = seats.get(place) {
+                self.compare(&outputs, place, *record)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(
+        &mut self,
+        outputs: &[Tensor],
+        place: usize,
+        record: usize,
+    ) -> Result<(), MeasureError> {
+        let alone = self.alone(record)?;
+        for (at, (output, own)) in outputs.iter().zip(&alone).enumerate() {
+            let found = self.found.entry(at).or_default();
+            // Nobody could tell which of its rows this is.
+            let Ok(row) = output.slice_rows(place, 1) else {
+                found.is_misshapen = true;
+                continue;
+            };
+            found.compared += 1;
+            match self.tolerance.compare(&row, own) {
+                Difference::None => {}
+                Difference::Shape => found.is_misshapen = true,
+                Difference::Values if is_whole(own) && is_near_tie(&alone) => found.near_ties += 1,
+                Difference::Values => found.differing += 1,
+            }
+            let uploaded = self.uploaded.get(&record).and_then(|of| of.get(at));
+            if let Some(uploaded) = uploaded {
+                found.distances.add(&row, own, uploaded);
+            }
+        }
+        Ok(())
+    }
+
+    /// The outputs that are not what they are alone.
+    fn differing(&self) -> BTreeSet<usize> {
+        let found = self.found.iter();
+        let differing = found.filter(|(at, of)| {
+            let is_drawn = self.is_mixed || self.drawn.contains(at);
+            of.is_misshapen || (!is_drawn && of.has_other_values())
         });
-        wrong.map(|(at, _)| at).collect()
+        differing.map(|(at, _)| *at).collect()
     }
 
-    /// One output, by record.
-    fn outputs(&self, at: usize) -> impl Iterator<Item = &Tensor> {
-        self.0.iter().filter_map(move |outputs| outputs.get(at))
+    /// Leaves what records are answered alone for the variants in other precisions.
+    fn leave(&self, uploaded: &Uploaded) {
+        let mut kept = uploaded.0.lock();
+        let size = |of: &[Tensor]| of.iter().map(Tensor::byte_len).sum::<usize>();
+        let mut bytes: usize = kept.values().map(|of| size(of)).sum();
+        for (record, outputs) in &self.alone {
+            bytes += size(outputs);
+            if bytes > MOST_BYTES {
+                return;
+            }
+            kept.entry(*record).or_insert_with(|| outputs.clone());
+        }
     }
+}
 
-    /// By how much an output differs between neighbouring records, at most.
-    fn most_between(&self, at: usize) -> f64 {
-        let pairs = self.outputs(at).zip(self.outputs(at).skip(1));
-        let differences = pairs.filter_map(|(one, other)| mean_difference(one, other));
-        differences.fold(0.0, f64::max)
-    }
+// === impl Found ===
 
-    fn is_float(&self, at: usize) -> bool {
-        let mut outputs = self.outputs(at);
-        outputs.any(|output| convert::is_float(output.data_type()))
+impl Found {
+    fn has_other_values(&self) -> bool {
+        let most_ties = self.compared / PER_NEAR_TIE + 1;
+        match self.distances.is_empty() {
+            true => self.differing > 0 || self.near_ties > most_ties,
+            false => self.differing + self.near_ties > 0 && !self.distances.are_no_worse(),
+        }
     }
+}
 
-    fn has_floats(&self) -> bool {
-        (0..self.0[0].len()).any(|at| self.is_float(at))
-    }
+/// All places of a batch, in an order in which the first few come from all over it.
+fn places(rows: usize) -> impl Iterator<Item = usize> {
+    let step = if rows.is_multiple_of(37) { 31 } else { 37 };
+    (0..rows).map(move |at| (rows - 1 + at * step) % rows)
+}
+
+/// Whether an output has so many rows of the dimensions that a record's has, which has one.
+fn is_a_row_of(output: &Tensor, rows: usize, of_record: &Tensor) -> bool {
+    let (shape, single) = (output.shape(), of_record.shape());
+    shape.first() == Some(&rows) && single.first() == Some(&1) && shape[1..] == single[1..]
+}
+
+fn is_whole(output: &Tensor) -> bool {
+    !convert::is_float(output.data_type())
 }
 
 /// Whether it is not the model that failed.
 fn is_stopped(error: &MeasureError) -> bool {
     matches!(error, MeasureError::Cancelled) || error.may_pass()
-}
-
-/// Whether a record's output is as it was before.
-fn is_the_first(output: &Tensor, apart: &[&Tensor], _: usize) -> bool {
-    apart.first().is_some_and(|first| are_close(output, first))
-}
-
-/// Whether a batch's output is that of its records, a row each.
-fn is_made_of(output: &Tensor, apart: &[&Tensor], _: usize) -> bool {
-    has_a_row_each(output, apart)
-        && Tensor::concat(apart).is_ok_and(|apart| are_close(output, &apart))
-}
-
-fn has_a_row_each(output: &Tensor, apart: &[&Tensor]) -> bool {
-    let rows = |tensor: &Tensor| tensor.shape().first().copied();
-    rows(output) == Some(apart.len()) && apart.iter().all(|one| rows(one) == Some(1))
-}
-
-/// Whether it differs from that by little of what is between records.
-fn is_nearly(output: &Tensor, apart: &[&Tensor], between: f64) -> bool {
-    let expected = Tensor::concat(apart).ok();
-    let expected = expected.filter(|_| has_a_row_each(output, apart));
-    let difference = expected.and_then(|expected| mean_difference(output, &expected));
-    difference.is_some_and(|difference| difference <= SHARE * between)
-}
-
-/// Of two tensors of numbers of one shape.
-fn mean_difference(one: &Tensor, other: &Tensor) -> Option<f64> {
-    if one.shape() != other.shape() {
-        return None;
-    }
-    let (ones, others) = (reals(one)?, reals(other)?);
-    let sum: f64 = ones.iter().zip(&others).map(|(a, b)| (a - b).abs()).sum();
-    Some(sum / ones.len().max(1) as f64).filter(|mean| mean.is_finite())
-}
-
-/// The outputs of some of the records.
-fn part(
-    model: &dyn LoadedModel,
-    records: &[NamedTensor],
-    (start, rows): (usize, usize),
-    cancel: &Cancel,
-) -> Result<Vec<Tensor>, MeasureError> {
-    cancel.check()?;
-    let cut = |input: &NamedTensor| {
-        let tensor = input.tensor.slice_rows(start, rows);
-        let tensor = tensor.map_err(|source| Invalid::Tensor {
-            name: input.name.clone(),
-            source,
-        })?;
-        Ok(NamedTensor::new(input.name.clone(), tensor))
-    };
-    let inputs: Result<Vec<_>, Invalid> = records.iter().map(cut).collect();
-    run(model, &inputs.map_err(ScoreError::from)?, rows)
-}
-
-fn are_close(one: &Tensor, other: &Tensor) -> bool {
-    if one.shape() != other.shape() || one.data_type() != other.data_type() {
-        return false;
-    }
-    let (Some(ones), Some(others)) = (reals(one), reals(other)) else {
-        return one == other;
-    };
-    let (absolute, relative) = TOLERANCE;
-    ones.iter().zip(&others).all(|(a, b)| {
-        let limit = absolute + relative * a.abs().max(b.abs());
-        a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= limit
-    })
 }

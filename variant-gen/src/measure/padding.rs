@@ -3,14 +3,11 @@
 use sextant_types::{OutputAxis, Padding, Precision, Tensor};
 
 use super::{MeasureError, run, sweep::Sweep, unsizable};
-use crate::score::reals;
+use crate::score::{ScoreError, reals};
 
 /// By how much padding may change outputs, as a share of their length: what the arithmetic of other
-/// batches does as well.
+/// batches does as well. In other precisions than single they may differ by as much more as the precision itself makes.
 const TOLERANCE: f64 = 0.01;
-
-/// The same where few bits are left, or activations are scaled by what is in the batch.
-const ROUGH_TOLERANCE: f64 = 0.1;
 
 impl Sweep<'_> {
     /// The declared padding, with the outputs' axes that are as long as the inputs. `None` where
@@ -46,9 +43,24 @@ impl Sweep<'_> {
             true if share > TOLERANCE => Err(MeasureError::Padding {
                 percent: 100.0 * share,
             }),
-            false if share > ROUGH_TOLERANCE => Ok(None),
+            false if share > TOLERANCE + self.of_precision()? => Ok(None),
             _ => Ok(Some(found)),
         }
+    }
+
+    /// How far a record alone lies from what single precision answers, as a share of that; 0 where it is not known.
+    fn of_precision(&self) -> Result<f64, MeasureError> {
+        let known = self.subject.uploaded.and_then(|uploaded| uploaded.first());
+        let Some(known) = known else {
+            return Ok(0.0);
+        };
+        let record = self
+            .subject
+            .validation
+            .spread(1)
+            .map_err(ScoreError::from)?;
+        let inputs = record.first().map_or(&[][..], Vec::as_slice);
+        Ok(distance(&known, &run(self.model, inputs, 1)?))
     }
 }
 

@@ -79,6 +79,8 @@ fn subject<'a>(
         rivals: &[],
         judge: None,
         accuracy: None,
+        uploaded: None,
+        is_half: false,
         in_own_process: false,
     }
 }

@@ -188,6 +188,7 @@ fn of_engine(variants: &[Variant], engine: &str) -> Vec<Variant> {
 fn unmarked(variants: &[Variant]) -> Vec<Variant> {
     let unmarked = |variant: &Variant| Variant {
         dominated_by: None,
+        apart: None,
         resources: Default::default(),
         ..variant.clone()
     };

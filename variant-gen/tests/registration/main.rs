@@ -2,6 +2,7 @@
 
 mod batches;
 mod bed;
+mod company;
 mod crash;
 mod digits;
 mod extensions;

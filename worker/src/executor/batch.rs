@@ -6,6 +6,9 @@
 //! is executed, inside its window, and not another attempt at it: no part that has been answered runs
 //! again, and the result's times cover all of it. The time limit is that of one run: where one part
 //! takes for ever and the joined run was ended for it, the others are answered none the less.
+//!
+//! A joined run counts only if each output has exactly the rows that were put in. With any other number nobody can tell
+//! which row belongs to which query, so the parts run one by one, as all later ones of the instance do.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -99,7 +102,7 @@ impl Prepared {
     fn stage(&self) -> Result<Option<Joined>, Error> {
         let (inputs, padded) = match self.lone() {
             Some(_) => (Vec::new(), None),
-            None if !self.instance.variant.signature.batched => return Ok(None),
+            None if !self.instance.shares_batches() => return Ok(None),
             None => match self.join() {
                 Some(joined) => joined,
                 None => return Ok(None),
@@ -190,11 +193,19 @@ impl Prepared {
         }
         let inputs = self.lone().unwrap_or(&joined.inputs);
         let outputs = instance.run(|| instance.model.run_interruptible(inputs, &interrupt))?;
-        let rows = self.rows();
-        if self.lone().is_none() && outputs.iter().any(|output| output.rows() < rows) {
-            return Err(fewer_rows());
-        }
+        self.check_rows(&outputs)?;
         Ok(Ran::Joined(outputs))
+    }
+
+    /// Refuses joined outputs of which nobody can tell whose a row is.
+    fn check_rows(&self, outputs: &[Tensor]) -> Result<(), Error> {
+        let rows = self.rows();
+        let has_them = |output: &Tensor| output.shape().first() == Some(&rows);
+        if self.lone().is_some() || outputs.iter().all(has_them) {
+            return Ok(());
+        }
+        self.instance.keep_apart();
+        Err(other_rows())
     }
 
     fn exec_apart(&self, watched: &Watched) -> Result<Ran, Error> {
@@ -245,7 +256,11 @@ impl Prepared {
         let mut joined = match ran {
             Ran::Apart(outputs) => return Ok(outputs),
             Ran::Joined(outputs) => outputs,
-            Ran::Staged(staged, _) => self.instance.call(|| staged.collect())?,
+            Ran::Staged(staged, _) => {
+                let outputs = self.instance.call(|| staged.collect())?;
+                self.check_rows(&outputs)?;
+                outputs
+            }
         };
         let lone = self.lone().is_some();
         let mut start = 0;
@@ -257,7 +272,7 @@ impl Prepared {
             start += count;
             let rows = joined.iter().map(|output| output.slice_rows(from, count));
             let rows = rows.collect::<Result<_, _>>();
-            let mut rows: Vec<Tensor> = rows.map_err(|_| fewer_rows())?;
+            let mut rows: Vec<Tensor> = rows.map_err(|_| other_rows())?;
             match self.crop(part, &mut rows) {
                 Ok(()) => Ok(Ok(rows)),
                 Err(error) => Ok(Err(InferError::failed(error.to_string()))),
@@ -281,8 +296,8 @@ fn fault_text(error: Error) -> String {
     }
 }
 
-fn fewer_rows() -> Error {
-    Error::Failed("an output has fewer rows than its inputs".to_owned())
+fn other_rows() -> Error {
+    Error::Failed("an output has more or fewer rows than its inputs".to_owned())
 }
 
 fn join(parts: &[&[NamedTensor]]) -> Option<Vec<NamedTensor>> {

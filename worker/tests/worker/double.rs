@@ -36,6 +36,12 @@ pub enum Step {
     Output,
 }
 
+/// A row of this value is answered with two rows.
+pub const SPLITS: i64 = -4;
+
+/// A row of this value is answered with none.
+pub const VANISHES: i64 = -5;
+
 /// One call. `key` is the first value of the batch, or the first number in the artefact.
 #[derive(Debug, Clone, Copy)]
 pub struct Call {
@@ -294,7 +300,16 @@ fn exec(inputs: &[NamedTensor]) -> Result<(), Error> {
 }
 
 fn doubled(inputs: &[NamedTensor]) -> Vec<Tensor> {
-    let doubled: Vec<f32> = values(inputs).iter().map(|value| value * 2.0).collect();
-    let shape = inputs[0].tensor.shape().to_vec();
+    let (values, width) = (values(inputs), inputs[0].tensor.shape()[1]);
+    let rows = values.chunks(width).flat_map(|row| {
+        let times = match row[0] as i64 {
+            SPLITS => 2,
+            VANISHES => 0,
+            _ => 1,
+        };
+        std::iter::repeat_n(row, times)
+    });
+    let doubled: Vec<f32> = rows.flatten().map(|value| value * 2.0).collect();
+    let shape = vec![doubled.len() / width, width];
     vec![Tensor::from_elements(shape, &doubled).unwrap()]
 }

@@ -6,7 +6,7 @@ use sextant_rpc::InferError;
 use sextant_types::Code;
 
 use super::{
-    double::{FAILS, LOSES, PANICS},
+    double::{FAILS, LOSES, PANICS, SPLITS, VANISHES},
     *,
 };
 
@@ -45,6 +45,49 @@ async fn parts_that_cannot_share_a_run_run_one_by_one() {
         world.loaded("m-a").await;
         let sent = world.send("m-a", vec![row(3, 2), row(4, 5)], now());
         assert_eq!(answers(sent.ok()), [Ok(vec![6.0; 2]), Ok(vec![8.0; 5])]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_which_nobody_knows_whose_they_are_are_run_again_one_by_one() {
+    for odd in [SPLITS, VANISHES] {
+        let world = World::with(Kind::Cpu, config()).await;
+        world.loaded("m-a").await;
+        let own = match odd {
+            SPLITS => vec![2.0 * odd as f32; 4],
+            _ => Vec::new(),
+        };
+        let sent = world.send("m-a", vec![row(3, 2), row(odd, 2), row(4, 2)], now());
+        let wanted = [Ok(vec![6.0; 2]), Ok(own), Ok(vec![8.0; 2])];
+        assert_eq!(answers(sent.ok()), wanted);
+        // What has been seen once is not tried again: as many rows by chance would be another's.
+        let sent = world.send("m-a", vec![row(SPLITS, 2), row(VANISHES, 2)], now());
+        let wanted = [Ok(vec![2.0 * SPLITS as f32; 4]), Ok(Vec::new())];
+        assert_eq!(answers(sent.ok()), wanted);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_on_a_device_of_which_nobody_knows_whose_they_are_answer_nobody() {
+    let world = World::with(Kind::Staged, config()).await;
+    world.loaded("m-a").await;
+    let parts = vec![row(3, 2), row(SPLITS, 2)];
+    let error = world.send("m-a", parts.clone(), now()).error();
+    assert_eq!(client_code(&error), Code::EngineFailed);
+    let wanted = [Ok(vec![6.0; 2]), Ok(vec![2.0 * SPLITS as f32; 4])];
+    assert_eq!(answers(world.send("m-a", parts, now()).ok()), wanted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_of_a_variant_that_keeps_them_apart_have_runs_of_their_own() {
+    for kind in KINDS {
+        let world = World::with(kind, config()).await;
+        let mut variant = (*world.variant("m-a", "1", 100).await).clone();
+        variant.keep_apart("its scales are those of a batch".to_owned());
+        world.load(&Arc::new(variant)).await.unwrap();
+        let sent = world.send("m-a", vec![row(3, 2), row(4, 2)], now());
+        assert_eq!(answers(sent.ok()), [Ok(vec![6.0; 2]), Ok(vec![8.0; 2])]);
+        assert_eq!(world.record.keys(Step::Exec), [3, 4], "one by one");
     }
 }
 

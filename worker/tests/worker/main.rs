@@ -303,6 +303,7 @@ fn variant(name: &str, artefact: Digest, memory: u64) -> Arc<Variant> {
         measured_on: None,
         profiles: Default::default(),
         dominated_by: None,
+        apart: None,
         resources: Default::default(),
     })
 }

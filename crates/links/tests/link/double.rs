@@ -237,6 +237,7 @@ pub fn variant(name: &str) -> Arc<Variant> {
         measured_on: None,
         profiles: Default::default(),
         dominated_by: None,
+        apart: None,
         resources: Default::default(),
     })
 }

@@ -124,6 +124,7 @@ pub fn sample_variant(name: &str, cost: f64) -> Arc<Variant> {
         measured_on: None,
         profiles: Default::default(),
         dominated_by: None,
+        apart: None,
         resources: Default::default(),
     })
 }

@@ -35,6 +35,7 @@ pub(super) fn pack(variant: Variant) -> proto::Variant {
         cost_per_hour_usd: variant.cost_per_hour_usd,
         cost_per_1k_usd: variant.cost_per_1k_usd,
         dominated_by: variant.dominated_by.map(Into::into),
+        apart: variant.apart,
         resources: Some(pack_resources(&variant.resources)),
     }
 }
@@ -61,6 +62,7 @@ pub(super) fn unpack(variant: proto::Variant) -> Result<Variant, Malformed> {
         cost_per_hour_usd: variant.cost_per_hour_usd,
         cost_per_1k_usd: variant.cost_per_1k_usd,
         dominated_by: variant.dominated_by.map(VariantId::new).transpose()?,
+        apart: variant.apart,
         resources: unpack_resources(&field(variant.resources, "resources")?)?,
     })
 }

@@ -274,7 +274,11 @@ fn variant(of: &Value, is_error: bool, devices: &BTreeMap<String, Toml>) -> Opti
     table.insert("load_ms".to_owned(), load_ms.into());
     let slots = number("/threads").max(1.0);
     table.insert("slots".to_owned(), (slots as i64).into());
-    let max_rows = number("/max_batch").max(1.0);
+    // One that keeps queries apart has no batches of them.
+    let max_rows = match of.get("apart") {
+        Some(_) => 1.0,
+        None => number("/max_batch").max(1.0),
+    };
     table.insert("max_rows".to_owned(), (max_rows as i64).into());
     table.insert("on".to_owned(), Toml::Table(on));
     Some(Toml::Table(table))

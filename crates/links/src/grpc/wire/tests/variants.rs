@@ -148,7 +148,12 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
         );
     let names = (variant(), name(), name(), option::of(variant()));
     let measured = (accuracy, profile(), option::of(on()), profiles);
-    let rest = (any::<[u8; 32]>(), figure(), resources);
+    let rest = (
+        any::<[u8; 32]>(),
+        figure(),
+        resources,
+        any::<Option<String>>(),
+    );
     (
         names,
         spec,
@@ -164,7 +169,7 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
                 signature,
                 padding,
                 (accuracy, profile, measured_on, profiles),
-                (digest, cost, resources),
+                (digest, cost, resources, apart),
             )| Variant {
                 id,
                 application: ApplicationId::new(application).expect("a name"),
@@ -180,6 +185,7 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
                 cost_per_hour_usd: cost,
                 cost_per_1k_usd: cost / 3.0,
                 dominated_by,
+                apart,
                 resources,
             },
         )

@@ -1,0 +1,184 @@
+//! Whether queries that shared a batch were answered as they are alone.
+//!
+//! The query is run once more alone, by the same variant. Other dimensions or types take the variant out of batches at once,
+//! other values when [`ENOUGH`] of the last [`LAST`] queries have them. Where something differs, a second lone run tells
+//! what is drawn at random: that says nothing. A variant in another precision is held to single precision's answer, if
+//! something in it is loaded: in company a query may lie no farther from it than alone. Padded inputs may change
+//! answers by as much as they may at registration.
+//!
+//! From then on queries of the variant run one at a time. Other processes learn it from the metadata store, and whoever
+//! leads later from the registry.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use sextant_metadata::MetadataStore;
+use sextant_types::{
+    Tensor, VariantId,
+    company::{Difference, Distances, Tolerance, is_near_tie, relative_distance},
+    convert,
+};
+
+use super::{Agreements, Compared, Sample, run};
+use crate::Dispatcher;
+
+/// So many of the last queries with other values take a variant out of batches.
+const ENOUGH: u32 = 2;
+
+/// How many queries those are.
+const LAST: u32 = 20;
+
+/// Furthest that a padded query may lie from the same without padding, as a share of its length.
+const PADDED: f64 = 0.01;
+
+/// The reason that users read.
+const REASON: &str = "a query that shared a batch was answered otherwise than alone";
+
+// === impl Agreements ===
+
+impl Agreements {
+    /// Notes how a query that shared a batch compares with itself alone; whether the variant leaves batches for it.
+    fn note_company(&self, variant: &VariantId, difference: Difference) -> bool {
+        let mut compared = self.compared.lock();
+        let of = compared.entry(variant.clone()).or_default();
+        let differs = difference != Difference::None;
+        of.alone += 1;
+        of.differing += u64::from(differs);
+        of.latest = (of.latest << 1 | u32::from(differs)) & ((1 << LAST) - 1);
+        let leaves = difference == Difference::Shape || of.latest.count_ones() >= ENOUGH;
+        of.has_left |= leaves;
+        let is_little = |of: &Compared| !of.has_left && (1..u64::from(LAST)).contains(&of.alone);
+        let is_early = compared.values().any(is_little);
+        self.is_early.store(is_early, Ordering::Relaxed);
+        leaves
+    }
+
+    /// Variants that were taken out of batches and of which the registry does not know, with the reasons.
+    pub(crate) fn take_apart(&self) -> Vec<(VariantId, String)> {
+        std::mem::take(&mut *self.apart.lock())
+            .into_iter()
+            .collect()
+    }
+
+    /// Gives back what the registry has not taken.
+    pub(crate) fn remember_apart(&self, variant: VariantId, reason: String) {
+        self.apart.lock().insert(variant, reason);
+    }
+}
+
+// === impl Dispatcher ===
+
+impl Dispatcher {
+    /// Runs a query that shared a batch alone and compares. `uploaded` is single precision's answer, where the variant has
+    /// another and it is known.
+    pub(super) async fn check_company(
+        &self,
+        sample: &Sample,
+        uploaded: Option<&[Tensor]>,
+        metadata: &dyn MetadataStore,
+    ) {
+        let id = &sample.known.variant.id;
+        let snapshot = self.snapshot.load_full();
+        let shares = snapshot
+            .variant(id)
+            .filter(|it| it.variant.shares_batches());
+        if shares.is_none() {
+            return;
+        }
+        match self.company_of(sample, uploaded).await {
+            None => self.agreements.count(id, None),
+            Some(difference) => {
+                if self.agreements.note_company(id, difference) {
+                    self.keep_apart(sample, metadata).await;
+                }
+            }
+        }
+    }
+
+    /// `None` where no worker has time.
+    async fn company_of(&self, sample: &Sample, uploaded: Option<&[Tensor]>) -> Option<Difference> {
+        let worker = self.quiet_worker(&sample.known)?;
+        let alone = run(&sample.known, &worker, sample).await?;
+        let mut differing = differing(sample, &alone);
+        if differing.is_empty() {
+            return Some(Difference::None);
+        }
+        let again = run(&sample.known, &worker, sample).await?;
+        let exact = Tolerance::of(false);
+        let is_drawn = |at: &usize| match (again.get(*at), alone.get(*at)) {
+            (Some(again), Some(alone)) => exact.compare(again, alone) != Difference::None,
+            _ => true,
+        };
+        differing.retain(|(at, _)| !is_drawn(at));
+        let is_misshapen = |(_, difference): &(usize, Difference)| *difference == Difference::Shape;
+        if differing.iter().any(is_misshapen) {
+            return Some(Difference::Shape);
+        }
+        let mut others = differing.iter().map(|(at, _)| *at);
+        let differs = others.any(|at| !sample.is_excused(at, &alone, uploaded));
+        Some(if differs {
+            Difference::Values
+        } else {
+            Difference::None
+        })
+    }
+
+    async fn keep_apart(&self, sample: &Sample, metadata: &dyn MetadataStore) {
+        let mut variant = (*sample.known.variant).clone();
+        variant.keep_apart(REASON.to_owned());
+        let (id, model) = (variant.id.clone(), &variant.model);
+        let application = &variant.application;
+        tracing::warn!(%application, %model, variant = %id, "{REASON}: its queries run one at a time from now on");
+        self.agreements
+            .remember_apart(id.clone(), REASON.to_owned());
+        if let Err(error) = metadata.publish_variant(Arc::new(variant)).await {
+            // It is told again with what the registry has.
+            tracing::warn!(variant = %id, %error, "that queries run one at a time cannot be published");
+        }
+    }
+}
+
+/// The outputs that are not what they are alone.
+fn differing(sample: &Sample, alone: &[Tensor]) -> Vec<(usize, Difference)> {
+    let exact = Tolerance::of(false);
+    if sample.outputs.len() != alone.len() {
+        return vec![(0, Difference::Shape)];
+    }
+    let pairs = sample.outputs.iter().zip(alone).enumerate();
+    // A lone answer with other rows than its query shows by itself that they are no rows of a batch.
+    let has_rows = |own: &Tensor| own.shape().first() == Some(&(sample.rows as usize));
+    let differences = pairs.map(|(at, (together, own))| match has_rows(own) {
+        true => (at, exact.compare(together, own)),
+        false => (at, Difference::Shape),
+    });
+    differences
+        .filter(|(_, it)| *it != Difference::None)
+        .collect()
+}
+
+// === impl Sample ===
+
+impl Sample {
+    /// Whether other values of an output are no sign of company.
+    fn is_excused(&self, at: usize, alone: &[Tensor], uploaded: Option<&[Tensor]>) -> bool {
+        let (Some(together), Some(own)) = (self.outputs.get(at), alone.get(at)) else {
+            return false;
+        };
+        let is_float = convert::is_float(own.data_type());
+        if !is_float && is_near_tie(alone) {
+            return true;
+        }
+        if self.known.variant.padding.is_some() && is_float {
+            return relative_distance(together, own) <= PADDED;
+        }
+        if !self.is_in_other_precision() {
+            return false;
+        }
+        let Some(uploaded) = uploaded.and_then(|outputs| outputs.get(at)) else {
+            // Nothing tells what is right.
+            return true;
+        };
+        let mut distances = Distances::default();
+        distances.add(together, own, uploaded);
+        distances.are_no_worse()
+    }
+}
