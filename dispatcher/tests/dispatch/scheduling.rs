@@ -318,7 +318,8 @@ async fn batches_are_held_until_they_are_full_and_go_by_priority() {
         assert_eq!(answer(handle).await.timings.batch_rows, 4);
     }
     let order = world.gate.order.lock().unwrap().clone();
-    let [first, second, third] = order[before..] else {
+    // Behind them a query that shared a batch may be run alone, to compare.
+    let [first, second, third, ..] = order[before..] else {
         panic!("three batches: {order:?}");
     };
     assert!(first < 10.0 && third > 20.0, "{order:?}");
