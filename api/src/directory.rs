@@ -52,6 +52,7 @@ fn fill(targets: Targets, others: &Targets) -> Targets {
         latency_ms: targets.latency_ms.or(others.latency_ms),
         min_quality,
         min_relative_accuracy,
+        min_agreement: None,
         max_cost_per_1k_usd: targets.max_cost_per_1k_usd.or(others.max_cost_per_1k_usd),
     }
 }

@@ -11,7 +11,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sextant_registry::{DataFile, Failure, JobFilter, JobKind, Model, NewModel, Once};
+use sextant_registry::{DataFile, Failure, JobFilter, JobKind, Model, NO_LABELS, NewModel, Once};
 use sextant_types::{ApplicationId, Code, Constants, ModelId};
 use utoipa::ToSchema;
 
@@ -61,6 +61,9 @@ pub struct NewModelBody {
     /// The names of the classes, in the order of the scored output's columns; those that the file names, where
     /// this is left out.
     classes: Option<Vec<String>>,
+    /// `none` of a validation set without labels: then agreement with the uploaded file is measured, which is no
+    /// accuracy and meets no `min_accuracy`. Such a set is refused without it.
+    labels: Option<String>,
     /// The input that tells given elements (1) from padding (0): with it, queries of different
     /// lengths share batches.
     mask: Option<String>,
@@ -99,6 +102,9 @@ pub struct NewModelForm {
     /// The names of the classes, one in each line, in the order of the scored output's columns; those that the
     /// file names, where this is left out.
     classes: Option<String>,
+    /// `none` of a validation set without labels: then agreement with the uploaded file is measured, which is no
+    /// accuracy and meets no `min_accuracy`. Such a set is refused without it.
+    labels: Option<String>,
     /// The input that tells given elements (1) from padding (0): with it, queries of different
     /// lengths share batches.
     mask: Option<String>,
@@ -151,6 +157,9 @@ pub struct ModelBody {
     /// Inputs that are the same in every query, as declared: queries do not give them.
     #[serde(skip_serializing_if = "Constants::is_empty")]
     constants: Constants,
+    /// `none` where the validation set was declared to have no labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<&'static str>,
     /// The output that accuracy is measured on; only of a single model, once it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     scored_output: Option<String>,
@@ -338,7 +347,7 @@ async fn begin(
 
 /// What a registration asks for: the same for the same content.
 fn asked(model: &NewModel) -> Value {
-    json!([
+    let labelled = json!([
         model.id.as_str(),
         model.application.as_str(),
         model.digest,
@@ -348,7 +357,11 @@ fn asked(model: &NewModel) -> Value {
         model.outputs,
         model.classes,
         model.constants,
-    ])
+    ]);
+    match model.unlabelled {
+        true => json!([labelled, NO_LABELS]),
+        false => labelled,
+    }
 }
 
 /// Registers a model again whose registration failed, from the files that were sent then. One that is under way, or
@@ -383,6 +396,7 @@ pub async fn retry(
         outputs: model.outputs,
         constants: model.constants,
         classes: model.classes,
+        unlabelled: model.unlabelled,
     };
     let registration = register(&state, &model, None).await?;
     state.refresh().await?;
@@ -547,6 +561,7 @@ async fn describe(state: &ApiState, model: Model, variants: usize) -> Result<Mod
         outputs: model.outputs,
         constants: model.constants,
         scored_output: None,
+        labels: model.unlabelled.then_some(NO_LABELS),
         classes: Vec::new(),
         padding: model.padding.map(|padding| PaddingBody {
             mask: padding.mask,

@@ -45,6 +45,7 @@ impl TargetsBody {
             latency_ms: self.latency_ms,
             min_quality: self.quality()?,
             min_relative_accuracy: self.min_relative_accuracy,
+            min_agreement: None,
             max_cost_per_1k_usd: self.max_cost_per_1k_usd,
         };
         targets.validate()?;

@@ -9,7 +9,7 @@ use sextant_registry::FailedProfile;
 use sextant_types::time::unix_ms;
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, ModelId, ShapeProfile,
-    Variant, VariantId,
+    Slowdowns, Variant, VariantId,
 };
 use utoipa::ToSchema;
 
@@ -169,6 +169,9 @@ pub struct VariantsBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Accuracy)]
 pub struct AccuracyBody {
+    /// `accuracy`, measured against labels; `agreement` with the uploaded file, which is no accuracy and meets no
+    /// `min_accuracy`; `unknown` where an earlier version registered the model and nothing tells which.
+    kind: &'static str,
     /// `top1`, `top5`, `exact`, `mae`, ..
     metric: String,
     /// Point estimate.
@@ -374,19 +377,20 @@ struct Fleet {
     types: DeviceTypes,
     failed: Vec<FailedProfile>,
     agreement: Vec<AgreementRow>,
-    estimate_factor: f64,
+    slowdowns: Slowdowns,
 }
 
 impl Fleet {
     async fn look(state: &ApiState) -> Result<Self, Problem> {
         let workers = state.metadata().workers(unix_ms()).await?;
         let demand = state.metadata().snapshot().await?.demand;
+        let variants = state.metadata().variants().await?;
         Ok(Self {
             instances: state.metadata().instances().await?,
             types: DeviceTypes::of(&workers),
             failed: state.registry().failed_profiles().await?,
             agreement: demand.map_or_else(Vec::new, |demand| demand.agreement.clone()),
-            estimate_factor: state.estimate_factor(),
+            slowdowns: Slowdowns::of(variants.iter().map(|it| &**it), state.estimate_factor()),
         })
     }
 
@@ -410,7 +414,7 @@ impl Fleet {
     }
 
     fn profile(&self, variant: &Variant, name: &DeviceTypeName) -> ProfileBody {
-        let expected = variant.expected(name, self.estimate_factor);
+        let expected = self.slowdowns.expected(variant, name);
         let profile = &expected.profile;
         let facts = self.types.get(name);
         let cost = facts.map(|of| of.cost(variant.spec.threads, profile.saturation_rps));
@@ -493,6 +497,7 @@ impl VariantBody {
 impl From<&Accuracy> for AccuracyBody {
     fn from(accuracy: &Accuracy) -> Self {
         Self {
+            kind: accuracy.kind.name(),
             metric: accuracy.metric.name(),
             value: accuracy.value,
             lower: accuracy.lower,

@@ -13,7 +13,8 @@ use sextant_scaling::{
 };
 use sextant_types::index::{IndexVec, KindIx, VariantIx};
 use sextant_types::{
-    ApplicationId, DeviceType, DeviceTypeName, Digest, EngineName, Precision, Variant, VariantId,
+    ApplicationId, DeviceType, DeviceTypeName, Digest, EngineName, Precision, Slowdowns, Variant,
+    VariantId, uploaded_qualities,
 };
 
 use crate::{
@@ -157,6 +158,8 @@ impl Picture {
 
     fn add_choices(&mut self, view: &View, config: &Config) {
         let mut groups: BTreeMap<(&EngineName, Digest, Precision), u32> = BTreeMap::new();
+        let slowdowns = Slowdowns::of(self.variants.iter().map(|it| &**it), config.estimate_factor);
+        let uploaded = uploaded_qualities(self.variants.iter().map(|it| &**it));
         for (number, variant) in self.variants.numbered() {
             if self.is_left_out(view, variant) {
                 continue;
@@ -169,11 +172,13 @@ impl Picture {
             );
             let group = *groups.entry(weights).or_insert(next);
             let running = running(view, variant);
+            let of_file = uploaded.get(&variant.model).copied();
+            let quality = variant.quality(of_file.unwrap_or(f64::NEG_INFINITY));
             for (device, kind) in self.kinds.iter().enumerate() {
                 if !kind.facts.engines.contains(&variant.spec.engine) {
                     continue;
                 }
-                let expected = variant.expected(&kind.name, config.estimate_factor);
+                let expected = slowdowns.expected(variant, &kind.name);
                 let profile = &expected.profile;
                 let bytes = profile.peak_memory_bytes;
                 let memory_share = bytes as f64 / kind.facts.memory_bytes.max(1) as f64;
@@ -181,6 +186,9 @@ impl Picture {
                     continue;
                 }
                 for (at, outlook) in self.outlooks.iter().enumerate() {
+                    if !outlook.need.class.least_quality().is_met_by(quality) {
+                        continue;
+                    }
                     let rps = rps(variant, profile, kind, (outlook, config.policy));
                     let Some(rps) = rps else { continue };
                     self.problem.choices.push(Choice {
@@ -241,8 +249,7 @@ fn add_silent(view: &View, outlooks: &mut Vec<Outlook>) {
     outlooks.extend(silent.into_iter().map(Seen::nobody));
 }
 
-/// Queries of a need that a device of a kind answers in time with a variant; `None` where it is not good
-/// or not quick enough.
+/// Queries of a need that a device of a kind answers in time with a variant; `None` where it is not quick enough.
 fn rps(
     variant: &Variant,
     profile: &sextant_types::Profile,
@@ -251,11 +258,6 @@ fn rps(
 ) -> Option<f64> {
     let need = &outlook.need;
     if variant.application != need.application {
-        return None;
-    }
-    let good = need.class.min_quality();
-    // The class was rounded up to a hundredth.
-    if good.is_some_and(|least| variant.accuracy.quality_bound() < least - 0.01) {
         return None;
     }
     let most = variant.most_together();

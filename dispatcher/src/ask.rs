@@ -36,7 +36,7 @@ impl Ask {
                 .targets
                 .latency_ms
                 .map_or(f64::INFINITY, |ms| ms - spent_ms),
-            min_quality: self.targets.min_quality.unwrap_or(f64::NEG_INFINITY),
+            least_quality: self.targets.least_quality(),
             max_cost_per_1k_usd: self.targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
             rows: self.rows,
         }
@@ -68,10 +68,8 @@ pub(crate) fn met(ask: &Ask, known: &Known, took: Duration) -> bool {
 
 /// Whether a variant meets the targets that do not depend on when it answers.
 pub(crate) fn suits(ask: &Ask, known: &Known) -> bool {
-    let (variant, targets) = (&known.variant, &ask.targets);
-    targets
-        .min_quality
-        .is_none_or(|least| variant.accuracy.quality_bound() >= least)
+    let targets = &ask.targets;
+    targets.least_quality().is_met_by(known.quality)
         && targets
             .max_cost_per_1k_usd
             .is_none_or(|most| known.least_cost_per_1k_usd(ask.extent) <= most)

@@ -80,7 +80,7 @@ fn least_cost_per_1k_usd(index: &Index, demand: &Demand) -> f64 {
     let entries = index.entries().iter();
     let meets = entries.filter(|entry| {
         entry.max_rows >= demand.rows
-            && entry.quality_bound >= demand.min_quality
+            && demand.least_quality.is_met_by(entry.quality())
             && entry.latency_ms <= demand.latency_ms
     });
     let costs = meets.map(|entry| entry.cost_per_1k_usd);

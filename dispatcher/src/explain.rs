@@ -16,7 +16,8 @@ pub(crate) fn candidate(
     Candidate {
         variant: known.variant.id.clone(),
         device_type: known.type_of(entry.kind).cloned(),
-        quality_bound: entry.quality_bound,
+        quality_bound: known.variant.accuracy.quality_bound(),
+        kind: known.variant.accuracy.kind,
         expected_ms: expected_ms(entry, demand, load),
         cost_per_1k_usd: entry.cost_per_1k_usd,
         estimated: known.is_estimated(entry.kind, load.extent),

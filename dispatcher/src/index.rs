@@ -11,8 +11,8 @@ use sextant_schedule::Nanos;
 use sextant_selection::{Entry, Index, Readiness, mark_dominated};
 use sextant_types::index::{ApplicationIx, DeviceIx, IndexVec, KindIx, VariantIx};
 use sextant_types::{
-    ApplicationId, DeviceTypeName, Digest, EngineName, ModelId, Precision, Signature, Variant,
-    VariantId, WorkerId,
+    ApplicationId, DeviceTypeName, Digest, EngineName, ModelId, Precision, Quality, Signature,
+    Slowdowns, Variant, VariantId, WorkerId, uploaded_qualities,
 };
 
 pub(crate) use self::{known::Known, live_load::LiveLoad};
@@ -47,7 +47,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) round_trip: Nanos,
     /// How many times as long as where it was measured a variant takes on another type of device,
     /// until it was measured there.
-    pub(crate) estimate_factor: f64,
+    pub(crate) slowdowns: Slowdowns,
     /// By which budgets fill.
     pub(crate) clock: Clock,
 }
@@ -75,9 +75,9 @@ pub(crate) struct Scope {
     /// Where queries come in several sizes: by class of size, made by the first query of a class.
     sized: Option<Sized>,
     /// Of a model: the least quality of answers to queries that ask for none.
-    usual_quality: Option<f64>,
-    /// The quality of the most accurate of its files as they were uploaded.
-    uploaded_quality: f64,
+    usual_quality: Option<Quality>,
+    /// The quality of the most accurate of its files as they were uploaded; `None` where no accuracy is known.
+    uploaded_quality: Option<f64>,
     pub(crate) signature: Signature,
 }
 
@@ -160,6 +160,7 @@ impl Snapshot {
     pub(crate) fn build(view: &View, around: &Surroundings<'_>, interner: &mut Interner) -> Self {
         let states = states(view, around);
         let able = able(&around.workers);
+        let uploaded = uploaded_qualities(view.variants.values().map(|it| &**it));
         let mut snapshot = Self {
             accounts: interner.accounts(view, around.clock),
             ..Self::default()
@@ -169,7 +170,10 @@ impl Snapshot {
             let able = able.get(&variant.spec.engine);
             let able = able.map_or(&[][..], Vec::as_slice);
             let ordinal = interner.ordinal(&variant.id);
+            let of_file = uploaded.get(&variant.model).copied();
+            let of_file = of_file.unwrap_or_else(|| variant.accuracy.quality_bound());
             snapshot.insert(Known {
+                quality: variant.quality(of_file),
                 application: interner.application(&variant.application),
                 ..Known::new(ordinal, variant, (instances, able), around)
             });

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sextant_rpc::{Candidate, InferError, QueryError};
 use sextant_schedule::DropReason;
-use sextant_selection::{Decision, Demand, Index};
+use sextant_selection::{Decision, Demand, Entry, Index};
 use sextant_types::Code;
 
 use crate::{
@@ -90,15 +90,13 @@ pub(crate) fn refuse(
             }
             let message = reach::sentence(index, demand, load);
             let mut error = QueryError::new(Code::TargetInfeasible, message);
-            error.closest = closest
-                .iter()
+            let closest = closest.iter();
+            let known = closest
                 .filter_map(|at| Some((load.snapshot.known(*at)?, index.entry(*at)?)))
-                .map(|(known, entry)| candidate(known, entry, demand, load))
-                .collect();
-            error.closest.sort_by(|a, b| {
-                let miss = |of: &Candidate| miss(of, demand);
-                miss(a).total_cmp(&miss(b))
-            });
+                .map(|(known, entry)| (entry, candidate(known, entry, demand, load)));
+            let mut known: Vec<(&Entry, Candidate)> = known.collect();
+            known.sort_by(|a, b| miss(a, demand).total_cmp(&miss(b, demand)));
+            error.closest = known.into_iter().map(|(_, candidate)| candidate).collect();
             error
         }
         Decision::Use { .. } | Decision::LoadThenUse { .. } => QueryError::new(
@@ -112,9 +110,16 @@ pub(crate) fn refuse(
 pub(crate) fn unsuited(known: &Known, demand: &Demand, load: &LiveLoad<'_>) -> QueryError {
     let entry = known.entry(load.extent);
     let id = &known.variant.id;
-    let message = match entry.quality_bound < demand.min_quality {
-        true => format!("variant `{id}`, which the query names, is not accurate enough"),
-        false => format!("variant `{id}`, which the query names, costs too much"),
+    let message = match demand.least_quality.is_met_by(entry.quality()) {
+        true => format!("variant `{id}`, which the query names, costs too much"),
+        false => format!(
+            "variant `{id}`, which the query names, is not accurate enough: {}",
+            reach::measured(
+                &known.variant.accuracy,
+                entry.quality(),
+                &demand.least_quality
+            )
+        ),
     };
     let mut error = QueryError::new(Code::TargetInfeasible, message);
     error.closest = vec![candidate(known, &entry, demand, load)];
@@ -122,13 +127,13 @@ pub(crate) fn unsuited(known: &Known, demand: &Demand, load: &LiveLoad<'_>) -> Q
 }
 
 /// How far a candidate misses the targets by the figures that are shown of it: the sum of the relative misses.
-fn miss(of: &Candidate, demand: &Demand) -> f64 {
+fn miss((entry, of): &(&Entry, Candidate), demand: &Demand) -> f64 {
     let relative = |excess: f64, target: f64| match target.is_finite() {
         true => (excess / target.abs().max(1e-9)).max(0.0),
         false => 0.0,
     };
     relative(of.expected_ms - demand.latency_ms, demand.latency_ms)
-        + relative(demand.min_quality - of.quality_bound, demand.min_quality)
+        + demand.least_quality.miss(entry.quality())
         + relative(
             of.cost_per_1k_usd - demand.max_cost_per_1k_usd,
             demand.max_cost_per_1k_usd,

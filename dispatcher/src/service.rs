@@ -14,7 +14,7 @@ use sextant_fleet::{Follower, News, Token};
 use sextant_metadata::{Count, DeviceTypes, HardwareWarning, InstanceState, MetadataStore, View};
 use sextant_placement as placement;
 use sextant_schedule::{NEVER, Nanos};
-use sextant_types::{Variant, VariantId, WorkerId};
+use sextant_types::{Slowdowns, Variant, VariantId, WorkerId};
 use tokio::sync::mpsc::{self, Receiver};
 
 use self::{
@@ -161,7 +161,10 @@ impl Updater {
             workers: usable.iter().map(|one| (&one.id, one.usable())).collect(),
             types: &types,
             round_trip: driver.round_trip(),
-            estimate_factor: self.dispatcher.config.estimate_factor,
+            slowdowns: Slowdowns::of(
+                view.variants.values().map(|it| &**it),
+                self.dispatcher.config.estimate_factor,
+            ),
             clock: self.dispatcher.clock,
         };
         let mut snapshot = Snapshot::build(view, &around, &mut self.interner);

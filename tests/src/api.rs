@@ -162,10 +162,15 @@ impl Api {
         status.unwrap_or_else(|| panic!("{method} {target}: {answer}"))
     }
 
-    /// A model's upload.
+    /// A model's upload. A set without labels is declared as one.
     pub async fn upload(&self, upload: Upload<'_>) -> Answer {
         let part = |bytes: Vec<u8>, name: &str| Part::bytes(bytes).file_name(name.to_owned());
-        let form = Form::new()
+        let has_labels = upload.validation.windows(5).any(|word| word == b"label");
+        let form = match has_labels {
+            true => Form::new(),
+            false => Form::new().text("labels", "none"),
+        };
+        let form = form
             .text("name", upload.name.to_owned())
             .text("application", upload.application.to_owned())
             .part("model", part(upload.model, "model.onnx"))

@@ -9,6 +9,9 @@
 //! not put the variants of processors aside, and a fleet that loses its GPUs keeps a frontier. Which
 //! hardware a query goes to is for the selection, which knows the price of each.
 //!
+//! Only accuracies are compared with each other. Agreement with an uploaded file says nothing of another file: a
+//! variant of a model without labels dominates variants of that model alone, and is dominated by them alone.
+//!
 //! Times and throughputs are measured, and two measurements of the same thing differ: they are
 //! compared in steps of a fifth, without which noise alone would keep near-copies on the
 //! frontier. Of variants that are equal in all five the one measured on the most types, then the one
@@ -18,12 +21,14 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use sextant_types::{DeviceTypeName, Profile, Variant, VariantId};
+use sextant_types::{DeviceTypeName, ModelId, Profile, Variant, VariantId};
 
 /// What variants are compared by, each number on a scale where smaller is better.
 #[derive(Debug, Clone, PartialEq)]
 struct Scores {
     registered_on: Option<DeviceTypeName>,
+    /// Of agreement with an uploaded file whose file that is: it is compared with nothing else.
+    agrees_with: Option<ModelId>,
     /// Cost first: sorting by it makes the cheapest dominator the first one found.
     here: [f64; 5],
     /// Latency, load time and throughput on further types of devices.
@@ -111,6 +116,7 @@ impl Scores {
         let elsewhere = variant.profiles.iter();
         Self {
             registered_on: variant.measured_on.clone(),
+            agrees_with: (!variant.accuracy.kind.is_accuracy()).then(|| variant.model.clone()),
             here: [
                 variant.cost_per_hour_usd,
                 quality,
@@ -132,6 +138,7 @@ impl Scores {
         let by_speeds = elsewhere().map(|((_, a), (_, b))| compare(a, b));
         self.registered_on
             .cmp(&other.registered_on)
+            .then_with(|| self.agrees_with.cmp(&other.agrees_with))
             .then_with(|| compare(&self.here, &other.here))
             .then(most_types)
             .then_with(|| {
@@ -145,6 +152,7 @@ impl Scores {
     fn covers(&self, other: &Self) -> bool {
         let mut elsewhere = other.elsewhere.iter();
         self.registered_on == other.registered_on
+            && self.agrees_with == other.agrees_with
             && is_covered(&other.here, &self.here)
             && elsewhere.all(|(name, theirs)| {
                 let mine = self.elsewhere.get(name);
@@ -157,8 +165,8 @@ impl Scores {
 mod tests {
     use proptest::prelude::*;
     use sextant_types::{
-        Accuracy, ApplicationId, BatchLatency, Digest, EngineName, Metric, ModelId, Optimization,
-        Precision, Profile, Signature, VariantSpec,
+        Accuracy, AccuracyKind, ApplicationId, BatchLatency, Digest, EngineName, Metric,
+        Optimization, Precision, Profile, Signature, VariantSpec,
     };
 
     use super::*;
@@ -185,6 +193,7 @@ mod tests {
             },
             padding: None,
             accuracy: Accuracy {
+                kind: AccuracyKind::Accuracy,
                 metric: Metric::Top1,
                 value: 1.0,
                 lower: accuracy,
@@ -328,6 +337,28 @@ mod tests {
             .profiles
             .insert(device("b"), better.profile.clone());
         assert_eq!(dominators(&[measured, other])[1], Some(better.id));
+    }
+
+    #[test]
+    fn agreement_dominates_its_own_model_alone() {
+        let of = |index, model: &str, kind, scores| {
+            let mut made = variant(index, scores);
+            made.model = ModelId::new(model).expect("valid");
+            made.accuracy.kind = kind;
+            made
+        };
+        let (good, bad) = ([1, 3, 1, 1, 3], [2, 1, 2, 2, 1]);
+        for kind in [AccuracyKind::Agreement, AccuracyKind::Unknown] {
+            let agrees = of(0, "a", kind, good);
+            let labelled = of(1, "b", AccuracyKind::Accuracy, bad);
+            let own = of(2, "a", kind, bad);
+            let other = of(3, "c", kind, bad);
+            let marked = dominators(&[agrees.clone(), labelled, own, other]);
+            assert_eq!(marked, [None, None, Some(agrees.id), None]);
+        }
+        let labelled = of(0, "a", AccuracyKind::Accuracy, good);
+        let agrees = of(1, "b", AccuracyKind::Agreement, bad);
+        assert_eq!(dominators(&[labelled, agrees]), [None, None]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
 use sextant_registry::{Application, Job, JobKind, Model, Registry};
 use sextant_types::time::unix_ms;
-use sextant_types::{Accuracy, Digest, Precision};
+use sextant_types::{Accuracy, AccuracyKind, Digest, Precision};
 
 use crate::{
     Config, Error, Publisher,
@@ -39,6 +39,7 @@ mod label;
 mod profile;
 mod publish;
 mod ranks;
+mod warnings;
 
 /// Where things are kept.
 #[derive(Clone)]
@@ -77,7 +78,9 @@ pub struct Summary {
     /// something else, and its accuracy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usual: Option<(String, f64)>,
-    /// What was changed in the file so that it can be served.
+    /// What is measured: `accuracy`, or `agreement` with the uploaded file.
+    pub measures: AccuracyKind,
+    /// What was changed in the file so that it can be served, and warnings of what was measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
     /// Of the variants, how many nothing dominates.

@@ -16,6 +16,7 @@ mod error;
 mod extension;
 pub mod frontier;
 mod generator;
+pub mod guess;
 pub mod interval;
 mod isolation;
 pub mod measure;

@@ -421,6 +421,7 @@ mod tests {
     fn measurement(points: &[(u32, f64, u64)]) -> Measurement {
         Measurement {
             accuracy: Accuracy {
+                kind: sextant_types::AccuracyKind::Accuracy,
                 metric: Metric::Top1,
                 value: 0.5,
                 lower: 0.4,

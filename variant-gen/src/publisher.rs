@@ -23,6 +23,8 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{Error, frontier};
 
+mod kinds;
+
 /// Publishes and retires variants. Cheap to clone; clones take turns, others of the same stores do
 /// not have to.
 #[derive(Clone)]
@@ -211,6 +213,7 @@ impl Publisher {
         let pricing = self.pricing().await?;
         for variants in applications.values_mut() {
             let mut changed: BTreeSet<VariantId> = pricing.price_all(variants);
+            changed.extend(kinds::mark(&self.registry, variants).await?);
             changed.extend(frontier::mark(variants).into_iter().map(|marked| marked.id));
             let changed = variants.iter().filter(|it| changed.contains(&it.id));
             let changed: Vec<Variant> = changed.cloned().collect();

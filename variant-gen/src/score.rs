@@ -7,7 +7,7 @@
 //! record, in double precision, then over the records. `log_loss` takes a row for probabilities where it is
 //! a distribution, and for logits otherwise. docs/models.md has the formula of each.
 
-use sextant_types::{Accuracy, Data, Metric, NamedTensor, Tensor, convert};
+use sextant_types::{Accuracy, AccuracyKind, Data, Metric, NamedTensor, Tensor, convert};
 
 use crate::{
     interval::Interval,
@@ -147,6 +147,7 @@ impl<'a> Scorer<'a> {
             upper,
         } = self.evidence.interval(self.metric);
         Accuracy {
+            kind: AccuracyKind::Accuracy,
             metric: self.metric,
             value,
             lower,

@@ -7,9 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 use sextant_registry::Model;
-use sextant_types::{Code, Digest, EngineName, Precision, Signature};
+use sextant_types::{AccuracyKind, Code, Digest, EngineName, Precision, Signature};
 
-use crate::{configuration::Configuration, measure::Measurement, validation::Scored};
+use crate::{configuration::Configuration, guess::Guess, measure::Measurement, validation::Scored};
 
 /// Name of the first step.
 pub const INSPECT: &str = "inspect";
@@ -73,6 +73,9 @@ pub struct Inspected {
     /// The validation set with what the uploaded file answers, where it has no labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labelled: Option<Digest>,
+    /// What an answer that looks at no record scores at best.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guess: Option<Guess>,
     /// What was changed in it, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
@@ -84,7 +87,26 @@ pub struct Inspected {
     pub is_half: bool,
 }
 
+/// Said where records have no labels.
+pub const UNLABELLED: &str = "the validation set has no labels: what is measured is how far a variant agrees with the uploaded file";
+
+/// How that begins, in earlier versions too.
+const BEGINS: &str = "the validation set has no labels";
+
+/// What figures are of, by what was said of the model.
+pub fn kind_of<'a>(mut changes: impl Iterator<Item = &'a str>) -> AccuracyKind {
+    match changes.any(|it| it.starts_with(BEGINS)) {
+        true => AccuracyKind::Agreement,
+        false => AccuracyKind::Accuracy,
+    }
+}
+
 impl Inspected {
+    /// What is measured on its validation set.
+    pub fn kind(&self) -> AccuracyKind {
+        kind_of(self.changes.iter().map(String::as_str))
+    }
+
     /// The file that variants are made from: its name in the artefact store and its size.
     pub fn base(&self, model: &Model) -> (Digest, u64) {
         self.adapted.unwrap_or((model.digest, model.size_bytes))

@@ -204,6 +204,7 @@ fn variant(artefact: sextant_types::Digest) -> Result<Arc<Variant>, Box<dyn std:
         signature: signature(),
         padding: None,
         accuracy: Accuracy {
+            kind: sextant_types::AccuracyKind::Accuracy,
             metric: Metric::Top1,
             value: 1.0,
             lower: 1.0,

@@ -191,6 +191,7 @@ fn variant(artefact: Digest) -> Result<Arc<Variant>, Box<dyn Error>> {
         signature: signature(),
         padding: None,
         accuracy: Accuracy {
+            kind: sextant_types::AccuracyKind::Accuracy,
             metric: Metric::Top1,
             value: 1.0,
             lower: 1.0,

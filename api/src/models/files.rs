@@ -10,7 +10,7 @@ use axum::extract::{
     multipart::{Field, MultipartError},
 };
 use sextant_objects::{ObjectPath, PutBlob};
-use sextant_registry::{DataFile, METRIC_FILE, NewModel};
+use sextant_registry::{DataFile, METRIC_FILE, NO_LABELS, NewModel};
 use sextant_types::{ApplicationId, Code, Constants, Digest, ModelId, Padding, signature};
 
 use super::{NewModelBody, archive};
@@ -45,6 +45,7 @@ struct Form {
     outputs: Vec<String>,
     constants: Constants,
     classes: Option<Vec<String>>,
+    labels: Option<String>,
     data: Vec<DataFile>,
     beside: Beside,
     /// All files that were stored.
@@ -122,6 +123,7 @@ pub async fn from_store(
         outputs: body.outputs.unwrap_or_default(),
         constants: body.constants.unwrap_or_default(),
         classes: body.classes,
+        labels: body.labels,
         data,
         beside: Beside::default(),
         stored: Vec::new(),
@@ -199,6 +201,7 @@ impl Form {
                 let names = names.lines().map(|name| name.trim().to_owned());
                 once("classes", &mut self.classes, names.collect())
             }
+            "labels" => once("labels", &mut self.labels, text(field).await?),
             "output" => {
                 self.outputs.push(text(field).await?);
                 Ok(())
@@ -216,7 +219,7 @@ impl Form {
                 let detail = format!(
                     "the form has a field `{other}`: its fields are `name`, `application`, \
                      `model`, `validation`, `data`, `metric_model`, `output`, `constant`, `classes`, \
-                     `mask`, `pad`"
+                     `labels`, `mask`, `pad`"
                 );
                 Err(Problem::new(Code::InvalidRequest, detail))
             }
@@ -265,8 +268,24 @@ impl Form {
             outputs: distinct(self.outputs, "output")?,
             constants: checked(self.constants)?,
             classes: classes(self.classes.or(named))?,
+            unlabelled: unlabelled(self.labels.as_deref())?,
             data: named_once(self.data)?,
         })
+    }
+}
+
+/// Whether a validation set is declared to have no labels.
+fn unlabelled(labels: Option<&str>) -> Result<bool, Problem> {
+    match labels {
+        None => Ok(false),
+        Some(NO_LABELS) => Ok(true),
+        Some(other) => {
+            let detail = format!(
+                "`labels` is `{}`: its one value is `{NO_LABELS}`, of a validation set without labels",
+                short(other)
+            );
+            Err(Problem::new(Code::InvalidRequest, detail).field("labels"))
+        }
     }
 }
 

@@ -22,6 +22,10 @@ pub struct CandidateBody {
     /// Upper bound of its error, for errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_bound: Option<f64>,
+    /// The same bound, in the metric's own unit, where it is of agreement with the uploaded file, or nothing tells of
+    /// what: it meets no least accuracy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agreement_bound: Option<f64>,
     /// Expected latency for this query now, milliseconds.
     pub expected_ms: f64,
     /// US dollars for a thousand queries.
@@ -87,11 +91,13 @@ impl From<&Candidate> for CandidateBody {
     fn from(candidate: &Candidate) -> Self {
         let bound = candidate.quality_bound;
         let is_error = bound.is_sign_negative();
+        let is_accuracy = candidate.kind.is_accuracy();
         Self {
             variant: candidate.variant.to_string(),
             device_type: candidate.device_type.as_ref().map(ToString::to_string),
-            accuracy_bound: (!is_error).then_some(bound),
-            error_bound: is_error.then_some(-bound),
+            accuracy_bound: (is_accuracy && !is_error).then_some(bound),
+            error_bound: (is_accuracy && is_error).then_some(-bound),
+            agreement_bound: (!is_accuracy).then_some(bound.abs()),
             expected_ms: candidate.expected_ms,
             cost_per_1k_usd: candidate.cost_per_1k_usd,
             estimated: candidate.estimated,
@@ -107,7 +113,7 @@ impl CandidateBody {
     pub fn missing(candidate: &Candidate, targets: &Targets) -> Self {
         let accuracy = targets
             .min_quality
-            .map(|least| candidate.quality_bound < least);
+            .map(|least| !candidate.kind.is_accuracy() || candidate.quality_bound < least);
         let latency = targets.latency_ms.map(|most| candidate.expected_ms > most);
         let cost = targets
             .max_cost_per_1k_usd

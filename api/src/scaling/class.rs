@@ -20,6 +20,10 @@ pub struct ClassBody {
     /// Their greatest error is at least this and less than a hundredth above, for the metric mae.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_error: Option<f64>,
+    /// The share of the uploaded file's agreement that they take instead of an accuracy is at most this and more than a
+    /// hundredth below.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_agreement: Option<f64>,
 }
 
 // === impl ClassBody ===
@@ -40,6 +44,7 @@ impl ClassBody {
             max_error: quality
                 .filter(|_| !is_higher_better)
                 .map(|quality| 0.0 - quality),
+            min_agreement: class.min_agreement(),
         }
     }
 }

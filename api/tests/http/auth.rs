@@ -57,6 +57,7 @@ async fn put_variant(api: &Api) {
         constants: Default::default(),
         data: Vec::new(),
         classes: Vec::new(),
+        unlabelled: false,
     };
     let job = NewJob::new(JobKind::Register, model.application.clone(), json!({}));
     let job = job.for_model(model.id.clone());

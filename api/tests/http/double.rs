@@ -222,6 +222,7 @@ pub fn variant() -> Variant {
         signature: signature(),
         padding: None,
         accuracy: Accuracy {
+            kind: sextant_types::AccuracyKind::Accuracy,
             metric: Metric::Top1,
             value: 0.95,
             lower: 0.92,

@@ -15,6 +15,7 @@ fn candidate(state: &'static str) -> Candidate {
         variant: "mlp-ort-fp32-all-t1-b32".parse().expect("a name"),
         device_type: None,
         quality_bound: 0.9,
+        kind: sextant_types::AccuracyKind::Accuracy,
         expected_ms: 1.5,
         cost_per_1k_usd: 0.002,
         estimated: false,

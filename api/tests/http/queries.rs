@@ -168,6 +168,7 @@ fn candidate(quality_bound: f64) -> Candidate {
     Candidate {
         variant: "mlp-ort-fp32-all-t1-b8".parse().expect("a name"),
         quality_bound,
+        kind: sextant_types::AccuracyKind::Accuracy,
         expected_ms: 3.0,
         cost_per_1k_usd: 0.001,
         state: "active".into(),

@@ -199,6 +199,7 @@ async fn what_is_plainly_wrong_is_refused_at_once() {
         (2, "model", "", "invalid_model"),
         (3, "validation", "", "invalid_validation_set"),
         (3, "labels", "labels", "invalid_request"),
+        (3, "labels", "no", "invalid_request"),
         (3, "model", "onnx", "invalid_request"),
     ];
     for (index, name, value, code) in cases {
@@ -221,6 +222,36 @@ async fn what_is_plainly_wrong_is_refused_at_once() {
         .await
         .problem("invalid_request");
     assert_eq!(api.get("/v1/models").await.json(), json!({"models": []}));
+}
+
+#[tokio::test]
+async fn a_set_without_labels_is_declared_in_either_form() {
+    let api = with_digits().await;
+    let fields: [(&str, &[u8]); 5] = [
+        ("name", b"a"),
+        ("application", b"digits"),
+        ("model", b"onnx"),
+        ("validation", b"set"),
+        ("labels", b"none"),
+    ];
+    assert_eq!(api.send(form(&fields)).await.status, 202);
+    for path in ["/v1/artefacts/model", "/v1/artefacts/set"] {
+        api.call("PUT", path, "bytes").await;
+    }
+    let body = json!({"name": "b", "application": "digits", "model_path": "model", "validation_path": "set",
+        "labels": "none"});
+    let sent = api
+        .call("POST", "/v1/registrations", body.to_string())
+        .await;
+    assert_eq!(sent.status, 202);
+    let other = body.to_string().replace("none", "some");
+    let refused = api.call("POST", "/v1/registrations", other).await;
+    let problem = refused.problem("invalid_request");
+    assert_eq!(problem["field"], "labels", "{problem}");
+    for name in ["a", "b"] {
+        let model = api.get(&format!("/v1/models/{name}")).await.json();
+        assert_eq!(model["labels"], "none", "{model}");
+    }
 }
 
 #[tokio::test]

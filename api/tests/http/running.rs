@@ -99,7 +99,7 @@ async fn variants_show_what_was_measured_and_where_they_run() {
     assert_eq!(json["name"], name);
     assert_eq!(json["precision"], "int8s");
     let accuracy = json!({"metric": "top1", "value": 0.95, "lower": 0.92, "upper": 0.97,
-        "records": 360, "evaluation_batch": 32});
+        "records": 360, "evaluation_batch": 32, "kind": "accuracy"});
     assert_eq!(json["accuracy"], accuracy);
     assert_eq!(json["latency"][1]["batch"], 8);
     assert_eq!(

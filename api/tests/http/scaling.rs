@@ -304,6 +304,7 @@ async fn a_decision_tells_what_it_rests_on() {
     let class = TargetClass {
         latency_log2_ms: Some(4),
         min_quality_hundredths: Some(95),
+        min_agreement_hundredths: None,
     };
     let made = Decision {
         inputs: vec![Input {

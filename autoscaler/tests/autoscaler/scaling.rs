@@ -460,7 +460,7 @@ async fn what_no_variant_can_answer_starts_nothing() {
         latency_ms: Some(100.0),
         ..Targets::default()
     };
-    ask(&store, 1500, possible).await;
+    ask(&store, 900, possible).await;
     let wanted = until(&store, "workers for that", |it| {
         wants(it, "small") > Some(0)
     })

@@ -64,6 +64,7 @@ pub fn variant(name: &str) -> Variant {
         },
         padding: None,
         accuracy: Accuracy {
+            kind: sextant_types::AccuracyKind::Accuracy,
             metric: Metric::Top1,
             value: 0.9,
             lower: 0.9,

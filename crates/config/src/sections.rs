@@ -137,8 +137,8 @@ section! {
         max_threads: Option<u16> = None, unset "the worker's cores", within 1.0..=65_535.0;
         /// Largest maximum batch of a variant, rows.
         max_batch: u16 = 64, within 1.0..=64.0;
-        /// On a type of device on which a variant has not been measured, it is taken to need so many times
-        /// what it needs where it was registered.
+        /// On a type of device on which no variant has been measured, a variant is taken to need so
+        /// many times what it needs where it was registered, and half as much again.
         estimate_factor: f64 = 1.0, within 0.01..=100.0;
         /// There it is measured where it is loaded, while the worker's slots are no busier than this, as
         /// a share; 0 leaves it at the estimate unless a worker does nothing at all.

@@ -33,7 +33,8 @@ pub use error::{Entity, Error};
 pub use job::{Job, JobFilter, JobKind, JobState, NewJob};
 pub use key::{ApiKey, KeyScope, NewKey};
 pub use model::{
-    DataFile, Failure, METRIC_FILE, Model, ModelStatus, NewModel, Registration, ScoredOutput, Step,
+    DataFile, Failure, METRIC_FILE, Model, ModelStatus, NO_LABELS, NewModel, Registration,
+    ScoredOutput, Step,
 };
 pub use once::Once;
 pub use profile::FailedProfile;

@@ -74,6 +74,9 @@ pub struct DataFile {
 /// The name among the files beside a model of the graph that its metric `custom` is.
 pub const METRIC_FILE: &str = "<metric>";
 
+/// What stands for the labels of a model whose validation set has none.
+pub const NO_LABELS: &str = "none";
+
 /// The output that a model's accuracy is measured on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScoredOutput {
@@ -107,6 +110,8 @@ pub struct Model {
     pub constants: Constants,
     /// The names of its classes, as declared; empty where nobody has.
     pub classes: Vec<String>,
+    /// Whether its validation set was declared to have no labels.
+    pub unlabelled: bool,
     /// How far its registration has come.
     pub status: ModelStatus,
     /// Why its registration failed.
@@ -138,6 +143,8 @@ pub struct NewModel {
     pub constants: Constants,
     /// The names of its classes; empty for those that the file names.
     pub classes: Vec<String>,
+    /// Whether its validation set is declared to have no labels.
+    pub unlabelled: bool,
 }
 
 /// The answer to the creation of a model.
@@ -424,7 +431,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 .bind(outputs.transpose()?)
                 .bind(data.transpose()?)
                 .bind(classes.transpose()?)
-                .bind(constants.transpose()?),
+                .bind(constants.transpose()?)
+                .bind(new.unlabelled.then_some(NO_LABELS)),
         )
         .await?;
     Ok(Created {
@@ -445,6 +453,7 @@ pub(crate) fn model(row: &Row) -> Result<Model, Error> {
         outputs: columns.optional_json("outputs")?.unwrap_or_default(),
         constants: columns.optional_json("constants")?.unwrap_or_default(),
         classes: columns.optional_json("classes")?.unwrap_or_default(),
+        unlabelled: columns.optional_text("labels")?.as_deref() == Some(NO_LABELS),
         data: columns.optional_json("data")?.unwrap_or_default(),
         status: columns.one_of("status", ModelStatus::parse)?,
         error: columns.failure()?,

@@ -18,7 +18,7 @@ macro_rules! columns {
     };
     (models) => {
         "id, application, digest, validation, size_bytes, status, error_code, error_message, \
-         created_ms, padding, outputs, constants, data, classes"
+         created_ms, padding, outputs, constants, data, classes, labels"
     };
     (jobs) => {
         "id, kind, application, model, spec, state, step, progress_done, progress_total, \
@@ -113,8 +113,8 @@ statements! {
     );
     CREATE_MODEL = (
         "insert into models (id, application, digest, validation, size_bytes, status, created_ms, \
-         padding, outputs, data, classes, constants) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+         padding, outputs, data, classes, constants, labels) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
     );
     SCORED = ("select id, scored from models where id = $1");
     SET_SCORED = ("update models set scored = $2 where id = $1");

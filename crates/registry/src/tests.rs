@@ -41,6 +41,7 @@ fn application() -> Application {
             latency_ms: Some(0.1 + 0.2),
             min_quality: None,
             min_relative_accuracy: Some(0.99),
+            min_agreement: None,
             max_cost_per_1k_usd: Some(1e-7),
         },
         signature: None,
@@ -61,6 +62,7 @@ fn new_model(name: &str) -> NewModel {
         constants: Default::default(),
         data: Vec::new(),
         classes: Vec::new(),
+        unlabelled: false,
     }
 }
 
@@ -133,6 +135,7 @@ fn variant(model: &str, max_batch: u16) -> Variant {
         signature: signature(64),
         padding: None,
         accuracy: Accuracy {
+            kind: sextant_types::AccuracyKind::Accuracy,
             metric: Metric::TopK(5),
             value: 341.0 / 360.0,
             lower: 0.1 + 0.2,

@@ -5,8 +5,8 @@ use std::{borrow::Cow, sync::Arc};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use sextant_types::{
-    ApplicationId, Code, DeviceTypeName, ModelId, NamedTensor, Signature, Targets, VariantId,
-    WorkerId,
+    AccuracyKind, ApplicationId, Code, DeviceTypeName, ModelId, NamedTensor, Signature, Targets,
+    VariantId, WorkerId,
 };
 
 use crate::Ticket;
@@ -138,8 +138,10 @@ pub struct Candidate {
     pub variant: VariantId,
     /// The type of that device, where its workers say so.
     pub device_type: Option<DeviceTypeName>,
-    /// The lower bound of its quality that an accuracy target is compared with.
+    /// The lower bound of its quality: what an accuracy target is compared with where it is one of accuracy.
     pub quality_bound: f64,
+    /// What it is the bound of.
+    pub kind: AccuracyKind,
     /// Expected latency for this query now: wait, load when needed, run; ms.
     pub expected_ms: f64,
     /// US dollars for a thousand queries.
@@ -149,7 +151,7 @@ pub struct Candidate {
     pub estimated: bool,
     /// Its state: `active`, `degraded` (overloaded or interfered), `loading`, `inactive`, `failed`.
     pub state: Cow<'static, str>,
-    /// `selected`, `dearer`, `accuracy`, `latency`, `cost`, `busy`, `dominated`, ..
+    /// `selected`, `dearer`, `accuracy`, `agreement`, `latency`, `cost`, `busy`, `dominated`, ..
     pub verdict: Cow<'static, str>,
 }
 

@@ -9,7 +9,10 @@ use std::{hint::black_box, time::Instant};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_selection::{Decision, Demand, Entry, Index, Load, Readiness, select};
-use sextant_types::index::{KindIx, VariantIx};
+use sextant_types::{
+    LeastQuality,
+    index::{KindIx, VariantIx},
+};
 
 const SEED: u64 = 20_190_530;
 const QUERIES: usize = 20_000;
@@ -39,6 +42,7 @@ fn entries(count: u32, rng: &mut ChaCha8Rng) -> Vec<Entry> {
                 ordinal: VariantIx::new(ordinal),
                 kind: KindIx::new(0),
                 quality_bound: rng.random_range(0.566..0.825),
+                agreement: false,
                 latency_ms,
                 load_ms: spread(rng, 590.0, 11_000.0),
                 cost_per_1k_usd: spread(rng, 0.0001, 0.01) * latency_ms.sqrt(),
@@ -58,7 +62,7 @@ fn demands(rng: &mut ChaCha8Rng) -> Vec<Demand> {
     (0..QUERIES)
         .map(|_| Demand {
             latency_ms: rng.random_range(5.0..1000.0),
-            min_quality: rng.random_range(0.55..0.8),
+            least_quality: LeastQuality::new(Some(rng.random_range(0.55..0.8)), None),
             max_cost_per_1k_usd: f64::INFINITY,
             rows: 1,
         })
@@ -72,7 +76,7 @@ fn brute_force(entries: &[Entry], demand: &Demand, load: &Waits) -> Option<Varia
     };
     entries
         .iter()
-        .filter(|entry| entry.quality_bound >= demand.min_quality)
+        .filter(|entry| demand.least_quality.is_met_by(entry.quality()))
         .filter(|entry| time(entry) <= demand.latency_ms)
         .min_by(|a, b| {
             a.readiness

@@ -6,7 +6,8 @@
 //! feasible ones the cheapest wins, ties go to the less loaded. Six things differ from the paper, each
 //! on purpose:
 //!
-//! * Accuracy targets are compared with the *lower bound* of the measured interval.
+//! * Accuracy targets are compared with the *lower bound* of the measured interval. Agreement with the uploaded
+//!   file, of a model without labels, meets none of them ([`sextant_types::LeastQuality`]).
 //! * Latency targets are compared with the expected time *now*: the wait on the instance's device
 //!   plus the 99th percentile of the run, so that a query which would be late is refused at once
 //!   instead of being served late.
@@ -39,7 +40,10 @@
 
 pub mod budget;
 
-use sextant_types::index::{KindIx, VariantIx};
+use sextant_types::{
+    LeastQuality, Quality,
+    index::{KindIx, VariantIx},
+};
 use std::{cmp::Ordering, collections::BTreeSet};
 
 /// Entries in one block of a column.
@@ -83,8 +87,10 @@ pub struct Entry {
     pub ordinal: VariantIx,
     /// The caller's number for the kind of device.
     pub kind: KindIx,
-    /// Lower bound of the measured quality (larger is better).
+    /// Lower bound of the measured quality (larger is better); of agreement the share of the uploaded file's.
     pub quality_bound: f64,
+    /// Whether `quality_bound` is agreement, which is compared with nothing but agreement ([`Quality`]).
+    pub agreement: bool,
     /// 99th percentile of a lone query's run, ms, slow-down included.
     pub latency_ms: f64,
     /// Time to load, ms.
@@ -104,8 +110,8 @@ pub struct Entry {
 pub struct Demand {
     /// Time left, ms; infinite when there is no target.
     pub latency_ms: f64,
-    /// Least quality; minus infinity when there is no target.
-    pub min_quality: f64,
+    /// Least quality.
+    pub least_quality: LeastQuality,
     /// Most cost per thousand queries; infinite when there is no target.
     pub max_cost_per_1k_usd: f64,
     /// Rows of the query, at least 1.
@@ -166,7 +172,7 @@ pub enum Decision {
 struct Class {
     ordinal: Vec<VariantIx>,
     kind: Vec<KindIx>,
-    quality: Vec<f64>,
+    quality: Vec<Quality>,
     latency: Vec<f64>,
     cost: Vec<f64>,
     max_rows: Vec<u32>,
@@ -176,7 +182,8 @@ struct Class {
 #[derive(Debug, Clone, Copy)]
 struct Block {
     min_latency: f64,
-    max_quality: f64,
+    max_accuracy: f64,
+    max_agreement: f64,
 }
 
 /// The variants that may answer one application (or one model), ready to be searched.
@@ -235,8 +242,12 @@ pub fn verdict(entry: &Entry, demand: &Demand, load: &impl Load) -> &'static str
     if entry.max_rows < demand.rows {
         return "rows";
     }
-    if entry.quality_bound < demand.min_quality {
-        return "accuracy";
+    if !demand.least_quality.is_met_by(entry.quality()) {
+        let is_asked_for = demand.least_quality.agreement < f64::INFINITY;
+        return match entry.agreement && !is_asked_for {
+            true => "agreement",
+            false => "accuracy",
+        };
     }
     if entry.cost_per_1k_usd > demand.max_cost_per_1k_usd {
         return "cost";
@@ -264,7 +275,7 @@ pub fn verdict(entry: &Entry, demand: &Demand, load: &impl Load) -> &'static str
 pub fn answers_now(entry: &Entry, demand: &Demand, load: &impl Load) -> bool {
     entry.readiness == Readiness::Active
         && entry.max_rows >= demand.rows
-        && entry.quality_bound >= demand.min_quality
+        && demand.least_quality.is_met_by(entry.quality())
         && entry.cost_per_1k_usd <= demand.max_cost_per_1k_usd
         && expected_ms(entry, demand, load) <= demand.latency_ms
 }
@@ -285,9 +296,7 @@ pub fn distance(entry: &Entry, demand: &Demand) -> f64 {
     if demand.latency_ms.is_finite() {
         sum += relative(entry.latency_ms - demand.latency_ms, demand.latency_ms);
     }
-    if demand.min_quality.is_finite() {
-        sum += relative(demand.min_quality - entry.quality_bound, demand.min_quality);
-    }
+    sum += demand.least_quality.miss(entry.quality());
     if demand.max_cost_per_1k_usd.is_finite() {
         let excess = entry.cost_per_1k_usd - demand.max_cost_per_1k_usd;
         sum += relative(excess, demand.max_cost_per_1k_usd);
@@ -321,6 +330,14 @@ pub fn mark_dominated(entries: &mut [Entry], unsure: &[usize]) {
 // === impl Entry ===
 
 impl Entry {
+    /// Its quality as targets are compared with it.
+    pub fn quality(&self) -> Quality {
+        match self.agreement {
+            true => Quality::Agreement(self.quality_bound),
+            false => Quality::Accuracy(self.quality_bound),
+        }
+    }
+
     fn by_merit(&self, other: &Self) -> Ordering {
         self.cost_per_1k_usd
             .total_cmp(&other.cost_per_1k_usd)
@@ -334,6 +351,7 @@ impl Entry {
 
     fn covers(&self, other: &Self) -> bool {
         self.kind == other.kind
+            && self.agreement == other.agreement
             && self.cost_per_1k_usd <= other.cost_per_1k_usd
             && self.quality_bound >= other.quality_bound
             && self.latency_ms <= other.latency_ms
@@ -452,10 +470,19 @@ fn by_preference(a: &Entry, b: &Entry) -> Ordering {
 
 fn meets_when_idle(entry: &Entry, demand: &Demand, load: &impl Load) -> bool {
     entry.max_rows >= demand.rows
-        && entry.quality_bound >= demand.min_quality
+        && demand.least_quality.is_met_by(entry.quality())
         && entry.cost_per_1k_usd <= demand.max_cost_per_1k_usd
         && entry.latency_ms + load.extra_ms(entry.ordinal, entry.kind, demand.rows)
             <= demand.latency_ms
+}
+
+// === impl Block ===
+
+impl Block {
+    /// Whether one of its entries may be good enough.
+    fn may_be_good(&self, least: &LeastQuality) -> bool {
+        self.max_accuracy >= least.accuracy || self.max_agreement >= least.agreement
+    }
 }
 
 // === impl Class ===
@@ -465,16 +492,21 @@ impl Class {
         if self.ordinal.len().is_multiple_of(BLOCK) {
             self.blocks.push(Block {
                 min_latency: f64::INFINITY,
-                max_quality: f64::NEG_INFINITY,
+                max_accuracy: f64::NEG_INFINITY,
+                max_agreement: f64::NEG_INFINITY,
             });
         }
         if let Some(block) = self.blocks.last_mut() {
             block.min_latency = block.min_latency.min(latency_ms);
-            block.max_quality = block.max_quality.max(entry.quality_bound);
+            let best = match entry.agreement {
+                true => &mut block.max_agreement,
+                false => &mut block.max_accuracy,
+            };
+            *best = best.max(entry.quality_bound);
         }
         self.ordinal.push(entry.ordinal);
         self.kind.push(entry.kind);
-        self.quality.push(entry.quality_bound);
+        self.quality.push(entry.quality());
         self.latency.push(latency_ms);
         self.cost.push(entry.cost_per_1k_usd);
         self.max_rows.push(entry.max_rows);
@@ -490,7 +522,7 @@ impl Class {
                 break;
             }
             let hopeless =
-                block.min_latency > demand.latency_ms || block.max_quality < demand.min_quality;
+                block.min_latency > demand.latency_ms || !block.may_be_good(&demand.least_quality);
             if !hopeless {
                 let end = (start + BLOCK).min(self.ordinal.len());
                 best = self.scan(start..end, demand, load, best);
@@ -511,7 +543,7 @@ impl Class {
                 break;
             }
             let fits = self.latency[at] <= demand.latency_ms
-                && self.quality[at] >= demand.min_quality
+                && demand.least_quality.is_met_by(self.quality[at])
                 && self.max_rows[at] >= demand.rows;
             if !fits {
                 continue;

@@ -80,6 +80,11 @@ impl Metric {
         )
     }
 
+    /// Whether the value is the share of the records that are right: its interval is Wilson's.
+    pub fn is_share_of_records(self) -> bool {
+        matches!(self, Self::Top1 | Self::TopK(_) | Self::Exact)
+    }
+
     /// A measured value on the common scale where larger is better: the value itself for
     /// proportions, its negative for errors.
     pub fn quality(self, value: f64) -> f64 {
@@ -110,10 +115,51 @@ impl Metric {
     }
 }
 
+/// What a figure was compared with: only labels make an accuracy of it.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum AccuracyKind {
+    /// The labels of the validation set.
+    Accuracy,
+    /// The answers of the file as it was uploaded: the set has no labels. It says how much of that file a variant
+    /// keeps, and nothing of how often the file is right.
+    Agreement,
+    /// An earlier version registered the model, and nothing tells any more whether its set had labels.
+    #[default]
+    Unknown,
+}
+
+impl AccuracyKind {
+    /// `accuracy`, `agreement`, `unknown`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accuracy => "accuracy",
+            Self::Agreement => "agreement",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The inverse of [`Self::name`].
+    pub fn parse(name: &str) -> Option<Self> {
+        let all = [Self::Accuracy, Self::Agreement, Self::Unknown];
+        all.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether labels were compared with: what may meet a least accuracy.
+    pub fn is_accuracy(self) -> bool {
+        self == Self::Accuracy
+    }
+}
+
 /// A measured accuracy with its 95 % interval: Wilson for proportions, Hanley and McNeil for the area under
 /// the curve, bootstrap for the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Accuracy {
+    /// What was compared with.
+    #[serde(default)]
+    pub kind: AccuracyKind,
     /// How it was scored.
     pub metric: Metric,
     /// The point estimate, in the metric's own unit.
@@ -143,6 +189,33 @@ impl Accuracy {
             -self.upper
         }
     }
+
+    /// About how many records would put [`Self::quality_bound`] at `bound`, on the quality scale, if the measured
+    /// value stays what it is; `None` where the value does not exceed it, or no number of records would do.
+    pub fn records_for(&self, bound: f64) -> Option<u64> {
+        let excess = self.quality() - bound;
+        if excess.is_nan() || excess <= 0.0 || self.records == 0 {
+            return None;
+        }
+        let needed = match self.metric.is_share_of_records() && (0.0..1.0).contains(&bound) {
+            true => Z * Z * bound * (1.0 - bound) / (excess * excess),
+            false => {
+                // The interval narrows by the square root of the records.
+                let half = self.quality() - self.quality_bound();
+                self.records as f64 * (half / excess).powi(2)
+            }
+        };
+        Some(round_up(needed.max(1.0)))
+    }
+}
+
+/// Standard deviations of a normal distribution that hold 95 % of it.
+const Z: f64 = 1.959_964;
+
+/// Two digits that count, rounded up.
+fn round_up(value: f64) -> u64 {
+    let step = 10f64.powf((value.log10().floor() - 1.0).max(0.0));
+    ((value / step).ceil() * step).min(1e15) as u64
 }
 
 #[cfg(test)]

@@ -19,12 +19,13 @@ pub mod profile;
 pub mod random;
 pub mod resources;
 pub mod signature;
+mod slowdown;
 pub mod target;
 pub mod tensor;
 pub mod time;
 pub mod variant;
 
-pub use accuracy::{Accuracy, Metric};
+pub use accuracy::{Accuracy, AccuracyKind, Metric};
 pub use device::{Cost, DevicePrice, DeviceType, PriceSource, Prices};
 pub use error::{Code, ErrorKind};
 pub use id::{
@@ -35,9 +36,12 @@ pub use padding::{InvalidPadding, OutputAxis, Padding};
 pub use profile::{BatchLatency, Concurrent, Profile, ShapeProfile, Sizes};
 pub use resources::{InvalidResources, Resources, USUAL_PRIORITY};
 pub use signature::{Constants, Signature, SignatureMismatch, TensorSpec};
-pub use target::{InvalidTarget, TargetClass, Targets, relative_quality};
+pub use slowdown::{Slowdowns, UNCERTAINTY};
+pub use target::{
+    InvalidTarget, LeastQuality, Quality, TargetClass, Targets, relative_quality, share_of,
+};
 pub use tensor::{Data, DataType, Element, Fill, InvalidTensor, NamedTensor, Tensor};
 pub use variant::{
     EngineName, Expected, Optimization, Precision, Variant, VariantSpec, as_uploaded,
-    uploaded_quality,
+    uploaded_qualities, uploaded_quality,
 };

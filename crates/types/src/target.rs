@@ -14,6 +14,10 @@ pub struct Targets {
     /// ([`relative_quality`]). The dispatcher puts it into figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_relative_accuracy: Option<f64>,
+    /// Least acceptable share of the agreement of the uploaded file with itself, for variants of which no accuracy is
+    /// known ([`LeastQuality`]). Nobody asks for it: the dispatcher sets it where it puts a share into figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_agreement: Option<f64>,
     /// Most to be paid for a thousand queries, in US dollars, at saturation.
     pub max_cost_per_1k_usd: Option<f64>,
 }
@@ -39,6 +43,82 @@ pub fn relative_quality(quality: f64, share: f64) -> f64 {
     }
 }
 
+/// The greatest share of another at which a quality is enough: the inverse of [`relative_quality`].
+pub fn share_of(quality: f64, of: f64) -> f64 {
+    let share = match of > 0.0 {
+        true => quality / of,
+        false => of / quality,
+    };
+    match quality >= of {
+        true if share.is_nan() => 1.0,
+        true => share.clamp(1.0, f64::MAX),
+        false if share.is_finite() => share.min(1.0),
+        false => f64::NEG_INFINITY,
+    }
+}
+
+/// A variant's quality as targets are compared with it. Agreement with an uploaded file is no accuracy: it is
+/// compared with nothing but other agreement, each as a share of what its own file has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Quality {
+    /// The pessimistic end of a measured accuracy, on the scale of [`crate::Metric::quality`].
+    Accuracy(f64),
+    /// The share of the quality of its own model's uploaded file, where that is all that is known.
+    Agreement(f64),
+}
+
+/// What is asked of a variant's quality. The one rule that live system, planner and simulator go by.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LeastQuality {
+    /// Of what is measured against labels; minus infinity where nothing is asked for.
+    pub accuracy: f64,
+    /// Of agreement; infinity where only an accuracy is enough, minus infinity where nothing is asked for.
+    pub agreement: f64,
+}
+
+impl LeastQuality {
+    /// Nothing is asked for.
+    pub const NONE: Self = Self {
+        accuracy: f64::NEG_INFINITY,
+        agreement: f64::NEG_INFINITY,
+    };
+
+    /// By the figures of targets. A least quality without a least agreement asks for an accuracy.
+    pub fn new(min_quality: Option<f64>, min_agreement: Option<f64>) -> Self {
+        match min_quality {
+            Some(accuracy) => Self {
+                accuracy,
+                agreement: min_agreement.unwrap_or(f64::INFINITY),
+            },
+            None => Self {
+                agreement: min_agreement.unwrap_or(f64::NEG_INFINITY),
+                ..Self::NONE
+            },
+        }
+    }
+
+    /// Whether a variant of this quality is good enough.
+    pub fn is_met_by(&self, quality: Quality) -> bool {
+        match quality {
+            Quality::Accuracy(bound) => bound >= self.accuracy,
+            Quality::Agreement(share) => share >= self.agreement,
+        }
+    }
+
+    /// How far a quality misses it, as a share of what is asked for; all of it where agreement is no answer.
+    pub fn miss(&self, quality: Quality) -> f64 {
+        let (has, least) = match quality {
+            Quality::Accuracy(bound) => (bound, self.accuracy),
+            Quality::Agreement(share) => (share, self.agreement),
+        };
+        match least {
+            f64::INFINITY => 1.0,
+            f64::NEG_INFINITY => 0.0,
+            least => ((least - has) / least.abs().max(1e-9)).max(0.0),
+        }
+    }
+}
+
 /// Longest accepted latency target: a day.
 pub const MAX_LATENCY_MS: f64 = 86_400_000.0;
 
@@ -53,6 +133,9 @@ pub struct TargetClass {
     pub latency_log2_ms: Option<i8>,
     /// The least quality in steps of a hundredth, rounded up. `None`: no target.
     pub min_quality_hundredths: Option<i32>,
+    /// The same of the least agreement. `None`: where there is a least quality, none is enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_agreement_hundredths: Option<i32>,
 }
 
 /// Latency targets below two to this power of milliseconds are of one class.
@@ -65,11 +148,11 @@ const STEP_SLACK: f64 = 1e-6;
 impl TargetClass {
     /// The class of a query's targets, which are [valid](Targets::validate).
     pub fn of(targets: &Targets) -> Self {
+        let steps = |quality: f64| (quality * 100.0 - STEP_SLACK).ceil() as i32;
         Self {
             latency_log2_ms: targets.latency_ms.map(floor_log2),
-            min_quality_hundredths: targets
-                .min_quality
-                .map(|quality| (quality * 100.0 - STEP_SLACK).ceil() as i32),
+            min_quality_hundredths: targets.min_quality.map(steps),
+            min_agreement_hundredths: targets.min_agreement.map(steps),
         }
     }
 
@@ -84,6 +167,21 @@ impl TargetClass {
         let hundredths = self.min_quality_hundredths?;
         Some(f64::from(hundredths) / 100.0)
     }
+
+    /// The highest least agreement of the class.
+    pub fn min_agreement(&self) -> Option<f64> {
+        let hundredths = self.min_agreement_hundredths?;
+        Some(f64::from(hundredths) / 100.0)
+    }
+
+    /// What a variant needs to be good enough for at least one query of the class: `0.01` less than for all.
+    pub fn least_quality(&self) -> LeastQuality {
+        let loosest = |hundredths: i32| f64::from(hundredths) / 100.0 - 0.01;
+        LeastQuality::new(
+            self.min_quality_hundredths.map(loosest),
+            self.min_agreement_hundredths.map(loosest),
+        )
+    }
 }
 
 /// The exponent of a positive number, as it is stored: exact, unlike a logarithm.
@@ -93,6 +191,11 @@ fn floor_log2(value: f64) -> i8 {
 }
 
 impl Targets {
+    /// What they ask of a variant's quality, once shares are figures.
+    pub fn least_quality(&self) -> LeastQuality {
+        LeastQuality::new(self.min_quality, self.min_agreement)
+    }
+
     /// Refuses NaN, infinities, non-positive latencies and costs.
     pub fn validate(&self) -> Result<(), InvalidTarget> {
         let refuse = |name, value, rule| Err(InvalidTarget { name, value, rule });
@@ -161,6 +264,26 @@ mod tests {
     }
 
     #[test]
+    fn agreement_is_never_an_accuracy() {
+        let (labelled, agrees) = (Quality::Accuracy(0.9), Quality::Agreement(1.0));
+        let accuracy = LeastQuality::new(Some(0.5), None);
+        assert!(accuracy.is_met_by(labelled) && !accuracy.is_met_by(agrees));
+        assert_eq!((accuracy.miss(labelled), accuracy.miss(agrees)), (0.0, 1.0));
+        let share = LeastQuality::new(Some(0.95), Some(0.99));
+        assert!(!share.is_met_by(labelled) && share.is_met_by(agrees));
+        assert!(!share.is_met_by(Quality::Agreement(0.98)));
+        let none = LeastQuality::new(None, None);
+        assert!(none.is_met_by(labelled) && none.is_met_by(Quality::Agreement(f64::NEG_INFINITY)));
+        assert_eq!((none, none.miss(agrees)), (LeastQuality::NONE, 0.0));
+    }
+
+    #[test]
+    fn the_share_of_an_error_of_zero_is_all_or_nothing() {
+        assert_eq!((share_of(-0.0, -0.0), share_of(-0.1, -0.0)), (1.0, 0.0));
+        assert_eq!((share_of(0.9, 0.9), share_of(-0.2, -0.1)), (1.0, 0.5));
+    }
+
+    #[test]
     fn no_targets_are_a_class_of_their_own() {
         let none = class(None, None);
         assert_eq!(none, TargetClass::default());
@@ -187,6 +310,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_share_is_enough_up_to_the_greatest(
+            quality in -10.0..10.0f64, of in -10.0..10.0f64, share in 0.01..1.0f64
+        ) {
+            let greatest = share_of(quality, of);
+            prop_assume!((greatest - share).abs() > 1e-9 && quality * of > 0.0);
+            prop_assert_eq!(quality >= relative_quality(of, share), share <= greatest);
+        }
+
         #[test]
         fn what_meets_the_class_meets_the_targets(
             latency_ms in 1e-3..MAX_LATENCY_MS, quality in -1e3..1e3f64

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Accuracy, ApplicationId, DeviceType, DeviceTypeName, Digest, ModelId, Padding, Profile,
-    Resources, Signature, VariantId,
+    Quality, Resources, Signature, VariantId, share_of,
 };
 
 /// An engine's short name as it appears in variant ids: `ort`, `rten`, `emulated`.
@@ -166,6 +166,15 @@ pub struct Expected<'a> {
 }
 
 impl Variant {
+    /// Its quality as targets are compared with it; `uploaded` is that of its model's file as it was uploaded.
+    pub fn quality(&self, uploaded: f64) -> Quality {
+        let bound = self.accuracy.quality_bound();
+        match self.accuracy.kind.is_accuracy() {
+            true => Quality::Accuracy(bound),
+            false => Quality::Agreement(share_of(bound, uploaded)),
+        }
+    }
+
     /// Latency of a lone query, ms (median of batch 1).
     pub fn latency_ms(&self) -> f64 {
         self.profile.latency_ms(1)
@@ -224,7 +233,7 @@ impl Variant {
     }
 
     /// What to expect on a type of device: what was measured there, else what was measured at
-    /// registration with times `factor` times as long.
+    /// registration with times `factor` times as long. [`crate::Slowdowns`] has the factors.
     pub fn expected(&self, on: &DeviceTypeName, factor: f64) -> Expected<'_> {
         match self.measured(on) {
             Some(profile) => Expected {
@@ -253,6 +262,29 @@ pub fn as_uploaded<'a>(variants: &[&'a Variant]) -> Vec<&'a Variant> {
     variants
         .filter(|variant| variant.accuracy.quality() >= least)
         .collect()
+}
+
+/// The quality of the uploaded file of each model, on the scale of [`Accuracy::quality_bound`]: the bound of its most
+/// accurate variant in single precision, or where there is none of the most accurate.
+pub fn uploaded_qualities<'a>(
+    variants: impl IntoIterator<Item = &'a Variant>,
+) -> BTreeMap<&'a ModelId, f64> {
+    let mut models: BTreeMap<&ModelId, Vec<(Precision, &Accuracy)>> = BTreeMap::new();
+    for variant in variants {
+        let of = models.entry(&variant.model).or_default();
+        of.push((variant.spec.precision, &variant.accuracy));
+    }
+    let quality = |measured: &[_]| uploaded_quality(measured).unwrap_or_else(|| best(measured));
+    let models = models.into_iter();
+    models
+        .map(|(model, measured)| (model, quality(&measured)))
+        .collect()
+}
+
+/// The highest pessimistic end.
+fn best(measured: &[(Precision, &Accuracy)]) -> f64 {
+    let bounds = measured.iter().map(|(_, it)| it.quality_bound());
+    bounds.fold(f64::NEG_INFINITY, f64::max)
 }
 
 /// The least quality of what is as accurate as the uploaded file: the bound of the most accurate in single

@@ -251,6 +251,7 @@ async fn variant(objects: &Arc<dyn ObjectStore>, kinds: &[Kind]) -> Result<Arc<V
         },
         padding: None,
         accuracy: Accuracy {
+            kind: sextant_types::AccuracyKind::Accuracy,
             metric: Metric::Top1,
             value: 1.0,
             lower: 1.0,

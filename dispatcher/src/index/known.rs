@@ -8,7 +8,7 @@ use sextant_placement::Shared;
 use sextant_profile::Surface;
 use sextant_schedule::{LatencyTable, Nanos, QueueSpec};
 use sextant_selection::{Entry, Readiness};
-use sextant_types::{DeviceTypeName, Profile, Variant};
+use sextant_types::{DeviceTypeName, Profile, Quality, Variant};
 
 use super::{Surroundings, Usable};
 use crate::{Config, costs::DEFAULT_SLOT_HOUR_USD, extent::Extent};
@@ -20,6 +20,8 @@ pub(crate) struct Known {
     /// The number of its application.
     pub(crate) application: ApplicationIx,
     pub(crate) variant: Arc<Variant>,
+    /// Its quality as targets are compared with it.
+    pub(crate) quality: Quality,
     pub(crate) readiness: Readiness,
     /// Positions of the workers that serve it.
     pub(crate) workers: Vec<DeviceIx>,
@@ -84,6 +86,7 @@ impl Known {
             ordinal,
             application: ApplicationIx::new(0),
             variant: Arc::clone(variant),
+            quality: variant.quality(variant.accuracy.quality_bound()),
             readiness: readiness(instances, &positions),
             workers,
             latency: latency_table(variant, &variant.profile),
@@ -164,11 +167,16 @@ impl Known {
     }
 
     fn entry_on(&self, host: &Host, extent: Extent) -> Entry {
+        let (quality_bound, agreement) = match self.quality {
+            Quality::Accuracy(bound) => (bound, false),
+            Quality::Agreement(share) => (share, true),
+        };
         let variant = &self.variant;
         Entry {
             ordinal: self.ordinal,
             kind: host.kind,
-            quality_bound: variant.accuracy.quality_bound(),
+            quality_bound,
+            agreement,
             latency_ms: host.run(1, extent).saturating_add(self.round_trip) as f64 / 1e6,
             load_ms: host.load_ms,
             cost_per_1k_usd: host.cost_per_1k_usd * host.share(extent, self.size),
@@ -307,7 +315,7 @@ impl Host {
         (name, slowed): (Option<&DeviceTypeName>, bool),
         around: &Surroundings<'_>,
     ) -> Self {
-        let expected = name.map(|name| variant.expected(name, around.estimate_factor));
+        let expected = name.map(|name| around.slowdowns.expected(variant, name));
         let profile = expected.as_ref().map_or(&variant.profile, |it| &it.profile);
         let now = match slowed {
             true => profile.slowed(SLOWED),

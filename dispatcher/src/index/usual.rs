@@ -10,7 +10,9 @@
 use std::sync::Arc;
 
 use sextant_rpc::Route;
-use sextant_types::{Targets, Variant, as_uploaded, relative_quality, uploaded_quality};
+use sextant_types::{
+    Accuracy, LeastQuality, Precision, Quality, Targets, relative_quality, uploaded_quality,
+};
 
 use super::{Known, Scope, Snapshot};
 use crate::extent::Extent;
@@ -18,26 +20,42 @@ use crate::extent::Extent;
 /// Steps of least qualities: demand is counted by hundredths, rounded to the strict side.
 const STEPS: f64 = 100.0;
 
-/// The least quality of a model's usual answers, on the scale of [`sextant_types::Metric::quality`]; `None`
-/// where no variant computes as the file says.
-pub(super) fn usual_quality(members: &[Arc<Known>]) -> Option<f64> {
-    let variants: Vec<&Variant> = members.iter().map(|known| &*known.variant).collect();
-    let usual = as_uploaded(&variants).into_iter();
-    let bounds = usual.map(|variant| variant.accuracy.quality_bound());
-    let lowest = bounds.reduce(f64::min)?;
-    Some((lowest * STEPS).floor() / STEPS)
+/// The least quality of a model's usual answers; `None` where no variant computes as the file says.
+pub(super) fn usual_quality(members: &[Arc<Known>]) -> Option<Quality> {
+    let measured: Vec<_> = members.iter().map(measured).collect();
+    let least = uploaded_quality(&measured)?;
+    let usual = members
+        .iter()
+        .filter(|it| it.variant.accuracy.quality() >= least);
+    let lowest = usual.map(|known| known.quality).reduce(lesser)?;
+    let step = |quality: f64| (quality * STEPS).floor() / STEPS;
+    Some(match lowest {
+        Quality::Accuracy(bound) => Quality::Accuracy(step(bound)),
+        Quality::Agreement(share) => Quality::Agreement(step(share)),
+    })
+}
+
+fn measured(known: &Arc<Known>) -> (Precision, &Accuracy) {
+    (known.variant.spec.precision, &known.variant.accuracy)
+}
+
+/// The lesser of two of one model; agreement where they are of two kinds.
+fn lesser(one: Quality, other: Quality) -> Quality {
+    match (one, other) {
+        (Quality::Accuracy(a), Quality::Accuracy(b)) => Quality::Accuracy(a.min(b)),
+        (Quality::Agreement(a), Quality::Agreement(b)) => Quality::Agreement(a.min(b)),
+        (agreement @ Quality::Agreement(_), _) | (_, agreement) => agreement,
+    }
 }
 
 /// The quality of the most accurate file among `members` as it was uploaded. Where none of them computes as its
-/// file says, that of the most accurate.
-pub(super) fn reference(members: &[Arc<Known>]) -> f64 {
-    let measured = members.iter().map(|known| &known.variant);
-    let measured: Vec<_> = measured
-        .map(|variant| (variant.spec.precision, &variant.accuracy))
-        .collect();
-    uploaded_quality(&measured).unwrap_or_else(|| {
+/// file says, that of the most accurate. Only of those whose accuracy is known.
+pub(super) fn reference(members: &[Arc<Known>]) -> Option<f64> {
+    let measured = members.iter().map(measured);
+    let measured: Vec<_> = measured.filter(|(_, it)| it.kind.is_accuracy()).collect();
+    uploaded_quality(&measured).or_else(|| {
         let bounds = measured.iter().map(|(_, it)| it.quality_bound());
-        bounds.fold(f64::NEG_INFINITY, f64::max)
+        bounds.reduce(f64::max)
     })
 }
 
@@ -56,11 +74,7 @@ impl Snapshot {
             return targets;
         };
         match targets.min_relative_accuracy {
-            Some(share) => Targets {
-                min_quality: Some(scope.least_quality(&targets, share, extent)),
-                min_relative_accuracy: None,
-                ..targets
-            },
+            Some(share) => scope.share_in_figures(&targets, share, extent),
             None if matches!(route, Route::Model(_)) => scope.usual_targets(targets, extent),
             None => targets,
         }
@@ -68,31 +82,52 @@ impl Snapshot {
 }
 
 impl Scope {
-    /// The least quality of a query that asks for this share of the uploaded file's.
-    fn least_quality(&self, targets: &Targets, share: f64, extent: Extent) -> f64 {
-        let asked = relative_quality(self.uploaded_quality, share);
-        let asked = targets.min_quality.map_or(asked, |least| least.max(asked));
+    /// The targets of a query that asks for this share of the uploaded file's quality. Of agreement it is a share of
+    /// what each model's own file has; where a least accuracy is asked for as well, agreement is no answer.
+    fn share_in_figures(&self, targets: &Targets, share: f64, extent: Extent) -> Targets {
+        let asked = self.uploaded_quality.map(|of| relative_quality(of, share));
+        let asked = match (asked, targets.min_quality) {
+            (Some(asked), Some(least)) => Some(asked.max(least)),
+            (asked, least) => asked.or(least),
+        };
         let entries = self.index(extent).entries();
-        in_steps(asked, entries.iter().map(|entry| entry.quality_bound))
+        let labelled = entries.iter().filter(|entry| !entry.agreement);
+        let bounds = labelled.map(|entry| entry.quality_bound);
+        Targets {
+            min_quality: asked.map(|asked| in_steps(asked, bounds)),
+            min_agreement: targets.min_quality.is_none().then_some(share),
+            min_relative_accuracy: None,
+            ..*targets
+        }
     }
 
     /// The targets of a query that asks for no accuracy. Those that it has go first: where nothing of the usual
     /// accuracy could ever meet them, they stay as they are.
     pub(crate) fn usual_targets(&self, targets: Targets, extent: Extent) -> Targets {
-        let Some(usual) = self.usual_quality.filter(|_| targets.min_quality.is_none()) else {
+        let asks = targets.min_quality.is_some() || targets.min_agreement.is_some();
+        let Some(usual) = self.usual_quality.filter(|_| !asks) else {
             return targets;
         };
+        let (min_quality, min_agreement) = match usual {
+            Quality::Accuracy(bound) => (Some(bound), None),
+            Quality::Agreement(share) => (None, Some(share)),
+        };
+        let least = LeastQuality::new(min_quality, min_agreement);
         let latency_ms = targets.latency_ms.unwrap_or(f64::INFINITY);
         let most_usd = targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY);
         let entries = self.index(extent).entries();
         let is_met = entries.iter().any(|entry| {
-            entry.quality_bound >= usual
+            least.is_met_by(entry.quality())
                 && entry.latency_ms <= latency_ms
                 && entry.cost_per_1k_usd <= most_usd
         });
-        Targets {
-            min_quality: is_met.then_some(usual),
-            ..targets
+        match is_met {
+            true => Targets {
+                min_quality,
+                min_agreement,
+                ..targets
+            },
+            false => targets,
         }
     }
 }

@@ -10,7 +10,7 @@ use sextant_selection::{Demand, distance};
 use sextant_types::{Code, Signature, VariantId};
 
 use super::stop::Stop;
-use crate::{Dispatcher, extent::Extent, index::Known};
+use crate::{Dispatcher, extent::Extent, index::Known, reach};
 
 /// Most files below one input.
 const MOST_FILES: usize = 100_000;
@@ -246,7 +246,7 @@ impl Dispatcher {
         let targets = snapshot.in_figures(&spec.route, spec.targets, Extent::default());
         let demand = Demand {
             latency_ms: f64::INFINITY,
-            min_quality: targets.min_quality.unwrap_or(f64::NEG_INFINITY),
+            least_quality: targets.least_quality(),
             max_cost_per_1k_usd: targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
             rows: 1,
         };
@@ -262,6 +262,13 @@ impl Dispatcher {
                 "nothing answers the job's route",
             ));
         }
+        let measured = addressed
+            .iter()
+            .map(|known| (known.quality, &known.variant.accuracy));
+        let is_good = addressed
+            .iter()
+            .any(|known| demand.least_quality.is_met_by(known.quality));
+        let nearest = reach::nearest(measured, &demand.least_quality).filter(|_| !is_good);
         addressed.retain(|known| {
             known
                 .entries(Extent::default())
@@ -277,7 +284,9 @@ impl Dispatcher {
             })
             .map(|known| known.variant.id.clone())
             .ok_or_else(|| {
-                Stop::failed(Code::TargetInfeasible, "no variant meets the job's targets")
+                let why = nearest.map_or_else(String::new, |nearest| format!(" ({nearest})"));
+                let message = format!("no variant meets the job's targets{why}");
+                Stop::failed(Code::TargetInfeasible, message)
             })
     }
 }

@@ -10,7 +10,7 @@ use sextant_registry::{JobKind, NewJob, NewModel, Registry};
 use sextant_rpc::{Answer, Candidate, Load, WorkerClient};
 use sextant_types::{
     ApplicationId, Code, DataType, DeviceType, DeviceTypeName, Digest, EngineName, ModelId,
-    Targets, Variant, WorkerId,
+    Targets, Variant, VariantId, WorkerId,
 };
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -133,12 +133,12 @@ async fn what_was_not_measured_is_estimated() {
     let found = tokio::time::timeout(PATIENCE, candidates(&world, 2))
         .await
         .unwrap();
-    // A fiftieth of the rows for a hundred times the price.
+    // A fiftieth of the rows for a hundred times the price, and half as much again, because it may be off.
     assert!(
-        close(found[1].cost_per_1k_usd, 0.0001 * 5000.0),
+        close(found[1].cost_per_1k_usd, 0.0001 * 5000.0 * 1.5),
         "{found:?}"
     );
-    assert!(found[1].expected_ms >= 2000.0, "{found:?}");
+    assert!(found[1].expected_ms >= 3000.0, "{found:?}");
 }
 
 /// A registry that has the variant's model.
@@ -155,6 +155,7 @@ pub async fn registry(world: &World, variant: &Variant) -> Registry {
         constants: Default::default(),
         data: Vec::new(),
         classes: Vec::new(),
+        unlabelled: false,
     };
     let spec = serde_json::json!({});
     let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
@@ -271,4 +272,57 @@ async fn a_failure_to_measure_is_noted_and_tried_again_and_queries_are_served() 
     other.route = crate::world::variant_route("m-good");
     world.ask(other).await.unwrap();
     wait_until(|| world.dispatcher.waiting() == 0).await;
+}
+
+/// Two variants that were registered on a device a hundred times as fast as the one that is here. `m-best` was measured
+/// here, `m-other`, which it dominates, was not.
+async fn on_slow_hardware() -> (World, Arc<Variant>, Arc<Variant>) {
+    let world = World::with_types(Config::default(), vec![device("slow", 0.36)]).await;
+    let kind = |of| Kind { name: of, ..run() };
+    let best = world.publish_with("app", kind("m-best"), |variant| {
+        variant.measured_on = Some(name("quick"));
+        let slow = variant.profile.slowed(100.0).into_owned();
+        variant.profiles = BTreeMap::from([(name("slow"), slow)]);
+    });
+    let best = best.await;
+    let other = world.publish_with("app", kind("m-other"), |variant| {
+        variant.measured_on = Some(name("quick"));
+        variant.profile.saturation_rps *= 0.9;
+        variant.dominated_by = Some(VariantId::new("m-best").unwrap());
+    });
+    let other = other.await;
+    (world, best, other)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_by_name_does_not_turn_the_traffic_of_its_application() {
+    let (world, best, other) = on_slow_hardware().await;
+    load(&world.workers, &best).await;
+    let asked = async || world.ask(query(&[1.0, 2.0])).await.unwrap().variant;
+    assert_eq!(asked().await, best.id);
+    let mut named = query(&[1.0, 2.0]);
+    named.route = crate::world::variant_route("m-other");
+    assert_eq!(world.ask(named).await.unwrap().variant, other.id);
+    for _ in 0..3 {
+        assert_eq!(asked().await, best.id);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_loaded_is_measured_though_another_dominates_it() {
+    let (world, _, other) = on_slow_hardware().await;
+    let registry = registry(&world, &other).await;
+    let _measuring = Measuring::start(&world, &registry);
+    load(&world.workers, &other).await;
+    let measured = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let variants = world.metadata.variants().await.unwrap();
+            let known = variants.iter().find(|it| it.id == other.id);
+            if known.is_some_and(|it| it.measured(&name("slow")).is_some()) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    measured.await.expect("it is measured and published");
 }

@@ -6,7 +6,7 @@ use sextant_dispatcher::{Config, Dispatcher};
 use sextant_metadata::{Command, InProcessStore, InstanceKey, Transition};
 use sextant_rpc::{Answer, Dispatch, Load, Route};
 use sextant_types::{
-    ApplicationId, Code, EngineName, ModelId, Precision, Targets, Variant, VariantId,
+    AccuracyKind, ApplicationId, Code, EngineName, ModelId, Precision, Targets, Variant, VariantId,
 };
 
 use crate::world::{Kind, PATIENCE, World, output, query, row, targets, variant_route, wait_until};
@@ -534,4 +534,83 @@ async fn a_model_that_is_named_answers_as_accurately_as_it_was_uploaded() {
     (named.route, named.targets) = (variant_route("m-far"), share(0.9, None));
     let refused = world.ask(named).await.unwrap_err();
     assert_eq!(refused.code, Code::TargetInfeasible, "{refused}");
+}
+
+/// `m-agrees` agrees with its own file, which says nothing of how often that is right.
+#[tokio::test(flavor = "multi_thread")]
+async fn agreement_meets_a_share_and_no_accuracy() {
+    let world = World::new().await;
+    let kind = |name, cost, latency_ms| Kind {
+        name,
+        cost,
+        latency_ms,
+        ..FAST
+    };
+    let measured = |of: AccuracyKind, model: &'static str, precision, value: f64| {
+        move |variant: &mut Variant| {
+            variant.model = ModelId::new(model).unwrap();
+            variant.spec.precision = precision;
+            variant.accuracy.kind = of;
+            variant.accuracy.value = value;
+            variant.accuracy.lower = value - 0.05;
+            variant.accuracy.records = 89;
+        }
+    };
+    let (labelled, agrees) = (AccuracyKind::Accuracy, AccuracyKind::Agreement);
+    let single = Precision::Fp32;
+    for (kind, measured) in [
+        (
+            kind("m-labelled", 3.0, 5.0),
+            measured(labelled, "m", single, 0.90),
+        ),
+        (
+            kind("a-single", 2.0, 2.0),
+            measured(agrees, "a", single, 1.0),
+        ),
+        (
+            kind("a-small", 1.0, 1.0),
+            measured(agrees, "a", Precision::Int8Static, 0.97),
+        ),
+    ] {
+        world.serve_with("app", kind, measured).await;
+    }
+    let ask = async |targets: Targets| {
+        let mut query = query(&[1.0, 2.0]);
+        query.route = Route::Application(ApplicationId::new("app").unwrap());
+        query.targets = targets;
+        world.ask(query).await
+    };
+    let answered = async |targets: Targets| ask(targets).await.unwrap().variant.to_string();
+    // Dearer and slower, and the one of which an accuracy is known.
+    assert_eq!(answered(targets(None, Some(0.8))).await, "m-labelled");
+    assert_eq!(answered(Targets::default()).await, "a-small");
+    let share = |share| Targets {
+        min_relative_accuracy: Some(share),
+        ..Targets::default()
+    };
+    assert_eq!(answered(share(0.99)).await, "a-single");
+    assert_eq!(answered(share(0.96)).await, "a-small");
+    let both = Targets {
+        min_quality: Some(0.5),
+        ..share(0.99)
+    };
+    assert_eq!(answered(both).await, "m-labelled");
+    let refused = ask(targets(None, Some(0.88))).await.unwrap_err();
+    assert_eq!(refused.code, Code::TargetInfeasible, "{refused}");
+    let wanted = "0.9 measured, sure of 0.85 with 89 records; about 1100 records";
+    assert!(refused.message.contains(wanted), "{refused}");
+    let first = &refused.closest[0];
+    assert_eq!(
+        (first.variant.as_str(), first.kind),
+        ("m-labelled", labelled)
+    );
+    let other = refused.closest.iter().find(|it| it.kind == agrees);
+    assert_eq!(other.map(|it| &*it.verdict), Some("agreement"));
+    let mut named = query(&[1.0, 2.0]);
+    (named.route, named.targets) = (variant_route("a-single"), targets(None, Some(0.1)));
+    let refused = world.ask(named).await.unwrap_err();
+    assert!(
+        refused.message.contains("`min_relative_accuracy` alone"),
+        "{refused}"
+    );
 }

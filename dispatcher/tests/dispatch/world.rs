@@ -351,6 +351,7 @@ impl World {
             signature: signature(),
             padding: None,
             accuracy: Accuracy {
+                kind: sextant_types::AccuracyKind::Accuracy,
                 metric: Metric::Top1,
                 value: kind.quality,
                 lower: kind.quality,

@@ -186,13 +186,14 @@ pub fn candidates(list: Option<&Value>) -> Table {
         "verdict",
     ]);
     for row in list.and_then(Value::as_array).into_iter().flatten() {
-        let bound = match row.get("error_bound") {
-            Some(_) => "/error_bound",
-            None => "/accuracy_bound",
+        let bound = match (row.get("error_bound"), row.get("agreement_bound")) {
+            (_, Some(_)) => format!("agrees {}", cell(row, "/agreement_bound")),
+            (Some(_), _) => cell(row, "/error_bound"),
+            (None, None) => cell(row, "/accuracy_bound"),
         };
         table.row(vec![
             cell(row, "/variant"),
-            cell(row, bound),
+            bound,
             cell(row, "/expected_ms"),
             cell(row, "/cost_per_1k_usd"),
             cell(row, "/state"),

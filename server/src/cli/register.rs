@@ -50,10 +50,14 @@ pub struct Register {
     #[arg(long, value_name = "FILE", required_unless_present = "retry")]
     model: Option<PathBuf>,
     /// Inputs with their labels: an `.npz` archive, JSON lines, CSV or Parquet, or a folder of JPEG or PNG images with a
-    /// `labels.csv` (`file,label`) or a folder for each class. Without labels, accuracy is how far variants
-    /// agree with the model [default: `validation.npz`, `.jsonl`, `.csv` or `.parquet` in the model's folder].
+    /// `labels.csv` (`file,label`) or a folder for each class. A set without labels needs
+    /// `--no-labels` [default: `validation.npz`, `.jsonl`, `.csv` or `.parquet` in the model's folder].
     #[arg(long, value_name = "FILE")]
     validation: Option<PathBuf>,
+    /// The validation set has no labels: instead of an accuracy, the agreement of each variant with the file as it was
+    /// uploaded is measured. It meets `--min-relative-accuracy`, and no `--min-accuracy`.
+    #[arg(long)]
+    no_labels: bool,
     /// A file beside the ONNX file in which its tensors keep their data, as often as needed [default: those that
     /// the model names, in its folder].
     #[arg(long, value_name = "FILE")]
@@ -79,7 +83,7 @@ pub struct Register {
     #[arg(
         long,
         conflicts_with_all = [
-            "application", "metric", "model", "validation", "data", "output", "constant", "classes", "mask", "pad",
+            "application", "metric", "model", "validation", "no_labels", "data", "output", "constant", "classes", "mask", "pad",
             "image_size",
             "image_resize", "image_mean", "image_std", "images",
         ]
@@ -273,6 +277,9 @@ impl Register {
         if let Some(path) = &self.metric_model {
             form = form.part("metric_model", Upload::open(path).await?.part(&bar));
         }
+        if self.no_labels {
+            form = form.text("labels", "none");
+        }
         for (field, value) in self.declaration.fields() {
             form = form.text(field, value);
         }
@@ -321,16 +328,22 @@ impl Register {
     /// What was found out about the file, a line each.
     fn notes(&self, result: &Value) -> String {
         let scored = cell(result, "/scored_output");
+        let is_agreement = result["measures"] == "agreement";
         let changes = result["changes"].as_array().into_iter().flatten();
         let changes = changes
             .filter_map(Value::as_str)
             .map(|it| format!("{it}\n"));
         let usual = result["usual"][1].as_f64().map_or_else(String::new, |accuracy| {
             let (name, variant) = (&self.name, cell(result, "/usual/0"));
-            format!("queries that name model `{name}` and no accuracy get {accuracy:.3}, from `{variant}`\n")
+            let agrees = if is_agreement { "agreement " } else { "" };
+            format!("queries that name model `{name}` and no accuracy get {agrees}{accuracy:.3}, from `{variant}`\n")
         });
+        let figure = match is_agreement {
+            true => "agreement with the uploaded file",
+            false => "accuracy",
+        };
         format!(
-            "accuracy is that of output `{scored}`\n{usual}{}",
+            "{figure} is that of output `{scored}`\n{usual}{}",
             changes.collect::<String>()
         )
     }

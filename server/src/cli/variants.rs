@@ -138,7 +138,7 @@ fn states(variant: &Value) -> String {
     }
 }
 
-/// `0.967 [0.936, 0.983]`.
+/// `0.967 [0.936, 0.983]`; `agrees 1.00 [0.959, 1.00]` where there were no labels.
 fn accuracy(variant: &Value) -> String {
     let number = |name: &str| {
         let value = variant.pointer(&format!("/accuracy/{name}"));
@@ -146,8 +146,14 @@ fn accuracy(variant: &Value) -> String {
             .and_then(Value::as_f64)
             .map_or_else(|| "-".to_owned(), short)
     };
+    let kind = variant.pointer("/accuracy/kind").and_then(Value::as_str);
+    let of = match kind {
+        Some("agreement") => "agrees ",
+        Some("unknown") => "unknown: ",
+        _ => "",
+    };
     format!(
-        "{} [{}, {}]",
+        "{of}{} [{}, {}]",
         number("value"),
         number("lower"),
         number("upper")

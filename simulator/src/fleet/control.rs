@@ -9,7 +9,10 @@ use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Entry, Index, Readiness};
 
 use super::{Policy, Setting, variants::Presences};
-use sextant_types::index::{ApplicationIx, DeviceIx, IndexVec, KindIx, VariantIx};
+use sextant_types::{
+    LeastQuality,
+    index::{ApplicationIx, DeviceIx, IndexVec, KindIx, VariantIx},
+};
 
 /// A query on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +123,7 @@ impl Control {
         let spent_ms = (now - arrived) as f64 / 1e6;
         let demand = Demand {
             latency_ms: of.latency_ms.map_or(f64::INFINITY, |ms| ms - spent_ms),
-            min_quality: of.min_accuracy.unwrap_or(f64::NEG_INFINITY),
+            least_quality: LeastQuality::new(of.min_accuracy, None),
             max_cost_per_1k_usd: f64::INFINITY,
             rows: 1,
         };
@@ -206,6 +209,7 @@ fn entries(setting: &Setting, at: VariantIx, there: &Presences<'_>) -> Vec<Entry
             ordinal: at,
             kind: KindIx::new(kind as u32),
             quality_bound: variant.accuracy,
+            agreement: variant.agreement,
             latency_ms: latency.of(1) as f64 / 1e6,
             load_ms: variant.load_ms,
             cost_per_1k_usd: setting.cost_per_1k_usd(variant, kind).unwrap_or(0.0),

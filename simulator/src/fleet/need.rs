@@ -50,9 +50,7 @@ pub(super) fn need(setting: &Setting, report: &Report) -> Option<Need> {
 fn cheapest_usd(setting: &Setting, class: usize) -> Option<f64> {
     let of = &setting.classes[class];
     let good = setting.variants.numbered().filter(|(_, variant)| {
-        let is_good = of
-            .min_accuracy
-            .is_none_or(|least| variant.accuracy >= least);
+        let is_good = variant.is_good(of.min_accuracy);
         variant.application == of.application && is_good
     });
     let all = good.flat_map(|(at, _)| (0..setting.types.len()).map(move |kind| (at, kind)));

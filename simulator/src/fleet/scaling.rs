@@ -294,9 +294,7 @@ fn add_choices(
     let of = &setting.classes[class];
     let pinned = setting.applications[of.application].pinned;
     for (at, variant) in setting.variants.numbered() {
-        let is_good = of
-            .min_accuracy
-            .is_none_or(|least| variant.accuracy >= least);
+        let is_good = variant.is_good(of.min_accuracy);
         let is_meant = variant.application == of.application;
         if !is_good || !is_meant || pinned.is_some_and(|pinned| pinned != at) {
             continue;

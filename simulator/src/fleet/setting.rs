@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use sextant_scaling as scaling;
 use sextant_scaling::{rate_for_class, rate_in_time, tenants::Tenant};
 use sextant_schedule::LatencyTable;
-use sextant_types::index::{ApplicationIx, IndexVec, VariantIx};
+use sextant_types::{
+    LeastQuality, Quality,
+    index::{ApplicationIx, IndexVec, VariantIx},
+};
 
 use super::Policy;
 use crate::{
@@ -78,6 +81,19 @@ pub struct Application {
     pub tenant: Tenant,
 }
 
+// === impl Variant ===
+
+impl Variant {
+    /// Whether it is accurate enough, by the rule of the live system.
+    pub(super) fn is_good(&self, min_accuracy: Option<f64>) -> bool {
+        let quality = match self.agreement {
+            true => Quality::Agreement(self.accuracy),
+            false => Quality::Accuracy(self.accuracy),
+        };
+        LeastQuality::new(min_accuracy, None).is_met_by(quality)
+    }
+}
+
 /// A variant of an application.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Variant {
@@ -87,6 +103,8 @@ pub struct Variant {
     pub application: ApplicationIx,
     /// How good it is, larger is better, in any unit that all variants of the application share.
     pub accuracy: f64,
+    /// Whether that is agreement with an uploaded file: no least accuracy is met by it.
+    pub agreement: bool,
     /// Memory that it takes, million bytes.
     pub memory_mb: u32,
     /// Time to load it, ms.
@@ -253,9 +271,7 @@ impl Setting {
         let mut classes = self.classes.iter();
         classes.all(|class| {
             class.application != variant.application
-                || (class
-                    .min_accuracy
-                    .is_none_or(|least| variant.accuracy >= least)
+                || (variant.is_good(class.min_accuracy)
                     && (0..self.types.len())
                         .any(|on| self.rate_in_time(at, on, class.latency_ms).is_some()))
         })

@@ -244,6 +244,14 @@ fn targets_choose_the_variant() {
     let report = played(&good);
     assert_eq!(report.answers[VariantIx::new(0)], 0);
     assert!(report.answers[VariantIx::new(1)] > 1000);
+    // Agreement with an uploaded file is no accuracy, whatever its value.
+    let agrees = with(&[
+        ("latency_ms = 250", "latency_ms = 250\nmin_accuracy = 75.0"),
+        ("accuracy = 70.0", "accuracy = 100.0\nagreement = true"),
+    ]);
+    let report = played(&agrees);
+    assert_eq!(report.answers[VariantIx::new(0)], 0);
+    assert!(report.answers[VariantIx::new(1)] > 1000);
     let impossible = with(&[("latency_ms = 250", "min_accuracy = 99.0")]);
     let report = played(&impossible);
     assert_eq!(report.total().refused, report.total().sent);

@@ -318,6 +318,7 @@ fn unlabelled((application, name): (&str, &str), model: Vec<u8>, records: String
     Form::new()
         .text("name", name.to_owned())
         .text("application", application.to_owned())
+        .text("labels", "none")
         .part("model", part(model, "model.onnx"))
         .part("validation", part(records.into_bytes(), "validation.jsonl"))
 }

@@ -352,6 +352,50 @@ async fn validation_sets_that_do_not_fit_fail_with_their_code() {
     }
 }
 
+/// A model whose labels were forgotten outranks nobody: its agreement with itself is no accuracy.
+#[tokio::test]
+async fn agreement_meets_no_accuracy() {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    api.create_application("agrees").await;
+    let labelled = digits::upload("agrees", "labelled", "logistic");
+    assert_eq!(api.register(labelled).await["state"], "succeeded");
+    let images = digits::Images::load("validation");
+    let record = |at| format!("{}\n", json!({"inputs": {"pixels": images.pixels(at)}}));
+    let unlabelled = || Upload {
+        validation: (0..images.len())
+            .map(record)
+            .collect::<String>()
+            .into_bytes(),
+        validation_name: "validation.jsonl",
+        ..digits::upload("agrees", "agrees", "logistic")
+    };
+    let job = api.register(unlabelled()).await;
+    assert_eq!(job["result"]["measures"], "agreement", "{job}");
+    let query = |targets: Value| json!({"application": "agrees", "targets": targets, "inputs": images.input(0)});
+    let best = json!({"min_accuracy": 0.99});
+    let problem = api.post("/v1/queries", &query(best)).await;
+    let problem = problem.problem(422, "target_infeasible");
+    let detail = problem["detail"].as_str().expect("a detail");
+    assert!(detail.contains("measured, sure of"), "{detail}");
+    let named = json!({"model": "agrees", "inputs": images.input(0)});
+    let answer = api.post("/v1/queries", &named).await.json(200);
+    assert_eq!(answer["targets_met"], true, "{answer}");
+    let share = json!({"min_relative_accuracy": 0.99});
+    let answer = api.post("/v1/queries", &query(share)).await.json(200);
+    assert_eq!(answer["targets_met"], true, "{answer}");
+    let variants = api.get("/v1/models/agrees/variants").await.json(200);
+    let kinds = variants["variants"].as_array().expect("a list").iter();
+    assert!(
+        kinds
+            .map(|it| &it["accuracy"]["kind"])
+            .all(|it| it == "agreement")
+    );
+    let frontier = api.get("/v1/models/labelled/variants").await.json(200);
+    let frontier = frontier["variants"].as_array().expect("a list").iter();
+    assert!(frontier.into_iter().any(|it| it["dominated_by"].is_null()));
+}
+
 #[tokio::test]
 async fn another_signature_under_the_same_application_fails() {
     let cluster = digits::shared().await;

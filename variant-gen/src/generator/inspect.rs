@@ -14,15 +14,11 @@ use sextant_types::{
 
 use super::{Inspected, Registration, adapt::Readable};
 use crate::{
-    Error,
+    Error, guess,
     measure::MeasureError,
-    step,
-    validation::{Scored, row_shape},
+    step::{self, UNLABELLED},
+    validation::{Invalid, Scored, ValidationSet, row_shape},
 };
-
-/// Said where records have no labels.
-const LABELLED: &str =
-    "the validation set has no labels: accuracy is how far a variant agrees with the uploaded file";
 
 /// Why queries share nothing where the file has no batch dimension.
 const UNBATCHED: &str = "the model takes one record at a time";
@@ -73,11 +69,15 @@ impl Registration<'_> {
         if !info.signature.batched && apart.is_none() {
             apart = Some(UNBATCHED.to_owned());
         }
-        if !validation.is_labelled() {
+        let guess = match validation.is_labelled() {
+            true => guess::best(self.application.metric, &validation),
+            false => None,
+        };
+        if !self.has_labels(&validation)? {
             let file = adapted.clone().unwrap_or(file);
             let of = (&info.signature, &scored);
             labelled = Some(self.label(file, of, &engines).await?);
-            changes.push(LABELLED.to_owned());
+            changes.push(UNLABELLED.to_owned());
         }
         self.fix_signature(&info.signature, &changes[..of_the_model])
             .await?;
@@ -98,6 +98,7 @@ impl Registration<'_> {
             scored,
             adapted: stored.as_ref().map(|it| (it.digest, it.size_bytes)),
             labelled: self.labelled,
+            guess,
             changes,
             apart,
             is_half,
@@ -110,6 +111,15 @@ impl Registration<'_> {
             self.ensure_stored(set).await?;
         }
         Ok(inspected)
+    }
+
+    /// Whether the set has labels, as was said of it.
+    fn has_labels(&self, validation: &ValidationSet) -> Result<bool, Error> {
+        match (validation.is_labelled(), self.model.unlabelled) {
+            (false, false) => Err(Invalid::Unlabelled.into()),
+            (true, true) => Err(Invalid::Labelled.into()),
+            (labelled, _) => Ok(labelled),
+        }
     }
 
     /// What the engine that has the model says of it; the file is a manifest.

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 use sextant_types::time::unix_ms;
-use sextant_types::{Code, Digest, Precision, Variant, VariantId, as_uploaded};
+use sextant_types::{Accuracy, Code, Digest, Precision, Variant, VariantId, as_uploaded};
 
 use super::{
     Configuration, Generated, Inspected, Measured, Phase, Registration, Summary,
-    inspect::variant_id,
+    inspect::variant_id, warnings,
 };
 use crate::{
     Error, configuration::BATCHES, frontier, measure::Measurement, publisher::Pricing, step,
@@ -115,7 +115,10 @@ impl Registration<'_> {
             artefact,
             signature: inspected.signature.clone(),
             padding: measurement.padding.clone(),
-            accuracy: measurement.accuracy,
+            accuracy: Accuracy {
+                kind: inspected.kind(),
+                ..measurement.accuracy
+            },
             profile: measurement.profile(max_batch),
             cost_per_hour_usd: 0.0,
             cost_per_1k_usd: 0.0,
@@ -163,13 +166,14 @@ impl Outcome<'_> {
                 Measured::Skipped { .. } | Measured::Begun { .. } => {}
             }
         }
-        changes.extend(all_wrong(variants).map(str::to_owned));
+        changes.extend(warnings::of(variants, self.inspected.guess.as_ref()));
         let on_frontier = variants.iter().filter(|it| it.dominated_by.is_none());
         let scored = &self.inspected.signature.outputs;
         let scored = scored.get(self.inspected.scored.output);
         Summary {
             scored_output: scored.map(|output| output.name.clone()).unwrap_or_default(),
             usual: usual(variants),
+            measures: self.inspected.kind(),
             changes,
             variants: variants.len(),
             frontier: on_frontier.count(),
@@ -188,16 +192,6 @@ fn usual(variants: &[Variant]) -> Option<(String, f64)> {
     let usual = usual.filter(|it| it.dominated_by.is_none());
     let cheapest = usual.min_by(|a, b| a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd))?;
     Some((cheapest.id.to_string(), cheapest.accuracy.value))
-}
-
-/// What to look at where no variant answers anything as its label says.
-fn all_wrong(variants: &[Variant]) -> Option<&'static str> {
-    let is_wrong = |it: &Variant| it.accuracy.metric.higher_is_better() && it.accuracy.value == 0.0;
-    let all = !variants.is_empty() && variants.iter().all(is_wrong);
-    all.then_some(
-        "warning: no record is answered as its label says: is this the output to score (`--output`), are the labels \
-         numbered as its classes are, and are the records in their order?",
-    )
 }
 
 /// Why no configuration of the model as it was registered runs: an operator that is missing says

@@ -65,6 +65,19 @@ pub enum Invalid {
         /// The input's name.
         name: String,
     },
+    /// There is nothing to compare with, and nobody has said so.
+    #[error(
+        "the validation set has no labels, so no accuracy can be measured: add them (array, column or member `labels` or \
+         `label`), or say so with `--no-labels` (field `labels=none`); then agreement with the uploaded file is measured, \
+         which meets `min_relative_accuracy` and no `min_accuracy`"
+    )]
+    Unlabelled,
+    /// There is something to compare with although it was said that there is not.
+    #[error(
+        "the validation set has labels: leave `--no-labels` (field `labels=none`) out, so that accuracy is measured, or \
+         take the labels out of the set"
+    )]
+    Labelled,
     /// There is nothing to compare with.
     #[error(
         "the validation set has no `labels`, and what the uploaded file answers cannot take their place for metric \

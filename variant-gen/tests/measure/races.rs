@@ -129,6 +129,7 @@ fn an_accuracy_that_is_known_is_not_measured_again_unless_each_is_wanted() {
     let engine = emulated(0.0, 0.0);
     let known = run(&engine, quick()).expect("measures").accuracy;
     let told = Accuracy {
+        kind: sextant_types::AccuracyKind::Accuracy,
         value: 0.25,
         ..known
     };

@@ -168,13 +168,26 @@ impl Bed {
             .await
     }
 
-    /// The same with files beside the model.
+    /// The same with files beside the model. A set without labels is declared as one.
     pub async fn submit_with(
         &self,
         application: &str,
         name: &str,
+        files: (&Bytes, &Bytes),
+        data: Vec<DataFile>,
+    ) -> Registration {
+        let unlabelled = !files.1.windows(5).any(|word| word == b"label");
+        self.submit_as((application, name), files, data, unlabelled)
+            .await
+    }
+
+    /// The same, whether or not the set is declared to have no labels.
+    pub async fn submit_as(
+        &self,
+        (application, name): (&str, &str),
         (model, validation): (&Bytes, &Bytes),
         data: Vec<DataFile>,
+        unlabelled: bool,
     ) -> Registration {
         let new = NewModel {
             id: ModelId::new(name).expect("valid"),
@@ -191,6 +204,7 @@ impl Bed {
             constants: Default::default(),
             data,
             classes: Vec::new(),
+            unlabelled,
         };
         let spec = serde_json::json!({"model": name, "application": application});
         let job = NewJob::new(JobKind::Register, new.application.clone(), spec);

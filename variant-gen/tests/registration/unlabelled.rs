@@ -12,7 +12,7 @@ use sextant_onnx::{
     proto::{AttributeProto, NodeProto},
 };
 use sextant_registry::{DataFile, JobState, METRIC_FILE};
-use sextant_types::{Code, DataType, Digest, Metric, Precision, Variant};
+use sextant_types::{AccuracyKind, Code, DataType, Digest, Metric, Precision, Variant};
 use sextant_variant_gen::Generator;
 
 use crate::bed::{Bed, CLASSES, model, ort, quick, validation};
@@ -58,6 +58,142 @@ async fn the_uploaded_file_agrees_with_itself() {
                 .any(|it| it.spec.precision == Precision::Int8Static)
         );
     }
+}
+
+/// Whoever forgets the labels is told; so is whoever says that there are none where there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_without_labels_is_declared() {
+    let bed = Bed::new().await;
+    for (name, set, declared, told) in [
+        ("forgotten", unlabelled(1), false, "`--no-labels`"),
+        ("mistaken", validation(1), true, "leave `--no-labels`"),
+    ] {
+        let model = model(1);
+        let submitted = bed.submit_as(("app", name), (&model, &set), Vec::new(), declared);
+        let job = submitted.await.job;
+        let job = bed.run_to_end(bed.generator(quick()), &job.id).await;
+        let error = job.error.expect("is refused");
+        assert_eq!(error.code, Code::InvalidValidationSet, "{error:?}");
+        assert!(
+            error.message.contains(told) && error.message.contains("`labels=none`"),
+            "{error:?}"
+        );
+    }
+}
+
+/// The same file with and without labels: what agrees with itself is no better than what is measured.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agreement_is_marked_and_dominates_no_labelled_model() {
+    let bed = Bed::new().await;
+    bed.register_well("labelled", &model(3), &validation(3))
+        .await;
+    let before = frontier(&bed, "labelled").await;
+    let job = bed.register("agrees", &model(3), &unlabelled(3)).await;
+    let result = job.result.expect("a result");
+    assert_eq!(result["measures"], "agreement", "{result}");
+    assert_eq!(frontier(&bed, "labelled").await, before);
+    for (name, kind) in [
+        ("labelled", AccuracyKind::Accuracy),
+        ("agrees", AccuracyKind::Agreement),
+    ] {
+        let variants = bed.variants(name).await;
+        assert!(variants.iter().all(|it| it.accuracy.kind == kind));
+    }
+    assert!(!frontier(&bed, "agrees").await.is_empty());
+}
+
+async fn frontier(bed: &Bed, model: &str) -> Vec<String> {
+    let variants = bed.variants(model).await.into_iter();
+    let best = variants.filter(|it| it.dominated_by.is_none());
+    best.map(|it| it.id.to_string()).collect()
+}
+
+/// Variants as an earlier version stored them say nothing of labels; what their registration found does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_registered_before_is_marked() {
+    let bed = Bed::new().await;
+    bed.register_well("labelled", &model(3), &validation(3))
+        .await;
+    bed.register_well("agrees", &model(4), &unlabelled(4)).await;
+    for name in ["labelled", "agrees"] {
+        let mut variants = bed.variants(name).await;
+        for variant in &mut variants {
+            let mut document = serde_json::to_value(&*variant).expect("a document");
+            let accuracy = document["accuracy"].as_object_mut().expect("an accuracy");
+            accuracy.remove("kind");
+            *variant = serde_json::from_value(document).expect("is read");
+            assert_eq!(variant.accuracy.kind, AccuracyKind::Unknown);
+        }
+        bed.registry.put_variants(&variants).await.expect("stored");
+    }
+    let publisher = bed.generator(quick()).publisher().clone();
+    publisher.publish_all().await.expect("is published");
+    for (name, kind) in [
+        ("labelled", AccuracyKind::Accuracy),
+        ("agrees", AccuracyKind::Agreement),
+    ] {
+        let stored = bed.variants(name).await;
+        let shown = bed.metadata.variants().await.expect("reads");
+        let shown = shown.iter().filter(|it| it.model.as_str() == name);
+        let all = stored.iter().chain(shown.map(|it| &**it));
+        assert!(all.into_iter().all(|it| it.accuracy.kind == kind), "{name}");
+    }
+}
+
+/// Labels that belong to other records are right as often as chance has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn labels_that_say_no_more_than_the_commonest_are_told_of() {
+    let bed = Bed::new().await;
+    let lines = validation(5);
+    let lines: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').collect();
+    let mut sets = Vec::new();
+    // One label is the commonest by far, and the model does not know it.
+    for label in 0..CLASSES {
+        let lines = lines.iter().filter(|it| !it.is_empty()).enumerate();
+        let labelled = lines.map(|(at, line)| {
+            let mut record: Value = serde_json::from_slice(line).expect("JSON");
+            record["label"] = (if at % 10 == 0 {
+                (label + 1) % CLASSES
+            } else {
+                label
+            })
+            .into();
+            format!("{record}\n")
+        });
+        sets.push(Bytes::from(labelled.collect::<String>()));
+    }
+    let mut warned = 0;
+    for (at, set) in sets.iter().enumerate() {
+        let name = format!("skewed{at}");
+        let job = bed.register(&name, &model(5), set).await;
+        let changes = job.result.expect("a result")["changes"].to_string();
+        let variants = bed.variants(&name).await;
+        let single = variants
+            .iter()
+            .filter(|it| it.spec.precision == Precision::Fp32);
+        let best = single.map(|it| it.accuracy.value).fold(0.0, f64::max);
+        let told = changes.contains("always answering the commonest label scores")
+            || changes.contains("no record is answered");
+        assert_eq!(told, best <= 0.9, "{best}: {changes}");
+        warned += usize::from(told);
+    }
+    assert!(warned >= CLASSES - 1, "{warned}");
+}
+
+/// Two records tell nearly nothing, and how many would is said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_that_is_too_small_is_told_of() {
+    let bed = Bed::new().await;
+    let lines = validation(6);
+    let two = lines.split_inclusive(|byte| *byte == b'\n').take(2);
+    let job = bed
+        .register("two", &model(6), &two.collect::<Vec<_>>().concat().into())
+        .await;
+    let changes = job.result.expect("a result")["changes"].to_string();
+    assert!(
+        changes.contains("2 records say little") && changes.contains("records would do"),
+        "{changes}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -279,6 +279,7 @@ fn variant(name: &str, artefact: Digest, memory: u64) -> Arc<Variant> {
         signature: signature(),
         padding: None,
         accuracy: Accuracy {
+            kind: sextant_types::AccuracyKind::Accuracy,
             metric: Metric::Top1,
             value: 0.9,
             lower: 0.8,

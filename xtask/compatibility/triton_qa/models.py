@@ -53,7 +53,7 @@ def put(group, name, inputs, answer, classes=0, model=None):
     records = {input: values(dtype, (RECORDS, *shape)) for input, (dtype, shape) in inputs.items()}
     np.savez(folder / f"{name}.npz", **records)
     is_float = answer != TEXT and np.dtype(answer).kind == "f"
-    arguments = f"--metric {'mae' if is_float else 'exact'}"
+    arguments = f"--no-labels --metric {'mae' if is_float else 'exact'}"
     if classes:
         labels = folder / f"{name}.labels"
         labels.write_text("".join(f"label{at}\n" for at in range(classes)))

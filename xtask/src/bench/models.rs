@@ -160,6 +160,9 @@ fn register(
 ) -> Result<Outcome> {
     let begun = Instant::now();
     let name = &export.name;
+    let set = folder.join(format!("{name}.npz"));
+    let arrays = std::fs::read(&set)?;
+    let has_labels = arrays.windows(10).any(|word| word == b"labels.npy");
     let mut command = shell::command(&bench.binary);
     command
         .args([
@@ -179,7 +182,8 @@ fn register(
         .arg("--model")
         .arg(folder.join(format!("{name}.onnx")))
         .arg("--validation")
-        .arg(folder.join(format!("{name}.npz")))
+        .arg(&set)
+        .args((!has_labels).then_some("--no-labels"))
         .args(flags);
     let output = command.output().context("`sextant` cannot be run")?;
     if !output.status.success() {

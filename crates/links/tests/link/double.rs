@@ -207,6 +207,7 @@ pub fn variant(name: &str) -> Arc<Variant> {
         },
         padding: None,
         accuracy: Accuracy {
+            kind: sextant_types::AccuracyKind::Accuracy,
             metric: Metric::Top1,
             value: 0.5,
             lower: 0.25,

@@ -94,6 +94,7 @@ pub fn sample_variant(name: &str, cost: f64) -> Arc<Variant> {
         },
         padding: None,
         accuracy: Accuracy {
+            kind: sextant_types::AccuracyKind::Accuracy,
             metric: Metric::Top1,
             value: 0.95,
             lower: 0.92,

@@ -8,7 +8,7 @@ use sextant_selection::{
 };
 
 use crate::order::{Waits, demand, entry};
-use sextant_types::index::VariantIx;
+use sextant_types::{LeastQuality, index::VariantIx};
 
 /// Costs 1, takes 5 ms, is of quality 0.5.
 fn one(readiness: Readiness) -> Entry {
@@ -63,7 +63,7 @@ fn a_verdict_gives_each_reason_from_its_boundary_on() {
     assert_eq!(of(&active, three_rows(6.0), 0.0), "dearer");
     assert_eq!(of(&active, three_rows(5.99), 0.0), "latency");
     let strict = Demand {
-        min_quality: 0.51,
+        least_quality: LeastQuality::new(Some(0.51), None),
         ..asked
     };
     assert_eq!(of(&active, strict, 0.0), "accuracy");
@@ -117,7 +117,7 @@ fn an_active_instance_answers_now_where_every_target_is_met() {
     assert!(!of(
         &active,
         Demand {
-            min_quality: 0.51,
+            least_quality: LeastQuality::new(Some(0.51), None),
             ..asked
         }
     ));
@@ -159,7 +159,7 @@ fn targets_that_are_met_exactly_are_met() {
                 ..three_rows(100.0)
             },
             Demand {
-                min_quality: 0.51,
+                least_quality: LeastQuality::new(Some(0.51), None),
                 ..three_rows(100.0)
             },
             Demand {

@@ -3,11 +3,14 @@
 use sextant_selection::{
     Decision, Demand, Entry, Index,
     Readiness::{Active, Failed, Inactive},
-    SUGGESTIONS, distance, mark_dominated, select,
+    SUGGESTIONS, distance, mark_dominated, select, verdict,
 };
 
 use crate::order::{Waits, demand, entry};
-use sextant_types::index::{KindIx, VariantIx};
+use sextant_types::{
+    LeastQuality,
+    index::{KindIx, VariantIx},
+};
 
 /// Costs 3, takes 6 ms, is of quality 0.25.
 fn one() -> Entry {
@@ -49,6 +52,47 @@ fn the_distance_sums_what_is_missed_relative_to_what_is_asked() {
         distance(&one(), &demand(0.0, f64::NEG_INFINITY)),
         6.0 / 1e-9
     );
+}
+
+#[test]
+fn agreement_meets_no_accuracy_and_dominates_none() {
+    let agrees = Entry {
+        quality_bound: 1.0,
+        agreement: true,
+        ..entry(1, 1.0, 2.0, 1.0, Active)
+    };
+    let labelled = Entry {
+        ordinal: VariantIx::new(0),
+        ..one()
+    };
+    let all = || vec![labelled.clone(), agrees.clone()];
+    let waits = Waits(vec![0.0; 2]);
+    let chosen = |least_quality| {
+        let demand = Demand {
+            least_quality,
+            ..demand(f64::INFINITY, 0.0)
+        };
+        (
+            select(&Index::new(all()), &demand, &waits),
+            verdict(&agrees, &demand, &waits),
+        )
+    };
+    let (labelled, other) = ([0, 1]).map(VariantIx::new).into();
+    let ordinal = |ordinal| Decision::Use { ordinal };
+    // Cheaper, quicker and `1.0`: and yet no answer to what asks for an accuracy.
+    let accuracy = chosen(LeastQuality::new(Some(0.2), None));
+    assert_eq!(accuracy, (ordinal(labelled), "agreement"));
+    let refused = chosen(LeastQuality::new(Some(0.9), None)).0;
+    assert!(
+        matches!(&refused, Decision::Infeasible { closest } if closest[0] == labelled),
+        "{refused:?}"
+    );
+    assert_eq!(chosen(LeastQuality::NONE).0, ordinal(other));
+    let share = chosen(LeastQuality::new(Some(0.9), Some(0.99)));
+    assert_eq!(share.0, ordinal(other));
+    let mut entries = all();
+    mark_dominated(&mut entries, &[0, 1]);
+    assert!(entries.iter().all(|entry| !entry.dominated));
 }
 
 fn suggested(entries: Vec<Entry>, demand: &Demand) -> Vec<u32> {

@@ -5,7 +5,10 @@ use sextant_selection::{
     BLOCK, Decision, Demand, Entry, Index, Load, Readiness, SUGGESTIONS, best_effort,
     mark_dominated, select, verdict,
 };
-use sextant_types::index::{KindIx, VariantIx};
+use sextant_types::{
+    LeastQuality,
+    index::{KindIx, VariantIx},
+};
 
 #[derive(Debug, Clone)]
 pub struct Waits(pub Vec<f64>);
@@ -31,6 +34,7 @@ pub fn entry(
         ordinal: VariantIx::new(ordinal),
         kind: KindIx::new(0),
         quality_bound: quality,
+        agreement: false,
         latency_ms,
         load_ms: 100.0,
         cost_per_1k_usd: cost,
@@ -43,7 +47,7 @@ pub fn entry(
 pub fn demand(latency_ms: f64, min_quality: f64) -> Demand {
     Demand {
         latency_ms,
-        min_quality,
+        least_quality: LeastQuality::new(Some(min_quality), None),
         max_cost_per_1k_usd: f64::INFINITY,
         rows: 1,
     }
@@ -62,17 +66,19 @@ fn readiness() -> impl Strategy<Value = Readiness> {
 prop_compose! {
     fn entries()(
         raw in proptest::collection::vec(
-            (0..12u32, 1..40u32, 0..20u32, 1..60u32, 1..9u32, any::<bool>(), readiness(), 0..30u32),
+            (0..12u32, 1..40u32, 0..20u32, 1..60u32, 1..9u32, any::<bool>(), readiness(), 0..30u32,
+                any::<bool>()),
             0..4 * BLOCK,
         )
     ) -> (Vec<Entry>, Waits) {
         let waits = raw.iter().map(|raw| f64::from(raw.7)).collect();
         let entries = raw.into_iter().enumerate().map(|(at, raw)| {
-            let (cost, latency, quality, load, max_rows, dominated, readiness, _) = raw;
+            let (cost, latency, quality, load, max_rows, dominated, readiness, _, agreement) = raw;
             Entry {
                 ordinal: VariantIx::new(at as u32),
                 kind: KindIx::new(0),
                 quality_bound: f64::from(quality) / 20.0,
+                agreement,
                 latency_ms: f64::from(latency),
                 load_ms: f64::from(load),
                 cost_per_1k_usd: f64::from(cost),
@@ -89,12 +95,16 @@ prop_compose! {
     fn demands()(
         latency in proptest::option::of(1..80u32),
         quality in proptest::option::of(0..20u32),
+        agreement in proptest::option::of(0..20u32),
         cost in proptest::option::of(0..12u32),
         rows in 1..6u32,
     ) -> Demand {
         Demand {
             latency_ms: latency.map_or(f64::INFINITY, f64::from),
-            min_quality: quality.map_or(f64::NEG_INFINITY, |quality| f64::from(quality) / 20.0),
+            least_quality: LeastQuality::new(
+                quality.map(|quality| f64::from(quality) / 20.0),
+                agreement.map(|share| f64::from(share) / 20.0),
+            ),
             max_cost_per_1k_usd: cost.map_or(f64::INFINITY, f64::from),
             rows,
         }
@@ -111,7 +121,7 @@ fn feasible(
     entries
         .iter()
         .filter(|entry| class(entry) && entry.max_rows >= demand.rows)
-        .filter(|entry| entry.quality_bound >= demand.min_quality)
+        .filter(|entry| demand.least_quality.is_met_by(entry.quality()))
         .filter(|entry| entry.cost_per_1k_usd <= demand.max_cost_per_1k_usd)
         .filter(|entry| time(entry) <= demand.latency_ms)
         .map(|entry| entry.cost_per_1k_usd)

@@ -150,6 +150,7 @@ pub fn new_model(name: &str, (digest, validation): (Digest, Digest)) -> NewModel
         constants: Default::default(),
         data: Vec::new(),
         classes: Vec::new(),
+        unlabelled: false,
     }
 }
 

@@ -207,6 +207,7 @@ class Client:
         data: list[str | os.PathLike[str]] | None = None,
         outputs: list[str] | None = None,
         classes: list[str] | None = None,
+        labels: bool = True,
         mask: str | None = None,
         pad: Mapping[str, float] | None = None,
         wait: bool = True,
@@ -214,7 +215,8 @@ class Client:
         """Registers a model and waits until its variants are measured; the job's document.
 
         `model` is an ONNX file, `validation` a file or the arrays of the inputs with `labels`. The application is
-        created where it is missing. Raises `Error` where the registration fails.
+        created where it is missing. With `labels=False` the set has none: the agreement of each variant with the file is
+        measured, which is no accuracy. Raises `Error` where the registration fails.
         """
         self.ensure_application(application, metric)
         if isinstance(validation, Mapping):
@@ -231,6 +233,8 @@ class Client:
         fields += [("output", None, output.encode()) for output in outputs or []]
         if classes is not None:
             fields.append(("classes", None, "\n".join(classes).encode()))
+        if not labels:
+            fields.append(("labels", None, b"none"))
         if mask is not None:
             fields.append(("mask", None, mask.encode()))
         fields += [("pad", None, f"{key}={value}".encode()) for key, value in (pad or {}).items()]

@@ -86,7 +86,8 @@ fn input(input: &Value) -> String {
     let number = |name: &str| input.get(name).and_then(Value::as_f64);
     let accuracy = number("min_accuracy").map(|it| format!("accuracy {}", plain(it)));
     let error = number("max_error").map(|it| format!("error {}", plain(it)));
-    who.extend(accuracy.into_iter().chain(error));
+    let agreement = number("min_agreement").map(|it| format!("agreement {}", plain(it)));
+    who.extend(accuracy.into_iter().chain(error).chain(agreement));
     format!(
         "    for {}: {}/s asked for, {}/s planned for",
         who.join(", "),

@@ -28,6 +28,8 @@ const MAX_ROWS: u32 = 64;
 pub(super) struct VariantFile {
     name: String,
     accuracy: f64,
+    #[serde(default)]
+    agreement: bool,
     memory_mb: u32,
     load_ms: f64,
     #[serde(default = "one")]
@@ -67,6 +69,7 @@ impl VariantFile {
             name: self.name.clone(),
             application,
             accuracy: self.accuracy,
+            agreement: self.agreement,
             memory_mb: self.memory_mb,
             load_ms: self.load_ms,
             slots: self.slots.max(1),
@@ -213,6 +216,7 @@ impl Columns {
             name: name.to_owned(),
             application,
             accuracy: row.not_negative(self.accuracy)?,
+            agreement: false,
             memory_mb: row.positive(self.memory_mb)?.ceil() as u32,
             load_ms: row.not_negative(self.load_ms)?,
             slots: number(self.slots, 1.0)? as u16,

@@ -8,6 +8,7 @@ use sextant_types::{ApplicationId, Code, DeviceTypeName, ModelId, Targets, Varia
 use super::{
     ENVELOPE_BYTES, Malformed, Wire, field,
     tensors::{named_weight_bytes, pack_named, unpack_named},
+    variant::unpack_kind,
 };
 use crate::{
     front::{FromDispatcher, FrontReport, FrontRequest, SentAsk, SentInputs, ToDispatcher},
@@ -168,6 +169,7 @@ fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
             min_quality: ask.min_quality,
             min_relative_accuracy: ask.min_relative_accuracy,
             max_cost_per_1k_usd: ask.max_cost_per_1k_usd,
+            min_agreement: None,
         },
         best_effort: ask.best_effort,
         explain: ask.explain,
@@ -330,6 +332,7 @@ fn pack_candidate(candidate: Candidate) -> proto::Candidate {
         verdict: candidate.verdict.into_owned(),
         estimated: candidate.estimated,
         device_type: candidate.device_type.map(Into::into),
+        kind: candidate.kind.name().to_owned(),
     }
 }
 
@@ -344,6 +347,7 @@ fn unpack_candidates(candidates: Vec<proto::Candidate>) -> Result<Vec<Candidate>
             verdict: it.verdict.into(),
             estimated: it.estimated,
             device_type: it.device_type.map(DeviceTypeName::new).transpose()?,
+            kind: unpack_kind(&it.kind)?,
         })
     };
     candidates.into_iter().map(unpack).collect()

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use sextant_types::{
-    Accuracy, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, Digest, EngineName, Metric,
-    ModelId, Optimization, OutputAxis, Padding, Precision, Profile, Resources, ShapeProfile,
-    Signature, Sizes, TensorSpec, Variant, VariantId, VariantSpec,
+    Accuracy, AccuracyKind, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, Digest,
+    EngineName, Metric, ModelId, Optimization, OutputAxis, Padding, Precision, Profile, Resources,
+    ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantId, VariantSpec,
 };
 
 use super::{
@@ -206,11 +206,13 @@ fn pack_accuracy(accuracy: &Accuracy) -> proto::Accuracy {
         upper: accuracy.upper,
         records: accuracy.records,
         evaluation_batch: accuracy.evaluation_batch,
+        kind: accuracy.kind.name().to_owned(),
     }
 }
 
 fn unpack_accuracy(accuracy: &proto::Accuracy) -> Result<Accuracy, Malformed> {
     Ok(Accuracy {
+        kind: unpack_kind(&accuracy.kind)?,
         metric: field(Metric::parse(&accuracy.metric), "metric")?,
         value: accuracy.value,
         lower: accuracy.lower,
@@ -218,6 +220,14 @@ fn unpack_accuracy(accuracy: &proto::Accuracy) -> Result<Accuracy, Malformed> {
         records: accuracy.records,
         evaluation_batch: accuracy.evaluation_batch,
     })
+}
+
+/// What an earlier version sends has none.
+pub(super) fn unpack_kind(name: &str) -> Result<AccuracyKind, Malformed> {
+    match name {
+        "" => Ok(AccuracyKind::Unknown),
+        name => field(AccuracyKind::parse(name), "kind"),
+    }
 }
 
 fn pack_profile(profile: Profile) -> proto::Profile {

@@ -270,6 +270,10 @@ fn variant(of: &Value, is_error: bool, devices: &BTreeMap<String, Toml>) -> Opti
     let mut table = Table::new();
     table.insert("name".to_owned(), cell(of, "/name").into());
     table.insert("accuracy".to_owned(), accuracy.into());
+    let kind = of.pointer("/accuracy/kind").and_then(Value::as_str);
+    if kind.is_some_and(|kind| kind != "accuracy") {
+        table.insert("agreement".to_owned(), true.into());
+    }
     table.insert("memory_mb".to_owned(), (memory_mb as i64).into());
     table.insert("load_ms".to_owned(), load_ms.into());
     let slots = number("/threads").max(1.0);

@@ -12,7 +12,7 @@ use sextant_types::{
     WorkerId,
 };
 
-use super::variants::whole_variant;
+use super::variants::{kind, whole_variant};
 use crate::{
     front::{FrontReport, FrontRequest, SentAsk, SentInputs},
     link::{Batch, Done, Outputs, Report, Request, Stamp, State, Steps, Window},
@@ -289,6 +289,7 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
                     min_quality: targets.1,
                     max_cost_per_1k_usd: targets.2,
                     min_relative_accuracy: targets.3,
+                    min_agreement: None,
                 },
                 best_effort,
                 explain,
@@ -305,14 +306,14 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
 
 pub(super) fn candidate() -> impl Strategy<Value = Candidate> {
     let device = option::of(Just("cpu-8").prop_map(|name| name.parse().expect("a name")));
-    let words = (name(), name(), any::<bool>(), device);
+    let words = (name(), name(), any::<bool>(), device, kind());
     (variant(), figure(), figure(), figure(), words).prop_map(
         |(
             variant,
             quality_bound,
             expected_ms,
             cost_per_1k_usd,
-            (state, verdict, estimated, device_type),
+            (state, verdict, estimated, device_type, kind),
         )| {
             Candidate {
                 variant,
@@ -323,6 +324,7 @@ pub(super) fn candidate() -> impl Strategy<Value = Candidate> {
                 verdict: verdict.into(),
                 estimated,
                 device_type,
+                kind,
             }
         },
     )

@@ -2,9 +2,9 @@
 
 use proptest::{collection::vec, option, prelude::*};
 use sextant_types::{
-    Accuracy, ApplicationId, BatchLatency, Concurrent, DataType, DeviceTypeName, Digest,
-    EngineName, Metric, ModelId, Optimization, OutputAxis, Padding, Precision, Profile, Resources,
-    ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantSpec,
+    Accuracy, AccuracyKind, ApplicationId, BatchLatency, Concurrent, DataType, DeviceTypeName,
+    Digest, EngineName, Metric, ModelId, Optimization, OutputAxis, Padding, Precision, Profile,
+    Resources, ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantSpec,
 };
 
 use super::messages::{figure, name, variant};
@@ -81,6 +81,14 @@ pub(super) fn signature() -> impl Strategy<Value = Signature> {
     })
 }
 
+pub(super) fn kind() -> impl Strategy<Value = AccuracyKind> {
+    prop_oneof![
+        Just(AccuracyKind::Accuracy),
+        Just(AccuracyKind::Agreement),
+        Just(AccuracyKind::Unknown),
+    ]
+}
+
 pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
     let precision = prop::sample::select(vec![
         Precision::Fp32,
@@ -118,8 +126,9 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
         Just(Metric::Exact),
         Just(Metric::MeanAbsoluteError),
     ];
-    let accuracy = (metric, figure(), any::<u64>(), any::<u32>()).prop_map(
-        |(metric, value, records, evaluation_batch)| Accuracy {
+    let accuracy = (metric, figure(), any::<u64>(), any::<u32>(), kind()).prop_map(
+        |(metric, value, records, evaluation_batch, kind)| Accuracy {
+            kind,
             metric,
             value,
             lower: value - 1.0,

@@ -172,3 +172,20 @@ fn targets_that_are_none_are_refused() {
         assert!(error.to_string().contains("from 0 to 1"), "{error}");
     }
 }
+
+#[test]
+fn agreement_stays_no_accuracy() {
+    let folder = folder();
+    let workload = folder.path().join("queries.csv");
+    let mut application = application("digits", &json!({"latency_ms": 50.0}));
+    for (at, kind) in ["accuracy", "agreement"].into_iter().enumerate() {
+        application["variants"][at]["accuracy"]["kind"] = json!(kind);
+    }
+    let applications = [application];
+    let all = [workers(), json!({"pools": []})];
+    let parts = parts(&applications, &all, &workload);
+    let experiment = Experiment::parse(&text(&parts), "what-if").expect("it is understood");
+    let variants = experiment.cells[0].setting.variants.iter();
+    let marked: Vec<bool> = variants.map(|of| of.agreement).collect();
+    assert_eq!(marked, [false, true]);
+}

@@ -1,0 +1,128 @@
+//! What is expected of variants on types of devices where they were not measured.
+//!
+//! An estimate is the profile of the registration with times so many times as long: by what was measured there of
+//! other variants, of the engine or else of any, or by what is configured. It may be off, so it counts at its worse end, in latency and in
+//! price: a measured variant loses against an estimated one that wins by more than [`UNCERTAINTY`], and by no less.
+
+use std::collections::BTreeMap;
+
+use crate::{DeviceTypeName, EngineName, Expected, Profile, Variant, VariantId};
+
+/// By how much an estimate may be off.
+pub const UNCERTAINTY: f64 = 1.5;
+
+/// How many times as long variants take on other types of devices as where they were registered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Slowdowns {
+    /// What was measured, by variant and type.
+    variants: BTreeMap<(VariantId, DeviceTypeName), f64>,
+    /// The middle of it, by engine and type.
+    engines: BTreeMap<(EngineName, DeviceTypeName), f64>,
+    /// The middle of it, by type.
+    types: BTreeMap<DeviceTypeName, f64>,
+    /// Where nothing was measured.
+    usual: f64,
+}
+
+// === impl Slowdowns ===
+
+impl Slowdowns {
+    /// What the profiles of `variants` tell; `usual` counts on types on which nothing was measured.
+    pub fn of<'a>(variants: impl IntoIterator<Item = &'a Variant>, usual: f64) -> Self {
+        let mut of_variants = BTreeMap::new();
+        let (mut engines, mut types) = (BTreeMap::new(), BTreeMap::new());
+        for variant in variants {
+            for (on, profile) in &variant.profiles {
+                let Some(factor) = factor(&variant.profile, profile) else {
+                    continue;
+                };
+                of_variants.insert((variant.id.clone(), on.clone()), factor);
+                let engine = (variant.spec.engine.clone(), on.clone());
+                engines.entry(engine).or_insert_with(Vec::new).push(factor);
+                types
+                    .entry(on.clone())
+                    .or_insert_with(Vec::new)
+                    .push(factor);
+            }
+        }
+        Self {
+            variants: of_variants,
+            engines: middles(engines),
+            types: middles(types),
+            usual,
+        }
+    }
+
+    /// What to expect of a variant on a type of device. One that another dominates is expected to be slowed down there at
+    /// least as much as that one was.
+    pub fn expected<'a>(&self, variant: &'a Variant, on: &DeviceTypeName) -> Expected<'a> {
+        let engine = self.engines.get(&(variant.spec.engine.clone(), on.clone()));
+        let of_type = || self.types.get(on);
+        let factor = engine.or_else(of_type).copied().unwrap_or(self.usual);
+        let by = variant.dominated_by.clone();
+        let of_best = by.and_then(|by| self.variants.get(&(by, on.clone())));
+        let factor = of_best.map_or(factor, |of| of.max(factor));
+        variant.expected(on, factor * UNCERTAINTY)
+    }
+}
+
+/// The middle of each list, the greater of two.
+fn middles<K: Ord>(found: BTreeMap<K, Vec<f64>>) -> BTreeMap<K, f64> {
+    let middles = found.into_iter().filter_map(|(key, mut all)| {
+        all.sort_by(f64::total_cmp);
+        Some((key, *all.get(all.len() / 2)?))
+    });
+    middles.collect()
+}
+
+/// How many times as long as `registered` the times of `measured` are, by a lone query or at saturation.
+fn factor(registered: &Profile, measured: &Profile) -> Option<f64> {
+    let latency = measured.latency_ms(1) / registered.latency_ms(1);
+    let throughput = registered.saturation_rps / measured.saturation_rps;
+    let usable = [latency, throughput]
+        .into_iter()
+        .filter(|it| it.is_finite() && *it > 0.0);
+    usable.reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BatchLatency, Sizes};
+
+    fn profile(ms: f64, saturation_rps: f64) -> Profile {
+        Profile {
+            load_ms: 1.0,
+            batches: vec![BatchLatency {
+                batch: 1,
+                p50_ms: ms,
+                p99_ms: ms,
+                mean_ms: ms,
+                samples: 1,
+            }],
+            alpha_ms: 0.0,
+            beta_ms: ms,
+            residual_ms: 0.0,
+            saturation_rps,
+            peak_memory_bytes: 0,
+            weights_bytes: 0,
+            sizes: Sizes::default(),
+            concurrent: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_middle_is_no_outlier() {
+        let found = BTreeMap::from([("a", vec![30.0, 2.0, 3.0]), ("b", vec![1.0, 2.0])]);
+        assert_eq!(middles(found), BTreeMap::from([("a", 3.0), ("b", 2.0)]));
+    }
+
+    #[test]
+    fn times_there_are_those_here_by_the_worse_of_latency_and_throughput() {
+        let here = profile(2.0, 1000.0);
+        assert_eq!(factor(&here, &profile(20.0, 500.0)), Some(10.0));
+        assert_eq!(factor(&here, &profile(4.0, 10.0)), Some(100.0));
+        assert_eq!(factor(&here, &profile(1.0, 4000.0)), Some(0.5));
+        assert_eq!(factor(&profile(0.0, 0.0), &profile(0.0, 0.0)), None);
+    }
+}
