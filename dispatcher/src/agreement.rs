@@ -144,7 +144,7 @@ impl Agreements {
         if drawn < self.sampling.share {
             return Some(Draw::Usual);
         }
-        let is_early = count.is_multiple_of(EARLY) && self.is_early.load(Ordering::Relaxed);
+        let is_early = count % EARLY == EARLY - 1 && self.is_early.load(Ordering::Relaxed);
         is_early.then_some(Draw::Early)
     }
 
