@@ -138,6 +138,7 @@ fn variant(artefact: sextant_types::Digest) -> Result<Variant> {
         padding: None,
         accuracy: Accuracy {
             metric: Metric::Top1,
+            kind: sextant_types::AccuracyKind::Accuracy,
             value: 1.0,
             lower: 1.0,
             upper: 1.0,
