@@ -18,7 +18,7 @@ use std::{
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use sextant_engine::{Engine, LoadRequest, LoadedModel};
+use sextant_engine::{Engine, LoadRequest, LoadedModel, is_manifest};
 use sextant_types::{
     Precision, Tensor,
     company::{Difference, Distances, Tolerance, is_near_tie},
@@ -82,7 +82,8 @@ pub fn differing_outputs(
     let model = load_once(engine, request, cancel)?;
     let most = usize::from(batches.most).max(FEW);
     let tolerance = Tolerance::of(batches.is_half);
-    let mut table = Table::set((model.as_ref(), validation), (most, tolerance), cancel)?;
+    let subject = (model.as_ref(), request);
+    let mut table = Table::set(subject, validation, (most, tolerance), cancel)?;
     table.is_mixed = batches.is_mixed;
     let outputs = table.alone(0)?.len();
     match batches.origin {
@@ -124,8 +125,9 @@ impl Sweep<'_> {
             true => Tolerance::of(!is_exact || subject.is_half),
             false => Tolerance::of(false),
         };
-        let from = (self.model, subject.validation);
-        let mut table = Table::set(from, (most, tolerance), self.cancel)?;
+        let from = (self.model, &subject.request);
+        let limits = (most, tolerance);
+        let mut table = Table::set(from, subject.validation, limits, self.cancel)?;
         table.uploaded = known;
         table.find_drawn()?;
         let rows = usize::from(largest);
@@ -185,11 +187,17 @@ struct Found {
 
 impl<'a> Table<'a> {
     fn set(
-        (model, validation): (&'a dyn LoadedModel, &ValidationSet),
+        (model, request): (&'a dyn LoadedModel, &LoadRequest),
+        validation: &ValidationSet,
         (most, tolerance): (usize, Tolerance),
         cancel: &'a Cancel,
     ) -> Result<Self, MeasureError> {
-        let company = Company::gather(validation, most, model, cancel)?;
+        // Others are answered by a runtime beside: what may break it is not sent there.
+        let subject = match is_manifest(&request.model.graph) {
+            true => None,
+            false => Some(model),
+        };
+        let company = Company::gather(validation, most, subject, cancel)?;
         let mut table = Self {
             model,
             cancel,

@@ -56,11 +56,11 @@ pub(super) enum Seat {
 }
 
 impl Company {
-    /// At most `most` records, and what is made of them.
+    /// At most `most` records, and what is made of them and answered by `model`, where there is one that may be asked so.
     pub(super) fn gather(
         validation: &ValidationSet,
         most: usize,
-        model: &dyn LoadedModel,
+        model: Option<&dyn LoadedModel>,
         cancel: &Cancel,
     ) -> Result<Self, MeasureError> {
         let records = validation.spread(most).map_err(ScoreError::from)?;
@@ -70,7 +70,7 @@ impl Company {
             let inputs: Option<Vec<NamedTensor>> =
                 record.iter().map(|input| made_of(input, *how)).collect();
             // What the model does not answer at all says nothing of batches.
-            if let Some(inputs) = inputs
+            if let (Some(inputs), Some(model)) = (inputs, model)
                 && let Ok(outputs) = run(model, &inputs, 1)
             {
                 made_up.push((inputs, outputs));
