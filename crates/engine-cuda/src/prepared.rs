@@ -71,14 +71,7 @@ impl Prepared {
         limits: Limits,
         place: impl FnOnce(Vec<Bytes>) -> Images,
     ) -> Result<Self, Error> {
-        let info = sextant_onnx::inspect(file);
-        let info = info.map_err(|error| Error::InvalidModel(error.to_string()))?;
-        let signature = info.signature;
-        let ports = |specs: &[TensorSpec]| -> Vec<(String, DataType)> {
-            let port = |spec: &TensorSpec| (spec.name.clone(), spec.data_type);
-            specs.iter().map(port).collect()
-        };
-        let graph = Graph::read(file, ports(&signature.inputs), ports(&signature.outputs))?;
+        let (signature, graph) = read(file)?;
         let mut weights = Weights::default();
         let (programs, padded) = plan_all(&graph, &signature, target, limits, &mut weights)?;
         weights.freeze();
@@ -140,6 +133,19 @@ impl Prepared {
         }
         Ok(Arc::new(program))
     }
+}
+
+/// The signature and the graph of a file.
+pub(crate) fn read(file: &Bytes) -> Result<(Signature, Graph), Error> {
+    let info = sextant_onnx::inspect(file);
+    let info = info.map_err(|error| Error::InvalidModel(error.to_string()))?;
+    let signature = info.signature;
+    let ports = |specs: &[TensorSpec]| -> Vec<(String, DataType)> {
+        let port = |spec: &TensorSpec| (spec.name.clone(), spec.data_type);
+        specs.iter().map(port).collect()
+    };
+    let graph = Graph::read(file, ports(&signature.inputs), ports(&signature.outputs))?;
+    Ok((signature, graph))
 }
 
 /// The sizes 1, 2, 4, .. up to the largest batch, and that itself.

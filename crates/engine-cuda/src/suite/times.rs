@@ -7,14 +7,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use sextant_engine::Error;
-use sextant_types::{DataType, Precision, TensorSpec};
+use sextant_types::Precision;
 
 use crate::{
     driver::{Driver, Priority, Reservation},
-    lower::{ALIGNMENT, Graph, Target, Weights, lower},
+    lower::{ALIGNMENT, Target, Weights, lower},
     operation::{Address, Operation},
     plan::{Packing, Program},
-    prepared::shapes,
+    prepared::{read, shapes},
 };
 
 /// Runs of an operation in a row.
@@ -95,15 +95,8 @@ fn program(
     rows: u64,
     inner: u64,
 ) -> Result<(Program, Weights), Error> {
-    let info = sextant_onnx::inspect(file);
-    let info = info.map_err(|error| Error::InvalidModel(error.to_string()))?;
-    let ports = |specs: &[TensorSpec]| -> Vec<(String, DataType)> {
-        let port = |spec: &TensorSpec| (spec.name.clone(), spec.data_type);
-        specs.iter().map(port).collect()
-    };
-    let (inputs, outputs) = (&info.signature.inputs, &info.signature.outputs);
-    let graph = Graph::read(file, ports(inputs), ports(outputs))?;
-    let shapes = shapes(&info.signature, rows, inner);
+    let (signature, graph) = read(file)?;
+    let shapes = shapes(&signature, rows, inner);
     let mut weights = Weights::default();
     let draft = lower(&graph, &shapes, target, &mut weights)?;
     Ok((Program::plan(draft), weights))
