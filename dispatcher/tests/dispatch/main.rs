@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod accuracy;
 mod agreement;
 mod budgets;
 mod churn;
