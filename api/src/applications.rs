@@ -42,8 +42,8 @@ pub struct NewApplicationBody {
     /// 1 to 128 of `a-z 0-9 - _ .`.
     #[schema(example = "digits")]
     name: String,
-    /// How accuracy is measured: `top1`, `top5` (any k from 2), `exact`, `f1`, `f1_micro`, `auc`, `log_loss`,
-    /// `mae`, `rmse`, `mape`, `r2` or `cosine`.
+    /// How accuracy is measured: `top1`, `top5` (any k from 2), `exact`, `f1`, `f1_micro`, `f1_multilabel`,
+    /// `auc`, `log_loss`, `mae`, `rmse`, `mape`, `r2`, `cosine`, `token_accuracy`, `iou`, `map` or `custom`.
     #[schema(example = "top1")]
     metric: String,
     /// For people.

@@ -12,7 +12,7 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sextant_registry::{DataFile, Failure, JobFilter, JobKind, Model, NO_LABELS, NewModel, Once};
-use sextant_types::{ApplicationId, Code, Constants, ModelId};
+use sextant_types::{ApplicationId, Code, Constants, ModelId, Names};
 use utoipa::ToSchema;
 
 use crate::{
@@ -61,6 +61,11 @@ pub struct NewModelBody {
     /// The names of the classes, in the order of the scored output's columns; those that the file names, where
     /// this is left out.
     classes: Option<Vec<String>>,
+    /// By input: what it is called here in place of its name in the file. An input whose name the application does not have
+    /// is taken for the only one left there of the same type and shape without being named.
+    input_names: Option<Names>,
+    /// The same of outputs.
+    output_names: Option<Names>,
     /// `none` of a validation set without labels: then agreement with the uploaded file is measured, which is no
     /// accuracy and meets no `min_accuracy`. Such a set is refused without it.
     labels: Option<String>,
@@ -102,6 +107,11 @@ pub struct NewModelForm {
     /// The names of the classes, one in each line, in the order of the scored output's columns; those that the
     /// file names, where this is left out.
     classes: Option<String>,
+    /// `OLD=NEW`, as often as needed: what an input is called here in place of its name in the file. An input whose name
+    /// the application does not have is taken for the only one left there of the same type and shape without being named.
+    input_name: Option<Vec<String>>,
+    /// The same of an output.
+    output_name: Option<Vec<String>>,
     /// `none` of a validation set without labels: then agreement with the uploaded file is measured, which is no
     /// accuracy and meets no `min_accuracy`. Such a set is refused without it.
     labels: Option<String>,
@@ -157,6 +167,12 @@ pub struct ModelBody {
     /// Inputs that are the same in every query, as declared: queries do not give them.
     #[serde(skip_serializing_if = "Constants::is_empty")]
     constants: Constants,
+    /// By input: what it is called in place of its name in the file, as declared.
+    #[serde(skip_serializing_if = "Names::is_empty")]
+    input_names: Names,
+    /// The same of outputs.
+    #[serde(skip_serializing_if = "Names::is_empty")]
+    output_names: Names,
     /// `none` where the validation set was declared to have no labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     labels: Option<&'static str>,
@@ -358,9 +374,13 @@ fn asked(model: &NewModel) -> Value {
         model.classes,
         model.constants,
     ]);
+    let named = match model.names.is_empty() {
+        true => labelled,
+        false => json!([labelled, model.names]),
+    };
     match model.unlabelled {
-        true => json!([labelled, NO_LABELS]),
-        false => labelled,
+        true => json!([named, NO_LABELS]),
+        false => named,
     }
 }
 
@@ -396,6 +416,7 @@ pub async fn retry(
         outputs: model.outputs,
         constants: model.constants,
         classes: model.classes,
+        names: model.names,
         unlabelled: model.unlabelled,
     };
     let registration = register(&state, &model, None).await?;
@@ -560,6 +581,8 @@ async fn describe(state: &ApiState, model: Model, variants: usize) -> Result<Mod
         data: model.data.into_iter().map(DataFileBody::from).collect(),
         outputs: model.outputs,
         constants: model.constants,
+        input_names: model.names.inputs,
+        output_names: model.names.outputs,
         scored_output: None,
         labels: model.unlabelled.then_some(NO_LABELS),
         classes: Vec::new(),

@@ -33,6 +33,7 @@ mod begun;
 pub(crate) mod calibrate;
 mod extend;
 mod files;
+mod fit;
 mod generate;
 mod inspect;
 mod label;
@@ -203,8 +204,10 @@ struct Registration<'a> {
     validation: Option<Arc<ValidationSet>>,
     /// What single precision answers to its records, as far as they were compared.
     uploaded: Arc<Uploaded>,
-    /// The validation set with the labels that it was given here.
+    /// The validation set with the labels, names or metric that it was given here.
     labelled: Option<Digest>,
+    /// What the model itself calls the classes of the scored output, where its application has other words.
+    own_classes: Vec<String>,
     /// The process that measures, where engines are isolated.
     seat: Seat,
     /// By engine: configurations that ended its process or took too long.
@@ -240,6 +243,7 @@ impl<'a> Registration<'a> {
             validation: None,
             uploaded: Arc::default(),
             labelled: None,
+            own_classes: Vec::new(),
             seat: Seat::default(),
             crashes: BTreeMap::new(),
             opened: Instant::now(),

@@ -100,6 +100,7 @@ impl<'a> Scorer<'a> {
                 match self.metric {
                     Metric::BoxOverlap => self.push_overlaps(output, wanted, records)?,
                     Metric::MeanAveragePrecision => self.push_boxes(output, wanted, records)?,
+                    Metric::F1MultiLabel => self.push_tags(output, wanted, records)?,
                     _ => self.push_errors(output, wanted, records)?,
                 }
             }
@@ -207,7 +208,7 @@ impl<'a> Scorer<'a> {
                     return Err(self.not_finite(at + wrong));
                 }
             }
-            Evidence::Tokens(all) => {
+            Evidence::Ratios(all) => {
                 for record in labelled.chunks(self.labels.per_record.max(1)) {
                     let counted = record.iter().filter(|(_, it)| *it != usize::MAX);
                     let right = counted
@@ -291,6 +292,40 @@ impl<'a> Scorer<'a> {
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// Counts the labels that are found, at a probability of a half and more.
+    fn push_tags(
+        &mut self,
+        output: &Tensor,
+        wanted: &[f64],
+        records: usize,
+    ) -> Result<(), ScoreError> {
+        let values = reals(output).filter(|values| values.len() == wanted.len());
+        let values = values.ok_or_else(|| self.misshapen(output, records))?;
+        let per_record = self.labels.per_record.max(1);
+        if let Some(at) = values.iter().position(|it| !(0.0..=1.0).contains(it)) {
+            return Err(Invalid::NoProbability {
+                output: self.output.to_owned(),
+                metric: self.metric.name(),
+                record: self.records + at / per_record + 1,
+                value: values[at].to_string(),
+            }
+            .into());
+        }
+        let Evidence::Ratios(all) = &mut self.evidence else {
+            return Ok(());
+        };
+        let rows = values.chunks(per_record).zip(wanted.chunks(per_record));
+        all.extend(rows.map(|(have, want)| {
+            let is_found = |value: &f64| *value >= 0.5;
+            let found = have.iter().filter(|it| is_found(it)).count();
+            let labels = want.iter().filter(|it| is_found(it)).count();
+            let both = have.iter().zip(want);
+            let right = both.filter(|(a, b)| is_found(a) && is_found(b)).count();
+            (2 * right as u32, (found + labels) as u32)
+        }));
         Ok(())
     }
 

@@ -20,7 +20,9 @@
 //! stand for, labels are those classes: names, or numbers where all classes are numbers.
 
 use bytes::Bytes;
-use sextant_types::{Data, DataType, Metric, NamedTensor, Signature, Tensor, TensorSpec, convert};
+use sextant_types::{
+    Data, DataType, Metric, NamedTensor, Names, Signature, Tensor, TensorSpec, convert,
+};
 
 mod bundle;
 mod csv;
@@ -31,7 +33,7 @@ mod npz;
 mod scored;
 mod shapes;
 
-pub use bundle::{with_judge, with_labels};
+pub use bundle::{with_judge, with_labels, with_names};
 pub use invalid::Invalid;
 pub use labels::{Expectation, Labels, UNSCORED};
 pub use scored::Scored;
@@ -128,17 +130,22 @@ pub fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSet, Inva
     check_metric(expected)?;
     match bundle::open(bytes)? {
         Some(bundle) => bundle.read(expected),
-        None => read_file(bytes, expected),
+        None => read_file(bytes, expected, &Names::new()),
     }
 }
 
-fn read_file(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
+/// Reads a file that calls inputs by their names, or by those that `names` has for them.
+fn read_file(
+    bytes: &Bytes,
+    expected: Expected<'_>,
+    names: &Names,
+) -> Result<ValidationSet, Invalid> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     match first {
         None => Err(Invalid::NoRecords),
-        _ if sextant_formats::zip::is_archive(bytes) => npz::read(bytes, expected),
-        Some(b'{' | b'[') => jsonl::read(bytes, expected),
-        Some(_) => csv::read(bytes, expected),
+        _ if sextant_formats::zip::is_archive(bytes) => npz::read(bytes, expected, names),
+        Some(b'{' | b'[') => jsonl::read(bytes, expected, names),
+        Some(_) => csv::read(bytes, expected, names),
     }
 }
 
@@ -241,6 +248,15 @@ impl ValidationSet {
 }
 
 // === helpers ===
+
+/// The input that a file means by a name.
+fn meant<'n>(name: &'n str, names: &'n Names, signature: &Signature) -> &'n str {
+    let is_one = signature.inputs.iter().any(|it| it.name == name);
+    match names.get(name).filter(|_| !is_one) {
+        Some(named) => named,
+        None => name,
+    }
+}
 
 /// Tensors as a file gave them, before they are fitted to the model.
 struct Raw {

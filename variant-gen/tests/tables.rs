@@ -7,6 +7,7 @@ use sextant_variant_gen::validation::{Expectation, Expected, Limits, Scored, rea
 static FIRST: Scored = Scored {
     output: 0,
     classes: Vec::new(),
+    own: Vec::new(),
 };
 
 fn spec(name: &str, data_type: DataType, shape: &[Option<u64>]) -> TensorSpec {

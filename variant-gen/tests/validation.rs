@@ -13,6 +13,7 @@ use sextant_variant_gen::validation::{
 static FIRST: Scored = Scored {
     output: 0,
     classes: Vec::new(),
+    own: Vec::new(),
 };
 
 fn spec(name: &str, data_type: DataType, shape: &[Option<u64>]) -> TensorSpec {
@@ -484,6 +485,7 @@ fn labels_are_classes_where_the_model_names_them() {
         let scored = Scored {
             output: 1,
             classes: classes.map(str::to_owned).to_vec(),
+            own: Vec::new(),
         };
         let expected = Expected {
             scored: &scored,

@@ -11,7 +11,9 @@ use axum::extract::{
 };
 use sextant_objects::{ObjectPath, PutBlob};
 use sextant_registry::{DataFile, METRIC_FILE, NO_LABELS, NewModel};
-use sextant_types::{ApplicationId, Code, Constants, Digest, ModelId, Padding, signature};
+use sextant_types::{
+    ApplicationId, Code, Constants, Digest, ModelId, Names, Padding, Renames, signature,
+};
 
 use super::{NewModelBody, archive};
 use crate::{
@@ -45,6 +47,7 @@ struct Form {
     outputs: Vec<String>,
     constants: Constants,
     classes: Option<Vec<String>>,
+    names: Renames,
     labels: Option<String>,
     data: Vec<DataFile>,
     beside: Beside,
@@ -123,6 +126,10 @@ pub async fn from_store(
         outputs: body.outputs.unwrap_or_default(),
         constants: body.constants.unwrap_or_default(),
         classes: body.classes,
+        names: Renames {
+            inputs: body.input_names.unwrap_or_default(),
+            outputs: body.output_names.unwrap_or_default(),
+        },
         labels: body.labels,
         data,
         beside: Beside::default(),
@@ -201,6 +208,8 @@ impl Form {
                 let names = names.lines().map(|name| name.trim().to_owned());
                 once("classes", &mut self.classes, names.collect())
             }
+            "input_name" => named("input_name", &mut self.names.inputs, &text(field).await?),
+            "output_name" => named("output_name", &mut self.names.outputs, &text(field).await?),
             "labels" => once("labels", &mut self.labels, text(field).await?),
             "output" => {
                 self.outputs.push(text(field).await?);
@@ -219,7 +228,7 @@ impl Form {
                 let detail = format!(
                     "the form has a field `{other}`: its fields are `name`, `application`, \
                      `model`, `validation`, `data`, `metric_model`, `output`, `constant`, `classes`, \
-                     `labels`, `mask`, `pad`"
+                     `input_name`, `output_name`, `labels`, `mask`, `pad`"
                 );
                 Err(Problem::new(Code::InvalidRequest, detail))
             }
@@ -268,6 +277,7 @@ impl Form {
             outputs: distinct(self.outputs, "output")?,
             constants: checked(self.constants)?,
             classes: classes(self.classes.or(named))?,
+            names: usable(self.names)?,
             unlabelled: unlabelled(self.labels.as_deref())?,
             data: named_once(self.data)?,
         })
@@ -332,6 +342,33 @@ fn classes(names: Option<Vec<String>>) -> Result<Vec<String>, Problem> {
         return Err(Problem::new(Code::InvalidRequest, detail).field("classes"));
     }
     distinct(names, "class")
+}
+
+/// Takes a new name, `OLD=NEW`.
+fn named(field: &'static str, names: &mut Names, text: &str) -> Result<(), Problem> {
+    let (old, new) = signature::rename(text).map_err(|why| invalid_name(field, why))?;
+    match names.insert(old, new) {
+        None => Ok(()),
+        Some(_) => Err(invalid_name(field, "a name in the file is given twice")),
+    }
+}
+
+/// Names that can be given: whether the model has what is named is found out by the registration.
+fn usable(names: Renames) -> Result<Renames, Problem> {
+    let is_bad = |(old, new): (&String, &String)| old.is_empty() || new.is_empty();
+    for (field, of) in [
+        ("input_name", &names.inputs),
+        ("output_name", &names.outputs),
+    ] {
+        if of.iter().any(is_bad) {
+            return Err(invalid_name(field, "no name may be empty"));
+        }
+    }
+    Ok(names)
+}
+
+fn invalid_name(field: &'static str, why: &str) -> Problem {
+    Problem::new(Code::InvalidRequest, format!("`{field}`: {why}")).field(field)
 }
 
 /// `input=value`.

@@ -55,6 +55,7 @@ async fn put_variant(api: &Api) {
         padding: None,
         outputs: Vec::new(),
         constants: Default::default(),
+        names: Default::default(),
         data: Vec::new(),
         classes: Vec::new(),
         unlabelled: false,

@@ -33,8 +33,9 @@ use crate::{
 };
 
 mod constants;
-mod dead;
+pub(crate) mod dead;
 mod optional;
+mod reshapes;
 
 /// The symbol of a batch dimension that a rewriting adds.
 const BATCH: &str = "batch";
@@ -311,7 +312,8 @@ pub fn lone(bytes: &Bytes) -> Result<Bytes, Error> {
     Ok(encode(&model))
 }
 
-/// Declares a batch dimension in front of every input and output. `None` where that makes no sense: first
+/// Declares a batch dimension in front of every input and output, and takes the size of the batch that the file was
+/// exported with out of the shapes that `Reshape` is given. `None` where that makes no sense: first
 /// dimensions are fixed at different sizes, or a symbol of one names another dimension of an input too.
 ///
 /// # Errors
@@ -363,6 +365,7 @@ pub fn widen(bytes: &Bytes) -> Result<Option<Bytes>, Error> {
     }
     // What lies between was written for the sizes that were declared.
     graph.value_info.clear();
+    reshapes::free(graph, sample.unwrap_or(1));
     Ok(Some(encode(&model)))
 }
 

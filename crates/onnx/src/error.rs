@@ -55,6 +55,25 @@ pub enum Error {
         /// The names that exist, quoted.
         known: String,
     },
+    /// Two inputs or two outputs would have one name.
+    #[error("two {direction}s would be called `{name}`: give each a name of its own")]
+    NameTaken {
+        /// `input` or `output`.
+        direction: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The classes of a model are not those of its application.
+    #[error(
+        "its classes are {own}, and those of the application are {known}: register it under an application of its own, or \
+         state what the application's classes are to this model, in the application's order, with `--classes`"
+    )]
+    OtherClasses {
+        /// Those of the model, quoted.
+        own: String,
+        /// Those of the application, quoted.
+        known: String,
+    },
     /// An input cannot have the value that it is to have in every query.
     #[error("constant `{name}`: {why}")]
     Constant {
@@ -102,7 +121,9 @@ impl Error {
             | Self::NoShape { .. }
             | Self::NoSuchOutput { .. }
             | Self::NoSuchInput { .. }
+            | Self::NameTaken { .. }
             | Self::Constant { .. } => Code::InvalidModel,
+            Self::OtherClasses { .. } => Code::SignatureMismatch,
             Self::OpsetTooOld { .. } | Self::NothingToQuantize | Self::SmallWeights { .. } => {
                 Code::UnsupportedOperator
             }

@@ -1,6 +1,7 @@
 //! ONNX files: reading, checking, rewriting, quantising.
 //!
-//! Entry points: [`adapt`] brings a file as exporters write it to what can be served; [`inspect()`] says
+//! Entry points: [`adapt`] brings a file as exporters write it to what can be served; [`fit`] brings it to what its
+//! application's models are; [`inspect()`] says
 //! what a model is and refuses what no engine should see;
 //! [`split_weights`] takes the weights out so that sessions can share them; [`quantize_dynamic`] and
 //! [`quantize_static`] make 8-bit variants; [`builder`] writes small
@@ -19,6 +20,7 @@ pub mod adapt;
 pub mod builder;
 pub mod error;
 pub mod external;
+pub mod fit;
 mod guard;
 pub mod inspect;
 mod integers;

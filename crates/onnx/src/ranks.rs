@@ -75,6 +75,21 @@ pub fn declare(bytes: &Bytes, shapes: &Shapes) -> Result<Bytes, Error> {
     Ok(encode(&model))
 }
 
+/// Takes the shapes of these outputs away, for [`probe`] to ask for them.
+///
+/// # Errors
+/// [`Error::NotOnnx`] when the bytes are no model.
+pub fn forget(bytes: &Bytes, outputs: &[String]) -> Result<Bytes, Error> {
+    let mut model = decode(bytes)?;
+    let declared = model.graph.iter_mut().flat_map(|graph| &mut graph.output);
+    for value in declared.filter(|it| outputs.iter().any(|name| name == it.name())) {
+        if let Some(tensor) = tensor_mut(value) {
+            tensor.shape = None;
+        }
+    }
+    Ok(encode(&model))
+}
+
 /// The model with the shapes of those of its outputs that have none declared in place of its outputs, in order:
 /// integers, one for each dimension.
 ///

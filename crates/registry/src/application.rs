@@ -136,6 +136,18 @@ impl Registry {
         Ok(Ok(changed))
     }
 
+    /// The signature that a model has to have: that of its application where other models stand by it.
+    pub async fn standing_signature(&self, model: &ModelId) -> Result<Option<Signature>, Error> {
+        let mut reader = self.read().await?;
+        let model = crate::model::get(&mut reader, model).await?;
+        let application = get(&mut reader, &model.application).await?;
+        let others = sql::OTHER_SOUND_MODEL
+            .bind(model.application.as_str())
+            .bind(model.id.as_str());
+        let others = reader.any(others).await?;
+        Ok(application.signature.filter(|_| others))
+    }
+
     /// Fixes the signature of a model's application, or checks that it is the fixed one:
     /// [`Error::SignatureMismatch`] otherwise. A signature that no other model stands by (all of
     /// them failed or are gone) gives way.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sextant_types::{ApplicationId, Code, Constants, Digest, ModelId, Padding, VariantId};
+use sextant_types::{ApplicationId, Code, Constants, Digest, ModelId, Padding, Renames, VariantId};
 
 use crate::{
     Entity, Error, Job, NewJob, Once, Registry, application, blob,
@@ -110,6 +110,8 @@ pub struct Model {
     pub constants: Constants,
     /// The names of its classes, as declared; empty where nobody has.
     pub classes: Vec<String>,
+    /// What its inputs and outputs are called in place of the names in its file, as declared.
+    pub names: Renames,
     /// Whether its validation set was declared to have no labels.
     pub unlabelled: bool,
     /// How far its registration has come.
@@ -143,6 +145,8 @@ pub struct NewModel {
     pub constants: Constants,
     /// The names of its classes; empty for those that the file names.
     pub classes: Vec<String>,
+    /// What its inputs and outputs are called in place of the names in its file.
+    pub names: Renames,
     /// Whether its validation set is declared to have no labels.
     pub unlabelled: bool,
 }
@@ -206,9 +210,26 @@ impl Registry {
         Columns::new(&row, Entity::Model, "id")?.optional_json("scored")
     }
 
+    /// What the columns of the scored output stand for in the other models of an application that are ready, as the first
+    /// of them says; empty where none does.
+    pub async fn classes_before(&self, model: &Model) -> Result<Vec<String>, Error> {
+        let mut reader = self.read().await?;
+        let others = sql::SCORED_BEFORE
+            .bind(model.application.as_str())
+            .bind(model.id.as_str());
+        for row in reader.rows(others).await? {
+            let scored = Columns::new(&row, Entity::Model, "id")?;
+            let scored: Option<ScoredOutput> = scored.optional_json("scored")?;
+            if let Some(scored) = scored.filter(|it| !it.classes.is_empty()) {
+                return Ok(scored.classes);
+            }
+        }
+        Ok(Vec::new())
+    }
+
     /// Creates a model's row with status [`ModelStatus::Registering`] and the job that registers it, in one
     /// transaction: a crash leaves both or neither. Idempotent on the same application, file, validation
-    /// set, padding, outputs, constants and classes: then the job that is there is returned. [`Error::Exists`] on
+    /// set, padding, outputs, constants, classes and names: then the job that is there is returned. [`Error::Exists`] on
     /// other content, unless the earlier registration failed: then it is replaced, with its steps and variants.
     /// [`Error::Condemned`] when one of its files is being removed.
     pub async fn register_model(
@@ -391,6 +412,7 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 && known.outputs == new.outputs
                 && known.constants == new.constants
                 && known.classes == new.classes
+                && known.names == new.names
                 && known.data == new.data;
             return if same {
                 Ok(Created {
@@ -415,6 +437,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
     let constants = constants.map(|constants| document(Entity::Model, &new.id, constants));
     let classes = (!new.classes.is_empty()).then_some(&new.classes);
     let classes = classes.map(|classes| document(Entity::Model, &new.id, classes));
+    let names = (!new.names.is_empty()).then_some(&new.names);
+    let names = names.map(|names| document(Entity::Model, &new.id, names));
     let data = (!new.data.is_empty()).then_some(&new.data);
     let data = data.map(|data| document(Entity::Model, &new.id, data));
     connection
@@ -432,7 +456,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 .bind(data.transpose()?)
                 .bind(classes.transpose()?)
                 .bind(constants.transpose()?)
-                .bind(new.unlabelled.then_some(NO_LABELS)),
+                .bind(new.unlabelled.then_some(NO_LABELS))
+                .bind(names.transpose()?),
         )
         .await?;
     Ok(Created {
@@ -453,6 +478,7 @@ pub(crate) fn model(row: &Row) -> Result<Model, Error> {
         outputs: columns.optional_json("outputs")?.unwrap_or_default(),
         constants: columns.optional_json("constants")?.unwrap_or_default(),
         classes: columns.optional_json("classes")?.unwrap_or_default(),
+        names: columns.optional_json("names")?.unwrap_or_default(),
         unlabelled: columns.optional_text("labels")?.as_deref() == Some(NO_LABELS),
         data: columns.optional_json("data")?.unwrap_or_default(),
         status: columns.one_of("status", ModelStatus::parse)?,

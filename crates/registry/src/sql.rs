@@ -18,7 +18,7 @@ macro_rules! columns {
     };
     (models) => {
         "id, application, digest, validation, size_bytes, status, error_code, error_message, \
-         created_ms, padding, outputs, constants, data, classes, labels"
+         created_ms, padding, outputs, constants, data, classes, labels, names"
     };
     (jobs) => {
         "id, kind, application, model, spec, state, step, progress_done, progress_total, \
@@ -113,10 +113,14 @@ statements! {
     );
     CREATE_MODEL = (
         "insert into models (id, application, digest, validation, size_bytes, status, created_ms, \
-         padding, outputs, data, classes, constants, labels) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
+         padding, outputs, data, classes, constants, labels, names) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
     );
     SCORED = ("select id, scored from models where id = $1");
+    SCORED_BEFORE = (
+        "select id, scored from models where application = $1 and id <> $2 and status = 'ready' \
+         and scored is not null order by created_ms, id"
+    );
     SET_SCORED = ("update models set scored = $2 where id = $1");
     SET_MODEL_STATUS = (
         "update models set status = $2, error_code = $3, error_message = $4 where id = $1"

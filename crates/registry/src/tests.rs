@@ -60,6 +60,7 @@ fn new_model(name: &str) -> NewModel {
         padding: None,
         outputs: Vec::new(),
         constants: Default::default(),
+        names: Default::default(),
         data: Vec::new(),
         classes: Vec::new(),
         unlabelled: false,

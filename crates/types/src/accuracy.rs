@@ -16,6 +16,9 @@ pub enum Metric {
     F1,
     /// F1 over all classes together: for one label a record the share that is right.
     F1Micro,
+    /// F1 over all labels of all records together, where a record may have several labels or none: of each the output says how
+    /// likely it is, or 0 or 1.
+    F1MultiLabel,
     /// Area under the receiver operating characteristic, of two classes.
     Auc,
     /// Mean of the negative logarithm of the label's probability; smaller is better.
@@ -41,11 +44,12 @@ pub enum Metric {
 }
 
 /// Every metric that is a single word, by name.
-const NAMES: [(&str, Metric); 15] = [
+const NAMES: [(&str, Metric); 16] = [
     ("top1", Metric::Top1),
     ("exact", Metric::Exact),
     ("f1", Metric::F1),
     ("f1_micro", Metric::F1Micro),
+    ("f1_multilabel", Metric::F1MultiLabel),
     ("auc", Metric::Auc),
     ("log_loss", Metric::LogLoss),
     ("mae", Metric::MeanAbsoluteError),

@@ -35,7 +35,7 @@ pub use index::{IndexVec, PoolIx};
 pub use padding::{InvalidPadding, OutputAxis, Padding};
 pub use profile::{BatchLatency, Concurrent, Profile, ShapeProfile, Sizes};
 pub use resources::{InvalidResources, Resources, USUAL_PRIORITY};
-pub use signature::{Constants, Signature, SignatureMismatch, TensorSpec};
+pub use signature::{Constants, Names, Renames, Signature, SignatureMismatch, TensorSpec};
 pub use slowdown::{Slowdowns, UNCERTAINTY};
 pub use target::{
     InvalidTarget, LeastQuality, Quality, TargetClass, Targets, relative_quality, share_of,

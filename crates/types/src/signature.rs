@@ -24,6 +24,39 @@ pub fn constant(text: &str) -> Result<(String, Vec<f64>), &'static str> {
     parsed.ok_or("it must be `input=value`, or `input=value,value,..`, with finite numbers")
 }
 
+/// New names of a model's inputs or outputs, by the names in its file.
+pub type Names = BTreeMap<String, String>;
+
+/// What a user calls a model's inputs and outputs, where the file calls them otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Renames {
+    /// Of inputs.
+    #[serde(default, skip_serializing_if = "Names::is_empty")]
+    pub inputs: Names,
+    /// Of outputs.
+    #[serde(default, skip_serializing_if = "Names::is_empty")]
+    pub outputs: Names,
+}
+
+impl Renames {
+    /// Whether nothing has a new name.
+    pub fn is_empty(&self) -> bool {
+        self.inputs.is_empty() && self.outputs.is_empty()
+    }
+}
+
+/// A new name as text: `OLD=NEW`.
+///
+/// # Errors
+/// What it should be.
+pub fn rename(text: &str) -> Result<(String, String), &'static str> {
+    let parsed = text.split_once('=');
+    let parsed = parsed.map(|(old, new)| (old.trim().to_owned(), new.trim().to_owned()));
+    let usable = parsed.filter(|(old, new)| !old.is_empty() && !new.is_empty());
+    usable.ok_or("it must be `OLD=NEW`: the name in the file, and the application's name")
+}
+
 /// One input or output. `None` in the shape is a dynamic dimension.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorSpec {

@@ -98,6 +98,7 @@ impl Looks {
             | Metric::R2
             | Metric::Cosine
             | Metric::BoxOverlap
+            | Metric::F1MultiLabel
             | Metric::MeanAveragePrecision
             | Metric::Custom => Self::Near,
         }

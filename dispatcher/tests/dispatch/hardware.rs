@@ -153,6 +153,7 @@ pub async fn registry(world: &World, variant: &Variant) -> Registry {
         padding: None,
         outputs: Vec::new(),
         constants: Default::default(),
+        names: Default::default(),
         data: Vec::new(),
         classes: Vec::new(),
         unlabelled: false,

@@ -34,8 +34,8 @@ pub enum Application {
 pub struct Create {
     /// Its name.
     name: ApplicationId,
-    /// How predictions are scored: top1, topK such as top5, exact, f1, f1_micro, auc, log_loss, mae, rmse, mape, r2
-    /// or cosine (docs/models.md).
+    /// How predictions are scored: top1, topK such as top5, exact, f1, f1_micro, f1_multilabel, auc, log_loss,
+    /// mae, rmse, mape, r2, cosine, token_accuracy, iou, map or custom (docs/models.md).
     #[arg(long, value_parser = register::metric, default_value = "top1")]
     metric: String,
     #[command(flatten)]

@@ -15,7 +15,7 @@ use sextant_onnx::{
     ModelInfo,
     adapt::{self, Declared, Plain, plain, widen},
     external::{self, Files},
-    inspect, outline,
+    fit, inspect, outline,
     ranks::{self, Unknown},
     turn::turn,
 };
@@ -77,7 +77,9 @@ impl InspectModel {
         let model = folder.map_or_else(|| self.model.clone(), |folder| folder.model);
         let refused = |error| refused(&self.model, &error);
         let data = register::data_files(&model, &self.data)?;
-        let mut plain = read_model(&model, &data, &self.declaration.declared())?;
+        let plain = read_model(&model, &data, &self.declaration.declared())?;
+        let named = fit::names(plain, &self.declaration.renames(), &[], None).map_err(refused)?;
+        let mut plain = named.plain;
         let unknown = ranks::unknown(&plain.model).map_err(refused)?;
         plain.changes.extend(to_be_found(&unknown));
         let names = unknown.inputs.iter().chain(&unknown.outputs);

@@ -38,8 +38,8 @@ pub struct Register {
     /// The application it answers for; created when missing.
     #[arg(long, short, value_name = "NAME", required_unless_present = "retry")]
     application: Option<ApplicationId>,
-    /// How predictions are scored, for a new application: top1, topK such as top5, exact, f1, f1_micro, auc,
-    /// log_loss, mae, rmse, mape, r2, cosine, token_accuracy, iou, map or custom
+    /// How predictions are scored, for a new application: top1, topK such as top5, exact, f1, f1_micro,
+    /// f1_multilabel, auc, log_loss, mae, rmse, mape, r2, cosine, token_accuracy, iou, map or custom
     /// (docs/models.md) [default: top1].
     #[arg(long, value_parser = metric)]
     metric: Option<String>,

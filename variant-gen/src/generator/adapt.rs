@@ -36,6 +36,8 @@ pub(super) struct Readable {
     pub(super) astray: Vec<String>,
     /// Why queries share no batches, where that was found.
     pub(super) apart: Option<String>,
+    /// The validation set with names for inputs that it calls otherwise.
+    pub(super) named: Option<Bytes>,
 }
 
 /// Said where a model is declared without a batch dimension and takes batches all the same.
@@ -53,6 +55,14 @@ const WHOLE: &str = "the records of the validation set have as many dimensions a
 /// Said where records do not stay apart.
 const ALONE: &str = "its first dimension is declared as one of batches, and a batch of records cannot be run or is not \
                      answered as the records are one by one, so a query is one record";
+
+/// Said of a file that was exported with one record in every shape and cannot be widened.
+const FIXED: &str = "it takes no batches: export it with a first dimension that is dynamic (`dynamic_shapes` of \
+                     `torch.onnx.export`, an open batch dimension elsewhere)";
+
+/// Said where the models of the application take no batches.
+const AS_THE_APPLICATION: &str =
+    "the application's models take one record at a time, and so does this one";
 
 /// Said where other outputs may be divided among records.
 const OTHERS: &str =
@@ -75,7 +85,9 @@ struct Look {
 }
 
 impl Look {
-    fn at(mut plain: Plain) -> Result<Self, sextant_onnx::Error> {
+    /// `is_lone` where the file takes batches and the application's models do not; `may_widen` unless they take one record
+    /// at a time.
+    fn at(mut plain: Plain, is_lone: bool, may_widen: bool) -> Result<Self, sextant_onnx::Error> {
         let mixes = rows::mixes_rows(&plain.model)?;
         plain
             .changes
@@ -88,10 +100,15 @@ impl Look {
             alone: None,
         };
         match rows::counted_output(&look.plain.model)? {
+            _ if is_lone => {
+                let said = AS_THE_APPLICATION.to_owned();
+                look.without_batches(adapt::lone, said)
+            }
             Some(counted) => {
                 let said = look.said_of(&counted);
                 look.without_batches(adapt::lone, said)
             }
+            None if !may_widen => Ok(look),
             None => look.widened(),
         }
     }
@@ -174,8 +191,15 @@ impl Registration<'_> {
         let plain = move |_: &_| adapt::plain(&whole, &declared);
         let mut plain = self.parts.threads.run(plain).await??;
         plain.changes.extend(changed.map(str::to_owned));
-        let (plain, unknown) = self.find_ranks(plain, engines).await?;
-        let mut look = self.parts.threads.run(move |_| Look::at(plain)).await??;
+        let registry = &self.parts.registry;
+        let application = registry.standing_signature(&self.model.id).await?;
+        let (fitted, named) = self.fit_names(plain, application.clone()).await?;
+        let is_lone = fitted.is_lone;
+        let may_widen = application.as_ref().is_none_or(|it| it.batched);
+        let (plain, unknown) = self.find_ranks(fitted.plain, engines).await?;
+        let plain = self.fit_classes(plain, application).await?;
+        let look = move |_: &_| Look::at(plain, is_lone, may_widen);
+        let mut look = self.parts.threads.run(look).await??;
         if look.info.signature.batched && unknown.inputs.is_empty() {
             look = self.with_true_batches(look, engines).await?;
         }
@@ -201,6 +225,7 @@ impl Registration<'_> {
                 .then(|| self.over_weights(&plain.model)),
             astray: Vec::new(),
             apart: alone.or(mixes),
+            named,
         };
         let Some((info, wide, how)) = wide.filter(|(info, ..)| info.signature.batched) else {
             return Ok(readable);
@@ -220,6 +245,8 @@ impl Registration<'_> {
                 adapted: Some(self.over_weights(&wide)),
                 ..readable
             };
+        } else if adapt::fixed_batch(&readable.info.signature).is_some() {
+            readable.changes.push(FIXED.to_owned());
         }
         Ok(readable)
     }
@@ -285,6 +312,9 @@ impl Registration<'_> {
             false => Scored::default(),
         };
         scored.classes = classes(plain, &info.signature, scored.output);
+        if !scored.classes.is_empty() {
+            scored.own.clone_from(&self.own_classes);
+        }
         scored
     }
 

@@ -38,6 +38,7 @@ impl Registration<'_> {
         self.count(step::INSPECT).await?;
         self.check_name()?;
         let judged = self.take_judge().await?;
+        self.own_classes.clear();
         let file = self.read_artefact(self.model.digest).await?;
         let engines = self.parts.engines.iter();
         let engines = engines.filter(|it| it.reads(&file.graph));
@@ -49,6 +50,7 @@ impl Registration<'_> {
             mut changes,
             astray,
             mut apart,
+            named,
         } = match is_manifest(&file.graph) {
             true => self.ask(engines.first().cloned(), file.clone()).await?,
             false => self.read_onnx(file.clone(), &engines).await?,
@@ -107,7 +109,7 @@ impl Registration<'_> {
         if let (Some(file), Some(stored)) = (adapted, stored) {
             self.ensure_model(&file, stored.digest).await?;
         }
-        if let Some(set) = labelled.or(judged) {
+        if let Some(set) = labelled.or(named).or(judged) {
             self.ensure_stored(set).await?;
         }
         Ok(inspected)
@@ -131,6 +133,10 @@ impl Registration<'_> {
         let has_data = self.model.data.iter().any(|file| file.name != METRIC_FILE);
         if !self.model.outputs.is_empty() || !self.model.constants.is_empty() || has_data {
             let reason = "it is a manifest: its runtime says what its inputs and outputs are, and it has no data beside it";
+            return Err(sextant_onnx::Error::NotOnnx(reason.to_owned()).into());
+        }
+        if !self.model.names.is_empty() {
+            let reason = "it is a manifest: its inputs and outputs have the names that its runtime gives them";
             return Err(sextant_onnx::Error::NotOnnx(reason.to_owned()).into());
         }
         let Some(engine) = engine else {
@@ -168,12 +174,16 @@ impl Registration<'_> {
             changes: Vec::new(),
             astray: Vec::new(),
             apart: None,
+            named: None,
         })
     }
 
     /// What is scored, with the classes that the model's owner has named.
     fn with_classes(&self, scored: Scored, signature: &Signature) -> Result<Scored, Error> {
-        let classes = &self.model.classes;
+        let classes = match scored.classes.is_empty() {
+            true => &self.model.classes,
+            false => &scored.classes,
+        };
         let Some(output) = signature.outputs.get(scored.output) else {
             return Ok(scored);
         };
@@ -199,6 +209,7 @@ impl Registration<'_> {
             ))),
             _ => Ok(Scored {
                 classes: classes.clone(),
+                own: self.own_classes.clone(),
                 ..scored
             }),
         }

@@ -37,6 +37,9 @@ const NAME_OUTPUT: &str = "export the model with the shapes of its outputs (`onn
 const UNBATCHED: &str = "batches of records are not answered as the records are one by one, so export the model with the shapes \
                          of its inputs";
 
+/// Most bytes of a model's weights for it to be run only to see the shapes of its answers.
+const MOST_PROBED_BYTES: u64 = 64 << 20;
+
 /// The shapes of each output in each run.
 type Found = Vec<Vec<Vec<u64>>>;
 
@@ -62,7 +65,48 @@ impl Registration<'_> {
                 .await?;
             declare(&mut plain, ("output", "was found by running it"), &shapes)?;
         }
+        self.correct_ranks(&mut plain, engines).await?;
         Ok((plain, unknown))
+    }
+
+    /// Declares outputs anew whose answers have another number of dimensions than the file says: exporters of
+    /// classical models write down what they take for the shape.
+    async fn correct_ranks(
+        &mut self,
+        plain: &mut Plain,
+        engines: &[Arc<dyn Engine>],
+    ) -> Result<(), Error> {
+        let info = inspect(&plain.model)?;
+        if info.weights_bytes > MOST_PROBED_BYTES {
+            return Ok(());
+        }
+        let signature = info.signature;
+        let names: Vec<String> = signature.outputs.iter().map(|it| it.name.clone()).collect();
+        let open = ranks::forget(&plain.model, &names)?;
+        let probe = ranks::probe(&open)?;
+        let asked = inspect(&probe)?.signature;
+        let runs = self.probe(&probe, &asked, engines).await?;
+        let lengths_differ = asked.dynamic_axes().next().is_some();
+        for (at, output) in signature.outputs.iter().enumerate() {
+            let of_runs: Vec<&Vec<u64>> = runs.iter().filter_map(|run| run.get(at)).collect();
+            let Some(shape) = merged(&of_runs, asked.batched, lengths_differ) else {
+                continue;
+            };
+            if shape.len() == output.shape.len() {
+                continue;
+            }
+            let name = std::slice::from_ref(&output.name);
+            plain.model = ranks::forget(&plain.model, name)?;
+            plain.model =
+                ranks::declare(&plain.model, &[(output.name.clone(), shape.clone())].into())?;
+            plain.changes.push(format!(
+                "output `{}` is declared as {}; {} was found by running it",
+                output.name,
+                output.shape_text(),
+                text(&shape)
+            ));
+        }
+        Ok(())
     }
 
     /// With a batch dimension in front of what the records have.
@@ -209,16 +253,21 @@ fn declare(
 ) -> Result<(), sextant_onnx::Error> {
     plain.model = ranks::declare(&plain.model, shapes)?;
     for (name, shape) in shapes {
-        let sizes = shape.iter().map(|size| match size {
-            Some(size) => size.to_string(),
-            None => "?".to_owned(),
-        });
-        let sizes = sizes.collect::<Vec<_>>().join(", ");
+        let sizes = text(shape);
         plain.changes.push(format!(
-            "{direction} `{name}` is declared without a shape; [{sizes}] {how}"
+            "{direction} `{name}` is declared without a shape; {sizes} {how}"
         ));
     }
     Ok(())
+}
+
+/// `[?, 3]`.
+fn text(shape: &[Option<u64>]) -> String {
+    let sizes = shape.iter().map(|size| match size {
+        Some(size) => size.to_string(),
+        None => "?".to_owned(),
+    });
+    format!("[{}]", sizes.collect::<Vec<_>>().join(", "))
 }
 
 fn missing(direction: &'static str, name: &str, fix: &'static str) -> sextant_onnx::Error {

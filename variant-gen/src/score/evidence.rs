@@ -18,8 +18,9 @@ pub(super) enum Evidence {
     Ranks(Vec<(f64, bool)>),
     /// By record: squared error, sum of the labels, sum of their squares, how many they are.
     Squares(Vec<[f64; 4]>),
-    /// By record: tokens whose class is right, and tokens that are scored.
-    Tokens(Vec<(u32, u32)>),
+    /// By record: tokens whose class is right, and tokens that are scored; or twice the labels that are found, and those that
+    /// are found or there. The metric is the ratio of the sums.
+    Ratios(Vec<(u32, u32)>),
     /// By record: what was found of what there is.
     Boxes(Vec<Found>),
 }
@@ -32,7 +33,7 @@ impl Evidence {
             Metric::F1 | Metric::F1Micro => Self::Classes(Vec::new()),
             Metric::Auc => Self::Ranks(Vec::new()),
             Metric::R2 => Self::Squares(Vec::new()),
-            Metric::TokenAccuracy => Self::Tokens(Vec::new()),
+            Metric::TokenAccuracy | Metric::F1MultiLabel => Self::Ratios(Vec::new()),
             Metric::MeanAveragePrecision => Self::Boxes(Vec::new()),
             _ => Self::Scores(Vec::new()),
         }
@@ -75,16 +76,16 @@ impl Evidence {
                     |draws: &mut dyn Iterator<Item = usize>| explained(draws.map(|at| squares[at]));
                 interval::bootstrap_of(squares.len(), of)
             }
-            Self::Tokens(tokens) => {
+            Self::Ratios(ratios) => {
                 let of = |draws: &mut dyn Iterator<Item = usize>| {
                     let sum = |(right, all): (u64, u64), at: usize| {
-                        let (of_right, of_all) = tokens[at];
+                        let (of_right, of_all) = ratios[at];
                         (right + u64::from(of_right), all + u64::from(of_all))
                     };
                     let (right, all) = draws.fold((0, 0), sum);
                     right as f64 / all.max(1) as f64
                 };
-                interval::bootstrap_of(tokens.len(), of)
+                interval::bootstrap_of(ratios.len(), of)
             }
             Self::Boxes(found) => boxes::interval(found),
         }

@@ -80,6 +80,35 @@ fn mean_absolute_error_averages_records() {
     assert!(matches!(bad, Err(ScoreError::NotFinite { record: 2, .. })));
 }
 
+/// Values by scikit-learn 1.9.1 (`f1_score`, `average="micro"`) on the same numbers.
+#[test]
+fn several_labels_of_a_record_count_one_by_one() {
+    let labels = Labels {
+        per_record: 3,
+        values: Expectation::Real(vec![1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0]),
+    };
+    let sure = [0.9, 0.6, 0.2, 0.1, 0.0, 0.4, 0.5, 0.7, 0.49];
+    let accuracy = score(Metric::F1MultiLabel, &labels, &floats(&[3, 3], &sure));
+    // Three of four labels are found, and one that is none.
+    assert_close(accuracy.value, 6.0 / 8.0);
+    assert!(
+        accuracy.lower < 0.75 && accuracy.upper > 0.75,
+        "{accuracy:?}"
+    );
+    let whole = Tensor::from_elements(vec![3, 3], &[1i64, 0, 1, 0, 0, 0, 1, 1, 0]).expect("fits");
+    assert_eq!(score(Metric::F1MultiLabel, &labels, &whole).value, 1.0);
+    let mut scorer = Scorer::new(Metric::F1MultiLabel, &labels, "y");
+    let logits = scorer.push(&floats(&[3, 3], &[2.0; 9]), 3);
+    let refused = matches!(
+        logits,
+        Err(ScoreError::Invalid(Invalid::NoProbability {
+            record: 1,
+            ..
+        }))
+    );
+    assert!(refused, "{logits:?}");
+}
+
 fn assert_close(have: f64, want: f64) {
     assert!((have - want).abs() < 1e-9, "{have} for {want}");
 }

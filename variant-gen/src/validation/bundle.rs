@@ -6,6 +6,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
+use sextant_types::Names;
 
 use super::{Expected, Invalid, Labels, ValidationSet, read_file};
 
@@ -17,6 +18,9 @@ const MAGIC: &[u8] = b"sextant-labels/1\n";
 struct Head {
     /// The labels of each group of records; none where the file has them.
     labels: Option<Vec<Labels>>,
+    /// Inputs whose name in the file is another one, by that.
+    #[serde(default, skip_serializing_if = "Names::is_empty")]
+    names: Names,
     /// Bytes of the metric's graph, which follow; 0 for none.
     judge_bytes: usize,
 }
@@ -45,6 +49,16 @@ pub fn with_labels(file: &Bytes, labels: &[Labels]) -> Result<Bytes, serde_json:
 pub fn with_judge(file: &Bytes, judge: &Bytes) -> Result<Bytes, serde_json::Error> {
     let mut bundle = Bundle::around(file);
     bundle.judge = judge.clone();
+    bundle.write()
+}
+
+/// The file with the names of inputs that have others than the model's file gives them, by those.
+///
+/// # Errors
+/// When they cannot be written down.
+pub fn with_names(file: &Bytes, names: &Names) -> Result<Bytes, serde_json::Error> {
+    let mut bundle = Bundle::around(file);
+    bundle.head.names = names.clone();
     bundle.write()
 }
 
@@ -94,18 +108,22 @@ impl Bundle {
         Ok(bytes.freeze())
     }
 
-    /// The file as it was before.
-    pub(super) fn into_file(self) -> Bytes {
-        self.file
+    /// The file as it was before, and the names of inputs that it may call otherwise.
+    pub(super) fn into_file(self) -> (Bytes, Names) {
+        (self.file, self.head.names)
     }
 
     /// The validation set.
-    pub(super) fn read(self, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
-        let set = read_file(&self.file, expected)?;
-        let judge = Some(self.judge).filter(|judge| !judge.is_empty());
-        let set = ValidationSet { judge, ..set };
-        match self.head.labels {
-            Some(labels) => set.labelled(labels),
+    pub(super) fn read(&self, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
+        let names = &self.head.names;
+        let set = read_file(&self.file, expected, names)?;
+        let judge = Some(&self.judge).filter(|judge| !judge.is_empty());
+        let set = ValidationSet {
+            judge: judge.cloned(),
+            ..set
+        };
+        match &self.head.labels {
+            Some(labels) => set.labelled(labels.clone()),
             None => Ok(set),
         }
     }

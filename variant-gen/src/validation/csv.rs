@@ -5,17 +5,22 @@
 use ::csv::{ReaderBuilder, StringRecord};
 use bytes::Bytes;
 use sextant_formats::{json::Elements, table};
-use sextant_types::{DataType, NamedTensor, TensorSpec};
+use sextant_types::{DataType, NamedTensor, Names, TensorSpec};
 
-use super::{Expected, Invalid, Raw, RowShape, ValidationSet, assemble, labels, row_shape};
+use super::{Expected, Invalid, Raw, RowShape, ValidationSet, assemble, labels, meant, row_shape};
 
 /// What a column of labels is called.
 const LABEL: &str = "label";
 
 /// Reads the rows.
-pub(super) fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
+pub(super) fn read(
+    bytes: &Bytes,
+    expected: Expected<'_>,
+    names: &Names,
+) -> Result<ValidationSet, Invalid> {
     let mut reader = ReaderBuilder::new().from_reader(&bytes[..]);
-    let head = reader.headers().map_err(|error| broken(&error))?.clone();
+    let head = reader.headers().map_err(|error| broken(&error))?;
+    let head = head.iter().map(|it| renamed(it, names, expected)).collect();
     let mut table = Table::new(&head, expected)?;
     let mut record = StringRecord::new();
     while reader
@@ -25,6 +30,19 @@ pub(super) fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSe
         table.push(&record)?;
     }
     assemble(&[table.finish()?], expected)
+}
+
+/// A column under the name of the input that it belongs to.
+fn renamed(column: &str, names: &Names, expected: Expected<'_>) -> String {
+    let column = column.trim();
+    let whole = meant(column, names, expected.signature);
+    match column.rsplit_once('.') {
+        Some((name, element)) if whole == column => {
+            let input = meant(name, names, expected.signature);
+            format!("{input}.{element}")
+        }
+        _ => whole.to_owned(),
+    }
 }
 
 fn broken(error: &::csv::Error) -> Invalid {

@@ -178,6 +178,21 @@ pub enum Invalid {
         /// The metric.
         metric: String,
     },
+    /// An output that should say how likely labels are says something else.
+    #[error(
+        "metric `{metric}` is of probabilities, or 0 and 1: output `{output}` of record `{record}` has `{value}`; choose another \
+         output (`--output`), or end the model in a sigmoid"
+    )]
+    NoProbability {
+        /// The scored output.
+        output: String,
+        /// The metric.
+        metric: String,
+        /// Number of the record, from 1.
+        record: usize,
+        /// What is there.
+        value: String,
+    },
     /// The output has no boxes.
     #[error(
         "metric `{metric}` is of boxes: output `{output}` has shape {shape}, and needs `{numbers}` numbers along its \

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use sextant_formats::json::{Elements, nested_shape};
-use sextant_types::{DataType, Metric, NamedTensor, Signature};
+use sextant_types::{DataType, Metric, NamedTensor, Names, Signature};
 
 use super::{
-    Expected, Invalid, Limits, Raw, RowShape, ValidationSet, assemble, fit_row, labels, row_shape,
-    shape_text,
+    Expected, Invalid, Limits, Raw, RowShape, ValidationSet, assemble, fit_row, labels, meant,
+    row_shape, shape_text,
 };
 
 #[derive(Deserialize)]
@@ -26,7 +26,11 @@ const SOME_LABELS: &str =
 
 /// Reads the records; empty lines are skipped. Those of one length are a group, in the order in which their
 /// lengths come up.
-pub(super) fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
+pub(super) fn read(
+    bytes: &Bytes,
+    expected: Expected<'_>,
+    names: &Names,
+) -> Result<ValidationSet, Invalid> {
     let (mut data_type, shape) = labels::untyped(expected)?;
     match first_label(bytes) {
         Some(Value::String(_)) if !expected.scored.classes.is_empty() => {
@@ -51,7 +55,9 @@ pub(super) fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSe
             record: index + 1,
             why,
         };
-        let record: Record = serde_json::from_slice(line).map_err(|it| wrong(it.to_string()))?;
+        let mut record: Record =
+            serde_json::from_slice(line).map_err(|it| wrong(it.to_string()))?;
+        record.rename(names, expected.signature);
         if *labelled.get_or_insert(record.label.is_some()) != record.label.is_some() {
             return Err(wrong(SOME_LABELS.to_owned()));
         }
@@ -108,6 +114,16 @@ fn first_label(bytes: &[u8]) -> Option<Value> {
 }
 
 impl Record {
+    /// Gives inputs that the file calls otherwise their names.
+    fn rename(&mut self, names: &Names, signature: &Signature) {
+        if names.is_empty() {
+            return;
+        }
+        let inputs = std::mem::take(&mut self.inputs).into_iter();
+        let named = inputs.map(|(name, value)| (meant(&name, names, signature).to_owned(), value));
+        self.inputs = named.collect();
+    }
+
     /// The shapes of all in it that may differ from record to record.
     fn lengths(&self, of_label: RowShape<'_>, expected: Expected<'_>) -> Vec<Vec<usize>> {
         let signature = expected.signature;

@@ -75,6 +75,10 @@ pub(super) fn fit(labels: &Tensor, expected: Expected<'_>) -> Result<Labels, Inv
             context.check_shape(row)?;
             context.real()
         }
+        Metric::F1MultiLabel => {
+            context.check_shape(row)?;
+            context.tags()
+        }
         Metric::MeanAveragePrecision => {
             context.check_shape(&[None, Some(BOX + 1)])?;
             context.real()
@@ -184,6 +188,28 @@ impl Context<'_> {
         Ok(self.with(Expectation::Real(values)))
     }
 
+    /// 1 for each label that a record has, and 0.
+    fn tags(&self) -> Result<Labels, Invalid> {
+        let numbers = convert::numbers(self.labels).ok_or_else(|| self.wrong_type("0 and 1"))?;
+        let values = numbers.map(Number::real).enumerate().map(|(index, value)| {
+            let is_tag = value == 0.0 || value == 1.0;
+            is_tag.then_some(value).ok_or_else(|| Invalid::Label {
+                record: index
+                    / self
+                        .labels
+                        .len()
+                        .checked_div(self.labels.rows())
+                        .unwrap_or(1)
+                        .max(1)
+                    + 1,
+                value: value.to_string(),
+                why: "it must be 1 for a label that the record has, and 0 otherwise".to_owned(),
+            })
+        });
+        let values = values.collect::<Result<Vec<f64>, Invalid>>()?;
+        Ok(self.with(Expectation::Real(values)))
+    }
+
     fn with(&self, values: Expectation) -> Labels {
         let records = self.labels.rows();
         Labels {
@@ -255,6 +281,7 @@ pub(super) fn untyped(expected: Expected<'_>) -> Result<(DataType, RowShape<'_>)
         | Metric::MeanAbsolutePercentageError
         | Metric::R2
         | Metric::Cosine
+        | Metric::F1MultiLabel
         | Metric::BoxOverlap => (DataType::Fp64, row),
         Metric::MeanAveragePrecision => (DataType::Fp64, &[None, Some(BOX + 1)]),
         Metric::Custom => (DataType::Fp64, &[]),

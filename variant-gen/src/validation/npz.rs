@@ -5,12 +5,16 @@ use sextant_formats::{
     npy,
     zip::{Archive, Problem},
 };
-use sextant_types::NamedTensor;
+use sextant_types::{NamedTensor, Names};
 
-use super::{Expected, Invalid, LABELS, Raw, ValidationSet, assemble};
+use super::{Expected, Invalid, LABELS, Raw, ValidationSet, assemble, meant};
 
 /// Reads the arrays, each at most once and never past the limit.
-pub(super) fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
+pub(super) fn read(
+    bytes: &Bytes,
+    expected: Expected<'_>,
+    names: &Names,
+) -> Result<ValidationSet, Invalid> {
     let archive = Archive::open(bytes.clone()).map_err(|it| Invalid::Archive(it.to_string()))?;
     let limit = expected.limits.bytes;
     let mut left = limit;
@@ -19,6 +23,7 @@ pub(super) fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSe
         let Some(name) = entry.name.strip_suffix(".npy") else {
             continue;
         };
+        let name = meant(name, names, expected.signature);
         check_name(name, expected)?;
         let taken = inputs.iter().any(|input| input.name == name);
         if taken || (name == LABELS && labels.is_some()) {

@@ -12,6 +12,9 @@ pub struct Scored {
     /// What each of its columns stands for, where the model says so: labels may then be names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub classes: Vec<String>,
+    /// What the model itself calls them, where the application has other words: labels may be these, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<String>,
 }
 
 impl Scored {
@@ -34,6 +37,7 @@ impl Scored {
                 .position(|spec| is_float(spec) && has_classes(spec))
                 .or_else(|| signature.outputs.iter().position(has_classes)),
             Metric::Exact => outputs.position(|spec| !is_float(spec)),
+            Metric::F1MultiLabel => outputs.position(has_classes),
             Metric::MeanAbsoluteError
             | Metric::RootMeanSquareError
             | Metric::MeanAbsolutePercentageError
@@ -48,12 +52,14 @@ impl Scored {
         Self {
             output: output.unwrap_or(0),
             classes: Vec::new(),
+            own: Vec::new(),
         }
     }
 
     /// The column of a class by its name.
     pub(super) fn column(&self, name: &str) -> Option<u64> {
-        let at = self.classes.iter().position(|class| class == name);
+        let of = |names: &[String]| names.iter().position(|class| class == name);
+        let at = of(&self.classes).or_else(|| of(&self.own));
         at.map(|at| at as u64)
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use sextant_formats::{json::nested_shape, npy::Header, zip::Archive};
+use sextant_types::Names;
 
 use super::{Invalid, LABELS, Limits, bundle, jsonl};
 
@@ -17,13 +18,20 @@ pub type RecordShapes = BTreeMap<String, Vec<Option<u64>>>;
 /// When the file cannot be read.
 pub fn record_shapes(bytes: &Bytes, limits: Limits) -> Result<RecordShapes, Invalid> {
     let bundle = bundle::open(bytes)?;
-    let file = bundle.map_or_else(|| bytes.clone(), bundle::Bundle::into_file);
+    let whole = || (bytes.clone(), Names::new());
+    let (file, names) = bundle.map_or_else(whole, bundle::Bundle::into_file);
     let first = file.iter().find(|byte| !byte.is_ascii_whitespace());
-    match first {
-        _ if sextant_formats::zip::is_archive(&file) => of_arrays(&file, limits),
-        Some(b'{') => of_lines(&file, limits),
-        _ => Ok(BTreeMap::new()),
+    let mut shapes = match first {
+        _ if sextant_formats::zip::is_archive(&file) => of_arrays(&file, limits)?,
+        Some(b'{') => of_lines(&file, limits)?,
+        _ => BTreeMap::new(),
+    };
+    for (old, new) in names {
+        if let Some(shape) = shapes.remove(&old) {
+            shapes.entry(new).or_insert(shape);
+        }
     }
+    Ok(shapes)
 }
 
 fn of_arrays(file: &Bytes, limits: Limits) -> Result<RecordShapes, Invalid> {

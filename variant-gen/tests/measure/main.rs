@@ -30,6 +30,7 @@ mod races;
 static FIRST: Scored = Scored {
     output: 0,
     classes: Vec::new(),
+    own: Vec::new(),
 };
 
 fn signature() -> Signature {

@@ -190,6 +190,22 @@ impl Bed {
         unlabelled: bool,
     ) -> Registration {
         let new = NewModel {
+            data,
+            unlabelled,
+            ..self
+                .new_model((application, name), (model, validation))
+                .await
+        };
+        self.submit_new(&new).await
+    }
+
+    /// A labelled model of which nothing is declared, with its files in the store.
+    pub async fn new_model(
+        &self,
+        (application, name): (&str, &str),
+        (model, validation): (&Bytes, &Bytes),
+    ) -> NewModel {
+        NewModel {
             id: ModelId::new(name).expect("valid"),
             application: ApplicationId::new(application).expect("valid"),
             digest: self.objects.put_blob(model.clone()).await.expect("stored"),
@@ -202,15 +218,20 @@ impl Bed {
             padding: None,
             outputs: Vec::new(),
             constants: Default::default(),
-            data,
+            names: Default::default(),
+            data: Vec::new(),
             classes: Vec::new(),
-            unlabelled,
-        };
-        let spec = serde_json::json!({"model": name, "application": application});
+            unlabelled: false,
+        }
+    }
+
+    /// Puts the registration of a model into the queue.
+    pub async fn submit_new(&self, new: &NewModel) -> Registration {
+        let spec = serde_json::json!({"model": new.id, "application": new.application});
         let job = NewJob::new(JobKind::Register, new.application.clone(), spec);
         let job = job.for_model(new.id.clone());
         self.registry
-            .register_model(&new, &job, 1)
+            .register_model(new, &job, 1)
             .await
             .expect("is registered")
     }

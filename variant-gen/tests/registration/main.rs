@@ -6,6 +6,7 @@ mod company;
 mod crash;
 mod digits;
 mod extensions;
+mod fits;
 mod half;
 mod large;
 mod manifests;

@@ -6,7 +6,7 @@ use crate::proto::{GraphProto, NodeProto, TensorProto};
 
 /// Takes nodes and constants out of the main graph that no output needs. Engines would leave them out as well,
 /// but only once they had them in memory; and weights that are not used need not be made smaller.
-pub(super) fn take_out(graph: &mut GraphProto) {
+pub(crate) fn take_out(graph: &mut GraphProto) {
     let mut needed: BTreeSet<String> = graph
         .output
         .iter()

@@ -148,6 +148,7 @@ pub fn new_model(name: &str, (digest, validation): (Digest, Digest)) -> NewModel
         padding: None,
         outputs: Vec::new(),
         constants: Default::default(),
+        names: Default::default(),
         data: Vec::new(),
         classes: Vec::new(),
         unlabelled: false,

@@ -207,6 +207,8 @@ class Client:
         data: list[str | os.PathLike[str]] | None = None,
         outputs: list[str] | None = None,
         classes: list[str] | None = None,
+        input_names: Mapping[str, str] | None = None,
+        output_names: Mapping[str, str] | None = None,
         labels: bool = True,
         mask: str | None = None,
         pad: Mapping[str, float] | None = None,
@@ -215,7 +217,8 @@ class Client:
         """Registers a model and waits until its variants are measured; the job's document.
 
         `model` is an ONNX file, `validation` a file or the arrays of the inputs with `labels`. The application is
-        created where it is missing. With `labels=False` the set has none: the agreement of each variant with the file is
+        created where it is missing. `input_names` and `output_names` say what inputs and outputs are called in place of
+        their names in the file. With `labels=False` the set has none: the agreement of each variant with the file is
         measured, which is no accuracy. Raises `Error` where the registration fails.
         """
         self.ensure_application(application, metric)
@@ -233,6 +236,8 @@ class Client:
         fields += [("output", None, output.encode()) for output in outputs or []]
         if classes is not None:
             fields.append(("classes", None, "\n".join(classes).encode()))
+        fields += [("input_name", None, f"{old}={new}".encode()) for old, new in (input_names or {}).items()]
+        fields += [("output_name", None, f"{old}={new}".encode()) for old, new in (output_names or {}).items()]
         if not labels:
             fields.append(("labels", None, b"none"))
         if mask is not None:

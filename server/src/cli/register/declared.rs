@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use sextant_onnx::adapt::Declared;
-use sextant_types::signature;
+use sextant_types::{Renames, signature};
 
 /// What a user says of a model's inputs and outputs.
 #[derive(Debug, Args)]
@@ -17,6 +17,13 @@ pub struct Declaration {
     /// give it. Several numbers are its elements in row-major order, one fills it.
     #[arg(long, value_name = "INPUT=VALUE[,VALUE..]", value_parser = signature::constant)]
     constant: Vec<(String, Vec<f64>)>,
+    /// What an input is called here in place of its name in the file, as often as needed [default: an input whose name
+    /// the application does not have is taken for the only one left there of the same type and shape]
+    #[arg(long, value_name = "OLD=NEW", value_parser = signature::rename)]
+    input_name: Vec<(String, String)>,
+    /// The same of an output
+    #[arg(long, value_name = "OLD=NEW", value_parser = signature::rename)]
+    output_name: Vec<(String, String)>,
 }
 
 // === impl Declaration ===
@@ -27,6 +34,14 @@ impl Declaration {
         Declared {
             outputs: self.output.clone(),
             constants: self.constant.iter().cloned().collect::<BTreeMap<_, _>>(),
+        }
+    }
+
+    /// What inputs and outputs are called in place of their names in the file.
+    pub fn renames(&self) -> Renames {
+        Renames {
+            inputs: self.input_name.iter().cloned().collect(),
+            outputs: self.output_name.iter().cloned().collect(),
         }
     }
 
@@ -42,6 +57,15 @@ impl Declaration {
             let values: Vec<_> = values.iter().map(f64::to_string).collect();
             ("constant", format!("{input}={}", values.join(",")))
         });
-        outputs.chain(constants)
+        let named = |field, names: &'_ [(String, String)]| {
+            let names = names
+                .iter()
+                .map(move |(old, new)| (field, format!("{old}={new}")));
+            names.collect::<Vec<_>>()
+        };
+        outputs
+            .chain(constants)
+            .chain(named("input_name", &self.input_name))
+            .chain(named("output_name", &self.output_name))
     }
 }
