@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the figures of the README, each from one command.
+//! `cargo xtask bench`: the figures of docs/figures.md, each from one command.
 
 mod autoscaling;
 mod bed;

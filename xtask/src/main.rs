@@ -71,7 +71,7 @@ enum Task {
     Mutants(mutants::Arguments),
     /// Plant known bugs, one at a time, and tell which of them the campaign of faults notices
     Planted(planted::Arguments),
-    /// Measure the figures of the README
+    /// Measure the figures of docs/figures.md
     Bench(bench::Arguments),
 }
 
