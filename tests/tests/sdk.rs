@@ -8,7 +8,7 @@ use std::{
 };
 
 use sextant_test_servers::cache;
-use sextant_tests::{Settings, TestCluster, digits};
+use sextant_tests::{Process, Settings, TestCluster, digits, sextant};
 use tempfile::TempDir;
 
 /// Records that the TypeScript client asks about.
@@ -130,6 +130,56 @@ fn the_typescript_sdk_of_a_generator_is_sound_and_does_all_that_a_user_does() {
         .arg(folder.path().join("out/with_generated.js"))
         .arg(cluster.address())
         .arg(example));
+}
+
+/// `sextant serve` of a Python environment, and nothing else that the machine has of ours.
+fn serve_from(environment: &Path, data: &Path) -> Process {
+    let mut command = Command::new(environment.join("bin/sextant"));
+    let nowhere = data.join("cache");
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+        .arg(data)
+        .env("SEXTANT_CACHE", nowhere)
+        .env_remove("ORT_DYLIB_PATH");
+    Process::start(command, &data.join("log"))
+}
+
+#[test]
+fn the_wheel_installs_into_an_empty_environment_and_serves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    run(Command::new("strip")
+        .arg("-o")
+        .arg(at("sextant"))
+        .arg(sextant()));
+    let written = said(
+        tool("python3")
+            .arg(root().join("xtask/wheel.py"))
+            .arg("--binary")
+            .arg(at("sextant"))
+            .arg("--to")
+            .arg(at("dist")),
+    );
+    run(tool("python3").args(["-m", "venv"]).arg(at("empty")));
+    let wheels = cache().expect("a home folder").join("wheelhouse");
+    run(Command::new(at("empty/bin/python3"))
+        .args([
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "--quiet",
+            "install",
+            "--no-index",
+        ])
+        .arg("--find-links")
+        .arg(wheels)
+        .arg(written.trim()));
+    fs::create_dir(at("data")).expect("a folder");
+    let service = serve_from(&at("empty"), &at("data"));
+    let mut script = Command::new(at("empty/bin/python3"));
+    script.arg(sources().join("with_package.py"));
+    run(script.arg(service.address()).arg(digits::file("")));
+    assert!(service.stop().success());
 }
 
 #[test]

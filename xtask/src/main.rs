@@ -25,6 +25,7 @@ mod provision;
 mod server;
 mod shell;
 mod tree;
+mod wheel;
 
 use clap::{Parser, Subcommand};
 
@@ -71,6 +72,8 @@ enum Task {
     Mutants(mutants::Arguments),
     /// Plant known bugs, one at a time, and tell which of them the campaign of faults notices
     Planted(planted::Arguments),
+    /// Write a Python wheel with the service's binary and the client into `dist`
+    Wheel(wheel::Arguments),
     /// Measure the figures of docs/figures.md
     Bench(bench::Arguments),
 }
@@ -92,6 +95,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Task::Fuzz(arguments) => return fuzz::run(&arguments),
         Task::Mutants(arguments) => return mutants::run(&arguments),
         Task::Planted(arguments) => return planted::run(&arguments),
+        Task::Wheel(arguments) => wheel::run(&arguments)?,
         Task::Bench(arguments) => bench::run(&arguments)?,
     }
     Ok(std::process::ExitCode::SUCCESS)

@@ -18,6 +18,7 @@ pub mod sdk;
 pub mod system;
 pub mod tools;
 pub mod wheel;
+pub mod wheelhouse;
 
 use std::path::{Path, PathBuf};
 
@@ -96,6 +97,8 @@ pub fn for_tests() -> Result<ForTests> {
     needs::install(needs::SDK.iter().chain(needs::TOOLS))?;
     let sdk = sdk::ensure(&provisioned.cache)?;
     provisioned.has(&sdk);
+    let wheels = wheelhouse::ensure(&provisioned.cache, &provisioned.python)?;
+    provisioned.has(&wheels);
     Ok(ForTests {
         nextest: nextest::ensure(&provisioned.cache, &provisioned.python)?,
         provisioned,

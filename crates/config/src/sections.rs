@@ -28,7 +28,7 @@ section! {
         data_dir: PathBuf = PathBuf::from("./data");
         /// ONNX Runtime shared library that the engine `ort` loads.
         onnxruntime_library: Option<PathBuf> = None,
-            unset "`ORT_DYLIB_PATH`, then the library in the cache folder";
+            unset "`ORT_DYLIB_PATH`, then the package `onnxruntime` beside `sextant`, then the library in the cache folder";
         /// OpenVINO's shared library `libopenvino_c`, which the engine `openvino` loads, beside those that it
         /// needs itself.
         openvino_library: Option<PathBuf> = None,

@@ -69,11 +69,13 @@ impl OpenvinoEngine {
         })
     }
 
-    /// Where the library is: `configured`, else in the cache folder that `cargo xtask provision` fills, see
+    /// Where the library is: `configured`, else the package `openvino` of the Python environment that this program was
+    /// installed into, else in the cache folder that `cargo xtask provision` fills, see
     /// [`find_library`].
     pub fn find_library(configured: Option<&Path>) -> Option<PathBuf> {
         let place = Path::new(&format!("openvino-{LIBRARY_VERSION}")).join(LIBRARY_FILE);
-        find_library(configured, None, &place)
+        let packaged = Path::new("openvino/libs").join(LIBRARY_FILE);
+        find_library(configured, None, &packaged, &place)
     }
 }
 

@@ -49,7 +49,8 @@ impl OrtEngine {
         })
     }
 
-    /// Where the library is: `configured`, else `ORT_DYLIB_PATH`, else the cache folder that
+    /// Where the library is: `configured`, else `ORT_DYLIB_PATH`, else the package `onnxruntime` of the Python environment
+    /// that this program was installed into, else the cache folder that
     /// `cargo xtask provision` fills (`$SEXTANT_CACHE`, or `sextant` in the user's cache folder).
     ///
     /// Only files that exist are returned. A configured path that does not exist gives `None`:

@@ -21,7 +21,8 @@ static ENVIRONMENT: Mutex<Option<Environment>> = Mutex::new(None);
 
 pub(crate) fn find(configured: Option<&Path>) -> Option<PathBuf> {
     let place = Path::new(&format!("onnxruntime-{LIBRARY_VERSION}")).join(LIBRARY_FILE);
-    find_library(configured, Some("ORT_DYLIB_PATH"), &place)
+    let packaged = Path::new("onnxruntime/capi").join(LIBRARY_FILE);
+    find_library(configured, Some("ORT_DYLIB_PATH"), &packaged, &place)
 }
 
 /// The process's environment, created on the first call. It is never released: ONNX Runtime

@@ -237,7 +237,7 @@ impl Registration<'_> {
             .await?;
         let name = |at: &usize| Some(info.signature.outputs.get(*at)?.name.clone());
         readable.astray = differ.iter().flatten().filter_map(name).collect();
-        if differ.is_some_and(|differ| differ.is_empty()) {
+        if differ.as_ref().is_some_and(|differ| differ.is_empty()) {
             readable.changes.push(how.to_owned());
             readable = Readable {
                 info,
@@ -245,7 +245,7 @@ impl Registration<'_> {
                 adapted: Some(self.over_weights(&wide)),
                 ..readable
             };
-        } else if adapt::fixed_batch(&readable.info.signature).is_some() {
+        } else if differ.is_none() && adapt::fixed_batch(&readable.info.signature).is_some() {
             readable.changes.push(FIXED.to_owned());
         }
         Ok(readable)

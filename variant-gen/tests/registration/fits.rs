@@ -366,23 +366,21 @@ async fn a_plain_export_takes_batches_and_its_corrected_one_fits_beside_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_takes_no_batches_says_how_it_would_and_takes_wider_models_beside_it() {
     let bed = Bed::new().await;
-    // What a row becomes depends on the others.
+    // A constant of one record stands beside each, as a token that an exporter has repeated once.
     let mut builder = ModelBuilder::new("mixed", 3);
-    builder.input(
-        "image",
-        DataType::Fp32,
-        &[Dim::Fixed(1), Dim::Fixed(2), Dim::Fixed(4)],
-    );
+    let shape = [Dim::Fixed(1), Dim::Fixed(2), Dim::Fixed(4)];
+    builder.input("image", DataType::Fp32, &shape);
     builder.output(
         "scores",
         DataType::Fp32,
         &[Dim::Fixed(1), Dim::Fixed(CLASSES as u64)],
     );
-    builder.constant("axis", &[], &[0i64]);
-    builder.constant("shape", &[2], &[1i64, 8]);
-    builder.random("w", &[8, CLASSES], 1.0);
-    builder.node("CumSum", &["image", "axis"], &["sum"]);
-    builder.node("Reshape", &["sum", "shape"], &["flat"]);
+    builder.random("token", &[1, 1, 4], 1.0);
+    builder.constant("shape", &[2], &[1i64, 12]);
+    builder.random("w", &[12, CLASSES], 1.0);
+    let rows = vec![AttributeProto::int("axis", 1)];
+    builder.node_with("Concat", &["token", "image"], &["with_token"], rows);
+    builder.node("Reshape", &["with_token", "shape"], &["flat"]);
     builder.node("MatMul", &["flat", "w"], &["scores"]);
     let new = bed
         .new_model(("app", "mixed"), (&builder.build(), &images()))

@@ -63,6 +63,16 @@ fn environment_from(bases: [&str; 2], folder: &Path, requirements: &str) -> Resu
     Ok(interpreter)
 }
 
+/// What the tests' environment has of some packages, as pins.
+pub fn pins_of(packages: &[&str]) -> Vec<&'static str> {
+    let is_one = |pin: &&str| {
+        pin.split("==")
+            .next()
+            .is_some_and(|name| packages.contains(&name))
+    };
+    pins(REQUIREMENTS).into_iter().filter(is_one).collect()
+}
+
 fn pins(requirements: &str) -> Vec<&str> {
     let lines = requirements.lines().map(str::trim);
     lines

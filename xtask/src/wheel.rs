@@ -1,0 +1,55 @@
+//! `cargo xtask wheel`: the Python wheel that carries the service's binary and the client.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::{
+    paths, provision, server,
+    shell::{self, say},
+};
+
+/// Options of `cargo xtask wheel`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Put this binary into the wheel [default: one with all features, built with optimisation]
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Where the wheel goes
+    #[arg(long, value_name = "FOLDER", default_value = "dist")]
+    to: PathBuf,
+}
+
+/// Builds what is missing and writes the wheel.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let binary = match &arguments.binary {
+        Some(binary) => binary.clone(),
+        None => server::build()?,
+    };
+    let python = provision::python::ensure(&paths::cache()?)?;
+    let stripped = stripped(&binary)?;
+    let written = shell::output(
+        provision::python::script(&python, "wheel.py")
+            .arg("--binary")
+            .arg(&stripped)
+            .arg("--to")
+            .arg(&arguments.to),
+    )?;
+    let wheel = Path::new(written.trim());
+    let size = std::fs::metadata(wheel).context("the wheel is not there")?;
+    say(format!(
+        "`{}`: {} MB; `pip install` it, then `sextant serve`",
+        wheel.display(),
+        size.len() / 1_000_000
+    ));
+    Ok(())
+}
+
+/// A copy without symbols, which nobody who installs it reads.
+fn stripped(binary: &Path) -> Result<PathBuf> {
+    let folder = paths::root().join("target/wheel");
+    std::fs::create_dir_all(&folder)?;
+    let copy = folder.join("sextant");
+    shell::run(shell::command("strip").arg("-o").arg(&copy).arg(binary))?;
+    Ok(copy)
+}
