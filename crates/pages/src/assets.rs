@@ -12,7 +12,10 @@ pub struct Asset {
 /// The file of that name.
 pub fn file(name: &str) -> Option<Asset> {
     let (media_type, content) = match name {
-        "style.css" => ("text/css; charset=utf-8", include_str!("../assets/style.css")),
+        "style.css" => (
+            "text/css; charset=utf-8",
+            include_str!("../assets/style.css"),
+        ),
         "live.js" => (
             "text/javascript; charset=utf-8",
             include_str!("../assets/live.js"),

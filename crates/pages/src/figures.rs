@@ -143,7 +143,10 @@ mod tests {
     #[test]
     fn times_have_the_unit_in_which_they_are_short() {
         let shown = [0.0, 0.42, 18.04, 250.4, 1300.0, 125_000.0].map(ms);
-        assert_eq!(shown, ["0 ms", "0.42 ms", "18.0 ms", "250 ms", "1.3 s", "125 s"]);
+        assert_eq!(
+            shown,
+            ["0 ms", "0.42 ms", "18.0 ms", "250 ms", "1.3 s", "125 s"]
+        );
         assert_eq!(us(420.0), "0.42 ms");
     }
 
@@ -160,7 +163,10 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped_and_moments_told_apart() {
-        assert_eq!([0u64, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [0u64, 999, 1_000, 1_234_567].map(count),
+            ["0", "999", "1,000", "1,234,567"]
+        );
         assert_eq!([12.34, 1830.2].map(rate), ["12.3", "1,830"]);
         assert_eq!(ago(500_000u64, 320_000u64), "3 min ago");
         assert_eq!(clock(3_723_000u64), "01:02:03 UTC");

@@ -67,3 +67,15 @@ impl Frame {
         self.question == Some(*question)
     }
 }
+
+/// A page that can be written.
+pub trait Page {
+    /// Its text, HTML.
+    fn text(&self) -> Result<String, askama::Error>;
+}
+
+impl<T: askama::Template> Page for T {
+    fn text(&self) -> Result<String, askama::Error> {
+        self.render()
+    }
+}

@@ -20,7 +20,7 @@ mod size;
 pub use answer::{Answered, ExplainedQuery, Kept};
 pub use askama::Error;
 pub use assets::{Asset, file};
-pub use frame::{Frame, Question};
+pub use frame::{Frame, Page, Question};
 pub use registered::{Job, Model, Registered, Variant};
 pub use served::{Served, Status};
 pub use sign_in::{Refused, SignIn};

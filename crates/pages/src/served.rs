@@ -140,7 +140,10 @@ impl Status {
         );
         let chart = Stages {
             title: &title,
-            bars: splits.iter().map(|(name, of)| (*name, of.stages())).collect(),
+            bars: splits
+                .iter()
+                .map(|(name, of)| (*name, of.stages()))
+                .collect(),
             target_ms: self.targets.latency_ms,
         };
         chart.draw()
@@ -181,9 +184,8 @@ impl Targets {
             self.min_accuracy
                 .map(|least| quality("accuracy at least", least)),
             self.max_error.map(|most| quality("error at most", most)),
-            self.min_relative_accuracy.map(|share| {
-                format!("at least {} of the file's accuracy", figures::share(share))
-            }),
+            self.min_relative_accuracy
+                .map(|share| format!("at least {} of the file's accuracy", figures::share(share))),
             self.max_cost_per_1k_usd
                 .map(|most| format!("at most {} a thousand", figures::usd(most))),
         ];

@@ -205,7 +205,8 @@ impl Class {
         let all = [
             self.latency_ms
                 .map(|most| format!("within {}", figures::ms(most))),
-            self.min_accuracy.map(|least| format!("accuracy {least:.2}")),
+            self.min_accuracy
+                .map(|least| format!("accuracy {least:.2}")),
             self.max_error.map(|most| format!("error {most:.2}")),
             self.min_agreement
                 .map(|least| format!("agreement {least:.2}")),

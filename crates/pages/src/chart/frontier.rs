@@ -115,7 +115,11 @@ impl Frontier<'_> {
 
 fn radius(cost_usd: f64, dearest: f64) -> f64 {
     let (least, most) = RADII;
-    let share = if dearest > 0.0 { cost_usd / dearest } else { 0.0 };
+    let share = if dearest > 0.0 {
+        cost_usd / dearest
+    } else {
+        0.0
+    };
     // The area tells the cost.
     least + (most - least) * share.max(0.0).sqrt()
 }
@@ -169,7 +173,10 @@ impl Axis {
         let (least, most) = match most > least {
             true => (least, most),
             // One point, or equal ones: they stand in the middle.
-            false => (least - 0.01 * least.abs().max(0.1), most + 0.01 * most.abs().max(0.1)),
+            false => (
+                least - 0.01 * least.abs().max(0.1),
+                most + 0.01 * most.abs().max(0.1),
+            ),
         };
         Self {
             least,
@@ -195,7 +202,8 @@ impl Axis {
             true => self.logarithmic(),
             false => self.linear(),
         };
-        all.filter(|tick| (self.least..=self.most).contains(tick)).collect()
+        all.filter(|tick| (self.least..=self.most).contains(tick))
+            .collect()
     }
 
     fn linear(&self) -> Box<dyn Iterator<Item = f64>> {
@@ -215,8 +223,9 @@ impl Axis {
             0..=2 => &[1.0, 2.0, 5.0],
             _ => &[1.0],
         };
-        Box::new((first..=last).flat_map(move |power| {
-            few.iter().map(move |step| step * 10f64.powi(power))
-        }))
+        Box::new(
+            (first..=last)
+                .flat_map(move |power| few.iter().map(move |step| step * 10f64.powi(power))),
+        )
     }
 }

@@ -49,7 +49,9 @@ impl Wanted<'_> {
 
 impl Bar<'_> {
     fn longest(&self) -> u32 {
-        self.wanted.unwrap_or_default().max(self.ready + self.between)
+        self.wanted
+            .unwrap_or_default()
+            .max(self.ready + self.between)
     }
 
     fn draw(&self, drawing: &mut Drawing, top: f64, unit: f64) {
@@ -73,12 +75,7 @@ impl Bar<'_> {
     }
 }
 
-fn boxes(
-    drawing: &mut Drawing,
-    (x, y): (f64, f64),
-    (class, count): (&str, u32),
-    unit: f64,
-) -> f64 {
+fn boxes(drawing: &mut Drawing, (x, y): (f64, f64), (class, count): (&str, u32), unit: f64) -> f64 {
     let (number, width) = match count > MOST {
         true => (1, f64::from(count) * unit),
         false => (count, unit),
