@@ -123,6 +123,19 @@ pub fn if_said(value: &Option<u32>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value.to_string())
 }
 
+/// A reason as a sentence.
+pub fn sentence(text: impl AsRef<str>) -> String {
+    let text = text.as_ref().trim_end_matches('.');
+    let mut letters = text.chars();
+    let first = letters.next().map(char::to_uppercase);
+    first
+        .into_iter()
+        .flatten()
+        .chain(letters)
+        .chain(['.'])
+        .collect()
+}
+
 /// Bytes: `12.4 MiB`.
 pub fn bytes(value: impl Number<u64>) -> String {
     let value = value.get() as f64;

@@ -88,6 +88,7 @@ impl Served {
             (_, 0) => "Yes.".to_owned(),
             (1, 1) => "No.".to_owned(),
             (all, late) if all == late => format!("No: none of {all}."),
+            (all, 1) => format!("No: 1 of {all} applications is not."),
             (all, late) => format!("No: {late} of {all} applications are not."),
         }
     }
@@ -108,9 +109,9 @@ impl Served {
         (asked > 0).then(|| in_time as f64 / asked as f64)
     }
 
-    fn window_s(&self) -> f64 {
+    fn window_s(&self) -> u64 {
         let windows = self.applications.iter().map(|of| of.window_s);
-        windows.fold(0.0, f64::max)
+        windows.fold(0.0, f64::max).round() as u64
     }
 }
 

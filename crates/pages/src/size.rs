@@ -151,7 +151,7 @@ impl Size {
                 None => "No autoscaler has spoken yet.".to_owned(),
             };
         };
-        format!("{}.", last.reason)
+        figures::sentence(&last.reason)
     }
 
     fn pools_chart(&self) -> String {

@@ -220,7 +220,7 @@ impl Axis {
         let first = self.least.log10().floor() as i32;
         let last = self.most.log10().ceil() as i32;
         let few: &[f64] = match last - first {
-            0..=2 => &[1.0, 2.0, 5.0],
+            0..=3 => &[1.0, 2.0, 5.0],
             _ => &[1.0],
         };
         Box::new(
