@@ -199,6 +199,14 @@ impl Budget {
 // === impl Candidate ===
 
 impl Candidate {
+    /// What spoke for it or against it: every target that it misses, where that is known.
+    fn verdict(&self) -> String {
+        match self.misses.is_empty() {
+            true => figures::words(&self.verdict),
+            false => format!("misses {}", self.misses.join(" and ")),
+        }
+    }
+
     fn bound(&self) -> String {
         match (self.accuracy_bound, self.error_bound, self.agreement_bound) {
             (Some(bound), _, _) => format!("≥ {}", figures::quality(bound)),

@@ -11,6 +11,9 @@ use crate::{
     figures,
 };
 
+/// Most rows of a picture; the table has all.
+const MOST_BARS: usize = 16;
+
 /// How many workers and instances there should be, and are, as `/v1/scaling` answers it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Scaling {
@@ -151,7 +154,11 @@ impl Size {
                 None => "No autoscaler has spoken yet.".to_owned(),
             };
         };
-        figures::sentence(&last.reason)
+        format!(
+            "{}: {}.",
+            last.subject.name,
+            last.reason.trim_end_matches('.')
+        )
     }
 
     fn pools_chart(&self) -> String {
@@ -163,6 +170,21 @@ impl Size {
         });
         let chart = Wanted {
             title: "Workers that are wanted beside those that are there. The table beside has the figures.",
+            bars: bars.collect(),
+        };
+        chart.draw()
+    }
+
+    fn instances_chart(&self) -> String {
+        let variants = self.scaling.variants.iter().take(MOST_BARS);
+        let bars = variants.map(|of| Bar {
+            name: &of.variant,
+            wanted: of.number(),
+            ready: of.ready,
+            between: of.loading,
+        });
+        let chart = Wanted {
+            title: "Instances that are wanted beside those that serve. The table beside has the figures.",
             bars: bars.collect(),
         };
         chart.draw()
@@ -185,6 +207,14 @@ impl VariantCount {
             None => "–".to_owned(),
             Some(Workers::Number(number)) => number.to_string(),
             Some(Workers::Word(word)) => word.clone(),
+        }
+    }
+
+    /// On how many workers it is wanted, where that is a number.
+    fn number(&self) -> Option<u32> {
+        match &self.wanted {
+            Some(Workers::Number(number)) => Some(*number),
+            Some(Workers::Word(_)) | None => None,
         }
     }
 

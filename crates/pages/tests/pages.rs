@@ -304,7 +304,7 @@ fn the_pages_answer_their_questions() {
             "registered",
             "1 model, 8 variants on the frontier, 1 job under way.",
         ),
-        ("size", "What is asked for needs 4.4 workers."),
+        ("size", "cpu-8: what is asked for needs 4.4 workers."),
         ("kept", "2 refused and 0 slow ones are kept."),
         ("answered", "The cheapest of 4 that meet the targets."),
         ("unanswered", "Nothing can meet the targets."),
