@@ -338,8 +338,10 @@ mod tests {
 
     #[test]
     fn only_refusals_of_the_service_are_owed() {
-        let mut counts = Counts::default();
-        counts.refused = [(Code::Overloaded, 2), (Code::InvalidTensor, 5)].into();
+        let counts = Counts {
+            refused: [(Code::Overloaded, 2), (Code::InvalidTensor, 5)].into(),
+            ..Counts::default()
+        };
         assert_eq!((counts.owed(), counts.asked()), (2, 7));
         assert_eq!(counts.split(50.0), None);
     }
