@@ -18,7 +18,24 @@ pub struct Status {
     application: Option<ApplicationId>,
 }
 
+/// The columns; numbers are marked.
+pub const HEADINGS: [&str; 8] = [
+    "application",
+    "#queries/s",
+    "#in time",
+    "#p50 ms",
+    "#p99 ms",
+    "p99: load+queue+run",
+    "#$/h",
+    "refused",
+];
+
 impl Status {
+    /// Of all applications.
+    pub fn of_all() -> Self {
+        Self { application: None }
+    }
+
     /// Does it.
     pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
         let answer = self.fetch(client).await?;
@@ -30,7 +47,8 @@ impl Status {
         })
     }
 
-    async fn fetch(&self, client: &Client) -> Result<Value, Error> {
+    /// The documents, one for each application.
+    pub async fn fetch(&self, client: &Client) -> Result<Value, Error> {
         let names = match &self.application {
             Some(application) => vec![application.to_string()],
             None => {
@@ -49,29 +67,25 @@ impl Status {
 }
 
 fn table(statuses: &[Value]) -> Table {
-    let mut table = Table::new(&[
-        "application",
-        "#queries/s",
-        "#in time",
-        "#p50 ms",
-        "#p99 ms",
-        "p99: load+queue+run",
-        "#$/h",
-        "refused",
-    ]);
+    let mut table = Table::new(&HEADINGS);
     for status in statuses {
-        table.row(vec![
-            cell(status, "/application"),
-            cell(status, "/rate_per_s"),
-            share(status),
-            cell(status, "/p50/total_ms"),
-            cell(status, "/p99/total_ms"),
-            stages(status),
-            cell(status, "/cost_per_hour_usd"),
-            refused(status),
-        ]);
+        table.row(cells(status).to_vec());
     }
     table
+}
+
+/// A row below the headings.
+pub fn cells(status: &Value) -> [String; 8] {
+    [
+        cell(status, "/application"),
+        cell(status, "/rate_per_s"),
+        share(status),
+        cell(status, "/p50/total_ms"),
+        cell(status, "/p99/total_ms"),
+        stages(status),
+        cell(status, "/cost_per_hour_usd"),
+        refused(status),
+    ]
 }
 
 /// In per cent; rounded down, so that only all of it is 100 %.
