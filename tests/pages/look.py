@@ -69,7 +69,7 @@ class Browser:
 
     def picture(self, path):
         """Takes a picture of the whole page."""
-        height = self.script("return document.documentElement.scrollHeight;")
+        height = self.script("return Math.ceil(document.body.getBoundingClientRect().bottom + scrollY);")
         width = self.script("return document.documentElement.clientWidth;")
         clip = {"x": 0, "y": 0, "width": width, "height": min(height, 6000), "scale": 1}
         taken = self.devtools("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
