@@ -297,11 +297,6 @@ mod tests {
             };
             recent.count(at(second), refused);
         }
-        assert_eq!(
-            recent.look(at(4)).asked(),
-            5,
-            "nothing is forgotten ahead of time"
-        );
         assert_eq!(recent.look(at(64)).asked(), 4);
         assert_eq!(recent.look(at(94)).asked(), 3);
         assert_eq!(recent.look(at(500)), Counts::default());
