@@ -2,7 +2,7 @@
 
 use axum::{
     Json,
-    extract::Path,
+    extract::{FromRequestParts, Path, Request, State},
     http::{HeaderMap, HeaderValue, header},
     response::{IntoResponse, Response},
 };
@@ -10,7 +10,11 @@ use serde::Serialize;
 use sextant_types::Code;
 use utoipa::ToSchema;
 
-use crate::problem::{Problem, pages};
+use crate::{
+    ApiState,
+    pages::{self, Viewer},
+    problem::{Problem, pages as error_pages},
+};
 
 /// What the pages below `/docs` may load: their own files, and styles that the interactive description
 /// sets on its elements. They ask this service alone, and stand in no frame.
@@ -35,21 +39,35 @@ pub fn protect(path: &str, headers: &mut HeaderMap) {
     }
 }
 
-/// Where to go from here.
+/// Where to go from here; for browsers, which accept `text/html`, the page *Is everybody served?*.
 #[utoipa::path(get, operation_id = "index", path = "/", tag = "documentation",
     responses((status = 200, description = "The service's name and main routes", body = IndexBody)))]
-pub async fn index() -> Json<IndexBody> {
-    Json(IndexBody {
-        name: "sextant",
-        version: env!("CARGO_PKG_VERSION"),
-        documentation: "/docs",
-        openapi: "/openapi.json",
-        applications: "/v1/applications",
-        queries: "/v1/queries",
-        open_inference_protocol: "/v2",
-        health: "/health/ready",
-        metrics: "/metrics",
-    })
+pub async fn index(State(state): State<ApiState>, request: Request) -> Response {
+    let (mut parts, _) = request.into_parts();
+    if pages::prefers_page(&parts.headers) {
+        return match Viewer::from_request_parts(&mut parts, &state).await {
+            Ok(viewer) => pages::served(&state, &viewer).await,
+            Err(elsewhere) => elsewhere,
+        };
+    }
+    let vary = [(header::VARY, "accept")];
+    (vary, Json(IndexBody::new())).into_response()
+}
+
+impl IndexBody {
+    fn new() -> Self {
+        Self {
+            name: "sextant",
+            version: env!("CARGO_PKG_VERSION"),
+            documentation: "/docs",
+            openapi: "/openapi.json",
+            applications: "/v1/applications",
+            queries: "/v1/queries",
+            open_inference_protocol: "/v2",
+            health: "/health/ready",
+            metrics: "/metrics",
+        }
+    }
 }
 
 /// The service's name, its version, and paths.
@@ -86,7 +104,7 @@ pub async fn error_page(Path(code): Path<String>) -> Result<Response, Problem> {
         let detail = format!("there is no error code `{}`", crate::codec::short(&code));
         return Err(Problem::new(Code::RouteNotFound, detail));
     };
-    let mut response = pages::page(code).into_response();
+    let mut response = error_pages::page(code).into_response();
     let markdown = HeaderValue::from_static("text/markdown; charset=utf-8");
     response
         .headers_mut()

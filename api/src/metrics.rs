@@ -35,9 +35,13 @@ use crate::{ApiState, directory::Directory, problem::Problem};
 mod families;
 mod gauges;
 mod process;
+mod recent;
 mod tally;
 
+pub use recent::{Counts, Split};
 pub use tally::{SizeTotals, Totals};
+
+use recent::Recents;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -47,6 +51,7 @@ pub struct Metrics {
     registry: Registry,
     families: Families,
     gauges: Gauges,
+    recents: Recents,
     variants: RwLock<HashMap<VariantId, Arc<Handles>>>,
     /// Queries that failed, by whom they asked: only of what there is.
     failed: RwLock<HashMap<Route, Failed>>,
@@ -185,6 +190,7 @@ impl Metrics {
             registry,
             families,
             gauges,
+            recents: Recents::new(),
             variants: RwLock::default(),
             failed: RwLock::default(),
         }
@@ -202,6 +208,9 @@ impl Metrics {
         let seconds = |microseconds: f64| microseconds / 1e6;
         handles.queries.inc();
         handles.tally.count(answer, elapsed);
+        if let Some(recent) = &handles.recent {
+            self.recents.answered(recent, answer, elapsed);
+        }
         handles.duration.observe(elapsed.as_secs_f64());
         handles.queue.observe(seconds(answer.timings.queue_us));
         handles.compute.observe(seconds(answer.timings.compute_us));
@@ -243,6 +252,11 @@ impl Metrics {
         totals.collect()
     }
 
+    /// What became of the queries of an application over the last minute, and how many seconds these are.
+    pub(crate) fn recent(&self, application: &ApplicationId) -> (Counts, f64) {
+        self.recents.look(application)
+    }
+
     /// Queries to a route that failed.
     pub(crate) fn failed(&self, route: &Route) -> Failed {
         self.failed.read().get(route).copied().unwrap_or_default()
@@ -261,6 +275,9 @@ impl Metrics {
             let of = failed.entry(route.clone()).or_default();
             of.queries += 1;
             of.total_ns = of.total_ns.saturating_add(elapsed.as_nanos() as u64);
+        }
+        if let Some(application) = application {
+            self.recents.refused(application, code);
         }
         let application = text(application);
         let labels = CodeLabels {
@@ -306,6 +323,7 @@ impl Metrics {
     pub(crate) fn forget_deleted(&self, before: &Directory, now: &Directory) {
         for application in before.applications_not_in(now) {
             self.families.forget_application(application.as_str());
+            self.recents.forget(application);
         }
         let mut known = self.variants.write();
         known.retain(|_, handles| {
@@ -352,7 +370,11 @@ impl Metrics {
             return Arc::clone(handles);
         }
         drop(known);
-        let handles = Arc::new(self.families.handles(answer, application()));
+        let application = application();
+        let recent = application
+            .as_ref()
+            .map(|application| self.recents.of(application));
+        let handles = Arc::new(self.families.handles(answer, (application, recent)));
         if handles.application.is_none() {
             // It is known the next time.
             return handles;

@@ -164,30 +164,27 @@ async fn answer(
     let route = asked.insert(query.route.clone());
     let _share = state.admit_for(route)?;
     state.check_owner(caller, &query.route).await?;
-    let (arrived, targets) = (query.arrived, query.targets);
-    let noted = query
-        .explain
-        .then(|| Noted::new(route, query.targets, id.as_deref(), arrived));
+    let (arrived, targets, explain) = (query.arrived, query.targets, query.explain);
+    let reading = arrived.elapsed();
+    let noted = |id: Option<&str>| Noted::new(route, targets, (reading, explain)).called(id);
     let answer = match state.dispatcher().query(query).await {
         Ok(answer) => answer,
         Err(error) => {
-            if let Some(noted) = noted {
-                noted.refused(state, caller, &error, arrived);
-            }
+            noted(id.as_deref()).refused(state, caller, &error, arrived);
             let problem = Problem::from(error).asked(targets);
             return Err(state.unanswered(caller, route, problem));
         }
     };
-    if let Some(noted) = &noted {
-        id.get_or_insert_with(|| noted.id());
+    if explain {
+        id.get_or_insert_with(|| noted(None).id());
     }
     let mut out = answer_json(&answer, id.as_deref(), binary);
     if let Some(k) = classification {
         Box::pin(classify(state, &answer, k, &mut out)).await?;
     }
     state.count_query(Some(route), Ok((&answer, arrived.elapsed())));
-    if let Some(noted) = noted {
-        noted.answered(state, caller, &answer, arrived);
+    if explain || Noted::is_slow(&targets, &answer, arrived) {
+        noted(id.as_deref()).answered(state, caller, &answer, arrived);
     }
     Ok((out, answer))
 }

@@ -18,8 +18,9 @@ use crate::{
     ApiState, applications, artefacts, audit,
     auth::{self, Guard, RuleBook},
     cluster, cors, costs, docs, embeddings, examples, health, jobs, keys, layer, metrics, models,
+    pages,
     problem::responses,
-    query, scaling, storage, v2, variants,
+    query, scaling, status, storage, v2, variants,
 };
 
 /// The complete front end.
@@ -31,6 +32,7 @@ pub fn router(state: ApiState) -> Router {
     let router = router
         .merge(explorer(openapi))
         .merge(v2::grpc::routes())
+        .merge(pages::routes())
         .fallback(layer::not_found)
         .method_not_allowed_fallback(layer::method_not_allowed)
         .layer(decompression())
@@ -154,6 +156,7 @@ fn described() -> OpenApiRouter<ApiState> {
             applications::delete
         ))
         .routes(routes!(variants::of_application))
+        .routes(routes!(status::get))
         .merge(uploads())
         .routes(routes!(models::create_from_artefacts))
         .routes(routes!(models::get, models::delete))

@@ -8,7 +8,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{ApiState, Limits, Tls};
+use crate::{ApiState, Limits, Tls, costs};
 
 mod accept;
 mod activity;
@@ -113,6 +113,7 @@ pub async fn serve_all(
         never = keep_current(&state) => match never {},
         never = keep_keys(&state) => match never {},
         never = keep_tokens(&state) => match never {},
+        never = costs::follow(&state) => match never {},
         never = keep_certificate(tls) => match never {},
     }
     closing.cancel();

@@ -19,8 +19,10 @@ use crate::{
     body::{self, BodyLimit, Held, Room},
     changes::Changes,
     classification::Classes,
+    costs::Spending,
     directory::Directory,
     explanations::Explanations,
+    pages::Sessions,
     places::{Places, Share},
     problem::Problem,
     query::split::Splitting,
@@ -89,6 +91,8 @@ struct Shared {
     classes: Classes,
     decisions: Feed,
     explanations: Explanations,
+    spending: Spending,
+    sessions: Sessions,
     regions: Regions,
     holds: Holds,
     draining: CancellationToken,
@@ -124,6 +128,8 @@ impl ApiState {
             classes: Classes::default(),
             decisions,
             explanations: Explanations::default(),
+            spending: Spending::default(),
+            sessions: Sessions::default(),
             regions,
             holds: Holds::default(),
             draining: CancellationToken::new(),
@@ -196,7 +202,17 @@ impl ApiState {
         &self.0.classes
     }
 
-    /// What queries were told that asked why.
+    /// What applications cost now.
+    pub(crate) fn spending(&self) -> &Spending {
+        &self.0.spending
+    }
+
+    /// Who looks at the pages.
+    pub(crate) fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    /// Why queries were answered as they were: of those that asked, and of slow and refused ones.
     pub(crate) fn explanations(&self) -> &Explanations {
         &self.0.explanations
     }

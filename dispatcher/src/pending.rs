@@ -37,6 +37,7 @@ pub(crate) struct Held {
     pub(crate) ticket: Ticket,
     pub(crate) holder: Arc<dyn Holder>,
     pub(crate) suits: bool,
+    pub(crate) load: bool,
     pub(crate) explanation: Option<Explanation>,
 }
 
@@ -82,6 +83,7 @@ impl Inputs {
                     ticket,
                     holder,
                     suits,
+                    load,
                     explanation,
                 } = *held;
                 holder.assign(Assignment {
@@ -90,6 +92,7 @@ impl Inputs {
                     variant: variant.id.clone(),
                     model: variant.model.clone(),
                     suits,
+                    load,
                     second_usd,
                     explanation,
                 });

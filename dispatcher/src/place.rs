@@ -219,6 +219,7 @@ impl Source {
                 },
                 holder: Arc::clone(holder),
                 suits: suits(ask, &chosen.known),
+                load: chosen.load,
                 explanation: chosen.explanation.clone(),
             })),
         }

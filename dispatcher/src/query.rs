@@ -315,12 +315,17 @@ impl Dispatcher {
 
     fn compose(&self, chosen: Chosen, done: Done, ask: &Ask) -> Answer {
         let Chosen {
-            known, explanation, ..
+            known,
+            load,
+            explanation,
+            ..
         } = chosen;
         let variant = &known.variant;
         let total = ask.arrived.elapsed();
+        let queue_us = us(done.timings.started.saturating_duration_since(ask.arrived));
         let timings = Timings {
-            queue_us: us(done.timings.started.saturating_duration_since(ask.arrived)),
+            queue_us,
+            load_us: if load { queue_us } else { 0.0 },
             compute_us: done.timings.input_us + done.timings.exec_us + done.timings.output_us,
             total_us: us(total),
             batch_rows: done.batch_rows,

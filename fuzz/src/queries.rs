@@ -164,6 +164,7 @@ impl Dispatch for Echo {
             rows: 1,
             timings: Timings {
                 queue_us: 1.0,
+                load_us: 0.0,
                 compute_us: 2.0,
                 total_us: 3.0,
                 batch_rows: 1,

@@ -37,8 +37,10 @@ mod simulate;
 mod simulate;
 #[cfg(test)]
 mod snippets;
+mod status;
 mod storage;
 mod targets;
+mod top;
 mod trust;
 mod upload;
 mod variants;
@@ -75,6 +77,9 @@ enum Command {
     Register(register::Register),
     /// Ask an application, a model or a variant.
     Query(query::Query),
+    /// Show whether applications are served: rate, share in time, refusals, where the time goes, cost.
+    Status(status::Status),
+    Top(top::Top),
     /// List variants: what they answer, how well, how fast and for how much.
     Variants(variants::Variants),
     /// List models.
@@ -165,6 +170,8 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
     match command {
         Command::Register(register) => register.run(client, output).await,
         Command::Query(query) => query.run(client, output).await,
+        Command::Status(status) => status.run(client, output).await,
+        Command::Top(top) => top.run(client, output).await,
         Command::Variants(variants) => variants.run(client, output).await,
         Command::Models => listing::models(client, output).await,
         Command::Applications => listing::applications(client, output).await,

@@ -8,6 +8,7 @@ mod fleet;
 mod load;
 mod main_job;
 mod models;
+mod page;
 pub mod peers;
 pub mod report;
 mod scheduler;
@@ -26,7 +27,7 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, main-job, models, peers,
+    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, main-job, models, page, peers,
     /// scheduler, trust, worker
     names: Vec<String>,
     /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; core, instructions of
@@ -77,6 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "fleet",
             "main-job",
             "models",
+            "page",
             "peers",
             "scheduler",
             "trust",
@@ -114,6 +116,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.includes("models") {
         models::run(arguments, &mut report)?;
+    }
+    if arguments.includes("page") {
+        page::run(&mut report)?;
     }
     if arguments.includes("peers") {
         peers::run(arguments, &mut report)?;

@@ -19,6 +19,7 @@ mod http;
 mod models;
 mod mutants;
 mod openapi;
+mod pages;
 mod paths;
 mod planted;
 mod provision;
@@ -64,6 +65,8 @@ enum Task {
     Models(models::Arguments),
     /// Write `openapi/sextant.json` as the server reports it
     Openapi,
+    /// Write the README's picture of the pages into `docs/images`
+    Picture,
     /// Break parts of the running service by a seed, under load, and check what became of everything
     Chaos(chaos::Arguments),
     /// Make up bytes for every reader of what comes from outside, and report what breaks
@@ -91,6 +94,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Task::GpuTest(arguments) => return gpu_test::run(&arguments),
         Task::Models(arguments) => models::run(&arguments)?,
         Task::Openapi => openapi::run()?,
+        Task::Picture => pages::picture()?,
         Task::Chaos(arguments) => return chaos::run(&arguments),
         Task::Fuzz(arguments) => return fuzz::run(&arguments),
         Task::Mutants(arguments) => return mutants::run(&arguments),

@@ -94,7 +94,7 @@ pub fn stores() -> Result<Provisioned> {
 /// What the tests call, all of it: each command that installs or runs them goes by this.
 pub fn for_tests() -> Result<ForTests> {
     let mut provisioned = stores()?;
-    needs::install(needs::SDK.iter().chain(needs::TOOLS))?;
+    needs::install(needs::SDK.iter().chain(needs::BROWSER).chain(needs::TOOLS))?;
     let sdk = sdk::ensure(&provisioned.cache)?;
     provisioned.has(&sdk);
     let wheels = wheelhouse::ensure(&provisioned.cache, &provisioned.python)?;

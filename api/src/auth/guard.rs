@@ -168,7 +168,8 @@ impl Guard {
         if need == Need::Nothing || (need == Need::Metrics && !config.metrics) {
             return Ok((None, None));
         }
-        let caller = self.authenticate(asked.headers).inspect_err(|_| {
+        let caller = presented(asked.headers).and_then(|key| identify(&self.state, key));
+        let caller = caller.inspect_err(|_| {
             let bearer = HeaderValue::from_static("Bearer");
             headers.insert(header::WWW_AUTHENTICATE, bearer);
         })?;
@@ -178,31 +179,6 @@ impl Guard {
         };
         self.check(&caller, asked).await?;
         Ok((Some(caller), place))
-    }
-
-    fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        let secret = presented(headers)?;
-        let hash = Hash::of(secret);
-        let admin = self.state.auth().admin_key.as_ref();
-        if admin.is_some_and(|admin| admin.is(hash)) {
-            return Ok(Caller::Administrator);
-        }
-        let keyring = self.state.keyring();
-        match keyring.find(hash) {
-            Some(key) if key.expires_ms.is_some_and(|end| unix_ms() >= end) => {
-                let detail = format!("key `{}` has expired", key.id);
-                Err(Problem::new(Code::Unauthenticated, detail))
-            }
-            Some(key) => Ok(Caller::Key(key)),
-            None if keyring.is_known() => Err(Problem::new(
-                Code::Unauthenticated,
-                "there is no such API key, or it was revoked",
-            )),
-            None => Err(
-                Problem::new(Code::Unavailable, "the API keys could not be read yet")
-                    .retry_after_ms(1000),
-            ),
-        }
     }
 
     async fn check(&self, caller: &Caller, asked: &Asked<'_>) -> Result<(), Problem> {
@@ -265,6 +241,31 @@ impl Guard {
             }
             sleep(AUDIT_AGAIN).await;
         }
+    }
+}
+
+/// Whose key that is.
+pub(crate) fn identify(state: &ApiState, secret: &str) -> Result<Caller, Problem> {
+    let hash = Hash::of(secret);
+    let admin = state.auth().admin_key.as_ref();
+    if admin.is_some_and(|admin| admin.is(hash)) {
+        return Ok(Caller::Administrator);
+    }
+    let keyring = state.keyring();
+    match keyring.find(hash) {
+        Some(key) if key.expires_ms.is_some_and(|end| unix_ms() >= end) => {
+            let detail = format!("key `{}` has expired", key.id);
+            Err(Problem::new(Code::Unauthenticated, detail))
+        }
+        Some(key) => Ok(Caller::Key(key)),
+        None if keyring.is_known() => Err(Problem::new(
+            Code::Unauthenticated,
+            "there is no such API key, or it was revoked",
+        )),
+        None => Err(
+            Problem::new(Code::Unavailable, "the API keys could not be read yet")
+                .retry_after_ms(1000),
+        ),
     }
 }
 

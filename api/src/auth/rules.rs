@@ -10,7 +10,7 @@ use utoipa::openapi::{
     security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme},
 };
 
-use crate::v2::grpc;
+use crate::{pages, v2::grpc};
 
 /// What an operation needs and leaves behind.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +97,7 @@ const RULES: &[Rule] = &[
     read("v2_cuda_regions_unregister", QUERY, Bound::Handler),
     read("applications_list", Need::Key, Bound::Handler),
     read("applications_get", Need::Key, Bound::Path),
+    read("applications_status", Need::Key, Bound::Path),
     write("applications_create", Bound::Refused, "application.create"),
     write("applications_change", Bound::Path, "application.change"),
     write("applications_delete", Bound::Path, "application.delete"),
@@ -158,7 +159,7 @@ const RULES: &[Rule] = &[
 /// An operation without a rule: an oversight, which a test finds and which opens nothing.
 const CLOSED: Rule = read("", ADMIN, Bound::Refused);
 
-/// The interactive description; its routes are no operations.
+/// The interactive description, and pages, which ask who looks themselves; their routes are no operations.
 const EXPLORER: Rule = read("", Need::Nothing, Bound::Handler);
 
 /// Rules by route.
@@ -226,7 +227,11 @@ impl RuleBook {
         let bare = path.strip_suffix('/').filter(|bare| !bare.is_empty());
         let Some(rules) = self.0.get(bare.unwrap_or(path)) else {
             let is_explorer = path == "/openapi.json" || path.starts_with("/docs");
-            return if is_explorer { EXPLORER } else { CLOSED };
+            return if is_explorer || pages::is_page(path) {
+                EXPLORER
+            } else {
+                CLOSED
+            };
         };
         let of = |wanted: &Method| rules.iter().find(|(method, _)| method == wanted);
         let found = of(method).or_else(|| of(&Method::GET).filter(|_| method == Method::HEAD));

@@ -1,5 +1,7 @@
 //! What the front end counts.
 
+use std::sync::Arc;
+
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{
@@ -13,7 +15,7 @@ use prometheus_client::{
 use sextant_rpc::Answer;
 use sextant_types::{ApplicationId, Code};
 
-use super::tally::Tally;
+use super::{recent::Recent, tally::Tally};
 
 pub type Histograms = Family<ModelLabels, Histogram, fn() -> Histogram>;
 
@@ -45,6 +47,8 @@ pub struct Handles {
     pub compute: Histogram,
     pub rows: Histogram,
     pub tally: Tally,
+    /// The last minute of its application.
+    pub recent: Option<Arc<Recent>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -191,7 +195,11 @@ impl Families {
     }
 
     /// The metrics of the variant that answered.
-    pub fn handles(&self, answer: &Answer, application: Option<ApplicationId>) -> Handles {
+    pub fn handles(
+        &self,
+        answer: &Answer,
+        (application, recent): (Option<ApplicationId>, Option<Arc<Recent>>),
+    ) -> Handles {
         let name = text(application.as_ref());
         let selections = |outcome| {
             self.selections.get_or_create_owned(&OutcomeLabels {
@@ -220,6 +228,7 @@ impl Families {
             rows: self.rows.get_or_create_owned(&model),
             labels: variant,
             tally: Tally::default(),
+            recent,
         }
     }
 

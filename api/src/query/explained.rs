@@ -7,7 +7,7 @@ use axum::{
     response::Response,
 };
 use serde::Serialize;
-use sextant_rpc::{Answer, Explanation, QueryError, Route};
+use sextant_rpc::{Answer, QueryError, Route};
 use sextant_types::Targets;
 use sextant_types::time::unix_ms;
 use utoipa::ToSchema;
@@ -16,7 +16,7 @@ use super::{json_response, schema::ExplanationBody};
 use crate::{
     ApiState,
     auth::Caller,
-    explanations::{Explained, LONGEST_ID},
+    explanations::{Explained, Explanations, LONGEST_ID},
     problem::{Problem, ProblemBody},
     trace,
 };
@@ -86,15 +86,21 @@ pub struct BudgetBody {
 }
 
 /// What is to be explained of a query, noted before it is sent on its way.
-pub(super) struct Noted {
+pub(crate) struct Noted {
     route: Route,
     targets: Targets,
     read: Duration,
     id: Option<String>,
+    /// Whether the query said `explain`.
+    asked: bool,
 }
 
+/// A query without a latency target is slow from so long a time on.
+const SLOW: Duration = Duration::from_secs(1);
+
 /// Why a query was answered as it was: what was considered, why the variant was chosen, and where its time went.
-/// Kept for an hour, in the memory of the process that answered, for queries that said `explain`.
+/// Kept for an hour, in the memory of the process that answered, for queries that said `explain`; without what was
+/// considered also for some that were slow or refused, at most eight a second of an application.
 #[utoipa::path(get, operation_id = "queries_get", path = "/v1/queries/{query}", tag = "queries",
     params(("query" = String, Path, description = "the `id` of the answer, or its `x-request-id`")),
     responses(
@@ -117,24 +123,34 @@ fn us(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// Whether the chosen variant had to be loaded first.
-fn was_cold(explanation: &Explanation) -> bool {
-    let mut candidates = explanation.candidates.iter();
-    let chosen = candidates.find(|candidate| candidate.verdict == "selected");
-    chosen.is_some_and(|chosen| ["inactive", "loading"].contains(&&*chosen.state))
-}
-
 // === impl Noted ===
 
 impl Noted {
-    pub fn new(route: &Route, targets: Targets, id: Option<&str>, arrived: Instant) -> Box<Self> {
-        let id = id.filter(|id| !id.is_empty() && id.len() <= LONGEST_ID);
-        Box::new(Self {
+    /// Of a query to `route` that took so long to read, and whether it said `explain`.
+    pub fn new(route: &Route, targets: Targets, (read, asked): (Duration, bool)) -> Self {
+        Self {
             route: route.clone(),
             targets,
-            read: arrived.elapsed(),
+            read,
+            id: None,
+            asked,
+        }
+    }
+
+    /// The same with the query's own id.
+    pub fn called(self, id: Option<&str>) -> Self {
+        let id = id.filter(|id| !id.is_empty() && id.len() <= LONGEST_ID);
+        Self {
             id: id.map(str::to_owned),
-        })
+            ..self
+        }
+    }
+
+    /// Whether an answer came so late, or is so much less than what was asked for, that it is kept unasked.
+    pub fn is_slow(targets: &Targets, answer: &Answer, arrived: Instant) -> bool {
+        let most = targets.latency_ms.map(|most| most / 1e3);
+        let most = most.unwrap_or_else(|| SLOW.as_secs_f64());
+        !answer.targets_met || arrived.elapsed().as_secs_f64() > most
     }
 
     /// The id under which it will be found.
@@ -145,16 +161,18 @@ impl Noted {
 
     /// Keeps what a query was answered.
     pub fn answered(self, state: &ApiState, caller: &Caller, answer: &Answer, arrived: Instant) {
+        if !self.is_kept(state) {
+            return;
+        }
         let total = us(arrived.elapsed());
         let (read, timings) = (us(self.read), &answer.timings);
         let waited = (timings.queue_us - read).max(0.0);
-        let is_cold = answer.explanation.as_ref().is_some_and(was_cold);
         let run = timings.compute_us;
         let back = (timings.total_us - read - waited - run).max(0.0);
         let budget = BudgetBody {
             read_us: read,
-            load_us: if is_cold { waited } else { 0.0 },
-            queue_us: if is_cold { 0.0 } else { waited },
+            load_us: timings.load_us.min(waited),
+            queue_us: (waited - timings.load_us).max(0.0),
             run_us: run,
             return_us: back,
             write_us: (total - read - waited - run - back).max(0.0),
@@ -172,6 +190,9 @@ impl Noted {
 
     /// Keeps why a query was not answered.
     pub fn refused(self, state: &ApiState, caller: &Caller, error: &QueryError, arrived: Instant) {
+        if !self.is_kept(state) {
+            return;
+        }
         let total = us(arrived.elapsed());
         let read = us(self.read);
         let budget = BudgetBody {
@@ -187,6 +208,11 @@ impl Noted {
             ..body
         };
         self.keep(state, caller, &body);
+    }
+
+    fn is_kept(&self, state: &ApiState) -> bool {
+        let application = || state.application_of(&self.route);
+        self.asked || state.explanations().has_room(application().as_ref())
     }
 
     /// No stage took any of it.
@@ -232,14 +258,20 @@ impl Noted {
     fn keep(self, state: &ApiState, caller: &Caller, body: &ExplainedBody) {
         // Strings and numbers: writing them into a vector cannot fail.
         let document: bytes::Bytes = serde_json::to_vec(body).unwrap_or_default().into();
+        let explanations = state.explanations();
+        let keep = match self.asked {
+            true => Explanations::keep,
+            false => Explanations::notice,
+        };
         let own = Some(&body.id).filter(|id| **id != body.request_id);
         for id in own.into_iter().chain([&body.request_id]) {
-            state.explanations().keep(Explained {
+            let explained = Explained {
                 id: id.clone(),
                 caller: caller.name().to_owned(),
                 application: state.application_of(&self.route),
                 document: document.clone(),
-            });
+            };
+            keep(explanations, explained);
         }
     }
 }

@@ -122,6 +122,7 @@ fn joined(first: Answer, others: &[Answer]) -> Result<Answer, QueryError> {
     for other in others {
         let of = &other.timings;
         timings.queue_us = timings.queue_us.max(of.queue_us);
+        timings.load_us = timings.load_us.max(of.load_us);
         timings.compute_us += of.compute_us;
         timings.total_us = timings.total_us.max(of.total_us);
         timings.batch_rows = timings.batch_rows.max(of.batch_rows);

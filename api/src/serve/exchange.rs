@@ -17,6 +17,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tower::ServiceExt;
 
 use super::activity::Activity;
+use crate::pages::Encrypted;
 
 /// For so long browsers that once came over an encrypted connection use no other.
 const ENCRYPTED_ONLY: &str = "max-age=31536000";
@@ -66,10 +67,13 @@ impl Exchange {
             is_encrypted,
         } = self.clone();
         let in_flight = InFlight::new(&activity);
-        let request = request.map(|body| Asked {
+        let mut request = request.map(|body| Asked {
             body,
             waits: Flag::new(&activity, Activity::awaits),
         });
+        if is_encrypted {
+            request.extensions_mut().insert(Encrypted);
+        }
         async move {
             let mut response = router.oneshot(request).await?;
             if is_encrypted {

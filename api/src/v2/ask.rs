@@ -18,6 +18,7 @@ use crate::{
     body::{Taken, too_large},
     codec::{Part, binary},
     problem::Problem,
+    query::explained::Noted,
 };
 
 /// A question whose form has been read.
@@ -72,7 +73,7 @@ pub async fn ask(
         arrived: arrival.at,
     };
     let _share = state.admit_for(&named.route)?;
-    let mut answer = state.dispatcher().query(query).await?;
+    let mut answer = dispatch(state, query, &arrival).await?;
     let scored = match selection.any_classes() {
         true => Box::pin(state.classes().of(&answer.model, state.registry())).await?,
         false => None,
@@ -86,6 +87,27 @@ pub async fn ask(
         write(state, arrival.caller, output)?;
     }
     Ok((answer, outputs))
+}
+
+/// Sends a query on its way; one that is slow or refused is kept.
+async fn dispatch(
+    state: &ApiState,
+    query: Query,
+    arrival: &Arrival<'_>,
+) -> Result<Answer, Problem> {
+    let (route, targets) = (query.route.clone(), query.targets);
+    let (caller, reading) = (arrival.caller, (arrival.at.elapsed(), false));
+    let answer = state.dispatcher().query(query).await;
+    match &answer {
+        Ok(answer) if !Noted::is_slow(&targets, answer, arrival.at) => {}
+        Ok(answer) => {
+            Noted::new(&route, targets, reading).answered(state, caller, answer, arrival.at);
+        }
+        Err(error) => {
+            Noted::new(&route, targets, reading).refused(state, caller, error, arrival.at);
+        }
+    }
+    Ok(answer?)
 }
 
 /// The bytes of an input in shared memory, which count as those of a body do.

@@ -146,6 +146,7 @@ pub fn answer() -> Answer {
         rows: 1,
         timings: Timings {
             queue_us: 12.34,
+            load_us: 0.0,
             compute_us: 100.0,
             total_us: 130.0,
             batch_rows: 4,

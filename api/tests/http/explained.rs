@@ -29,6 +29,7 @@ fn explaining(state: &'static str) -> std::sync::Arc<Recorder> {
     Recorder::new(move |query| {
         let mut answer = answer();
         answer.timings.queue_us = 1e6;
+        answer.timings.load_us = if state == "inactive" { 1e6 } else { 0.0 };
         answer.timings.total_us = 1e6 + 200.0;
         answer.explanation = query.explain.then(|| Explanation {
             reason: "the cheapest".to_owned(),

@@ -18,6 +18,7 @@ mod explained;
 mod forms;
 mod grpc;
 mod messages;
+mod pages;
 mod places;
 mod protocol;
 mod queries;

@@ -122,6 +122,7 @@ impl Dispatch for Placer {
             variant: self.variant.id.clone(),
             model: self.variant.model.clone(),
             suits: true,
+            load: false,
             second_usd: 0.5,
             explanation: None,
         });

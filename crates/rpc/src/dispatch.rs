@@ -75,6 +75,8 @@ pub struct Assignment {
     pub model: ModelId,
     /// Whether the variant meets the stated accuracy and cost targets.
     pub suits: bool,
+    /// Whether it had to be loaded first.
+    pub load: bool,
     /// Price of a second of the slots that the batch occupies there, US dollars.
     pub second_usd: f64,
     /// What was considered, when asked for.
@@ -93,6 +95,9 @@ pub trait Holder: Send + Sync {
 pub struct Timings {
     /// Waiting for a batch and a device.
     pub queue_us: f64,
+    /// The part of `queue_us` in which the chosen variant was loaded, its queue included: all of it where it had
+    /// to be loaded first, else 0.
+    pub load_us: f64,
     /// Running, joining and cutting the batch included.
     pub compute_us: f64,
     /// From arrival to answer inside the dispatcher.

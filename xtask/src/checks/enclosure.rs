@@ -189,7 +189,11 @@ mod tests {
             found.into_keys().collect::<BTreeSet<_>>()
         };
         let with = names(&needs::all());
-        let others: Vec<&Need> = needs::SERVERS.iter().chain(needs::TOOLS).collect();
+        let others: Vec<&Need> = needs::SERVERS
+            .iter()
+            .chain(needs::BROWSER)
+            .chain(needs::TOOLS)
+            .collect();
         let without = names(&others);
         // These are of `SDK`.
         let gone: BTreeSet<_> = with.difference(&without).map(String::as_str).collect();

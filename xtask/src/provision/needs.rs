@@ -35,6 +35,10 @@ const LIBRARIES: &str = "/usr/lib";
 const DOCKER: &str = "/var/run/docker.sock";
 /// What those tests make an image from.
 const BUSYBOX: &str = "/bin/busybox";
+/// The browser that looks at pages.
+const CHROMIUM: &str = "/usr/bin/chromium";
+/// What it writes with.
+const FONTS: &str = "/usr/share/fonts/truetype/dejavu";
 /// Names another C++ compiler.
 const CXX: &str = "CXX";
 
@@ -103,6 +107,31 @@ pub const SDK: &[Need] = &[
     },
 ];
 
+/// What shows the pages as people see them.
+pub const BROWSER: &[Need] = &[
+    Need {
+        programs: &["chromium"],
+        files: &[CHROMIUM],
+        package: "chromium",
+        purpose: "pages in a browser",
+        is_met: || Path::new(CHROMIUM).exists(),
+    },
+    Need {
+        programs: &["chromedriver"],
+        files: &[],
+        package: "chromium-driver",
+        purpose: "pages in a browser",
+        is_met: || runs("chromedriver", "--version"),
+    },
+    Need {
+        programs: &[],
+        files: &[FONTS],
+        package: "fonts-dejavu-core",
+        purpose: "pages in a browser",
+        is_met: || Path::new(FONTS).exists(),
+    },
+];
+
 /// Other programs.
 pub const TOOLS: &[Need] = &[
     Need {
@@ -130,7 +159,10 @@ pub const TOOLS: &[Need] = &[
 
 /// All that the tests need.
 pub fn all() -> Vec<&'static Need> {
-    [SERVERS, SDK, TOOLS].into_iter().flatten().collect()
+    [SERVERS, SDK, BROWSER, TOOLS]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Installs what is missing.

@@ -157,8 +157,10 @@ impl FrontEnd {
         let outputs = names.zip(ran.outputs);
         let outputs = outputs.map(|(name, tensor)| NamedTensor { name, tensor });
         let placed = sent.saturating_duration_since(arrived);
+        let queue_us = us(placed) + ran.queue_us;
         let timings = Timings {
-            queue_us: us(placed) + ran.queue_us,
+            queue_us,
+            load_us: if assignment.load { queue_us } else { 0.0 },
             compute_us: ran.compute_us,
             total_us: us(total),
             batch_rows: ran.batch_rows,

@@ -59,6 +59,7 @@ impl Dispatch for Direct {
             variant: variant_id("m"),
             model: ModelId::new("m").expect("a name"),
             suits: true,
+            load: false,
             second_usd: 0.5,
             explanation: None,
         });

@@ -142,6 +142,7 @@ fn send(batch: Vec<Waiting>, worker: &WorkerId, client: &WorkerClient, random: &
             variant: id("m-a"),
             model: ModelId::new("m").expect("a name"),
             suits: true,
+            load: false,
             second_usd: 0.5,
             explanation: Some(Explanation::default()),
         });

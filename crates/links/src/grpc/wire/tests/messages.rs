@@ -359,9 +359,11 @@ pub(super) fn refusal() -> impl Strategy<Value = QueryError> {
 pub(super) fn placement() -> impl Strategy<Value = FrontReport> {
     let names = (name(), variant(), name());
     let price = || (any::<bool>(), figure());
-    let ran = (figure(), figure(), figure(), any::<u32>()).prop_map(
-        |(queue_us, compute_us, total_us, batch_rows)| Timings {
+    let times = (figure(), figure(), figure(), figure());
+    let ran = (times, any::<u32>()).prop_map(
+        |((queue_us, load_us, compute_us, total_us), batch_rows)| Timings {
             queue_us,
+            load_us,
             compute_us,
             total_us,
             batch_rows,
@@ -380,14 +382,16 @@ pub(super) fn placement() -> impl Strategy<Value = FrontReport> {
             explanation,
         },
     );
-    let assign = (ticket(), names, price(), explanation()).prop_map(
-        |(ticket, (worker, variant, model), (suits, second_usd), explanation)| {
+    let price_and_load = (price(), any::<bool>());
+    let assign = (ticket(), names, price_and_load, explanation()).prop_map(
+        |(ticket, (worker, variant, model), ((suits, second_usd), load), explanation)| {
             FrontReport::Assign(Box::new(Assignment {
                 ticket,
                 worker: WorkerId::new(worker).expect("a name"),
                 variant,
                 model: ModelId::new(model).expect("a name"),
                 suits,
+                load,
                 second_usd,
                 explanation,
             }))

@@ -1,0 +1,54 @@
+//! Charts as inline SVG. Colours and type come from the style sheet by class; each chart stands beside a table with
+//! the same figures, so that none is seen in a chart alone.
+
+use std::fmt::{self, Write as _};
+
+mod frontier;
+mod stages;
+mod wanted;
+
+pub use frontier::{Frontier, Point, Shape};
+pub use stages::{Stage, Stages};
+pub use wanted::{Bar, Wanted};
+
+/// Text that stands in SVG.
+struct Text<'a>(&'a str);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                other => f.write_char(other)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A picture that grows.
+struct Drawing(String);
+
+impl Drawing {
+    /// An empty one of so many units, which says what it shows to those who cannot see it.
+    fn new((width, height): (f64, f64), class: &str, title: &str) -> Self {
+        let title = Text(title);
+        Self(format!(
+            "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}\">"
+        ))
+    }
+
+    /// Adds an element.
+    fn add(&mut self, element: fmt::Arguments<'_>) {
+        // Writing into a string cannot fail.
+        let _ = self.0.write_fmt(element);
+    }
+
+    fn finish(mut self) -> String {
+        self.0.push_str("</svg>");
+        self.0
+    }
+}

@@ -1,0 +1,231 @@
+//! Variants by latency and accuracy: cost is a point's size, the state its shape.
+
+use super::{Drawing, Text};
+
+const WIDTH: f64 = 460.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 54.0;
+const RIGHT: f64 = 18.0;
+const TOP: f64 = 20.0;
+const BOTTOM: f64 = 42.0;
+/// Radii of the cheapest and the dearest point.
+const RADII: (f64, f64) = (5.0, 15.0);
+/// The axis of latency has equal steps for equal factors where the slowest takes so many times as long as the fastest.
+const WIDE: f64 = 6.0;
+
+/// How a point looks, by the state of the variant's best instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Active: a disc.
+    Disc,
+    /// Overloaded or interfered: a diamond.
+    Diamond,
+    /// Loading: a triangle.
+    Triangle,
+    /// Failed: a cross.
+    Cross,
+    /// Loaded nowhere: a ring.
+    Ring,
+}
+
+/// A variant in the picture.
+#[derive(Debug, Clone, Copy)]
+pub struct Point {
+    /// Under which the table beside has it.
+    pub number: usize,
+    /// Median of one row.
+    pub latency_ms: f64,
+    /// Value of the metric.
+    pub quality: f64,
+    /// Price of a thousand rows.
+    pub cost_usd: f64,
+    /// By its state.
+    pub shape: Shape,
+}
+
+/// Variants of one application.
+#[derive(Debug)]
+pub struct Frontier<'a> {
+    /// What the picture shows.
+    pub title: &'a str,
+    /// The metric, as the axis names it.
+    pub metric: &'a str,
+    /// In any order.
+    pub points: &'a [Point],
+}
+
+/// From figures to places.
+#[derive(Debug, Clone, Copy)]
+struct Axis {
+    least: f64,
+    most: f64,
+    /// Where the least and the most are.
+    places: (f64, f64),
+    is_logarithmic: bool,
+}
+
+// === impl Frontier ===
+
+impl Frontier<'_> {
+    /// The picture.
+    pub fn draw(&self) -> String {
+        let mut drawing = Drawing::new((WIDTH, HEIGHT), "frontier", self.title);
+        let latencies = self.points.iter().map(|point| point.latency_ms);
+        let across = Axis::of(latencies, (LEFT + 14.0, WIDTH - RIGHT - 16.0), true);
+        let qualities = self.points.iter().map(|point| point.quality);
+        let up = Axis::of(qualities, (HEIGHT - BOTTOM - 16.0, TOP + 16.0), false);
+        self.grid(&mut drawing, across, up);
+        let dearest = self.points.iter().map(|point| point.cost_usd);
+        let dearest = dearest.fold(0.0, f64::max);
+        let mut points = self.points.to_vec();
+        // The small ones above the large ones.
+        points.sort_by(|a, b| b.cost_usd.total_cmp(&a.cost_usd));
+        for point in points {
+            let place = (across.place(point.latency_ms), up.place(point.quality));
+            mark(&mut drawing, place, &point, radius(point.cost_usd, dearest));
+        }
+        drawing.finish()
+    }
+
+    fn grid(&self, drawing: &mut Drawing, across: Axis, up: Axis) {
+        let (floor, end) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
+        for tick in across.ticks() {
+            let (x, base, said) = (across.place(tick), floor + 16.0, plain(tick));
+            drawing.add(format_args!(
+                "<path class=\"grid\" d=\"M{x:.1} {TOP}V{floor}\"/>\
+                 <text x=\"{x:.1}\" y=\"{base}\" text-anchor=\"middle\">{said}</text>"
+            ));
+        }
+        for tick in up.ticks() {
+            let (y, x, said) = (up.place(tick), LEFT - 6.0, plain(tick));
+            let base = y + 4.0;
+            drawing.add(format_args!(
+                "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{end}\"/>\
+                 <text x=\"{x}\" y=\"{base:.1}\" text-anchor=\"end\">{said}</text>"
+            ));
+        }
+        let (base, metric) = (HEIGHT - 6.0, Text(self.metric));
+        drawing.add(format_args!(
+            "<path class=\"axis\" d=\"M{LEFT} {TOP}V{floor}H{end}\"/>\
+             <text class=\"name\" x=\"{end}\" y=\"{base}\" text-anchor=\"end\">p50 of one row, ms</text>\
+             <text class=\"name\" x=\"0\" y=\"12\">{metric}</text>"
+        ));
+    }
+}
+
+fn radius(cost_usd: f64, dearest: f64) -> f64 {
+    let (least, most) = RADII;
+    let share = if dearest > 0.0 {
+        cost_usd / dearest
+    } else {
+        0.0
+    };
+    // The area tells the cost.
+    least + (most - least) * share.max(0.0).sqrt()
+}
+
+fn mark(drawing: &mut Drawing, (x, y): (f64, f64), point: &Point, r: f64) {
+    match point.shape {
+        Shape::Disc => drawing.add(format_args!(
+            "<circle class=\"active\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r:.1}\"/>"
+        )),
+        Shape::Ring => drawing.add(format_args!(
+            "<circle class=\"inactive\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r:.1}\"/>"
+        )),
+        Shape::Diamond => drawing.add(format_args!(
+            "<path class=\"degraded\" d=\"M{x:.1} {:.1}l{r:.1} {r:.1}l-{r:.1} {r:.1}l-{r:.1} -{r:.1}z\"/>",
+            y - r
+        )),
+        Shape::Triangle => drawing.add(format_args!(
+            "<path class=\"loading\" d=\"M{x:.1} {:.1}l{r:.1} {:.1}h-{:.1}z\"/>",
+            y - r,
+            1.8 * r,
+            2.0 * r
+        )),
+        Shape::Cross => drawing.add(format_args!(
+            "<path class=\"failed\" d=\"M{:.1} {:.1}l{w:.1} {w:.1}m-{w:.1} 0l{w:.1} -{w:.1}\"/>",
+            x - r,
+            y - r,
+            w = 2.0 * r
+        )),
+    }
+    let (at, base, number) = (x + r + 3.0, y + 4.0, point.number);
+    drawing.add(format_args!(
+        "<text class=\"number\" x=\"{at:.1}\" y=\"{base:.1}\">{number}</text>"
+    ));
+}
+
+/// A tick without digits that say nothing.
+fn plain(value: f64) -> String {
+    let text = format!("{value:.4}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    text.to_owned()
+}
+
+// === impl Axis ===
+
+impl Axis {
+    fn of(values: impl Iterator<Item = f64>, places: (f64, f64), may_be_wide: bool) -> Self {
+        let (least, most) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), it| {
+            (low.min(it), high.max(it))
+        });
+        let is_logarithmic = may_be_wide && least > 0.0 && most / least >= WIDE;
+        let (least, most) = match most > least {
+            true => (least, most),
+            // One point, or equal ones: they stand in the middle.
+            false => (
+                least - 0.01 * least.abs().max(0.1),
+                most + 0.01 * most.abs().max(0.1),
+            ),
+        };
+        Self {
+            least,
+            most,
+            places,
+            is_logarithmic,
+        }
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        let scale = |value: f64| match self.is_logarithmic {
+            true => value.ln(),
+            false => value,
+        };
+        let (least, most) = (scale(self.least), scale(self.most));
+        let share = (scale(value) - least) / (most - least);
+        self.places.0 + (self.places.1 - self.places.0) * share
+    }
+
+    /// Round values on the axis, three to seven.
+    fn ticks(&self) -> Vec<f64> {
+        let all = match self.is_logarithmic {
+            true => self.logarithmic(),
+            false => self.linear(),
+        };
+        all.filter(|tick| (self.least..=self.most).contains(tick))
+            .collect()
+    }
+
+    fn linear(&self) -> Box<dyn Iterator<Item = f64>> {
+        let rough = (self.most - self.least) / 4.0;
+        let power = 10f64.powf(rough.log10().floor());
+        let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
+        let step = steps.into_iter().find(|step| *step >= rough);
+        let step = step.unwrap_or(rough);
+        let first = (self.least / step).ceil();
+        Box::new((0..12).map(move |at| (first + f64::from(at)) * step))
+    }
+
+    fn logarithmic(&self) -> Box<dyn Iterator<Item = f64>> {
+        let first = self.least.log10().floor() as i32;
+        let last = self.most.log10().ceil() as i32;
+        let few: &[f64] = match last - first {
+            0..=3 => &[1.0, 2.0, 5.0],
+            _ => &[1.0],
+        };
+        Box::new(
+            (first..=last)
+                .flat_map(move |power| few.iter().map(move |step| step * 10f64.powi(power))),
+        )
+    }
+}

@@ -1,0 +1,270 @@
+//! *Why this size?*
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use serde::Deserialize;
+
+use crate::{
+    Frame, Question,
+    chart::{Bar, Wanted},
+    figures,
+};
+
+/// Most rows of a picture; the table has all.
+const MOST_BARS: usize = 16;
+
+/// How many workers and instances there should be, and are, as `/v1/scaling` answers it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Scaling {
+    wanted_token: Option<u64>,
+    pools: Vec<Pool>,
+    variants: Vec<VariantCount>,
+    demand: Option<Demand>,
+    cost_per_hour_usd: Cost,
+    held_back: Vec<HeldBack>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Pool {
+    device_type: String,
+    wanted: Option<u32>,
+    least: Option<u32>,
+    most: Option<u32>,
+    up: u32,
+    leaving: u32,
+    draining: u32,
+    provider: Option<String>,
+    price_per_hour_usd: Option<f64>,
+    trouble: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct VariantCount {
+    variant: String,
+    application: Option<String>,
+    needed: Option<u32>,
+    wanted: Option<Workers>,
+    ready: u32,
+    loading: u32,
+    failed: u32,
+    pinned: Option<bool>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Workers {
+    Number(u32),
+    Word(String),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Demand {
+    classes: Vec<ClassDemand>,
+}
+
+/// Targets of queries that are alike.
+#[derive(Debug, Clone, Deserialize)]
+struct Class {
+    latency_ms: Option<f64>,
+    min_accuracy: Option<f64>,
+    max_error: Option<f64>,
+    min_agreement: Option<f64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct ClassDemand {
+    application: String,
+    #[serde(flatten)]
+    class: Class,
+    offered_rps: f64,
+    answered: u64,
+    late: u64,
+    refused: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Cost {
+    wanted: Option<f64>,
+    actual: f64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct HeldBack {
+    application: String,
+    reason: String,
+}
+
+/// A decision of the autoscaler, as `/v1/scaling/decisions` lists it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Decision {
+    number: u64,
+    at_ms: u64,
+    subject: Subject,
+    action: String,
+    from: u32,
+    to: u32,
+    reason: String,
+    inputs: Vec<Input>,
+    alternatives: Vec<Alternative>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Subject {
+    kind: String,
+    name: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Input {
+    application: String,
+    #[serde(flatten)]
+    class: Class,
+    offered_rps: f64,
+    planned_rps: f64,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Alternative {
+    what: String,
+    cost_per_hour_usd: Option<f64>,
+    why_not: String,
+}
+
+/// The page.
+#[derive(Debug, Template)]
+#[template(path = "size.html")]
+pub struct Size {
+    /// What is around it.
+    pub frame: Frame,
+    /// At this moment.
+    pub scaling: Scaling,
+    /// Newest first.
+    pub decisions: Vec<Decision>,
+}
+
+// === impl Size ===
+
+impl Size {
+    /// The answer to the question.
+    fn verdict(&self) -> String {
+        let Some(last) = self.decisions.first() else {
+            return match self.scaling.wanted_token {
+                Some(_) => "Nothing was changed yet.".to_owned(),
+                None => "No autoscaler has spoken yet.".to_owned(),
+            };
+        };
+        format!(
+            "{}: {}.",
+            last.subject.name,
+            last.reason.trim_end_matches('.')
+        )
+    }
+
+    fn pools_chart(&self) -> String {
+        let bars = self.scaling.pools.iter().map(|pool| Bar {
+            name: &pool.device_type,
+            wanted: pool.wanted,
+            ready: pool.up,
+            between: pool.going(),
+        });
+        let chart = Wanted {
+            title: "Workers that are wanted beside those that are there. The table beside has the figures.",
+            bars: bars.collect(),
+        };
+        chart.draw()
+    }
+
+    fn instances_chart(&self) -> String {
+        let variants = self.scaling.variants.iter().take(MOST_BARS);
+        let bars = variants.map(|of| Bar {
+            name: &of.variant,
+            wanted: of.number(),
+            ready: of.ready,
+            between: of.loading,
+        });
+        let chart = Wanted {
+            title: "Instances that are wanted beside those that serve. The table beside has the figures.",
+            bars: bars.collect(),
+        };
+        chart.draw()
+    }
+}
+
+// === impl Pool ===
+
+impl Pool {
+    fn going(&self) -> u32 {
+        self.leaving + self.draining
+    }
+}
+
+// === impl VariantCount ===
+
+impl VariantCount {
+    fn wanted(&self) -> String {
+        match &self.wanted {
+            None => "–".to_owned(),
+            Some(Workers::Number(number)) => number.to_string(),
+            Some(Workers::Word(word)) => word.clone(),
+        }
+    }
+
+    /// On how many workers it is wanted, where that is a number.
+    fn number(&self) -> Option<u32> {
+        match &self.wanted {
+            Some(Workers::Number(number)) => Some(*number),
+            Some(Workers::Word(_)) | None => None,
+        }
+    }
+
+    /// Whether as many serve as should.
+    fn is_short(&self) -> bool {
+        match &self.wanted {
+            Some(Workers::Number(wanted)) => self.ready < *wanted,
+            Some(Workers::Word(_)) => self.ready == 0,
+            None => false,
+        }
+    }
+}
+
+// === impl Class ===
+
+impl Class {
+    fn words(&self) -> String {
+        let all = [
+            self.latency_ms
+                .map(|most| format!("within {}", figures::ms(most))),
+            self.min_accuracy
+                .map(|least| format!("accuracy {least:.2}")),
+            self.max_error.map(|most| format!("error {most:.2}")),
+            self.min_agreement
+                .map(|least| format!("agreement {least:.2}")),
+        ];
+        let all: Vec<String> = all.into_iter().flatten().collect();
+        match all.is_empty() {
+            true => "no targets".to_owned(),
+            false => all.join(", "),
+        }
+    }
+}
+
+// === impl ClassDemand ===
+
+impl ClassDemand {
+    fn refusals(&self) -> u64 {
+        self.refused.values().sum()
+    }
+}
+
+// === impl Decision ===
+
+impl Decision {
+    fn class(&self) -> &'static str {
+        match self.to.cmp(&self.from) {
+            std::cmp::Ordering::Greater => "more",
+            std::cmp::Ordering::Less => "less",
+            std::cmp::Ordering::Equal => "same",
+        }
+    }
+}

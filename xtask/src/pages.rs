@@ -1,0 +1,131 @@
+//! The pages for people, looked at: `bench page` counts, `picture` takes the README's picture.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::provision::{self, Provisioned, needs};
+use crate::server::{self, Server};
+use crate::{demo, paths, shell};
+
+/// What `tests/pages/look.py` opens.
+const PAGES: [&str; 4] = ["/", "/registered", "/size", "/answer"];
+/// Where the README's picture is.
+const PICTURE: &str = "docs/images/pages.png";
+/// What is asked, milliseconds and accuracy.
+const TARGETS: [(f64, f64); 3] = [(50.0, 0.9), (50.0, 0.95), (500.0, 0.98)];
+/// How long the first answer may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long queries are asked before pages are looked at.
+const LOAD: Duration = Duration::from_secs(20);
+
+/// A service with something to show.
+struct Bed {
+    provisioned: Provisioned,
+    server: Server,
+}
+
+/// What was counted.
+pub struct Looked {
+    /// What axe-core finds, over all pages, themes and widths.
+    pub violations: usize,
+    /// All pages and what they load, compressed with gzip, bytes.
+    pub gzip_bytes: f64,
+}
+
+/// Looks at every page in both themes, on a phone and on a screen.
+pub fn look() -> Result<Looked> {
+    let bed = Bed::prepare(Duration::ZERO)?;
+    let mut looker = bed.looker();
+    looker.args(PAGES).arg("/answer/refused").arg("--weigh");
+    let seen = shell::objects(shell::output(&mut looker)?.as_bytes());
+    let violations = seen.iter().filter_map(|it| it["violations"].as_array());
+    let weight = seen.iter().find_map(|it| it["gzip_bytes"].as_f64());
+    Ok(Looked {
+        violations: violations.map(Vec::len).sum(),
+        gzip_bytes: weight.context("`look.py` tells no weight")?,
+    })
+}
+
+/// Writes the README's picture.
+pub fn picture() -> Result<()> {
+    let bed = Bed::prepare(LOAD)?;
+    let folder = paths::target("pictures");
+    let mut looker = bed.looker();
+    looker
+        .arg("/")
+        .args(["--widths", "1280", "--themes", "light", "--pictures"]);
+    shell::output(looker.arg(&folder))?;
+    let path = paths::root().join(PICTURE);
+    let parent = path.parent().context("a folder")?;
+    std::fs::create_dir_all(parent)?;
+    std::fs::copy(folder.join("served-light-1280.png"), &path)?;
+    shell::say(format!("wrote {}", path.display()));
+    Ok(())
+}
+
+// === impl Bed ===
+
+impl Bed {
+    /// A service with the demo's models that has been asked for so long. Its data stay, so that a second one has the
+    /// models registered.
+    fn prepare(load: Duration) -> Result<Self> {
+        let provisioned = provision::runtime()?;
+        needs::install(needs::BROWSER)?;
+        let binary = server::build_quickly()?;
+        let data = paths::target("pages");
+        let address = server::free_address()?;
+        let command = server::sextant(&binary, &provisioned, address, &data);
+        let server = Server::start("sextant", command, address, "/health/ready")?;
+        demo::register(&binary, address)?;
+        let bed = Self {
+            provisioned,
+            server,
+        };
+        bed.ask(&binary, load)?;
+        Ok(bed)
+    }
+
+    /// Asks what can be answered, for so long and at least once, and what cannot.
+    fn ask(&self, binary: &Path, load: Duration) -> Result<()> {
+        let address = format!("http://{}", self.server.address);
+        let set = ["--latency-ms", "50", "--min-accuracy", "0.95"];
+        let mut command = shell::command(binary);
+        command.args(["--server", &address, "application", "set", "digits"]);
+        shell::run(command.args(set))?;
+        let queries = TARGETS.map(|(latency_ms, min_accuracy)| {
+            demo::query(&json!({"latency_ms": latency_ms, "min_accuracy": min_accuracy}))
+        });
+        let (begun, mut answered) = (Instant::now(), 0);
+        while answered == 0 || begun.elapsed() < load {
+            // One that comes too late on a busy machine belongs into the picture.
+            let asked = queries
+                .iter()
+                .map(|query| self.server.ask("/v1/queries", query));
+            answered += asked.filter(Result::is_ok).count();
+            ensure!(
+                answered > 0 || begun.elapsed() < PATIENCE,
+                "no query is answered"
+            );
+        }
+        let mut refused = demo::query(&json!({"min_accuracy": 0.9999}));
+        refused["id"] = json!("refused");
+        let answer = self.server.ask("/v1/queries", &refused);
+        ensure!(
+            answer.is_err(),
+            "nothing is as accurate as that: {answer:?}"
+        );
+        Ok(())
+    }
+
+    fn looker(&self) -> Command {
+        let mut command = shell::command(&self.provisioned.python);
+        command
+            .arg(paths::root().join("tests/pages/look.py"))
+            .arg(format!("http://{}", self.server.address));
+        command
+    }
+}
