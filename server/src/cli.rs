@@ -12,6 +12,7 @@ use crate::{environment, logging, serve};
 
 mod application;
 mod artefact;
+mod bench;
 mod client;
 mod completions;
 #[cfg(test)]
@@ -75,6 +76,7 @@ enum Command {
     Register(register::Register),
     /// Ask an application, a model or a variant.
     Query(query::Query),
+    Bench(Box<bench::Bench>),
     /// List variants: what they answer, how well, how fast and for how much.
     Variants(variants::Variants),
     /// List models.
@@ -165,6 +167,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
     match command {
         Command::Register(register) => register.run(client, output).await,
         Command::Query(query) => query.run(client, output).await,
+        Command::Bench(bench) => bench.run(client, output).await,
         Command::Variants(variants) => variants.run(client, output).await,
         Command::Models => listing::models(client, output).await,
         Command::Applications => listing::applications(client, output).await,
