@@ -1,5 +1,5 @@
-//! The command line: every command but `serve`, `config`, `openapi` and `simulate` talks HTTP to a
-//! server.
+//! The command line: every command but `serve`, `config`, `doctor`, `openapi` and `simulate` talks HTTP
+//! to a server.
 //!
 //! Answers go to standard output (a table or sentence, or JSON with `--json`), progress and errors
 //! to standard error. Progress bars are drawn on a terminal only; elsewhere each step is a line.
@@ -17,6 +17,7 @@ mod client;
 mod completions;
 #[cfg(test)]
 mod docs;
+mod doctor;
 mod error;
 mod explain;
 mod follow;
@@ -72,6 +73,7 @@ enum Command {
     Serve(Settings),
     /// Print the configuration that `serve` would run with, as TOML.
     Config(Inspect),
+    Doctor(doctor::Doctor),
     /// Register a trained model and follow how its variants are made and measured.
     Register(register::Register),
     /// Ask an application, a model or a variant.
@@ -143,6 +145,10 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Serve(settings) => run_service(settings.load()?),
         Command::Config(inspect) if inspect.describe => output.text(config::describe().trim_end()),
         Command::Config(inspect) => print_configuration(inspect.settings.load()?, output),
+        Command::Doctor(doctor) => {
+            environment::complete();
+            doctor.run(output)
+        }
         Command::Measure(measure) => measure.run().map_err(Error::Service),
         Command::Host(host) => host.run().map_err(Error::Service),
         Command::Inspect(inspect) => {
@@ -184,6 +190,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Simulate(simulate) => simulate.run_registered(client, output).await,
         Command::Serve(_)
         | Command::Config(_)
+        | Command::Doctor(_)
         | Command::Inspect(_)
         | Command::Openapi
         | Command::Completions(_)

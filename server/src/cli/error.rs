@@ -98,6 +98,12 @@ pub enum Error {
     #[cfg(feature = "simulator")]
     #[error(transparent)]
     Simulation(#[from] sextant_simulator::Error),
+    /// The machine lacks something.
+    #[error("{failed} of the findings would keep the service from its work")]
+    Unfit {
+        /// How many.
+        failed: usize,
+    },
     /// No thread or timer could be had.
     #[error("the runtime cannot start")]
     Runtime(#[source] io::Error),
