@@ -103,11 +103,11 @@ impl Default for Delays {
     }
 }
 
-/// Answers after 10 ms and an exponential delay of 20 ms on average.
+/// Answers after 50 ms and an exponential delay of 100 ms on average: long beside what a busy machine adds.
 async fn delayed(State(delays): State<Arc<Mutex<Delays>>>) -> &'static str {
     let begun = Instant::now();
     let lock = || delays.lock().unwrap_or_else(PoisonError::into_inner);
-    let delay_ms = 10.0 + 20.0 * lock().random.exponential();
+    let delay_ms = 50.0 + 100.0 * lock().random.exponential();
     tokio::time::sleep(Duration::from_secs_f64(delay_ms / 1e3)).await;
     lock().took_ms.push(begun.elapsed().as_secs_f64() * 1e3);
     "{}"
