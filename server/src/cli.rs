@@ -1,5 +1,5 @@
-//! The command line: every command but `serve`, `config`, `openapi` and `simulate` talks HTTP to a
-//! server.
+//! The command line: every command but `serve`, `config`, `doctor`, `openapi` and `simulate` talks HTTP
+//! to a server.
 //!
 //! Answers go to standard output (a table or sentence, or JSON with `--json`), progress and errors
 //! to standard error. Progress bars are drawn on a terminal only; elsewhere each step is a line.
@@ -12,10 +12,12 @@ use crate::{environment, logging, serve};
 
 mod application;
 mod artefact;
+mod bench;
 mod client;
 mod completions;
 #[cfg(test)]
 mod docs;
+mod doctor;
 mod error;
 mod explain;
 mod follow;
@@ -73,6 +75,7 @@ enum Command {
     Serve(Settings),
     /// Print the configuration that `serve` would run with, as TOML.
     Config(Inspect),
+    Doctor(doctor::Doctor),
     /// Register a trained model and follow how its variants are made and measured.
     Register(register::Register),
     /// Ask an application, a model or a variant.
@@ -80,6 +83,7 @@ enum Command {
     /// Show whether applications are served: rate, share in time, refusals, where the time goes, cost.
     Status(status::Status),
     Top(top::Top),
+    Bench(Box<bench::Bench>),
     /// List variants: what they answer, how well, how fast and for how much.
     Variants(variants::Variants),
     /// List models.
@@ -146,6 +150,10 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Serve(settings) => run_service(settings.load()?),
         Command::Config(inspect) if inspect.describe => output.text(config::describe().trim_end()),
         Command::Config(inspect) => print_configuration(inspect.settings.load()?, output),
+        Command::Doctor(doctor) => {
+            environment::complete();
+            doctor.run(output)
+        }
         Command::Measure(measure) => measure.run().map_err(Error::Service),
         Command::Host(host) => host.run().map_err(Error::Service),
         Command::Inspect(inspect) => {
@@ -172,6 +180,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Query(query) => query.run(client, output).await,
         Command::Status(status) => status.run(client, output).await,
         Command::Top(top) => top.run(client, output).await,
+        Command::Bench(bench) => bench.run(client, output).await,
         Command::Variants(variants) => variants.run(client, output).await,
         Command::Models => listing::models(client, output).await,
         Command::Applications => listing::applications(client, output).await,
@@ -188,6 +197,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Simulate(simulate) => simulate.run_registered(client, output).await,
         Command::Serve(_)
         | Command::Config(_)
+        | Command::Doctor(_)
         | Command::Inspect(_)
         | Command::Openapi
         | Command::Completions(_)

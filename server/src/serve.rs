@@ -9,6 +9,7 @@ mod descriptors;
 mod devices;
 mod dispatcher;
 pub mod engines;
+pub mod examine;
 mod folder;
 mod front;
 mod host;

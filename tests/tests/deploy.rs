@@ -1,6 +1,6 @@
 //! What describes a fleet agrees with the service that it describes.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, process::Command};
 
 use serde_json::json;
 use sextant_tests::{digits, root};
@@ -96,7 +96,13 @@ fn workers_with_gpus_make_the_variants_for_them() {
 fn the_chart_has_the_alerts_of_prometheus() {
     let rules = text("deploy/prometheus/rules.yml");
     assert_eq!(text("deploy/helm/sextant/files/alerts.yml"), rules);
-    for alert in ["NoWorkers", "NoLeader", "StoreAway", "TargetDown"] {
+    for alert in [
+        "NoWorkers",
+        "NoLeader",
+        "StoreAway",
+        "TargetDown",
+        "TargetsMissed",
+    ] {
         assert!(rules.contains(&format!("- alert: {alert}\n")), "{alert}");
     }
     // Whose name the alert of targets asks for.
@@ -105,6 +111,21 @@ fn the_chart_has_the_alerts_of_prometheus() {
     assert!(text("deploy/prometheus/prometheus.yml").contains("job_name: sextant\n"));
     let monitor = text("deploy/helm/sextant/templates/monitoring.yaml");
     assert!(monitor.contains("targetLabel: job, replacement: sextant"));
+}
+
+#[test]
+fn alerts_ring_when_they_should() {
+    let tested = Command::new("promtool")
+        .args(["test", "rules"])
+        .arg(root().join("deploy/prometheus/rules_test.yml"))
+        .output();
+    let tested = tested.expect("`promtool` is there: Debian's package `prometheus` has it");
+    let said = [tested.stdout, tested.stderr].concat();
+    assert!(
+        tested.status.success(),
+        "{}",
+        String::from_utf8_lossy(&said)
+    );
 }
 
 /// The services of the Compose file: their names and what is said of each.

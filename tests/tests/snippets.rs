@@ -88,6 +88,8 @@ impl Desk {
         let records = (0..4).map(|of| json!({"inputs": {"pixels": images.pixels(of)}}));
         let records: Vec<String> = records.map(|record| record.to_string()).collect();
         fs::write(at("records.jsonl"), records.join("\n")).expect("a file");
+        let arrivals = "timestamp,application\n0.0,digits\n0.2,digits\n0.25,digits\n1.0,digits\n";
+        fs::write(at("arrivals.csv"), arrivals).expect("a file");
         let programs = at("bin");
         fs::create_dir(&programs).expect("a folder");
         std::os::unix::fs::symlink(sextant(), programs.join("sextant")).expect("a link");

@@ -5,6 +5,7 @@ mod bed;
 mod build;
 mod controller;
 mod fleet;
+mod generator;
 mod load;
 mod main_job;
 mod models;
@@ -27,7 +28,7 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, main-job, models, page, peers,
+    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, generator, main-job, models, page, peers,
     /// scheduler, trust, worker
     names: Vec<String>,
     /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; core, instructions of
@@ -76,6 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "build",
             "controller",
             "fleet",
+            "generator",
             "main-job",
             "models",
             "page",
@@ -110,6 +112,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.includes("fleet") {
         fleet::run(arguments, &mut report)?;
+    }
+    if arguments.includes("generator") {
+        generator::run(arguments, &mut report)?;
     }
     if arguments.includes("main-job") {
         main_job::run(arguments, &mut report)?;

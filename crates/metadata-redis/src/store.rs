@@ -41,6 +41,16 @@ impl RedisStore {
         }))
     }
 
+    /// The server's clock, unix ms.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn time_ms(&self) -> Result<u64, Error> {
+        let told = self.connection.command(&redis::cmd("TIME")).await;
+        let (seconds, micros): (u64, u64) = told?;
+        Ok(seconds * 1_000 + micros / 1_000)
+    }
+
     /// Rate limits in the same fleet's keys, over the same connection.
     pub fn rates(&self) -> RedisRates {
         RedisRates::over(self.connection.clone())

@@ -9,7 +9,10 @@ use sextant_formats::json::{Elements, values};
 use sextant_types::{Code, NamedTensor, Signature, TensorSpec};
 
 /// Reads one line into inputs with one row.
-pub(crate) fn parse(line: &[u8], signature: &Signature) -> Result<Vec<NamedTensor>, String> {
+///
+/// # Errors
+/// What the line has that is no record of this signature.
+pub fn parse(line: &[u8], signature: &Signature) -> Result<Vec<NamedTensor>, String> {
     let value: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let Value::Object(mut record) = value else {
         return Err("a record is a JSON object".to_owned());

@@ -24,6 +24,7 @@ mod tensors;
 pub use error::Error;
 pub use files::Files;
 pub use join::{Join, check_output};
+pub use json::parse as parse_line;
 pub use outline::{Mark, Outline};
 pub use part::{Answered, Chunk, Column, PartHeader, Refused, Tally};
 pub use reader::{Reader, Record};

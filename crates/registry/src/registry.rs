@@ -67,6 +67,16 @@ impl Registry {
         })
     }
 
+    /// Asks a PostgreSQL server for its clock, unix ms: for whoever wants to know whether it can be reached. The
+    /// database is left as it is.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when it does not answer, or another one when it does not let us in.
+    #[cfg(feature = "postgres")]
+    pub async fn reach(options: &ConnectOptions) -> Result<u64, Error> {
+        postgres::Pool::reach(options).await
+    }
+
     /// Closes all connections; later calls fail.
     pub async fn close(&self) {
         #[cfg(feature = "postgres")]

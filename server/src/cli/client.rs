@@ -9,7 +9,13 @@ use reqwest::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Error, error::Problem, trust::trusting};
+use sextant_bench_client::Endpoint;
+
+use super::{
+    Error,
+    error::Problem,
+    trust::{self, trusting},
+};
 
 /// The environment variable with the API key: on a command line others could read it.
 const API_KEY: &str = "SEXTANT_API_KEY";
@@ -110,6 +116,12 @@ impl Client {
     /// Its address, without a slash at the end.
     pub fn server(&self) -> String {
         self.base.as_str().trim_end_matches('/').to_owned()
+    }
+
+    /// The same server for a load generator, which has connections of its own.
+    pub fn endpoint(&self) -> Result<Endpoint, Error> {
+        let tls = trust::config(&self.base)?;
+        Ok(Endpoint::new(&self.server(), tls, authorization()?)?)
     }
 
     /// A broken connection, or a server that is not trusted, told apart from an absent one.

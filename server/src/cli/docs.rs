@@ -21,6 +21,7 @@ $ sextant query --application digits --latency-ms 5 --min-accuracy 0.95 --input 
 $ sextant artefact put records.jsonl in/records.jsonl
 $ sextant job submit --application digits --input in/records.jsonl --output out/answers.jsonl --wait
 $ sextant worker stats local
+$ sextant bench --application digits --rate 50 --duration 2s
 $ sextant simulate --experiment symphony-table4
 ```
 ";

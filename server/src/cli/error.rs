@@ -91,10 +91,19 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Load cannot be sent.
+    #[error(transparent)]
+    Load(#[from] sextant_bench_client::Error),
     /// A simulation's files or settings cannot be used.
     #[cfg(feature = "simulator")]
     #[error(transparent)]
     Simulation(#[from] sextant_simulator::Error),
+    /// The machine lacks something.
+    #[error("{failed} of the findings would keep the service from its work")]
+    Unfit {
+        /// How many.
+        failed: usize,
+    },
     /// No thread or timer could be had.
     #[error("the runtime cannot start")]
     Runtime(#[source] io::Error),
@@ -124,6 +133,7 @@ impl Error {
             };
         }
         match self {
+            Self::Load(error) => of_load(error),
             Self::Usage(_) | Self::Configuration(_) | Self::Input { .. } => 2,
             // As shells say of what was interrupted.
             Self::Interrupted { .. } => 130,
@@ -189,6 +199,16 @@ fn with_sources(error: &dyn std::error::Error) -> String {
         next = source.source();
     }
     text
+}
+
+/// The exit code of a load that cannot be sent.
+fn of_load(error: &sextant_bench_client::Error) -> u8 {
+    use sextant_bench_client::Error as Load;
+    match error {
+        Load::Unreachable { .. } | Load::Start(_) => 1,
+        Load::Read { source, .. } if source.kind() != io::ErrorKind::NotFound => 1,
+        _ => 2,
+    }
 }
 
 /// What is the matter with a file.

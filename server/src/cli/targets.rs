@@ -68,6 +68,11 @@ impl Targets {
         }
     }
 
+    /// The stated latency target, ms.
+    pub fn latency_ms(&self) -> Option<f64> {
+        self.latency_ms
+    }
+
     /// The stated targets as the API takes them; `None` where nothing is stated.
     pub fn document(&self) -> Option<Value> {
         let stated = [

@@ -1,8 +1,13 @@
 //! Which servers are trusted behind `https://`.
 
-use std::path::PathBuf;
+use std::{io, path::PathBuf, sync::Arc};
 
 use reqwest::{Certificate, ClientBuilder, Url};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+use rustls_platform_verifier::ConfigVerifierExt;
 
 use super::Error;
 
@@ -24,6 +29,44 @@ pub fn trusting(builder: ClientBuilder, server: &Url) -> Result<ClientBuilder, E
     }
 }
 
+/// The same trust for connections that are not reqwest's; `None` where the server is spoken to without TLS.
+pub fn config(server: &Url) -> Result<Option<Arc<ClientConfig>>, Error> {
+    // Fails where it was done before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    if server.scheme() != "https" {
+        return Ok(None);
+    }
+    let config = match std::env::var_os(CA).filter(|path| !path.is_empty()) {
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(authorities(&path.into())?);
+            ClientConfig::builder()
+                .with_root_certificates(roots)
+                .with_no_client_auth()
+        }
+        None => ClientConfig::with_platform_verifier()
+            .map_err(|error| Error::Runtime(io::Error::other(error)))?,
+    };
+    Ok(Some(Arc::new(config)))
+}
+
+fn authorities(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let pem = std::fs::read(path).map_err(|source| Error::Io {
+        path: path.clone(),
+        source,
+    })?;
+    let certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.ok().filter(|all| !all.is_empty());
+    certificates.ok_or_else(|| without_certificate(path))
+}
+
+fn without_certificate(path: &std::path::Path) -> Error {
+    let path = path.display();
+    Error::Usage(format!(
+        "`{CA}` names `{path}`, which holds no certificate in PEM"
+    ))
+}
+
 fn certificates(path: PathBuf) -> Result<Vec<Certificate>, Error> {
     let pem = match std::fs::read(&path) {
         Ok(pem) => pem,
@@ -31,12 +74,7 @@ fn certificates(path: PathBuf) -> Result<Vec<Certificate>, Error> {
     };
     let certificates = Certificate::from_pem_bundle(&pem).ok();
     let certificates = certificates.filter(|certificates| !certificates.is_empty());
-    certificates.ok_or_else(|| {
-        let path = path.display();
-        Error::Usage(format!(
-            "`{CA}` names `{path}`, which holds no certificate in PEM"
-        ))
-    })
+    certificates.ok_or_else(|| without_certificate(&path))
 }
 
 #[cfg(test)]

@@ -120,6 +120,34 @@ fn openvino(config: &Config) -> anyhow::Result<Arc<dyn Engine>> {
     Ok(Arc::new(engine))
 }
 
+/// Loads an engine, and tells what was found: its library, and the version that is known to work.
+pub(super) fn look(name: &str, config: &Config) -> anyhow::Result<String> {
+    engine(name, config)?;
+    Ok(match name {
+        "ort" => {
+            let version = sextant_engine_ort::LIBRARY_VERSION;
+            format!(
+                "ONNX Runtime, tested with {version}: `{}`",
+                library(config)?.display()
+            )
+        }
+        #[cfg(feature = "openvino")]
+        "openvino" => {
+            let version = sextant_engine_openvino::LIBRARY_VERSION;
+            format!(
+                "OpenVINO, tested with {version}: `{}`",
+                openvino_library(config)?.display()
+            )
+        }
+        _ => "part of this program".to_owned(),
+    })
+}
+
+/// Whether a service leaves an engine out whose library is missing.
+pub(super) fn is_left_out(name: &str, config: &Config) -> bool {
+    name == "openvino" && is_spared(config)
+}
+
 /// Each engine that is usual, by name, or what it misses here.
 pub fn each() -> Vec<(String, anyhow::Result<Arc<dyn Engine>>)> {
     let config = Config::default();

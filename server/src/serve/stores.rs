@@ -15,7 +15,7 @@ use super::folder::{FolderLock, Kept};
 use sextant_config::{Config, Role};
 
 #[cfg(feature = "fleet")]
-mod remote;
+pub(super) mod remote;
 
 /// Between two attempts to reach a store that is away.
 const PAUSE: Duration = Duration::from_millis(500);

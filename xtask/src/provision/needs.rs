@@ -142,6 +142,13 @@ pub const TOOLS: &[Need] = &[
         is_met: || runs("curl", "--version"),
     },
     Need {
+        programs: &["promtool"],
+        files: &[],
+        package: "prometheus",
+        purpose: "alerts, tried out",
+        is_met: || runs("promtool", "--version"),
+    },
+    Need {
         programs: &["git"],
         files: &[],
         package: "git",

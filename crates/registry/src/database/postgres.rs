@@ -129,6 +129,20 @@ impl Pool {
         })
     }
 
+    /// Asks the server for its clock, unix ms, and changes nothing.
+    pub(crate) async fn reach(options: &ConnectOptions) -> Result<u64, Error> {
+        let server = server(options)?;
+        let asked = async {
+            let mut connection = PgConnection::connect_with(&server).await?;
+            let clock = "select (extract(epoch from clock_timestamp()) * 1000)::bigint";
+            let told: i64 = sqlx::query_scalar(clock).fetch_one(&mut connection).await?;
+            connection.close().await?;
+            Ok(told)
+        };
+        let told = bounded(options.statement_limit, asked).await?;
+        Ok(u64::try_from(told).unwrap_or_default())
+    }
+
     /// Counts in `jobs` what other processes say about jobs, until the answer is dropped.
     pub(crate) fn wakes(&self, jobs: Arc<watch::Sender<u64>>) -> Wakes {
         Wakes::listen(&self.server, jobs)

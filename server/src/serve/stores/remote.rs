@@ -15,16 +15,20 @@ pub(super) async fn metadata(
     config: &Config,
     url: &str,
 ) -> anyhow::Result<(Arc<dyn MetadataStore>, Arc<dyn RateStore>)> {
-    let redis = RedisConfig {
+    let store = RedisStore::connect(redis(config, url)).await;
+    let store = store.with_context(|| named("metadata.url", url))?;
+    let rates = Arc::new(store.rates());
+    Ok((store, rates))
+}
+
+/// How the metadata store is reached.
+pub(in crate::serve) fn redis(config: &Config, url: &str) -> RedisConfig {
+    RedisConfig {
         prefix: config.fleet.name.clone(),
         history: usize::try_from(config.metadata.history).unwrap_or(usize::MAX),
         timeout: Duration::from_millis(config.metadata.timeout_ms),
         ..RedisConfig::new(url)
-    };
-    let store = RedisStore::connect(redis).await;
-    let store = store.with_context(|| named("metadata.url", url))?;
-    let rates = Arc::new(store.rates());
-    Ok((store, rates))
+    }
 }
 
 pub(super) async fn registry(config: &Config, url: &str) -> anyhow::Result<Registry> {
@@ -47,17 +51,11 @@ pub(super) async fn registry(config: &Config, url: &str) -> anyhow::Result<Regis
 
 /// The bucket; in a process that loads models behind a cache.
 pub(super) async fn objects(config: &Config, url: &str) -> anyhow::Result<Arc<dyn ObjectStore>> {
-    let (bucket, prefix) = bucket(url)?;
-    let settings = &config.objects;
     let spool = config.data_dir.join("uploads");
     std::fs::create_dir_all(&spool).context("the folder for uploads cannot be created")?;
     let s3 = S3Config {
-        prefix,
-        endpoint: settings.endpoint.clone(),
-        region: settings.region.clone(),
-        path_style: settings.path_style.unwrap_or(settings.endpoint.is_some()),
         spool: Some(spool),
-        ..S3Config::new(bucket)
+        ..s3(config, url)?
     };
     let store = S3Store::open(s3).await;
     let store: Arc<dyn ObjectStore> = Arc::new(store.with_context(|| named("objects.url", url))?);
@@ -66,10 +64,28 @@ pub(super) async fn objects(config: &Config, url: &str) -> anyhow::Result<Arc<dy
         return Ok(store);
     }
     let folder = config.data_dir.join("cache");
-    let cache = CachedStore::open(store, folder, settings.cache_bytes);
+    let cache = CachedStore::open(store, folder, config.objects.cache_bytes);
     Ok(Arc::new(
         cache.context("the cache of models cannot be opened")?,
     ))
+}
+
+/// Whether the bucket can be looked at.
+pub(in crate::serve) async fn reach(config: &Config, url: &str) -> anyhow::Result<()> {
+    S3Store::open(s3(config, url)?).await?;
+    Ok(())
+}
+
+fn s3(config: &Config, url: &str) -> anyhow::Result<S3Config> {
+    let (bucket, prefix) = bucket(url)?;
+    let settings = &config.objects;
+    Ok(S3Config {
+        prefix,
+        endpoint: settings.endpoint.clone(),
+        region: settings.region.clone(),
+        path_style: settings.path_style.unwrap_or(settings.endpoint.is_some()),
+        ..S3Config::new(bucket)
+    })
 }
 
 /// `s3://bucket/prefix` as bucket and prefix.

@@ -1,0 +1,112 @@
+//! Looks at what a service would need, before it is started or while it runs: nothing is changed.
+
+use serde::Serialize;
+
+use sextant_config::{Config, Role};
+
+use super::{engines, front, pools, roles};
+
+mod machine;
+mod stores;
+
+/// What was found of one thing that a service needs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub check: String,
+    /// How it is.
+    pub state: State,
+    /// What was found.
+    pub found: String,
+    /// What to do; absent where nothing is to be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// As it should be.
+    Ok,
+    /// The service starts; something about it may surprise.
+    Warn,
+    /// The service does not start, or cannot do its work.
+    Fail,
+}
+
+/// Looks at everything that a service with this configuration needs here.
+pub async fn examine(config: &Config) -> Vec<Finding> {
+    let mut findings = vec![configuration(config)];
+    let runs_models = [Role::Worker, Role::VariantGen];
+    if runs_models.iter().any(|role| config.roles.contains(*role)) {
+        findings.extend(engines(config));
+    }
+    findings.extend(machine::look(config));
+    findings.extend(stores::look(config).await);
+    findings
+}
+
+/// What `serve` refuses before it does anything.
+fn configuration(config: &Config) -> Finding {
+    let checked = roles::check(config)
+        .and_then(|()| pools::check(config))
+        .and_then(|()| front::check_access(config).map(drop));
+    match checked {
+        Ok(()) => {
+            let roles: Vec<String> = config.roles.0.iter().map(ToString::to_string).collect();
+            Finding::ok("configuration", format!("roles {}", roles.join(", ")))
+        }
+        Err(error) => Finding::fail("configuration", format!("{error:#}"), "change the setting"),
+    }
+}
+
+/// The engines of the configuration, each loaded.
+fn engines(config: &Config) -> Vec<Finding> {
+    let names = config.variants.engines.0.iter();
+    let engine = |name: &String| {
+        let check = format!("engine {name}");
+        match engines::look(name, config) {
+            Ok(found) => Finding::ok(check, found),
+            Err(error) if engines::is_left_out(name, config) => Finding::warn(
+                check,
+                "its library is missing, and models run without it",
+                format!("{error:#}"),
+            ),
+            Err(error) => Finding::fail(
+                check,
+                format!("{error:#}"),
+                format!("mend it, or leave `{name}` out of `variants.engines`"),
+            ),
+        }
+    };
+    names.map(engine).collect()
+}
+
+// === impl Finding ===
+
+impl Finding {
+    fn ok(check: impl Into<String>, found: impl Into<String>) -> Self {
+        Self {
+            check: check.into(),
+            state: State::Ok,
+            found: found.into(),
+            advice: None,
+        }
+    }
+
+    fn warn(check: impl Into<String>, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            state: State::Warn,
+            advice: Some(advice.into()),
+            ..Self::ok(check, found)
+        }
+    }
+
+    fn fail(check: impl Into<String>, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            state: State::Fail,
+            ..Self::warn(check, found, advice)
+        }
+    }
+}
