@@ -20,6 +20,7 @@ pub mod builder;
 pub mod error;
 pub mod external;
 mod guard;
+mod indices;
 pub mod inspect;
 mod integers;
 mod make;
