@@ -209,6 +209,20 @@ fn sets_that_do_not_fit_are_refused() {
     }
 }
 
+/// An archive has one array of a name, and `labels` is what is compared with: JSONL keeps both apart.
+#[test]
+fn a_model_with_an_input_called_labels_is_told_what_to_do() {
+    let mut signature = classifier();
+    signature
+        .inputs
+        .push(spec("labels", DataType::Int64, &[None]));
+    let error = read(&good().zip(), expected(&signature, Metric::Top1));
+    assert!(matches!(error, Err(Invalid::LabelsAreAnInput)), "{error:?}");
+    let line = "{\"inputs\": {\"x\": [1, 2], \"labels\": 1}, \"label\": 0}\n";
+    let set = read(&line.into(), expected(&signature, Metric::Top1)).expect("it is read");
+    assert_eq!(set.records(), 1);
+}
+
 #[test]
 fn damaged_archives_are_refused_wherever_they_are_cut() {
     let bytes = good().zip();

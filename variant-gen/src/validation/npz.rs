@@ -11,6 +11,10 @@ use super::{Expected, Invalid, LABELS, Raw, ValidationSet, assemble};
 
 /// Reads the arrays, each at most once and never past the limit.
 pub(super) fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
+    let specs = &expected.signature.inputs;
+    if specs.iter().any(|input| input.name == LABELS) {
+        return Err(Invalid::LabelsAreAnInput);
+    }
     let archive = Archive::open(bytes.clone()).map_err(|it| Invalid::Archive(it.to_string()))?;
     let limit = expected.limits.bytes;
     let mut left = limit;
