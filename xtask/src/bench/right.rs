@@ -3,9 +3,9 @@
 //! Each case is a kind of answer that is wrong with status 200, and the tests that ask for it. What is counted is the cases
 //! of which a test fails.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::{
     Arguments, example, median,
@@ -30,154 +30,77 @@ const PAIRS: usize = 3;
 /// The share of queries that are run once more alone where nobody configures another.
 const SHARE: &str = "0.001";
 
-/// A way in which an answer can be wrong without a word.
+/// A way in which an answer can be wrong without a word, and the tests of it.
 struct Case {
     name: &'static str,
-    tests: &'static [Test],
+    tests: &'static [&'static str],
 }
 
-/// A test by its package, the target that has it, and its name there.
-struct Test(&'static str, Target, &'static str);
-
-#[derive(Clone, Copy)]
-enum Target {
-    Library,
-    Integration(&'static str),
-}
-
-const REGISTRATION: Target = Target::Integration("registration");
-const WORKER: Target = Target::Integration("worker");
-const CONFORMANCE: Target = Target::Integration("conformance");
+/// The targets that have the tests; of one name in several packages all are run.
+const TARGETS: [&str; 7] = [
+    "conformance",
+    "dispatch",
+    "http",
+    "registration",
+    "v1",
+    "v2",
+    "worker",
+];
 
 const CASES: [Case; 12] = [
     Case {
         name: "indices",
         tests: &[
-            Test(
-                "sextant-worker",
-                WORKER,
-                "faults::rows_of_which_nobody_knows_whose_they_are_are_run_again_one_by_one",
-            ),
-            Test(
-                "sextant-worker",
-                WORKER,
-                "faults::rows_on_a_device_of_which_nobody_knows_whose_they_are_answer_nobody",
-            ),
+            "faults::rows_of_which_nobody_knows_whose_they_are_are_run_again_one_by_one",
+            "faults::rows_on_a_device_of_which_nobody_knows_whose_they_are_answer_nobody",
         ],
     },
     Case {
         name: "detections",
-        tests: &[Test(
-            "sextant-variant-gen",
-            REGISTRATION,
-            "company::a_list_of_what_all_rows_have_is_not_divided_among_them",
-        )],
+        tests: &["company::a_list_of_what_all_rows_have_is_not_divided_among_them"],
     },
     Case {
         name: "longest",
-        tests: &[Test(
-            "sextant-variant-gen",
-            REGISTRATION,
-            "company::an_answer_as_long_as_the_longest_of_a_batch_is_seen",
-        )],
+        tests: &["company::an_answer_as_long_as_the_longest_of_a_batch_is_seen"],
     },
     Case {
         name: "fourth-row",
-        tests: &[Test(
-            "sextant-variant-gen",
-            REGISTRATION,
-            "company::rows_are_compared_at_the_largest_batch",
-        )],
+        tests: &["company::rows_are_compared_at_the_largest_batch"],
     },
     Case {
         name: "whole-numbers",
         tests: &[
-            Test(
-                "sextant-variant-gen",
-                REGISTRATION,
-                "company::whole_numbers_of_a_batch_beside_floats_of_rows_are_seen",
-            ),
-            Test(
-                "sextant-variant-gen",
-                REGISTRATION,
-                "company::a_place_in_the_batch_among_large_numbers_is_seen",
-            ),
+            "company::whole_numbers_of_a_batch_beside_floats_of_rows_are_seen",
+            "company::a_place_in_the_batch_among_large_numbers_is_seen",
         ],
     },
     Case {
         name: "outlier",
-        tests: &[Test(
-            "sextant-variant-gen",
-            REGISTRATION,
-            "company::scales_of_a_whole_batch_take_no_strangers_in",
-        )],
+        tests: &["company::scales_of_a_whole_batch_take_no_strangers_in"],
     },
     Case {
         name: "unforeseen",
-        tests: &[Test(
-            "sextant-dispatcher",
-            Target::Integration("dispatch"),
-            "agreement::a_variant_whose_queries_change_each_other_leaves_batches",
-        )],
+        tests: &["agreement::a_variant_whose_queries_change_each_other_leaves_batches"],
     },
     Case {
         name: "out-of-range",
-        tests: &[
-            Test(
-                "sextant-engine-ort",
-                CONFORMANCE,
-                "numbers_beyond_a_table_are_refused",
-            ),
-            Test(
-                "sextant-engine-openvino",
-                CONFORMANCE,
-                "numbers_beyond_a_table_are_refused",
-            ),
-            Test(
-                "sextant-engine-rten",
-                CONFORMANCE,
-                "numbers_beyond_a_table_are_refused",
-            ),
-        ],
+        tests: &["numbers_beyond_a_table_are_refused"],
     },
     Case {
         name: "bad-query-code",
-        tests: &[Test(
-            "sextant-worker",
-            WORKER,
-            "faults::a_bad_query_is_refused_alike_alone_and_in_company",
-        )],
+        tests: &["faults::a_bad_query_is_refused_alike_alone_and_in_company"],
     },
     Case {
         name: "missing-values",
-        tests: &[
-            Test(
-                "sextant-api",
-                Target::Library,
-                "codec::elements::tests::missing_values_and_infinities_of_floats_are_read",
-            ),
-            Test(
-                "sextant-api",
-                Target::Library,
-                "codec::write::tests::a_missing_value_is_null_and_infinities_say_which",
-            ),
-        ],
+        tests: &["queries::missing_values_and_infinities_go_in_and_come_out"],
     },
     Case {
         name: "statistics",
-        tests: &[Test(
-            "sextant-tests",
-            Target::Integration("v2"),
-            "statistics_count_rows_and_runs_whatever_a_query_came_by",
-        )],
+        tests: &["statistics_count_rows_and_runs_whatever_a_query_came_by"],
     },
     Case {
         name: "failed-model",
-        tests: &[Test(
-            "sextant-tests",
-            Target::Integration("v1"),
-            "models::files_that_are_no_models_fail_with_their_code",
-        )],
+        tests: &["models::files_that_are_no_models_fail_with_their_code"],
     },
 ];
 
@@ -194,18 +117,16 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
 
 fn answers(report: &mut Report) -> Result<()> {
     provision::runtime()?;
+    let told = told()?;
     let mut wrong = 0;
     for case in &CASES {
         let mut is_right = true;
         for test in case.tests {
-            is_right &= test.passes()?;
+            is_right &= passed(&told, test)?;
         }
-        wrong += u32::from(!is_right);
-        let figure = figure(
-            "silently_wrong_answers_of_case",
-            u32::from(!is_right).into(),
-            "count",
-        );
+        let count = u32::from(!is_right);
+        wrong += count;
+        let figure = figure("silently_wrong_answers_of_case", count.into(), "count");
         report.add(figure.of(case.name));
     }
     report.add(figure("cases", CASES.len() as f64, "count"));
@@ -216,39 +137,28 @@ fn answers(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-impl Test {
-    /// Runs it. One that is no longer there is an error: nothing would tell of its case any more.
-    fn passes(&self) -> Result<bool> {
-        let Self(package, target, name) = self;
-        let mut command = shell::command("cargo");
-        command.args(["test", "--quiet", "--package", package]);
-        match target {
-            Target::Library => command.arg("--lib"),
-            Target::Integration(target) => command.args(["--test", target]),
-        };
-        command.args(["--", "--exact", name]);
-        eprintln!("$ {}", shell::show(&command));
-        let output = command.output()?;
-        let told = String::from_utf8_lossy(&output.stdout);
-        let (passed, failed) = counted(&told).with_context(|| {
-            let why = String::from_utf8_lossy(&output.stderr);
-            format!("`{package}` says nothing of its tests:\n{why}")
-        })?;
-        ensure!(passed + failed == 1, "`{package}` has no test `{name}`");
-        Ok(failed == 0)
-    }
+/// Runs the tests of all cases; what is said of each.
+fn told() -> Result<String> {
+    let mut command = shell::command("cargo");
+    command.args(["test", "--no-fail-fast", "--workspace"]);
+    command.args(TARGETS.iter().flat_map(|target| ["--test", target]));
+    // One behind the other: some measure what a machine does under load.
+    command.args(["--", "--exact", "--format=pretty", "--test-threads=1"]);
+    command.args(CASES.iter().flat_map(|case| case.tests));
+    eprintln!("$ {}", shell::show(&command));
+    let output = command.stderr(Stdio::inherit()).output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// How many tests passed and failed.
-fn counted(told: &str) -> Option<(u32, u32)> {
-    let line = told
+/// Whether a test passed wherever it is. One that is no longer there is an error: nothing would tell of its case.
+fn passed(told: &str, test: &str) -> Result<bool> {
+    let start = format!("test {test} ... ");
+    let ends: Vec<&str> = told
         .lines()
-        .find(|line| line.starts_with("test result: "))?;
-    let count = |what: &str| {
-        let part = line.split([';', '.']).find(|part| part.ends_with(what))?;
-        part.trim().split(' ').next()?.parse().ok()
-    };
-    Some((count(" passed")?, count(" failed")?))
+        .filter_map(|it| it.strip_prefix(&start))
+        .collect();
+    ensure!(!ends.is_empty(), "nothing is said of the test `{test}`");
+    Ok(ends.iter().all(|end| *end == "ok"))
 }
 
 /// What callgrind counts with and without the sampling of batches, of as many queries.
@@ -298,12 +208,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_of_tests_are_counted() {
-        let told = "\nrunning 1 test\n.\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 78 filtered out\n";
-        assert_eq!(counted(told), Some((1, 0)));
+    fn results_of_tests_are_read_wherever_they_are() {
         let told =
-            "test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 78 filtered out";
-        assert_eq!(counted(told), Some((0, 1)));
-        assert_eq!(counted("error: could not compile"), None);
+            "test a::b ... ok\ntest c ... ok\ntest c ... FAILED\ntest result: ok. 1 passed\n";
+        assert!(passed(told, "a::b").expect("it is there"));
+        assert!(!passed(told, "c").expect("it is there"));
+        assert!(passed(told, "b").is_err());
     }
 }
