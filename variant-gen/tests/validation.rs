@@ -224,6 +224,21 @@ fn a_model_with_an_input_called_labels_is_told_what_to_do() {
 }
 
 #[test]
+fn files_of_other_kinds_are_named() {
+    let kinds: [(&[u8], &str); 4] = [
+        (b"\x93NUMPY\x01\x00v", "a single array (`.npy`)"),
+        (b"PAR1\x15", "Parquet"),
+        (b"\x80\x05\x95", "a pickle"),
+        (b"\x1f\x8b\x08", "gzip"),
+    ];
+    for (bytes, kind) in kinds {
+        let error = top1(&Bytes::copy_from_slice(bytes)).expect_err("it is none");
+        let error = error.to_string();
+        assert!(error.contains(kind) && error.contains("`.npz`"), "{error}");
+    }
+}
+
+#[test]
 fn damaged_archives_are_refused_wherever_they_are_cut() {
     let bytes = good().zip();
     assert!(top1(&bytes).is_ok());

@@ -9,6 +9,9 @@ pub enum Invalid {
     /// There is nothing to score on.
     #[error("the validation set has no records")]
     NoRecords,
+    /// A file of another kind.
+    #[error("the validation set is {0}: save an `.npz` archive, JSONL or CSV")]
+    Foreign(&'static str),
     /// More records than are accepted.
     #[error("the validation set has more than `{limit}` records")]
     TooManyRecords {
