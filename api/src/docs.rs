@@ -1,18 +1,22 @@
 //! `/`, `/docs`, `/openapi.json` and the pages of the error codes.
 
 use axum::{
-    Json,
+    Json, Router,
+    body::{Body, to_bytes},
     extract::{FromRequestParts, Path, Request, State},
-    http::{HeaderMap, HeaderValue, header},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    middleware::{Next, from_fn},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
 use sextant_types::Code;
+use tower_http::compression::CompressionLayer;
 use utoipa::ToSchema;
 
 use crate::{
     ApiState,
     pages::{self, Viewer},
+    precondition::Tag,
     problem::{Problem, pages as error_pages},
 };
 
@@ -37,6 +41,34 @@ pub fn protect(path: &str, headers: &mut HeaderMap) {
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
+}
+
+/// Pages and documents that are part of the program: whoever has them asks whether they are still the same, and others get
+/// them compressed where they accept that.
+pub fn unchanging<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S> {
+    router.layer(from_fn(tag)).layer(CompressionLayer::new())
+}
+
+async fn tag(request: Request, next: Next) -> Response {
+    let asked = request.headers().clone();
+    let (mut parts, body) = next.run(request).await.into_parts();
+    // They lie in memory.
+    let bytes = match to_bytes(body, usize::MAX).await {
+        Ok(bytes) => bytes,
+        Err(error) => return Problem::internal("a page", &error).into_response(),
+    };
+    if parts.status == StatusCode::OK {
+        let tag = Tag::of(&bytes);
+        tag.mark_encodable(&mut parts.headers);
+        let again = HeaderValue::from_static("no-cache");
+        parts.headers.insert(header::CACHE_CONTROL, again);
+        if tag.is_known(&asked) {
+            parts.status = StatusCode::NOT_MODIFIED;
+            parts.headers.remove(header::CONTENT_LENGTH);
+            return Response::from_parts(parts, Body::empty());
+        }
+    }
+    Response::from_parts(parts, bytes.into())
 }
 
 /// Where to go from here; for browsers, which accept `text/html`, the page *Is everybody served?*.

@@ -44,9 +44,16 @@ impl Tag {
         Self(format!("\"{digits}\""))
     }
 
-    /// Whether the caller has it already: `If-None-Match` names it.
+    /// Whether the caller has it already: `If-None-Match` names it, as it is or in another encoding.
     pub fn is_known(&self, headers: &HeaderMap) -> bool {
-        names(headers, header::IF_NONE_MATCH, &self.0) == Some(true)
+        [&self.0, &self.weak()]
+            .into_iter()
+            .any(|tag| names(headers, header::IF_NONE_MATCH, tag) == Some(true))
+    }
+
+    /// The tag of what may come in several encodings.
+    fn weak(&self) -> String {
+        format!("W/{}", self.0)
     }
 
     /// Whether the caller's `Range` is one of this: `If-Range` names nothing else. Dates are none of our tags.
@@ -75,6 +82,13 @@ impl Tag {
         let mut response = StatusCode::NOT_MODIFIED.into_response();
         self.mark(response.headers_mut());
         response
+    }
+
+    /// Puts it among the headers of an answer that may be encoded on its way.
+    pub fn mark_encodable(&self, headers: &mut HeaderMap) {
+        if let Ok(tag) = HeaderValue::from_str(&self.weak()) {
+            headers.insert(header::ETAG, tag);
+        }
     }
 
     /// Puts it among the headers of an answer.

@@ -30,7 +30,7 @@ pub fn router(state: ApiState) -> Router {
     let openapi = portable(openapi);
     let cross_origin = cors::layer(state.origins());
     let router = router
-        .merge(explorer(openapi))
+        .merge(docs::unchanging(explorer(openapi).into()))
         .merge(v2::grpc::routes())
         .merge(pages::routes())
         .fallback(layer::not_found)

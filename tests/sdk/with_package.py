@@ -1,11 +1,45 @@
 """Our own Python package against a service. Arguments: the service's address, the folder of the example."""
 
+import json
+import socket
 import sys
 import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy
 import sextant
+
+
+def tries_again():
+    """What is refused for now is asked again, so often and no more."""
+    asked = []
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            refused = self.path == "/always" or len(asked) < 3
+            document = {"code": "overloaded", "retry_after_ms": 1} if refused else {"state": "here"}
+            content = json.dumps(document).encode()
+            self.send_response(503 if refused else 200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Busy)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    client = sextant.Client(f"http://127.0.0.1:{server.server_port}", retries=2)
+    assert client.request("GET", "/later") == {"state": "here"} and len(asked) == 3
+    asked.clear()
+    try:
+        client.request("GET", "/always")
+        raise AssertionError("it was answered")
+    except sextant.Error as error:
+        assert error.code == "overloaded" and len(asked) == 3, asked
+    server.shutdown()
 
 
 def main(address, folder):
@@ -58,6 +92,27 @@ def main(address, folder):
     fails("invalid_tensor", lambda: digits.query(pixel=images[:1]))
     fails("invalid_model", lambda: client.register("digits", "none", model=b"none", validation=folder / "validation.npz"))
     assert [model["name"] for model in client.request("GET", "/v1/models")["models"]] == ["mlp", "none"]
+
+    # A data frame, as pandas writes it.
+    class Frame:
+        def to_csv(self, *, index):
+            assert not index
+            names = [f"pixels.{place}" for place in range(64)] + ["label"]
+            rows = zip(validation["pixels"], validation["labels"])
+            lines = [",".join(map(str, [*row, label])) for row, label in rows]
+            return "\n".join([",".join(names), *lines, ""])
+
+    job = client.register("digits", "logistic", model=folder / "logistic.onnx", validation=Frame())
+    assert job["state"] == "succeeded", job
+
+    tries_again()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    try:
+        sextant.Client(nobody).request("GET", "/v1/models")
+        raise AssertionError("somebody answered")
+    except sextant.Unreachable as error:
+        assert nobody in str(error), error
 
     # Threads share a client.
     shown = [None] * 64

@@ -10,6 +10,11 @@ use std::{
 };
 
 use npyz::{WriterBuilder, npz::NpzArchive};
+use parquet::{
+    data_type::{FloatType, Int64Type},
+    file::writer::{SerializedFileWriter, SerializedRowGroupWriter},
+    schema::parser::parse_message_type,
+};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -90,6 +95,37 @@ pub fn write_npy(path: &Path, shape: &[u64], values: &[f32]) {
     let mut writer = options.writer(file).begin_nd().expect("a header");
     writer.extend(values.iter().copied()).expect("values");
     writer.finish().expect("a complete file");
+}
+
+/// Writes one of the example's sets as a data frame: a column for each pixel, and `label`.
+pub fn write_parquet(path: &Path, set: &str) {
+    let images = Images::load(set);
+    let pixels: String = (0..PIXELS)
+        .map(|at| format!("required float p{at}; "))
+        .collect();
+    let schema = format!("message frame {{ {pixels} required int64 label; }}");
+    let schema = Arc::new(parse_message_type(&schema).expect("a schema"));
+    let file = File::create(path).expect("a file");
+    let writer = SerializedFileWriter::new(file, schema, Arc::default());
+    let mut writer = writer.expect("the file is begun");
+    let mut group = writer.next_row_group().expect("a group of rows");
+    for at in 0..PIXELS {
+        let pixels = (0..images.len()).map(|index| images.pixels(index)[at]);
+        write_column::<FloatType>(&mut group, &pixels.collect::<Vec<_>>());
+    }
+    write_column::<Int64Type>(&mut group, &images.labels);
+    group.close().expect("the group is complete");
+    writer.close().expect("the file is complete");
+}
+
+fn write_column<T: parquet::data_type::DataType>(
+    group: &mut SerializedRowGroupWriter<'_, File>,
+    values: &[T::T],
+) {
+    let mut column = group.next_column().expect("no error").expect("a column");
+    let written = column.typed::<T>().write_batch(values, None, None);
+    written.expect("the values are written");
+    column.close().expect("the column is complete");
 }
 
 /// The upload of one of the example's models.

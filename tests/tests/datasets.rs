@@ -1,17 +1,8 @@
 //! Validation sets that the command line converts: Parquet files and folders of images.
 
-use std::{
-    fs::{self, File},
-    path::Path,
-    process::Output,
-    sync::Arc,
-};
+use std::{fs, path::Path, process::Output};
 
 use image::{Rgb, RgbImage};
-use parquet::{
-    file::writer::{SerializedFileWriter, SerializedRowGroupWriter},
-    schema::parser::parse_message_type,
-};
 use serde_json::Value;
 use sextant_tests::{Settings, TestCluster, digits, onnx};
 
@@ -60,47 +51,12 @@ fn accuracies(registered: &Value) -> Vec<(String, f64)> {
     all
 }
 
-fn write_column<T: parquet::data_type::DataType>(
-    group: &mut SerializedRowGroupWriter<'_, File>,
-    values: &[T::T],
-) {
-    let mut column = group.next_column().expect("no error").expect("a column");
-    let written = column.typed::<T>().write_batch(values, None, None);
-    written.expect("the values are written");
-    column.close().expect("the column is complete");
-}
-
-/// The digits' validation set as a data frame: a column for each pixel.
-fn data_frame(path: &Path) {
-    let images = digits::Images::load("validation");
-    let pixels: String = (0..digits::PIXELS)
-        .map(|at| format!("required float p{at}; "))
-        .collect();
-    let schema = parse_message_type(&format!(
-        "message frame {{ {pixels} required int64 label; }}"
-    ));
-    let schema = Arc::new(schema.expect("a schema"));
-    let file = File::create(path).expect("a file");
-    let writer = SerializedFileWriter::new(file, schema, Arc::default());
-    let mut writer = writer.expect("the file is begun");
-    let mut group = writer.next_row_group().expect("a group of rows");
-    for at in 0..digits::PIXELS {
-        let column: Vec<f32> = (0..images.len())
-            .map(|index| images.pixels(index)[at])
-            .collect();
-        write_column::<parquet::data_type::FloatType>(&mut group, &column);
-    }
-    write_column::<parquet::data_type::Int64Type>(&mut group, &images.labels);
-    group.close().expect("the group is complete");
-    writer.close().expect("the file is complete");
-}
-
 #[test]
 fn parquet_scores_as_the_arrays_do() {
     let cluster = TestCluster::start(Settings::default());
     let folder = tempfile::tempdir().expect("a folder");
     let frame = folder.path().join("digits.parquet");
-    data_frame(&frame);
+    digits::write_parquet(&frame, "validation");
     let model = digits::file("logistic.onnx");
     let of_frame = register(&cluster, ("frames", &model), &frame, &[]);
     let of_frame = accuracies(&document(&of_frame));

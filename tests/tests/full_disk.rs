@@ -86,6 +86,22 @@ async fn a_disk_that_fills_up_costs_nothing_that_was_acknowledged() {
         .problem(507, "storage_full");
     api.post("/v1/queries", &query).await.json(200);
     api.get("/health/ready").await.json(200);
+    // Whoever looks finds why: once in the log, though jobs go on trying, and among the figures.
+    let log = cluster.log();
+    let lines = log
+        .lines()
+        .filter(|it| it.contains("artefact store is full"));
+    let lines: Vec<&str> = lines.collect();
+    assert!((1..=3).contains(&lines.len()), "{lines:?}");
+    assert!(lines[0].contains("free_bytes"), "{lines:?}");
+    let room = async |room: &str| -> u64 {
+        let metrics = api.get("/metrics").await.text();
+        let series = format!("sextant_artefact_store_bytes{{room=\"{room}\"}} ");
+        let value = metrics.lines().find_map(|line| line.strip_prefix(&series));
+        value.expect("it is shown").parse().expect("a number")
+    };
+    assert!(room("free").await < 300_000);
+    assert!(room("stored").await > 0);
     disk.empty();
     until("changes are made", || async {
         let made = api.patch("/v1/applications/digits", &weight).await;

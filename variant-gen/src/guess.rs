@@ -8,6 +8,8 @@ use sextant_types::{Data, Metric, Tensor};
 
 use crate::validation::{Expectation, Labels, UNSCORED, ValidationSet};
 
+mod numbers;
+
 /// The score of the best answer that is the same for every record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Guess {
@@ -17,7 +19,9 @@ pub struct Guess {
     pub by: String,
 }
 
-/// The best of a labelled set; `None` of metrics for which there is no such answer to compare with.
+/// The best of a labelled set; `None` of metrics for which there is no such answer to compare with: boxes that are to be
+/// found (`map`) have neither a number nor a place that any record would share, and what a metric of the owner's
+/// (`custom`) makes of an answer is not known before it is asked.
 pub fn best(metric: Metric, set: &ValidationSet) -> Option<Guess> {
     let groups = set.parts(usize::MAX).filter(|part| part.begins);
     let labels: Vec<&Labels> = groups.map(|part| part.labels).collect();
@@ -43,7 +47,7 @@ pub fn best(metric: Metric, set: &ValidationSet) -> Option<Guess> {
             let of_one = 2.0 * share / (1.0 + share);
             (of_one / counts.len() as f64, by("the commonest label"))
         }
-        _ => return None,
+        metric => return numbers::best(metric, &labels),
     };
     Some(Guess { value, by })
 }

@@ -21,6 +21,7 @@ mod judge;
 mod values;
 
 pub(crate) use answers::{Answers, labels_of};
+pub(crate) use boxes::mean_overlap;
 use evidence::Evidence;
 pub use judge::Judge;
 pub(crate) use values::reals;

@@ -20,6 +20,7 @@
 //! stand for, labels are those classes: names, or numbers where all classes are numbers.
 
 use bytes::Bytes;
+use sextant_formats::npy;
 use sextant_types::{
     Data, DataType, Metric, NamedTensor, Names, Signature, Tensor, TensorSpec, convert,
 };
@@ -140,12 +141,30 @@ fn read_file(
     expected: Expected<'_>,
     names: &Names,
 ) -> Result<ValidationSet, Invalid> {
+    if let Some(kind) = foreign(bytes) {
+        return Err(Invalid::Foreign(kind));
+    }
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     match first {
         None => Err(Invalid::NoRecords),
         _ if sextant_formats::zip::is_archive(bytes) => npz::read(bytes, expected, names),
         Some(b'{' | b'[') => jsonl::read(bytes, expected, names),
         Some(_) => csv::read(bytes, expected, names),
+    }
+}
+
+/// What else people have data in, by how it begins.
+fn foreign(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        _ if bytes.starts_with(npy::MAGIC) => {
+            Some("a single array (`.npy`), and a set has one for each input and `labels`")
+        }
+        [b'P', b'A', b'R', b'1', ..] => {
+            Some("Parquet, which `sextant register` converts before it sends it")
+        }
+        [0x80, 2..=5, ..] => Some("a pickle, whose Python objects are never unpickled"),
+        [0x1f, 0x8b, ..] => Some("compressed by gzip"),
+        _ => None,
     }
 }
 

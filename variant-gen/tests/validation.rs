@@ -210,6 +210,35 @@ fn sets_that_do_not_fit_are_refused() {
     }
 }
 
+/// An archive has one array of a name, and `labels` is what is compared with: JSONL keeps both apart.
+#[test]
+fn a_model_with_an_input_called_labels_is_told_what_to_do() {
+    let mut signature = classifier();
+    signature
+        .inputs
+        .push(spec("labels", DataType::Int64, &[None]));
+    let error = read(&good().zip(), expected(&signature, Metric::Top1));
+    assert!(matches!(error, Err(Invalid::LabelsAreAnInput)), "{error:?}");
+    let line = "{\"inputs\": {\"x\": [1, 2], \"labels\": 1}, \"label\": 0}\n";
+    let set = read(&line.into(), expected(&signature, Metric::Top1)).expect("it is read");
+    assert_eq!(set.records(), 1);
+}
+
+#[test]
+fn files_of_other_kinds_are_named() {
+    let kinds: [(&[u8], &str); 4] = [
+        (b"\x93NUMPY\x01\x00v", "a single array (`.npy`)"),
+        (b"PAR1\x15", "Parquet"),
+        (b"\x80\x05\x95", "a pickle"),
+        (b"\x1f\x8b\x08", "gzip"),
+    ];
+    for (bytes, kind) in kinds {
+        let error = top1(&Bytes::copy_from_slice(bytes)).expect_err("it is none");
+        let error = error.to_string();
+        assert!(error.contains(kind) && error.contains("`.npz`"), "{error}");
+    }
+}
+
 #[test]
 fn damaged_archives_are_refused_wherever_they_are_cut() {
     let bytes = good().zip();

@@ -12,6 +12,7 @@ mod models;
 mod page;
 pub mod peers;
 pub mod report;
+mod right;
 mod scheduler;
 mod selection;
 mod trust;
@@ -29,9 +30,9 @@ use crate::{paths, shell};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Experiments to run [default: all]: autoscaling, build, controller, fleet, generator, main-job, models, page, peers,
-    /// scheduler, trust, worker
+    /// right, scheduler, trust, worker
     names: Vec<String>,
-    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; core, instructions of
+    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; answers, overhead of right; core, instructions of
     /// controller and scheduler; simulator, agreement, prices of scheduler; fairness, isolation, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
@@ -82,6 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "models",
             "page",
             "peers",
+            "right",
             "scheduler",
             "trust",
             "worker",
@@ -94,6 +96,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         &main_job::PARTS,
         &models::PARTS,
         &peers::PARTS,
+        &right::PARTS,
         &scheduler::PARTS,
         &trust::PARTS,
         &worker::PARTS,
@@ -127,6 +130,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.includes("peers") {
         peers::run(arguments, &mut report)?;
+    }
+    if arguments.includes("right") {
+        right::run(arguments, &mut report)?;
     }
     if arguments.includes("scheduler") {
         scheduler::run(arguments, &mut report)?;

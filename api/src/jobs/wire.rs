@@ -36,17 +36,17 @@ pub struct NewJobBody<'a> {
     #[schema(value_type = Option<String>, example = "fast")]
     pub preset: Option<Text<'a>>,
     /// Path in the artefact store: JSONL (each line `{"inputs": {"name": array}}`), an NPY array
-    /// whose rows are the records, an NPZ archive with an array for each input, or CSV whose first row names the columns.
-    /// A path that
-    /// ends in `/` means all files below it, in the order of their names.
+    /// whose rows are the records, an NPZ archive with an array for each input, CSV whose first row names the columns,
+    /// or Parquet. A path that ends in `/` means all files below it, in the order of
+    /// their names.
     pub input: String,
     /// Path in the artefact store for the answers, in the order of the records. One that ends in
     /// `/` gets a file for each file of the input.
     pub output: String,
-    /// How the input is written: `jsonl`, `npy`, `npz` or `csv`. By its suffix when left out.
+    /// How the input is written: `jsonl`, `npy`, `npz`, `csv` or `parquet`. By its suffix when left out.
     #[serde(default)]
     pub format: Option<String>,
-    /// How the output is written: `jsonl`, `npy` or `npz`. By its suffix when left out.
+    /// How the output is written: `jsonl`, `npy`, `npz` or `csv`. By its suffix when left out.
     #[serde(default)]
     pub output_format: Option<String>,
     /// An `http` or `https` address that is told when the job has come to its end.

@@ -31,6 +31,7 @@ pub struct Gauges {
     workers: Gauge,
     variants: Gauge,
     stores: Family<StoreLabels, Gauge>,
+    room: Family<RoomLabels, Gauge>,
 }
 
 /// The stores that are looked at.
@@ -44,6 +45,11 @@ pub struct Looked<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StoreLabels {
     store: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RoomLabels {
+    room: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -73,6 +79,7 @@ impl Gauges {
             workers: Gauge::default(),
             variants: Gauge::default(),
             stores: Family::default(),
+            room: Family::default(),
         };
         registry.register("instances", "Instances, by state", gauges.instances.clone());
         registry.register(
@@ -91,6 +98,11 @@ impl Gauges {
             "Whether a store answered this scrape: 1 or 0",
             gauges.stores.clone(),
         );
+        registry.register(
+            "artefact_store_bytes",
+            "Bytes that the artefact store holds, and that fit into it besides",
+            gauges.room.clone(),
+        );
         gauges
     }
 
@@ -99,7 +111,7 @@ impl Gauges {
         tokio::join!(
             self.ask("metadata", self.look_at_metadata(stores.metadata)),
             self.ask("registry", self.look_at_jobs(stores.registry)),
-            self.ask("objects", look_at_objects(stores.objects)),
+            self.ask("objects", self.look_at_objects(stores.objects)),
         );
     }
 
@@ -125,6 +137,18 @@ impl Gauges {
         Ok(())
     }
 
+    /// Asks for what no store has: any answer will do.
+    async fn look_at_objects(&self, objects: &dyn ObjectStore) -> Result<(), Problem> {
+        objects.stat_blob(&Digest::from_bytes([0; 32])).await?;
+        if let Some(room) = objects.room() {
+            for (name, bytes) in [("stored", room.stored_bytes), ("free", room.free_bytes)] {
+                let gauge = self.room.get_or_create(&RoomLabels { room: name });
+                gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+            }
+        }
+        Ok(())
+    }
+
     async fn look_at_jobs(&self, registry: &sextant_registry::Registry) -> Result<(), Problem> {
         for state in JobState::ALL.into_iter().filter(|state| !state.is_final()) {
             let filter = JobFilter {
@@ -142,10 +166,4 @@ impl Gauges {
         }
         Ok(())
     }
-}
-
-/// Asks for what no store has: any answer will do.
-async fn look_at_objects(objects: &dyn ObjectStore) -> Result<(), Problem> {
-    objects.stat_blob(&Digest::from_bytes([0; 32])).await?;
-    Ok(())
 }

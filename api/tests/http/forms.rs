@@ -128,3 +128,30 @@ async fn pages_say_what_browsers_may_do_with_them() {
     let health = api.get("/health/live").await;
     assert!(!health.headers.contains_key("content-security-policy"));
 }
+
+/// Who has a page asks whether it is still the same; who has not gets it in as few bytes as it accepts.
+#[tokio::test]
+async fn pages_of_the_program_are_sent_once() {
+    let api = Api::new(Recorder::answering()).await;
+    for path in ["/openapi.json", "/docs/", "/docs/swagger-ui.css"] {
+        let ask = |header: &'static str, value: String| {
+            let request = Request::get(path).header(header, value);
+            api.send(request.body(Body::empty()).expect("a request"))
+        };
+        let whole = api.get(path).await;
+        let tag = whole.headers["etag"].to_str().expect("a tag").to_owned();
+        assert_eq!(whole.headers["cache-control"], "no-cache", "{path}");
+        let again = ask("if-none-match", tag.clone()).await;
+        assert_eq!(
+            (again.status, again.bytes.len()),
+            (304.try_into().expect("a status"), 0),
+            "{path}"
+        );
+        assert_eq!(again.headers["etag"], tag.as_str(), "{path}");
+        let other = ask("if-none-match", "W/\"other\"".to_owned()).await;
+        assert_eq!(other.bytes, whole.bytes, "{path}");
+        let packed = ask("accept-encoding", "gzip".to_owned()).await;
+        assert_eq!(packed.headers["etag"], tag.as_str(), "{path}");
+        assert!(packed.bytes.len() < whole.bytes.len(), "{path}");
+    }
+}

@@ -50,6 +50,23 @@ fn three_rows_at_a_time() -> Arc<Recorder> {
     })
 }
 
+/// What was answered can be sent back: nothing is lost on the way.
+#[tokio::test]
+async fn missing_values_and_infinities_go_in_and_come_out() {
+    let recorder = three_rows_at_a_time();
+    let api = Api::new(recorder.clone()).await;
+    let data = json!([[null, "Infinity"], ["-Infinity", 1.5]]);
+    let tensor = json!({"name": "x", "shape": [2, 2], "datatype": "FP32", "data": data});
+    let body = json!({"application": "digits", "inputs": [tensor]}).to_string();
+    let reading = api.call("POST", "/v1/queries", body).await;
+    assert_eq!(reading.status, 200);
+    let asked = recorder.last().inputs[0].tensor.to_vec::<f32>();
+    let asked = asked.expect("floats");
+    assert!(asked[0].is_nan() && asked[1..] == [f32::INFINITY, f32::NEG_INFINITY, 1.5]);
+    let answered = &reading.json()["outputs"][0]["data"];
+    assert_eq!(*answered, json!([null, "Infinity", "-Infinity", 1.5]));
+}
+
 #[tokio::test]
 async fn a_query_of_more_rows_than_a_batch_holds_is_answered_in_parts() {
     for (rows, parts, met) in [(3, 1, true), (4, 2, true), (7, 3, false), (9, 3, false)] {

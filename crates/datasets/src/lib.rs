@@ -1,7 +1,8 @@
 //! Validation sets as people keep them, turned into files that the service reads.
 //!
 //! A [Parquet file](mod@parquet) becomes CSV or JSON lines, a [folder of images](mod@images) an `.npz` archive. This is done
-//! where the files are, by `sextant register`: the service reads only formats whose size it knows beforehand.
+//! where the files are, by `sextant register`: registration reads only formats whose size it knows beforehand. Offline jobs
+//! read the rows of Parquet files one after the other.
 
 use std::{io, path::PathBuf};
 

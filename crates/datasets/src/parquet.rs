@@ -4,14 +4,25 @@
 //! becomes CSV. Where one holds lists, each column is an input of its name, beside `label`: the file
 //! becomes JSON lines.
 
-use std::{fs::File, io::Write};
+use std::{
+    cell::Cell,
+    io::{self, Read, Write},
+    ops::Range,
+    rc::Rc,
+};
 
 use ::parquet::{
     errors::ParquetError,
-    file::reader::{FileReader, SerializedFileReader},
-    record::{Field, Row},
+    file::{
+        metadata::{ParquetMetaData, RowGroupMetaData},
+        reader::{ChunkReader, FileReader, Length, SerializedFileReader},
+        serialized_reader::ReadOptionsBuilder,
+    },
+    record::{Field, Row, reader::RowIter},
 };
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use sextant_types::convert::special_text;
 
 use crate::Error;
 
@@ -30,19 +41,208 @@ pub enum Format {
 /// Where pandas keeps the names of rows.
 const INDEX: &str = "__index_level_";
 
+/// Bytes that are fetched at once where nothing says how many are needed.
+const PIECE_BYTES: u64 = 16 << 10;
+
 /// Writes the rows of `file` to `out`.
 ///
 /// # Errors
 /// When the file is broken, or holds what no tensor does.
-pub fn convert(file: File, out: impl Write) -> Result<Format, Error> {
-    let reader = SerializedFileReader::new(file)?;
-    let schema = reader.metadata().file_metadata().schema();
-    let are_single = schema.get_fields().iter().all(|field| field.is_primitive());
-    let rows = reader.get_row_iter(None)?;
-    let rows = rows.enumerate().map(|(at, row)| Ok((at as u64 + 1, row?)));
-    match are_single {
-        true => table(rows, out).map(|()| Format::Csv),
-        false => lines(rows, out).map(|()| Format::JsonLines),
+pub fn convert(file: impl ChunkReader + 'static, mut out: impl Write) -> Result<Format, Error> {
+    let rows = Rows::open(file, 0)?;
+    let format = rows.format();
+    out.write_all(rows.head())?;
+    for line in rows {
+        out.write_all(&line?)?;
+    }
+    out.flush()?;
+    Ok(format)
+}
+
+/// The rows of a file, each as a line of the format that the file becomes, its end included.
+///
+/// A row that holds what no tensor does is [`Error::Column`], and the next one follows; behind any other error there
+/// is nothing.
+pub struct Rows {
+    format: Format,
+    head: Vec<u8>,
+    size: Size,
+    rows: RowIter<'static>,
+    /// The row that was read last, counted from 1.
+    number: u64,
+}
+
+/// How much a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Rows in it.
+    pub rows: u64,
+    /// Bytes of its values before they were compressed.
+    pub bytes: u64,
+    /// The same of the largest group of rows.
+    pub largest_group_bytes: u64,
+}
+
+/// A file that is read by ranges: `read` returns the bytes of one, all of them.
+pub struct Ranges<F> {
+    /// Bytes of the file.
+    pub size: u64,
+    /// Reads a range.
+    pub read: F,
+}
+
+/// What follows a place in a file.
+pub struct Following<F> {
+    read: F,
+    range: Range<u64>,
+    piece: Bytes,
+}
+
+// === impl Rows ===
+
+impl Rows {
+    /// Opens a file in front of a row, counted from 0.
+    ///
+    /// # Errors
+    /// When the file is no Parquet, or a broken one.
+    pub fn open(file: impl ChunkReader + 'static, first: u64) -> Result<Self, Error> {
+        let (end, before) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let (ends, passed) = (Rc::clone(&end), Rc::clone(&before));
+        let size = Rc::new(Cell::new(Size::NOTHING));
+        let sum = Rc::clone(&size);
+        let is_needed = move |group: &RowGroupMetaData, _| {
+            sum.set(sum.get().with(group));
+            ends.set(sum.get().rows);
+            if ends.get() <= first {
+                passed.set(ends.get());
+            }
+            ends.get() > first
+        };
+        let options = ReadOptionsBuilder::new().with_predicate(Box::new(is_needed));
+        let reader = SerializedFileReader::new_with_options(file, options.build())?;
+        let (format, head) = columns_of(reader.metadata())?;
+        let mut rows = RowIter::from_file_into(Box::new(reader));
+        for _ in before.get()..first {
+            rows.next().transpose()?;
+        }
+        Ok(Self {
+            format,
+            head,
+            size: size.get(),
+            rows,
+            number: first,
+        })
+    }
+
+    /// What the file becomes.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// What stands before the lines: the names of the columns in CSV, else nothing.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// How much the file holds.
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
+    fn line(&self, row: &Row) -> Result<Vec<u8>, Error> {
+        match self.format {
+            Format::Csv => cells(row, self.number),
+            Format::JsonLines => record(row, self.number),
+        }
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Result<Vec<u8>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let row = self.rows.next()?;
+        self.number += 1;
+        Some(row.map_err(Error::from).and_then(|row| self.line(&row)))
+    }
+}
+
+/// What a file becomes, and the row that names its columns.
+fn columns_of(metadata: &ParquetMetaData) -> Result<(Format, Vec<u8>), Error> {
+    let fields = metadata.file_metadata().schema().get_fields();
+    if !fields.iter().all(|field| field.is_primitive()) {
+        return Ok((Format::JsonLines, Vec::new()));
+    }
+    let names = fields.iter().map(|field| field.name());
+    let names: Vec<&str> = names.filter(|name| !name.starts_with(INDEX)).collect();
+    if names.is_empty() {
+        return Err(Error::Parquet("it has no columns".to_owned()));
+    }
+    Ok((Format::Csv, csv_row(names)?))
+}
+
+// === impl Size ===
+
+impl Size {
+    const NOTHING: Self = Self {
+        rows: 0,
+        bytes: 0,
+        largest_group_bytes: 0,
+    };
+
+    fn with(self, group: &RowGroupMetaData) -> Self {
+        let counted = |number: i64| u64::try_from(number).unwrap_or(0);
+        let bytes = counted(group.total_byte_size());
+        Self {
+            rows: self.rows.saturating_add(counted(group.num_rows())),
+            bytes: self.bytes.saturating_add(bytes),
+            largest_group_bytes: self.largest_group_bytes.max(bytes),
+        }
+    }
+}
+
+// === impl Ranges ===
+
+impl<F: Send + Sync> Length for Ranges<F> {
+    fn len(&self) -> u64 {
+        self.size
+    }
+}
+
+impl<F> ChunkReader for Ranges<F>
+where
+    F: Fn(Range<u64>) -> io::Result<Bytes> + Clone + Send + Sync,
+{
+    type T = Following<F>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        Ok(Following {
+            read: self.read.clone(),
+            range: start..self.size,
+            piece: Bytes::new(),
+        })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let end = start.checked_add(length as u64);
+        match end.filter(|end| *end <= self.size) {
+            Some(end) if end > start => Ok((self.read)(start..end)?),
+            Some(_) => Ok(Bytes::new()),
+            None => Err(ParquetError::EOF("it is cut off".to_owned())),
+        }
+    }
+}
+
+impl<F: Fn(Range<u64>) -> io::Result<Bytes>> Read for Following<F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.piece.is_empty() && !self.range.is_empty() {
+            let end = self.range.end.min(self.range.start + PIECE_BYTES);
+            self.piece = (self.read)(self.range.start..end)?;
+            self.range.start = end;
+        }
+        let count = buffer.len().min(self.piece.len());
+        buffer[..count].copy_from_slice(&self.piece.split_to(count));
+        Ok(count)
     }
 }
 
@@ -57,85 +257,53 @@ fn columns(row: &Row) -> impl Iterator<Item = (&String, &Field)> {
         .filter(|(name, _)| !name.starts_with(INDEX))
 }
 
-fn table(
-    rows: impl Iterator<Item = Result<(u64, Row), Error>>,
-    out: impl Write,
-) -> Result<(), Error> {
-    let mut out = csv::Writer::from_writer(out);
+fn csv_row<T: AsRef<[u8]>>(cells: impl IntoIterator<Item = T>) -> Result<Vec<u8>, Error> {
+    let mut out = csv::Writer::from_writer(Vec::new());
     let written = |error: csv::Error| Error::Output(error.into());
-    for row in rows {
-        let (number, row) = row?;
-        if number == 1 {
-            let names = columns(&row).map(|(name, _)| name);
-            out.write_record(names).map_err(written)?;
+    out.write_record(cells).map_err(written)?;
+    let row = out.into_inner();
+    row.map_err(|error| Error::Output(error.into_error()))
+}
+
+fn cells(row: &Row, number: u64) -> Result<Vec<u8>, Error> {
+    let cells = columns(row).map(|(column, field)| match value(field) {
+        Ok(Value::Null) => Ok(String::new()),
+        Ok(Value::String(text)) => Ok(text),
+        Ok(other) => Ok(other.to_string()),
+        Err(kind) => Err(refused(kind, number, column)),
+    });
+    csv_row(cells.collect::<Result<Vec<_>, _>>()?)
+}
+
+fn record(row: &Row, number: u64) -> Result<Vec<u8>, Error> {
+    let (mut inputs, mut label) = (Map::new(), None);
+    for (column, field) in columns(row) {
+        let value = value(field).map_err(|kind| refused(kind, number, column))?;
+        match column.as_str() {
+            "label" | "labels" => label = Some(value).filter(|it| !it.is_null()),
+            _ => drop(inputs.insert(column.clone(), value)),
         }
-        let cells = columns(&row).map(|(column, field)| match value(field) {
-            Ok(Value::Null) => Ok(String::new()),
-            Ok(Value::String(text)) => Ok(text),
-            Ok(other) => Ok(other.to_string()),
-            // CSV knows no limits of numbers: the service reads `NaN` and `inf`.
-            Err(Refused::Number(number)) => Ok(number.to_string()),
-            Err(refused) => Err(refused.at(number, column)),
-        });
-        let cells = cells.collect::<Result<Vec<_>, _>>()?;
-        out.write_record(cells).map_err(written)?;
     }
-    out.flush()?;
-    Ok(())
-}
-
-fn lines(
-    rows: impl Iterator<Item = Result<(u64, Row), Error>>,
-    mut out: impl Write,
-) -> Result<(), Error> {
-    for row in rows {
-        let (number, row) = row?;
-        let (mut inputs, mut label) = (Map::new(), None);
-        for (column, field) in columns(&row) {
-            let value = value(field).map_err(|refused| refused.at(number, column))?;
-            match column.as_str() {
-                "label" | "labels" => label = Some(value).filter(|it| !it.is_null()),
-                _ => drop(inputs.insert(column.clone(), value)),
-            }
-        }
-        let mut record = json!({ "inputs": inputs });
-        if let Some(label) = label {
-            record["label"] = label;
-        }
-        writeln!(out, "{record}")?;
+    let mut record = json!({ "inputs": inputs });
+    if let Some(label) = label {
+        record["label"] = label;
     }
-    out.flush()?;
-    Ok(())
+    Ok(format!("{record}\n").into_bytes())
 }
 
-/// Why a field is no element.
-enum Refused {
-    /// JSON has no such number.
-    Number(f64),
-    /// Neither numbers nor text.
-    Kind(&'static str),
-}
-
-impl Refused {
-    fn at(self, row: u64, column: &str) -> Error {
-        let why = match self {
-            Self::Number(number) => format!(
-                "a list holds `{number}`, which JSON lines cannot: replace it, or save an `.npz` archive"
-            ),
-            Self::Kind(kind) => format!("it holds {kind}: make numbers or text of them first"),
-        };
-        Error::Column {
-            row,
-            column: column.to_owned(),
-            why,
-        }
+fn refused(kind: &str, row: u64, column: &str) -> Error {
+    Error::Column {
+        row,
+        column: column.to_owned(),
+        why: format!("it holds {kind}: make numbers or text of them first"),
     }
 }
 
-fn value(field: &Field) -> Result<Value, Refused> {
-    let float = |number: f64| match serde_json::Number::from_f64(number) {
-        Some(number) => Ok(Value::Number(number)),
-        None => Err(Refused::Number(number)),
+/// An element, as JSON has it here: `null` is a missing value, infinities are text. Refused is a kind of elements.
+fn value(field: &Field) -> Result<Value, &'static str> {
+    let float = |number: f64| match number.is_infinite() {
+        true => Value::from(special_text(number).trim_matches('"')),
+        false => Value::from(number),
     };
     Ok(match field {
         Field::Null => Value::Null,
@@ -148,24 +316,24 @@ fn value(field: &Field) -> Result<Value, Refused> {
         Field::UShort(it) => (*it).into(),
         Field::UInt(it) => (*it).into(),
         Field::ULong(it) => (*it).into(),
-        Field::Float16(it) => float(it.to_f64())?,
-        Field::Float(it) => float((*it).into())?,
-        Field::Double(it) => float(*it)?,
+        Field::Float16(it) => float(it.to_f64()),
+        Field::Float(it) => float((*it).into()),
+        Field::Double(it) => float(*it),
         Field::Str(it) => it.as_str().into(),
         Field::Bytes(it) => match std::str::from_utf8(it.data()) {
             Ok(text) => text.into(),
-            Err(_) => return Err(Refused::Kind("bytes that are not text")),
+            Err(_) => return Err("bytes that are not text"),
         },
         Field::ListInternal(list) => {
             let items = list.elements().iter().map(value);
             Value::Array(items.collect::<Result<_, _>>()?)
         }
-        Field::Decimal(_) => return Err(Refused::Kind("decimals")),
+        Field::Decimal(_) => return Err("decimals"),
         Field::Date(_)
         | Field::TimeMillis(_)
         | Field::TimeMicros(_)
         | Field::TimestampMillis(_)
-        | Field::TimestampMicros(_) => return Err(Refused::Kind("dates or times")),
-        Field::Group(_) | Field::MapInternal(_) => return Err(Refused::Kind("structures or maps")),
+        | Field::TimestampMicros(_) => return Err("dates or times"),
+        Field::Group(_) | Field::MapInternal(_) => return Err("structures or maps"),
     })
 }

@@ -1,17 +1,18 @@
 //! Parquet files become CSV or JSON lines.
 
-use std::{fs::File, path::Path, sync::Arc};
+use std::{fs::File, ops::Range, path::Path, sync::Arc};
 
 use ::parquet::{
     basic::Compression,
     column::writer::ColumnWriter,
-    data_type::ByteArray,
+    data_type::{ByteArray, Int64Type},
     file::{properties::WriterProperties, writer::SerializedFileWriter},
     schema::parser::parse_message_type,
 };
+use bytes::Bytes;
 use sextant_datasets::{
     Error,
-    parquet::{Format, convert},
+    parquet::{Format, Ranges, Rows, convert},
 };
 
 /// The values of a column, with the levels of those that are optional or lists.
@@ -86,7 +87,7 @@ fn a_data_frame_becomes_csv() {
         let (format, text) = converted(&path).expect("it is read");
         assert_eq!(format, Format::Csv);
         let expected =
-            "width,rings,label\n5.1,7,setosa\n,-1,\"a, \"\"b\"\"\"\nNaN,9223372036854775807,\n";
+            "width,rings,label\n5.1,7,setosa\n,-1,\"a, \"\"b\"\"\"\n,9223372036854775807,\n";
         assert_eq!(text, expected);
     }
 }
@@ -126,20 +127,58 @@ fn what_no_tensor_holds_is_named() {
         error,
         "row 1, column `when`: it holds dates or times: make numbers or text of them first"
     );
+}
 
+#[test]
+fn missing_values_and_infinities_are_written_as_json_has_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("holes.parquet");
     let schema = "message set {
         required group x (LIST) { repeated group list { required double element; } }
     }";
     let columns = [Column::Doubles(
-        &[1.0, f64::INFINITY],
+        &[f64::NAN, f64::INFINITY],
         Some((&[1, 1], &[0, 1])),
     )];
     write(&path, schema, Compression::UNCOMPRESSED, &columns);
-    let error = converted(&path).expect_err("no JSON").to_string();
-    assert!(
-        error.starts_with("row 1, column `x`: a list holds `inf`"),
-        "{error}"
-    );
+    let (_, text) = converted(&path).expect("it is read");
+    assert_eq!(text, "{\"inputs\":{\"x\":[null,\"Infinity\"]}}\n");
+}
+
+#[test]
+fn rows_are_read_from_any_place_of_any_group() {
+    let mut file = Vec::new();
+    let schema = parse_message_type("message frame { required int64 n; }").expect("a schema");
+    let properties = Arc::new(WriterProperties::builder().build());
+    let mut writer =
+        SerializedFileWriter::new(&mut file, Arc::new(schema), properties).expect("a writer");
+    let mut next = 0;
+    for size in [4i64, 3, 1, 5] {
+        let mut group = writer.next_row_group().expect("a group");
+        let mut chunk = group.next_column().expect("no error").expect("a column");
+        let values: Vec<i64> = (next..next + size).collect();
+        let to = chunk.typed::<Int64Type>();
+        to.write_batch(&values, None, None).expect("written");
+        chunk.close().expect("closed");
+        group.close().expect("closed");
+        next += size;
+    }
+    writer.close().expect("closed");
+    let file = Bytes::from(file);
+    for first in 0..14 {
+        let ranges = Ranges {
+            size: file.len() as u64,
+            read: {
+                let file = file.clone();
+                move |range: Range<u64>| Ok(file.slice(range.start as usize..range.end as usize))
+            },
+        };
+        let rows = Rows::open(ranges, first).expect("it is opened");
+        assert_eq!((rows.size().rows, rows.head()), (13, &b"n\n"[..]));
+        let lines: Result<Vec<Vec<u8>>, Error> = rows.collect();
+        let wanted = (first..13).map(|n| format!("{n}\n").into_bytes());
+        assert_eq!(lines.expect("rows"), wanted.collect::<Vec<_>>(), "{first}");
+    }
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Loaded models: what was read of a file, and the sessions that are made from it.
 
-use std::{sync::Arc, thread};
+use std::{ops::RangeInclusive, sync::Arc, thread};
 
 use openvino::{Core, Model};
 use parking_lot::Mutex;
 use sextant_engine::{
     Error, GRAPH_FILE, LiveMap, LoadRequest, LoadedModel, ModelFile, Pool, WeightsFolder,
-    check_inputs, check_integers,
+    blame_empty, check_indices, check_inputs, check_integers,
 };
 use sextant_types::{Digest, NamedTensor, Precision, Signature, Tensor};
 
@@ -30,6 +30,8 @@ pub(crate) struct Read {
     pub(crate) signature: Signature,
     /// Whether a run fails for its inputs' sizes or not at all.
     pub(crate) by_sizes: bool,
+    /// What inputs may hold that are looked up in tables: beyond them, OpenVINO answers zeros without a word.
+    indices: Vec<(String, RangeInclusive<i64>)>,
     weights_bytes: u64,
     /// Of a large model: OpenVINO reads weights in place until it has brought them into its own order.
     _folder: Option<Arc<WeightsFolder>>,
@@ -85,6 +87,7 @@ impl Read {
             model: Mutex::new(model.map_err(|error| failure::load(&error))?),
             _folder: request.model.weights.clone(),
             by_sizes: runs_by_sizes(&info.op_types),
+            indices: info.indices,
             signature: info.signature,
             weights_bytes: info.weights_bytes,
         })
@@ -126,8 +129,10 @@ impl LoadedModel for OpenvinoModel {
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
         check_inputs(&self.read.signature, inputs)?;
         inputs.iter().try_for_each(tensors::check_range)?;
+        check_indices(&self.read.indices, inputs)?;
         let outputs = &self.read.signature.outputs;
-        self.pool.with(|session| session.run(inputs, outputs))
+        let ran = self.pool.with(|session| session.run(inputs, outputs));
+        ran.map_err(|error| blame_empty(error, inputs))
     }
 
     fn weights_bytes(&self) -> u64 {

@@ -2,7 +2,6 @@
 
 use ort::ErrorCode;
 use sextant_engine::Error;
-use sextant_types::NamedTensor;
 
 /// Longest text that is kept of a message.
 const MAX_MESSAGE: usize = 400;
@@ -29,19 +28,6 @@ pub(crate) fn run(error: &ort::Error) -> Error {
         ErrorCode::InvalidArgument => Error::InvalidInput(message),
         _ if is_allocation(&message) => Error::MemoryExceeded(message),
         _ => Error::Failed(message),
-    }
-}
-
-/// The error of a run whose inputs are at fault where one of them has no elements: operators that need some say so in
-/// words of their own, and only when they run.
-pub(crate) fn of_inputs(error: Error, inputs: &[NamedTensor]) -> Error {
-    let empty = inputs.iter().find(|input| input.tensor.is_empty());
-    match (error, empty) {
-        (Error::Failed(_), Some(input)) => Error::InvalidInput(format!(
-            "input `{}` has no elements, and the model needs some",
-            input.name
-        )),
-        (error, _) => error,
     }
 }
 
@@ -92,35 +78,6 @@ pub(crate) fn shorten(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sextant_types::Tensor;
-
-    #[test]
-    fn inputs_without_elements_are_at_fault() {
-        let tensor = |shape: Vec<usize>| {
-            let values = vec![0i64; shape.iter().product()];
-            NamedTensor::new(
-                "ids",
-                Tensor::from_elements(shape, &values).expect("it fits"),
-            )
-        };
-        let failed = || Error::Failed("attention.cc:42 sequence_length > 0 was false".to_owned());
-        let [empty, full] = [vec![1, 0], vec![1, 2]].map(tensor);
-        let wanted =
-            Error::InvalidInput("input `ids` has no elements, and the model needs some".to_owned());
-        assert_eq!(
-            of_inputs(failed(), &[full.clone(), empty.clone()]).to_string(),
-            wanted.to_string()
-        );
-        assert_eq!(
-            of_inputs(failed(), &[full]).to_string(),
-            failed().to_string()
-        );
-        let memory = || Error::MemoryExceeded("too much".to_owned());
-        assert_eq!(
-            of_inputs(memory(), &[empty]).to_string(),
-            memory().to_string()
-        );
-    }
 
     #[test]
     fn operators_are_found_in_messages() {

@@ -6,7 +6,9 @@ use ort::{
     environment::Environment,
     session::{RunOptions, Session, SessionInputValue},
 };
-use sextant_engine::{Error, Interrupt, LiveMap, LoadRequest, LoadedModel, Pool, check_inputs};
+use sextant_engine::{
+    Error, Interrupt, LiveMap, LoadRequest, LoadedModel, Pool, blame_empty, check_inputs,
+};
 use sextant_types::{Digest, NamedTensor, Optimization, Signature, Tensor};
 
 use crate::{failure, tensors, weights::Weights};
@@ -174,7 +176,7 @@ impl Sessions {
             self.pool.with(|session| {
                 let outputs = session
                     .run_with_options(values.as_slice(), &options)
-                    .map_err(|error| failure::of_inputs(failure::run(&error), inputs))?;
+                    .map_err(|error| blame_empty(failure::run(&error), inputs))?;
                 outputs
                     .iter()
                     .map(|(name, value)| tensors::extract(name, &value))

@@ -12,7 +12,7 @@
 //! **Invariant:** a run computes on the threads of its handle's pool only, while the caller
 //! waits; a panic of the library is an error of that load or run.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{ops::RangeInclusive, panic::AssertUnwindSafe, sync::Arc};
 
 use rten::{LoadErrorKind, Model, ModelOptions, ThreadPool};
 use sextant_engine::{
@@ -42,6 +42,8 @@ pub struct RtenEngine {
 struct Shared {
     model: Model,
     signature: Signature,
+    /// What inputs may hold that are looked up in tables.
+    indices: Vec<(String, RangeInclusive<i64>)>,
     weights_bytes: u64,
 }
 
@@ -97,6 +99,7 @@ impl Shared {
         let model = guarded("load", load)?.map_err(|error| load_error(&error))?;
         Ok(Self {
             model,
+            indices: info.indices,
             signature: info.signature,
             weights_bytes: info.weights_bytes,
         })

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use rten::{NodeId, RunErrorKind, RunOptions, ThreadPool, ValueOrView};
-use sextant_engine::{Error, LoadedModel, check_inputs};
+use sextant_engine::{Error, LoadedModel, blame_empty, check_indices, check_inputs};
 use sextant_types::{NamedTensor, Signature, Tensor, TensorSpec};
 
 use crate::{Shared, guarded, shorten, values};
+
+/// What rten says of an operator whose input has a value that it does not take.
+const INVALID_VALUE: &str = "has invalid value";
 
 pub(crate) struct RtenModel {
     shared: Arc<Shared>,
@@ -40,6 +43,7 @@ impl LoadedModel for RtenModel {
 
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
         check_inputs(&self.shared.signature, inputs)?;
+        check_indices(&self.shared.indices, inputs)?;
         let values = self
             .inputs
             .iter()
@@ -50,7 +54,7 @@ impl LoadedModel for RtenModel {
         let outputs = guarded("run", || {
             self.shared.model.run(values, &self.outputs, options)
         })?
-        .map_err(|error| run_error(&error))?;
+        .map_err(|error| blame_empty(run_error(&error), inputs))?;
         self.shared
             .signature
             .outputs
@@ -69,6 +73,10 @@ fn run_error(error: &rten::RunError) -> Error {
     let message = shorten(&error.to_string());
     match error.kind() {
         RunErrorKind::InvalidInput => Error::InvalidInput(message),
+        // A number that was computed of the inputs, and is beyond what it is looked up in.
+        RunErrorKind::OperatorError if message.contains(INVALID_VALUE) => {
+            Error::InvalidInput(message)
+        }
         _ => Error::Failed(message),
     }
 }

@@ -9,6 +9,9 @@ use sextant_types::Optimization;
 #[path = "../../engine/tests/support/fixtures.rs"]
 mod fixtures;
 
+#[path = "../../engine/tests/support/indices.rs"]
+mod indices;
+
 #[path = "../../engine/tests/support/mapped.rs"]
 mod mapped;
 
@@ -29,4 +32,9 @@ sextant_engine::bind_conformance!(engine(), all());
 #[test]
 fn mapped_models_are_answered_alike() {
     mapped::answers_alike(engine().as_ref());
+}
+
+#[test]
+fn numbers_beyond_a_table_are_refused() {
+    indices::numbers_beyond_a_table_are_refused(engine().as_ref());
 }

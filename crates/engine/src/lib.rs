@@ -23,7 +23,7 @@ mod pool;
 mod python;
 
 pub use file::{GRAPH_FILE, ModelFile, ScratchFolder, WeightsFolder, read_range, sweep};
-pub use inputs::{check_inputs, check_integers};
+pub use inputs::{blame_empty, check_indices, check_inputs, check_integers};
 pub use interrupt::Interrupt;
 pub use library::{cache_folder, find_library};
 pub use live::LiveMap;

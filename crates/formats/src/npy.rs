@@ -146,6 +146,11 @@ impl Header {
         Self::compose(&format!("|S{bytes}"), shape)
     }
 
+    /// The header of an array of texts of up to so many code points, which lie as UTF-32; `None` where it is too long.
+    pub fn write_unicode(points: usize, shape: &[u64]) -> Option<Vec<u8>> {
+        Self::compose(&format!("<U{points}"), shape)
+    }
+
     fn compose(descr: &str, shape: &[u64]) -> Option<Vec<u8>> {
         let dims: String = shape.iter().map(|dim| format!("{dim}, ")).collect();
         let dims = if shape.len() == 1 {

@@ -21,5 +21,6 @@ pub use error::Error;
 pub use local::LocalStore;
 pub use path::{InvalidPath, MAX_COMPONENT_BYTES, MAX_PATH_BYTES, ObjectPath};
 pub use store::{
-    BlobInfo, BlobPage, ByteStream, ListRequest, ObjectInfo, ObjectStore, Page, PutBlob, digest_of,
+    BlobInfo, BlobPage, ByteStream, ListRequest, ObjectInfo, ObjectStore, Page, PutBlob, Room,
+    digest_of,
 };

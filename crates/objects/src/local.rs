@@ -22,19 +22,23 @@ use std::{
     ops::Range,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use parking_lot::Mutex;
+use rustix::fs::statvfs;
 use sextant_types::Digest;
 use tokio::task::spawn_blocking;
 
 use crate::{
     BlobPage, ByteStream, Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore, Page, PutBlob,
-    digest_of,
+    Room, digest_of,
 };
 
 mod blobs;
@@ -65,6 +69,8 @@ struct Inner {
     files: Folder,
     temporary: Arc<Folder>,
     budget: Arc<Budget>,
+    /// Whether it was said that there is no room, and nothing has been stored since.
+    is_full: AtomicBool,
     /// Makes "how large was the old one" and "put the new one there" one step.
     commit: Mutex<()>,
 }
@@ -102,6 +108,7 @@ impl LocalStore {
                 files,
                 temporary: Arc::new(temporary),
                 budget: Arc::new(Budget::new(used, max_bytes)),
+                is_full: AtomicBool::new(false),
                 commit: Mutex::new(()),
             }),
         })
@@ -122,7 +129,11 @@ impl LocalStore {
         let failed = object.clone();
         let whole = move || {
             inner.check(&object)?;
-            work(&inner, &object)
+            let done = work(&inner, &object);
+            if let Err(error @ Error::StorageFull { .. }) = &done {
+                inner.tell_full(error);
+            }
+            done
         };
         spawn_blocking(whole)
             .await
@@ -172,6 +183,10 @@ impl LocalStore {
 
 #[async_trait]
 impl ObjectStore for LocalStore {
+    fn room(&self) -> Option<Room> {
+        self.inner.room()
+    }
+
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, Error> {
         self.blocking("blob", move |inner, _| {
             let digest = digest_of(&bytes);
@@ -362,6 +377,28 @@ impl Inner {
         Ok(())
     }
 
+    /// How much is stored, and how much more fits.
+    fn room(&self) -> Option<Room> {
+        let disk = statvfs(&self.root).ok()?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        Some(Room {
+            stored_bytes: self.budget.used(),
+            free_bytes: free.min(self.budget.left()),
+        })
+    }
+
+    /// Says that there is no room, once until something is stored again: whoever writes goes on trying.
+    fn tell_full(&self, error: &Error) {
+        if self.is_full.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let room = self.room();
+        let (stored_bytes, free_bytes) =
+            (room.map(|it| it.stored_bytes), room.map(|it| it.free_bytes));
+        let folder = self.root.display();
+        tracing::warn!(%error, %folder, stored_bytes, free_bytes, "the artefact store is full");
+    }
+
     fn begin(&self, object: &str, hashed: bool) -> Result<Temporary, Error> {
         Temporary::create(self.temporary.clone(), self.budget.clone(), hashed)
             .map_err(|fault| fault.on_write(object))
@@ -393,6 +430,7 @@ impl Inner {
             temporary.move_to(folder, name)?;
             replaced
         };
+        self.is_full.store(false, Ordering::Relaxed);
         self.budget.release(replaced);
         folder.sync()
     }

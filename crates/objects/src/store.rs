@@ -29,6 +29,15 @@ pub struct ObjectInfo {
     pub modified_ms: u64,
 }
 
+/// How much is stored, and how much more fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes stored, what is being written included.
+    pub stored_bytes: u64,
+    /// Bytes that fit until the disk or the limit is full.
+    pub free_bytes: u64,
+}
+
 /// What to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListRequest {
@@ -124,6 +133,11 @@ pub(crate) fn digest_of_all(bytes: &mut impl Read) -> io::Result<Digest> {
 /// - **Cancellation.** A dropped call is done or not done, never half.
 #[async_trait]
 pub trait ObjectStore: Send + Sync {
+    /// How much is stored, and how much more fits; `None` where the store does not know without looking at all of it.
+    fn room(&self) -> Option<Room> {
+        None
+    }
+
     /// Stores bytes under their hash.
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, Error>;
 

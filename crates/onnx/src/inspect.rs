@@ -1,12 +1,15 @@
 //! Reads what the service needs to know of a model, and refuses what no engine should see.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
 use bytes::Bytes;
 use sextant_types::{Signature, TensorSpec};
 
 use crate::{
-    Error, decode, integers,
+    Error, decode, indices, integers,
     proto::{
         AttributeProto, Dimension, GraphProto, ModelProto, ValueInfoProto, data_type, dimension,
         type_proto,
@@ -41,6 +44,8 @@ pub struct ModelInfo {
     pub wide_output: Option<String>,
     /// A recurrent operator whose sequences begin with the batch (`layout` 1), which few engines know; its name.
     pub batch_first: Option<String>,
+    /// Inputs that are looked up in tables of known sizes, and which numbers they may hold.
+    pub indices: Vec<(String, RangeInclusive<i64>)>,
 }
 
 /// Reads and checks a model.
@@ -76,6 +81,7 @@ pub fn inspect(bytes: &Bytes) -> Result<ModelInfo, Error> {
         half_parameters: counts.half_parameters,
         wide_output: integers::wide_output(graph),
         batch_first: counts.batch_first,
+        indices: indices::ranges(graph),
     })
 }
 

@@ -22,6 +22,7 @@ pub mod error;
 pub mod external;
 pub mod fit;
 mod guard;
+mod indices;
 pub mod inspect;
 mod integers;
 mod make;
@@ -53,9 +54,23 @@ pub fn decode(bytes: &Bytes) -> Result<ModelProto, Error> {
     if bytes.is_empty() {
         return Err(Error::NotOnnx("the file is empty".to_owned()));
     }
+    if let Some(kind) = foreign(bytes) {
+        let reason = format!("it is {kind}: export the model to ONNX");
+        return Err(Error::NotOnnx(reason));
+    }
     guard::check(bytes)?;
     ModelProto::decode(bytes.clone())
         .map_err(|error| Error::NotOnnx(format!("it cannot be decoded ({error})")))
+}
+
+/// What else people have models in, by how it begins.
+fn foreign(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x80, 2..=5, ..] => Some("a pickle, whose Python objects are never unpickled"),
+        [b'P', b'K', 3, 4, ..] => Some("a zip archive, as PyTorch and Keras save their own models"),
+        [0x89, b'H', b'D', b'F', ..] => Some("HDF5, as Keras saves its own models"),
+        _ => None,
+    }
 }
 
 /// Writes a model.

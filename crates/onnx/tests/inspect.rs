@@ -98,6 +98,19 @@ fn what_is_not_onnx_is_refused() {
         let refused = inspect(&Bytes::copy_from_slice(bytes));
         assert!(matches!(refused, Err(Error::NotOnnx(_))), "{refused:?}");
     }
+    for (bytes, kind) in [
+        (&b"\x80\x04pickle"[..], "a pickle"),
+        (b"PK\x03\x04archive", "a zip archive"),
+        (b"\x89HDF\r\n", "HDF5"),
+    ] {
+        let refused = inspect(&Bytes::copy_from_slice(bytes))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains(kind) && refused.contains("export the model to ONNX"),
+            "{refused}"
+        );
+    }
     let whole = mlp();
     let cut = inspect(&whole.slice(..whole.len() - 40));
     assert!(matches!(cut, Err(Error::NotOnnx(_))), "{cut:?}");
@@ -440,4 +453,54 @@ proptest! {
         }
         let _ = quantize_static(&bytes, &ranges);
     }
+}
+
+#[test]
+fn numbers_that_are_looked_up_have_the_sizes_of_their_tables() {
+    let any = [BATCH, Dim::Dynamic("T")];
+    let mut model = ModelBuilder::new("tables", 1);
+    model
+        .input("words", DataType::Int64, &any)
+        .input("places", DataType::Int32, &any)
+        .input("shifted", DataType::Int64, &any)
+        .input("values", DataType::Fp32, &[BATCH, Dim::Fixed(4)])
+        .output(
+            "a",
+            DataType::Fp32,
+            &[BATCH, Dim::Dynamic("T"), Dim::Fixed(3)],
+        )
+        .output(
+            "b",
+            DataType::Fp32,
+            &[BATCH, Dim::Dynamic("T"), Dim::Fixed(3)],
+        )
+        .output(
+            "c",
+            DataType::Fp32,
+            &[BATCH, Dim::Dynamic("T"), Dim::Fixed(3)],
+        )
+        .output("d", DataType::Fp32, &[BATCH, Dim::Dynamic("T")])
+        .random("table", &[7, 3], 1.0)
+        .random("small", &[5, 3], 1.0)
+        .constant("one", &[1], &[1i64])
+        .node("Gather", &["table", "words"], &["a"])
+        .node("Identity", &["small"], &["same"])
+        .node_with(
+            "Cast",
+            &["places"],
+            &["wide"],
+            vec![AttributeProto::int("to", 7)],
+        )
+        .node("Gather", &["same", "wide"], &["b"])
+        .node("Add", &["shifted", "one"], &["moved"])
+        .node("Gather", &["table", "moved"], &["c"])
+        .node_with(
+            "GatherElements",
+            &["values", "words"],
+            &["d"],
+            vec![AttributeProto::int("axis", 1)],
+        );
+    let info = inspect(&model.build()).unwrap();
+    let expected = [("words".to_owned(), -7..=6), ("places".to_owned(), -5..=4)];
+    assert_eq!(info.indices, expected);
 }

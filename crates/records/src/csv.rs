@@ -5,10 +5,7 @@ use sextant_formats::{json::Elements, table};
 use sextant_objects::ObjectPath;
 use sextant_types::{NamedTensor, Signature, TensorSpec};
 
-use crate::{Error, Files, lines::Lines};
-
-/// Columns that a file may have besides the inputs: what would be answered rightly is passed over.
-const PASSED_OVER: [&str; 2] = ["label", "labels"];
+use crate::{Error, Files, json::NO_INPUTS, lines::Lines};
 
 /// Which columns are which input's elements.
 pub(crate) struct Rows {
@@ -49,7 +46,8 @@ impl Rows {
     pub(crate) fn new(head: &[u8], signature: &Signature) -> Result<Self, String> {
         let head = cells(head)?;
         let names: Vec<&str> = signature.inputs.iter().map(|it| it.name.as_str()).collect();
-        let besides = PASSED_OVER.iter().copied().filter(|it| !names.contains(it));
+        // What would be answered rightly is passed over.
+        let besides = NO_INPUTS.iter().copied().filter(|it| !names.contains(it));
         let besides: Vec<&str> = besides.collect();
         let mut columns = table::assign(head.iter(), &names, &besides)?;
         let skipped = usize::from(signature.batched);

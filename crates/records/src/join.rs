@@ -152,9 +152,11 @@ impl<'a> Join<'a> {
     ) -> Result<Option<Written>, Error> {
         let sent = match (errors, self.format) {
             (true, _) => self.send_errors(&sender).await,
-            (false, RecordFormat::Jsonl | RecordFormat::Csv) => self.send_lines(&sender).await,
+            (false, RecordFormat::Jsonl) => self.send_lines(&sender).await,
+            (false, RecordFormat::Csv) => self.send_rows(&sender).await,
             (false, RecordFormat::Npy) => self.send_array(&sender, 0).await,
             (false, RecordFormat::Npz) => self.send_archive(&sender).await,
+            (false, RecordFormat::Parquet) => Err(not_written()),
         };
         let broken = |reason: &'static str| sender.send(Err(io::Error::other(reason)));
         match sent {
@@ -203,10 +205,15 @@ impl<'a> Join<'a> {
         let mut whole = Hasher::new();
         whole.update(&self.array_header(column)?);
         for chunk in self.chunks.clone() {
-            let (_, header) = self.part(chunk).await?;
+            let (path, header) = self.part(chunk).await?;
             if header.tally.columns.is_empty() {
                 let zeros = header.records * self.columns[column].record_bytes();
                 zero_pieces(zeros).for_each(|piece| whole.update(&piece));
+            } else if self.columns[column].is_text() {
+                let pieces = self.texts(&path, &header, column).await?;
+                for piece in pieces {
+                    whole.update(&piece?);
+                }
             } else if let Some((_, block)) = header.place(column) {
                 whole.combine(&Hasher::new_with_initial_len(block.crc, block.bytes));
             }
@@ -224,26 +231,28 @@ impl<'a> Join<'a> {
         let shape: Vec<u64> = std::iter::once(self.records)
             .chain(column.shape.iter().map(|dim| *dim as u64))
             .collect();
-        Header::write(column.data_type, &shape).ok_or_else(|| strings(self.format, column))
+        let header = match column.is_text() {
+            true => Header::write_unicode(column.points(), &shape),
+            false => Header::write(column.data_type, &shape),
+        };
+        header.ok_or_else(|| {
+            let reason = format!("NumPy has no type for output `{}`", column.name);
+            Error::output(self.format.as_str(), reason)
+        })
     }
 }
 
 /// Refuses an output that the model's answers cannot be written as, as far as its signature tells.
 pub fn check_output(format: RecordFormat, signature: &Signature) -> Result<(), Error> {
-    if format == RecordFormat::Jsonl {
-        return Ok(());
+    match format {
+        RecordFormat::Parquet => Err(not_written()),
+        format => declared(signature, format).map(drop),
     }
-    for column in declared(signature, format)? {
-        if Header::write(column.data_type, &[0]).is_none() {
-            return Err(strings(format, &column));
-        }
-    }
-    Ok(())
 }
 
-fn strings(format: RecordFormat, column: &Column) -> Error {
-    let reason = format!("output `{}` holds strings: write `jsonl`", column.name);
-    Error::output(format.as_str(), reason)
+pub(crate) fn not_written() -> Error {
+    let reason = "answers are written as `jsonl`, `npy`, `npz` or `csv`";
+    Error::output(RecordFormat::Parquet.as_str(), reason)
 }
 
 /// The arrays of an output without any answer: dimensions that the model leaves open are 0.
@@ -265,6 +274,7 @@ fn declared(signature: &Signature, format: RecordFormat) -> Result<Vec<Column>, 
                 other => other,
             },
             shape: row.iter().map(|dim| dim.unwrap_or(0) as usize).collect(),
+            width: 0,
         }
     });
     Ok(columns.collect())

@@ -1,12 +1,15 @@
 //! Records and answers as JSON: one record per line in, one answer per line out.
 //!
 //! A record is `{"inputs": {"name": [..]}}`, or the object of inputs itself; arrays are nested or
-//! flat and leave the batch dimension out. An answer is `{"index", "outputs": {"name": [..]}}` or
+//! flat and leave the batch dimension out. A `label` beside `inputs`, as validation sets have it, is passed over. An answer is `{"index", "outputs": {"name": [..]}}` or
 //! `{"index", "error": {"code", "message"}}`.
 
 use serde_json::{Map, Value, json};
 use sextant_formats::json::{Elements, values};
 use sextant_types::{Code, NamedTensor, Signature, TensorSpec};
+
+/// What stands beside the inputs: what would be answered rightly.
+pub(crate) const NO_INPUTS: [&str; 2] = ["label", "labels"];
 
 /// Reads one line into inputs with one row.
 ///
@@ -17,7 +20,10 @@ pub fn parse(line: &[u8], signature: &Signature) -> Result<Vec<NamedTensor>, Str
     let Value::Object(mut record) = value else {
         return Err("a record is a JSON object".to_owned());
     };
-    if let (1, Some(Value::Object(inputs))) = (record.len(), record.get_mut("inputs")) {
+    let besides = record
+        .keys()
+        .filter(|name| !NO_INPUTS.contains(&name.as_str()));
+    if let (1, Some(Value::Object(inputs))) = (besides.count(), record.get_mut("inputs")) {
         record = std::mem::take(inputs);
     }
     record

@@ -17,9 +17,13 @@ mod join;
 mod json;
 mod lines;
 mod outline;
+#[cfg_attr(not(feature = "parquet"), path = "parquet/absent.rs")]
+mod parquet;
 mod part;
 mod reader;
+mod rows;
 mod tensors;
+mod text;
 
 pub use error::Error;
 pub use files::Files;

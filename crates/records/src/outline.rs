@@ -5,7 +5,7 @@ use sextant_objects::{ObjectInfo, ObjectPath};
 use sextant_rpc::offline::RecordFormat;
 use sextant_types::Signature;
 
-use crate::{Error, Files, csv, lines::Lines, tensors};
+use crate::{Error, Files, csv, lines::Lines, parquet::Table, tensors};
 
 /// Bytes between two marks.
 const MARK_EVERY_BYTES: u64 = 16 << 20;
@@ -24,7 +24,7 @@ pub struct Outline {
     pub modified_ms: u64,
     /// Records in it.
     pub records: u64,
-    /// Bytes of one record; 0 where they differ.
+    /// Bytes of one record, on average in Parquet; 0 where they differ.
     pub record_bytes: u64,
     /// Places from which lines can be read without those before them, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -67,6 +67,11 @@ impl Outline {
             RecordFormat::Csv => {
                 let (_, lines) = csv::open(files, path, info.size_bytes, signature).await?;
                 outline.count_lines(lines).await?;
+                return Ok(outline);
+            }
+            RecordFormat::Parquet => {
+                let table = Table::open(files, path, (info.size_bytes, 0), signature).await?;
+                (outline.records, outline.record_bytes) = table.extent();
                 return Ok(outline);
             }
             RecordFormat::Npy | RecordFormat::Npz => {}

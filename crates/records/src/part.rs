@@ -2,19 +2,19 @@
 //!
 //! A part is eight bytes (a mark and the length of the header), a header in JSON, and blocks. For
 //! JSONL there is one block, the lines. For arrays there is one for each output, with a row for
-//! each record, and one of lines about the records that were not answered, whose rows are zero.
+//! each record, and one of lines about the records that were not answered, whose rows are zero. For CSV there
+//! is one of rows in place of the arrays.
 
 use std::io::Write as _;
 
 use bytes::Bytes;
 use half::bf16;
 use serde::{Deserialize, Serialize};
-use sextant_formats::npy::Header;
 use sextant_objects::ObjectPath;
 use sextant_rpc::offline::RecordFormat;
 use sextant_types::{Code, Data, DataType, NamedTensor, Tensor};
 
-use crate::{Error, Files, json};
+use crate::{Error, Files, join::not_written, json, rows, text};
 
 const MARK: &[u8; 4] = b"SXP1";
 
@@ -53,6 +53,9 @@ pub struct Column {
     pub data_type: DataType,
     /// Dimensions of one record.
     pub shape: Vec<usize>,
+    /// Code points of the longest text so far; 0 where they are no texts.
+    #[serde(default)]
+    pub width: usize,
 }
 
 /// What is known after a chunk and needed for the next.
@@ -60,7 +63,7 @@ pub struct Column {
 pub struct Tally {
     /// Records that were not answered, in all chunks so far.
     pub failed: u64,
-    /// The arrays of the output; none before the first answer, nor for JSONL.
+    /// The arrays of the output, or what the columns of CSV hold; none before the first answer, nor for JSONL.
     pub columns: Vec<Column>,
 }
 
@@ -86,10 +89,46 @@ pub(crate) struct Block {
 }
 
 impl Column {
-    /// Bytes of one record.
+    /// Elements of one record.
+    pub(crate) fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Bytes of one record in an array.
     pub(crate) fn record_bytes(&self) -> u64 {
-        let elements: usize = self.shape.iter().product();
-        (elements * self.data_type.size().unwrap_or(1)) as u64
+        let element = self.data_type.size();
+        let element = element.unwrap_or_else(|| self.points() * text::POINT_BYTES);
+        (self.elements() * element) as u64
+    }
+
+    /// Code points that an array has room for in each text.
+    pub(crate) fn points(&self) -> usize {
+        self.width.max(1)
+    }
+
+    /// Whether its elements are texts.
+    pub(crate) fn is_text(&self) -> bool {
+        self.data_type == DataType::Bytes
+    }
+
+    /// Makes room for the texts of an output.
+    fn widen(&mut self, tensor: &Tensor) {
+        if let Data::Strings(strings) = tensor.data() {
+            let widest = strings.iter().map(|it| text::points(it)).max();
+            self.width = self.width.max(widest.unwrap_or(0));
+        }
+    }
+
+    /// The output of this place among those of one record, if it is what this column holds.
+    pub(crate) fn of<'a>(
+        &self,
+        outputs: &'a [NamedTensor],
+        place: usize,
+        batched: bool,
+    ) -> Option<&'a Tensor> {
+        let output = outputs.get(place)?;
+        let is_same = output.name == self.name && row(&output.tensor, batched) == self.shape;
+        is_same.then_some(&output.tensor)
     }
 }
 
@@ -109,13 +148,15 @@ impl Tally {
         let mut after = self.clone();
         after.failed += refused;
         let blocks = match format {
+            RecordFormat::Parquet => return Err(not_written()),
             RecordFormat::Csv => {
-                let reason = "answers are written as `jsonl`, `npy` or `npz`".to_owned();
-                return Err(Error::output(format.as_str(), reason));
+                after.find_columns(format, chunk)?;
+                vec![rows::block(&after.columns, chunk)?, lines(chunk, false)]
             }
             RecordFormat::Jsonl => vec![lines(chunk, true)],
             RecordFormat::Npy | RecordFormat::Npz => {
                 after.find_columns(format, chunk)?;
+                after.widen(chunk);
                 let mut blocks = after.arrays(format, chunk)?;
                 blocks.push(lines(chunk, false));
                 blocks
@@ -146,33 +187,31 @@ impl Tally {
             name: output.name.clone(),
             data_type: stored_type(output.tensor.data_type()),
             shape: row(&output.tensor, chunk.batched).to_vec(),
+            width: 0,
         };
         self.columns = outputs.iter().map(column).collect();
-        let text = |column: &&Column| Header::write(column.data_type, &[0]).is_none();
-        match self.columns.iter().find(text) {
-            Some(column) => {
-                let reason = format!("output `{}` holds strings: write `jsonl`", column.name);
-                Err(Error::output(format.as_str(), reason))
-            }
-            None => Ok(()),
+        Ok(())
+    }
+
+    fn widen(&mut self, chunk: Chunk<'_>) {
+        let texts = self.columns.iter_mut().enumerate();
+        for (place, column) in texts.filter(|(_, column)| column.is_text()) {
+            let answered = chunk.answers.iter().flatten();
+            let outputs = answered.filter_map(|outputs| outputs.get(place));
+            outputs.for_each(|output| column.widen(&output.tensor));
         }
     }
 
     fn arrays(&self, format: RecordFormat, chunk: Chunk<'_>) -> Result<Vec<Vec<u8>>, Error> {
         let column = |(place, column): (usize, &Column)| {
-            let record_bytes = column.record_bytes() as usize;
-            let mut block = Vec::with_capacity(record_bytes * chunk.answers.len());
+            let mut block = Vec::new();
             for answer in chunk.answers {
                 match answer {
                     Ok(outputs) => {
-                        let output = outputs.get(place).filter(|output| {
-                            output.name == column.name
-                                && row(&output.tensor, chunk.batched) == column.shape
-                        });
-                        let output = output.ok_or_else(|| uneven(format, column))?;
-                        append(&mut block, &output.tensor);
+                        let output = column.of(outputs, place, chunk.batched);
+                        append(&mut block, output.ok_or_else(|| uneven(format, column))?);
                     }
-                    Err(_) => block.resize(block.len() + record_bytes, 0),
+                    Err(_) => append_nothing(&mut block, column),
                 }
             }
             Ok(block)
@@ -181,7 +220,7 @@ impl Tally {
     }
 }
 
-fn uneven(format: RecordFormat, column: &Column) -> Error {
+pub(crate) fn uneven(format: RecordFormat, column: &Column) -> Error {
     let (name, shape) = (&column.name, &column.shape);
     let reason = format!("output `{name}` is not {shape:?} for every record: write `jsonl`");
     Error::output(format.as_str(), reason)
@@ -210,7 +249,15 @@ fn append(block: &mut Vec<u8>, tensor: &Tensor) {
             block.extend(bytes);
         }
         (None, Data::Plain(bytes)) => block.extend_from_slice(bytes),
-        (None, Data::Strings(_)) => {}
+        (None, Data::Strings(strings)) => strings.iter().for_each(|it| text::append(block, it)),
+    }
+}
+
+/// What stands for a record that was not answered.
+fn append_nothing(block: &mut Vec<u8>, column: &Column) {
+    match column.is_text() {
+        true => (0..column.elements()).for_each(|_| text::append(block, b"")),
+        false => block.resize(block.len() + column.record_bytes() as usize, 0),
     }
 }
 

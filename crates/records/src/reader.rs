@@ -10,6 +10,7 @@ use crate::{
     csv::{self, Rows},
     json,
     lines::Lines,
+    parquet::Table,
     tensors::{self, Array},
 };
 
@@ -28,6 +29,7 @@ pub struct Reader {
 enum Source {
     Lines(Lines),
     Rows(Rows, Lines),
+    Table(Table),
     Arrays { arrays: Vec<Array>, next: u64 },
 }
 
@@ -56,6 +58,9 @@ impl Reader {
                 }
                 skip(&mut lines, path, first - mark.record).await?;
                 Source::Rows(rows, lines)
+            }
+            RecordFormat::Parquet => {
+                Source::Table(Table::open(files, path, (size, first), signature).await?)
             }
             format @ (RecordFormat::Npy | RecordFormat::Npz) => {
                 let arrays = tensors::arrays(files, path, (format, size), signature).await?;
@@ -92,6 +97,7 @@ impl Reader {
                 }
                 Ok(records)
             }
+            Source::Table(table) => table.read(count, &self.signature).await,
             Source::Arrays { arrays, next } => {
                 let rows = (*next, u64::from(count));
                 *next += u64::from(count);

@@ -46,24 +46,27 @@ pub enum RecordFormat {
     Npy,
     /// An archive of such arrays, one for each name.
     Npz,
-    /// Rows of text whose first one names the columns. Read, not written.
+    /// Rows of text whose first one names the columns.
     Csv,
+    /// Rows in groups of compressed columns. Read, not written.
+    Parquet,
 }
 
 impl RecordFormat {
     /// Every format.
-    pub const ALL: [Self; 4] = [Self::Jsonl, Self::Npy, Self::Npz, Self::Csv];
+    pub const ALL: [Self; 5] = [Self::Jsonl, Self::Npy, Self::Npz, Self::Csv, Self::Parquet];
 
     /// Those that answers are written in.
-    pub const WRITTEN: [Self; 3] = [Self::Jsonl, Self::Npy, Self::Npz];
+    pub const WRITTEN: [Self; 4] = [Self::Jsonl, Self::Npy, Self::Npz, Self::Csv];
 
-    /// `jsonl`, `npy`, `npz`, `csv`: also the suffix of its files.
+    /// `jsonl`, `npy`, `npz`, `csv`, `parquet`: also the suffix of its files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Jsonl => "jsonl",
             Self::Npy => "npy",
             Self::Npz => "npz",
             Self::Csv => "csv",
+            Self::Parquet => "parquet",
         }
     }
 
@@ -303,7 +306,7 @@ mod tests {
         assert_eq!(of_file("2026.07/records"), Ok(RecordFormat::Jsonl));
         assert_eq!(of_file("a/b.ndjson"), Ok(RecordFormat::Jsonl));
         for (path, suffix) in [
-            ("in/wine.csv", ".csv"),
+            ("in/wine.xlsx", ".xlsx"),
             ("x.parquet", ".parquet"),
             ("y.json", ".json"),
         ] {

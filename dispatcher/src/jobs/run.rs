@@ -300,11 +300,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Estimated from this run's pace, pauses included.
+    /// Estimated from this run's pace, pauses included; nothing where nothing is left.
     fn left_s(&self, records: u64) -> Option<u64> {
+        let left = self.layout.records.checked_sub(records);
+        let left = left.filter(|left| *left > 0)?;
         let (began, before) = self.began;
         let done = records.saturating_sub(before);
         let pace_s = began.elapsed().as_secs_f64() / done as f64;
-        (done > 0).then(|| ((self.layout.records - records) as f64 * pace_s).ceil() as u64)
+        (done > 0).then(|| (left as f64 * pace_s).ceil() as u64)
     }
 }

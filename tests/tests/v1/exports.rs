@@ -37,7 +37,7 @@ async fn ask_in_vain(api: &Api, model: &str, input: Value) {
 }
 
 /// Registers an export for an application of its own; the job when it is over.
-async fn register(api: &Api, name: &str, (model, outputs): (&str, &[&str])) -> Value {
+pub async fn register(api: &Api, name: &str, (model, outputs): (&str, &[&str])) -> Value {
     let metric = &index()[name]["metric"];
     let body = json!({"name": model, "metric": metric});
     api.post("/v1/applications", &body).await.created();

@@ -323,22 +323,16 @@ async fn formats_folders_and_webhooks_that_make_no_sense_are_refused() {
         .json(201);
     let file = "sense/in/a.jsonl";
     for (name, value, input, output, field) in [
-        ("format", "parquet", file, "sense/out.jsonl", "format"),
+        ("format", "xlsx", file, "sense/out.jsonl", "format"),
         (
             "output_format",
-            "csv",
+            "parquet",
             file,
             "sense/out.jsonl",
             "output_format",
         ),
-        (
-            "id",
-            "sense-1",
-            "in/table.parquet",
-            "sense/out.jsonl",
-            "input",
-        ),
-        ("id", "sense-2", file, "sense/out.csv", "output"),
+        ("id", "sense-1", "in/table.xlsx", "sense/out.jsonl", "input"),
+        ("id", "sense-2", file, "sense/out.parquet", "output"),
         (
             "id",
             "sense-1",

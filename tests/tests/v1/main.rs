@@ -5,6 +5,7 @@ mod artefacts;
 mod budgets;
 mod costs;
 mod exports;
+mod formats;
 mod hardware;
 mod harmful;
 mod hostile;

@@ -166,6 +166,7 @@ impl Registration<'_> {
             half_parameters: 0,
             wide_output: None,
             batch_first: None,
+            indices: Vec::new(),
         };
         Ok(Readable {
             info,

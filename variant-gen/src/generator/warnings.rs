@@ -1,6 +1,6 @@
 //! What is said of a registration whose figures mean less than they seem to.
 
-use sextant_types::{Accuracy, Precision, Variant};
+use sextant_types::{Accuracy, Metric, Precision, Variant};
 
 use crate::{guess::Guess, interval};
 
@@ -51,15 +51,34 @@ fn all_wrong(variants: &[Variant]) -> Option<&'static str> {
 fn no_better(uploaded: &Accuracy, guess: &Guess) -> Option<String> {
     let metric = uploaded.metric;
     let Guess { value, by } = guess;
+    let how = match compares_numbers(metric) {
+        true => ("of the unit and the scale that", "has"),
+        false => ("numbered as the classes of", "are"),
+    };
     (uploaded.quality() <= metric.quality(*value)).then(|| {
         format!(
             "warning: {} `{}` is no better than `{}`, which always answering {by} scores: are the labels those of these \
-             records, in their order, and numbered as the classes of the scored output (`--output`) are?",
+             records, in their order, and {} the scored output (`--output`) {}?",
             metric.name(),
             short(uploaded.value),
             short(*value),
+            how.0,
+            how.1,
         )
     })
+}
+
+/// Whether the labels are numbers that the output has at the same places.
+fn compares_numbers(metric: Metric) -> bool {
+    matches!(
+        metric,
+        Metric::MeanAbsoluteError
+            | Metric::RootMeanSquareError
+            | Metric::MeanAbsolutePercentageError
+            | Metric::R2
+            | Metric::Cosine
+            | Metric::BoxOverlap
+    )
 }
 
 /// How many records would say more, where these say little.
@@ -113,7 +132,7 @@ fn short(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use sextant_types::{AccuracyKind, Metric};
+    use sextant_types::AccuracyKind;
 
     use super::*;
 
@@ -154,6 +173,25 @@ mod tests {
         for (right, warns) in [(236.0, true), (400.0, true), (401.0, false)] {
             let told = no_better(&share(right, 1000), &guess);
             assert_eq!(told.is_some(), warns, "{told:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_that_one_number_reaches_is_warned_of() {
+        let guess = Guess {
+            value: 2.0,
+            by: "the labels' median".to_owned(),
+        };
+        for (value, warns) in [(1.9, false), (2.0, true), (7.0, true)] {
+            let of = Accuracy {
+                metric: Metric::MeanAbsoluteError,
+                value,
+                ..share(1.0, 100)
+            };
+            let told = no_better(&of, &guess);
+            assert_eq!(told.is_some(), warns, "{told:?}");
+            let is_of_numbers = |told: String| told.contains("of the unit and the scale");
+            assert!(told.is_none_or(is_of_numbers));
         }
     }
 

@@ -21,11 +21,13 @@ pub fn answers(
     cancel: &Cancel,
 ) -> Result<Vec<Labels>, MeasureError> {
     let model = load_once(engine, request, cancel)?;
+    let scored = model.signature().outputs.get(validation.scored());
+    let name = scored.map_or("", |output| &*output.name);
     let mut groups = Vec::new();
     for part in validation.parts(batch) {
         cancel.check()?;
         if part.begins {
-            groups.push(Answers::new(metric));
+            groups.push(Answers::new(metric, name));
         }
         let inputs = validation.rows(part.start, part.count);
         let outputs = run(

@@ -10,7 +10,9 @@ use crate::validation::{Expectation, Labels};
 #[derive(Debug)]
 pub(crate) struct Answers {
     metric: Metric,
-    per_record: usize,
+    output: String,
+    /// Labels of each record; none before the first.
+    per_record: Option<usize>,
     values: Expectation,
     parts: Vec<Tensor>,
 }
@@ -21,11 +23,12 @@ pub(crate) fn labels_of(groups: Vec<Answers>) -> Result<Vec<Labels>, ScoreError>
 }
 
 impl Answers {
-    /// None yet, for a metric.
-    pub(crate) fn new(metric: Metric) -> Self {
+    /// None yet, for a metric and an output, which is called `output` in messages.
+    pub(crate) fn new(metric: Metric, output: &str) -> Self {
         Self {
             metric,
-            per_record: 0,
+            output: output.to_owned(),
+            per_record: None,
             values: Expectation::Unknown,
             parts: Vec::new(),
         }
@@ -39,8 +42,7 @@ impl Answers {
         match self.metric {
             Metric::Exact | Metric::Custom => {
                 self.parts.push(output.clone());
-                self.per_record = output.len() / records.max(1);
-                Ok(())
+                self.count(output.len(), records)
             }
             Metric::MeanAveragePrecision => Err(missing().into()),
             Metric::MeanAbsoluteError
@@ -50,7 +52,7 @@ impl Answers {
             | Metric::Cosine
             | Metric::BoxOverlap => {
                 let values = reals(output).ok_or_else(missing)?;
-                self.per_record = values.len() / records.max(1);
+                self.count(values.len(), records)?;
                 match &mut self.values {
                     Expectation::Real(all) => all.extend(values),
                     none => *none = Expectation::Real(values),
@@ -65,7 +67,7 @@ impl Answers {
                     _ => best(row) as u64,
                 };
                 let classes: Vec<u64> = values.chunks_exact(columns).map(class).collect();
-                self.per_record = classes.len() / records.max(1);
+                self.count(classes.len(), records)?;
                 match &mut self.values {
                     Expectation::Classes(all) => all.extend(classes),
                     none => *none = Expectation::Classes(classes),
@@ -75,17 +77,33 @@ impl Answers {
         }
     }
 
-    fn finish(self) -> Result<Labels, ScoreError> {
-        let values = match self.metric {
-            Metric::Exact | Metric::Custom => {
-                Expectation::Exact(joined(&self.parts, self.per_record)?)
+    /// Takes up how many labels each of the next records has: as many as those before.
+    fn count(&mut self, labels: usize, records: usize) -> Result<(), ScoreError> {
+        let each = labels / records.max(1);
+        let before = *self.per_record.get_or_insert(each);
+        let is_whole = labels == each * records;
+        match is_whole && each == before {
+            true => Ok(()),
+            false => Err(Invalid::UnevenAnswers {
+                output: self.output.clone(),
+                one: before.to_string(),
+                other: if is_whole {
+                    each.to_string()
+                } else {
+                    format!("{labels} of {records}")
+                },
             }
+            .into()),
+        }
+    }
+
+    fn finish(self) -> Result<Labels, ScoreError> {
+        let per_record = self.per_record.unwrap_or(0);
+        let values = match self.metric {
+            Metric::Exact | Metric::Custom => Expectation::Exact(joined(&self.parts, per_record)?),
             _ => self.values,
         };
-        Ok(Labels {
-            per_record: self.per_record,
-            values,
-        })
+        Ok(Labels { per_record, values })
     }
 }
 
@@ -120,4 +138,30 @@ fn joined(parts: &[Tensor], per_record: usize) -> Result<Tensor, ScoreError> {
         }
     };
     Ok(tensor.map_err(wrap)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_differ_in_length_are_no_labels() {
+        let boxes = |count: usize| Tensor::from_elements(vec![count, 4], &vec![1f32; count * 4]);
+        for metric in [Metric::BoxOverlap, Metric::Exact, Metric::Top1] {
+            let mut answers = Answers::new(metric, "boxes");
+            for records in [1, 2] {
+                let even = boxes(2 * records).expect("it fits");
+                answers.push(&even, records).expect("as many each");
+            }
+            for (count, records) in [(1, 1), (5, 2), (0, 1)] {
+                let odd = boxes(count).expect("it fits");
+                let error = answers.push(&odd, records).expect_err("other lengths");
+                let error = error.to_string();
+                assert!(
+                    error.contains("output `boxes` has") && error.contains("add labels"),
+                    "{error}"
+                );
+            }
+        }
+    }
 }

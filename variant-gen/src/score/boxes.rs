@@ -59,12 +59,7 @@ impl Scorer<'_> {
             if have.iter().any(|value| !value.is_finite()) {
                 return Err(self.not_finite(self.records + at));
             }
-            let pairs = have.chunks_exact(4).zip(want.chunks_exact(4));
-            let overlaps = pairs.filter(|(_, want)| area(want) > 0.0);
-            let overlaps: Vec<f64> = overlaps.map(|(have, want)| overlap(have, want)).collect();
-            if !overlaps.is_empty() {
-                self.add([super::mean(&overlaps)]);
-            }
+            self.add(mean_overlap(have, want));
         }
         Ok(())
     }
@@ -221,6 +216,14 @@ impl Class {
         };
         (0..RECALLS).map(at_recall).sum::<f64>() / RECALLS as f64
     }
+}
+
+/// The mean overlap of boxes with the labels at their places; `None` where no label has an area.
+pub(crate) fn mean_overlap(have: &[f64], want: &[f64]) -> Option<f64> {
+    let pairs = have.chunks_exact(4).zip(want.chunks_exact(4));
+    let overlaps = pairs.filter(|(_, want)| area(want) > 0.0);
+    let overlaps: Vec<f64> = overlaps.map(|(have, want)| overlap(have, want)).collect();
+    (!overlaps.is_empty()).then(|| super::mean(&overlaps))
 }
 
 fn area(of: &[f64]) -> f64 {

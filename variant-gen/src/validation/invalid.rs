@@ -9,6 +9,9 @@ pub enum Invalid {
     /// There is nothing to score on.
     #[error("the validation set has no records")]
     NoRecords,
+    /// A file of another kind.
+    #[error("the validation set is {0}: save an `.npz` archive, JSONL or CSV")]
+    Foreign(&'static str),
     /// More records than are accepted.
     #[error("the validation set has more than `{limit}` records")]
     TooManyRecords {
@@ -87,6 +90,26 @@ pub enum Invalid {
         /// The metric.
         metric: String,
     },
+    /// The uploaded file answers records with more or fewer elements, so its answers are no labels.
+    #[error(
+        "the validation set has no `labels`, and what the uploaded file answers cannot take their place: output \
+         `{output}` has `{one}` elements for some records and `{other}` for others: add labels, or leave records out \
+         until each has as many"
+    )]
+    UnevenAnswers {
+        /// The scored output.
+        output: String,
+        /// Elements of some records.
+        one: String,
+        /// Elements of others.
+        other: String,
+    },
+    /// The name of the labels is that of an input.
+    #[error(
+        "the model has an input `labels`, and the array of this name in an .npz archive holds the labels: save the set as \
+         JSONL, whose records have `inputs` and `label` apart"
+    )]
+    LabelsAreAnInput,
     /// A metric of the owner's cannot be used.
     #[error("the graph of the metric (`--metric-model`) cannot be used: {0}")]
     Judge(String),

@@ -15,6 +15,10 @@ pub(super) fn read(
     expected: Expected<'_>,
     names: &Names,
 ) -> Result<ValidationSet, Invalid> {
+    let specs = &expected.signature.inputs;
+    if specs.iter().any(|input| input.name == LABELS) {
+        return Err(Invalid::LabelsAreAnInput);
+    }
     let archive = Archive::open(bytes.clone()).map_err(|it| Invalid::Archive(it.to_string()))?;
     let limit = expected.limits.bytes;
     let mut left = limit;

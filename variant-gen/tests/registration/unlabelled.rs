@@ -180,6 +180,43 @@ async fn labels_that_say_no_more_than_the_commonest_are_told_of() {
     assert!(warned >= CLASSES - 1, "{warned}");
 }
 
+/// Labels that lie around one number, of which the model knows nothing: that number is a better answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn labels_that_one_number_answers_better_are_told_of() {
+    let bed = Bed::new().await;
+    let lines = validation(8);
+    let lines = lines.split(|byte| *byte == b'\n').enumerate();
+    let lines = lines.filter(|(_, it)| !it.is_empty());
+    let labelled = lines.map(|(at, line)| {
+        let mut record: Value = serde_json::from_slice(line).expect("JSON");
+        let label = (0..CLASSES).map(|class| 40.0 + ((at + class) % 3) as f64);
+        record["label"] = label.collect::<Vec<_>>().into();
+        format!("{record}\n")
+    });
+    let set = Bytes::from(labelled.collect::<String>());
+    for (metric, by) in [
+        (Metric::MeanAbsoluteError, "the labels' median"),
+        (Metric::RootMeanSquareError, "the labels' mean"),
+        (
+            Metric::MeanAbsolutePercentageError,
+            "the number with the least error",
+        ),
+        (Metric::Cosine, "the labels' mean direction"),
+        (Metric::R2, "the labels' mean"),
+    ] {
+        let name = metric.name();
+        bed.application(&name, metric).await;
+        let job = bed.submit_to(&name, &name, &model(8), &set).await.job;
+        let job = bed.run_to_end(bed.generator(quick()), &job.id).await;
+        let result = job
+            .result
+            .unwrap_or_else(|| panic!("{name}: {:?}", job.error));
+        let changes = result["changes"].to_string();
+        let told = format!("which always answering {by} scores");
+        assert!(changes.contains(&told), "{name}: {changes}");
+    }
+}
+
 /// Two records tell nearly nothing, and how many would is said.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_set_that_is_too_small_is_told_of() {

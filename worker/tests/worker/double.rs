@@ -21,6 +21,9 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// A batch with this value fails.
 pub const FAILS: i64 = -1;
 
+/// A batch with this value is refused: the query is at fault.
+pub const REFUSED: i64 = -6;
+
 /// A batch with this value panics.
 pub const PANICS: i64 = -2;
 
@@ -291,6 +294,9 @@ fn exec(inputs: &[NamedTensor]) -> Result<(), Error> {
     let has = |wanted: i64| values(inputs).iter().any(|value| *value as i64 == wanted);
     if has(FAILS) {
         return Err(Error::Failed("failed on purpose".to_owned()));
+    }
+    if has(REFUSED) {
+        return Err(Error::InvalidInput("refused on purpose".to_owned()));
     }
     assert!(!has(PANICS), "panics on purpose");
     if has(LOSES) {

@@ -6,7 +6,7 @@ use sextant_rpc::InferError;
 use sextant_types::Code;
 
 use super::{
-    double::{FAILS, LOSES, PANICS, SPLITS, VANISHES},
+    double::{FAILS, LOSES, PANICS, REFUSED, SPLITS, VANISHES},
     *,
 };
 
@@ -113,6 +113,20 @@ async fn a_part_that_fails_spoils_no_other() {
         let alone = world.infer("m-a", bad, now()).error();
         assert_eq!(alone.code(), "failed", "{alone}");
         world.infer("m-a", 5, now()).ok();
+    }
+}
+
+/// What is wrong with a query is its own fault, whoever it shares a batch with.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_query_is_refused_alike_alone_and_in_company() {
+    for kind in KINDS {
+        let world = World::with(kind, config()).await;
+        world.loaded("m-a").await;
+        let alone = world.infer("m-a", REFUSED, now()).error();
+        assert_eq!(alone.code(), "bad_shape", "{alone}");
+        let parts = vec![row(3, 2), row(REFUSED, 2), row(4, 2)];
+        let answers = answers(world.send("m-a", parts, now()).ok());
+        assert_eq!(answers, [Ok(vec![6.0; 2]), Err(alone), Ok(vec![8.0; 2])]);
     }
 }
 

@@ -164,7 +164,7 @@ fn number(path: &Path, pointer: &str) -> Result<f64> {
 }
 
 /// The sum at the end of callgrind's file.
-fn collected(path: &Path) -> Result<f64> {
+pub fn collected(path: &Path) -> Result<f64> {
     let text = std::fs::read_to_string(path)?;
     let total = text.lines().find_map(|line| {
         let sum = line

@@ -26,6 +26,11 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// How much more fits.
+    pub(super) fn left(&self) -> u64 {
+        self.max.saturating_sub(self.used())
+    }
+
     /// Takes `bytes`, or nothing when they do not fit.
     pub(super) fn reserve(&self, bytes: u64) -> Result<(), Fault> {
         let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.max);

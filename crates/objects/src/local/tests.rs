@@ -76,6 +76,8 @@ async fn the_limit_counts_what_is_stored_and_nothing_else() {
     assert_eq!(full.kind(), ErrorKind::StorageFull);
     assert_eq!(store.stat(&path("b")).await.unwrap(), None);
     assert_eq!((store.used_bytes(), temporary_files(&folder)), (60, 0));
+    let room = store.room().expect("it counts");
+    assert_eq!((room.stored_bytes, room.free_bytes), (60, 40));
     let blob = store.put_blob(vec![3; 41].into()).await;
     assert!(matches!(blob, Err(Error::StorageFull { .. })), "{blob:?}");
     store.put(&path("b"), vec![2; 40].into()).await.unwrap();

@@ -9,7 +9,7 @@ use sextant_objects::ObjectPath;
 use tokio::sync::mpsc;
 
 use super::{Join, Written};
-use crate::{Error, PartHeader};
+use crate::{Error, PartHeader, rows, text};
 
 /// Bytes of a part that are held at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -21,6 +21,28 @@ impl Join<'_> {
         for chunk in self.chunks.clone() {
             let (path, header) = self.part(chunk).await?;
             if self.send_block(sender, &path, &header, 0).await? == Written::Broken {
+                return Ok(Written::Broken);
+            }
+        }
+        Ok(Written::Whole)
+    }
+
+    pub(super) async fn send_rows(&self, sender: &Sender) -> Result<Written, Error> {
+        if !give(sender, rows::head(&self.columns)?.into()).await {
+            return Ok(Written::Broken);
+        }
+        for chunk in self.chunks.clone() {
+            let (path, header) = self.part(chunk).await?;
+            let sent = if header.tally.columns.is_empty() {
+                let nothing = rows::nothing(&self.columns, header.records)?;
+                match give(sender, nothing.into()).await {
+                    true => Written::Whole,
+                    false => Written::Broken,
+                }
+            } else {
+                self.send_block(sender, &path, &header, 0).await?
+            };
+            if sent == Written::Broken {
                 return Ok(Written::Broken);
             }
         }
@@ -51,6 +73,8 @@ impl Join<'_> {
             let sent = if header.tally.columns.is_empty() {
                 let zeros = header.records * self.columns[column].record_bytes();
                 send_zeros(sender, zeros).await
+            } else if self.columns[column].is_text() {
+                self.send_texts(sender, &path, &header, column).await?
             } else {
                 self.send_block(sender, &path, &header, column).await?
             };
@@ -84,6 +108,43 @@ impl Join<'_> {
         })
     }
 
+    /// The texts of a block as elements of their array, in pieces.
+    pub(super) async fn texts(
+        &self,
+        path: &ObjectPath,
+        header: &PartHeader,
+        column: usize,
+    ) -> Result<impl Iterator<Item = Result<Bytes, Error>> + use<>, Error> {
+        let place = header.place(column);
+        let (start, block) = place.ok_or_else(|| damaged(path, "a block is missing"))?;
+        let range = start..start + block.bytes;
+        let bytes = match block.bytes {
+            0 => Bytes::new(),
+            _ => self.files.get_range(path, range).await?,
+        };
+        if bytes.len() as u64 != block.bytes || crc32fast::hash(&bytes) != block.crc {
+            return Err(damaged(path, "its checksum is wrong"));
+        }
+        let path = path.clone();
+        let pieces = text::elements(bytes, self.columns[column].points());
+        Ok(pieces.map(move |piece| piece.ok_or_else(|| damaged(&path, "a text is cut off"))))
+    }
+
+    async fn send_texts(
+        &self,
+        sender: &Sender,
+        path: &ObjectPath,
+        header: &PartHeader,
+        column: usize,
+    ) -> Result<Written, Error> {
+        for piece in self.texts(path, header, column).await? {
+            if !give(sender, piece?).await {
+                return Ok(Written::Broken);
+            }
+        }
+        Ok(Written::Whole)
+    }
+
     async fn send_block(
         &self,
         sender: &Sender,
@@ -91,10 +152,7 @@ impl Join<'_> {
         header: &PartHeader,
         block: usize,
     ) -> Result<Written, Error> {
-        let damaged = |reason| Error::Part {
-            path: path.to_string(),
-            reason,
-        };
+        let damaged = |reason| damaged(path, reason);
         let place = header.place(block);
         let (start, block) = place.ok_or_else(|| damaged("a block is missing"))?;
         let (mut at, end) = (start, start + block.bytes);
@@ -115,6 +173,13 @@ impl Join<'_> {
             }
         }
         Ok(Written::Whole)
+    }
+}
+
+fn damaged(path: &ObjectPath, reason: &'static str) -> Error {
+    Error::Part {
+        path: path.to_string(),
+        reason,
     }
 }
 

@@ -1,6 +1,8 @@
 //! Files of records over a real store: what NumPy wrote, what chance makes, what is damaged.
 
 mod away;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod reading;
 mod support;
 mod writing;

@@ -4,10 +4,11 @@ use std::io::Cursor;
 
 use npyz::{NpyFile, npz::NpzArchive};
 use proptest::prelude::*;
+use sextant_formats::zip::Archive;
 use sextant_objects::ObjectPath;
 use sextant_records::{Answered, Chunk, Error, Join, PartHeader, Refused, Tally, check_output};
 use sextant_rpc::offline::RecordFormat;
-use sextant_types::{Code, DataType, NamedTensor, Signature, Tensor};
+use sextant_types::{Code, Data, DataType, NamedTensor, Signature, Tensor};
 
 use crate::support::{Store, block_on, model, path, spec};
 
@@ -143,7 +144,16 @@ proptest! {
                 let classes: Vec<i64> = (0..records).map(class).collect();
                 prop_assert_eq!(found.into_vec::<i64>().expect("elements"), classes);
             }
-            RecordFormat::Csv => prop_assert!(false, "it is not written"),
+            RecordFormat::Csv => {
+                let text = String::from_utf8(bytes).expect("text");
+                let row = |n: u64| match n % 4 < failing {
+                    true => ",,,\n".to_owned(),
+                    false => format!("{n}.0,{n}.5,-1.0,{n}\n"),
+                };
+                let rows: String = (0..records).map(row).collect();
+                prop_assert_eq!(text, format!("scores.0,scores.1,scores.2,class\n{rows}"));
+            }
+            RecordFormat::Parquet => prop_assert!(false, "it is not written"),
         }
         let lines = errors.map_or(0, |errors| errors.lines().count());
         prop_assert_eq!(lines, if format == RecordFormat::Jsonl { 0 } else { failed });
@@ -219,9 +229,8 @@ async fn answers_that_are_no_array_are_refused_with_advice() {
         assert_eq!(error.code(), Code::InvalidRequest);
         error.to_string()
     };
-    let text = spec("text", DataType::Bytes, &[]);
     let scores = spec("scores", DataType::Fp32, &[None]);
-    assert!(refused(RecordFormat::Npz, vec![text]).contains("jsonl"));
+    assert!(refused(RecordFormat::Parquet, vec![scores.clone()]).contains("csv"));
     let two = vec![scores.clone(), scores.clone()];
     assert!(refused(RecordFormat::Npy, two).contains("npz"));
     assert!(check_output(RecordFormat::Npz, &model(vec![], vec![scores])).is_ok());
@@ -233,6 +242,86 @@ async fn answers_that_are_no_array_are_refused_with_advice() {
         .to_vec();
     let store = Store::new();
     let parts: (&[usize], _) = (&[1], &only_scores());
-    let error = write(&store, RecordFormat::Npy, &uneven, parts).await;
-    assert!(error.expect_err("uneven").to_string().contains("jsonl"));
+    for format in [RecordFormat::Npy, RecordFormat::Csv] {
+        let error = write(&store, format, &uneven, parts).await;
+        assert!(error.expect_err("uneven").to_string().contains("jsonl"));
+    }
+}
+
+/// Labels of different lengths, one of them beyond ASCII, one missing.
+fn labels() -> (Vec<Answered>, Signature) {
+    let label = |text: &&str| {
+        let strings = vec![bytes::Bytes::copy_from_slice(text.as_bytes())];
+        let tensor = Tensor::from_strings(vec![1], strings).expect("a tensor");
+        Ok(vec![NamedTensor::new("label", tensor)])
+    };
+    let mut answers: Vec<Answered> = ["sea", "", "a \"b\",\u{1F41F}c", "x"]
+        .iter()
+        .map(label)
+        .collect();
+    let refused = Refused {
+        code: Code::InvalidRecord,
+        message: "no record".to_owned(),
+    };
+    answers.insert(0, Err(refused.clone()));
+    answers.insert(3, Err(refused));
+    (
+        answers,
+        model(vec![], vec![spec("label", DataType::Bytes, &[])]),
+    )
+}
+
+#[tokio::test]
+async fn texts_are_as_wide_as_the_longest_in_an_array() {
+    let (answers, signature) = labels();
+    let expected = ["", "sea", "", "", "a \"b\",\u{1F41F}c", "x"];
+    for sizes in [&[1][..], &[2], &[100]] {
+        for format in [RecordFormat::Npy, RecordFormat::Npz] {
+            let written = write(&Store::new(), format, &answers, (sizes, &signature)).await;
+            let (bytes, errors) = written.expect("a file");
+            assert_eq!(errors.map(|errors| errors.lines().count()), Some(2));
+            // The reader of archives compares the checksums.
+            let array = match format {
+                RecordFormat::Npy => bytes,
+                _ => {
+                    let archive = Archive::open(bytes.into()).expect("an archive");
+                    let member = &archive.entries()[0];
+                    archive
+                        .read(member, 1 << 20)
+                        .expect("its checksum is right")
+                        .to_vec()
+                }
+            };
+            assert!(array.windows(5).any(|it| it == b"'<U8'"));
+            let tensor = sextant_formats::npy::read(&array.into()).expect("an array");
+            let Data::Strings(strings) = tensor.data() else {
+                panic!("no texts");
+            };
+            assert_eq!(tensor.shape(), [6]);
+            assert_eq!(strings[..], expected);
+        }
+    }
+}
+
+#[tokio::test]
+async fn texts_are_quoted_in_a_table() {
+    let (answers, signature) = labels();
+    let sizes: &[usize] = &[1];
+    let format = RecordFormat::Csv;
+    let written = write(&Store::new(), format, &answers, (sizes, &signature)).await;
+    let (bytes, _) = written.expect("a file");
+    let expected = "label\n\"\"\nsea\n\"\"\n\"\"\n\"a \"\"b\"\",\u{1F41F}c\"\nx\n";
+    assert_eq!(String::from_utf8(bytes).expect("text"), expected);
+}
+
+#[tokio::test]
+async fn a_table_without_one_answer_takes_its_columns_from_the_model() {
+    let answers: Vec<Answered> = (0..3).map(|_| answer(0, 4, 2)).collect();
+    let sizes: &[usize] = &[2];
+    let format = RecordFormat::Csv;
+    let written = write(&Store::new(), format, &answers, (sizes, &signature())).await;
+    let (bytes, errors) = written.expect("a file");
+    let text = String::from_utf8(bytes).expect("text");
+    assert_eq!(text, "scores.0,scores.1,scores.2,class\n,,,\n,,,\n,,,\n");
+    assert_eq!(errors.map(|errors| errors.lines().count()), Some(3));
 }

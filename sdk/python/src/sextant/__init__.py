@@ -1,6 +1,6 @@
 """A thin client of Sextant, the model-less inference service: NumPy arrays in, NumPy arrays out."""
 
-from ._client import Addressee, Answer, Client, Error
+from ._client import Addressee, Answer, Client, Error, Unreachable
 from ._tensors import DATA_TYPES
 
-__all__ = ["DATA_TYPES", "Addressee", "Answer", "Client", "Error"]
+__all__ = ["DATA_TYPES", "Addressee", "Answer", "Client", "Error", "Unreachable"]

@@ -12,13 +12,20 @@ import urllib.parse
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy
 
 from . import _tensors
 
 _LENGTH = "inference-header-content-length"
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """A data frame, as pandas has it."""
+
+    def to_csv(self, *, index: bool) -> str: ...
 
 
 class Error(Exception):
@@ -39,6 +46,10 @@ class Error(Exception):
         if "retry_after_ms" in self.problem:
             self.retry_after_s = self.problem["retry_after_ms"] / 1e3
         super().__init__(f"{self.detail} ({self.code or status})")
+
+
+class Unreachable(ConnectionError):
+    """No service answers at the client's address."""
 
 
 class Answer(Mapping[str, numpy.ndarray]):
@@ -173,15 +184,26 @@ class Addressee:
 
 
 class Client:
-    """A service. May be shared by threads."""
+    """A service. May be shared by threads.
 
-    def __init__(self, address: str | None = None, key: str | None = None, timeout_s: float = 60.0) -> None:
+    What the service refuses for now, saying when to try again (it is overloaded, a limit is reached, a variant is being
+    loaded), is tried again then, up to `retries` times and for `timeout_s` in all.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        key: str | None = None,
+        timeout_s: float = 60.0,
+        retries: int = 3,
+    ) -> None:
         address = address or os.environ.get("SEXTANT_SERVER") or "http://127.0.0.1:8080"
         self._url = urllib.parse.urlsplit(address)
         if self._url.scheme not in ("http", "https") or not self._url.hostname:
             raise ValueError(f"`{address}` is not the address of a service: it must be `http://host:port`")
         self._key = key or os.environ.get("SEXTANT_API_KEY")
         self._timeout_s = timeout_s
+        self._retries = retries
         self._local = threading.local()
 
     def application(self, name: str) -> Addressee:
@@ -202,7 +224,7 @@ class Client:
         name: str,
         *,
         model: str | os.PathLike[str] | bytes,
-        validation: str | os.PathLike[str] | bytes | Mapping[str, Any],
+        validation: str | os.PathLike[str] | bytes | Mapping[str, Any] | Frame,
         metric: str = "top1",
         data: list[str | os.PathLike[str]] | None = None,
         outputs: list[str] | None = None,
@@ -216,9 +238,10 @@ class Client:
     ) -> dict[str, Any]:
         """Registers a model and waits until its variants are measured; the job's document.
 
-        `model` is an ONNX file, `validation` a file or the arrays of the inputs with `labels`. The application is
-        created where it is missing. `input_names` and `output_names` say what inputs and outputs are called in place of
-        their names in the file. With `labels=False` the set has none: the agreement of each variant with the file is
+        `model` is an ONNX file, `validation` a file, the arrays of the inputs with `labels`, or a data frame with a column
+        `label`. The application is created where it is missing. `input_names` and `output_names` say what inputs and
+        outputs are called in place of their names in the file. With `labels=False` the set has none: the agreement of each
+        variant with the file is
         measured, which is no accuracy. Raises `Error` where the registration fails.
         """
         self.ensure_application(application, metric)
@@ -226,6 +249,8 @@ class Client:
             packed = io.BytesIO()
             numpy.savez(packed, **{key: numpy.asarray(array) for key, array in validation.items()})
             validation = packed.getvalue()
+        elif isinstance(validation, Frame):
+            validation = validation.to_csv(index=False).encode()
         fields: list[tuple[str, str | None, bytes]] = [
             ("name", None, name.encode()),
             ("application", None, application.encode()),
@@ -295,22 +320,35 @@ class Client:
         if self._key:
             sent["authorization"] = f"Bearer {self._key}"
         path = self._url.path.rstrip("/") + path
+        until = time.monotonic() + self._timeout_s
+        for left in range(self._retries, -1, -1):
+            status, answered, content = self._exchange_anew(method, path, body, sent)
+            if status < 400:
+                return answered, content
+            error = Error(status, _problem(content))
+            wait_s = error.retry_after_s
+            if wait_s is None or left == 0 or time.monotonic() + wait_s > until:
+                raise error
+            time.sleep(wait_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _exchange_anew(
+        self, method: str, path: str, body: bytes | None, sent: Mapping[str, str]
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        """The same over a new connection where the old one had been closed."""
         reused = getattr(self._local, "connection", None) is not None
         try:
-            status, answered, content = self._exchange(method, path, body, sent)
+            return self._exchange(method, path, body, sent)
         except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
             # A connection that was idle may have been closed meanwhile; a new one says what is the matter.
             self.close()
             if not reused:
                 raise
-            status, answered, content = self._exchange(method, path, body, sent)
+            return self._exchange(method, path, body, sent)
         except BaseException:
             # What is left of an answer must not be taken for the next one.
             self.close()
             raise
-        if status >= 400:
-            raise Error(status, _problem(content))
-        return answered, content
 
     def _exchange(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
@@ -320,6 +358,11 @@ class Client:
             kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
             kind = kinds[self._url.scheme]
             connection = kind(self._url.hostname, self._url.port, timeout=self._timeout_s)
+            try:
+                connection.connect()
+            except OSError as error:
+                address = self._url.geturl()
+                raise Unreachable(f"`{address}` cannot be reached: {error}") from error
             self._local.connection = connection
         connection.request(method, path, body, dict(headers))
         response = connection.getresponse()

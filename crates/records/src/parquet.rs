@@ -1,0 +1,142 @@
+//! Records as rows of Parquet, read as validation sets are: each row as one of CSV, or as a line of JSON where a
+//! column holds lists.
+
+use std::{io, ops::Range, sync::Arc};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sextant_datasets::parquet::{Format, Ranges, Rows, Size};
+use sextant_objects::ObjectPath;
+use sextant_types::Signature;
+use tokio::{runtime::Handle, task::spawn_blocking};
+
+use crate::{Error, Files, Record, csv, json};
+
+/// Most bytes that a group of rows may have before it was compressed: some of its columns are in memory at once.
+const MAX_GROUP_BYTES: u64 = 1 << 30;
+
+/// A file that is open in front of a row.
+pub(crate) struct Table {
+    /// Away while it is read. The lock is never waited for: it lets threads share what one may use at a time.
+    rows: Mutex<Option<Rows>>,
+    /// How lines become records; none where they are JSON.
+    columns: Option<csv::Rows>,
+    /// Why the store did not give what the file's reader asked for.
+    failure: Arc<Mutex<Option<sextant_objects::Error>>>,
+    path: ObjectPath,
+    size: Size,
+}
+
+impl Table {
+    /// Opens a file of so many bytes in front of record `first`.
+    pub(crate) async fn open(
+        files: &Files,
+        path: &ObjectPath,
+        (size, first): (u64, u64),
+        signature: &Signature,
+    ) -> Result<Self, Error> {
+        let failure = Arc::default();
+        let ranges = Ranges {
+            size,
+            read: reading(files, path, &failure),
+        };
+        let opened = spawn_blocking(move || Rows::open(ranges, first)).await;
+        let rows = opened.map_err(|_| unreadable(path))?;
+        let rows = rows.map_err(|error| why(path, &failure, &error))?;
+        let columns = match rows.format() {
+            Format::Csv => Some(csv::Rows::new(rows.head(), signature)),
+            Format::JsonLines => None,
+        };
+        let size = rows.size();
+        if size.largest_group_bytes > MAX_GROUP_BYTES {
+            let reason = "it has groups of rows of over 1 GiB: write smaller ones";
+            return Err(Error::input(path, reason));
+        }
+        Ok(Self {
+            rows: Mutex::new(Some(rows)),
+            columns: columns.transpose().map_err(|why| Error::input(path, why))?,
+            failure,
+            path: path.clone(),
+            size,
+        })
+    }
+
+    /// Records in it, and bytes of one.
+    pub(crate) fn extent(&self) -> (u64, u64) {
+        let Size { rows, bytes, .. } = self.size;
+        (rows, bytes / rows.max(1))
+    }
+
+    /// The next `count` records, all of which must be there.
+    pub(crate) async fn read(
+        &mut self,
+        count: u32,
+        signature: &Signature,
+    ) -> Result<Vec<Record>, Error> {
+        let rows = self.rows.get_mut().take();
+        let mut rows = rows.ok_or_else(|| unreadable(&self.path))?;
+        let read = spawn_blocking(move || {
+            let lines: Vec<_> = rows.by_ref().take(count as usize).collect();
+            (rows, lines)
+        });
+        let (rows, lines) = read.await.map_err(|_| unreadable(&self.path))?;
+        *self.rows.get_mut() = Some(rows);
+        if lines.len() < count as usize {
+            return Err(Error::Changed {
+                path: self.path.to_string(),
+            });
+        }
+        let record = |line: Result<Vec<u8>, sextant_datasets::Error>| match line {
+            Ok(line) => Ok(self.parse(&line, signature)),
+            Err(error @ sextant_datasets::Error::Column { .. }) => Ok(Err(error.to_string())),
+            Err(error) => Err(why(&self.path, &self.failure, &error)),
+        };
+        lines.into_iter().map(record).collect()
+    }
+
+    fn parse(&self, line: &[u8], signature: &Signature) -> Record {
+        match &self.columns {
+            Some(columns) => columns.parse(line),
+            None => json::parse(line, signature),
+        }
+    }
+}
+
+/// Reads ranges of a file for a reader that waits for them on a thread of its own.
+fn reading(
+    files: &Files,
+    path: &ObjectPath,
+    failure: &Arc<Mutex<Option<sextant_objects::Error>>>,
+) -> impl Fn(Range<u64>) -> io::Result<Bytes> + Clone + Send + Sync + use<> {
+    let (files, path, failure) = (files.clone(), path.clone(), Arc::clone(failure));
+    let runtime = Handle::current();
+    move |range| {
+        let length = range.end - range.start;
+        match runtime.block_on(files.get_range(&path, range)) {
+            Ok(bytes) if bytes.len() as u64 == length => Ok(bytes),
+            Ok(_) => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+            Err(error) => {
+                let said = io::Error::other(error.to_string());
+                *failure.lock() = Some(error);
+                Err(said)
+            }
+        }
+    }
+}
+
+/// What the reader failed of: the store where that did.
+fn why(
+    path: &ObjectPath,
+    failure: &Mutex<Option<sextant_objects::Error>>,
+    error: &sextant_datasets::Error,
+) -> Error {
+    match failure.lock().take() {
+        Some(error) => error.into(),
+        None => Error::input(path, error.to_string()),
+    }
+}
+
+/// The reader panicked over the file.
+fn unreadable(path: &ObjectPath) -> Error {
+    Error::input(path, "it cannot be read as Parquet")
+}
