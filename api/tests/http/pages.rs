@@ -56,6 +56,7 @@ async fn put_variant(api: &Api) {
         outputs: Vec::new(),
         constants: Default::default(),
         data: Vec::new(),
+        names: Default::default(),
         classes: Vec::new(),
         unlabelled: false,
     };

@@ -255,7 +255,11 @@ mod tests {
     fn labels_of_which_a_record_may_have_several_are_the_commonest() {
         // Three records of three labels, which two, one and no records have.
         let values = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0];
-        is_near(of(Metric::F1MultiLabel, 3, &values), 4.0 / 6.0, "commonest labels");
+        is_near(
+            of(Metric::F1MultiLabel, 3, &values),
+            4.0 / 6.0,
+            "commonest labels",
+        );
     }
 
     #[test]

@@ -135,6 +135,13 @@ pub const BROWSER: &[Need] = &[
 /// Other programs.
 pub const TOOLS: &[Need] = &[
     Need {
+        programs: &["strip"],
+        files: &[],
+        package: "binutils",
+        purpose: "Python wheel with the service",
+        is_met: || runs("strip", "--version"),
+    },
+    Need {
         programs: &["curl"],
         files: &[],
         package: "curl",
