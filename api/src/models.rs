@@ -30,97 +30,11 @@ use crate::{
 
 mod archive;
 mod files;
+mod new_model;
 mod registration;
 
+pub use new_model::{NewModelBody, NewModelForm};
 use registration::{register, registered};
-
-/// Where a model's files lie in the artefact store.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = NewModel)]
-pub struct NewModelBody {
-    /// 1 to 128 of `a-z 0-9 - _ .`.
-    name: String,
-    /// Under which application; it must exist.
-    application: String,
-    /// Path of the ONNX file in the artefact store, or of an archive with one.
-    model_path: String,
-    /// Path of the validation set (.npz or JSONL) in the artefact store.
-    validation_path: String,
-    /// Paths of the files beside the ONNX file in which its tensors keep their data; they are found by the last
-    /// part of the path.
-    data_paths: Option<Vec<String>>,
-    /// Path of the ONNX graph that the metric `custom` is.
-    metric_path: Option<String>,
-    /// The outputs to serve, the one that is scored first; all of them, and the one that the metric is
-    /// meant for, where this is left out.
-    outputs: Option<Vec<String>>,
-    /// By input: its value in every query, which queries then do not give, as numbers in row-major order; a
-    /// single one fills it.
-    constants: Option<Constants>,
-    /// The names of the classes, in the order of the scored output's columns; those that the file names, where
-    /// this is left out.
-    classes: Option<Vec<String>>,
-    /// By input: what it is called here in place of its name in the file. An input whose name the application does not have
-    /// is taken for the only one left there of the same type and shape without being named.
-    input_names: Option<Names>,
-    /// The same of outputs.
-    output_names: Option<Names>,
-    /// `none` of a validation set without labels: then agreement with the uploaded file is measured, which is no
-    /// accuracy and meets no `min_accuracy`. Such a set is refused without it.
-    labels: Option<String>,
-    /// The input that tells given elements (1) from padding (0): with it, queries of different
-    /// lengths share batches.
-    mask: Option<String>,
-    /// By input: the value of padding; 0 where an input is not named.
-    pad: Option<BTreeMap<String, f64>>,
-}
-
-/// A model and its files, as a form.
-#[derive(Debug, ToSchema)]
-#[schema(as = NewModelForm)]
-#[expect(dead_code, reason = "describes the form; its fields are streamed")]
-pub struct NewModelForm {
-    /// 1 to 128 of `a-z 0-9 - _ .`; best sent first.
-    name: String,
-    /// Under which application; best sent before the files.
-    application: String,
-    /// The ONNX file, or a zip, tar or gzipped tar of a folder with one and the files beside it.
-    #[schema(value_type = String, format = Binary)]
-    model: Vec<u8>,
-    /// The validation set, .npz or JSONL.
-    #[schema(value_type = String, format = Binary)]
-    validation: Vec<u8>,
-    /// A file beside the ONNX file in which its tensors keep their data, as often as needed; it is found by
-    /// the part's file name.
-    #[schema(value_type = Option<Vec<String>>, format = Binary)]
-    data: Option<Vec<Vec<u8>>>,
-    /// The ONNX graph that the metric `custom` is.
-    #[schema(value_type = Option<String>, format = Binary)]
-    metric_model: Option<Vec<u8>>,
-    /// An output to serve, as often as needed, the one that is scored first; all of them, and the one that
-    /// the metric is meant for, where this is left out.
-    output: Option<Vec<String>>,
-    /// `input=value` or `input=value,value,..`, as often as needed: an input's value in every query, which queries
-    /// then do not give, as numbers in row-major order; a single one fills it.
-    constant: Option<Vec<String>>,
-    /// The names of the classes, one in each line, in the order of the scored output's columns; those that the
-    /// file names, where this is left out.
-    classes: Option<String>,
-    /// `OLD=NEW`, as often as needed: what an input is called here in place of its name in the file. An input whose name
-    /// the application does not have is taken for the only one left there of the same type and shape without being named.
-    input_name: Option<Vec<String>>,
-    /// The same of an output.
-    output_name: Option<Vec<String>>,
-    /// `none` of a validation set without labels: then agreement with the uploaded file is measured, which is no
-    /// accuracy and meets no `min_accuracy`. Such a set is refused without it.
-    labels: Option<String>,
-    /// The input that tells given elements (1) from padding (0): with it, queries of different
-    /// lengths share batches.
-    mask: Option<String>,
-    /// `input=value`, as often as needed: the value of padding; 0 where an input is not named.
-    pad: Option<Vec<String>>,
-}
 
 /// A registration that has begun.
 #[derive(Debug, Serialize, ToSchema)]

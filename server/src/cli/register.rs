@@ -68,9 +68,9 @@ pub struct Register {
     metric_model: Option<PathBuf>,
     #[command(flatten)]
     declaration: Declaration,
-    /// The names of the classes, one in each line, in the order of the scored output's columns [default: those
-    /// that the model names].
-    #[arg(long, value_name = "FILE")]
+    /// The names of the classes, in the order of the scored output's columns, or of the application's classes where the
+    /// file names its own: in a list, or in a file with one in each line [default: those that the model names].
+    #[arg(long, value_name = "NAME,NAME..|FILE")]
     classes: Option<PathBuf>,
     /// The input that tells given elements (1) from padding (0): with it, queries of different
     /// lengths share batches.
@@ -83,7 +83,7 @@ pub struct Register {
     #[arg(
         long,
         conflicts_with_all = [
-            "application", "metric", "model", "validation", "no_labels", "data", "output", "constant", "classes", "mask", "pad",
+            "application", "metric", "model", "validation", "no_labels", "data", "output", "constant", "input_name", "output_name", "classes", "mask", "pad",
             "image_size",
             "image_resize", "image_mean", "image_std", "images",
         ]
@@ -111,6 +111,17 @@ pub(super) fn data_files(model: &Path, named: &[PathBuf]) -> Result<Vec<PathBuf>
     let within = locations.iter().filter(|location| stays_within(location));
     let files = within.map(|location| folder.join(location));
     Ok(files.filter(|file| file.is_file()).collect())
+}
+
+/// Names in a list, a line each; `None` where it is a file, or no list.
+fn listed(names: &Path) -> Option<String> {
+    let list = names.to_str().filter(|text| text.contains(','))?;
+    let lines = list
+        .split(',')
+        .map(str::trim)
+        .collect::<Vec<_>>()
+        .join("\n");
+    (!names.exists()).then_some(lines)
 }
 
 /// Whether a path leads nowhere but into the folder that it begins in.
@@ -235,6 +246,9 @@ impl Register {
         dataset: &Dataset,
     ) -> Result<Option<String>, Error> {
         if let Some(path) = &self.classes {
+            if let Some(names) = listed(path) {
+                return Ok(Some(names));
+            }
             let names = tokio::fs::read_to_string(path).await;
             let failed = |source| Error::Io {
                 path: path.clone(),
