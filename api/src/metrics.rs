@@ -212,6 +212,9 @@ impl Metrics {
             self.recents.answered(recent, answer, elapsed);
         }
         handles.duration.observe(elapsed.as_secs_f64());
+        if answer.timings.load_us > 0.0 {
+            handles.load.observe(seconds(answer.timings.load_us));
+        }
         handles.queue.observe(seconds(answer.timings.queue_us));
         handles.compute.observe(seconds(answer.timings.compute_us));
         handles.rows.observe(f64::from(answer.timings.batch_rows));

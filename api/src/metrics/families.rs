@@ -26,6 +26,8 @@ pub struct Families {
     pub selections: Family<OutcomeLabels, Counter>,
     pub problems: Family<ProblemLabels, Counter>,
     pub duration: Histograms,
+    /// Of queries that waited for a load alone.
+    pub load: Histograms,
     pub queue: Histograms,
     pub compute: Histograms,
     pub rows: Histograms,
@@ -43,6 +45,7 @@ pub struct Handles {
     pub missed: Counter,
     pub queries: Counter,
     pub duration: Histogram,
+    pub load: Histogram,
     pub queue: Histogram,
     pub compute: Histogram,
     pub rows: Histogram,
@@ -128,6 +131,7 @@ impl Families {
             selections: Family::default(),
             problems: Family::default(),
             duration: Family::new_with_constructor(seconds),
+            load: Family::new_with_constructor(seconds),
             queue: Family::new_with_constructor(seconds),
             compute: Family::new_with_constructor(seconds),
             rows: Family::new_with_constructor(rows),
@@ -180,6 +184,11 @@ impl Families {
                 &self.duration,
             ),
             (
+                "query_load",
+                "Waiting for the load of a variant, of queries that did",
+                &self.load,
+            ),
+            (
                 "query_queue",
                 "Waiting for a batch and a device",
                 &self.queue,
@@ -223,6 +232,7 @@ impl Families {
             missed,
             queries: self.queries.get_or_create_owned(&variant),
             duration: self.duration.get_or_create_owned(&model),
+            load: self.load.get_or_create_owned(&model),
             queue: self.queue.get_or_create_owned(&model),
             compute: self.compute.get_or_create_owned(&model),
             rows: self.rows.get_or_create_owned(&model),
@@ -236,7 +246,8 @@ impl Families {
     pub fn forget(&self, handles: &Handles) {
         self.queries.remove(&handles.labels);
         let model = handles.model();
-        for histograms in [&self.duration, &self.queue, &self.compute, &self.rows] {
+        let of_time = [&self.duration, &self.load, &self.queue, &self.compute];
+        for histograms in of_time.into_iter().chain([&self.rows]) {
             histograms.remove(&model);
         }
     }

@@ -8,8 +8,8 @@ use axum::{
 };
 use serde::Serialize;
 use sextant_rpc::{Answer, QueryError, Route};
-use sextant_types::Targets;
 use sextant_types::time::unix_ms;
+use sextant_types::{ApplicationId, Targets};
 use utoipa::ToSchema;
 
 use super::{json_response, schema::ExplanationBody};
@@ -119,6 +119,27 @@ pub async fn get(
     Ok(json_response(document.to_vec()))
 }
 
+/// Logs a slow query with its stages, for whoever has asked for it: `log.level = "info,slow_query=debug"`.
+fn tell(application: Option<&ApplicationId>, answer: &Answer, budget: &BudgetBody) {
+    let ms = |us: f64| us / 1e3;
+    tracing::debug!(
+        target: "slow_query",
+        application = application.map(tracing::field::display),
+        model = %answer.model,
+        variant = %answer.variant,
+        targets_met = answer.targets_met,
+        deadline_ms = budget.deadline_us.map(ms),
+        total_ms = ms(budget.total_us),
+        read_ms = ms(budget.read_us),
+        load_ms = ms(budget.load_us),
+        queue_ms = ms(budget.queue_us),
+        run_ms = ms(budget.run_us),
+        return_ms = ms(budget.return_us),
+        write_ms = ms(budget.write_us),
+        "slow query"
+    );
+}
+
 fn us(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
@@ -178,6 +199,10 @@ impl Noted {
             write_us: (total - read - waited - run - back).max(0.0),
             ..self.budget(total)
         };
+        if !self.asked {
+            let application = state.application_of(&self.route);
+            tell(application.as_ref(), answer, &budget);
+        }
         let body = ExplainedBody {
             model: Some(answer.model.to_string()),
             variant: Some(answer.variant.to_string()),

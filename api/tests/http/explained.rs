@@ -74,6 +74,16 @@ async fn the_time_of_a_query_is_told_stage_by_stage() {
         assert!(us(waits) > 0.0, "{budget}");
         assert_eq!(us(idle), 0.0, "{budget}");
         assert_eq!(us("run_us"), 100.0);
+        let metrics = api.get("/metrics").await;
+        let metrics = String::from_utf8_lossy(&metrics.bytes);
+        let loads = "sextant_query_load_seconds_count{application=\"digits\",model=\"mlp\"}";
+        let counted = metrics.lines().find_map(|line| line.strip_prefix(loads));
+        let waited = u64::from(state == "inactive");
+        assert_eq!(
+            counted.map(str::trim),
+            Some(&waited.to_string()[..]),
+            "{metrics}"
+        );
     }
 }
 
