@@ -97,6 +97,8 @@ pub fn for_tests() -> Result<ForTests> {
     needs::install(needs::SDK.iter().chain(needs::BROWSER).chain(needs::TOOLS))?;
     let sdk = sdk::ensure(&provisioned.cache)?;
     provisioned.has(&sdk);
+    let models = sdk::ensure_models(&provisioned.cache)?;
+    provisioned.has(&models);
     let wheels = wheelhouse::ensure(&provisioned.cache, &provisioned.python)?;
     provisioned.has(&wheels);
     Ok(ForTests {

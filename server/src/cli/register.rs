@@ -17,6 +17,7 @@ use super::{
     variants,
 };
 
+mod convert;
 #[cfg(feature = "datasets")]
 mod dataset;
 #[cfg(not(feature = "datasets"))]
@@ -26,6 +27,7 @@ mod declared;
 mod folder;
 mod options;
 
+use convert::{Conversion, Converted};
 use dataset::Dataset;
 use options::Images;
 
@@ -46,7 +48,8 @@ pub struct Register {
     /// The model's name.
     #[arg(long, value_name = "NAME")]
     name: ModelId,
-    /// The ONNX file; a folder with one, as exporters leave it; or a zip, tar or gzipped tar of such a folder.
+    /// The ONNX file; a folder with one, as exporters leave it; or a zip, tar or gzipped tar of such a folder. A pickle of
+    /// scikit-learn, LightGBM or XGBoost is converted, by `--python`.
     #[arg(long, value_name = "FILE", required_unless_present = "retry")]
     model: Option<PathBuf>,
     /// Inputs with their labels: an `.npz` archive, JSON lines, CSV or Parquet, or a folder of JPEG or PNG images with a
@@ -67,6 +70,8 @@ pub struct Register {
     #[arg(long, value_name = "FILE")]
     metric_model: Option<PathBuf>,
     #[command(flatten)]
+    conversion: Conversion,
+    #[command(flatten)]
     declaration: Declaration,
     /// The names of the classes, in the order of the scored output's columns, or of the application's classes where the
     /// file names its own: in a list, or in a file with one in each line [default: those that the model names].
@@ -83,7 +88,7 @@ pub struct Register {
     #[arg(
         long,
         conflicts_with_all = [
-            "application", "metric", "model", "validation", "no_labels", "data", "output", "constant", "input_name", "output_name", "classes", "mask", "pad",
+            "application", "metric", "model", "validation", "no_labels", "data", "output", "constant", "input_name", "output_name", "classes", "mask", "pad", "python", "trust",
             "image_size",
             "image_resize", "image_mean", "image_std", "images",
         ]
@@ -159,6 +164,10 @@ impl Register {
             let path = ["v1", "models", self.name.as_str(), "registration"];
             return client.answer(client.request(Method::POST, &path)).await;
         };
+        let validation = self.validation.as_deref();
+        let converted = self.conversion.convert(model, validation, output.json)?;
+        let converted = converted.as_ref().map(Converted::path);
+        let model = converted.as_ref().unwrap_or(model);
         let folder = Folder::open(model)?;
         let file = folder.as_ref().map_or(model, |folder| &folder.model);
         let data = data_files(file, &self.data)?;
