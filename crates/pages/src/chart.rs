@@ -3,13 +3,13 @@
 
 use std::fmt::{self, Write as _};
 
+mod desired;
 mod frontier;
 mod stages;
-mod wanted;
 
+pub use desired::{Bar, Wanted};
 pub use frontier::{Frontier, Point, Shape};
 pub use stages::{Stage, Stages};
-pub use wanted::{Bar, Wanted};
 
 /// Text that stands in SVG.
 struct Text<'a>(&'a str);

@@ -169,7 +169,7 @@ impl Size {
             between: pool.going(),
         });
         let chart = Wanted {
-            title: "Workers that are wanted beside those that are there. The table beside has the figures.",
+            title: "Desired workers beside actual ones. The table beside has the figures.",
             bars: bars.collect(),
         };
         chart.draw()
@@ -184,7 +184,7 @@ impl Size {
             between: of.loading,
         });
         let chart = Wanted {
-            title: "Instances that are wanted beside those that serve. The table beside has the figures.",
+            title: "Desired instances beside those that serve. The table beside has the figures.",
             bars: bars.collect(),
         };
         chart.draw()

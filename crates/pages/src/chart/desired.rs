@@ -1,4 +1,4 @@
-//! What is wanted beside what is there.
+//! Desired counts beside actual ones.
 
 use super::{Drawing, Text};
 
@@ -32,7 +32,7 @@ pub struct Wanted<'a> {
 // === impl Wanted ===
 
 impl Wanted<'_> {
-    /// The picture: above the line what is there, an outline around as many as are wanted.
+    /// The picture: above the line what is there, an outline around the desired count.
     pub fn draw(&self) -> String {
         let height = self.bars.len() as f64 * ROW + 2.0;
         let mut drawing = Drawing::new((WIDTH, height), "wanted", self.title);
