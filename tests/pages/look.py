@@ -11,6 +11,7 @@ import importlib.resources
 import json
 import pathlib
 import re
+import socket
 import subprocess
 import urllib.request
 
@@ -21,14 +22,30 @@ ANALYSE = FINISH + "axe.run().then(found => done(found.violations), error => don
 OVERFLOW = "return document.documentElement.scrollWidth - document.documentElement.clientWidth;"
 
 
+def free_port():
+    """A port that nobody has. The driver's own choice is of no use where there is no IPv6: it says 0."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
 class Browser:
     """A session of chromedriver, by the WebDriver protocol."""
 
     def __init__(self):
-        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True)
-        said = iter(self.driver.stdout.readline, "")
-        port = next(found[1] for line in said if (found := re.search(r"successfully on port (\d+)", line)))
+        port = free_port()
+        self.driver = subprocess.Popen(["chromedriver", f"--port={port}"], stdout=subprocess.PIPE, text=True)
         self.base = f"http://127.0.0.1:{port}/session"
+        try:
+            said = iter(self.driver.stdout.readline, "")
+            next(line for line in said if "successfully on port" in line)
+            self.begin()
+        except BaseException:
+            # Whoever reads what this program prints waits for the driver as well.
+            self.driver.kill()
+            raise
+
+    def begin(self):
+        """Opens the browser."""
         arguments = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars"]
         options = {"args": arguments, "binary": "/usr/bin/chromium"}
         wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}

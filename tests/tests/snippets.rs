@@ -26,7 +26,7 @@ const ADDRESSES: [&str; 3] = [
 const BUSY: [&str; 3] = ["deadline_exceeded", "overloaded", "warming"];
 
 /// Commands that cannot end well here, and how they end instead.
-const OTHERWISE: [(&str, End); 12] = [
+const OTHERWISE: [(&str, End); 13] = [
     ("--input in.jsonl", End::NotFound),
     ("--model manifest.json", End::NoFile),
     ("/v1/queries/q-17", End::NotFound),
@@ -39,6 +39,7 @@ const OTHERWISE: [(&str, End); 12] = [
     ("/v1/scaling/events", End::Never),
     ("key revoke 0199f7c2", End::NotFound),
     ("--model encoder.onnx", End::NoFile),
+    ("--python venv/bin/python", End::NoFile),
 ];
 
 /// How a command ends.
