@@ -399,6 +399,21 @@ async fn agreement_meets_no_accuracy() {
 #[tokio::test]
 async fn another_signature_under_the_same_application_fails() {
     let cluster = digits::shared().await;
+    let export = |suffix: &str| {
+        let path = sextant_tests::root().join(format!("tests/exports/lightgbm.{suffix}"));
+        std::fs::read(path).expect("the export is there")
+    };
+    let upload = Upload {
+        model: export("onnx"),
+        validation: export("npz"),
+        ..digits::upload("digits", "other-shape", "logistic")
+    };
+    assert_eq!(failure(&cluster.api(), upload).await, "signature_mismatch");
+}
+
+#[tokio::test]
+async fn another_name_under_the_same_application_is_the_applications() {
+    let cluster = digits::service(Settings::default()).await;
     let model = onnx::Model {
         input: "image",
         ..onnx::Model::default()
@@ -408,9 +423,14 @@ async fn another_signature_under_the_same_application_fails() {
         model: model.bytes(),
         validation: format!("{record}\n").repeat(10).into_bytes(),
         validation_name: "validation.jsonl",
-        ..digits::upload("digits", "other-input", "logistic")
+        ..digits::upload("digits", "other-name", "logistic")
     };
-    assert_eq!(failure(&cluster.api(), upload).await, "signature_mismatch");
+    let api = cluster.api();
+    let job = api.register(upload).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let input = digits::Images::load("test").input(0);
+    let query = json!({"model": "other-name", "inputs": input});
+    api.post("/v1/queries", &query).await.json(200);
 }
 
 #[tokio::test]
@@ -536,7 +556,7 @@ async fn a_registration_that_never_ends_can_be_cancelled_and_the_next_one_procee
     let job = accepted["job"].as_str().expect("a job").to_owned();
     sextant_tests::until("it runs in an engine", || async {
         let step = api.job(&job).await["step"].clone();
-        let runs = ["generate:int8s", "measure:ort-fp32-basic-t1"];
+        let runs = ["inspect", "generate:int8s", "measure:ort-fp32-basic-t1"];
         step.as_str()
             .is_some_and(|step| runs.contains(&step))
             .then_some(())
