@@ -4,7 +4,7 @@
 //! nothing else. Entry points: [`Frame`], which is around every page, and the views [`Served`], [`Registered`],
 //! [`Size`], [`Kept`], [`Answered`], [`SignIn`] and [`Refused`].
 //!
-//! **Invariant:** nothing here knows HTTP, a store or a clock. A page loads files of this crate alone ([`file`]), has no
+//! **Invariant:** nothing here knows HTTP, a store or a clock. A page loads files of this crate alone ([`file()`]), has no
 //! style or script of its own inside, and reads the same without scripts.
 
 mod answer;
