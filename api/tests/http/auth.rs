@@ -44,26 +44,7 @@ async fn bound(api: &Api, scopes: &[&str]) -> String {
 }
 
 async fn put_variant(api: &Api) {
-    use sextant_registry::{JobKind, NewJob, NewModel};
-    use sextant_types::Digest;
-    let model = NewModel {
-        id: "mlp".parse().expect("a name"),
-        application: "digits".parse().expect("a name"),
-        digest: Digest::from_bytes([1; 32]),
-        validation: Digest::from_bytes([2; 32]),
-        size_bytes: 4,
-        padding: None,
-        outputs: Vec::new(),
-        constants: Default::default(),
-        names: Default::default(),
-        data: Vec::new(),
-        classes: Vec::new(),
-        unlabelled: false,
-    };
-    let job = NewJob::new(JobKind::Register, model.application.clone(), json!({}));
-    let job = job.for_model(model.id.clone());
-    let registered = api.registry.register_model(&model, &job, 1).await;
-    registered.expect("registered");
+    api.put_model().await;
     let stored = api.registry.put_variants(&[variant()]).await;
     stored.expect("stored");
     let published = api.metadata.publish_variant(Arc::new(variant())).await;

@@ -26,7 +26,7 @@ use sextant_api::{
 use crate::worker::Idle;
 use sextant_metadata::{InProcessRates, InProcessStore, MetadataStore, RateStore};
 use sextant_objects::{LocalStore, ObjectStore};
-use sextant_registry::Registry;
+use sextant_registry::{JobKind, NewJob, NewModel, Registry};
 use sextant_rpc::{Answer, Dispatch, Publish, PublishError, Query, QueryError, Route, Timings};
 use sextant_storage::Storage;
 use sextant_types::{
@@ -366,6 +366,29 @@ impl Settings {
 }
 
 impl Api {
+    /// Registers the model `mlp` of the application `digits`, which exists.
+    pub async fn put_model(&self) {
+        let model = NewModel {
+            id: "mlp".parse().expect("a name"),
+            application: "digits".parse().expect("a name"),
+            digest: Digest::from_bytes([1; 32]),
+            validation: Digest::from_bytes([2; 32]),
+            size_bytes: 4,
+            padding: None,
+            outputs: Vec::new(),
+            constants: Default::default(),
+            names: Default::default(),
+            data: Vec::new(),
+            classes: Vec::new(),
+            unlabelled: false,
+        };
+        let spec = serde_json::json!({});
+        let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
+        let job = job.for_model(model.id.clone());
+        let registered = self.registry.register_model(&model, &job, 1).await;
+        registered.expect("registered");
+    }
+
     pub async fn new(dispatcher: Arc<Recorder>) -> Self {
         Self::limited(dispatcher, Limits::default()).await
     }

@@ -2,9 +2,8 @@
 
 use axum::{body::Body, http::Request};
 use serde_json::{Value, json};
-use sextant_registry::{JobKind, NewJob, NewModel};
 use sextant_rpc::QueryError;
-use sextant_types::{Code, Digest};
+use sextant_types::Code;
 
 use crate::double::{ADMIN, Api, Reading, Recorder, Settings, answer, variant};
 
@@ -46,24 +45,7 @@ async fn with(settings: Settings) -> Api {
 }
 
 async fn put_variant(api: &Api) {
-    let model = NewModel {
-        id: "mlp".parse().expect("a name"),
-        application: "digits".parse().expect("a name"),
-        digest: Digest::from_bytes([1; 32]),
-        validation: Digest::from_bytes([2; 32]),
-        size_bytes: 4,
-        padding: None,
-        outputs: Vec::new(),
-        constants: Default::default(),
-        data: Vec::new(),
-        names: Default::default(),
-        classes: Vec::new(),
-        unlabelled: false,
-    };
-    let job = NewJob::new(JobKind::Register, model.application.clone(), json!({}));
-    let job = job.for_model(model.id.clone());
-    let registered = api.registry.register_model(&model, &job, 1).await;
-    registered.expect("registered");
+    api.put_model().await;
     let mut variant = variant();
     variant.dominated_by = None;
     api.registry.put_variants(&[variant]).await.expect("stored");

@@ -403,14 +403,16 @@ fn fixed(dim: &Dimension) -> Option<i64> {
     }
 }
 
-fn tensor(value: &ValueInfoProto) -> Option<&type_proto::Tensor> {
+/// What is declared of a value that is a tensor.
+pub(crate) fn tensor(value: &ValueInfoProto) -> Option<&type_proto::Tensor> {
     match value.r#type.as_ref()?.value.as_ref()? {
         type_proto::Value::TensorType(tensor) => Some(tensor),
         _ => None,
     }
 }
 
-fn shape_mut(value: &mut ValueInfoProto) -> Option<&mut TensorShapeProto> {
+/// The declared shape of a value that is a tensor.
+pub(crate) fn shape_mut(value: &mut ValueInfoProto) -> Option<&mut TensorShapeProto> {
     match value.r#type.as_mut()?.value.as_mut()? {
         type_proto::Value::TensorType(tensor) => tensor.shape.as_mut(),
         _ => None,

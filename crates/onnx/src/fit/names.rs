@@ -6,11 +6,10 @@ use sextant_types::{DataType, Names, Renames, Signature, TensorSpec};
 
 use crate::{
     Error,
-    adapt::{Plain, dead},
+    adapt::{Plain, dead, shape_mut, tensor},
     decode, encode,
     proto::{
-        AttributeProto, Dimension, GraphProto, NodeProto, TensorShapeProto, ValueInfoProto,
-        dimension, type_proto,
+        AttributeProto, Dimension, GraphProto, NodeProto, ValueInfoProto, dimension, type_proto,
     },
     tensor::element_type,
 };
@@ -237,20 +236,6 @@ fn values(declared: &[ValueInfoProto]) -> Vec<Value> {
         }
     };
     declared.iter().map(value).collect()
-}
-
-fn tensor(value: &ValueInfoProto) -> Option<&type_proto::Tensor> {
-    match value.r#type.as_ref()?.value.as_ref()? {
-        type_proto::Value::TensorType(tensor) => Some(tensor),
-        _ => None,
-    }
-}
-
-fn shape_mut(value: &mut ValueInfoProto) -> Option<&mut TensorShapeProto> {
-    match value.r#type.as_mut()?.value.as_mut()? {
-        type_proto::Value::TensorType(tensor) => tensor.shape.as_mut(),
-        _ => None,
-    }
 }
 
 fn size(dim: &Dimension) -> Option<u64> {
