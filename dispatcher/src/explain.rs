@@ -61,6 +61,7 @@ pub(crate) fn explain(
         reason: reason(decision, chosen, demand, load),
         candidates,
         considered,
+        steps: Vec::new(),
     }
 }
 

@@ -170,6 +170,7 @@ impl Dispatcher {
                 reason: "the query names this variant".to_owned(),
                 candidates: vec![named],
                 considered: 1,
+                ..Explanation::default()
             }
         });
         let load = known.workers.is_empty();

@@ -1,7 +1,7 @@
 //! Shapes that are written by hand on the hot path, described for OpenAPI.
 
 use serde::Serialize;
-use sextant_rpc::Explanation;
+use sextant_rpc::{Explanation, StepTaken};
 use utoipa::ToSchema;
 
 use crate::problem::CandidateBody;
@@ -82,6 +82,35 @@ pub struct ExplanationBody {
     pub considered: usize,
     /// The best of them, best first.
     pub candidates: Vec<CandidateBody>,
+    /// What became of each step, in the order in which they ended; absent unless a pipeline answered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepBody>,
+}
+
+/// What became of one step of a pipeline in one query.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = StepTaken)]
+pub struct StepBody {
+    /// Its name.
+    pub name: String,
+    /// `answered`, `skipped`, or `default`: it failed and gave what the definition says.
+    pub outcome: String,
+    /// Why it was skipped or failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// The variant that answered; the last one where rows were asked one by one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Rows that a model was asked for.
+    pub rows: u32,
+    /// Waiting for batches and devices, microseconds: the longest of its rows.
+    pub queue_us: f64,
+    /// Running, microseconds: the longest of its rows.
+    pub compute_us: f64,
+    /// From its begin to its end, further tries included, microseconds.
+    pub total_us: f64,
+    /// Its share of the price of devices' time, US dollars.
+    pub cost_usd: f64,
 }
 
 impl From<&Explanation> for ExplanationBody {
@@ -94,6 +123,23 @@ impl From<&Explanation> for ExplanationBody {
                 .iter()
                 .map(CandidateBody::from)
                 .collect(),
+            steps: explanation.steps.iter().map(StepBody::from).collect(),
+        }
+    }
+}
+
+impl From<&StepTaken> for StepBody {
+    fn from(step: &StepTaken) -> Self {
+        Self {
+            name: step.name.clone(),
+            outcome: step.outcome.to_string(),
+            why: step.why.clone(),
+            variant: step.variant.as_ref().map(ToString::to_string),
+            rows: step.rows,
+            queue_us: step.queue_us,
+            compute_us: step.compute_us,
+            total_us: step.total_us,
+            cost_usd: step.cost_usd,
         }
     }
 }

@@ -35,6 +35,7 @@ fn explaining(state: &'static str) -> std::sync::Arc<Recorder> {
             reason: "the cheapest".to_owned(),
             candidates: vec![candidate(state)],
             considered: 1,
+            steps: Vec::new(),
         });
         Ok(answer)
     })

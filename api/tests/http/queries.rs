@@ -112,6 +112,7 @@ async fn an_id_is_echoed_and_an_explanation_shown() {
             reason: "the cheapest of 2".to_owned(),
             candidates: vec![candidate(0.97), candidate(-0.5)],
             considered: 2,
+            steps: Vec::new(),
         };
         let mut answer = answer();
         answer.explanation = query.explain.then_some(explanation);

@@ -169,6 +169,37 @@ pub struct Explanation {
     pub candidates: Vec<Candidate>,
     /// Variants considered in all.
     pub considered: usize,
+    /// What became of each step, in the order in which they ended; empty unless a pipeline answered.
+    pub steps: Vec<StepTaken>,
+}
+
+/// What became of one step of a pipeline in one query.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepTaken {
+    /// Its name.
+    pub name: String,
+    /// `answered`, `skipped` or `default`: it failed and gave what the definition says.
+    pub outcome: Cow<'static, str>,
+    /// Why it was skipped or failed.
+    pub why: Option<String>,
+    /// The variant that answered; the last one where rows were asked one by one.
+    pub variant: Option<VariantId>,
+    /// Rows that were asked for.
+    pub rows: u32,
+    /// Waiting for batches and devices, microseconds: the longest of its rows.
+    pub queue_us: f64,
+    /// The part of it in which a variant was loaded.
+    pub load_us: f64,
+    /// Running, microseconds: the longest of its rows.
+    pub compute_us: f64,
+    /// From its begin to its end, further tries included, microseconds.
+    pub total_us: f64,
+    /// Rows in the largest batch that carried some of its rows.
+    pub batch_rows: u32,
+    /// Its share of the price of devices' time, US dollars.
+    pub cost_usd: f64,
+    /// Whether all its targets were met.
+    pub targets_met: bool,
 }
 
 impl Explanation {
@@ -194,6 +225,35 @@ pub struct QueryError {
 
 /// Longest time after which somebody is advised to try again, ms.
 const LONGEST_RETRY_MS: f64 = 3_600_000.0;
+
+impl StepTaken {
+    /// A step that answers; nothing is counted yet.
+    pub fn answered(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            outcome: "answered".into(),
+            why: None,
+            variant: None,
+            rows: 0,
+            queue_us: 0.0,
+            load_us: 0.0,
+            compute_us: 0.0,
+            total_us: 0.0,
+            batch_rows: 0,
+            cost_usd: 0.0,
+            targets_met: true,
+        }
+    }
+
+    /// A step that did not run, and why.
+    pub fn skipped(name: &str, why: &str) -> Self {
+        Self {
+            outcome: "skipped".into(),
+            why: Some(why.to_owned()),
+            ..Self::answered(name)
+        }
+    }
+}
 
 impl QueryError {
     /// An error with no advice beyond its message.

@@ -15,7 +15,7 @@ pub mod work;
 
 pub use dispatch::{
     Answer, Ask, Assignment, Candidate, Dispatch, Explanation, Holder, Query, QueryError, Route,
-    Timings,
+    StepTaken, Timings,
 };
 pub use offline::OfflineSpec;
 pub use publish::{Publish, PublishError};

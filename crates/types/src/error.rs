@@ -98,6 +98,8 @@ codes! {
     InvalidPadding = "invalid_padding", Invalid;
     /// A region of shared memory is not there as it is said to be.
     InvalidRegion = "invalid_region", Invalid;
+    /// A pipeline's definition cannot be used.
+    InvalidPipeline = "invalid_pipeline", Invalid;
     /// A record of an offline job's input cannot be read.
     InvalidRecord = "invalid_record", Invalid;
     /// No API key came along, or one that is unknown, revoked or expired.
@@ -120,6 +122,8 @@ codes! {
     ModelNotFound = "model_not_found", NotFound;
     /// No variant of that name.
     VariantNotFound = "variant_not_found", NotFound;
+    /// No pipeline of that name.
+    PipelineNotFound = "pipeline_not_found", NotFound;
     /// No job of that id.
     JobNotFound = "job_not_found", NotFound;
     /// Nothing is known, or no longer, of how a query of that id was answered.
@@ -134,6 +138,8 @@ codes! {
     ApplicationExists = "application_exists", Conflict;
     /// A model of that name exists with other content.
     ModelExists = "model_exists", Conflict;
+    /// A pipeline of that name exists with another definition.
+    PipelineExists = "pipeline_exists", Conflict;
     /// The application or model is in use.
     InUse = "in_use", Conflict;
     /// The model's registration has not finished.

@@ -379,6 +379,25 @@ impl Tensor {
         })
     }
 
+    /// The same elements in another shape.
+    ///
+    /// # Errors
+    /// When the shape has another number of elements.
+    pub fn reshaped(self, shape: Vec<usize>) -> Result<Tensor, InvalidTensor> {
+        let expected = elements(&shape)?;
+        let given = self.len();
+        if expected != given {
+            let data_type = self.data_type;
+            return Err(InvalidTensor::Length {
+                shape,
+                data_type,
+                expected,
+                given,
+            });
+        }
+        Ok(Self { shape, ..self })
+    }
+
     /// The tensor with other sizes of its dimensions: cut where they are smaller, filled where they
     /// are larger.
     ///

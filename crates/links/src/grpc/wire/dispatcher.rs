@@ -323,6 +323,8 @@ fn unpack_explanation(explanation: proto::Explanation) -> Result<Explanation, Ma
         reason: explanation.reason,
         candidates: unpack_candidates(explanation.candidates)?,
         considered: considered.map_err(|_| Malformed::Field("considered"))?,
+        // Front ends know pipelines, dispatchers do not.
+        steps: Vec::new(),
     })
 }
 

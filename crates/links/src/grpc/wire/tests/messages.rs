@@ -336,6 +336,7 @@ pub(super) fn explanation() -> impl Strategy<Value = Option<Explanation>> {
             reason,
             candidates,
             considered,
+            steps: Vec::new(),
         },
     );
     option::of(explanation)

@@ -1,0 +1,145 @@
+//! When a step runs: expressions over what other steps gave.
+
+use std::collections::{BTreeSet, HashMap};
+
+use cel::{Context, Program, Value};
+use sextant_types::{Data, NamedTensor, Tensor, convert};
+
+/// Most letters of an expression.
+const MOST_LETTERS: usize = 1024;
+
+/// Most elements of a tensor that an expression sees.
+const MOST_ELEMENTS: usize = 1024;
+
+/// Most loops over a list in an expression: what it takes grows with their power.
+const MOST_LOOPS: usize = 2;
+
+/// A condition that was read.
+pub struct Condition {
+    text: String,
+    program: Program,
+    steps: BTreeSet<String>,
+}
+
+// === impl Condition ===
+
+impl Condition {
+    /// Reads an expression of the Common Expression Language.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn new(text: &str) -> Result<Self, String> {
+        if text.len() > MOST_LETTERS {
+            return Err(format!("has more than {MOST_LETTERS} letters"));
+        }
+        let loops = ["all(", "exists(", "exists_one(", "map(", "filter("];
+        let loops: usize = loops
+            .iter()
+            .map(|it| text.matches(&format!(".{it}")).count())
+            .sum();
+        if loops > MOST_LOOPS {
+            return Err(format!(
+                "has more than {MOST_LOOPS} of `all`, `exists`, `exists_one`, `map` and `filter`"
+            ));
+        }
+        let program = Program::compile(text).map_err(|error| {
+            let why = error.to_string();
+            format!(
+                "is no expression: {}",
+                why.lines().next().unwrap_or_default().trim()
+            )
+        })?;
+        let steps = program
+            .references()
+            .variables()
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        Ok(Self {
+            text: text.to_owned(),
+            program,
+            steps,
+        })
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The names in it that are not its own: steps. Variables of its loops are among them.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.steps.iter().map(String::as_str)
+    }
+
+    /// Whether it holds, by what each step gave; nothing where it was skipped.
+    ///
+    /// # Errors
+    /// Why nobody can tell.
+    pub fn holds<'a>(
+        &self,
+        given: impl Iterator<Item = (&'a str, &'a [NamedTensor])>,
+    ) -> Result<bool, String> {
+        let mut context = Context::default();
+        for (step, outputs) in given {
+            let mut values = HashMap::new();
+            for output in outputs {
+                if output.tensor.len() <= MOST_ELEMENTS {
+                    values.insert(output.name.clone(), value(&output.tensor));
+                }
+            }
+            context.add_variable_from_value(step, values);
+        }
+        let shown = || self.text.chars().take(200).collect::<String>();
+        match self.program.execute(&context) {
+            Ok(Value::Bool(holds)) => Ok(holds),
+            Ok(_) => Err(format!(
+                "its condition `{}` is neither true nor false",
+                shown()
+            )),
+            Err(error) => Err(format!(
+                "its condition `{}` cannot be told: {error} (a condition sees tensors of at most {MOST_ELEMENTS} elements)",
+                shown()
+            )),
+        }
+    }
+}
+
+/// A tensor as nested lists.
+fn value(tensor: &Tensor) -> Value {
+    let elements: Vec<Value> = match tensor.data() {
+        Data::Strings(strings) => strings
+            .iter()
+            .map(|it| Value::from(String::from_utf8_lossy(it).into_owned()))
+            .collect(),
+        Data::Plain(_) => convert::numbers(tensor)
+            .into_iter()
+            .flatten()
+            .map(|number| match number {
+                convert::Number::Integer(value) => {
+                    i64::try_from(value).map_or(Value::Float(value as f64), Value::Int)
+                }
+                convert::Number::Float(value) => Value::Float(value),
+            })
+            .collect(),
+    };
+    nested(elements, tensor.shape())
+}
+
+/// Elements in row-major order as lists of lists.
+fn nested(elements: Vec<Value>, shape: &[usize]) -> Value {
+    let mut level = elements;
+    for size in shape.iter().skip(1).rev() {
+        level = match size {
+            0 => Vec::new(),
+            size => level
+                .chunks(*size)
+                .map(|row| Value::from(row.to_vec()))
+                .collect(),
+        };
+    }
+    match shape.is_empty() {
+        true => level.pop().unwrap_or(Value::Null),
+        false => Value::from(level),
+    }
+}

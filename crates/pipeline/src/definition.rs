@@ -1,0 +1,294 @@
+//! What users write: one document in JSON or YAML.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sextant_rpc::Route;
+use sextant_transforms::{
+    ImageOptions, NmsOptions, NormalizeOptions, Options, PoolOptions, SoftmaxOptions,
+    TokenizeOptions, TopKOptions,
+};
+use sextant_types::{ApplicationId, DataType, ModelId, VariantId};
+
+use crate::Invalid;
+
+/// A pipeline: an application that several steps answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "Pipeline")]
+pub struct Definition {
+    /// The name of the application: 1 to 100 of `a-z 0-9 - _ .`.
+    pub name: String,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// What queries bring. What is left out is known from the steps that take it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Input>,
+    /// What is done. The order is for the reader: a step runs as soon as what it takes is there.
+    pub steps: Vec<Step>,
+    /// What is answered: names, and what they stand for. Left out: all outputs of the last step.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outputs: BTreeMap<String, Sources>,
+}
+
+/// One input of the whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// Its name, which is no step's.
+    pub name: String,
+    /// `FP32`, `INT64`, `BYTES`, ..
+    #[schemars(with = "String")]
+    pub datatype: DataType,
+    /// Its dimensions; -1 where any size is taken.
+    pub shape: Vec<i64>,
+}
+
+/// One step. Exactly one of `application`, `model`, `variant` and the transforms says what it does.
+#[derive(Debug, Clone, PartialEq, std::default::Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Step {
+    /// Its name: a letter or `_`, then letters, digits and `_`.
+    pub name: String,
+    /// Any variant of this application that meets `targets`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub application: Option<String>,
+    /// Any variant of this model that meets `targets`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// This variant and no other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Decodes pictures: `image` -> `pixels`; with `boxes`, cuts these out of one picture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageOptions>,
+    /// Sentences into token ids: `text` -> `input_ids`, `attention_mask`, `token_type_ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokenize: Option<TokenizeOptions>,
+    /// One vector of those of all tokens: `hidden`, `attention_mask` -> `embedding`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolOptions>,
+    /// Vectors of length one: `vectors` -> `vectors`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub normalize: Option<NormalizeOptions>,
+    /// Scores into probabilities: `scores` -> `probabilities`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub softmax: Option<SoftmaxOptions>,
+    /// The likeliest classes and their names: `scores` -> `labels`, `scores`, `indices`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_k: Option<TopKOptions>,
+    /// Boxes that no better one covers: `boxes`, `scores` -> `boxes`, `scores`, `classes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nms: Option<NmsOptions>,
+    /// What its inputs are, by their names. One that is left out is what the latest earlier step calls so, else the
+    /// pipeline's input of that name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub inputs: BTreeMap<String, Sources>,
+    /// What the variant must be good for.
+    #[serde(skip_serializing_if = "StepTargets::is_empty")]
+    pub targets: StepTargets,
+    /// An expression of the Common Expression Language over the outputs of other steps, such as
+    /// `fast.probabilities[0][1] < 0.8`: the step is skipped where it does not hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<String>,
+    /// Tensors whose rows are asked one by one; what the rows give is joined. The inputs that are these tensors get a
+    /// row, others all of theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub for_each: Option<Sources>,
+    /// What becomes of the query when the step fails.
+    pub on_error: OnError,
+    /// With `on_error: default`: the step's outputs, as nested lists.
+    #[serde(skip_serializing_if = "Default::is_empty")]
+    pub default: Default,
+    /// The step fails when it takes longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<f64>,
+    /// How many times more it is tried when it fails for a reason that may pass.
+    pub retries: u32,
+}
+
+/// Outputs by their names, as nested lists of numbers or strings.
+pub type Default = BTreeMap<String, serde_json::Value>;
+
+/// A tensor, or several of which the first that is there counts: `step.output`, or an input of the pipeline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Sources {
+    /// One.
+    One(String),
+    /// The first that is there: a step that was skipped gives nothing.
+    First(Vec<String>),
+}
+
+/// What the variant of a step must be good for.
+#[derive(
+    Debug, Clone, Copy, PartialEq, std::default::Default, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(deny_unknown_fields, default)]
+pub struct StepTargets {
+    /// Least accuracy, by the metric of the step's application.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_accuracy: Option<f64>,
+    /// Least share of the accuracy of the uploaded file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_relative_accuracy: Option<f64>,
+    /// Most to be paid for a thousand of its queries, US dollars.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cost_per_1k_usd: Option<f64>,
+}
+
+/// What becomes of a query when a step fails.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, std::default::Default, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum OnError {
+    /// It fails.
+    #[default]
+    Fail,
+    /// The step counts as skipped.
+    Skip,
+    /// The step gives what `default` says.
+    Default,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Asks something that is registered.
+    Ask(Route),
+    /// Runs a transform.
+    Transform(Options),
+}
+
+/// Longest name of a pipeline: its variants' names have its version behind it.
+const MOST_NAME_BYTES: usize = 100;
+
+/// Most steps.
+const MOST_STEPS: usize = 64;
+
+// === impl Definition ===
+
+impl Definition {
+    /// The application that it is.
+    ///
+    /// # Errors
+    /// When the name breaks the naming rule.
+    pub fn application(&self) -> Result<ApplicationId, Invalid> {
+        if self.name.len() > MOST_NAME_BYTES {
+            return Err(Invalid::whole("name", "has more than 100 characters"));
+        }
+        ApplicationId::new(&self.name).map_err(|error| Invalid::whole("name", error.to_string()))
+    }
+
+    /// What each step does, in their order.
+    ///
+    /// # Errors
+    /// Which step is named wrongly, or does nothing or several things.
+    pub fn actions(&self) -> Result<Vec<Action>, Invalid> {
+        if self.steps.is_empty() || self.steps.len() > MOST_STEPS {
+            return Err(Invalid::whole("steps", "has 1 to 64 steps"));
+        }
+        let mut names = BTreeSet::new();
+        for step in &self.steps {
+            if !is_name(&step.name) {
+                let why = format!(
+                    "`{}` is no name of a step: it has a letter or `_`, then letters, digits and `_`, 64 at most",
+                    step.name.chars().take(64).collect::<String>()
+                );
+                return Err(Invalid::whole("steps", why));
+            }
+            if !names.insert(step.name.as_str()) {
+                return Err(Invalid::step(&step.name, "name", "is another step's, too"));
+            }
+        }
+        self.steps.iter().map(Step::action).collect()
+    }
+
+    /// The files of the artefact store that its transforms need, by their paths.
+    pub fn files(&self) -> BTreeSet<String> {
+        let actions = self.steps.iter().filter_map(|step| step.action().ok());
+        let files = actions.flat_map(|action| match action {
+            Action::Transform(options) => options.files().into_iter().map(str::to_owned).collect(),
+            Action::Ask(_) => Vec::new(),
+        });
+        files.collect()
+    }
+}
+
+/// Whether a step may be called so: conditions name steps as variables.
+fn is_name(name: &str) -> bool {
+    let mut letters = name.chars();
+    let begins = letters
+        .next()
+        .is_some_and(|it| it.is_ascii_alphabetic() || it == '_');
+    begins && name.len() <= 64 && letters.all(|it| it.is_ascii_alphanumeric() || it == '_')
+}
+
+// === impl Step ===
+
+impl Step {
+    /// What it does.
+    fn action(&self) -> Result<Action, Invalid> {
+        let invalid = |why: String| Invalid::step(&self.name, "application", why);
+        let route = |route: Result<Route, sextant_types::InvalidId>| {
+            route
+                .map(Action::Ask)
+                .map_err(|error| invalid(error.to_string()))
+        };
+        let mut given = Vec::new();
+        if let Some(name) = &self.application {
+            given.push(route(ApplicationId::new(name).map(Route::Application))?);
+        }
+        if let Some(name) = &self.model {
+            given.push(route(ModelId::new(name).map(Route::Model))?);
+        }
+        if let Some(name) = &self.variant {
+            given.push(route(VariantId::new(name).map(Route::Variant))?);
+        }
+        let transforms = [
+            self.image.clone().map(Options::Image),
+            self.tokenize.clone().map(Options::Tokenize),
+            self.pool.map(Options::Pool),
+            self.normalize.map(Options::Normalize),
+            self.softmax.map(Options::Softmax),
+            self.top_k.clone().map(Options::TopK),
+            self.nms.map(Options::Nms),
+        ];
+        given.extend(transforms.into_iter().flatten().map(Action::Transform));
+        match (given.pop(), given.is_empty()) {
+            (Some(action), true) => Ok(action),
+            (None, _) => Err(invalid(
+                "is missing: a step has one of `application`, `model`, `variant`, `image`, `tokenize`, `pool`, \
+                 `normalize`, `softmax`, `top_k` and `nms`"
+                    .to_owned(),
+            )),
+            (Some(_), false) => Err(invalid(
+                "is not all that the step does: it does one thing, and another step does the other".to_owned(),
+            )),
+        }
+    }
+}
+
+// === impl Sources ===
+
+impl Sources {
+    /// The tensors, in the order in which they count.
+    pub fn all(&self) -> &[String] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::First(all) => all,
+        }
+    }
+}
+
+// === impl StepTargets ===
+
+impl StepTargets {
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}

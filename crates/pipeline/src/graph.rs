@@ -1,0 +1,355 @@
+//! A definition that was checked: what runs after what, and which tensor goes where.
+
+mod resolve;
+mod tensors;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use sextant_rpc::{QueryError, Route};
+use sextant_transforms::Transform;
+use sextant_types::{Code, Metric, NamedTensor, Signature, Targets, TensorSpec};
+
+use crate::{
+    Condition, Definition, OnError, StepTargets,
+    definition::{Action, Step},
+};
+
+use resolve::Resolver;
+
+/// Why a definition cannot be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub struct Invalid {
+    /// In which step.
+    pub step: Option<String>,
+    /// Which key of it, or of the whole.
+    pub key: &'static str,
+    /// What is wrong and what would be right; it continues "`key`".
+    pub why: String,
+    /// What was said of something that the definition names and that is not there.
+    pub code: Code,
+}
+
+/// What a definition is checked against.
+pub struct Known<'a> {
+    /// What can be asked.
+    pub targets: &'a dyn Fn(&Route) -> Result<Target, QueryError>,
+    /// The files that transforms need, by their paths.
+    pub files: &'a BTreeMap<String, Bytes>,
+}
+
+/// Something that a step can ask.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// What it takes and gives.
+    pub signature: Signature,
+    /// By what it is measured.
+    pub metric: Option<Metric>,
+    /// What its queries ask for by default.
+    pub defaults: Targets,
+}
+
+/// A pipeline that can run.
+pub struct Graph {
+    /// As it was written.
+    pub definition: Definition,
+    /// What it takes and gives.
+    pub signature: Signature,
+    /// Its steps, in an order in which each comes after those whose outputs it takes.
+    pub(crate) nodes: Vec<Node>,
+    /// What each output is, in the signature's order.
+    pub(crate) outputs: Vec<Vec<Origin>>,
+}
+
+/// A step that can run.
+pub(crate) struct Node {
+    pub name: Arc<str>,
+    pub work: Work,
+    /// What it takes.
+    pub signature: Signature,
+    /// What it gives: as its signature says, or of all rows.
+    pub gives: Vec<TensorSpec>,
+    /// What each of its inputs is, in the signature's order.
+    pub inputs: Vec<Vec<Origin>>,
+    /// Which inputs are cut into rows; none where the step runs once.
+    pub cut: BTreeSet<usize>,
+    pub condition: Option<Condition>,
+    pub on_error: OnError,
+    /// What it gives when it fails, with [`OnError::Default`].
+    pub default: Vec<NamedTensor>,
+    pub timeout: Option<Duration>,
+    pub retries: u32,
+    /// The nodes that must have ended before.
+    pub after: BTreeSet<usize>,
+}
+
+/// What a node does.
+pub(crate) enum Work {
+    Ask { route: Route, targets: Targets },
+    Transform(Arc<Transform>),
+}
+
+/// Where a tensor comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// This input of the pipeline.
+    Input(usize),
+    /// This output of this node.
+    Output(usize, usize),
+}
+
+/// Longest time that a step may be given: a day.
+const MOST_TIMEOUT_MS: f64 = 86_400_000.0;
+
+/// Most further tries of a step.
+const MOST_RETRIES: u32 = 10;
+
+impl std::fmt::Display for Invalid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(step) = &self.step {
+            write!(f, "step `{step}`: ")?;
+        }
+        write!(f, "`{}` {}", self.key, self.why)
+    }
+}
+
+// === impl Invalid ===
+
+impl Invalid {
+    pub(crate) fn whole(key: &'static str, why: impl Into<String>) -> Self {
+        Self {
+            step: None,
+            key,
+            why: why.into(),
+            code: Code::InvalidPipeline,
+        }
+    }
+
+    pub(crate) fn step(step: &str, key: &'static str, why: impl Into<String>) -> Self {
+        Self {
+            step: Some(step.to_owned()),
+            ..Self::whole(key, why)
+        }
+    }
+}
+
+// === impl Graph ===
+
+impl Graph {
+    /// Checks a definition.
+    ///
+    /// # Errors
+    /// What is wrong with it, and in which step.
+    pub fn new(definition: Definition, known: &Known<'_>) -> Result<Self, Invalid> {
+        definition.application()?;
+        let actions = definition.actions()?;
+        let steps = definition.steps.iter().zip(&actions);
+        let parts: Vec<Part> = steps
+            .map(|(step, action)| Part::new(step, action, known))
+            .collect::<Result<_, _>>()?;
+        let mut resolver = Resolver::new(&definition, &parts)?;
+        let mut nodes = Vec::with_capacity(parts.len());
+        for (at, (step, part)) in definition.steps.iter().zip(&parts).enumerate() {
+            nodes.push(node(step, part, resolver.inputs(at)?, &resolver)?);
+        }
+        let outputs = resolver.outputs()?;
+        let inputs = resolver.into_inputs();
+        let specs = outputs.iter().map(|(name, origins)| {
+            let spec = origins.first().map(|origin| match origin {
+                Origin::Input(at) => &inputs[*at],
+                Origin::Output(node, at) => &nodes[*node].gives[*at],
+            });
+            let missing = || Invalid::whole("outputs", format!("has nothing for `{name}`"));
+            Ok(TensorSpec {
+                name: name.clone(),
+                ..spec.ok_or_else(missing)?.clone()
+            })
+        });
+        let signature = Signature {
+            outputs: specs.collect::<Result<_, Invalid>>()?,
+            inputs,
+            batched: false,
+        };
+        let outputs = outputs.into_iter().map(|(_, origins)| origins).collect();
+        let (nodes, outputs) = resolve::in_order(nodes, outputs)?;
+        check_used(&nodes, &outputs)?;
+        Ok(Self {
+            definition,
+            signature,
+            nodes,
+            outputs,
+        })
+    }
+
+    /// What its steps ask.
+    pub fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.nodes.iter().filter_map(|node| match &node.work {
+            Work::Ask { route, .. } => Some(route),
+            Work::Transform(_) => None,
+        })
+    }
+}
+
+/// A step whose signature is known.
+pub(crate) struct Part {
+    pub work: Work,
+    pub signature: Signature,
+    pub gives: Vec<TensorSpec>,
+}
+
+impl Part {
+    fn new(step: &Step, action: &Action, known: &Known<'_>) -> Result<Self, Invalid> {
+        let (work, signature) = match action {
+            Action::Ask(route) => {
+                let target = (known.targets)(route).map_err(|error| Invalid {
+                    code: error.code,
+                    ..Invalid::step(
+                        &step.name,
+                        "application",
+                        format!("cannot be asked: {error}"),
+                    )
+                })?;
+                let targets = targets(&step.name, &step.targets, &target)?;
+                let route = route.clone();
+                (Work::Ask { route, targets }, target.signature)
+            }
+            Action::Transform(options) => {
+                if !step.targets.is_empty() {
+                    return Err(Invalid::step(
+                        &step.name,
+                        "targets",
+                        "are for steps that ask a model",
+                    ));
+                }
+                let mapped = step.inputs.keys().cloned().collect();
+                let made = Transform::new(options, known.files, &mapped);
+                let transform = made.map_err(|error| {
+                    Invalid::step(
+                        &step.name,
+                        options.name(),
+                        format!("cannot be made: {error}"),
+                    )
+                })?;
+                let signature = transform.signature().clone();
+                (Work::Transform(Arc::new(transform)), signature)
+            }
+        };
+        let mut gives = signature.outputs.clone();
+        if step.for_each.is_some() {
+            for spec in &mut gives {
+                match signature.batched {
+                    true => spec.shape[0] = None,
+                    false => spec.shape.insert(0, None),
+                }
+            }
+        }
+        Ok(Self {
+            work,
+            signature,
+            gives,
+        })
+    }
+}
+
+/// What a step asks of its variant: its own targets, and where it has none the application's.
+fn targets(step: &str, own: &StepTargets, target: &Target) -> Result<Targets, Invalid> {
+    let defaults = &target.defaults;
+    let min_quality = match (own.min_accuracy, target.metric) {
+        (Some(least), Some(metric)) => Some(metric.quality(least)),
+        (Some(_), None) => {
+            let why = "has `min_accuracy`, and nobody knows by what the step's model is measured";
+            return Err(Invalid::step(step, "targets", why));
+        }
+        (None, _) => None,
+    };
+    let (min_quality, min_relative_accuracy) = match (min_quality, own.min_relative_accuracy) {
+        (None, None) => (defaults.min_quality, defaults.min_relative_accuracy),
+        own => own,
+    };
+    let targets = Targets {
+        latency_ms: None,
+        min_quality,
+        min_relative_accuracy,
+        min_agreement: None,
+        max_cost_per_1k_usd: own.max_cost_per_1k_usd.or(defaults.max_cost_per_1k_usd),
+    };
+    let valid = targets.validate();
+    valid.map_err(|error| Invalid::step(step, "targets", format!("cannot be met: {error}")))?;
+    Ok(targets)
+}
+
+fn node(
+    step: &Step,
+    part: &Part,
+    inputs: Vec<Vec<Origin>>,
+    resolver: &Resolver<'_>,
+) -> Result<Node, Invalid> {
+    let invalid = |key, why: &str| Invalid::step(&step.name, key, why);
+    let condition = step.when.as_deref().map(Condition::new).transpose();
+    let condition = condition.map_err(|why| invalid("when", &why))?;
+    let cut = resolver.cut(step, &inputs)?;
+    let is_timeout = |ms: f64| ms > 0.0 && ms <= MOST_TIMEOUT_MS;
+    if step.timeout_ms.is_some_and(|ms| !is_timeout(ms)) {
+        return Err(invalid("timeout_ms", "is above 0 and at most a day"));
+    }
+    if step.retries > MOST_RETRIES {
+        return Err(invalid("retries", "is at most 10"));
+    }
+    let default = tensors::defaults(step, &part.gives)?;
+    let mut after: BTreeSet<usize> = inputs
+        .iter()
+        .flatten()
+        .filter_map(|origin| match origin {
+            Origin::Output(node, _) => Some(*node),
+            Origin::Input(_) => None,
+        })
+        .collect();
+    if let Some(condition) = &condition {
+        after.extend(resolver.mentioned(step, condition)?);
+    }
+    let work = match &part.work {
+        Work::Ask { route, targets } => Work::Ask {
+            route: route.clone(),
+            targets: *targets,
+        },
+        Work::Transform(transform) => Work::Transform(Arc::clone(transform)),
+    };
+    Ok(Node {
+        name: step.name.as_str().into(),
+        work,
+        signature: part.signature.clone(),
+        gives: part.gives.clone(),
+        inputs,
+        cut,
+        condition,
+        on_error: step.on_error,
+        default,
+        timeout: step.timeout_ms.map(|ms| Duration::from_secs_f64(ms / 1e3)),
+        retries: step.retries,
+        after,
+    })
+}
+
+/// Refuses a step that nobody needs: it is a slip, and would cost on each query.
+fn check_used(nodes: &[Node], outputs: &[Vec<Origin>]) -> Result<(), Invalid> {
+    let answered = outputs.iter().flatten();
+    let answered = answered.filter_map(|origin| match origin {
+        Origin::Output(node, _) => Some(*node),
+        Origin::Input(_) => None,
+    });
+    let used: BTreeSet<usize> = answered
+        .chain(nodes.iter().flat_map(|node| node.after.iter().copied()))
+        .collect();
+    match nodes.iter().enumerate().find(|(at, _)| !used.contains(at)) {
+        Some((_, node)) => {
+            let why =
+                "is used by no other step and no output: name it under `outputs`, or take it out";
+            Err(Invalid::step(&node.name, "name", why))
+        }
+        None => Ok(()),
+    }
+}

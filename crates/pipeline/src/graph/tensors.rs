@@ -1,0 +1,103 @@
+//! What a step gives when it fails, read from the definition.
+
+use bytes::{Bytes, BytesMut};
+use serde_json::Value;
+use sextant_types::{DataType, NamedTensor, Tensor, TensorSpec};
+
+use super::Invalid;
+use crate::{OnError, definition::Step};
+
+/// Deepest lists.
+const MOST_DIMENSIONS: usize = 8;
+
+/// The outputs of a step that failed.
+pub(super) fn defaults(step: &Step, gives: &[TensorSpec]) -> Result<Vec<NamedTensor>, Invalid> {
+    let invalid = |why: String| Invalid::step(&step.name, "default", why);
+    match (step.on_error, step.default.is_empty()) {
+        (OnError::Default, _) => {}
+        (_, true) => return Ok(Vec::new()),
+        (_, false) => return Err(invalid("is for `on_error: default`".to_owned())),
+    }
+    if let Some(unknown) = step
+        .default
+        .keys()
+        .find(|name| !gives.iter().any(|it| it.name == **name))
+    {
+        return Err(invalid(format!(
+            "has `{unknown}`, which the step does not give"
+        )));
+    }
+    let tensors = gives.iter().map(|spec| {
+        let value = step.default.get(&spec.name);
+        let value = value.ok_or_else(|| invalid(format!("has nothing for `{}`", spec.name)))?;
+        let tensor = tensor(value, spec.data_type);
+        let tensor = tensor.map_err(|why| invalid(format!("has for `{}` {why}", spec.name)))?;
+        match spec.accepts(tensor.shape()) {
+            true => Ok(NamedTensor::new(&spec.name, tensor)),
+            false => Err(invalid(format!(
+                "has for `{}` the shape {:?}, and the step gives {}",
+                spec.name,
+                tensor.shape(),
+                spec.shape_text()
+            ))),
+        }
+    });
+    tensors.collect()
+}
+
+/// Nested lists as a tensor.
+fn tensor(value: &Value, data_type: DataType) -> Result<Tensor, String> {
+    let mut shape = Vec::new();
+    let mut at = value;
+    while let Value::Array(items) = at {
+        if shape.len() == MOST_DIMENSIONS {
+            return Err("lists that are nested too deeply".to_owned());
+        }
+        shape.push(items.len());
+        match items.first() {
+            Some(first) => at = first,
+            None => break,
+        }
+    }
+    let mut elements = Vec::new();
+    flatten(value, &shape, &mut elements)?;
+    let made = match data_type {
+        DataType::Bytes => {
+            let strings = elements
+                .iter()
+                .map(|it| it.as_str().map(|it| Bytes::copy_from_slice(it.as_bytes())));
+            let strings = strings
+                .collect::<Option<_>>()
+                .ok_or("an element that is no string")?;
+            Tensor::from_strings(shape, strings)
+        }
+        numeric => {
+            let mut bytes = BytesMut::new();
+            for element in elements {
+                let number = match element {
+                    Value::Bool(value) => Some(f64::from(u8::from(*value))),
+                    other => other.as_f64(),
+                };
+                let number = number.and_then(|it| numeric.element(it));
+                let number = number.ok_or_else(|| format!("`{element}`, which is no {numeric}"))?;
+                bytes.extend_from_slice(&number);
+            }
+            Tensor::from_bytes(numeric, shape, bytes.freeze())
+        }
+    };
+    made.map_err(|error| format!("lists of unequal lengths: {error}"))
+}
+
+fn flatten<'a>(value: &'a Value, shape: &[usize], into: &mut Vec<&'a Value>) -> Result<(), String> {
+    match (value, shape.split_first()) {
+        (Value::Array(items), Some((size, rest))) if items.len() == *size => {
+            items.iter().try_for_each(|item| flatten(item, rest, into))
+        }
+        (Value::Array(_), _) => Err("lists of unequal lengths".to_owned()),
+        (_, None) => {
+            into.push(value);
+            Ok(())
+        }
+        (_, Some(_)) => Err("lists of unequal depths".to_owned()),
+    }
+}

@@ -1,0 +1,127 @@
+//! How long each step takes, learnt from those that ran, and what that leaves for each.
+//!
+//! The time that a query has left is split over the steps of the longest way to the end in proportion to what they
+//! took lately: slack goes where time goes. A query whose time does not suffice for the least that lies ahead of it is
+//! given up before its next step, not after it (PARD section 3: drop by what lies downstream).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Graph;
+
+/// The share of the newest in what is expected.
+const NEWEST: f64 = 0.1;
+
+/// How fast the least is forgotten: in a hundred runs it doubles.
+const RISE: f64 = 1.007;
+
+/// What is left of the least after a query was given up for it.
+const DOUBT: f64 = 0.9;
+
+/// What a step is taken for before any has run, ms.
+const UNKNOWN_MS: f64 = 1.0;
+
+/// What the steps of one pipeline took. Shared by its queries.
+#[derive(Debug)]
+pub struct Pace {
+    steps: Box<[StepPace]>,
+}
+
+#[derive(Debug, Default)]
+struct StepPace {
+    /// An exponential mean, ms, as the bits of an `f64`; 0 where none has run.
+    expected: AtomicU64,
+    /// About the least of late, ms, alike.
+    least: AtomicU64,
+}
+
+/// What lies ahead of each step, its own included, ms.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ahead {
+    expected: Vec<f64>,
+    own: Vec<f64>,
+    least: Vec<f64>,
+}
+
+// === impl Pace ===
+
+impl Pace {
+    /// Of a graph none of whose steps has run.
+    pub fn new(graph: &Graph) -> Self {
+        Self {
+            steps: graph.nodes.iter().map(|_| StepPace::default()).collect(),
+        }
+    }
+
+    /// A step took so long, ms.
+    pub(crate) fn ran(&self, node: usize, ms: f64) {
+        let Some(step) = self.steps.get(node) else {
+            return;
+        };
+        let renew = |cell: &AtomicU64, next: &dyn Fn(f64) -> f64| {
+            // Two at once lose one of two figures of the same kind: that is as good.
+            let before = f64::from_bits(cell.load(Ordering::Relaxed));
+            let after = if before > 0.0 { next(before) } else { ms };
+            cell.store(after.max(1e-6).to_bits(), Ordering::Relaxed);
+        };
+        renew(&step.expected, &|before| before + NEWEST * (ms - before));
+        renew(&step.least, &|before| (before * RISE).min(ms));
+    }
+
+    /// A query was given up for what lies ahead: the least is doubted a little, so that steps which became quicker
+    /// are tried again.
+    pub(crate) fn gave_up(&self) {
+        for step in &self.steps {
+            let least = f64::from_bits(step.least.load(Ordering::Relaxed));
+            step.least
+                .store((least * DOUBT).to_bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// What a step is expected to take, ms.
+    pub(crate) fn expected(&self, node: usize) -> Option<f64> {
+        let step = self.steps.get(node)?;
+        Some(f64::from_bits(step.expected.load(Ordering::Relaxed))).filter(|ms| *ms > 0.0)
+    }
+
+    /// What lies ahead of each step now.
+    pub(crate) fn ahead(&self, graph: &Graph) -> Ahead {
+        let count = graph.nodes.len();
+        let own: Vec<f64> = (0..count)
+            .map(|node| self.expected(node).unwrap_or(UNKNOWN_MS))
+            .collect();
+        let of_least = |node: usize| f64::from_bits(self.steps[node].least.load(Ordering::Relaxed));
+        let (mut expected, mut least) = (own.clone(), (0..count).map(of_least).collect::<Vec<_>>());
+        for node in (0..count).rev() {
+            let (mut most, mut most_least) = (0f64, 0f64);
+            for (later, other) in graph.nodes.iter().enumerate().skip(node + 1) {
+                // A step that may be skipped takes no time for certain.
+                if other.after.contains(&node) {
+                    most = most.max(expected[later]);
+                    let is_certain = other.condition.is_none();
+                    most_least = most_least.max(if is_certain { least[later] } else { 0.0 });
+                }
+            }
+            expected[node] += most;
+            least[node] += most_least;
+        }
+        Ahead {
+            expected,
+            own,
+            least,
+        }
+    }
+}
+
+// === impl Ahead ===
+
+impl Ahead {
+    /// How much of the time that is left a step may take, ms.
+    pub fn budget(&self, node: usize, left_ms: f64) -> f64 {
+        left_ms * self.own[node] / self.expected[node]
+    }
+
+    /// The least that a step and what must follow it take, ms.
+    pub fn least(&self, node: usize) -> f64 {
+        self.least[node]
+    }
+}

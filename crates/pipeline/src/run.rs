@@ -1,0 +1,336 @@
+//! One query's way through a graph.
+//!
+//! A step runs as soon as what it takes is there, beside others that are independent of it. The first failure that its
+//! step does not forgive ends the query; what still runs is given up. Each row of a step `for_each` is a query of its
+//! own, so that rows of many queries share batches as ever.
+
+mod step;
+
+use std::{sync::Arc, time::Instant};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use sextant_rpc::{Answer, DispatcherClient, Explanation, Query, QueryError, StepTaken, Timings};
+use sextant_types::{Code, ModelId, NamedTensor, VariantId};
+use tokio::sync::Semaphore;
+
+use crate::{
+    Graph, OnError, Pace,
+    graph::{Node, Origin},
+    pace::Ahead,
+};
+
+use step::{Begun, Gave};
+
+/// What queries of all pipelines share.
+pub(crate) struct Means {
+    /// Answers the steps that ask something.
+    pub dispatcher: DispatcherClient,
+    /// Transforms that run at once.
+    pub cores: Arc<Semaphore>,
+}
+
+/// How the answers of a pipeline are called: it is their model, and its version the variant.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    pub model: ModelId,
+    pub variant: VariantId,
+}
+
+/// What became of a step.
+enum Ended {
+    Gave(Vec<NamedTensor>),
+    Skipped(String),
+}
+
+/// A query on its way.
+struct Way<'a> {
+    graph: &'a Graph,
+    pace: &'a Pace,
+    ahead: Ahead,
+    means: &'a Means,
+    query: &'a Query,
+    inputs: Vec<NamedTensor>,
+    ended: Vec<Option<Ended>>,
+    taken: Vec<StepTaken>,
+}
+
+/// Answers a query. Each is answered once; dropping the future gives up all that runs for it.
+///
+/// # Errors
+/// Which step failed, in which of its rows, and why.
+pub(crate) async fn answer(
+    graph: &Graph,
+    pace: &Pace,
+    means: &Means,
+    names: &Names,
+    mut query: Query,
+) -> Result<Answer, QueryError> {
+    let targets = &query.targets;
+    if targets.min_quality.is_some() || targets.min_relative_accuracy.is_some() {
+        let message = "the accuracy of the whole pipeline is not measured: give `min_accuracy` to its steps, in their \
+                       `targets`";
+        return Err(QueryError::new(Code::InvalidTarget, message));
+    }
+    if targets.max_cost_per_1k_usd.is_some() {
+        let message = "a pipeline takes no `max_cost_per_1k_usd` as a whole: give it to its steps, in their `targets`";
+        return Err(QueryError::new(Code::InvalidTarget, message));
+    }
+    let bound = graph.signature.bind(std::mem::take(&mut query.inputs));
+    let (inputs, _) =
+        bound.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
+    let mut way = Way {
+        graph,
+        pace,
+        ahead: pace.ahead(graph),
+        means,
+        query: &query,
+        inputs,
+        ended: graph.nodes.iter().map(|_| None).collect(),
+        taken: Vec::with_capacity(graph.nodes.len()),
+    };
+    way.run().await?;
+    way.compose(names)
+}
+
+/// Why a query is given up in a step.
+fn in_step(node: &Node, error: QueryError) -> QueryError {
+    // What a step asks is the pipeline's affair: its name says nothing to who asks the pipeline.
+    let is_missing = error.code.kind() == sextant_types::ErrorKind::NotFound;
+    QueryError {
+        code: if is_missing {
+            Code::Unavailable
+        } else {
+            error.code
+        },
+        message: format!("step `{}`: {}", node.name, error.message),
+        most_rows: None,
+        ..error
+    }
+}
+
+// === impl Way ===
+
+impl Way<'_> {
+    /// Runs all steps that are needed.
+    async fn run(&mut self) -> Result<(), QueryError> {
+        let graph = self.graph;
+        let mut waiting: Vec<usize> = (0..graph.nodes.len()).collect();
+        let mut running = FuturesUnordered::new();
+        loop {
+            // The order is that of the graph: one that was skipped lets those behind it begin or be skipped.
+            let mut still = Vec::with_capacity(waiting.len());
+            for at in waiting {
+                let node = &graph.nodes[at];
+                if !node.after.iter().all(|it| self.ended[*it].is_some()) {
+                    still.push(at);
+                    continue;
+                }
+                match self.inputs_of(node) {
+                    Ok(inputs) => {
+                        let begun = self.begin(at, inputs)?;
+                        running.push(async move { (at, begun.run().await) });
+                    }
+                    Err(Unready::Skipped(why)) => self.skip(node, at, why),
+                    Err(Unready::Failed(why)) => {
+                        let error = QueryError::new(Code::InvalidTensor, why);
+                        self.failed(at, in_step(node, error))?;
+                    }
+                }
+            }
+            waiting = still;
+            match running.next().await {
+                Some((at, Ok(gave))) => self.gave(at, gave),
+                Some((at, Err(error))) => self.failed(at, in_step(&graph.nodes[at], error))?,
+                None if waiting.is_empty() => return Ok(()),
+                // Those that wait now wait for one that was skipped in this turn.
+                None => {}
+            }
+        }
+    }
+
+    /// What a step takes, once all that it waits for has ended; or why it does not run.
+    fn inputs_of(&self, node: &Node) -> Result<Vec<NamedTensor>, Unready> {
+        if let Some(condition) = &node.condition {
+            let mentioned = node.after.iter().map(|at| {
+                let outputs: &[NamedTensor] = match &self.ended[*at] {
+                    Some(Ended::Gave(outputs)) => outputs,
+                    _ => &[],
+                };
+                (self.graph.nodes[*at].name.as_ref(), outputs)
+            });
+            match condition.holds(mentioned) {
+                Ok(true) => {}
+                Ok(false) => {
+                    return Err(Unready::Skipped(format!(
+                        "`{}` does not hold",
+                        condition.text()
+                    )));
+                }
+                Err(why) => return Err(Unready::Failed(why)),
+            }
+        }
+        let specs = node.signature.inputs.iter().zip(&node.inputs);
+        let inputs = specs.map(|(spec, origins)| {
+            let found = origins.iter().find_map(|origin| self.tensor(*origin));
+            let missing = || {
+                Unready::Skipped(format!(
+                    "there is nothing for `{}`: {}",
+                    spec.name,
+                    self.why(origins)
+                ))
+            };
+            let found = found.ok_or_else(missing)?;
+            Ok(NamedTensor::new(&spec.name, found.tensor.clone()))
+        });
+        inputs.collect()
+    }
+
+    /// A tensor, where it is there.
+    fn tensor(&self, origin: Origin) -> Option<&NamedTensor> {
+        match origin {
+            Origin::Input(at) => self.inputs.get(at),
+            Origin::Output(node, at) => match &self.ended[node] {
+                Some(Ended::Gave(outputs)) => outputs.get(at),
+                _ => None,
+            },
+        }
+    }
+
+    /// Why none of these tensors is there.
+    fn why(&self, origins: &[Origin]) -> String {
+        let reasons = origins.iter().filter_map(|origin| match origin {
+            Origin::Output(node, _) => match &self.ended[*node] {
+                Some(Ended::Skipped(why)) => Some(format!(
+                    "step `{}` was skipped, {why}",
+                    self.graph.nodes[*node].name
+                )),
+                _ => None,
+            },
+            Origin::Input(_) => None,
+        });
+        reasons.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Lets a step begin with the time that is left for it.
+    fn begin(&self, at: usize, inputs: Vec<NamedTensor>) -> Result<Begun, QueryError> {
+        let node = &self.graph.nodes[at];
+        let query = self.query;
+        let budget_ms = match query.targets.latency_ms {
+            None => None,
+            Some(latency_ms) => {
+                let left_ms = latency_ms - query.arrived.elapsed().as_secs_f64() * 1e3;
+                let least_ms = self.ahead.least(at);
+                if left_ms <= 0.0 || (left_ms < least_ms && !query.best_effort) {
+                    self.pace.gave_up();
+                    let message = format!(
+                        "{left_ms:.3} ms of {latency_ms} are left, and from here on the pipeline takes {least_ms:.3} at least"
+                    );
+                    return Err(in_step(
+                        node,
+                        QueryError::new(Code::DeadlineExceeded, message),
+                    ));
+                }
+                Some(self.ahead.budget(at, left_ms))
+            }
+        };
+        Begun::new(node, inputs, budget_ms, query.best_effort, self.means)
+            .map_err(|error| in_step(node, error))
+    }
+
+    fn skip(&mut self, node: &Node, at: usize, why: String) {
+        self.taken.push(StepTaken::skipped(&node.name, &why));
+        self.ended[at] = Some(Ended::Skipped(why));
+    }
+
+    fn gave(&mut self, at: usize, gave: Gave) {
+        self.pace.ran(at, gave.taken.total_us / 1e3);
+        self.taken.push(gave.taken);
+        self.ended[at] = Some(Ended::Gave(gave.outputs));
+    }
+
+    /// What becomes of the query now that a step has failed.
+    fn failed(&mut self, at: usize, error: QueryError) -> Result<(), QueryError> {
+        let node = &self.graph.nodes[at];
+        let why = format!("it failed: {} ({})", error.message, error.code);
+        match node.on_error {
+            OnError::Fail => return Err(error),
+            OnError::Skip => self.skip(node, at, why),
+            OnError::Default => {
+                self.taken.push(StepTaken {
+                    outcome: "default".into(),
+                    ..StepTaken::skipped(&node.name, &why)
+                });
+                self.ended[at] = Some(Ended::Gave(node.default.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer, once all steps have ended.
+    fn compose(self, names: &Names) -> Result<Answer, QueryError> {
+        let specs = self.graph.signature.outputs.iter().zip(&self.graph.outputs);
+        let outputs: Vec<NamedTensor> = specs
+            .filter_map(|(spec, origins)| {
+                let found = origins.iter().find_map(|origin| self.tensor(*origin))?;
+                Some(NamedTensor::new(&spec.name, found.tensor.clone()))
+            })
+            .collect();
+        if outputs.is_empty() {
+            let why = self.why(&self.graph.outputs.concat());
+            return Err(QueryError::new(
+                Code::InvalidTensor,
+                format!("there is nothing to answer: {why}"),
+            ));
+        }
+        let total_ms = elapsed_us(self.query.arrived) / 1e3;
+        let in_time = self
+            .query
+            .targets
+            .latency_ms
+            .is_none_or(|latency_ms| total_ms <= latency_ms);
+        let timings = self
+            .taken
+            .iter()
+            .fold(Timings::default(), |sum, step| Timings {
+                queue_us: sum.queue_us + step.queue_us,
+                load_us: sum.load_us + step.load_us,
+                compute_us: sum.compute_us + step.compute_us,
+                total_us: total_ms * 1e3,
+                batch_rows: sum.batch_rows.max(step.batch_rows),
+            });
+        Ok(Answer {
+            variant: names.variant.clone(),
+            model: names.model.clone(),
+            outputs,
+            rows: 1,
+            timings,
+            // Without best effort a step that cannot meet its own targets refuses.
+            targets_met: in_time
+                && self
+                    .taken
+                    .iter()
+                    .all(|step| !self.query.best_effort || step.targets_met),
+            cost_usd: self.taken.iter().map(|step| step.cost_usd).sum(),
+            explanation: self.query.explain.then(|| Explanation {
+                reason: format!(
+                    "`{}` is a pipeline of {} steps",
+                    names.model,
+                    self.graph.nodes.len()
+                ),
+                steps: self.taken,
+                ..Explanation::default()
+            }),
+        })
+    }
+}
+
+/// Why a step does not run.
+enum Unready {
+    Skipped(String),
+    Failed(String),
+}
+
+/// Microseconds since then.
+pub(crate) fn elapsed_us(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e6
+}

@@ -1,0 +1,162 @@
+//! A dispatcher that knows pipelines, over one that does not.
+
+use std::{collections::HashMap, sync::Arc, thread};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use sextant_rpc::{Answer, Ask, Dispatch, DispatcherClient, Holder, Query, QueryError, Route};
+use sextant_types::{ApplicationId, Code, ModelId, Signature, VariantId};
+use tokio::sync::Semaphore;
+
+use crate::{
+    Graph, Pace,
+    run::{self, Means, Names},
+};
+
+/// A dispatcher that answers queries of applications which are pipelines, and leaves others to another one.
+///
+/// A query ends on the version that it began with, whatever is [set](Self::set) meanwhile.
+pub struct Pipelines {
+    means: Means,
+    loaded: ArcSwap<HashMap<ApplicationId, Arc<Loaded>>>,
+}
+
+/// A pipeline as a front end has it.
+pub struct Loaded {
+    /// The version of its definition, from 1.
+    pub version: u32,
+    state: Result<Ready, String>,
+}
+
+struct Ready {
+    graph: Graph,
+    pace: Pace,
+    names: Names,
+}
+
+// === impl Loaded ===
+
+impl Loaded {
+    /// One that can run.
+    ///
+    /// # Errors
+    /// When its name cannot be that of a model and of a variant.
+    pub fn new(graph: Graph, version: u32) -> Result<Self, sextant_types::InvalidId> {
+        let name = &graph.definition.name;
+        let names = Names {
+            model: ModelId::new(name)?,
+            variant: VariantId::new(format!("{name}-v{version}"))?,
+        };
+        let pace = Pace::new(&graph);
+        Ok(Self {
+            version,
+            state: Ok(Ready { graph, pace, names }),
+        })
+    }
+
+    /// One that cannot run, and why.
+    pub fn unusable(version: u32, why: String) -> Self {
+        Self {
+            version,
+            state: Err(why),
+        }
+    }
+
+    /// Its graph, or why it cannot run.
+    ///
+    /// # Errors
+    /// Why it cannot run.
+    pub fn graph(&self) -> Result<&Graph, &str> {
+        self.state
+            .as_ref()
+            .map(|ready| &ready.graph)
+            .map_err(String::as_str)
+    }
+
+    fn ready(&self) -> Result<&Ready, QueryError> {
+        self.state.as_ref().map_err(|why| {
+            let message = format!("the pipeline cannot run: {why}");
+            QueryError::new(Code::Unavailable, message).retry_after_ms(1000.0)
+        })
+    }
+}
+
+// === impl Pipelines ===
+
+impl Pipelines {
+    /// Over a dispatcher that answers the steps. It knows no pipeline yet.
+    pub fn over(dispatcher: DispatcherClient) -> Arc<Self> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        Arc::new(Self {
+            means: Means {
+                dispatcher,
+                cores: Arc::new(Semaphore::new(cores)),
+            },
+            loaded: ArcSwap::default(),
+        })
+    }
+
+    /// The dispatcher beneath.
+    pub fn beneath(&self) -> &DispatcherClient {
+        &self.means.dispatcher
+    }
+
+    /// What is known from now on.
+    pub fn set(&self, loaded: HashMap<ApplicationId, Arc<Loaded>>) {
+        self.loaded.store(Arc::new(loaded));
+    }
+
+    /// A pipeline.
+    pub fn get(&self, application: &ApplicationId) -> Option<Arc<Loaded>> {
+        self.loaded.load().get(application).cloned()
+    }
+
+    /// The pipeline that a route names.
+    fn of(&self, route: &Route) -> Option<Arc<Loaded>> {
+        match route {
+            Route::Application(id) => self.get(id),
+            Route::Model(_) | Route::Variant(_) => None,
+        }
+    }
+}
+
+#[async_trait]
+impl Dispatch for Pipelines {
+    async fn query(&self, query: Query) -> Result<Answer, QueryError> {
+        let Some(pipeline) = self.of(&query.route) else {
+            return self.means.dispatcher.query(query).await;
+        };
+        let ready = pipeline.ready()?;
+        run::answer(&ready.graph, &ready.pace, &self.means, &ready.names, query).await
+    }
+
+    async fn place(&self, ask: Ask, holder: Arc<dyn Holder>) -> Result<(), QueryError> {
+        self.means.dispatcher.place(ask, holder).await
+    }
+
+    fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
+        match self.of(route) {
+            Some(pipeline) => Ok(pipeline.ready()?.graph.signature.clone()),
+            None => self.means.dispatcher.signature(route),
+        }
+    }
+
+    fn utilization(&self) -> f64 {
+        self.means.dispatcher.utilization()
+    }
+
+    fn has_workers(&self) -> bool {
+        self.means.dispatcher.has_workers()
+    }
+
+    fn is_ready(&self, route: &Route) -> bool {
+        match self.of(route) {
+            Some(pipeline) => pipeline.graph().is_ok_and(|graph| {
+                graph
+                    .routes()
+                    .all(|route| self.means.dispatcher.is_ready(route))
+            }),
+            None => self.means.dispatcher.is_ready(route),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Pipelines from their definition to the answer, over a dispatcher that computes by a rule.
+
+mod checked;
+mod run;
+mod worker;

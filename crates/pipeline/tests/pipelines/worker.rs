@@ -1,0 +1,208 @@
+//! A dispatcher that answers by a rule, and keeps what it was asked.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Instant,
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use serde_json::Value;
+use sextant_pipeline::{Definition, Graph, Invalid, Known, Loaded, Pipelines, Target};
+use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, Timings};
+use sextant_types::{
+    ApplicationId, Code, DataType, Metric, ModelId, NamedTensor, Signature, Targets, Tensor,
+    TensorSpec, VariantId,
+};
+
+/// What an application does with the rows of `x`.
+pub type Rule = Box<dyn Fn(&[f32]) -> Result<Vec<f32>, QueryError> + Send + Sync>;
+
+/// Answers `y` to `x`: `[rows, 1]` where the application is batched, else `[1]`.
+pub struct Worker {
+    rules: HashMap<String, (bool, Rule)>,
+    pub asked: Mutex<Vec<Query>>,
+}
+
+fn spec(name: &str, batched: bool) -> TensorSpec {
+    let shape = if batched {
+        vec![None, Some(1)]
+    } else {
+        vec![Some(1)]
+    };
+    TensorSpec {
+        name: name.to_owned(),
+        data_type: DataType::Fp32,
+        shape,
+    }
+}
+
+pub fn name(route: &Route) -> &str {
+    match route {
+        Route::Application(id) => id.as_str(),
+        Route::Model(id) => id.as_str(),
+        Route::Variant(id) => id.as_str(),
+    }
+}
+
+impl Worker {
+    pub fn new() -> Self {
+        Self {
+            rules: HashMap::new(),
+            asked: Mutex::default(),
+        }
+    }
+
+    pub fn with(
+        mut self,
+        name: &str,
+        batched: bool,
+        rule: impl Fn(&[f32]) -> Result<Vec<f32>, QueryError> + Send + Sync + 'static,
+    ) -> Self {
+        self.rules
+            .insert(name.to_owned(), (batched, Box::new(rule)));
+        self
+    }
+
+    /// Adds a constant to each row.
+    pub fn adding(self, name: &str, what: f32) -> Self {
+        self.with(name, true, move |rows| {
+            Ok(rows.iter().map(|row| row + what).collect())
+        })
+    }
+
+    /// How often something was asked.
+    pub fn count(&self, of: &str) -> usize {
+        self.asked
+            .lock()
+            .iter()
+            .filter(|query| name(&query.route) == of)
+            .count()
+    }
+}
+
+#[async_trait]
+impl Dispatch for Worker {
+    async fn query(&self, query: Query) -> Result<Answer, QueryError> {
+        // Others run meanwhile, as they would beside a device.
+        tokio::task::yield_now().await;
+        self.asked.lock().push(query.clone());
+        let (batched, rule) = self
+            .rules
+            .get(name(&query.route))
+            .ok_or_else(|| QueryError::not_found(&query.route))?;
+        let rows = query.inputs[0].tensor.to_vec::<f32>().expect("floats");
+        let values = rule(&rows)?;
+        let shape = if *batched {
+            vec![values.len(), 1]
+        } else {
+            vec![values.len()]
+        };
+        Ok(Answer {
+            variant: VariantId::new(format!("{}-b1", name(&query.route))).expect("a name"),
+            model: ModelId::new(name(&query.route)).expect("a name"),
+            outputs: vec![NamedTensor::new(
+                "y",
+                Tensor::from_elements(shape, &values).expect("y"),
+            )],
+            rows: rows.len() as u32,
+            timings: Timings {
+                compute_us: 5.0,
+                batch_rows: 1,
+                ..Timings::default()
+            },
+            targets_met: true,
+            cost_usd: 0.001,
+            explanation: None,
+        })
+    }
+
+    fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
+        let (batched, _) = self
+            .rules
+            .get(name(route))
+            .ok_or_else(|| QueryError::not_found(route))?;
+        Ok(Signature {
+            inputs: vec![spec("x", *batched)],
+            outputs: vec![spec("y", *batched)],
+            batched: *batched,
+        })
+    }
+
+    fn utilization(&self) -> f64 {
+        0.0
+    }
+
+    fn is_ready(&self, route: &Route) -> bool {
+        self.rules.contains_key(name(route))
+    }
+}
+
+/// A definition checked against what a worker has.
+pub fn graph(worker: &Worker, definition: &Value) -> Result<Graph, Invalid> {
+    let definition: Definition = serde_json::from_value(definition.clone()).expect("a definition");
+    let targets = |route: &Route| {
+        Ok(Target {
+            signature: worker.signature(route)?,
+            metric: Some(Metric::Top1),
+            defaults: Targets::default(),
+        })
+    };
+    Graph::new(
+        definition,
+        &Known {
+            targets: &targets,
+            files: &BTreeMap::new(),
+        },
+    )
+}
+
+/// One pipeline over a worker.
+pub struct Service {
+    pub worker: Arc<Worker>,
+    pub pipelines: Arc<Pipelines>,
+}
+
+pub fn service(worker: Worker, definition: &Value) -> Service {
+    let graph = graph(&worker, definition).unwrap_or_else(|error| panic!("{error}"));
+    let worker = Arc::new(worker);
+    let pipelines = Pipelines::over(Arc::clone(&worker) as Arc<dyn Dispatch>);
+    let application = graph.definition.application().expect("a name");
+    let loaded = Arc::new(Loaded::new(graph, 1).expect("names"));
+    pipelines.set(HashMap::from([(application, loaded)]));
+    Service { worker, pipelines }
+}
+
+pub fn x(values: &[f32]) -> Vec<NamedTensor> {
+    vec![NamedTensor::new(
+        "x",
+        Tensor::from_elements(vec![values.len(), 1], values).expect("x"),
+    )]
+}
+
+pub fn query(inputs: Vec<NamedTensor>) -> Query {
+    Query {
+        route: Route::Application(ApplicationId::new("p").expect("a name")),
+        inputs,
+        targets: Targets::default(),
+        best_effort: false,
+        explain: true,
+        arrived: Instant::now(),
+    }
+}
+
+impl Service {
+    pub async fn ask(&self, values: &[f32]) -> Result<Answer, QueryError> {
+        self.pipelines.query(query(x(values))).await
+    }
+}
+
+pub fn output(answer: &Answer, name: &str) -> Option<Vec<f32>> {
+    let found = answer.outputs.iter().find(|output| output.name == name)?;
+    found.tensor.to_vec()
+}
+
+pub fn failing(code: Code) -> impl Fn(&[f32]) -> Result<Vec<f32>, QueryError> {
+    move |_| Err(QueryError::new(code, "it is broken"))
+}

@@ -1,0 +1,193 @@
+//! Arithmetic between models: pooling, vectors of length one, probabilities.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sextant_types::{DataType, NamedTensor, Signature};
+
+use crate::{Error, named, numbers, spec};
+
+/// How the vectors of tokens become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// Their mean, without those that the mask leaves out.
+    #[default]
+    Mean,
+    /// That of the first token.
+    First,
+    /// The greatest of each component, without those that the mask leaves out.
+    Max,
+}
+
+/// Options of `pool`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolOptions {
+    /// Which.
+    #[serde(default)]
+    pub mode: Pooling,
+    /// Whether the vector is brought to the length one.
+    #[serde(default)]
+    pub normalize: bool,
+}
+
+/// Options of `normalize`: there are none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NormalizeOptions {}
+
+/// Options of `softmax`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SoftmaxOptions {
+    /// Scores are divided by it; above zero.
+    #[serde(default = "one")]
+    pub temperature: f32,
+}
+
+fn one() -> f32 {
+    1.0
+}
+
+pub(crate) fn pool_signature(_options: &PoolOptions) -> Signature {
+    Signature {
+        inputs: vec![
+            spec("hidden", DataType::Fp32, &[-1, -1, -1]),
+            spec("attention_mask", DataType::Int64, &[-1, -1]),
+        ],
+        outputs: vec![spec("embedding", DataType::Fp32, &[-1, -1])],
+        batched: false,
+    }
+}
+
+pub(crate) fn normalize_signature() -> Signature {
+    let vectors = || vec![spec("vectors", DataType::Fp32, &[-1, -1])];
+    Signature {
+        inputs: vectors(),
+        outputs: vectors(),
+        batched: false,
+    }
+}
+
+pub(crate) fn softmax_signature() -> Signature {
+    Signature {
+        inputs: vec![spec("scores", DataType::Fp32, &[-1, -1])],
+        outputs: vec![spec("probabilities", DataType::Fp32, &[-1, -1])],
+        batched: false,
+    }
+}
+
+/// One vector for each row: `hidden` is `[rows, tokens, components]`, the mask `[rows, tokens]`.
+pub(crate) fn pool(
+    options: &PoolOptions,
+    inputs: &[NamedTensor],
+) -> Result<Vec<NamedTensor>, Error> {
+    let (hidden, mask) = (named(inputs, "hidden")?, named(inputs, "attention_mask")?);
+    let [rows, tokens, components] = numbers::shape("hidden", hidden)?;
+    if numbers::shape("attention_mask", mask)? != [rows, tokens] {
+        let why = format!(
+            "has shape {:?}: `hidden` has {:?}",
+            mask.shape(),
+            hidden.shape()
+        );
+        return Err(Error::Input {
+            input: "attention_mask",
+            why,
+        });
+    }
+    let (hidden, mask) = (
+        numbers::floats("hidden", hidden)?,
+        numbers::floats("attention_mask", mask)?,
+    );
+    let mut pooled = vec![0f32; rows * components];
+    if components > 0 && tokens > 0 {
+        let of_rows = hidden
+            .chunks_exact(tokens * components)
+            .zip(mask.chunks_exact(tokens));
+        for ((hidden, mask), into) in of_rows.zip(pooled.chunks_exact_mut(components)) {
+            pool_row(options.mode, hidden, mask, into);
+        }
+    }
+    if options.normalize && components > 0 {
+        pooled.chunks_exact_mut(components).for_each(to_length_one);
+    }
+    Ok(vec![numbers::tensor(
+        "embedding",
+        vec![rows, components],
+        &pooled,
+    )?])
+}
+
+fn pool_row(mode: Pooling, hidden: &[f32], mask: &[f32], into: &mut [f32]) {
+    let components = into.len();
+    let kept = || {
+        let tokens = hidden.chunks_exact(components).zip(mask);
+        tokens
+            .filter(|(_, mask)| **mask != 0.0)
+            .map(|(token, _)| token)
+    };
+    match mode {
+        Pooling::First => into.copy_from_slice(&hidden[..components]),
+        Pooling::Mean => {
+            let count = kept().count().max(1) as f32;
+            kept().for_each(|token| into.iter_mut().zip(token).for_each(|(sum, it)| *sum += it));
+            into.iter_mut().for_each(|sum| *sum /= count);
+        }
+        Pooling::Max => {
+            let mut tokens = kept();
+            if let Some(first) = tokens.next() {
+                into.copy_from_slice(first);
+            }
+            tokens.for_each(|token| {
+                into.iter_mut()
+                    .zip(token)
+                    .for_each(|(most, it)| *most = most.max(*it))
+            });
+        }
+    }
+}
+
+/// A vector of zeros stays one.
+fn to_length_one(vector: &mut [f32]) {
+    let length = vector.iter().map(|it| it * it).sum::<f32>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|it| *it /= length);
+    }
+}
+
+pub(crate) fn normalize(inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>, Error> {
+    let vectors = named(inputs, "vectors")?;
+    let [rows, components] = numbers::shape("vectors", vectors)?;
+    let mut values = numbers::floats("vectors", vectors)?;
+    if components > 0 {
+        values.chunks_exact_mut(components).for_each(to_length_one);
+    }
+    Ok(vec![numbers::tensor(
+        "vectors",
+        vec![rows, components],
+        &values,
+    )?])
+}
+
+pub(crate) fn softmax(
+    options: &SoftmaxOptions,
+    inputs: &[NamedTensor],
+) -> Result<Vec<NamedTensor>, Error> {
+    let scores = named(inputs, "scores")?;
+    let [rows, classes] = numbers::shape("scores", scores)?;
+    let mut values = numbers::floats("scores", scores)?;
+    if classes > 0 {
+        for row in values.chunks_exact_mut(classes) {
+            let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            row.iter_mut()
+                .for_each(|it| *it = ((*it - most) / options.temperature).exp());
+            let sum: f32 = row.iter().sum();
+            row.iter_mut().for_each(|it| *it /= sum);
+        }
+    }
+    Ok(vec![numbers::tensor(
+        "probabilities",
+        vec![rows, classes],
+        &values,
+    )?])
+}

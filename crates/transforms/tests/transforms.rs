@@ -1,0 +1,420 @@
+//! What each transform makes of its inputs.
+
+use std::{collections::BTreeMap, io::Cursor};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use sextant_transforms::{Error, Options, Transform};
+use sextant_types::{Data, NamedTensor, Tensor};
+
+fn transform(options: Value) -> Transform {
+    with_files(options, &[], &[])
+}
+
+fn with_files(options: Value, files: &[(&str, &str)], mapped: &[&str]) -> Transform {
+    let options: Options = serde_json::from_value(options).expect("options");
+    let files: BTreeMap<String, Bytes> = files
+        .iter()
+        .map(|(path, content)| {
+            (
+                (*path).to_owned(),
+                Bytes::copy_from_slice(content.as_bytes()),
+            )
+        })
+        .collect();
+    let mapped = mapped.iter().map(|name| (*name).to_owned()).collect();
+    Transform::new(&options, &files, &mapped).expect("a transform")
+}
+
+fn refused(options: Value) -> Error {
+    let options: Options = serde_json::from_value(options).expect("options");
+    match Transform::new(&options, &BTreeMap::new(), &Default::default()) {
+        Ok(_) => panic!("was made of {options:?}"),
+        Err(error) => error,
+    }
+}
+
+fn floats(name: &str, shape: &[usize], values: &[f32]) -> NamedTensor {
+    NamedTensor::new(
+        name,
+        Tensor::from_elements(shape.to_vec(), values).expect("a tensor"),
+    )
+}
+
+fn texts(name: &str, values: &[&[u8]]) -> NamedTensor {
+    let strings = values.iter().map(|it| Bytes::copy_from_slice(it)).collect();
+    NamedTensor::new(
+        name,
+        Tensor::from_strings(vec![values.len()], strings).expect("a tensor"),
+    )
+}
+
+fn output<'a>(outputs: &'a [NamedTensor], name: &str) -> &'a Tensor {
+    &outputs
+        .iter()
+        .find(|it| it.name == name)
+        .unwrap_or_else(|| panic!("no `{name}`"))
+        .tensor
+}
+
+fn strings(tensor: &Tensor) -> Vec<String> {
+    match tensor.data() {
+        Data::Strings(strings) => strings
+            .iter()
+            .map(|it| String::from_utf8_lossy(it).into_owned())
+            .collect(),
+        Data::Plain(_) => panic!("numbers"),
+    }
+}
+
+/// A picture of 4 by 2 pixels: red, green, blue and white above black.
+fn picture(format: image::ImageFormat) -> Vec<u8> {
+    let mut picture = image::RgbImage::new(4, 2);
+    let colours = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]];
+    for (column, colour) in colours.into_iter().enumerate() {
+        picture.put_pixel(column as u32, 0, image::Rgb(colour));
+    }
+    let mut bytes = Cursor::new(Vec::new());
+    picture.write_to(&mut bytes, format).expect("written");
+    bytes.into_inner()
+}
+
+#[test]
+fn a_picture_becomes_the_numbers_of_its_pixels() {
+    let to = |layout: &str| {
+        let made = transform(json!({"image": {
+            "width": 4, "height": 2, "layout": layout, "scale": 255.0, "mean": [1, 2, 3], "std": [1, 2, 4],
+        }}));
+        let png = picture(image::ImageFormat::Png);
+        let outputs = made.apply(&[texts("image", &[&png])]).expect("pixels");
+        let pixels = output(&outputs, "pixels");
+        assert!(made.signature().outputs[0].accepts(pixels.shape()));
+        (
+            pixels.shape().to_vec(),
+            pixels.to_vec::<f32>().expect("floats"),
+        )
+    };
+    let (shape, planes) = to("nchw");
+    assert_eq!(shape, [1, 3, 2, 4]);
+    assert_eq!(planes[..4], [254.0, -1.0, -1.0, 254.0]);
+    assert_eq!(planes[8..12], [-1.0, 126.5, -1.0, 126.5]);
+    assert_eq!(planes[16..20], [-0.75, -0.75, 63.0, 63.0]);
+    let (shape, pixels) = to("nhwc");
+    assert_eq!(shape, [1, 2, 4, 3]);
+    assert_eq!(pixels[..6], [254.0, -1.0, -0.75, -1.0, 126.5, -0.75]);
+    assert_eq!(to("flat").0, [1, 24]);
+}
+
+#[test]
+fn pictures_of_every_format_and_number_are_taken() {
+    let made = transform(json!({"image": {"width": 2, "height": 2, "channels": 1}}));
+    let (png, jpeg) = (
+        picture(image::ImageFormat::Png),
+        picture(image::ImageFormat::Jpeg),
+    );
+    let webp = picture(image::ImageFormat::WebP);
+    let outputs = made
+        .apply(&[texts("image", &[&png, &jpeg, &webp])])
+        .expect("pixels");
+    assert_eq!(output(&outputs, "pixels").shape(), [3, 1, 2, 2]);
+    let none = made.apply(&[texts("image", &[])]).expect("no pixels");
+    assert_eq!(output(&none, "pixels").shape(), [0, 1, 2, 2]);
+}
+
+#[test]
+fn a_picture_is_kept_whole_or_cut_as_asked() {
+    let to = |fit: &str| {
+        let options = json!({"image": {"width": 2, "height": 2, "channels": 1, "fit": fit, "scale": 255.0,
+            "fill": 9, "resampling": "box"}});
+        let outputs =
+            transform(options).apply(&[texts("image", &[&picture(image::ImageFormat::Png)])]);
+        output(&outputs.expect("pixels"), "pixels")
+            .to_vec::<f32>()
+            .expect("floats")
+    };
+    // 4 by 2 fits into 2 by 1: a row is left to fill.
+    assert_eq!(to("contain")[2..], [9.0, 9.0]);
+    // The middle two columns: green and blue above black.
+    let [green, blue, below, beside] = to("cover")[..] else {
+        panic!("four")
+    };
+    assert!(
+        green > blue && blue > 0.0 && below == 0.0 && beside == 0.0,
+        "{green} {blue}"
+    );
+}
+
+#[test]
+fn boxes_are_cut_out_of_one_picture() {
+    let options =
+        json!({"image": {"width": 1, "height": 1, "scale": 255.0, "resampling": "nearest"}});
+    let made = with_files(options, &[], &["boxes"]);
+    let png = picture(image::ImageFormat::Png);
+    let boxes = floats("boxes", &[2, 4], &[0.0, 0.0, 1.0, 1.0, 2.0, 0.0, 3.0, 1.0]);
+    let outputs = made
+        .apply(&[texts("image", &[&png]), boxes])
+        .expect("pixels");
+    let pixels = output(&outputs, "pixels");
+    assert_eq!(pixels.shape(), [2, 3, 1, 1]);
+    assert_eq!(
+        pixels.to_vec::<f32>().expect("floats"),
+        [255.0, 0.0, 0.0, 0.0, 0.0, 255.0]
+    );
+    let none = made
+        .apply(&[texts("image", &[&png]), floats("boxes", &[0, 4], &[])])
+        .expect("none");
+    assert_eq!(output(&none, "pixels").shape(), [0, 3, 1, 1]);
+    for bad in [
+        [9.0, 0.0, 12.0, 1.0],
+        [2.0, 0.0, 1.0, 1.0],
+        [f32::NAN, 0.0, 1.0, 1.0],
+    ] {
+        let error = made.apply(&[texts("image", &[&png]), floats("boxes", &[1, 4], &bad)]);
+        assert!(
+            matches!(
+                error,
+                Err(Error::Row {
+                    input: "boxes",
+                    row: 0,
+                    ..
+                })
+            ),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_picture_names_its_row() {
+    let made = transform(json!({"image": {"width": 2, "height": 2}}));
+    let png = picture(image::ImageFormat::Png);
+    let truncated = &picture(image::ImageFormat::Jpeg)[..40];
+    for bad in [b"hello".as_slice(), b"", truncated, &png[..20]] {
+        let error = made.apply(&[texts("image", &[&png, bad])]);
+        assert!(
+            matches!(
+                error,
+                Err(Error::Row {
+                    input: "image",
+                    row: 1,
+                    ..
+                })
+            ),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn a_small_file_of_a_huge_picture_is_refused_before_it_is_decoded() {
+    // A PNG's head that claims 16,000 by 16,000 pixels of 8 bytes.
+    let mut claims = picture(image::ImageFormat::Png);
+    claims[16..24].copy_from_slice(&[0, 0, 0x3e, 0x80, 0, 0, 0x3e, 0x80]);
+    claims[24] = 16;
+    let made = transform(json!({"image": {"width": 2, "height": 2}}));
+    let error = made.apply(&[texts("image", &[&claims])]);
+    assert!(matches!(error, Err(Error::Row { row: 0, .. })), "{error:?}");
+}
+
+#[test]
+fn options_that_make_no_picture_are_refused() {
+    for (options, option) in [
+        (json!({"width": 0, "height": 2}), "width"),
+        (json!({"width": 2, "height": 70000}), "width"),
+        (json!({"width": 2, "height": 2, "channels": 2}), "channels"),
+        (json!({"width": 2, "height": 2, "mean": [1.0]}), "mean"),
+        (
+            json!({"width": 2, "height": 2, "std": [1.0, 0.0, 1.0]}),
+            "std",
+        ),
+    ] {
+        let error = refused(json!({"image": options}));
+        assert!(
+            matches!(error, Error::Option { option: it, .. } if it == option),
+            "{error:?}"
+        );
+    }
+}
+
+/// A tokenizer of whole words.
+const WORDS: &str = r#"{"version":"1.0","truncation":null,"padding":null,"added_tokens":[
+  {"id":0,"content":"[PAD]","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true},
+  {"id":2,"content":"[CLS]","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
+  "normalizer":{"type":"Lowercase"},"pre_tokenizer":{"type":"Whitespace"},
+  "post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"[CLS]","type_id":0}},
+    {"Sequence":{"id":"A","type_id":0}}],"pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],
+    "special_tokens":{"[CLS]":{"id":"[CLS]","ids":[2],"tokens":["[CLS]"]}}},
+  "decoder":null,"model":{"type":"WordLevel","vocab":{"[PAD]":0,"[UNK]":1,"[CLS]":2,"good":3,"film":4},"unk_token":"[UNK]"}}"#;
+
+#[test]
+fn sentences_become_ids_and_masks_of_one_length() {
+    let options = json!({"tokenize": {"tokenizer": "t.json"}});
+    let made = with_files(options, &[("t.json", WORDS)], &[]);
+    let outputs = made
+        .apply(&[texts("text", &[b"Good film", b"strange"])])
+        .expect("ids");
+    let ids = output(&outputs, "input_ids");
+    assert_eq!(ids.shape(), [2, 3]);
+    assert_eq!(ids.to_vec::<i64>().expect("ids"), [2, 3, 4, 2, 1, 0]);
+    assert_eq!(
+        output(&outputs, "attention_mask")
+            .to_vec::<i64>()
+            .expect("mask"),
+        [1, 1, 1, 1, 1, 0]
+    );
+    let none = made.apply(&[texts("text", &[])]).expect("no rows");
+    assert_eq!(output(&none, "input_ids").shape(), [0, 0]);
+}
+
+#[test]
+fn sentences_are_cut_and_padded_as_asked() {
+    let options =
+        json!({"tokenize": {"tokenizer": "t.json", "max_tokens": 2, "pad_to": "max_tokens"}});
+    let made = with_files(options, &[("t.json", WORDS)], &[]);
+    assert_eq!(made.signature().outputs[0].shape, [None, Some(2)]);
+    let outputs = made
+        .apply(&[texts("text", &[b"good film good film", b""])])
+        .expect("ids");
+    assert_eq!(
+        output(&outputs, "input_ids").to_vec::<i64>().expect("ids"),
+        [2, 3, 2, 0]
+    );
+    let pairs = with_files(
+        json!({"tokenize": {"tokenizer": "t.json"}}),
+        &[("t.json", WORDS)],
+        &["pair"],
+    );
+    let outputs = pairs
+        .apply(&[texts("text", &[b"good"]), texts("pair", &[b"film"])])
+        .expect("ids");
+    assert_eq!(
+        output(&outputs, "token_type_ids")
+            .to_vec::<i64>()
+            .expect("types"),
+        [0, 1]
+    );
+}
+
+#[test]
+fn a_text_that_is_none_names_its_row() {
+    let made = with_files(
+        json!({"tokenize": {"tokenizer": "t.json"}}),
+        &[("t.json", WORDS)],
+        &[],
+    );
+    let error = made.apply(&[texts("text", &[b"good", b"\xff\xfe"])]);
+    assert!(
+        matches!(
+            error,
+            Err(Error::Row {
+                input: "text",
+                row: 1,
+                ..
+            })
+        ),
+        "{error:?}"
+    );
+    let long = vec![b'a'; 10 << 20];
+    let error = made.apply(&[texts("text", &[&long])]);
+    assert!(matches!(error, Err(Error::Row { row: 0, .. })), "{error:?}");
+    let missing = refused(json!({"tokenize": {"tokenizer": "t.json"}}));
+    assert!(matches!(missing, Error::File { .. }), "{missing:?}");
+}
+
+#[test]
+fn tokens_are_pooled_without_those_that_the_mask_leaves_out() {
+    let hidden = floats("hidden", &[1, 3, 2], &[3.0, 4.0, 1.0, 0.0, 9.0, 9.0]);
+    let mask = Tensor::from_elements(vec![1, 3], &[1i64, 1, 0]).expect("a mask");
+    let inputs = [hidden, NamedTensor::new("attention_mask", mask)];
+    let to = |options: Value| {
+        let outputs = transform(json!({"pool": options}))
+            .apply(&inputs)
+            .expect("pooled");
+        output(&outputs, "embedding")
+            .to_vec::<f32>()
+            .expect("floats")
+    };
+    assert_eq!(to(json!({})), [2.0, 2.0]);
+    assert_eq!(to(json!({"mode": "max"})), [3.0, 4.0]);
+    assert_eq!(to(json!({"mode": "first", "normalize": true})), [0.6, 0.8]);
+}
+
+#[test]
+fn scores_become_probabilities_and_the_likeliest_classes() {
+    let scores = floats(
+        "scores",
+        &[2, 3],
+        &[0.0, 0.0, 0.0, 1000.0, 0.0, f32::NEG_INFINITY],
+    );
+    let outputs = transform(json!({"softmax": {}}))
+        .apply(std::slice::from_ref(&scores))
+        .expect("softmax");
+    let probabilities = output(&outputs, "probabilities")
+        .to_vec::<f32>()
+        .expect("floats");
+    assert_eq!(probabilities[3..], [1.0, 0.0, 0.0]);
+    assert!(
+        probabilities[..3]
+            .iter()
+            .all(|it| (it - 1.0 / 3.0).abs() < 1e-6)
+    );
+    let top = transform(json!({"top_k": {"k": 2, "labels": ["ant", "bee", "cat"]}}));
+    let outputs = top.apply(&[scores]).expect("top");
+    assert_eq!(
+        strings(output(&outputs, "labels")),
+        ["ant", "bee", "ant", "bee"]
+    );
+    let unnamed = with_files(
+        json!({"top_k": {"labels_file": "l.txt"}}),
+        &[("l.txt", "x\r\ny\n")],
+        &[],
+    );
+    let outputs = unnamed
+        .apply(&[floats("scores", &[1, 2], &[f32::NAN, 0.1])])
+        .expect("top");
+    assert_eq!(strings(output(&outputs, "labels")), ["y"]);
+    let error = top.apply(&[floats("scores", &[1, 2], &[0.1, 0.2])]);
+    assert!(
+        matches!(
+            error,
+            Err(Error::Input {
+                input: "scores",
+                ..
+            })
+        ),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn covered_boxes_are_left_out() {
+    let boxes = floats(
+        "boxes",
+        &[4, 4],
+        &[
+            0.0, 0.0, 10.0, 10.0, 1.0, 0.0, 11.0, 10.0, 20.0, 0.0, 30.0, 10.0, 0.0, 0.0, 9.0, 9.0,
+        ],
+    );
+    let scores = floats("scores", &[4, 2], &[0.8, 0.0, 0.9, 0.0, 0.3, 0.0, 0.0, 0.7]);
+    let outputs = transform(json!({"nms": {}}))
+        .apply(&[boxes.clone(), scores])
+        .expect("nms");
+    assert_eq!(
+        output(&outputs, "scores").to_vec::<f32>().expect("floats"),
+        [0.9, 0.7, 0.3]
+    );
+    assert_eq!(
+        output(&outputs, "classes").to_vec::<i64>().expect("ids"),
+        [0, 1, 0]
+    );
+    let none = transform(json!({"nms": {"min_score": 2.0}}));
+    let outputs = none
+        .apply(&[boxes, floats("scores", &[4, 1], &[0.1; 4])])
+        .expect("none");
+    assert_eq!(output(&outputs, "boxes").shape(), [0, 4]);
+    let error = refused(json!({"nms": {"iou": 1.5}}));
+    assert!(
+        matches!(error, Error::Option { option: "iou", .. }),
+        "{error:?}"
+    );
+}
