@@ -25,7 +25,20 @@ fn by_hand() -> BTreeMap<&'static str, Value> {
         "output": "out/answers.jsonl"
     });
     let infer = json!({"id": "q-17", "inputs": inputs, "parameters": {"slo_latency_ms": 20}});
+    let pipeline = json!({
+        "name": "photos",
+        "steps": [
+            {"name": "decode", "image": {"width": 8, "height": 8, "channels": 1, "layout": "flat"}},
+            {"name": "classify", "application": "digits", "inputs": {"pixels": "decode.pixels"}}
+        ],
+        "outputs": {"probabilities": "classify.probabilities"}
+    });
     BTreeMap::from([
+        ("pipelines_create", pipeline),
+        (
+            "pipelines_change",
+            json!({"description": "digits on photos"}),
+        ),
         ("queries_create", query.clone()),
         ("queries_create_batch", json!({"queries": [query]})),
         ("jobs_create", job),

@@ -38,6 +38,7 @@ mod observe;
 mod once;
 mod page;
 mod pages;
+mod pipelines;
 mod places;
 mod precondition;
 mod query;

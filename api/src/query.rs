@@ -162,6 +162,11 @@ async fn answer(
         binary,
     } = read;
     let route = asked.insert(query.route.clone());
+    if classification.is_some() && state.is_pipeline(route) {
+        let detail =
+            "a pipeline has no `classification`: let a step of it, `top_k`, name the classes";
+        return Err(Problem::new(Code::InvalidRequest, detail).field("classification"));
+    }
     let _share = state.admit_for(route)?;
     state.check_owner(caller, &query.route).await?;
     let (arrived, targets, explain) = (query.arrived, query.targets, query.explain);
@@ -187,6 +192,23 @@ async fn answer(
         noted(id.as_deref()).answered(state, caller, &answer, arrived);
     }
     Ok((out, answer))
+}
+
+/// Answers a query that came in no form of its own.
+pub(crate) async fn answer_plain(
+    state: &ApiState,
+    caller: &Caller,
+    query: Query,
+    asked: &mut Option<Route>,
+) -> Result<Response, Problem> {
+    let plain = Asked {
+        query,
+        id: None,
+        classification: None,
+        binary: false,
+    };
+    let (out, _) = answer(state, caller, plain, asked).await?;
+    Ok(json_response(out))
 }
 
 /// What stands behind the JSON of an answer.

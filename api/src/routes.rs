@@ -18,7 +18,7 @@ use crate::{
     ApiState, applications, artefacts, audit,
     auth::{self, Guard, RuleBook},
     cluster, cors, costs, docs, embeddings, examples, health, jobs, keys, layer, metrics, models,
-    pages,
+    pages, pipelines,
     problem::responses,
     query, scaling, status, storage, v2, variants,
 };
@@ -94,6 +94,10 @@ fn tags() -> Vec<Tag> {
             "What queries ask, and what they ask for by default.",
         ),
         ("models", "Registering trained models."),
+        (
+            "pipelines",
+            "Applications that several steps answer: a picture or a sentence in, a label out.",
+        ),
         ("variants", "What was made of the models and measured."),
         (
             "jobs",
@@ -156,6 +160,13 @@ fn described() -> OpenApiRouter<ApiState> {
             applications::delete
         ))
         .routes(routes!(variants::of_application))
+        .routes(routes!(pipelines::create, pipelines::list))
+        .routes(routes!(
+            pipelines::get,
+            pipelines::change,
+            pipelines::delete
+        ))
+        .routes(routes!(pipelines::ask))
         .routes(routes!(status::get))
         .merge(uploads())
         .routes(routes!(models::create_from_artefacts))
@@ -195,6 +206,7 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(metrics::scrape))
         .routes(routes!(docs::index))
         .routes(routes!(docs::error_page))
+        .routes(routes!(pipelines::schema))
 }
 
 /// The interactive description. Its files are part of the program, and no validator elsewhere is

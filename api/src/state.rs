@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use axum::{body::Body, http::HeaderValue};
 use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
+use sextant_pipeline::Pipelines;
 use sextant_registry::Registry;
 use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route};
 use sextant_storage::Storage;
@@ -23,6 +24,7 @@ use crate::{
     directory::Directory,
     explanations::Explanations,
     pages::Sessions,
+    pipelines,
     places::{Places, Share},
     problem::Problem,
     query::split::Splitting,
@@ -80,6 +82,7 @@ pub struct ApiState(Arc<Shared>);
 
 struct Shared {
     parts: ApiParts,
+    pipelines: Arc<Pipelines>,
     metrics: Metrics,
     directory: ArcSwap<Directory>,
     /// Held while the directory is read, so that an older reading never replaces a newer one.
@@ -106,7 +109,8 @@ impl ApiState {
 
     /// Wraps the parts.
     pub fn new(mut parts: ApiParts) -> Self {
-        parts.dispatcher = Splitting::over(parts.dispatcher);
+        let pipelines = Pipelines::over(Splitting::over(parts.dispatcher));
+        parts.dispatcher = Arc::clone(&pipelines) as DispatcherClient;
         let places = Places::new(parts.limits.max_concurrent_queries);
         let limits = &parts.limits;
         let least = limits.max_body_bytes.saturating_mul(2);
@@ -118,6 +122,7 @@ impl ApiState {
         let regions = Regions::new(parts.shared_memory);
         Self(Arc::new(Shared {
             parts,
+            pipelines,
             metrics,
             directory: ArcSwap::default(),
             reading: Mutex::default(),
@@ -182,6 +187,16 @@ impl ApiState {
 
     pub(crate) fn dispatcher(&self) -> &DispatcherClient {
         &self.0.parts.dispatcher
+    }
+
+    /// The applications that several steps answer.
+    pub(crate) fn pipelines(&self) -> &Pipelines {
+        &self.0.pipelines
+    }
+
+    /// Whether a route names one of these.
+    pub(crate) fn is_pipeline(&self, route: &Route) -> bool {
+        matches!(route, Route::Application(id) if self.pipelines().get(id).is_some())
     }
 
     pub(crate) fn publisher(&self) -> &PublisherClient {
@@ -337,7 +352,7 @@ impl ApiState {
         let before = self.0.directory.load();
         self.metrics().forget_deleted(&before, &directory);
         self.0.directory.store(Arc::new(directory));
-        Ok(())
+        pipelines::load::refresh(self).await
     }
 
     /// Reads the keys again where they have changed.

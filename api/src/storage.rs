@@ -126,6 +126,7 @@ fn name(kind: Kind) -> &'static str {
         Kind::Model => "model",
         Kind::Validation => "validation",
         Kind::Variant => "variant",
+        Kind::Pipeline => "pipeline",
         Kind::Input => "input",
         Kind::Output => "output",
         Kind::Parts => "parts",

@@ -346,6 +346,20 @@ async fn entries(
         let answers = state.dispatcher().is_ready(&route);
         IndexEntryBody::of(name, answers, NOT_LOADABLE)
     });
+    let pipelines = state.pipelines().names();
+    let pipelines = pipelines
+        .iter()
+        .filter(|name| caller.sees(name))
+        .map(|name| {
+            let answers = state
+                .dispatcher()
+                .is_ready(&Route::Application(name.clone()));
+            IndexEntryBody::of(
+                name.as_str(),
+                answers,
+                "one of its steps cannot be asked now",
+            )
+        });
     let registered = state.registry().models(None).await?;
     let failed = registered
         .iter()
@@ -356,6 +370,7 @@ async fn entries(
     let inactive = InstanceState::Inactive.as_str();
     let variants = seen().map(|it| IndexEntryBody::of(it.id.as_str(), serving(&it.id), inactive));
     Ok(names
+        .chain(pipelines)
         .chain(failed)
         .chain(variants)
         .filter(|entry| !only_ready || entry.state == "READY")

@@ -207,7 +207,7 @@ impl Guard {
             return Ok(None);
         };
         let route = match what {
-            "{application}" => return Ok(Some(name.parse()?)),
+            "{application}" | "{pipeline}" => return Ok(Some(name.parse()?)),
             "{job}" => {
                 let job: JobId = name.parse()?;
                 let job = Box::pin(self.state.registry().job(&job)).await?;

@@ -23,6 +23,9 @@ pub fn page(code: Code) -> &'static str {
             include_str!("../../../docs/errors/invalid_padding.md")
         }
         Code::InvalidRegion => include_str!("../../../docs/errors/invalid_region.md"),
+        Code::InvalidPipeline => include_str!("../../../docs/errors/invalid_pipeline.md"),
+        Code::PipelineNotFound => include_str!("../../../docs/errors/pipeline_not_found.md"),
+        Code::PipelineExists => include_str!("../../../docs/errors/pipeline_exists.md"),
         Code::InvalidRecord => include_str!("../../../docs/errors/invalid_record.md"),
         Code::Unauthenticated => include_str!("../../../docs/errors/unauthenticated.md"),
         Code::Forbidden => include_str!("../../../docs/errors/forbidden.md"),

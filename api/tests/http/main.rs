@@ -19,6 +19,7 @@ mod forms;
 mod grpc;
 mod messages;
 mod pages;
+mod pipelines;
 mod places;
 mod protocol;
 mod queries;

@@ -185,6 +185,29 @@ impl Graph {
         })
     }
 
+    /// Whether what its steps ask is as it was when it was checked.
+    pub fn is_current(&self, targets: &dyn Fn(&Route) -> Result<Target, QueryError>) -> bool {
+        let steps = self.definition.steps.iter();
+        let own: BTreeMap<&str, &StepTargets> = steps
+            .map(|step| (step.name.as_str(), &step.targets))
+            .collect();
+        self.nodes.iter().all(|node| match &node.work {
+            Work::Transform(_) => true,
+            Work::Ask {
+                route,
+                targets: known,
+            } => targets(route).is_ok_and(|target| {
+                let own = own
+                    .get(node.name.as_ref())
+                    .copied()
+                    .copied()
+                    .unwrap_or_default();
+                let now = self::targets(&node.name, &own, &target);
+                target.signature == node.signature && now.as_ref() == Ok(known)
+            }),
+        })
+    }
+
     /// What its steps ask.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         self.nodes.iter().filter_map(|node| match &node.work {

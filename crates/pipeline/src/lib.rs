@@ -17,6 +17,11 @@ mod pace;
 mod run;
 mod service;
 
+/// The JSON Schema of definitions, draft 2020-12.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Definition).to_value()
+}
+
 pub use crate::{
     condition::Condition,
     definition::{Default, Definition, Input, OnError, Sources, Step, StepTargets},

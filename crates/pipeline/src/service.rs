@@ -111,6 +111,13 @@ impl Pipelines {
         self.loaded.load().get(application).cloned()
     }
 
+    /// All that are known, sorted.
+    pub fn names(&self) -> Vec<ApplicationId> {
+        let mut names: Vec<_> = self.loaded.load().keys().cloned().collect();
+        names.sort();
+        names
+    }
+
     /// The pipeline that a route names.
     fn of(&self, route: &Route) -> Option<Arc<Loaded>> {
         match route {

@@ -186,12 +186,18 @@ pub(crate) async fn get(
         .ok_or_else(|| Error::not_found(Entity::Application, id))
 }
 
-async fn find(connection: &mut Session, id: &ApplicationId) -> Result<Option<Application>, Error> {
+pub(crate) async fn find(
+    connection: &mut Session,
+    id: &ApplicationId,
+) -> Result<Option<Application>, Error> {
     let row = connection.row(sql::APPLICATION.bind(id.as_str())).await?;
     row.as_ref().map(application).transpose()
 }
 
-async fn insert(connection: &mut Session, application: &Application) -> Result<(), Error> {
+pub(crate) async fn insert(
+    connection: &mut Session,
+    application: &Application,
+) -> Result<(), Error> {
     let id = &application.id;
     let targets = document(Entity::Application, id, &application.default_targets)?;
     let signature = application

@@ -27,6 +27,8 @@ pub enum BlobRole {
     Validation,
     /// A file that was made of it.
     Variant,
+    /// A file that the steps of a pipeline need; the pipeline counts as its model.
+    Pipeline,
 }
 
 /// A row's reference to a blob.
@@ -137,11 +139,15 @@ async fn uses(connection: &mut Session) -> Result<Vec<BlobUse>, Error> {
             uses.push(used(&columns, file.digest, BlobRole::Model)?);
         }
     }
-    for sql in [&sql::DOCUMENTS_OF_VARIANTS, &sql::DOCUMENTS_OF_STEPS] {
+    for (sql, role) in [
+        (&sql::DOCUMENTS_OF_VARIANTS, BlobRole::Variant),
+        (&sql::DOCUMENTS_OF_STEPS, BlobRole::Variant),
+        (&sql::FILES_OF_PIPELINES, BlobRole::Pipeline),
+    ] {
         for row in connection.rows(sql.into()).await? {
             let columns = Columns::new(&row, Entity::Model, "model")?;
             for digest in mentioned(&columns.json_text("document")?) {
-                uses.push(used(&columns, digest, BlobRole::Variant)?);
+                uses.push(used(&columns, digest, role)?);
             }
         }
     }

@@ -12,6 +12,8 @@ pub enum Entity {
     Application,
     /// A model.
     Model,
+    /// A pipeline.
+    Pipeline,
     /// A variant.
     Variant,
     /// A job.
@@ -29,6 +31,7 @@ impl fmt::Display for Entity {
         f.write_str(match self {
             Self::Application => "application",
             Self::Model => "model",
+            Self::Pipeline => "pipeline",
             Self::Variant => "variant",
             Self::Job => "job",
             Self::Key => "API key",
@@ -182,6 +185,7 @@ impl Error {
                 Entity::Application => Code::ApplicationNotFound,
                 Entity::Model => Code::ModelNotFound,
                 Entity::Variant => Code::VariantNotFound,
+                Entity::Pipeline => Code::PipelineNotFound,
                 Entity::Job => Code::JobNotFound,
                 Entity::Key => Code::KeyNotFound,
                 Entity::Audit | Entity::Blob => Code::Internal,
@@ -189,6 +193,7 @@ impl Error {
             Self::Exists { entity, .. } => match entity {
                 Entity::Application => Code::ApplicationExists,
                 Entity::Model => Code::ModelExists,
+                Entity::Pipeline => Code::PipelineExists,
                 Entity::Variant | Entity::Job | Entity::Key | Entity::Audit | Entity::Blob => {
                     Code::InUse
                 }

@@ -17,6 +17,7 @@ mod job;
 mod key;
 mod model;
 mod once;
+mod pipeline;
 mod profile;
 mod registry;
 mod retention;
@@ -37,6 +38,7 @@ pub use model::{
     ScoredOutput, Step,
 };
 pub use once::Once;
+pub use pipeline::{NewPipeline, Pipeline};
 pub use profile::FailedProfile;
 pub use registry::Registry;
 

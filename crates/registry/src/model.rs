@@ -7,7 +7,7 @@ use sextant_types::{ApplicationId, Code, Constants, Digest, ModelId, Padding, Re
 use crate::{
     Entity, Error, Job, NewJob, Once, Registry, application, blob,
     database::{Row, Session},
-    job, once,
+    job, once, pipeline,
     rows::{Columns, document, int},
     sql, variant,
 };
@@ -429,6 +429,7 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
             .await?;
     }
     blob::refuse_condemned(connection, new.files()).await?;
+    pipeline::refuse_models(connection, &new.application).await?;
     let padding = new.padding.as_ref();
     let padding = padding.map(|padding| document(Entity::Model, &new.id, padding));
     let outputs = (!new.outputs.is_empty()).then_some(&new.outputs);

@@ -29,6 +29,9 @@ macro_rules! columns {
         "id, name, hash, scopes, application, rate_per_s, burst, quota_per_day, created_ms, \
          expires_ms, revoked_ms"
     };
+    (pipelines) => {
+        "application, version, definition, files, created_ms"
+    };
     (audit) => {
         "id, at_ms, actor, action, subject, detail"
     };
@@ -254,6 +257,22 @@ statements! {
              and jobs.state in ('queued', 'running', 'paused')) order by id"
     );
 
+    PIPELINES = (
+        "select " {pipelines} " from pipelines where version = \
+         (select max(version) from pipelines latest where latest.application = pipelines.application) \
+         order by application"
+    );
+    PIPELINE = (
+        "select " {pipelines} " from pipelines where application = $1 order by version desc limit 1"
+    );
+    PIPELINE_VERSIONS = (
+        "select " {pipelines} " from pipelines where application = $1 order by version desc"
+    );
+    ADD_PIPELINE = (
+        "insert into pipelines (application, version, definition, files, created_ms) \
+         values ($1, $2, $3, $4, $5)"
+    );
+
     BLOBS_OF_MODELS = (
         "select id as model, application, digest, validation, data from models order by id"
     );
@@ -263,6 +282,10 @@ statements! {
     DOCUMENTS_OF_STEPS = (
         "select steps.model, models.application, steps.result as document from steps \
          join models on models.id = steps.model order by steps.model, steps.name"
+    );
+    FILES_OF_PIPELINES = (
+        "select application as model, application, files as document from pipelines \
+         order by application, version"
     );
     CONDEMN = (
         "insert into condemned (digest, since_ms) values ($1, $2) on conflict (digest) do nothing"

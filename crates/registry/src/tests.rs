@@ -16,6 +16,7 @@ mod dialects;
 mod extensions;
 mod jobs;
 mod keys;
+mod pipelines;
 mod place;
 mod profiles;
 mod schema;

@@ -25,6 +25,8 @@ pub enum Kind {
     Validation,
     /// Files that were made of models.
     Variant,
+    /// Files that the steps of pipelines need.
+    Pipeline,
     /// Files that jobs read.
     Input,
     /// Files that jobs wrote.
@@ -101,9 +103,10 @@ impl Inner {
                     BlobRole::Model => Kind::Model,
                     BlobRole::Validation => Kind::Validation,
                     BlobRole::Variant => Kind::Variant,
+                    BlobRole::Pipeline => Kind::Pipeline,
                 },
                 application: Some(used.application),
-                model: Some(used.model),
+                model: Some(used.model).filter(|_| used.role != BlobRole::Pipeline),
             });
         }
         self.each_blob(|blob| {

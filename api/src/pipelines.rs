@@ -1,0 +1,350 @@
+//! `/v1/pipelines`: applications that several steps answer.
+
+use std::collections::BTreeMap;
+
+use axum::{
+    Json,
+    extract::{Request, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sextant_pipeline::{Definition, Graph, Invalid};
+use sextant_registry::{Application, NewPipeline, Pipeline};
+use sextant_types::{ApplicationId, Code, Digest, Metric, Targets, time::unix_ms};
+use sha2::{Digest as _, Sha256};
+use utoipa::ToSchema;
+
+use crate::{
+    ApiState,
+    auth::Caller,
+    extract::{Name, Params},
+    page::PageParams,
+    precondition::Shown,
+    problem::{Problem, ProblemBody},
+    signature::SignatureBody,
+};
+
+mod ask;
+pub(crate) mod load;
+mod read;
+mod schema;
+
+use schema::{DefinitionBody, DefinitionChangeBody};
+
+pub use ask::{__path_ask, ask};
+
+/// A pipeline.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Pipeline)]
+pub struct PipelineBody {
+    /// Its name, and that of the application that it is.
+    name: String,
+    /// The version that answers, from 1: each change makes one.
+    version: u32,
+    /// As it was written. `GET /docs/pipeline-schema.json` describes it.
+    #[schema(inline = false, value_type = DefinitionBody)]
+    definition: Value,
+    /// The files that its steps need, as they were when it was registered: SHA-256 digests by paths.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    files: BTreeMap<String, String>,
+    /// What it takes and gives; absent while it cannot run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signature: Option<SignatureBody>,
+    /// Why it cannot run; absent where it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unusable: Option<String>,
+    /// When this version was made, milliseconds since the Unix epoch.
+    created_ms: u64,
+}
+
+/// Pipelines.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Pipelines)]
+pub struct PipelinesBody {
+    /// Sorted by name.
+    pipelines: Vec<PipelineBody>,
+    /// Where the next page begins: `?after=`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// How a definition is taken.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateParams {
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Registers a pipeline: one document in JSON or, with `content-type: application/yaml`, in YAML, as
+/// `GET /docs/pipeline-schema.json` describes it. It is checked against what is registered. The same definition again is
+/// no error.
+///
+/// The application of its name is created with it; queries ask it as they ask any application, over every protocol.
+#[utoipa::path(post, operation_id = "pipelines_create", path = "/v1/pipelines", tag = "pipelines",
+    params(("dry_run" = Option<bool>, Query, description = "check it, and register nothing")),
+    request_body = DefinitionBody,
+    responses(
+        (status = 201, description = "Registered", body = PipelineBody),
+        (status = 200, description = "It is registered already, or `dry_run` found nothing wrong", body = PipelineBody),
+        (status = 409, description = "The name is taken", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn create(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Params(params): Params<CreateParams>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let bytes = state.collect(body).await?;
+    let document = read::document(&parts.headers, &bytes)?;
+    let (graph, new) = checked(&state, &caller, document, !params.dry_run).await?;
+    let application = application(&graph.definition)?;
+    if params.dry_run {
+        let body = PipelineBody::of_graph(&graph, &new, 0);
+        return Ok((StatusCode::OK, Json(body)).into_response());
+    }
+    let made = state
+        .registry()
+        .create_pipeline(&application, &new, unix_ms())
+        .await;
+    let (pipeline, created) = made?;
+    state.refresh().await?;
+    let status = if created {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    let location = format!("/v1/pipelines/{}", pipeline.application);
+    let body = Json(shown(&state, pipeline));
+    Ok((status, [(header::LOCATION, location)], body).into_response())
+}
+
+/// All pipelines.
+#[utoipa::path(get, operation_id = "pipelines_list", path = "/v1/pipelines", tag = "pipelines",
+    params(
+        ("after" = Option<String>, Query, description = "`next` of the page before"),
+        ("limit" = Option<u32>, Query, description = "most pipelines; all if left out", minimum = 1, maximum = 1000),
+    ),
+    responses((status = 200, description = "Sorted by name", body = PipelinesBody)))]
+pub async fn list(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Params(params): Params<PageParams>,
+) -> Result<Json<PipelinesBody>, Problem> {
+    let pipelines = state.registry().pipelines().await?;
+    let seen = pipelines
+        .into_iter()
+        .filter(|it| caller.sees(&it.application));
+    let page = params.cut(seen, |it| it.application.to_string())?;
+    let pipelines = page.items.into_iter().map(|it| shown(&state, it)).collect();
+    Ok(Json(PipelinesBody {
+        pipelines,
+        next: page.next,
+    }))
+}
+
+/// One pipeline.
+#[utoipa::path(get, operation_id = "pipelines_get", path = "/v1/pipelines/{pipeline}", tag = "pipelines",
+    params(("pipeline" = String, Path, description = "its name")),
+    responses(
+        (status = 200, description = "The pipeline", body = PipelineBody,
+            headers(("etag" = String, description = "changes when the pipeline does"))),
+        (status = 304, description = "`If-None-Match` names the present `ETag`"),
+        (status = 404, description = "There is none", body = ProblemBody, content_type = "application/problem+json"),
+    ))]
+pub async fn get(
+    State(state): State<ApiState>,
+    Name(name): Name<ApplicationId>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let pipeline = state.registry().pipeline(&name).await?;
+    Ok(Shown::new(&shown(&state, pipeline)).answer(&headers))
+}
+
+/// Changes a pipeline: the keys that are sent replace those of the definition, `null` takes one away (RFC 7396). The
+/// result is checked, and becomes the next version. A query ends on the version that it began with.
+#[utoipa::path(patch, operation_id = "pipelines_change", path = "/v1/pipelines/{pipeline}", tag = "pipelines",
+    params(
+        ("pipeline" = String, Path, description = "its name"),
+        ("if-match" = Option<String>, Header, description = "only if this is still its `ETag`"),
+    ),
+    request_body = DefinitionChangeBody,
+    responses(
+        (status = 200, description = "As it is now", body = PipelineBody,
+            headers(("etag" = String, description = "changes when the pipeline does"))),
+        (status = 404, description = "There is none", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 412, description = "It has changed since", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn change(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Name(name): Name<ApplicationId>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let bytes = state.collect(body).await?;
+    let known = state.registry().pipeline(&name).await?;
+    Shown::new(&shown(&state, known.clone())).check(&parts.headers)?;
+    let mut document = known.definition.clone();
+    read::merge(&mut document, read::document(&parts.headers, &bytes)?);
+    let (graph, new) = checked(&state, &caller, document, true).await?;
+    if graph.definition.name != name.as_str() {
+        let detail = "a pipeline keeps its name: register another one under the other name";
+        return Err(Problem::new(Code::InvalidPipeline, detail).field("name"));
+    }
+    let version = known.version;
+    let changed = state.registry().change_pipeline(
+        &name,
+        |latest| match latest.version == version {
+            true => Ok(new),
+            false => Err(()),
+        },
+        unix_ms(),
+    );
+    let changed = changed.await?.map_err(|()| {
+        let detail =
+            "somebody else has changed it meanwhile: read it again, and see what has changed";
+        Problem::new(Code::PreconditionFailed, detail)
+    })?;
+    state.refresh().await?;
+    Ok(Shown::new(&shown(&state, changed)).with(StatusCode::OK))
+}
+
+/// Deletes a pipeline, all its versions and the application of its name.
+#[utoipa::path(delete, operation_id = "pipelines_delete", path = "/v1/pipelines/{pipeline}", tag = "pipelines",
+    params(
+        ("pipeline" = String, Path, description = "its name"),
+        ("if-match" = Option<String>, Header, description = "only if this is still its `ETag`"),
+    ),
+    responses(
+        (status = 204, description = "Deleted"),
+        (status = 409, description = "It has unfinished jobs", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 412, description = "It has changed since", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn delete(
+    State(state): State<ApiState>,
+    Name(name): Name<ApplicationId>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    let known = state.registry().pipeline(&name).await?;
+    Shown::new(&shown(&state, known)).check(&headers)?;
+    state.registry().delete_pipeline(&name).await?;
+    state.refresh().await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The JSON Schema of definitions.
+#[utoipa::path(get, operation_id = "pipeline_schema", path = "/docs/pipeline-schema.json", tag = "documentation",
+    responses((status = 200, description = "A JSON Schema, draft 2020-12", body = String,
+        content_type = "application/schema+json")))]
+pub async fn schema() -> impl IntoResponse {
+    let kind = [(header::CONTENT_TYPE, "application/schema+json")];
+    (kind, sextant_pipeline::schema().to_string())
+}
+
+/// The graph of a definition, checked against what is registered and what the caller may ask; and what is kept of it.
+/// Its files are put where they cannot change, unless nothing is to be kept.
+async fn checked(
+    state: &ApiState,
+    caller: &Caller,
+    document: Value,
+    keep: bool,
+) -> Result<(Graph, NewPipeline), Problem> {
+    let definition: Definition = serde_json::from_value(document.clone()).map_err(|error| {
+        Problem::new(
+            Code::InvalidPipeline,
+            format!("the definition cannot be read: {error}"),
+        )
+    })?;
+    let (mut files, mut digests) = (BTreeMap::new(), BTreeMap::new());
+    for path in definition.files() {
+        let bytes = read::file(state, &path).await?;
+        let digest = match keep {
+            true => state.objects().put_blob(bytes.clone()).await?,
+            false => Digest::from_bytes(Sha256::digest(&bytes).into()),
+        };
+        digests.insert(path.clone(), digest);
+        files.insert(path, bytes);
+    }
+    let graph = load::graph(state, definition, &files).map_err(refused)?;
+    for route in graph.routes() {
+        state.check_owner(caller, route).await?;
+    }
+    let new = NewPipeline {
+        definition: document,
+        files: digests,
+    };
+    Ok((graph, new))
+}
+
+fn refused(invalid: Invalid) -> Problem {
+    Problem::new(Code::InvalidPipeline, invalid.to_string()).field(invalid.key)
+}
+
+/// The application that a pipeline is.
+fn application(definition: &Definition) -> Result<Application, Problem> {
+    Ok(Application {
+        id: definition.application().map_err(refused)?,
+        metric: Metric::Exact,
+        description: definition.description.clone(),
+        default_targets: Targets::default(),
+        signature: None,
+        resources: sextant_types::Resources::default(),
+        presets: BTreeMap::new(),
+    })
+}
+
+/// A pipeline as this front end has it.
+fn shown(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
+    let loaded = state.pipelines().get(&pipeline.application);
+    let loaded = loaded.filter(|loaded| loaded.version == pipeline.version);
+    let graph = match &loaded {
+        Some(loaded) => loaded.graph().map_err(str::to_owned),
+        None => Err("this front end has not read it yet".to_owned()),
+    };
+    let signature = graph
+        .as_ref()
+        .ok()
+        .map(|graph| SignatureBody::from(&graph.signature));
+    let files = pipeline
+        .files
+        .iter()
+        .map(|(path, digest)| (path.clone(), digest.to_string()));
+    PipelineBody {
+        name: pipeline.application.to_string(),
+        version: pipeline.version,
+        files: files.collect(),
+        definition: pipeline.definition,
+        signature,
+        unusable: graph.err(),
+        created_ms: pipeline.created_ms,
+    }
+}
+
+// === impl PipelineBody ===
+
+impl PipelineBody {
+    /// One that was checked and not registered.
+    fn of_graph(graph: &Graph, new: &NewPipeline, version: u32) -> Self {
+        let files = new
+            .files
+            .iter()
+            .map(|(path, digest)| (path.clone(), digest.to_string()));
+        Self {
+            name: graph.definition.name.clone(),
+            version,
+            files: files.collect(),
+            definition: new.definition.clone(),
+            signature: Some(SignatureBody::from(&graph.signature)),
+            unusable: None,
+            created_ms: unix_ms(),
+        }
+    }
+}

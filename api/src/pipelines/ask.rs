@@ -1,0 +1,137 @@
+//! `POST /v1/pipelines/{pipeline}/queries`: a file as it is, an answer.
+
+use std::time::Instant;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use serde::Deserialize;
+use sextant_rpc::{Query, Route};
+use sextant_types::{ApplicationId, Code, DataType, NamedTensor, Signature, Tensor, TensorSpec};
+
+use crate::{
+    ApiState,
+    auth::Caller,
+    extract::{Name, Params},
+    problem::{Problem, ProblemBody},
+    query::{self, schema},
+    targets::TargetsBody,
+};
+
+/// What is asked for beside the file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskParams {
+    latency_ms: Option<f64>,
+    preset: Option<String>,
+    #[serde(default)]
+    explain: bool,
+    #[serde(default)]
+    best_effort: bool,
+}
+
+/// Answers a query whose only input is the body, as it is: a picture, a sentence. For pipelines with one input of
+/// strings; `POST /v1/queries` asks the others.
+#[utoipa::path(post, operation_id = "pipelines_ask", path = "/v1/pipelines/{pipeline}/queries", tag = "queries",
+    params(
+        ("pipeline" = String, Path, description = "its name"),
+        ("latency_ms" = Option<f64>, Query, description = "the latency target, ms"),
+        ("preset" = Option<String>, Query, description = "the name of one of the application's presets"),
+        ("explain" = Option<bool>, Query, description = "tell what became of each step"),
+        ("best_effort" = Option<bool>, Query, description = "answer although nothing meets the targets"),
+    ),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "the element itself"),
+    responses(
+        (status = 200, description = "The answer", body = schema::AnswerBody),
+        (status = 422, description = "Nothing can meet the targets", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn ask(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Name(name): Name<ApplicationId>,
+    Params(params): Params<AskParams>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (begun, route) = (Instant::now(), Route::Application(name));
+    let mut asked = None;
+    let result = Box::pin(answered(
+        &state, &caller, &route, params, request, &mut asked,
+    ))
+    .await;
+    if let Err(problem) = &result {
+        state.count_query(asked.as_ref(), Err((problem.code(), begun.elapsed())));
+    }
+    result
+}
+
+async fn answered(
+    state: &ApiState,
+    caller: &Caller,
+    route: &Route,
+    params: AskParams,
+    request: Request,
+    asked: &mut Option<Route>,
+) -> Result<Response, Problem> {
+    let body = state.collect(request.into_body()).await?;
+    let arrived = Instant::now();
+    let _permit = state.admit()?;
+    let Route::Application(name) = route else {
+        return Err(missing("it"));
+    };
+    let pipeline = state
+        .pipelines()
+        .get(name)
+        .ok_or_else(|| missing(name.as_str()))?;
+    let graph = pipeline.graph();
+    let graph = graph.map_err(|why| {
+        Problem::new(Code::Unavailable, format!("the pipeline cannot run: {why}"))
+    })?;
+    let input = only_input(&graph.signature)?;
+    let tensor = Tensor::from_strings(vec![1; input.shape.len()], vec![body.bytes().clone()]);
+    let tensor = tensor.map_err(|error| Problem::new(Code::InvalidTensor, error.to_string()))?;
+    let targets = TargetsBody {
+        latency_ms: params.latency_ms,
+        ..TargetsBody::default()
+    };
+    let query = Query {
+        route: route.clone(),
+        inputs: vec![NamedTensor::new(&input.name, tensor)],
+        targets: state.targets_with(route, params.preset.as_deref(), targets)?,
+        best_effort: params.best_effort,
+        explain: params.explain,
+        arrived,
+    };
+    query::answer_plain(state, caller, query, asked).await
+}
+
+fn missing(name: &str) -> Problem {
+    Problem::new(
+        Code::PipelineNotFound,
+        format!("there is no pipeline `{name}`"),
+    )
+}
+
+/// The input that a body can be.
+fn only_input(signature: &Signature) -> Result<&TensorSpec, Problem> {
+    let is_one = |spec: &&TensorSpec| {
+        let one = vec![1; spec.shape.len()];
+        spec.data_type == DataType::Bytes && spec.accepts(&one)
+    };
+    match &signature.inputs[..] {
+        [only] if is_one(&only) => Ok(only),
+        _ => {
+            let names: Vec<String> = signature
+                .inputs
+                .iter()
+                .map(|it| format!("`{}`", it.name))
+                .collect();
+            let detail = format!(
+                "a body is one input of strings, and the pipeline's inputs are {}: ask it with `POST /v1/queries`",
+                names.join(", ")
+            );
+            Err(Problem::new(Code::InvalidRequest, detail))
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Pipelines and their versions.
+
+use serde_json::json;
+use sextant_types::{Code, Digest};
+
+use super::*;
+use crate::{BlobRole, NewPipeline};
+
+on_both! {
+    a_pipeline_is_an_application_with_a_definition,
+    each_change_makes_a_version_and_the_latest_answers,
+    its_files_are_kept,
+    models_and_pipelines_exclude_each_other,
+}
+
+fn digest(digit: &str) -> Digest {
+    digit.repeat(64).parse().unwrap()
+}
+
+fn first() -> NewPipeline {
+    NewPipeline {
+        definition: json!({"name": "digits", "steps": [{"name": "a", "softmax": {}}]}),
+        files: [("tokens.json".to_owned(), digest("a"))].into(),
+    }
+}
+
+async fn a_pipeline_is_an_application_with_a_definition(place: Place) {
+    let registry = place.open().await;
+    let (made, created) = registry
+        .create_pipeline(&application(), &first(), 5)
+        .await
+        .unwrap();
+    assert!(created);
+    assert_eq!(
+        (made.version, made.created_ms, &made.definition),
+        (1, 5, &first().definition)
+    );
+    let (again, created) = registry
+        .create_pipeline(&application(), &first(), 9)
+        .await
+        .unwrap();
+    assert!(!created);
+    assert_eq!(again, made);
+    let other = NewPipeline {
+        definition: json!({"name": "digits"}),
+        ..first()
+    };
+    let refused = registry
+        .create_pipeline(&application(), &other, 9)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::PipelineExists);
+    registry.close().await;
+    let registry = place.open().await;
+    assert_eq!(registry.pipelines().await.unwrap(), [made.clone()]);
+    assert_eq!(registry.pipeline(&app()).await.unwrap(), made);
+    assert_eq!(registry.applications().await.unwrap(), [application()]);
+    registry.delete_pipeline(&app()).await.unwrap();
+    let gone = registry.pipeline(&app()).await.unwrap_err();
+    assert_eq!(gone.code(), Code::PipelineNotFound);
+    assert!(registry.applications().await.unwrap().is_empty());
+}
+
+async fn each_change_makes_a_version_and_the_latest_answers(place: Place) {
+    let registry = place.open().await;
+    registry
+        .create_pipeline(&application(), &first(), 5)
+        .await
+        .unwrap();
+    let second = NewPipeline {
+        definition: json!({"name": "digits", "steps": []}),
+        ..first()
+    };
+    let change = |new: NewPipeline| registry.change_pipeline(&app(), move |_| Ok::<_, ()>(new), 7);
+    let made = change(second.clone()).await.unwrap().unwrap();
+    assert_eq!((made.version, &made.definition), (2, &second.definition));
+    assert_eq!(change(second).await.unwrap().unwrap(), made);
+    assert_eq!(registry.pipelines().await.unwrap(), [made]);
+    let refused = registry
+        .change_pipeline(&app(), |_| Err::<NewPipeline, _>("no"), 7)
+        .await
+        .unwrap();
+    assert_eq!(refused.unwrap_err(), "no");
+    let versions = registry.pipeline_versions(&app()).await.unwrap();
+    assert_eq!(
+        versions.iter().map(|it| it.version).collect::<Vec<_>>(),
+        [2, 1]
+    );
+}
+
+async fn its_files_are_kept(place: Place) {
+    let registry = place.open().await;
+    registry
+        .create_pipeline(&application(), &first(), 5)
+        .await
+        .unwrap();
+    assert!(
+        registry
+            .condemn(&[digest("a")], 9)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let uses = registry.blob_uses().await.unwrap();
+    assert_eq!(
+        (uses[0].digest, uses[0].role),
+        (digest("a"), BlobRole::Pipeline)
+    );
+    assert_eq!(
+        registry.condemn(&[digest("b")], 9).await.unwrap(),
+        [digest("b")]
+    );
+    let condemned = NewPipeline {
+        files: [("other".to_owned(), digest("b"))].into(),
+        ..first()
+    };
+    let refused = registry
+        .change_pipeline(&app(), |_| Ok::<_, ()>(condemned), 9)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    registry.delete_pipeline(&app()).await.unwrap();
+    assert_eq!(
+        registry.condemn(&[digest("a")], 9).await.unwrap(),
+        [digest("a")]
+    );
+}
+
+async fn models_and_pipelines_exclude_each_other(place: Place) {
+    let registry = place.open().await;
+    registry
+        .create_pipeline(&application(), &first(), 5)
+        .await
+        .unwrap();
+    let refused = create_model(&registry, &new_model("m"), 1)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::InUse);
+    registry.delete_pipeline(&app()).await.unwrap();
+    registry.create_application(&application()).await.unwrap();
+    let refused = registry
+        .create_pipeline(&application(), &first(), 5)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::ApplicationExists);
+}
