@@ -165,8 +165,14 @@ pub async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let application = state.registry().application(&name).await;
-    let application = application
+    let mut application = application
         .map_err(|error| state.with_suggestion(&caller, &Route::Application(name), error.into()))?;
+    // What a pipeline takes and gives follows from its steps.
+    let pipeline = state.pipelines().get(&application.id);
+    let graph = pipeline.as_ref().and_then(|pipeline| pipeline.graph().ok());
+    application.signature = graph
+        .map(|graph| graph.signature.clone())
+        .or(application.signature);
     Ok(Shown::new(&ApplicationBody::from(application)).answer(&headers))
 }
 

@@ -34,7 +34,8 @@ fn by_hand() -> BTreeMap<&'static str, Value> {
         "outputs": {"probabilities": "classify.probabilities"}
     });
     BTreeMap::from([
-        ("pipelines_create", pipeline),
+        ("pipelines_create", pipeline.clone()),
+        ("pipelines_replace", pipeline),
         (
             "pipelines_change",
             json!({"description": "digits on photos"}),

@@ -10,7 +10,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sextant_pipeline::{Definition, Graph, Invalid};
+use sextant_pipeline::{Definition, Graph, Invalid, Loaded};
 use sextant_registry::{Application, NewPipeline, Pipeline};
 use sextant_types::{ApplicationId, Code, Digest, Metric, Targets, time::unix_ms};
 use sha2::{Digest as _, Sha256};
@@ -76,6 +76,22 @@ pub struct PipelinesBody {
 pub struct CreateParams {
     #[serde(default)]
     dry_run: bool,
+}
+
+/// The form of a graph.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GraphParams {
+    #[serde(default, rename = "as")]
+    form: GraphForm,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum GraphForm {
+    #[default]
+    Svg,
+    Text,
 }
 
 /// Registers a pipeline: one document in JSON or, with `content-type: application/yaml`, in YAML, as
@@ -193,26 +209,83 @@ pub async fn change(
     let mut document = known.definition.clone();
     read::merge(&mut document, read::document(&parts.headers, &bytes)?);
     let (graph, new) = checked(&state, &caller, document, true).await?;
-    if graph.definition.name != name.as_str() {
-        let detail = "a pipeline keeps its name: register another one under the other name";
-        return Err(Problem::new(Code::InvalidPipeline, detail).field("name"));
-    }
-    let version = known.version;
-    let changed = state.registry().change_pipeline(
-        &name,
-        |latest| match latest.version == version {
-            true => Ok(new),
-            false => Err(()),
-        },
-        unix_ms(),
-    );
-    let changed = changed.await?.map_err(|()| {
-        let detail =
-            "somebody else has changed it meanwhile: read it again, and see what has changed";
-        Problem::new(Code::PreconditionFailed, detail)
-    })?;
-    state.refresh().await?;
+    keeps_name(&graph, &name)?;
+    let changed = next_version(&state, &known, new).await?;
     Ok(Shown::new(&shown(&state, changed)).with(StatusCode::OK))
+}
+
+/// Replaces a pipeline by another definition, its next version; registers it where there is none. A query ends on the
+/// version that it began with.
+#[utoipa::path(put, operation_id = "pipelines_replace", path = "/v1/pipelines/{pipeline}", tag = "pipelines",
+    params(
+        ("pipeline" = String, Path, description = "its name"),
+        ("if-match" = Option<String>, Header, description = "only if this is still its `ETag`"),
+    ),
+    request_body = DefinitionBody,
+    responses(
+        (status = 200, description = "As it is now", body = PipelineBody),
+        (status = 201, description = "Registered", body = PipelineBody),
+        (status = 412, description = "It has changed since", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn replace(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Name(name): Name<ApplicationId>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let bytes = state.collect(body).await?;
+    let document = read::document(&parts.headers, &bytes)?;
+    let known = match state.registry().pipeline(&name).await {
+        Ok(known) => Some(known),
+        Err(sextant_registry::Error::NotFound { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let (graph, new) = checked(&state, &caller, document, true).await?;
+    keeps_name(&graph, &name)?;
+    let Some(known) = known else {
+        let application = application(&graph.definition)?;
+        let (made, _) = state
+            .registry()
+            .create_pipeline(&application, &new, unix_ms())
+            .await?;
+        state.refresh().await?;
+        return Ok((StatusCode::CREATED, Json(shown(&state, made))).into_response());
+    };
+    Shown::new(&shown(&state, known.clone())).check(&parts.headers)?;
+    let changed = next_version(&state, &known, new).await?;
+    Ok(Shown::new(&shown(&state, changed)).with(StatusCode::OK))
+}
+
+/// The graph of a pipeline for people: a picture, or with `as=text` a step to a line.
+#[utoipa::path(get, operation_id = "pipelines_graph", path = "/v1/pipelines/{pipeline}/graph", tag = "pipelines",
+    params(
+        ("pipeline" = String, Path, description = "its name"),
+        ("as" = Option<String>, Query, description = "`svg` or `text`"),
+    ),
+    responses(
+        (status = 200, description = "The graph", body = String, content_type = "image/svg+xml"),
+        (status = 404, description = "There is none", body = ProblemBody, content_type = "application/problem+json"),
+    ))]
+pub async fn graph(
+    State(state): State<ApiState>,
+    Name(name): Name<ApplicationId>,
+    Params(params): Params<GraphParams>,
+) -> Result<Response, Problem> {
+    state.registry().pipeline(&name).await?;
+    let loaded = state.pipelines().get(&name);
+    let graph = loaded
+        .as_deref()
+        .map_or(Err("this front end has not read it yet"), Loaded::graph);
+    let unusable =
+        |why: &str| Problem::new(Code::Unavailable, format!("the pipeline cannot run: {why}"));
+    let graph = graph.map_err(|why| unusable(why).retry_after_ms(1000))?;
+    let (kind, body) = match params.form {
+        GraphForm::Svg => ("image/svg+xml", graph.svg()),
+        GraphForm::Text => ("text/plain; charset=utf-8", graph.text()),
+    };
+    Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
 }
 
 /// Deletes a pipeline, all its versions and the application of its name.
@@ -247,6 +320,38 @@ pub async fn delete(
 pub async fn schema() -> impl IntoResponse {
     let kind = [(header::CONTENT_TYPE, "application/schema+json")];
     (kind, sextant_pipeline::schema().to_string())
+}
+
+fn keeps_name(graph: &Graph, name: &ApplicationId) -> Result<(), Problem> {
+    if graph.definition.name == name.as_str() {
+        return Ok(());
+    }
+    let detail = "a pipeline keeps its name: register another one under the other name";
+    Err(Problem::new(Code::InvalidPipeline, detail).field("name"))
+}
+
+/// Makes the next version of a pipeline, unless somebody else has made one since it was read.
+async fn next_version(
+    state: &ApiState,
+    known: &Pipeline,
+    new: NewPipeline,
+) -> Result<Pipeline, Problem> {
+    let version = known.version;
+    let changed = state.registry().change_pipeline(
+        &known.application,
+        |latest| match latest.version == version {
+            true => Ok(new),
+            false => Err(()),
+        },
+        unix_ms(),
+    );
+    let changed = changed.await?.map_err(|()| {
+        let detail =
+            "somebody else has changed it meanwhile: read it again, and see what has changed";
+        Problem::new(Code::PreconditionFailed, detail)
+    })?;
+    state.refresh().await?;
+    Ok(changed)
 }
 
 /// The graph of a definition, checked against what is registered and what the caller may ask; and what is kept of it.

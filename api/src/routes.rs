@@ -164,9 +164,11 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(
             pipelines::get,
             pipelines::change,
+            pipelines::replace,
             pipelines::delete
         ))
         .routes(routes!(pipelines::ask))
+        .routes(routes!(pipelines::graph))
         .routes(routes!(status::get))
         .merge(uploads())
         .routes(routes!(models::create_from_artefacts))

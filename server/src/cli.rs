@@ -29,6 +29,7 @@ mod key;
 mod listing;
 mod model;
 mod output;
+mod pipeline;
 mod query;
 mod register;
 mod settings;
@@ -94,6 +95,9 @@ enum Command {
     /// Create, show, change and delete applications.
     #[command(subcommand)]
     Application(application::Application),
+    /// Register, check, show, ask, list and delete pipelines.
+    #[command(subcommand)]
+    Pipeline(pipeline::Pipeline),
     /// Show and delete models.
     #[command(subcommand)]
     Model(model::Model),
@@ -185,6 +189,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Models => listing::models(client, output).await,
         Command::Applications => listing::applications(client, output).await,
         Command::Application(application) => application.run(client, output).await,
+        Command::Pipeline(pipeline) => pipeline.run(client, output).await,
         Command::Model(model) => model.run(client, output).await,
         Command::Workers => listing::workers(client, output).await,
         Command::Health => health::run(client, output).await,

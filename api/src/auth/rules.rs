@@ -106,6 +106,8 @@ const RULES: &[Rule] = &[
     read("pipelines_ask", QUERY, Bound::Path),
     read("pipeline_schema", Need::Nothing, Bound::Handler),
     write("pipelines_create", Bound::Refused, "pipeline.create"),
+    read("pipelines_graph", Need::Key, Bound::Path),
+    write("pipelines_replace", Bound::Path, "pipeline.change"),
     write("pipelines_change", Bound::Path, "pipeline.change"),
     write("pipelines_delete", Bound::Path, "pipeline.delete"),
     read("models_list", Need::Key, Bound::Handler),

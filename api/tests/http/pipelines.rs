@@ -418,3 +418,55 @@ async fn the_committed_schema_is_current() {
         "openapi/pipeline.schema.json is not what is served: run this test with SEXTANT_BLESS=1"
     );
 }
+
+#[tokio::test]
+async fn it_is_replaced_as_a_whole() {
+    let api = Api::new(echoing()).await;
+    let put = |definition: Value| api.call("PUT", "/v1/pipelines/photos", definition.to_string());
+    assert_eq!(put(definition()).await.status, 201);
+    let mut shorter = definition();
+    shorter["steps"].as_array_mut().expect("steps").pop();
+    shorter.as_object_mut().expect("keys").remove("outputs");
+    let replaced = put(shorter.clone()).await;
+    assert_eq!(
+        (replaced.status.as_u16(), &replaced.json()["version"]),
+        (200, &json!(2))
+    );
+    assert_eq!(
+        api.get("/v1/pipelines/photos").await.json()["definition"],
+        shorter
+    );
+    shorter["name"] = json!("other");
+    put(shorter).await.problem("invalid_pipeline");
+}
+
+#[tokio::test]
+async fn its_graph_is_a_picture_and_a_text() {
+    let api = with_pipeline().await;
+    let text = api.get("/v1/pipelines/photos/graph?as=text").await;
+    let text = String::from_utf8(text.bytes).expect("text");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "<- image: BYTES [?]",
+            "decode    image  image <- image",
+            "classify  application digits  input <- decode.pixels",
+            "name      top_k  scores <- classify.probabilities",
+            "-> label: BYTES [?, 1]  <- name.labels",
+            "-> score: FP32 [?, 1]  <- name.scores",
+        ]
+    );
+    let picture = api.get("/v1/pipelines/photos/graph").await;
+    assert_eq!(picture.headers["content-type"], "image/svg+xml");
+    let svg = String::from_utf8(picture.bytes).expect("text");
+    assert!(
+        svg.starts_with("<svg ") && svg.contains(">classify<") && svg.matches("<rect").count() == 6,
+        "{svg}"
+    );
+    api.get("/v1/pipelines/none/graph")
+        .await
+        .problem("pipeline_not_found");
+    let application = api.get("/v1/applications/photos").await.json();
+    assert_eq!(application["signature"]["inputs"][0]["name"], "image");
+}

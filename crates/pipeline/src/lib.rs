@@ -12,6 +12,7 @@
 
 mod condition;
 mod definition;
+mod draw;
 mod graph;
 mod pace;
 mod run;

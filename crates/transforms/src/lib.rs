@@ -103,6 +103,7 @@ const QUICK_ELEMENTS: usize = 16_384;
 
 /// A transform that is ready to run.
 pub struct Transform {
+    name: &'static str,
     signature: Signature,
     kind: Kind,
 }
@@ -209,7 +210,17 @@ impl Transform {
             }
             Options::Nms(options) => (boxes::signature(options)?, Kind::Nms(*options)),
         };
-        Ok(Self { signature, kind })
+        let name = options.name();
+        Ok(Self {
+            name,
+            signature,
+            kind,
+        })
+    }
+
+    /// What it does, as steps say it.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// What it takes and gives.

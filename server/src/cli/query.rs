@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Client, Error, Output,
     input::{Input, Known},
-    output::{candidates, cell, rows},
+    output::{Table, candidates, cell, rows},
     targets::{Addressee, Targets},
 };
 
@@ -98,7 +98,8 @@ impl Query {
     }
 }
 
-fn text(answer: &Value) -> String {
+/// An answer for people.
+pub(super) fn text(answer: &Value) -> String {
     let met = match answer.get("targets_met").and_then(Value::as_bool) {
         Some(false) => " (targets not met)",
         _ => "",
@@ -111,9 +112,35 @@ fn text(answer: &Value) -> String {
     if let Some(explanation) = answer.get("explanation").filter(|value| !value.is_null()) {
         lines.push(String::new());
         lines.push(cell(explanation, "/reason"));
-        lines.push(candidates(explanation.get("candidates")).render());
+        match explanation.get("steps") {
+            Some(taken) => lines.push(steps(taken).render()),
+            None => lines.push(candidates(explanation.get("candidates")).render()),
+        }
     }
     lines.join("\n")
+}
+
+/// What became of each step of a pipeline.
+fn steps(taken: &Value) -> Table {
+    let mut table = Table::new(&[
+        "step", "outcome", "variant", "queue", "run", "in all", "why",
+    ]);
+    for step in rows(taken, "") {
+        let time = |pointer| match step.pointer(pointer).and_then(Value::as_f64) {
+            Some(us) => format!("{:.3} ms", us / 1e3),
+            None => String::new(),
+        };
+        table.row(vec![
+            cell(step, "/name"),
+            cell(step, "/outcome"),
+            cell(step, "/variant"),
+            time("/queue_us"),
+            time("/compute_us"),
+            time("/total_us"),
+            cell(step, "/why"),
+        ]);
+    }
+    table
 }
 
 /// `cat 0.91, dog 0.07`: names, or positions where classes have none.
