@@ -1,4 +1,4 @@
-//! `/v1/embeddings`: vectors of rows of token ids, as clients of OpenAI's interface ask for them.
+//! `/v1/embeddings`: vectors of sentences or of rows of token ids, as clients of OpenAI's interface ask for them.
 
 use std::{borrow::Cow, time::Instant};
 
@@ -7,12 +7,14 @@ use axum::{
     response::Response,
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sextant_rpc::{Answer, Query, Route};
 use sextant_types::{
-    ApplicationId, Code, ModelId, NamedTensor, Signature, Tensor, TensorSpec, VariantId, convert,
+    ApplicationId, Code, DataType, ModelId, NamedTensor, Signature, Tensor, TensorSpec, VariantId,
+    convert,
 };
 use utoipa::ToSchema;
 
@@ -32,7 +34,7 @@ const MOST_ROWS: usize = 256;
 /// Rows that are being answered at once, of one request.
 const AT_ONCE: usize = 64;
 
-/// What to embed, in token ids.
+/// What to embed: sentences, or token ids.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewEmbeddings, example = json!({"model": "sentences", "input": [[101, 7592, 102], [101, 102]]}))]
@@ -41,9 +43,10 @@ pub struct EmbeddingsBody<'a> {
     #[serde(borrow)]
     #[schema(value_type = String, example = "sentences")]
     model: Text<'a>,
-    /// The token ids of one row, or of up to 256 rows: `[1, 2]` or `[[1, 2], [3]]`. Text is refused.
+    /// A sentence or up to 256 of them, where the model takes text, as a pipeline with a step `tokenize` does; or the
+    /// token ids of one row, or of up to 256 rows: `[1, 2]` or `[[1, 2], [3]]`.
     #[serde(borrow)]
-    #[schema(value_type = Vec<TokensBody>)]
+    #[schema(value_type = InputBody)]
     input: &'a RawValue,
     /// How the vectors are written: `float`, or `base64` for FP32 values in little-endian order.
     #[serde(default, deserialize_with = "json::or_default")]
@@ -64,6 +67,26 @@ pub struct EmbeddingsBody<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     preset: Option<Text<'a>>,
+}
+
+/// Sentences, or token ids.
+#[derive(Debug, ToSchema)]
+#[schema(as = EmbeddingsInput)]
+#[expect(dead_code, reason = "it describes what is read by hand")]
+pub enum InputBody {
+    /// One sentence.
+    #[schema(rename = "Text")]
+    Text(String),
+    /// Several.
+    Texts(Vec<String>),
+    /// Token ids.
+    Tokens(Vec<TokensBody>),
+}
+
+/// One row of what is embedded.
+enum Row {
+    Tokens(Vec<i64>),
+    Text(String),
 }
 
 /// A token id of the only row, or the token ids of one of several rows.
@@ -129,13 +152,13 @@ pub enum VectorBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = EmbeddingsUsage)]
 pub struct UsageBody {
-    /// Token ids of all rows.
+    /// Token ids of all rows; 0 for texts.
     prompt_tokens: usize,
     /// The same.
     total_tokens: usize,
 }
 
-/// Vectors for rows of token ids, in the form of OpenAI's interface. Each row is a query of its own, so rows of
+/// Vectors for sentences or rows of token ids, in the form of OpenAI's interface. Each row is a query of its own, so rows of
 /// different lengths are fine and batches form as ever; one that fails fails the request.
 ///
 /// The model's first input, or `input_ids` where it has that, takes the ids; `attention_mask` gets ones and
@@ -166,7 +189,7 @@ pub async fn create(
 struct Asked {
     route: Route,
     signature: Signature,
-    rows: Vec<Vec<i64>>,
+    rows: Vec<Row>,
     targets: TargetsBody,
     preset: Option<String>,
     encoding: Encoding,
@@ -198,24 +221,33 @@ fn resolve(state: &ApiState, name: &str) -> Result<(Route, Signature), Problem> 
     Err(Problem::new(Code::ModelNotFound, detail).field("model"))
 }
 
-fn rows(input: &RawValue) -> Result<Vec<Vec<i64>>, Problem> {
-    let text = input.get();
-    if text.starts_with('"') || text.starts_with("[\"") {
-        return Err(invalid(
-            "input",
-            "text is not taken: send token ids, `[1, 2]` or `[[1, 2], [3]]`, as the model's tokenizer makes them",
-        ));
-    }
-    let rows = serde_json::from_str(text).ok().and_then(in_rows);
-    let rows = rows.ok_or_else(|| {
-        let detail = "`input` must be whole numbers: `[1, 2]`, or `[[1, 2], [3]]` for several rows";
+fn rows(input: &RawValue) -> Result<Vec<Row>, Problem> {
+    let rows = texts(input.get()).or_else(|| {
+        let tokens = serde_json::from_str(input.get()).ok().and_then(in_rows)?;
+        Some(tokens.into_iter().map(Row::Tokens).collect())
+    });
+    let rows: Vec<Row> = rows.ok_or_else(|| {
+        let detail = "`input` must be a text, a list of texts, or whole numbers: `[1, 2]`, or `[[1, 2], [3]]` for \
+                      several rows";
         invalid("input", detail)
     })?;
-    if !(1..=MOST_ROWS).contains(&rows.len()) || rows.iter().any(Vec::is_empty) {
-        let detail = format!("`input` has 1 to {MOST_ROWS} rows of at least one token id each");
+    let is_empty = |row: &Row| matches!(row, Row::Tokens(ids) if ids.is_empty());
+    if !(1..=MOST_ROWS).contains(&rows.len()) || rows.iter().any(is_empty) {
+        let detail = format!("`input` has 1 to {MOST_ROWS} rows, of token ids at least one each");
         return Err(invalid("input", detail));
     }
     Ok(rows)
+}
+
+/// One text or a list of texts; `None` of anything else. An empty list is one of no token ids.
+fn texts(input: &str) -> Option<Vec<Row>> {
+    let texts = match serde_json::from_str::<String>(input) {
+        Ok(text) => vec![text],
+        Err(_) => serde_json::from_str(input)
+            .ok()
+            .filter(|texts: &Vec<String>| !texts.is_empty())?,
+    };
+    Some(texts.into_iter().map(Row::Text).collect())
 }
 
 /// The rows: one of ids, or several; not both.
@@ -256,12 +288,27 @@ impl Asked {
 
     /// Refuses what gives no vector for each row, and inputs that nobody could fill.
     fn check(&self) -> Result<(), Problem> {
-        let outputs = &self.signature.outputs;
+        let (inputs, outputs) = (&self.signature.inputs, &self.signature.outputs);
         let is_vector = |of: &TensorSpec| of.shape.len() == 2 && convert::is_float(of.data_type);
-        if !self.signature.batched || !outputs.first().is_some_and(is_vector) {
+        let takes_text = matches!(&inputs[..], [only] if only.data_type == DataType::Bytes);
+        let is_text = matches!(self.rows.first(), Some(Row::Text(_)));
+        if is_text != takes_text {
+            let detail = match takes_text {
+                true => "it takes text: send a sentence, or a list of sentences",
+                false => {
+                    "it takes no text: send token ids, `[1, 2]` or `[[1, 2], [3]]`, as the model's tokenizer makes \
+                     them, or ask a pipeline that has a step `tokenize`"
+                }
+            };
+            return Err(invalid("input", detail));
+        }
+        if !(self.signature.batched || takes_text) || !outputs.first().is_some_and(is_vector) {
             let detail = "its first output is not one vector of numbers for each row: such models answer \
                           `POST /v1/queries` only";
             return Err(invalid("model", detail));
+        }
+        if takes_text {
+            return Ok(());
         }
         let ids = self.ids();
         let strange = self.signature.inputs.iter().find(|input| {
@@ -292,7 +339,7 @@ impl Asked {
     async fn answers(&self, state: &ApiState, caller: &Caller) -> Result<Vec<Answer>, Problem> {
         let rows = self.rows.iter().enumerate();
         let rows: Vec<_> = rows
-            .map(|(index, row)| self.one(state, caller, (index, row.as_slice())))
+            .map(|(index, row)| self.one(state, caller, (index, row)))
             .collect();
         stream::iter(rows).buffered(AT_ONCE).try_collect().await
     }
@@ -301,7 +348,7 @@ impl Asked {
         &self,
         state: &ApiState,
         caller: &Caller,
-        (index, row): (usize, &[i64]),
+        (index, row): (usize, &Row),
     ) -> Result<Answer, Problem> {
         let answered = async {
             // The first one was counted with the request.
@@ -321,9 +368,17 @@ impl Asked {
         answered
     }
 
-    fn query(&self, state: &ApiState, row: &[i64]) -> Result<Query, Problem> {
+    fn query(&self, state: &ApiState, row: &Row) -> Result<Query, Problem> {
         let ids = self.ids();
         let inputs = self.signature.inputs.iter().map(|input| {
+            let row = match row {
+                Row::Tokens(row) => row.as_slice(),
+                Row::Text(text) => {
+                    let text = Bytes::copy_from_slice(text.as_bytes());
+                    let tensor = Tensor::from_strings(vec![1; input.shape.len()], vec![text])?;
+                    return Ok(NamedTensor::new(input.name.clone(), tensor));
+                }
+            };
             let values = match &*input.name {
                 name if name == ids => Cow::Borrowed(row),
                 "attention_mask" => Cow::Owned(vec![1; row.len()]),
@@ -351,7 +406,12 @@ impl Asked {
                 embedding: self.vector(answer)?,
             })
         });
-        let tokens = self.rows.iter().map(Vec::len).sum();
+        // Of texts only the step that reads them knows.
+        let tokens = self.rows.iter().map(|row| match row {
+            Row::Tokens(ids) => ids.len(),
+            Row::Text(_) => 0,
+        });
+        let tokens = tokens.sum();
         Ok(AnswerBody {
             object: "list",
             data: data.collect::<Result<_, Problem>>()?,

@@ -82,6 +82,17 @@ impl Desk {
         ] {
             fs::copy(from, at(to)).expect("the file can be copied");
         }
+        let pipelines = root().join("examples/pipelines");
+        for name in [
+            "photos.yaml",
+            "sentences.yaml",
+            "digit.png",
+            "tokenizer.json",
+            "sentiment.onnx",
+            "sentiment.npz",
+        ] {
+            fs::copy(pipelines.join(name), at(name)).expect("the file can be copied");
+        }
         let images = digits::Images::load("test");
         digits::write_npy(&at("image.npy"), &[64], images.pixels(0));
         let several: Vec<f32> = (0..4).flat_map(|of| images.pixels(of)).copied().collect();

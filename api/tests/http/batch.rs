@@ -133,9 +133,10 @@ async fn text_and_what_gives_no_vectors_are_refused() {
     for (input, say) in [
         (json!("hello"), "token ids"),
         (json!(["hello", "world"]), "token ids"),
-        (json!([]), "at least one token id"),
-        (json!([[1], []]), "at least one token id"),
+        (json!([]), "at least one"),
+        (json!([[1], []]), "at least one"),
         (json!([1.5]), "whole numbers"),
+        (json!(["hello", 1]), "whole numbers"),
         (json!({"ids": [1]}), "whole numbers"),
     ] {
         let body = json!({"model": "digits", "input": input}).to_string();

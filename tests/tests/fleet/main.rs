@@ -7,6 +7,7 @@ mod faults;
 mod jobs;
 mod leaving;
 mod network;
+mod pipelines;
 mod roles;
 mod scaling;
 mod security;

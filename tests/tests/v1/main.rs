@@ -12,6 +12,7 @@ mod hostile;
 mod jobs;
 mod large;
 mod models;
+mod pipelines;
 mod queries;
 mod sizes;
 mod storage;

@@ -1,0 +1,246 @@
+//! `/v1/pipelines`: a picture or a sentence in, a label out, by models that were registered.
+
+use std::io::Cursor;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use sextant_tests::{Answer, Api, Settings, TestCluster, Upload, digits, root, until};
+
+/// A file of `examples/pipelines`.
+fn example(name: &str) -> Vec<u8> {
+    std::fs::read(root().join("examples/pipelines").join(name)).expect("the example is there")
+}
+
+/// Registers a pipeline of the examples.
+async fn register(api: &Api, name: &str) -> Answer {
+    let definition = Some(example(name));
+    api.send_bytes(
+        Method::POST,
+        "/v1/pipelines",
+        "application/yaml",
+        definition,
+    )
+    .await
+}
+
+/// An image of the data set as a PNG of grey pixels.
+fn png(pixels: &[f32]) -> Vec<u8> {
+    let bytes = pixels
+        .iter()
+        .map(|it| (it / 16.0 * 255.0).round() as u8)
+        .collect();
+    let picture = image::GrayImage::from_raw(8, 8, bytes).expect("64 pixels");
+    let mut file = Cursor::new(Vec::new());
+    picture
+        .write_to(&mut file, image::ImageFormat::Png)
+        .expect("written");
+    file.into_inner()
+}
+
+fn output<'a>(answer: &'a Value, name: &str) -> &'a Value {
+    let outputs = answer["outputs"].as_array().expect("outputs");
+    let output = outputs.iter().find(|output| output["name"] == name);
+    &output.unwrap_or_else(|| panic!("no `{name}` in {answer}"))["data"]
+}
+
+/// Asks with a file until the pipeline answers: its models may still be on their way to a device.
+async fn ask(api: &Api, name: &str, body: Vec<u8>) -> Value {
+    let path = format!("/v1/pipelines/{name}/queries");
+    until("the pipeline answers", || async {
+        let answer = api.post_raw(&path, body.clone()).await;
+        answer.status.is_success().then(|| answer.json(200))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn pictures_are_read_as_their_pixels_are() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    register(&api, "photos.yaml").await.json(201);
+    digits::warm(&api).await;
+    let images = digits::Images::load("test");
+    let (mut correct, mut alike) = (0, 0);
+    for index in 0..100 {
+        let read = ask(&api, "photos", png(images.pixels(index))).await;
+        let digit: usize = output(&read, "digit")[0]
+            .as_str()
+            .and_then(|it| it.parse().ok())
+            .expect("a digit");
+        let query = json!({"application": "digits", "targets": {"min_accuracy": 0.9}, "inputs": images.input(index)});
+        let asked = api.post("/v1/queries", &query).await.json(200);
+        correct += usize::from(digit as i64 == images.labels[index]);
+        alike += usize::from(digit == digits::digit(output(&asked, "scores")));
+    }
+    // A picture has 256 shades where the data set has 17: single images may come out otherwise.
+    assert!(
+        correct >= 93 && alike >= 97,
+        "{correct} of 100 right, {alike} as by their pixels"
+    );
+    let status = api.get("/v1/applications/photos/status").await.json(200);
+    assert!(
+        status["asked"].as_u64().is_some_and(|asked| asked >= 1),
+        "{status}"
+    );
+}
+
+#[tokio::test]
+async fn a_cascade_asks_the_dear_model_where_the_cheap_one_is_unsure() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    register(&api, "cascade.yaml").await.json(201);
+    let images = digits::Images::load("test");
+    let (mut correct, mut dear) = (0, 0);
+    for index in 0..100 {
+        let query = json!({"application": "careful-digits", "explain": true, "inputs": images.input(index)});
+        let answer = until("the cascade answers", || async {
+            let answer = api.post("/v1/queries", &query).await;
+            answer.status.is_success().then(|| answer.json(200))
+        })
+        .await;
+        let steps = answer["explanation"]["steps"].as_array().expect("steps");
+        let slow = steps
+            .iter()
+            .find(|step| step["name"] == "slow")
+            .expect("the step");
+        dear += usize::from(slow["outcome"] == "answered");
+        assert!(
+            slow["outcome"] == "answered" || slow["why"].is_string(),
+            "{slow}"
+        );
+        correct +=
+            usize::from(digits::digit(output(&answer, "scores")) as i64 == images.labels[index]);
+    }
+    assert!(correct >= 93, "{correct} of 100 images were read correctly");
+    assert!(
+        (1..100).contains(&dear),
+        "the dear model was asked {dear} times of 100"
+    );
+}
+
+async fn with_sentences() -> TestCluster {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    api.create_application("sentiment").await;
+    let upload = Upload {
+        application: "sentiment",
+        name: "sentiment",
+        model: example("sentiment.onnx"),
+        validation: example("sentiment.npz"),
+        validation_name: "validation.npz",
+    };
+    let job = api.register(upload).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let stored = api
+        .put(
+            "/v1/artefacts/tokenizers/sentiment.json",
+            example("tokenizer.json"),
+        )
+        .await;
+    assert!(stored.status.is_success());
+    register(&api, "sentences.yaml").await.json(201);
+    cluster
+}
+
+#[tokio::test]
+async fn sentences_are_understood_and_embedded_also_after_a_restart() {
+    let mut cluster = with_sentences().await;
+    let api = cluster.api();
+    let labels = async |api: &Api| {
+        let mut labels = Vec::new();
+        for text in ["What a LOVELY film", "the hotel was cold and dull", ""] {
+            let answer = ask(api, "sentences", text.as_bytes().to_vec()).await;
+            labels.push(
+                output(&answer, "label")[0]
+                    .as_str()
+                    .expect("a label")
+                    .to_owned(),
+            );
+        }
+        labels
+    };
+    let before = labels(&api).await;
+    assert_eq!(before[..2], ["good", "bad"]);
+    let vectors = json!({
+        "name": "vectors",
+        "steps": [
+            {"name": "tokens", "tokenize": {"tokenizer": "tokenizers/sentiment.json"}},
+            {"name": "score", "application": "sentiment"},
+            {"name": "unit", "normalize": {}, "inputs": {"vectors": "score.scores"}}
+        ],
+    });
+    api.post("/v1/pipelines", &vectors).await.json(201);
+    let embedded = api
+        .post(
+            "/v1/embeddings",
+            &json!({"model": "vectors", "input": ["warm", "broken"]}),
+        )
+        .await;
+    let embedded = embedded.json(200);
+    let vector = |at: usize| {
+        let vector = embedded["data"][at]["embedding"]
+            .as_array()
+            .expect("a vector");
+        vector
+            .iter()
+            .map(|it| it.as_f64().expect("a number"))
+            .collect::<Vec<_>>()
+    };
+    let (warm, broken) = (vector(0), vector(1));
+    assert!(warm[1] > warm[0] && broken[0] > broken[1], "{embedded}");
+    let length = warm.iter().map(|it| it * it).sum::<f64>();
+    assert!((length - 1.0).abs() < 1e-5, "{length}");
+    let refused = api
+        .post(
+            "/v1/embeddings",
+            &json!({"model": "vectors", "input": [1, 2]}),
+        )
+        .await;
+    refused.problem(400, "invalid_request");
+    // The tokenizer is that of the registration, whatever lies under its path now.
+    assert!(
+        api.put("/v1/artefacts/tokenizers/sentiment.json", "{}")
+            .await
+            .status
+            .is_success()
+    );
+    cluster.kill();
+    cluster.launch();
+    assert_eq!(labels(&cluster.api()).await, before);
+}
+
+#[tokio::test]
+async fn bad_inputs_name_the_step_and_cost_nobody_else() {
+    let cluster = with_sentences().await;
+    let api = cluster.api();
+    ask(&api, "sentences", b"warm".to_vec()).await;
+    let path = "/v1/pipelines/sentences/queries";
+    for bad in [vec![0xff, 0xfe], vec![b'a'; 10 << 20]] {
+        let refused = api.post_raw(path, bad).await.problem(400, "invalid_tensor");
+        let detail = refused["detail"].as_str().expect("a detail");
+        assert!(
+            detail.contains("step `tokens`: row `0` of `text`"),
+            "{detail}"
+        );
+    }
+    // What a step asks is deleted under it.
+    assert!(api.delete("/v1/models/sentiment").await.status.is_success());
+    let gone = until("the pipeline knows that its model is gone", || async {
+        let answer = api.post_raw(path, "warm").await;
+        (answer.status.as_u16() == 503).then(|| answer.problem(503, "unavailable"))
+    })
+    .await;
+    assert!(
+        gone["detail"]
+            .as_str()
+            .is_some_and(|detail| detail.contains("step `score`")),
+        "{gone}"
+    );
+    let refused = api
+        .post(
+            "/v1/applications",
+            &json!({"name": "sentences", "metric": "top1"}),
+        )
+        .await;
+    refused.problem(409, "application_exists");
+}
