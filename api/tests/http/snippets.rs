@@ -81,7 +81,7 @@ fn sent(command: &str) -> Option<Sent> {
                 sent.headers
                     .push((name.to_owned(), value.trim().to_owned()));
             }
-            "-d" => sent.body = words.next()?,
+            "-d" | "--data-binary" => sent.body = words.next()?,
             "-T" | "-o" => drop(words.next()?),
             "-F" => return None,
             "|" | ">" => break,
