@@ -1,6 +1,7 @@
 //! A priority queue whose entries can be found again: least key first, one entry per id.
 
 use sextant_types::index::Number;
+use smallvec::{SmallVec, smallvec};
 
 /// A 4-ary heap of (key, id) with the position of each id, so that a key changes in O(log n).
 ///
@@ -56,8 +57,30 @@ impl<I: Number> IndexedHeap<I> {
     }
 
     /// Every (key, id), in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, I)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, I)> + Clone + '_ {
         self.entries.iter().copied()
+    }
+
+    /// The least key below `bound` among the entries of which `is` is true. Looks at no entry whose key is
+    /// as large as one that was found already, nor behind one.
+    pub fn least_below(&self, bound: u64, mut is: impl FnMut(I) -> bool) -> Option<u64> {
+        let mut least = bound;
+        let mut open: SmallVec<[usize; 16]> = smallvec![0];
+        while let Some(at) = open.pop() {
+            let Some((key, id)) = self.entries.get(at).copied() else {
+                continue;
+            };
+            #[cfg(test)]
+            looks::add();
+            if key >= least {
+                continue;
+            }
+            match is(id) {
+                true => least = key,
+                false => open.extend(4 * at + 1..4 * at + 5),
+            }
+        }
+        (least < bound).then_some(least)
     }
 
     /// Inserts `id` or changes its key.
@@ -136,7 +159,28 @@ impl<I: Number> IndexedHeap<I> {
 
     #[inline]
     fn place(&mut self, at: usize, entry: (u64, I)) {
+        #[cfg(test)]
+        looks::add();
         self.entries[at] = entry;
         self.position[entry.1.get() as usize] = at as u32;
+    }
+}
+
+/// How many entries the heaps of this thread have looked at or moved.
+#[cfg(test)]
+pub(crate) mod looks {
+    use std::cell::Cell;
+
+    thread_local! {
+        static LOOKS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn add() {
+        LOOKS.set(LOOKS.get() + 1);
+    }
+
+    /// How many since the last call.
+    pub(crate) fn take() -> u64 {
+        LOOKS.take()
     }
 }
