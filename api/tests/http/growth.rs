@@ -13,10 +13,7 @@ const MANY: usize = 150;
 
 async fn create(api: &Api, name: &str) {
     let body = format!(r#"{{"name":"{name}","metric":"top1"}}"#);
-    assert_eq!(
-        api.call("POST", "/v1/applications", body).await.status,
-        201
-    );
+    assert_eq!(api.call("POST", "/v1/applications", body).await.status, 201);
 }
 
 async fn register(api: &Api, application: &str, model: &str) {
