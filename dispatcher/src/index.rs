@@ -28,6 +28,8 @@ use crate::{
 mod basis;
 mod known;
 mod live_load;
+#[cfg(test)]
+mod tests;
 mod usual;
 
 /// Numbers for variants that never change while the dispatcher lives.

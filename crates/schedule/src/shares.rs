@@ -101,8 +101,14 @@ pub(super) struct Shares {
     slots: Nanos,
     /// Queues of tenants that are not kept back any more.
     due: Vec<QueueIx>,
-    /// Tenants of whom something has changed since that was last asked for, each once.
-    news: Vec<TenantIx>,
+    news: Changed,
+}
+
+/// Tenants of whom something has changed since that was last asked for, each once.
+#[derive(Debug, Default)]
+struct Changed {
+    list: Vec<TenantIx>,
+    marked: IndexVec<TenantIx, bool>,
 }
 
 /// How much device time goes before a query that `tenant` adds, times the slots it occupies, ns: what it
@@ -142,7 +148,7 @@ impl Shares {
         let batch = spec.work(spec.max_rows) * Nanos::from(spec.slots);
         of.batch = of.batch.max(batch);
         of.queues.push(queue);
-        of.note_news(tenant, &mut self.news);
+        self.news.add(tenant);
         let was_kept_back = before != priority && self.quit(tenant, before);
         if is_new || before != priority {
             let class = self.classes.entry(priority).or_default();
@@ -168,7 +174,7 @@ impl Shares {
             return;
         }
         let priority = of.priority;
-        of.note_news(tenant, &mut self.news);
+        self.news.add(tenant);
         *self.tenants.grown(tenant) = None;
         self.count -= 1;
         self.quit(tenant, priority);
@@ -217,7 +223,7 @@ impl Shares {
         if waits && !waited {
             of.finish = of.finish.max(class.time);
         }
-        of.note_news(tenant, &mut self.news);
+        self.news.add(tenant);
         if self.count < 2 {
             return;
         }
@@ -264,7 +270,7 @@ impl Shares {
         // The cast saturates.
         let turn = (work as f64 / f64::from(of.weight)) as Nanos;
         of.finish = start.saturating_add(turn);
-        of.note_news(tenant, &mut self.news);
+        self.news.add(tenant);
         if self.count < 2 {
             return class.pass(start);
         }
@@ -381,10 +387,10 @@ impl Shares {
                 each(News::Time { priority, time });
             }
         }
-        for tenant in self.news.drain(..) {
-            each(match self.tenants.known_mut(tenant) {
+        for tenant in self.news.list.drain(..) {
+            *self.news.marked.grown(tenant) = false;
+            each(match self.tenants.known(tenant) {
                 Some(of) => {
-                    of.is_news = false;
                     let (backlog, finish) = (of.backlog(tenant, 0), of.finish);
                     News::Tenant { backlog, finish }
                 }
@@ -402,6 +408,17 @@ impl Shares {
     fn tenant(&mut self, tenant: TenantIx) -> Option<(&Tenant, &mut Class)> {
         let of = self.tenants.known(tenant)?;
         Some((of, self.classes.get_mut(&of.priority)?))
+    }
+}
+
+// === impl Changed ===
+
+impl Changed {
+    #[inline]
+    fn add(&mut self, tenant: TenantIx) {
+        if !std::mem::replace(self.marked.grown(tenant), true) {
+            self.list.push(tenant);
+        }
     }
 }
 

@@ -20,8 +20,6 @@ pub(super) struct Tenant {
     /// The least time that its queries lately had beyond their own run; [`NEVER`] before the first.
     pub(super) room: Nanos,
     pub(super) noted: Nanos,
-    /// Whether it is among those of whom something has changed.
-    pub(super) is_news: bool,
 }
 
 /// The tenants of one priority.
@@ -60,21 +58,12 @@ impl Tenant {
             batch: 0,
             room: NEVER,
             noted: 0,
-            is_news: false,
         }
     }
 
     /// The tag of its next batch.
     pub(super) fn tag(&self, class: &Class) -> Nanos {
         self.finish.max(class.time)
-    }
-
-    /// Something has changed of it.
-    #[inline]
-    pub(super) fn note_news(&mut self, tenant: TenantIx, news: &mut Vec<TenantIx>) {
-        if !std::mem::replace(&mut self.is_news, true) {
-            news.push(tenant);
-        }
     }
 
     pub(super) fn backlog(&self, tenant: TenantIx, lag: Nanos) -> Backlog {
