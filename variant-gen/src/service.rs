@@ -35,7 +35,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const REFUSED_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How many times as long as a look for models to extend took nobody looks again.
-const REST: u32 = 9;
+const REST: u32 = 32;
 
 /// Runs registrations until it is told to stop.
 pub struct RegistrationService {
@@ -228,7 +228,7 @@ impl RegistrationService {
 
     /// Never returns. Looks when a job was created or has ended, when a failure is to be tried again,
     /// and from time to time, for what other processes have registered; and no more often than that it
-    /// takes a tenth of the time, however many models there are.
+    /// takes a few hundredths of the time, however many models there are.
     async fn plan(&self) {
         let lease = self.generator.config().lease;
         let mut jobs = self.generator.registry().jobs_changed();

@@ -2,7 +2,7 @@
 //! instructions inside of `measured_replay`.
 //!
 //! `scheduler_replay POLICY QUEUES DEVICES REQUESTS SHAPE ASKED`; with `ASKED` each queue is of a tenant of its
-//! own, and so many of them are asked.
+//! own, and so many of them are asked; where these are not all, what has changed is taken after every call.
 #![expect(clippy::print_stdout, reason = "prints what it replayed")]
 
 #[path = "../benches/scheduler/load.rs"]
@@ -24,7 +24,11 @@ fn main() {
     );
     let mut size = Size::new(of, shape);
     if let Some(asked) = number(5) {
-        (size.asked, size.tenants) = (asked, Tenants::Each);
+        size.asked = asked;
+        size.tenants = match asked < size.queues {
+            true => Tenants::EachTold,
+            false => Tenants::Each,
+        };
     }
     let requests = number(3).map_or(20_000, u64::from);
     let trace = Trace::record(policy, size, requests);

@@ -319,13 +319,11 @@ impl<T> Controller<T> {
 
     /// When [`Self::on_timer`] is next worth calling. O(1).
     pub fn next_timer(&self) -> Option<Nanos> {
-        let next = [
-            self.scheduler.next_timer(),
-            self.placement.next_timer(),
-            self.cold.next_expiry(),
-            (self.refresh_at < NEVER).then_some(self.refresh_at),
-        ];
-        next.into_iter().flatten().min()
+        let scheduled = self.scheduler.next_timer().unwrap_or(NEVER);
+        let placed = self.placement.next_timer().unwrap_or(NEVER);
+        let expired = self.cold.next_expiry().unwrap_or(NEVER);
+        let next = scheduled.min(placed).min(expired).min(self.refresh_at);
+        (next < NEVER).then_some(next)
     }
 
     fn variant(&self, variant: VariantIx) -> Option<&Variant> {

@@ -21,7 +21,7 @@
 //! kept back and who asked lately stand in the heaps of their class ([`Class`]), and the first entries
 //! of these decide.
 
-use std::{cmp, collections::BTreeMap};
+use std::cmp;
 
 use super::{LatencyTable, NEVER, Nanos, QueueSpec};
 use sextant_types::index::{IndexVec, QueueIx, TenantIx};
@@ -30,7 +30,7 @@ mod class;
 #[cfg(test)]
 mod tests;
 
-use class::{Class, Tenant};
+use class::{Class, Classes, Tenant};
 
 /// What waits of a tenant on a pool, and what it may count on.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -95,7 +95,7 @@ pub(super) struct Shares {
     tenants: IndexVec<TenantIx, Option<Box<Tenant>>>,
     /// How many there are.
     count: usize,
-    classes: BTreeMap<u8, Class>,
+    classes: Classes,
     work: Nanos,
     /// The slots by which it was last decided of whom little waits.
     slots: Nanos,
@@ -136,7 +136,7 @@ impl Shares {
     /// A queue has a seat on the pool.
     pub fn enter(&mut self, queue: QueueIx, spec: &QueueSpec) {
         let (tenant, priority) = (spec.tenant, spec.priority);
-        let time = self.classes.entry(priority).or_default().time;
+        let time = self.classes.grown(priority).time;
         let slot = self.tenants.grown(tenant);
         let is_new = slot.is_none();
         let of = slot.get_or_insert_with(|| Box::new(Tenant::new(priority, time)));
@@ -151,7 +151,7 @@ impl Shares {
         self.news.add(tenant);
         let was_kept_back = before != priority && self.quit(tenant, before);
         if is_new || before != priority {
-            let class = self.classes.entry(priority).or_default();
+            let class = self.classes.grown(priority);
             class.members += 1;
             if was_kept_back {
                 class.kept_back.set(tenant, time);
@@ -178,12 +178,12 @@ impl Shares {
         *self.tenants.grown(tenant) = None;
         self.count -= 1;
         self.quit(tenant, priority);
-        self.classes.retain(|_, class| class.members > 0);
+        self.classes.drop_empty();
     }
 
     /// A tenant is of a class no more; tells whether it was kept back there.
     fn quit(&mut self, tenant: TenantIx, priority: u8) -> bool {
-        let class = self.classes.get_mut(&priority);
+        let class = self.classes.get_mut(priority);
         class.is_some_and(|class| class.quit(tenant))
     }
 
@@ -214,12 +214,12 @@ impl Shares {
         let Some(of) = self.tenants.known_mut(tenant) else {
             return;
         };
-        let Some(class) = self.classes.get_mut(&of.priority) else {
+        let Some(class) = self.classes.get_mut(of.priority) else {
             return;
         };
-        let (waited, priority) = (of.work > 0, of.priority);
-        of.work = changed(of.work);
-        let waits = of.work > 0;
+        let (before, priority) = (of.work, of.priority);
+        of.work = changed(before);
+        let (waited, waits) = (before > 0, of.work > 0);
         if waits && !waited {
             of.finish = of.finish.max(class.time);
         }
@@ -227,7 +227,10 @@ impl Shares {
         if self.count < 2 {
             return;
         }
-        class.judge(tenant, of, self.slots);
+        let little = of.little(self.slots);
+        if (before <= little) != (of.work <= little) {
+            class.judge(tenant, of, self.slots);
+        }
         if waits != waited {
             class.rank(tenant, of);
             self.release(priority);
@@ -240,13 +243,17 @@ impl Shares {
             return;
         };
         let room = room.min(PATIENT);
-        if room > of.room && now.saturating_sub(of.noted) <= MEMORY {
+        let was_recent = now.saturating_sub(of.noted) <= MEMORY;
+        if room > of.room && was_recent {
             return;
         }
         let is_news = of.room != room;
         (of.room, of.noted) = (room, now);
+        if was_recent && !is_news {
+            return;
+        }
         let priority = of.priority;
-        let class = self.classes.get_mut(&priority);
+        let class = self.classes.get_mut(priority);
         let Some(class) = class.filter(|_| self.count > 1) else {
             return;
         };
@@ -263,7 +270,7 @@ impl Shares {
         let Some(of) = self.tenants.known_mut(tenant) else {
             return;
         };
-        let Some(class) = self.classes.get_mut(&of.priority) else {
+        let Some(class) = self.classes.get_mut(of.priority) else {
             return;
         };
         let start = of.tag(class);
@@ -274,7 +281,9 @@ impl Shares {
         if self.count < 2 {
             return class.pass(start);
         }
-        class.rank(tenant, of);
+        if of.work > 0 || class.kept_back.key(tenant).is_some() {
+            class.rank(tenant, of);
+        }
         class.pass(class.least_finish().min(start));
         let priority = of.priority;
         self.release(priority);
@@ -282,7 +291,7 @@ impl Shares {
 
     /// Candidates come forward of those of a priority who have not had more than their share any more.
     fn release(&mut self, priority: u8) {
-        let Some(class) = self.classes.get_mut(&priority) else {
+        let Some(class) = self.classes.get_mut(priority) else {
             return;
         };
         while let Some(tenant) = class.next_released() {
@@ -319,14 +328,20 @@ impl Shares {
     /// Most rows of a tenant's next batch on a pool of `slots` slots, for the sake of others.
     #[inline]
     pub fn most_rows(&mut self, now: Nanos, spec: &QueueSpec, slots: u32) -> u32 {
-        match self.count > 1 {
+        let slots = Nanos::from(slots);
+        match self.count > 1 && (self.slots != slots || self.is_crowded()) {
             true => self.most_rows_among(now, spec, slots),
             false => u32::MAX,
         }
     }
 
-    fn most_rows_among(&mut self, now: Nanos, spec: &QueueSpec, slots: u32) -> u32 {
-        let slots = Nanos::from(slots);
+    /// Whether more waits than the least room of those who asked lately and have little waiting.
+    #[inline]
+    fn is_crowded(&self) -> bool {
+        self.work > self.classes.least_modest().saturating_mul(self.slots)
+    }
+
+    fn most_rows_among(&mut self, now: Nanos, spec: &QueueSpec, slots: Nanos) -> u32 {
         if self.slots != slots {
             self.slots = slots;
             self.tenants.numbers().for_each(|it| self.arrange(it));
@@ -341,9 +356,12 @@ impl Shares {
             work => (work - 1).checked_div(slots).map_or(NEVER, |most| most + 1),
         };
         let none = least;
-        for (priority, class) in self.classes.range_mut(of.priority..) {
+        for class in self.classes.from(of.priority) {
+            if class.modest.least() >= least {
+                continue;
+            }
             class.forget(now, tenants);
-            let tag = match *priority == of.priority {
+            let tag = match class.priority == of.priority {
                 true => of.tag(class),
                 false => NEVER,
             };
@@ -371,8 +389,7 @@ impl Shares {
         if self.count < 2 {
             return Some(of.work);
         }
-        let classes = self.classes.range(of.priority..);
-        let waiting = classes.flat_map(|(_, class)| class.waiting());
+        let waiting = self.classes.waiting_from(of.priority);
         let others = waiting.filter(|other| *other != tenant);
         let all = std::iter::once(tenant).chain(others);
         let backlogs = all.filter_map(|it| Some(self.backlog(it, self.tenants.known(it)?)));
@@ -381,9 +398,9 @@ impl Shares {
 
     /// Tells what has changed since the last call.
     pub fn take_news(&mut self, each: &mut dyn FnMut(News)) {
-        for (priority, class) in &mut self.classes {
+        for class in self.classes.from(0) {
             if let Some(time) = class.take_time() {
-                let priority = *priority;
+                let priority = class.priority;
                 each(News::Time { priority, time });
             }
         }
@@ -400,14 +417,14 @@ impl Shares {
     }
 
     fn backlog(&self, tenant: TenantIx, of: &Tenant) -> Backlog {
-        let class = self.classes.get(&of.priority);
+        let class = self.classes.get(of.priority);
         let lag = class.map_or(0, |class| of.finish.saturating_sub(class.time));
         of.backlog(tenant, lag)
     }
 
     fn tenant(&mut self, tenant: TenantIx) -> Option<(&Tenant, &mut Class)> {
         let of = self.tenants.known(tenant)?;
-        Some((of, self.classes.get_mut(&of.priority)?))
+        Some((of, self.classes.get_mut(of.priority)?))
     }
 }
 

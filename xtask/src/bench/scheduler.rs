@@ -38,7 +38,7 @@ const ALONE: Subject = Subject {
 };
 
 /// Tenants of a device of whom [`ASKED`] ask.
-const IDLE: [u32; 3] = [10, 1_000, 10_000];
+const IDLE: [u32; 3] = [20, 1_000, 10_000];
 const ASKED: u32 = 10;
 
 /// Measures everything that is asked for.

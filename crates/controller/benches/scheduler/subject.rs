@@ -177,16 +177,15 @@ impl Subject {
 
     /// Takes what has changed, for those who keep copies.
     #[inline]
-    pub fn take_news(&mut self) {
+    pub fn take_news(&mut self, pools: &mut Vec<PoolIx>) {
         let mut news = 0;
         match self {
             Self::Pool(scheduler, _) => scheduler.take_news(PoolIx::new(0), &mut |_| news += 1),
             Self::Fleet(controller, _) => {
-                let mut pools = Vec::new();
-                controller.take_changed_pools(&mut pools);
-                for pool in pools {
-                    black_box(controller.load(pool));
-                    controller.take_news(pool, &mut |_| news += 1);
+                controller.take_changed_pools(pools);
+                for pool in pools.iter() {
+                    black_box(controller.load(*pool));
+                    controller.take_news(*pool, &mut |_| news += 1);
                 }
             }
         }

@@ -22,9 +22,14 @@ pub(super) struct Tenant {
     pub(super) noted: Nanos,
 }
 
+/// The classes, the highest first: there are few.
+#[derive(Debug, Default)]
+pub(super) struct Classes(Vec<Class>);
+
 /// The tenants of one priority.
 #[derive(Debug, Default)]
 pub(super) struct Class {
+    pub(super) priority: u8,
     /// Virtual time.
     pub(super) time: Nanos,
     /// The time that was last told.
@@ -66,6 +71,12 @@ impl Tenant {
         self.finish.max(class.time)
     }
 
+    /// The most that waits of it while it has little waiting on so many slots.
+    #[inline]
+    pub(super) fn little(&self, slots: Nanos) -> Nanos {
+        (self.room / TAKEN).saturating_mul(slots)
+    }
+
     pub(super) fn backlog(&self, tenant: TenantIx, lag: Nanos) -> Backlog {
         Backlog {
             tenant,
@@ -75,6 +86,63 @@ impl Tenant {
             batch: self.batch,
             lag,
         }
+    }
+}
+
+// === impl Classes ===
+
+impl Classes {
+    #[inline]
+    pub(super) fn get(&self, priority: u8) -> Option<&Class> {
+        self.0.iter().find(|class| class.priority == priority)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, priority: u8) -> Option<&mut Class> {
+        let mut classes = self.0.iter_mut();
+        classes.find(|class| class.priority == priority)
+    }
+
+    /// The class of a priority, a new one where there is none.
+    pub(super) fn grown(&mut self, priority: u8) -> &mut Class {
+        let at = self.0.partition_point(|class| class.priority > priority);
+        if self
+            .0
+            .get(at)
+            .is_none_or(|class| class.priority != priority)
+        {
+            let class = Class {
+                priority,
+                ..Class::default()
+            };
+            self.0.insert(at, class);
+        }
+        &mut self.0[at]
+    }
+
+    /// Those of this priority and of higher ones.
+    #[inline]
+    pub(super) fn from(&mut self, priority: u8) -> impl Iterator<Item = &mut Class> {
+        let classes = self.0.iter_mut();
+        classes.take_while(move |class| class.priority >= priority)
+    }
+
+    /// Who waits of this priority and of higher ones, in no particular order.
+    pub(super) fn waiting_from(&self, priority: u8) -> impl Iterator<Item = TenantIx> + Clone {
+        let classes = self.0.iter();
+        let classes = classes.take_while(move |class| class.priority >= priority);
+        classes.flat_map(|class| class.waiting())
+    }
+
+    /// The least room of those who asked lately and have little waiting, of any class.
+    #[inline]
+    pub(super) fn least_modest(&self) -> Nanos {
+        let classes = self.0.iter().map(|class| class.modest.least());
+        classes.fold(NEVER, Nanos::min)
+    }
+
+    pub(super) fn drop_empty(&mut self) {
+        self.0.retain(|class| class.members > 0);
     }
 }
 
@@ -139,9 +207,8 @@ impl Class {
 
     /// Decides again whether little waits of a tenant that asked lately.
     pub(super) fn judge(&mut self, tenant: TenantIx, of: &Tenant, slots: Nanos) {
-        let room = of.room / TAKEN;
-        match self.recent.key(tenant).is_some() && of.work <= room.saturating_mul(slots) {
-            true => self.modest.set(tenant, room),
+        match self.recent.key(tenant).is_some() && of.work <= of.little(slots) {
+            true => self.modest.set(tenant, of.room / TAKEN),
             false => drop(self.modest.remove(tenant)),
         }
     }

@@ -3,6 +3,8 @@
 
 mod everybody;
 
+use std::collections::BTreeMap;
+
 use proptest::{collection::vec, option, prelude::*};
 
 use super::{super::heap::looks, *};
