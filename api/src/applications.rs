@@ -113,7 +113,7 @@ pub async fn create(
     let application = json::owned::<NewApplicationBody>(&bytes)?.read()?;
     check_resources(&caller, &application, "set")?;
     let created = state.registry().create_application(&application).await?;
-    state.refresh().await?;
+    state.refresh_application(&application.id).await?;
     let location = format!("/v1/applications/{}", application.id);
     let stored = state.registry().application(&application.id).await?;
     let status = if created {
@@ -216,7 +216,7 @@ pub async fn change(
     if moves_resources {
         state.publisher().show_resources(&name).await?;
     }
-    state.refresh().await?;
+    state.refresh_application(&name).await?;
     Ok(Shown::new(&ApplicationBody::from(changed)).with(StatusCode::OK))
 }
 
@@ -243,7 +243,7 @@ pub async fn delete(
     Shown::new(&ApplicationBody::from(application.clone())).check(&headers)?;
     check_resources(&caller, &application, "take back")?;
     state.registry().delete_application(&name).await?;
-    state.refresh().await?;
+    state.refresh_application(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -1,12 +1,12 @@
 //! What queries need to know about applications, in memory: the hot path asks no store.
+//!
+//! Whoever changes an application or a model has that one read again; all are read at the start and now
+//! and then, for what other processes have changed.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, HashMap};
 
-use parking_lot::Mutex;
-use sextant_registry::{Error, ModelStatus, Registry};
+use parking_lot::{Mutex, RwLock};
+use sextant_registry::{Application, Error, Model, ModelStatus, Registry};
 use sextant_rpc::Route;
 use sextant_types::{ApplicationId, Code, Metric, ModelId, Targets, VariantId};
 
@@ -18,13 +18,24 @@ const MOST_EDITS: usize = 2;
 /// Metric, default targets and presets of applications, and by model; and what belongs to whom.
 #[derive(Debug, Default)]
 pub struct Directory {
-    applications: HashMap<ApplicationId, Known>,
-    models: HashMap<ModelId, (ApplicationId, Known)>,
-    /// Models whose registration is done, and their applications: these can be asked.
-    ready: HashSet<ModelId>,
-    served: HashSet<ApplicationId>,
-    /// Owners that were looked up since this was read.
+    entries: RwLock<Entries>,
+    /// Owners that were looked up since something was read.
     owners: Mutex<Owners>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    applications: HashMap<ApplicationId, Known>,
+    models: HashMap<ModelId, Registered>,
+    /// By application: its models whose registration is done. It can be asked while there is one.
+    ready: HashMap<ApplicationId, usize>,
+}
+
+/// A model.
+#[derive(Debug)]
+struct Registered {
+    application: ApplicationId,
+    is_ready: bool,
 }
 
 #[derive(Debug, Default)]
@@ -33,11 +44,20 @@ struct Owners {
     variants: HashMap<VariantId, ApplicationId>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Known {
     metric: Metric,
     defaults: Targets,
-    presets: Arc<BTreeMap<String, Targets>>,
+    presets: BTreeMap<String, Targets>,
+}
+
+/// What was looked for, or `None` where there is none.
+fn found<T>(result: Result<T, Error>, missing: Code) -> Result<Option<T>, Error> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.code() == missing => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Targets, and where they demand nothing those of others.
@@ -80,43 +100,118 @@ fn no_preset(name: &str, known: &BTreeMap<String, Targets>) -> Problem {
     Problem::new(Code::InvalidTarget, detail).field("preset")
 }
 
+// === impl Entries ===
+
+impl Entries {
+    fn new(applications: Vec<Application>, models: Vec<Model>) -> Self {
+        let applications = applications.into_iter();
+        let mut entries = Self {
+            applications: applications
+                .map(|application| (application.id.clone(), Known::from(application)))
+                .collect(),
+            ..Self::default()
+        };
+        for model in models {
+            entries.set_model(&model.id, Some(Registered::from(&model)));
+        }
+        entries
+    }
+
+    /// A model is as `now` says, or not there.
+    fn set_model(&mut self, id: &ModelId, now: Option<Registered>) {
+        if let Some(before) = self.models.remove(id)
+            && before.is_ready
+            && let Some(ready) = self.ready.get_mut(&before.application)
+        {
+            *ready -= 1;
+            if *ready == 0 {
+                self.ready.remove(&before.application);
+            }
+        }
+        if let Some(now) = now {
+            if now.is_ready {
+                *self.ready.entry(now.application.clone()).or_default() += 1;
+            }
+            self.models.insert(id.clone(), now);
+        }
+    }
+
+    /// What is known of the application that a route leads to; a route to a variant leads to none.
+    fn of(&self, route: &Route) -> Option<(&ApplicationId, &Known)> {
+        match route {
+            Route::Application(id) => self.applications.get_key_value(id),
+            Route::Model(id) => {
+                let model = self.models.get(id)?;
+                self.applications.get_key_value(&model.application)
+            }
+            Route::Variant(_) => None,
+        }
+    }
+}
+
+impl From<Application> for Known {
+    fn from(application: Application) -> Self {
+        Self {
+            metric: application.metric,
+            defaults: application.default_targets,
+            presets: application.presets,
+        }
+    }
+}
+
+impl From<&Model> for Registered {
+    fn from(model: &Model) -> Self {
+        Self {
+            application: model.application.clone(),
+            is_ready: model.status == ModelStatus::Ready,
+        }
+    }
+}
+
 // === impl Directory ===
 
 impl Directory {
-    /// Reads it from the registry.
-    pub async fn load(registry: &Registry) -> Result<Self, Error> {
-        let applications: HashMap<_, _> = registry
-            .applications()
-            .await?
-            .into_iter()
-            .map(|application| {
-                let known = Known {
-                    metric: application.metric,
-                    defaults: application.default_targets,
-                    presets: Arc::new(application.presets),
-                };
-                (application.id, known)
-            })
-            .collect();
-        let models = registry.models(None).await?;
-        let done = models.iter().filter(|it| it.status == ModelStatus::Ready);
-        let (ready, served) = done
-            .map(|model| (model.id.clone(), model.application.clone()))
-            .unzip();
-        let models = models
-            .into_iter()
-            .filter_map(|model| {
-                let known = applications.get(&model.application)?.clone();
-                Some((model.id, (model.application, known)))
-            })
-            .collect();
-        Ok(Self {
-            applications,
-            models,
-            ready,
-            served,
-            owners: Mutex::default(),
-        })
+    /// Reads everything from the registry; tells the applications that are not there any more.
+    pub async fn read(&self, registry: &Registry) -> Result<Vec<ApplicationId>, Error> {
+        let applications = registry.applications().await?;
+        let now = Entries::new(applications, registry.models(None).await?);
+        let before = std::mem::replace(&mut *self.entries.write(), now);
+        *self.owners.lock() = Owners::default();
+        let now = self.entries.read();
+        let gone = before.applications.into_keys();
+        Ok(gone
+            .filter(|id| !now.applications.contains_key(id))
+            .collect())
+    }
+
+    /// Reads one application again; tells whether it is there.
+    pub async fn read_application(
+        &self,
+        registry: &Registry,
+        id: &ApplicationId,
+    ) -> Result<bool, Error> {
+        let known = found(registry.application(id).await, Code::ApplicationNotFound)?;
+        let is_there = known.is_some();
+        let mut entries = self.entries.write();
+        match known {
+            Some(known) => drop(entries.applications.insert(id.clone(), known.into())),
+            None => drop(entries.applications.remove(id)),
+        }
+        Ok(is_there)
+    }
+
+    /// Reads one model again, and its application where that is not known; tells whether it is there.
+    pub async fn read_model(&self, registry: &Registry, id: &ModelId) -> Result<bool, Error> {
+        let model = found(registry.model(id).await, Code::ModelNotFound)?;
+        if let Some(model) = &model
+            && self.metric(&model.application).is_none()
+        {
+            self.read_application(registry, &model.application).await?;
+        }
+        let now = model.as_ref().map(Registered::from);
+        self.entries.write().set_model(id, now);
+        *self.owners.lock() = Owners::default();
+        Ok(model.is_some())
     }
 
     /// The application that a route belongs to; what is not known here is looked up once.
@@ -146,67 +241,58 @@ impl Directory {
     /// The application that a route belongs to, if it is one that is known: for labels, which must not
     /// carry names that clients made up.
     pub fn found(&self, route: &Route) -> Option<ApplicationId> {
-        match route {
-            Route::Application(id) => self.applications.contains_key(id).then(|| id.clone()),
-            Route::Model(id) => self.models.get(id).map(|(owner, _)| owner.clone()),
-            Route::Variant(_) => None,
-        }
+        let entries = self.entries.read();
+        entries.of(route).map(|(id, _)| id.clone())
     }
 
     /// Whether there is a model of that name.
     pub fn has_model(&self, name: &str) -> bool {
         let id = ModelId::new(name);
-        id.is_ok_and(|id| self.models.contains_key(&id))
+        id.is_ok_and(|id| self.entries.read().models.contains_key(&id))
     }
 
     /// Whether the registry says that what the route addresses can be asked. Of variants nothing is said.
     pub fn is_registered(&self, route: &Route) -> bool {
+        let entries = self.entries.read();
         match route {
-            Route::Application(id) => self.served.contains(id),
-            Route::Model(id) => self.ready.contains(id),
+            Route::Application(id) => entries.ready.contains_key(id),
+            Route::Model(id) => entries.models.get(id).is_some_and(|it| it.is_ready),
             Route::Variant(_) => false,
         }
     }
 
     /// All applications, in no order.
-    pub fn applications(&self) -> impl Iterator<Item = &ApplicationId> {
-        self.applications.keys()
-    }
-
-    /// Applications that a later directory does not have.
-    pub fn applications_not_in<'a>(
-        &'a self,
-        later: &'a Self,
-    ) -> impl Iterator<Item = &'a ApplicationId> {
-        let known = self.applications.keys();
-        known.filter(|id| !later.applications.contains_key(id))
+    pub fn applications(&self) -> Vec<ApplicationId> {
+        self.entries.read().applications.keys().cloned().collect()
     }
 
     /// What a route that leads nowhere may have meant: a name that differs from its own in a letter or two.
-    pub fn meant(&self, route: &Route) -> Option<&str> {
-        match route {
+    pub fn meant(&self, route: &Route) -> Option<String> {
+        let entries = self.entries.read();
+        let near = match route {
             Route::Application(id) => near(
                 id.as_str(),
-                self.applications.keys().map(ApplicationId::as_str),
+                entries.applications.keys().map(ApplicationId::as_str),
             ),
-            Route::Model(id) => near(id.as_str(), self.models.keys().map(ModelId::as_str)),
+            Route::Model(id) => near(id.as_str(), entries.models.keys().map(ModelId::as_str)),
             Route::Variant(_) => None,
-        }
+        };
+        near.map(str::to_owned)
     }
 
     /// How accuracy is measured for an application.
     pub fn metric(&self, application: &ApplicationId) -> Option<Metric> {
-        let known = self.applications.get(application);
+        let entries = self.entries.read();
+        let known = entries.applications.get(application);
         known.map(|known| known.metric)
     }
 
     fn known_owner(&self, route: &Route) -> Option<ApplicationId> {
         match route {
             Route::Application(id) => Some(id.clone()),
-            Route::Model(id) => match self.models.get(id) {
-                Some((owner, _)) => Some(owner.clone()),
-                None => self.owners.lock().models.get(id).cloned(),
-            },
+            Route::Model(id) => self
+                .found(route)
+                .or_else(|| self.owners.lock().models.get(id).cloned()),
             Route::Variant(id) => self.owners.lock().variants.get(id).cloned(),
         }
     }
@@ -220,12 +306,8 @@ impl Directory {
         preset: Option<&str>,
         body: TargetsBody,
     ) -> Result<Targets, Problem> {
-        let known = match route {
-            Route::Application(id) => self.applications.get(id),
-            Route::Model(id) => self.models.get(id).map(|(_, known)| known),
-            Route::Variant(_) => None,
-        };
-        let Some(known) = known else {
+        let entries = self.entries.read();
+        let Some((_, known)) = entries.of(route) else {
             return match preset {
                 None => body.read(),
                 Some(name) => Err(no_preset(name, &BTreeMap::new())),

@@ -322,9 +322,9 @@ impl Metrics {
     }
 
     /// Forgets the series of models and applications that have been deleted: those of variants that have
-    /// answered and whose model is not in `now`, and those of applications that were in `before`.
-    pub(crate) fn forget_deleted(&self, before: &Directory, now: &Directory) {
-        for application in before.applications_not_in(now) {
+    /// answered and whose model is not in `now`, and those of `applications`.
+    pub(crate) fn forget_deleted(&self, applications: &[ApplicationId], now: &Directory) {
+        for application in applications {
             self.families.forget_application(application.as_str());
             self.recents.forget(application);
         }

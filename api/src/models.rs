@@ -268,7 +268,7 @@ async fn begin(
         state.storage().give_back(&stored).await;
     }
     let registration = registration?;
-    state.refresh().await?;
+    state.refresh_model(&registration.model.id).await?;
     let job = wait(state, &registration.job.id, patience).await?;
     let mut response = registered(&registration, &job);
     patience.tell(&mut response);
@@ -334,7 +334,7 @@ pub async fn retry(
         unlabelled: model.unlabelled,
     };
     let registration = register(&state, &model, None).await?;
-    state.refresh().await?;
+    state.refresh_model(&registration.model.id).await?;
     let job = wait(&state, &registration.job.id, &patience).await?;
     let mut response = registered(&registration, &job);
     patience.tell(&mut response);
@@ -462,7 +462,7 @@ pub async fn delete(
         Shown::new(&read(&state, &name).await?).check(&headers)?;
     }
     let retired = state.publisher().retire_model(&name).await;
-    state.refresh().await?;
+    state.refresh_model(&name).await?;
     retired?;
     Ok(StatusCode::NO_CONTENT)
 }

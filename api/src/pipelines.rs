@@ -128,7 +128,7 @@ pub async fn create(
         .create_pipeline(&application, &new, unix_ms())
         .await;
     let (pipeline, created) = made?;
-    state.refresh().await?;
+    state.refresh_pipeline(&pipeline.application).await?;
     let status = if created {
         StatusCode::CREATED
     } else {
@@ -250,7 +250,7 @@ pub async fn replace(
             .registry()
             .create_pipeline(&application, &new, unix_ms())
             .await?;
-        state.refresh().await?;
+        state.refresh_pipeline(&name).await?;
         return Ok((StatusCode::CREATED, Json(shown(&state, made))).into_response());
     };
     Shown::new(&shown(&state, known.clone())).check(&parts.headers)?;
@@ -309,7 +309,7 @@ pub async fn delete(
     let known = state.registry().pipeline(&name).await?;
     Shown::new(&shown(&state, known)).check(&headers)?;
     state.registry().delete_pipeline(&name).await?;
-    state.refresh().await?;
+    state.refresh_pipeline(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -350,7 +350,7 @@ async fn next_version(
             "somebody else has changed it meanwhile: read it again, and see what has changed";
         Problem::new(Code::PreconditionFailed, detail)
     })?;
-    state.refresh().await?;
+    state.refresh_pipeline(&known.application).await?;
     Ok(changed)
 }
 

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use arc_swap::ArcSwap;
 use axum::{body::Body, http::HeaderValue};
 use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
@@ -10,7 +9,7 @@ use sextant_pipeline::Pipelines;
 use sextant_registry::Registry;
 use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route};
 use sextant_storage::Storage;
-use sextant_types::{ApplicationId, Code, Metric, Targets, WorkerId};
+use sextant_types::{ApplicationId, Code, Metric, ModelId, Targets, WorkerId};
 use tokio::sync::{Mutex, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
@@ -84,7 +83,7 @@ struct Shared {
     parts: ApiParts,
     pipelines: Arc<Pipelines>,
     metrics: Metrics,
-    directory: ArcSwap<Directory>,
+    directory: Directory,
     /// Held while the directory is read, so that an older reading never replaces a newer one.
     reading: Mutex<()>,
     keyring: Keyring,
@@ -124,7 +123,7 @@ impl ApiState {
             parts,
             pipelines,
             metrics,
-            directory: ArcSwap::default(),
+            directory: Directory::default(),
             reading: Mutex::default(),
             keyring,
             places,
@@ -234,8 +233,8 @@ impl ApiState {
 
     /// Queries in flight, by application; `None` for those of which that is not known.
     pub(crate) fn in_flight_of(&self) -> BTreeMap<Option<ApplicationId>, usize> {
-        let directory = self.0.directory.load();
-        let idle = directory.applications().map(|id| (Some(id.clone()), 0));
+        let idle = self.0.directory.applications().into_iter();
+        let idle = idle.map(|id| (Some(id), 0));
         idle.chain(self.0.places.by_application()).collect()
     }
 
@@ -311,7 +310,7 @@ impl ApiState {
 
     /// How accuracy is measured for an application; `None` where it is not known.
     pub(crate) fn metric(&self, application: &ApplicationId) -> Option<Metric> {
-        self.0.directory.load().metric(application)
+        self.0.directory.metric(application)
     }
 
     /// Whether the key that a caller came with is still valid.
@@ -348,11 +347,43 @@ impl ApiState {
     pub async fn refresh(&self) -> Result<(), sextant_registry::Error> {
         self.refresh_keys().await?;
         let _reading = self.0.reading.lock().await;
-        let directory = Directory::load(self.registry()).await?;
-        let before = self.0.directory.load();
-        self.metrics().forget_deleted(&before, &directory);
-        self.0.directory.store(Arc::new(directory));
+        let gone = self.0.directory.read(self.registry()).await?;
+        self.metrics().forget_deleted(&gone, &self.0.directory);
         pipelines::load::refresh(self).await
+    }
+
+    /// Reads a pipeline again, after a change of it, and what others have changed.
+    pub(crate) async fn refresh_pipeline(
+        &self,
+        id: &ApplicationId,
+    ) -> Result<(), sextant_registry::Error> {
+        self.refresh_application(id).await?;
+        let _reading = self.0.reading.lock().await;
+        pipelines::load::refresh(self).await
+    }
+
+    /// Reads one application again, after a change of it.
+    pub(crate) async fn refresh_application(
+        &self,
+        id: &ApplicationId,
+    ) -> Result<(), sextant_registry::Error> {
+        let _reading = self.0.reading.lock().await;
+        let directory = &self.0.directory;
+        if !directory.read_application(self.registry(), id).await? {
+            let gone = std::slice::from_ref(id);
+            self.metrics().forget_deleted(gone, directory);
+        }
+        Ok(())
+    }
+
+    /// Reads one model again, after a change of it.
+    pub(crate) async fn refresh_model(&self, id: &ModelId) -> Result<(), sextant_registry::Error> {
+        let _reading = self.0.reading.lock().await;
+        let directory = &self.0.directory;
+        if !directory.read_model(self.registry(), id).await? {
+            self.metrics().forget_deleted(&[], directory);
+        }
+        Ok(())
     }
 
     /// Reads the keys again where they have changed.
@@ -366,8 +397,7 @@ impl ApiState {
     /// The application that a route belongs to. The registry is asked only where the directory
     /// does not know it.
     pub(crate) async fn owner(&self, route: &Route) -> Result<ApplicationId, Problem> {
-        let directory = self.0.directory.load_full();
-        Ok(directory.owner(route, self.registry()).await?)
+        Ok(self.0.directory.owner(route, self.registry()).await?)
     }
 
     /// Counts what became of a query to `route`, which is `None` where it could not be read; the time
@@ -377,7 +407,7 @@ impl ApiState {
         route: Option<&Route>,
         ended: Result<(&Answer, Duration), (Code, Duration)>,
     ) {
-        let directory = self.0.directory.load();
+        let directory = &self.0.directory;
         let metrics = self.metrics();
         match ended {
             Ok((answer, elapsed)) => metrics.query_answered(answer, elapsed, || match route {
@@ -397,14 +427,14 @@ impl ApiState {
     pub(crate) fn application_of(&self, route: &Route) -> Option<ApplicationId> {
         match route {
             Route::Variant(id) => self.metrics().application_of(id),
-            route => self.0.directory.load().found(route),
+            route => self.0.directory.found(route),
         }
     }
 
     /// What is said where the dispatcher finds nothing under `route` although it is registered: it has not been
     /// told of it, or has lost what it knew, and is told again.
     pub(crate) fn unannounced(&self, route: &Route) -> Option<Problem> {
-        let is_registered = self.0.directory.load().is_registered(route);
+        let is_registered = self.0.directory.is_registered(route);
         is_registered.then(|| {
             let detail = "what the query names is registered, and its variants are not announced to the \
                  dispatcher yet: try again, and see to it that a process with the role `variant-gen` runs";
@@ -431,7 +461,7 @@ impl ApiState {
         if !is_missing(&problem) || caller.application().is_some() {
             return problem;
         }
-        match self.0.directory.load().meant(route) {
+        match self.0.directory.meant(route) {
             Some(name) => problem.adding(&format!("did you mean `{name}`?")),
             None => problem,
         }
@@ -452,7 +482,7 @@ impl ApiState {
         preset: Option<&str>,
         body: TargetsBody,
     ) -> Result<Targets, Problem> {
-        self.0.directory.load().targets(route, preset, body)
+        self.0.directory.targets(route, preset, body)
     }
 }
 

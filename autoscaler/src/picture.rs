@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use sextant_metadata::{DeviceTypes, InstanceState, View, Worker};
+use sextant_metadata::{DeviceTypes, Instance, InstanceState, View, Worker};
 use sextant_scaling as scaling;
 use sextant_scaling::{
     Choice, Device, Footprint, Need, Policy, Problem, Scene, fleet::Measured, rate_for_class,
@@ -160,8 +160,13 @@ impl Picture {
         let mut groups: BTreeMap<(&EngineName, Digest, Precision), u32> = BTreeMap::new();
         let slowdowns = Slowdowns::of(self.variants.iter().map(|it| &**it), config.estimate_factor);
         let uploaded = uploaded_qualities(self.variants.iter().map(|it| &**it));
+        let instances = instances(view);
+        let mut needs: BTreeMap<&ApplicationId, Vec<usize>> = BTreeMap::new();
+        for (at, outlook) in self.outlooks.iter().enumerate() {
+            needs.entry(&outlook.need.application).or_default().push(at);
+        }
         for (number, variant) in self.variants.numbered() {
-            if self.is_left_out(view, variant) {
+            if self.is_left_out(view, &instances, variant) {
                 continue;
             }
             let next = groups.len() as u32;
@@ -171,7 +176,8 @@ impl Picture {
                 variant.spec.precision,
             );
             let group = *groups.entry(weights).or_insert(next);
-            let running = running(view, variant);
+            let running = running(view, instances.get(&variant.id));
+            let needs = needs.get(&variant.application).into_iter().flatten();
             let of_file = uploaded.get(&variant.model).copied();
             let quality = variant.quality(of_file.unwrap_or(f64::NEG_INFINITY));
             for (device, kind) in self.kinds.iter().enumerate() {
@@ -185,7 +191,8 @@ impl Picture {
                 if memory_share > 1.0 {
                     continue;
                 }
-                for (at, outlook) in self.outlooks.iter().enumerate() {
+                for at in needs.clone().copied() {
+                    let outlook = &self.outlooks[at];
                     if !outlook.need.class.least_quality().is_met_by(quality) {
                         continue;
                     }
@@ -215,19 +222,17 @@ impl Picture {
 
     /// Whether another variant dominates this one and can be loaded. Then no query is answered by this
     /// one, and its profile is that of where it was registered, whatever the type of device.
-    fn is_left_out(&self, view: &View, variant: &Variant) -> bool {
+    fn is_left_out(&self, view: &View, instances: &Instances<'_>, variant: &Variant) -> bool {
         let by = variant.dominated_by.as_ref();
         let Some(by) = by.and_then(|by| view.variants.get(by)) else {
             return false;
         };
         let engine = &by.spec.engine;
         let mut kinds = self.kinds.iter();
+        let of_it = instances.get(&by.id);
         let has_failed = |worker: &Worker| {
-            view.instances.values().any(|of| {
-                let key = &of.key;
-                (&key.variant, &key.worker) == (&by.id, &worker.id)
-                    && of.state == InstanceState::Failed
-            })
+            let mut of_it = of_it.into_iter().flatten();
+            of_it.any(|of| of.key.worker == worker.id && of.state == InstanceState::Failed)
         };
         let able = view.workers.values();
         let mut able = able
@@ -249,17 +254,16 @@ fn add_silent(view: &View, outlooks: &mut Vec<Outlook>) {
     outlooks.extend(silent.into_iter().map(Seen::nobody));
 }
 
-/// Queries of a need that a device of a kind answers in time with a variant; `None` where it is not quick enough.
+/// Instances by variant: each look at the fleet goes through them once, not once for each variant.
+type Instances<'a> = BTreeMap<&'a VariantId, Vec<&'a Instance>>;
+
+/// Queries of a need of its application that a device of a kind answers in time with a variant; `None` where it is not quick enough.
 fn rps(
     variant: &Variant,
     profile: &sextant_types::Profile,
     kind: &Kind,
     (outlook, policy): (&Outlook, Policy),
 ) -> Option<f64> {
-    let need = &outlook.need;
-    if variant.application != need.application {
-        return None;
-    }
     let most = variant.most_together();
     let slots = f64::from(kind.facts.slots.max(1));
     let side_by_side = (slots / f64::from(variant.spec.threads.max(1))).max(1.0);
@@ -269,11 +273,21 @@ fn rps(
     rate_for_class(policy, run_ms, tail_ms, sizes, outlook.latency_ms)
 }
 
-/// Workers by type that serve a variant.
-fn running(view: &View, variant: &Variant) -> BTreeMap<DeviceTypeName, u32> {
-    let mut running = BTreeMap::new();
+/// The instances of each variant.
+fn instances(view: &View) -> Instances<'_> {
+    let mut instances = Instances::new();
     for instance in view.instances.values() {
-        if instance.key.variant == variant.id && instance.state.is_serving() {
+        let of = instances.entry(&instance.key.variant).or_default();
+        of.push(instance);
+    }
+    instances
+}
+
+/// Workers by type that serve a variant with these instances.
+fn running(view: &View, instances: Option<&Vec<&Instance>>) -> BTreeMap<DeviceTypeName, u32> {
+    let mut running = BTreeMap::new();
+    for instance in instances.into_iter().flatten() {
+        if instance.state.is_serving() {
             let worker = view.workers.get(&instance.key.worker);
             if let Some(name) = worker.and_then(type_of) {
                 *running.entry(name.clone()).or_insert(0) += 1;

@@ -271,9 +271,9 @@ impl Driver {
         } = state;
         controller.take_changed_pools(pools);
         for pool in pools.iter() {
-            let backlogs = controller.backlogs(*pool);
-            self.gauges
-                .set_load(*pool, controller.load(*pool), &backlogs);
+            let gauge = self.gauges.pool(*pool);
+            gauge.set_load(controller.load(*pool));
+            controller.take_news(*pool, &mut |news| gauge.tell(news));
         }
         controller.take_changed_variants(variants);
         for variant in variants.iter() {

@@ -2,13 +2,15 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering},
 };
 
 use arc_swap::ArcSwap;
 use sextant_controller::Excess;
-use sextant_schedule::{Backlog, NEVER, Nanos, PoolIx, PoolLoad, ahead};
-use sextant_types::index::{IndexVec, KindIx, Number, TenantIx, VariantIx};
+use sextant_schedule::{Backlog, NEVER, Nanos, News, PoolIx, PoolLoad, ahead};
+use sextant_types::index::{KindIx, TenantIx, VariantIx};
+
+use crate::grown::{Grown, Members};
 
 /// Copies of estimates, written under the scheduler's lock.
 #[derive(Default)]
@@ -17,20 +19,30 @@ pub(crate) struct Gauges {
     variants: Grown<VariantIx, Variant>,
 }
 
-#[derive(Default)]
-struct Pool {
+/// What is known of a pool.
+pub(crate) struct Pool {
     busy_until: AtomicU64,
     queued: AtomicU64,
     slots: AtomicU32,
-    /// What waits by tenant; empty where one has the pool for itself.
-    backlogs: ArcSwap<Vec<Waiting>>,
+    /// What waits of those who have queues there, and may count on.
+    tenants: Grown<TenantIx, Waiting>,
+    /// Those of whom something waits.
+    waiting: Members<TenantIx>,
+    /// The virtual time of each priority.
+    times: Box<[AtomicU64; PRIORITIES]>,
 }
 
-/// What waits of a tenant.
+/// Priorities that there may be.
+const PRIORITIES: usize = 256;
+
+/// What waits of a tenant; a weight of 0 says that it has no queue on the pool.
+#[derive(Default)]
 struct Waiting {
-    of: Backlog,
+    priority: AtomicU8,
+    weight: AtomicU32,
     work: AtomicU64,
-    lag: AtomicU64,
+    batch: AtomicU64,
+    finish: AtomicU64,
 }
 
 #[derive(Default)]
@@ -55,18 +67,10 @@ struct Place {
     excess: AtomicU64,
 }
 
-/// A list that is replaced by a longer one when something comes that does not fit.
-struct Grown<I, T>(ArcSwap<IndexVec<I, Arc<T>>>);
-
 impl Gauges {
-    /// Called by one thread at a time.
-    pub(crate) fn set_load(&self, pool: PoolIx, load: PoolLoad, backlogs: &[Backlog]) {
-        self.pools.with(pool, |pool| {
-            pool.busy_until.store(load.busy_until, Ordering::Relaxed);
-            pool.queued.store(load.queued, Ordering::Relaxed);
-            pool.slots.store(load.slots, Ordering::Relaxed);
-            pool.set_backlogs(if backlogs.len() > 1 { backlogs } else { &[] });
-        });
+    /// A pool, to be written to by one thread at a time.
+    pub(crate) fn pool(&self, pool: PoolIx) -> &Pool {
+        self.pools.at(pool)
     }
 
     /// Whose it is, pool, kind and excess wherever a variant is loaded, and what is known of single sizes of its
@@ -78,59 +82,55 @@ impl Gauges {
         runs_on: impl Iterator<Item = (PoolIx, KindIx, Nanos)> + Clone,
         excesses: impl Iterator<Item = Excess>,
     ) {
-        self.variants.with(variant, |of| {
-            if let Some(tenant) = tenant {
-                of.tenant.store(tenant.get(), Ordering::Relaxed);
-            }
-            let excesses: Vec<Excess> = excesses.collect();
-            if **of.excesses.load() != excesses {
-                of.excesses.store(Arc::new(excesses));
-            }
-            let places = of.places.load();
-            let known = places.iter().map(|place| (place.pool, place.kind));
-            if known.eq(runs_on.clone().map(|(pool, kind, _)| (pool, kind))) {
-                let fresh = places.iter().zip(runs_on);
-                return fresh.for_each(|(place, (_, _, excess))| {
-                    place.excess.store(excess, Ordering::Relaxed);
-                });
-            }
-            of.places.store(Arc::new(runs_on.map(Place::new).collect()));
-        });
+        let of = self.variants.at(variant);
+        if let Some(tenant) = tenant {
+            of.tenant.store(tenant.get(), Ordering::Relaxed);
+        }
+        let excesses: Vec<Excess> = excesses.collect();
+        if **of.excesses.load() != excesses {
+            of.excesses.store(Arc::new(excesses));
+        }
+        let places = of.places.load();
+        let known = places.iter().map(|place| (place.pool, place.kind));
+        if known.eq(runs_on.clone().map(|(pool, kind, _)| (pool, kind))) {
+            let fresh = places.iter().zip(runs_on);
+            return fresh.for_each(|(place, (_, _, excess))| {
+                place.excess.store(excess, Ordering::Relaxed);
+            });
+        }
+        of.places.store(Arc::new(runs_on.map(Place::new).collect()));
     }
 
     /// A batch of a variant occupies so many slots from now on. Called by one thread at a time.
     pub(crate) fn set_slots(&self, variant: VariantIx, slots: u16) {
-        self.variants.with(variant, |of| {
-            of.slots.store(slots, Ordering::Relaxed);
-        });
+        let of = self.variants.at(variant);
+        of.slots.store(slots, Ordering::Relaxed);
     }
 
     /// Slots that a batch of a variant occupies, where that was chosen.
     pub(crate) fn slots(&self, variant: VariantIx) -> Option<u16> {
-        let variants = self.variants.0.load();
-        let slots = variants.get(variant)?.slots.load(Ordering::Relaxed);
+        let of = self.variants.get(variant)?;
+        let slots = of.slots.load(Ordering::Relaxed);
         (slots > 0).then_some(slots)
     }
 
     /// A batch of a variant has run for so long.
     pub(crate) fn add_run(&self, variant: VariantIx, run: Nanos) {
         // What runs is loaded, and its load was published here.
-        if let Some(of) = self.variants.0.load().get(variant) {
+        if let Some(of) = self.variants.get(variant) {
             of.ran.fetch_add(run, Ordering::Relaxed);
         }
     }
 
     /// How long the batches of a variant have run, all together, ns.
     pub(crate) fn ran(&self, variant: VariantIx) -> Nanos {
-        let variants = self.variants.0.load();
-        let of = variants.get(variant);
+        let of = self.variants.get(variant);
         of.map_or(0, |of| of.ran.load(Ordering::Relaxed))
     }
 
     /// The pools in which a variant has seats.
     pub(crate) fn pools_of(&self, variant: VariantIx) -> Vec<PoolIx> {
-        let variants = self.variants.0.load();
-        let places = variants.get(variant).map(|of| of.places.load_full());
+        let places = self.variants.get(variant).map(|of| of.places.load_full());
         let places = places.iter().flat_map(|places| places.iter());
         places.map(|place| place.pool).collect()
     }
@@ -144,16 +144,14 @@ impl Gauges {
         (kind, size): (KindIx, u64),
         now: Nanos,
     ) -> Nanos {
-        let variants = self.variants.0.load();
-        let Some(of) = variants.get(variant) else {
+        let Some(of) = self.variants.get(variant) else {
             return NEVER;
         };
-        let pools = self.pools.0.load();
         let tenant = TenantIx::new(of.tenant.load(Ordering::Relaxed));
         let places = of.places.load();
         let of_kind = places.iter().filter(|place| place.kind == kind);
         let waits = of_kind.filter_map(|place| {
-            let wait = pools.get(place.pool)?.wait(now, tenant);
+            let wait = self.pools.get(place.pool)?.wait(now, tenant);
             Some(wait.saturating_add(place.excess.load(Ordering::Relaxed)))
         });
         let wait = waits.min().unwrap_or(NEVER);
@@ -177,80 +175,82 @@ impl Place {
 }
 
 impl Pool {
+    /// Called by one thread at a time.
+    pub(crate) fn set_load(&self, load: PoolLoad) {
+        self.busy_until.store(load.busy_until, Ordering::Relaxed);
+        self.queued.store(load.queued, Ordering::Relaxed);
+        self.slots.store(load.slots, Ordering::Relaxed);
+    }
+
+    /// Called by one thread at a time.
+    pub(crate) fn tell(&self, news: News) {
+        match news {
+            News::Tenant { backlog, finish } => {
+                self.tenants.at(backlog.tenant).set(&backlog, finish);
+                self.waiting.set(backlog.tenant, backlog.work > 0);
+            }
+            News::Gone(tenant) => {
+                let of = self.tenants.at(tenant);
+                of.weight.store(0, Ordering::Relaxed);
+                self.waiting.set(tenant, false);
+            }
+            News::Time { priority, time } => {
+                self.times[usize::from(priority)].store(time, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Until a query of a tenant could start.
     fn wait(&self, now: Nanos, tenant: TenantIx) -> Nanos {
         let busy = self.busy_until.load(Ordering::Relaxed).saturating_sub(now);
         let queued = self.queued.load(Ordering::Relaxed);
-        let backlogs = self.backlogs.load();
-        if queued == 0 || backlogs.is_empty() {
-            return busy.saturating_add(queued);
+        if queued == 0 {
+            return busy;
         }
         let slots = Nanos::from(self.slots.load(Ordering::Relaxed).max(1));
-        let fair = ahead(tenant, backlogs.iter().map(Waiting::now));
+        let others = self.waiting.iter().filter(|other| *other != tenant);
+        let all = std::iter::once(tenant).chain(others);
+        let fair = ahead(tenant, all.filter_map(|of| self.backlog(of)));
         busy.saturating_add(fair.map_or(queued, |work| queued.min(work / slots)))
     }
 
-    fn set_backlogs(&self, backlogs: &[Backlog]) {
-        let known = self.backlogs.load();
-        if known.len() == backlogs.len() && known.iter().zip(backlogs).all(|(a, b)| a.is(b)) {
-            return known
-                .iter()
-                .zip(backlogs)
-                .for_each(|(known, now)| known.set(now));
+    /// What waits of a tenant that has queues there.
+    fn backlog(&self, tenant: TenantIx) -> Option<Backlog> {
+        let of = self.tenants.get(tenant)?;
+        let weight = of.weight.load(Ordering::Relaxed);
+        let priority = of.priority.load(Ordering::Relaxed);
+        let time = self.times[usize::from(priority)].load(Ordering::Relaxed);
+        (weight != 0).then(|| Backlog {
+            tenant,
+            priority,
+            weight: f32::from_bits(weight),
+            work: of.work.load(Ordering::Relaxed),
+            batch: of.batch.load(Ordering::Relaxed),
+            lag: of.finish.load(Ordering::Relaxed).saturating_sub(time),
+        })
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self {
+            busy_until: AtomicU64::default(),
+            queued: AtomicU64::default(),
+            slots: AtomicU32::default(),
+            tenants: Grown::default(),
+            waiting: Members::default(),
+            times: Box::new([const { AtomicU64::new(0) }; PRIORITIES]),
         }
-        let backlogs = backlogs.iter().map(Waiting::new);
-        self.backlogs.store(Arc::new(backlogs.collect()));
     }
 }
 
 impl Waiting {
-    fn new(of: &Backlog) -> Self {
-        Self {
-            of: *of,
-            work: AtomicU64::new(of.work),
-            lag: AtomicU64::new(of.lag),
-        }
-    }
-
-    /// Whether it is of the same tenant, on the same terms.
-    fn is(&self, other: &Backlog) -> bool {
-        let Backlog { work, lag, .. } = self.of;
-        self.of
-            == Backlog {
-                work,
-                lag,
-                ..*other
-            }
-    }
-
-    fn set(&self, now: &Backlog) {
-        self.work.store(now.work, Ordering::Relaxed);
-        self.lag.store(now.lag, Ordering::Relaxed);
-    }
-
-    fn now(&self) -> Backlog {
-        Backlog {
-            work: self.work.load(Ordering::Relaxed),
-            lag: self.lag.load(Ordering::Relaxed),
-            ..self.of
-        }
-    }
-}
-
-impl<I: Number, T: Default> Grown<I, T> {
-    fn with(&self, number: I, set: impl FnOnce(&T)) {
-        let list = self.0.load();
-        if let Some(item) = list.get(number) {
-            return set(item);
-        }
-        let mut longer = IndexVec::clone(&list);
-        set(longer.grown(number));
-        self.0.store(Arc::new(longer));
-    }
-}
-
-impl<I, T> Default for Grown<I, T> {
-    fn default() -> Self {
-        Self(ArcSwap::default())
+    fn set(&self, backlog: &Backlog, finish: Nanos) {
+        self.priority.store(backlog.priority, Ordering::Relaxed);
+        self.weight
+            .store(backlog.weight.to_bits(), Ordering::Relaxed);
+        self.work.store(backlog.work, Ordering::Relaxed);
+        self.batch.store(backlog.batch, Ordering::Relaxed);
+        self.finish.store(finish, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,5 @@
-//! The in-memory index: everything a selection needs, rebuilt when the metadata changes.
+//! The in-memory index: everything a selection needs, rebuilt when the metadata changes. What a change does not
+//! concern is taken over from the index before.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,6 +16,7 @@ use sextant_types::{
     Slowdowns, Variant, VariantId, WorkerId, uploaded_qualities,
 };
 
+use self::basis::Basis;
 pub(crate) use self::{known::Known, live_load::LiveLoad};
 use crate::{
     budget::Account,
@@ -23,8 +25,11 @@ use crate::{
     families::Families,
 };
 
+mod basis;
 mod known;
 mod live_load;
+#[cfg(test)]
+mod tests;
 mod usual;
 
 /// Numbers for variants that never change while the dispatcher lives.
@@ -71,6 +76,7 @@ pub(crate) struct Usable<'a> {
 pub(crate) struct Scope {
     /// The application, by number and by name.
     application: (ApplicationIx, ApplicationId),
+    members: Vec<Arc<Known>>,
     index: Index,
     /// Where queries come in several sizes: by class of size, made by the first query of a class.
     sized: Option<Sized>,
@@ -83,7 +89,6 @@ pub(crate) struct Scope {
 
 /// Indices of one scope by class of size.
 struct Sized {
-    members: Vec<Arc<Known>>,
     /// Those that are taken for dominated.
     dominated: BTreeSet<(VariantIx, KindIx)>,
     classes: Box<[OnceLock<Box<Index>>]>,
@@ -95,8 +100,10 @@ pub(crate) struct Snapshot {
     /// By ordinal; `None` where a variant was retired.
     known: IndexVec<VariantIx, Option<Arc<Known>>>,
     by_variant: HashMap<VariantId, VariantIx>,
-    applications: HashMap<ApplicationId, Scope>,
-    models: HashMap<ModelId, Scope>,
+    applications: HashMap<ApplicationId, Arc<Scope>>,
+    models: HashMap<ModelId, Arc<Scope>>,
+    /// What its variants were judged by.
+    basis: Basis,
     /// By application: of those that have a budget.
     accounts: BTreeMap<ApplicationIx, Arc<Account>>,
     /// Variants among which the number of threads is chosen by load.
@@ -156,15 +163,22 @@ impl Interner {
 }
 
 impl Snapshot {
-    /// Builds the index from the store's view.
-    pub(crate) fn build(view: &View, around: &Surroundings<'_>, interner: &mut Interner) -> Self {
+    /// Builds the index from the store's view, with what has not changed since `before`.
+    pub(crate) fn build(
+        view: &View,
+        around: &Surroundings<'_>,
+        interner: &mut Interner,
+        before: &Self,
+    ) -> Self {
         let states = states(view, around);
         let able = able(&around.workers);
         let uploaded = uploaded_qualities(view.variants.values().map(|it| &**it));
         let mut snapshot = Self {
             accounts: interner.accounts(view, around.clock),
+            basis: Basis::new(around, &able),
             ..Self::default()
         };
+        let kept = snapshot.basis.same_engines(&before.basis);
         for variant in view.variants.values() {
             let instances = states.get(&variant.id).map_or(&[][..], Vec::as_slice);
             let able = able.get(&variant.spec.engine);
@@ -172,13 +186,19 @@ impl Snapshot {
             let ordinal = interner.ordinal(&variant.id);
             let of_file = uploaded.get(&variant.model).copied();
             let of_file = of_file.unwrap_or_else(|| variant.accuracy.quality_bound());
-            snapshot.insert(Known {
-                quality: variant.quality(of_file),
-                application: interner.application(&variant.application),
-                ..Known::new(ordinal, variant, (instances, able), around)
+            let quality = variant.quality(of_file);
+            let known = before.known(ordinal).filter(|known| {
+                kept.contains(&variant.spec.engine) && known.is_of(variant, instances, quality)
             });
+            snapshot.insert(known.cloned().unwrap_or_else(|| {
+                Arc::new(Known {
+                    quality,
+                    application: interner.application(&variant.application),
+                    ..Known::new(ordinal, variant, (instances, able), around)
+                })
+            }));
         }
-        snapshot.index_scopes();
+        snapshot.index_scopes(before);
         snapshot
     }
 
@@ -191,11 +211,11 @@ impl Snapshot {
     }
 
     pub(crate) fn application(&self, id: &ApplicationId) -> Option<&Scope> {
-        self.applications.get(id)
+        self.applications.get(id).map(Arc::as_ref)
     }
 
     pub(crate) fn model(&self, id: &ModelId) -> Option<&Scope> {
-        self.models.get(id)
+        self.models.get(id).map(Arc::as_ref)
     }
 
     /// The application that a route belongs to, by number and by name.
@@ -244,14 +264,14 @@ impl Snapshot {
         entries.iter().any(|entry| is(entry.readiness))
     }
 
-    fn insert(&mut self, known: Known) {
+    fn insert(&mut self, known: Arc<Known>) {
         self.by_variant
             .insert(known.variant.id.clone(), known.ordinal);
         let ordinal = known.ordinal;
-        *self.known.grown(ordinal) = Some(Arc::new(known));
+        *self.known.grown(ordinal) = Some(known);
     }
 
-    fn index_scopes(&mut self) {
+    fn index_scopes(&mut self, before: &Self) {
         let mut applications: BTreeMap<ApplicationId, Vec<Arc<Known>>> = BTreeMap::new();
         let mut models: BTreeMap<ModelId, Vec<Arc<Known>>> = BTreeMap::new();
         for known in self.known.iter().flatten() {
@@ -267,20 +287,28 @@ impl Snapshot {
         }
         let scopes = applications.into_iter();
         self.applications = scopes
-            .filter_map(|(id, members)| Some((id, self.scope(&members, |_| true)?)))
+            .filter_map(|(id, members)| {
+                let known = before.applications.get(&id);
+                if let Some(known) = known.filter(|known| known.is_of(&members)) {
+                    return Some((id, Arc::clone(known)));
+                }
+                Some((id, Arc::new(self.scope(members, |_| true)?)))
+            })
             .collect();
         let scopes = models.into_iter();
         self.models = scopes
             .filter_map(|(id, members)| {
-                let scope = self.scope(&members, |known| known.variant.model == id)?;
+                let known = before.models.get(&id);
+                if let Some(known) = known.filter(|known| known.is_of(&members)) {
+                    return Some((id, Arc::clone(known)));
+                }
                 let usual_quality = usual::usual_quality(&members);
-                Some((
-                    id,
-                    Scope {
-                        usual_quality,
-                        ..scope
-                    },
-                ))
+                let scope = self.scope(members, |known| known.variant.model == id)?;
+                let scope = Scope {
+                    usual_quality,
+                    ..scope
+                };
+                Some((id, Arc::new(scope)))
             })
             .collect();
     }
@@ -288,7 +316,7 @@ impl Snapshot {
     /// The index of `members`, among which are all of their application that `within` says so of.
     /// Who is dominated is known from the registration, among all variants of the application: where
     /// the one that dominates is not a member or cannot be loaded, it is judged again among these.
-    fn scope(&self, members: &[Arc<Known>], within: impl Fn(&Known) -> bool) -> Option<Scope> {
+    fn scope(&self, members: Vec<Arc<Known>>, within: impl Fn(&Known) -> bool) -> Option<Scope> {
         let first = members.first()?;
         let signature = first.variant.signature.clone();
         let holds = |id: &VariantId| {
@@ -296,7 +324,7 @@ impl Snapshot {
             known.is_some_and(|known| known.readiness != Readiness::Failed && within(known))
         };
         let (mut unsure, mut entries) = (Vec::new(), Vec::with_capacity(members.len()));
-        for known in members {
+        for known in &members {
             let dominator = known.variant.dominated_by.as_ref();
             let first = entries.len();
             entries.extend(known.entries(Extent::default()));
@@ -307,16 +335,15 @@ impl Snapshot {
         if !unsure.is_empty() {
             mark_dominated(&mut entries, &unsure);
         }
-        let sized = signature
-            .is_dynamic()
-            .then(|| Sized::new(members, &entries));
+        let sized = signature.is_dynamic().then(|| Sized::new(&entries));
         Some(Scope {
             application: (first.application, first.variant.application.clone()),
             index: Index::new(entries),
             sized,
             usual_quality: None,
-            uploaded_quality: usual::reference(members),
+            uploaded_quality: usual::reference(&members),
             signature,
+            members,
         })
     }
 }
@@ -329,10 +356,16 @@ impl Scope {
         self.application.0
     }
 
+    /// Whether it was made of these.
+    fn is_of(&self, members: &[Arc<Known>]) -> bool {
+        let mut pairs = self.members.iter().zip(members);
+        self.members.len() == members.len() && pairs.all(|(one, other)| Arc::ptr_eq(one, other))
+    }
+
     /// The length above which nothing takes a query of this size; `None` where something does.
     pub(crate) fn limit(&self, extent: Extent) -> Option<u64> {
-        let members = &self.sized.as_ref()?.members;
-        let longest = members.iter().map(|known| match known.takes(extent) {
+        self.sized.as_ref()?;
+        let longest = self.members.iter().map(|known| match known.takes(extent) {
             true => None,
             false => known.variant.profile.sizes.longest,
         });
@@ -344,7 +377,9 @@ impl Scope {
         let sized = self.sized.as_ref().zip(extent.class());
         let cell = sized.and_then(|(sized, class)| Some((sized, sized.classes.get(class)?)));
         match cell {
-            Some((sized, cell)) => cell.get_or_init(|| Box::new(sized.index(extent))),
+            Some((sized, cell)) => {
+                cell.get_or_init(|| Box::new(sized.index(&self.members, extent)))
+            }
             None => &self.index,
         }
     }
@@ -353,17 +388,16 @@ impl Scope {
 // === impl Sized ===
 
 impl Sized {
-    fn new(members: &[Arc<Known>], entries: &[Entry]) -> Self {
+    fn new(entries: &[Entry]) -> Self {
         let dominated = entries.iter().filter(|entry| entry.dominated);
         Self {
-            members: members.to_vec(),
             dominated: dominated.map(|of| (of.ordinal, of.kind)).collect(),
             classes: (0..CLASSES).map(|_| OnceLock::new()).collect(),
         }
     }
 
-    fn index(&self, extent: Extent) -> Index {
-        let entries = self.members.iter().flat_map(|known| known.entries(extent));
+    fn index(&self, members: &[Arc<Known>], extent: Extent) -> Index {
+        let entries = members.iter().flat_map(|known| known.entries(extent));
         let entries = entries.map(|entry| Entry {
             dominated: self.dominated.contains(&(entry.ordinal, entry.kind)),
             ..entry

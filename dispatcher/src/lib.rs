@@ -21,6 +21,7 @@ mod extent;
 mod families;
 mod gathering;
 mod gauges;
+mod grown;
 mod index;
 mod loads;
 mod meter;

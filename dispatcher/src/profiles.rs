@@ -324,20 +324,21 @@ fn missing(snapshot: &Snapshot) -> Vec<(Missing, Vec<DeviceIx>)> {
     for known in snapshot.all() {
         let variant = &known.variant;
         // A dominated one, too, that a query has brought there: it answers others from then on.
-        if measure::inputs(variant, 1, &variant.profile.sizes.dims).is_none() {
-            continue;
-        }
-        for host in &known.hosts {
-            let Some(name) = &host.device_type else {
-                continue;
+        let loaded = known.hosts.iter().filter(|host| !host.workers.is_empty());
+        let unmeasured = loaded.filter_map(|host| {
+            let name = host.device_type.as_ref()?;
+            let missing = || Missing {
+                variant: variant.id.clone(),
+                device_type: name.clone(),
             };
-            if variant.measured(name).is_none() && !host.workers.is_empty() {
-                let missing = Missing {
-                    variant: variant.id.clone(),
-                    device_type: name.clone(),
-                };
-                found.push((missing, host.workers.clone()));
-            }
+            let is_missing = variant.measured(name).is_none();
+            is_missing.then(|| (missing(), host.workers.clone()))
+        });
+        let unmeasured: Vec<_> = unmeasured.collect();
+        // Made only for those of which something is missing: that is few of many.
+        let is_measurable = || measure::inputs(variant, 1, &variant.profile.sizes.dims).is_some();
+        if !unmeasured.is_empty() && is_measurable() {
+            found.extend(unmeasured);
         }
     }
     found

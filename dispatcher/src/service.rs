@@ -14,7 +14,7 @@ use sextant_fleet::{Follower, News, Token};
 use sextant_metadata::{Count, DeviceTypes, HardwareWarning, InstanceState, MetadataStore, View};
 use sextant_placement as placement;
 use sextant_schedule::{NEVER, Nanos};
-use sextant_types::{Slowdowns, Variant, VariantId, WorkerId};
+use sextant_types::{Slowdowns, VariantId, WorkerId};
 use tokio::sync::mpsc::{self, Receiver};
 
 use self::{
@@ -51,8 +51,9 @@ struct Updater {
     up: IndexVec<DeviceIx, Option<(u64, KindIx)>>,
     /// The (worker, variant) pairs of which the driver was told.
     loaded: BTreeSet<(DeviceIx, VariantIx)>,
-    /// By variant: what the driver was told of it.
+    /// By variant: what the driver was told of it, and the workers that were there then.
     published: BTreeMap<VariantIx, Published>,
+    beside: Beside,
     /// What is wanted loaded, as the driver was told.
     wanted: Option<(Vec<(VariantIx, placement::Wanted)>, Nanos)>,
     /// What is published no more and was found loaded, by position and variant.
@@ -63,9 +64,16 @@ struct Updater {
     leavers: Leavers,
 }
 
+/// The workers that a publication has found: position, life and kind of each that is present, and what is up.
+#[derive(Default, PartialEq)]
+struct Beside {
+    present: Vec<(DeviceIx, u64, KindIx)>,
+    up: IndexVec<DeviceIx, Option<(u64, KindIx)>>,
+}
+
 /// A variant as the driver knows it.
 struct Published {
-    variant: Arc<Variant>,
+    known: Arc<Known>,
     page_bytes: u64,
     /// Kinds of workers that have its engine.
     kinds: Vec<OnKind>,
@@ -89,6 +97,7 @@ impl Service {
                 up: IndexVec::default(),
                 loaded: BTreeSet::new(),
                 published: BTreeMap::new(),
+                beside: Beside::default(),
                 wanted: None,
                 strays: BTreeSet::new(),
                 warnings: Vec::new(),
@@ -167,7 +176,8 @@ impl Updater {
             ),
             clock: self.dispatcher.clock,
         };
-        let mut snapshot = Snapshot::build(view, &around, &mut self.interner);
+        let before = self.dispatcher.snapshot.load_full();
+        let mut snapshot = Snapshot::build(view, &around, &mut self.interner, &before);
         snapshot.families = self.families(&snapshot, &present);
         self.tell_of_publications(&driver, &snapshot, &present);
         driver.set_tariffs(tariffs(&present, &types));
@@ -333,19 +343,37 @@ impl Updater {
 
     /// Tells of variants that are new, changed or retired, and of workers that can load them.
     fn tell_of_publications(&mut self, driver: &Driver, snapshot: &Snapshot, present: &[Present]) {
+        let beside = Beside {
+            present: present
+                .iter()
+                .map(|one| (one.at, one.life, one.kind))
+                .collect(),
+            up: self.up.clone(),
+        };
+        let is_same = beside == self.beside;
+        self.beside = beside;
         let mut published = BTreeMap::new();
         for known in snapshot.all() {
-            let now = Published::of(known, present, &self.up);
             let before = self.published.remove(&known.ordinal);
+            let is_told = |before: &Published| is_same && Arc::ptr_eq(&before.known, known);
+            let before = match before {
+                Some(before) if is_told(&before) => {
+                    published.insert(known.ordinal, before);
+                    continue;
+                }
+                before => before,
+            };
+            let now = Published::of(known, present, &self.up);
             match before.filter(|before| before.is_same(&now)) {
                 Some(before) if before.kinds == now.kinds => {}
                 Some(_) => driver.on_kinds(known.ordinal, now.kinds.clone()),
                 None => {
-                    let weights = self.interner.weights(&now.variant);
+                    let variant = &known.variant;
+                    let weights = self.interner.weights(variant);
                     let config = &self.dispatcher.config;
                     let kinds = now.kinds.clone();
                     let spec = known.spec(config, now.page_bytes, weights, kinds);
-                    driver.on_variant(known.ordinal, &now.variant, spec);
+                    driver.on_variant(known.ordinal, variant, spec);
                 }
             }
             published.insert(known.ordinal, now);
@@ -372,7 +400,7 @@ fn tariffs(present: &[Present], types: &DeviceTypes) -> IndexVec<DeviceIx, Optio
 impl Published {
     /// `up` tells the kinds that workers have until the driver is told otherwise.
     fn of(
-        known: &Known,
+        known: &Arc<Known>,
         present: &[Present],
         up: &IndexVec<DeviceIx, Option<(u64, KindIx)>>,
     ) -> Self {
@@ -383,7 +411,7 @@ impl Published {
         let kinds = able.flat_map(|one| std::iter::once(one.kind).chain(until_now(one)));
         let kinds: BTreeSet<KindIx> = kinds.collect();
         Self {
-            variant: Arc::clone(&known.variant),
+            known: Arc::clone(known),
             page_bytes: first.map_or(1, |one| one.info.pages.page_bytes),
             kinds: kinds.into_iter().map(|kind| known.on_kind(kind)).collect(),
         }
@@ -391,6 +419,7 @@ impl Published {
 
     /// Whether the queue and the pages of another telling are the same.
     fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.variant, &other.variant) && self.page_bytes == other.page_bytes
+        let (one, other_one) = (&self.known.variant, &other.known.variant);
+        Arc::ptr_eq(one, other_one) && self.page_bytes == other.page_bytes
     }
 }

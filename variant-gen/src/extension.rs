@@ -9,7 +9,7 @@
 
 use serde_json::json;
 use sextant_engine::Engine;
-use sextant_registry::{Job, JobKind, JobState, Model, NewJob, Registry, Step};
+use sextant_registry::{Job, JobKind, JobState, Model, NewJob, Plan, Planned, Step};
 use sextant_types::time::unix_ms;
 use sextant_types::{EngineName, Variant};
 use tracing::{info, warn};
@@ -35,6 +35,14 @@ enum Verdict {
     Later(u64),
 }
 
+/// What a look at a model and an engine has come to.
+enum Looked {
+    /// This is to be stored.
+    Planned(Planned),
+    /// Nothing before this time, ms since the Unix epoch.
+    Later(u64),
+}
+
 /// What is known about a model and an engine.
 struct Known<'a> {
     engine: &'a EngineName,
@@ -44,6 +52,9 @@ struct Known<'a> {
     jobs: &'a [Job],
 }
 
+/// Most that is stored in one transaction.
+const BATCH: usize = 64;
+
 impl Generator {
     /// Creates the jobs that are missing for the engines of this process. Returns when the next one
     /// is due that had failed, ms since the Unix epoch.
@@ -51,22 +62,42 @@ impl Generator {
         let mut due: Option<u64> = None;
         for engine in self.engines() {
             let name = EngineName(engine.name().to_owned());
-            let note = step::extend(&name);
-            for model in self.registry().extendable(&name, &note).await? {
-                match self.look_at(&model, engine.as_ref()).await {
-                    Ok(None) => {}
-                    Ok(Some(at)) => due = Some(due.map_or(at, |due| due.min(at))),
-                    // Others may be sound.
-                    Err(error) => {
-                        warn!(model = %model.id, engine = %name, %error, "nothing can be planned");
+            let models = self
+                .registry()
+                .extendable(&name, &step::extend(&name))
+                .await?;
+            for models in models.chunks(BATCH) {
+                let mut plans = Vec::new();
+                for model in models {
+                    match self.look_at(model, engine.as_ref()).await {
+                        Ok(Looked::Planned(planned)) => plans.push(Plan { model, planned }),
+                        Ok(Looked::Later(at)) => due = Some(due.map_or(at, |due| due.min(at))),
+                        // Others may be sound.
+                        Err(error) => {
+                            warn!(model = %model.id, engine = %name, %error, "nothing can be planned");
+                        }
                     }
                 }
+                self.store(&name, &plans).await?;
             }
         }
         Ok(due)
     }
 
-    async fn look_at(&self, model: &Model, engine: &dyn Engine) -> Result<Option<u64>, Error> {
+    async fn store(&self, engine: &EngineName, plans: &[Plan<'_>]) -> Result<(), Error> {
+        if plans.is_empty() {
+            return Ok(());
+        }
+        let done = self.registry().store_plans(plans, unix_ms()).await?;
+        for (plan, _) in plans.iter().zip(done).filter(|(_, done)| *done) {
+            if let Planned::Job { job, .. } = &plan.planned {
+                info!(job = %job.id, model = %plan.model.id, %engine, "to be extended");
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_at(&self, model: &Model, engine: &dyn Engine) -> Result<Looked, Error> {
         let registry = self.registry();
         let name = EngineName(engine.name().to_owned());
         let steps = registry.steps(&model.id).await?;
@@ -82,19 +113,14 @@ impl Generator {
         };
         let settled = match about.verdict(self.config().extension_back_off.as_millis()) {
             Verdict::Settled(settled) => settled,
-            Verdict::Later(at) => return Ok(Some(at)),
+            Verdict::Later(at) => return Ok(Looked::Later(at)),
             Verdict::Begin { earlier: 0 } if !self.reads(engine, model).await? => Extended::NotRead,
             Verdict::Begin { earlier } => {
                 let job = new_job(model, &name, earlier);
-                let created = registry.extend_model(model, (&job, known), unix_ms());
-                if let Some(job) = created.await? {
-                    info!(job = %job.id, model = %model.id, engine = %name, "to be extended");
-                }
-                return Ok(None);
+                return Ok(Looked::Planned(Planned::Job { job, known }));
             }
         };
-        note(registry, model, &name, settled).await?;
-        Ok(None)
+        Ok(Looked::Planned(note(&name, settled)?))
     }
 
     async fn reads(&self, engine: &dyn Engine, model: &Model) -> Result<bool, Error> {
@@ -106,20 +132,13 @@ impl Generator {
     }
 }
 
-/// Notes that nothing is to be done about a model and an engine any more.
-async fn note(
-    registry: &Registry,
-    model: &Model,
-    engine: &EngineName,
-    settled: Extended,
-) -> Result<(), Error> {
+/// That nothing is to be done about a model and an engine any more.
+fn note(engine: &EngineName, settled: Extended) -> Result<Planned, Error> {
     let name = step::extend(engine);
-    let value = serde_json::to_value(settled).map_err(|source| Error::Step {
-        step: name.clone(),
-        source,
-    })?;
-    registry.put_step_of(model, &name, &value).await?;
-    Ok(())
+    match serde_json::to_value(settled) {
+        Ok(result) => Ok(Planned::Step { name, result }),
+        Err(source) => Err(Error::Step { step: name, source }),
+    }
 }
 
 /// The job tells which model of the name it is for, and how many went before it.

@@ -6,7 +6,8 @@
 //! has changed is applied at the next publication. What an application may use of the fleet is shown with
 //! each of its variants: so whoever serves them knows it, and knows it again after a loss of the store.
 //! All of it is idempotent: [`Publisher::publish_all`] brings the
-//! metadata store to the registry's state from wherever it is.
+//! metadata store to the registry's state from wherever it is. What concerns one application reads and
+//! writes that one alone, however many there are.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +15,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use sextant_metadata::{DeviceTypes, Event, MetadataStore};
+use sextant_metadata::{Changes, Cursor, DeviceTypes, Event, MetadataStore, Snapshot};
 use sextant_registry::Registry;
 use sextant_rpc::{Publish, PublishError};
 use sextant_types::time::unix_ms;
@@ -33,13 +34,23 @@ pub struct Publisher {
     metadata: Arc<dyn MetadataStore>,
     /// Devices whose prices are known beside those that workers announce.
     devices: Vec<Arc<DeviceType>>,
-    turn: Arc<Mutex<()>>,
+    turn: Arc<Mutex<Turn>>,
 }
 
 /// What devices cost: as the workers announce it, else as this process is told.
 pub(crate) struct Pricing<'a> {
     announced: DeviceTypes,
     devices: &'a [Arc<DeviceType>],
+}
+
+/// What whoever has the turn knows of those before: what was shown when everything was published last, until
+/// that is followed.
+pub(crate) type Turn = Option<Shown>;
+
+/// What the metadata store shows, as far as it was followed: whose each variant is.
+pub(crate) struct Shown {
+    cursor: Cursor,
+    applications: BTreeMap<VariantId, ApplicationId>,
 }
 
 impl Publisher {
@@ -72,16 +83,22 @@ impl Publisher {
     /// variants of ready models are published, all others retired, marks of dominated variants
     /// renewed. Returns how many variants are published.
     pub async fn publish_all(&self) -> Result<usize, Error> {
-        let _turn = self.take_turn().await;
-        self.follow_registry().await
+        let mut turn = self.take_turn().await;
+        *turn = None;
+        let wanted = self.follow_registry().await?;
+        // Where something has gone meanwhile, the marks of others may be out of date.
+        let shown = Shown::of(self.metadata.snapshot().await?);
+        let is_whole = wanted.iter().all(|id| shown.applications.contains_key(id));
+        *turn = is_whole.then_some(shown);
+        Ok(wanted.len())
     }
 
-    /// Shows what the registry holds with renewed marks, and withdraws nothing. For the end of a
-    /// publication: another process may have published at the same time, and neither judged the
+    /// Shows what the registry holds of an application with renewed marks, and withdraws nothing. For the
+    /// end of a publication: another process may have published at the same time, and neither judged the
     /// variants of the other; the later of the two sees both.
-    pub(crate) async fn renew(&self) -> Result<(), Error> {
+    pub(crate) async fn renew(&self, application: &ApplicationId) -> Result<(), Error> {
         let _turn = self.take_turn().await;
-        self.show_ready().await.map(|_| ())
+        self.show_ready_of(application).await
     }
 
     /// Deletes a model: its variants leave the registry, then the metadata store; variants that
@@ -90,42 +107,59 @@ impl Publisher {
     /// withdrawn before that is said.
     pub async fn retire_model(&self, model: &ModelId) -> Result<Vec<VariantId>, Error> {
         let _turn = self.take_turn().await;
+        let known = self.registry.model(model).await.ok();
         let deleted = self.registry.delete_model(model, unix_ms()).await;
         let is_gone = |error: &sextant_registry::Error| error.code() == Code::ModelNotFound;
-        if deleted.as_ref().err().is_none_or(is_gone) {
-            self.withdraw(model).await?;
+        match (&deleted, known) {
+            (Ok(variants), Some(known)) => {
+                for variant in variants {
+                    self.metadata.retire_variant(variant).await?;
+                }
+                self.show_ready_of(&known.application).await?;
+            }
+            (Err(error), _) if !is_gone(error) => {}
+            _ => self.withdraw(model).await?,
         }
         Ok(deleted?)
     }
 
-    /// Publishes everything, and again whenever the metadata store has lost its content; renews marks
-    /// whenever a variant was retired by someone else: what a deleted model dominated would otherwise
-    /// stay in its shadow. Until dropped, or until a store fails: then it is to be called again.
+    /// Goes on behind [`publish_all`](Self::publish_all), which it calls where nobody has: publishes
+    /// everything again whenever the metadata store has lost its content, and renews the marks of an
+    /// application whenever a variant of it was retired by someone else: what a deleted model dominated
+    /// would otherwise stay in its shadow. Until dropped, or until a store fails: then it is to be called
+    /// again.
     pub async fn keep_published(&self) -> Result<(), Error> {
-        let mut cursor = self.metadata.snapshot().await?.cursor;
-        self.publish_all().await?;
+        let published = self.take_turn().await.take();
+        let mut shown = match published {
+            Some(shown) => shown,
+            None => self.publish_and_follow().await?,
+        };
         loop {
-            self.metadata.changed(cursor).await?;
-            let retired = match self.metadata.changes(cursor).await {
+            self.metadata.changed(shown.cursor).await?;
+            match self.metadata.changes(shown.cursor).await {
                 Ok(changes) => {
-                    cursor = changes.cursor;
-                    let retired = |event: &Event| matches!(event, Event::VariantRetired(_));
-                    changes.events.iter().any(retired)
+                    for application in shown.follow(changes) {
+                        self.renew(&application).await?;
+                    }
                 }
                 Err(sextant_metadata::Error::Trimmed { .. }) => {
-                    cursor = self.metadata.snapshot().await?.cursor;
-                    true
+                    shown = self.publish_and_follow().await?;
                 }
                 Err(other) => return Err(other.into()),
-            };
-            if retired {
-                self.publish_all().await?;
             }
         }
     }
 
+    /// Publishes everything; where to follow from.
+    async fn publish_and_follow(&self) -> Result<Shown, Error> {
+        let before = Shown::of(self.metadata.snapshot().await?);
+        self.publish_all().await?;
+        let after = self.take_turn().await.take();
+        Ok(after.unwrap_or(before))
+    }
+
     /// While the guard lives, nobody else changes what is published.
-    pub(crate) async fn take_turn(&self) -> MutexGuard<'_, ()> {
+    pub(crate) async fn take_turn(&self) -> MutexGuard<'_, Turn> {
         self.turn.lock().await
     }
 
@@ -135,15 +169,16 @@ impl Publisher {
         application: &ApplicationId,
         own: &BTreeSet<VariantId>,
     ) -> Result<Vec<Variant>, Error> {
-        let mut variants = self.registry.ready_variants().await?;
-        variants.retain(|it| it.application == *application && !own.contains(&it.id));
+        let mut variants = self.registry.ready_variants_of(application).await?;
+        variants.retain(|it| !own.contains(&it.id));
         Ok(variants)
     }
 
     /// Makes variants visible to dispatchers, with the resources of their applications. Where those
     /// change meanwhile, it is done again: of two who show them the later has seen the change.
     pub(crate) async fn show(&self, variants: &[Variant]) -> Result<(), Error> {
-        let mut resources = self.resources().await?;
+        let of: BTreeSet<&ApplicationId> = variants.iter().map(|it| &it.application).collect();
+        let mut resources = self.resources(&of).await?;
         loop {
             for variant in variants {
                 let of = resources.get(&variant.application).copied();
@@ -153,7 +188,7 @@ impl Publisher {
                 };
                 self.metadata.publish_variant(Arc::new(shown)).await?;
             }
-            let now = self.resources().await?;
+            let now = self.resources(&of).await?;
             if now == resources {
                 return Ok(());
             }
@@ -161,45 +196,57 @@ impl Publisher {
         }
     }
 
-    /// What applications may use of the fleet, those alone that have set something.
-    async fn resources(&self) -> Result<BTreeMap<ApplicationId, Resources>, Error> {
-        let applications = self.registry.applications().await?.into_iter();
-        let set = applications.filter(|application| !application.resources.is_default());
-        Ok(set
-            .map(|application| (application.id, application.resources))
-            .collect())
+    /// What these applications may use of the fleet, those alone that have set something.
+    async fn resources(
+        &self,
+        of: &BTreeSet<&ApplicationId>,
+    ) -> Result<BTreeMap<ApplicationId, Resources>, Error> {
+        let found = match (of.len(), of.first()) {
+            (0, _) => Vec::new(),
+            (1, Some(id)) => match self.registry.application(id).await {
+                Ok(application) => vec![application],
+                Err(error) if error.code() == Code::ApplicationNotFound => Vec::new(),
+                Err(error) => return Err(error.into()),
+            },
+            _ => self.registry.applications().await?,
+        };
+        let set = found.into_iter().filter(|it| !it.resources.is_default());
+        Ok(set.map(|it| (it.id, it.resources)).collect())
     }
 
     /// Shows the variants of an application again with its resources, and withdraws nothing.
     pub async fn show_resources(&self, application: &ApplicationId) -> Result<(), Error> {
         let _turn = self.take_turn().await;
-        let mut variants = self.registry.ready_variants().await?;
-        variants.retain(|variant| variant.application == *application);
+        let variants = self.registry.ready_variants_of(application).await?;
         self.show(&variants).await?;
-        self.withdraw_deleted(&variants).await?;
+        self.withdraw_deleted(Some(application), &variants).await?;
         Ok(())
     }
 
-    /// The body of [`Self::publish_all`], for who has the turn.
-    pub(crate) async fn follow_registry(&self) -> Result<usize, Error> {
+    /// The body of [`Self::publish_all`], for who has the turn; what is published.
+    pub(crate) async fn follow_registry(&self) -> Result<BTreeSet<VariantId>, Error> {
         let wanted = self.show_ready().await?;
         for variant in self.metadata.variants().await? {
             if !wanted.contains(&variant.id) {
                 self.metadata.retire_variant(&variant.id).await?;
             }
         }
-        Ok(wanted.len())
+        Ok(wanted)
     }
 
     /// Withdraws a model that the registry does not have. Variants of others are left alone: those
     /// of a registration in another process are shown before the registry has them.
     async fn withdraw(&self, model: &ModelId) -> Result<(), Error> {
+        let mut applications = BTreeSet::new();
         for variant in self.metadata.variants().await? {
             if variant.model == *model {
                 self.metadata.retire_variant(&variant.id).await?;
+                applications.insert(variant.application.clone());
             }
         }
-        self.show_ready().await?;
+        for application in applications {
+            self.show_ready_of(&application).await?;
+        }
         Ok(())
     }
 
@@ -212,28 +259,87 @@ impl Publisher {
         }
         let pricing = self.pricing().await?;
         for variants in applications.values_mut() {
-            let mut changed: BTreeSet<VariantId> = pricing.price_all(variants);
-            changed.extend(kinds::mark(&self.registry, variants).await?);
-            changed.extend(frontier::mark(variants).into_iter().map(|marked| marked.id));
-            let changed = variants.iter().filter(|it| changed.contains(&it.id));
-            let changed: Vec<Variant> = changed.cloned().collect();
-            self.registry.put_variants(&changed).await?;
-            self.show(variants).await?;
+            self.renew_marks(variants, &pricing).await?;
         }
         let shown: Vec<Variant> = applications.into_values().flatten().collect();
-        self.withdraw_deleted(&shown).await
+        self.show(&shown).await?;
+        self.withdraw_deleted(None, &shown).await
     }
 
-    /// Withdraws what another process has deleted while it was shown; what is ready now.
-    async fn withdraw_deleted(&self, shown: &[Variant]) -> Result<BTreeSet<VariantId>, Error> {
-        let ready = self.registry.ready_variants().await?;
-        let ready: BTreeSet<VariantId> = ready.into_iter().map(|variant| variant.id).collect();
+    /// Shows the variants of an application's ready models with renewed marks.
+    async fn show_ready_of(&self, application: &ApplicationId) -> Result<(), Error> {
+        let mut variants = self.registry.ready_variants_of(application).await?;
+        let pricing = self.pricing().await?;
+        self.renew_marks(&mut variants, &pricing).await?;
+        self.show(&variants).await?;
+        self.withdraw_deleted(Some(application), &variants).await?;
+        Ok(())
+    }
+
+    /// Renews what is said of the variants of one application beside the others, and stores what that
+    /// changes.
+    async fn renew_marks(
+        &self,
+        variants: &mut [Variant],
+        pricing: &Pricing<'_>,
+    ) -> Result<(), Error> {
+        let mut changed: BTreeSet<VariantId> = pricing.price_all(variants);
+        changed.extend(kinds::mark(&self.registry, variants).await?);
+        changed.extend(frontier::mark(variants).into_iter().map(|marked| marked.id));
+        let changed = variants.iter().filter(|it| changed.contains(&it.id));
+        let changed: Vec<Variant> = changed.cloned().collect();
+        if !changed.is_empty() {
+            self.registry.put_variants(&changed).await?;
+        }
+        Ok(())
+    }
+
+    /// Withdraws what another process has deleted while it was shown, of one application or of all; what
+    /// of these is ready now.
+    async fn withdraw_deleted(
+        &self,
+        application: Option<&ApplicationId>,
+        shown: &[Variant],
+    ) -> Result<BTreeSet<VariantId>, Error> {
+        let ready = self.registry.ready_names(application).await?;
+        let ready: BTreeSet<VariantId> = ready.into_iter().collect();
         for variant in shown {
             if !ready.contains(&variant.id) {
                 self.metadata.retire_variant(&variant.id).await?;
             }
         }
         Ok(ready)
+    }
+}
+
+// === impl Shown ===
+
+impl Shown {
+    fn of(snapshot: Snapshot) -> Self {
+        let variants = snapshot.variants.into_iter();
+        Self {
+            cursor: snapshot.cursor,
+            applications: variants
+                .map(|variant| (variant.id.clone(), variant.application.clone()))
+                .collect(),
+        }
+    }
+
+    /// The applications of which a variant was retired.
+    fn follow(&mut self, changes: Changes) -> BTreeSet<ApplicationId> {
+        self.cursor = changes.cursor;
+        let mut retired = BTreeSet::new();
+        for event in changes.events {
+            match event {
+                Event::VariantPublished(variant) => {
+                    let (id, application) = (variant.id.clone(), variant.application.clone());
+                    self.applications.insert(id, application);
+                }
+                Event::VariantRetired(id) => retired.extend(self.applications.remove(&id)),
+                _ => {}
+            }
+        }
+        retired
     }
 }
 

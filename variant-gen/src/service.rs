@@ -34,6 +34,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// Longest patience with a store that is there and refuses, because it is full: somebody has to hear of it.
 const REFUSED_PATIENCE: Duration = Duration::from_secs(3);
 
+/// How many times as long as a look for models to extend took nobody looks again.
+const REST: u32 = 32;
+
 /// Runs registrations until it is told to stop.
 pub struct RegistrationService {
     generator: Generator,
@@ -224,7 +227,8 @@ impl RegistrationService {
     }
 
     /// Never returns. Looks when a job was created or has ended, when a failure is to be tried again,
-    /// and from time to time, for what other processes have registered.
+    /// and from time to time, for what other processes have registered; and no more often than that it
+    /// takes a few hundredths of the time, however many models there are.
     async fn plan(&self) {
         let lease = self.generator.config().lease;
         let mut jobs = self.generator.registry().jobs_changed();
@@ -232,10 +236,12 @@ impl RegistrationService {
         loop {
             jobs.mark_unchanged();
             settled.mark_unchanged();
+            let begun = Instant::now();
             let due = self.generator.plan().await.unwrap_or_else(|error| {
                 warn!(%error, "models to extend cannot be looked for");
                 None
             });
+            sleep_until(Instant::now() + begun.elapsed() * REST).await;
             let due = due.map(|at| Duration::from_millis(at.saturating_sub(unix_ms())));
             let wait = due.map_or(lease / 2, |due| due.min(lease / 2));
             tokio::select! {
@@ -306,7 +312,8 @@ impl RegistrationService {
                     variants, frontier, ..
                 } = summary;
                 info!(%job, variants, frontier, "it is done");
-                if let Err(error) = self.generator.publisher().renew().await {
+                let renewed = self.generator.publisher().renew(&claim.job.application);
+                if let Err(error) = renewed.await {
                     warn!(%error, "the list of variants in the metadata store cannot be brought up to date");
                 }
                 Ok(())

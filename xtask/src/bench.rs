@@ -32,8 +32,8 @@ pub struct Arguments {
     /// Experiments to run [default: all]: autoscaling, build, controller, fleet, generator, main-job, models, page, peers,
     /// right, scheduler, trust, worker
     names: Vec<String>,
-    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; answers, overhead of right; core, instructions of
-    /// controller and scheduler; simulator, agreement, prices of scheduler; fairness, isolation, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
+    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism, growth of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; answers, overhead of right; core, instructions of
+    /// controller and scheduler; growth of controller; simulator, agreement, prices of scheduler; fairness, isolation, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
     /// Seconds of load for each measurement
@@ -54,6 +54,9 @@ pub struct Arguments {
     /// Seed of the queries of `--live`
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Applications that `growth` of `main-job` registers
+    #[arg(long, default_value_t = 1000)]
+    applications: usize,
     /// Print one JSON object per line instead of a table
     #[arg(long)]
     json: bool,
@@ -92,6 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     )?;
     let parts = [
         &build::PARTS[..],
+        &controller::PARTS,
         &fleet::PARTS,
         &main_job::PARTS,
         &models::PARTS,

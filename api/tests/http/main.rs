@@ -16,6 +16,7 @@ mod double;
 mod errors;
 mod explained;
 mod forms;
+mod growth;
 mod grpc;
 mod messages;
 mod pages;

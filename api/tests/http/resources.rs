@@ -22,7 +22,7 @@ pub async fn with_digits() -> Api {
     api
 }
 
-fn form(fields: &[(&str, &[u8])]) -> Request<Body> {
+pub fn form(fields: &[(&str, &[u8])]) -> Request<Body> {
     let mut body = Vec::new();
     for (name, value) in fields {
         let head = format!(

@@ -1,26 +1,35 @@
 //! One replay of the scheduler's benchmark, for tools that watch a process: callgrind counts the
 //! instructions inside of `measured_replay`.
 //!
-//! `scheduler_replay POLICY QUEUES DEVICES REQUESTS SHAPE`
+//! `scheduler_replay POLICY QUEUES DEVICES REQUESTS SHAPE ASKED`; with `ASKED` each queue is of a tenant of its
+//! own, and so many of them are asked; where these are not all, what has changed is taken after every call.
 #![expect(clippy::print_stdout, reason = "prints what it replayed")]
 
 #[path = "../benches/scheduler/load.rs"]
 mod load;
 
-use load::{SEED, SIZES, Shape, Size, Trace};
+use load::{SEED, SIZES, Shape, Size, Tenants, Trace};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize| arguments.get(at).and_then(|word| word.parse().ok());
     let policy = arguments.first().map_or("sextant", String::as_str);
     let policy = policy.parse().expect("the name of a policy");
-    let size = Size {
-        queues: number(1).unwrap_or(SIZES[0].0),
-        devices: number(2).unwrap_or(SIZES[0].1),
-        shape: arguments.get(4).map_or(Shape::Fleet, |name| {
-            Shape::named(name).expect("the name of a shape")
-        }),
-    };
+    let shape = arguments.get(4).map_or(Shape::Fleet, |name| {
+        Shape::named(name).expect("the name of a shape")
+    });
+    let of = (
+        number(1).unwrap_or(SIZES[0].0),
+        number(2).unwrap_or(SIZES[0].1),
+    );
+    let mut size = Size::new(of, shape);
+    if let Some(asked) = number(5) {
+        size.asked = asked;
+        size.tenants = match asked < size.queues {
+            true => Tenants::EachTold,
+            false => Tenants::Each,
+        };
+    }
     let requests = number(3).map_or(20_000, u64::from);
     let trace = Trace::record(policy, size, requests);
     let mut prepared = trace.prepare();

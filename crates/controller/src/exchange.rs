@@ -10,7 +10,14 @@ use sextant_types::index::{DeviceIx, VariantIx};
 impl<T> Controller<T> {
     /// Carries out what was decided, until nothing follows from it. What the placement wants comes
     /// first: the scheduler must not use what is to be unloaded.
+    #[inline]
     pub(super) fn carry_out(&mut self, now: Nanos, out: &mut Actions<T>) {
+        if !self.actions.is_empty() || !self.moves.is_empty() {
+            self.carry_out_all(now, out);
+        }
+    }
+
+    fn carry_out_all(&mut self, now: Nanos, out: &mut Actions<T>) {
         let mut actions = std::mem::take(&mut self.actions);
         loop {
             for action in actions.drain(..) {
@@ -27,10 +34,14 @@ impl<T> Controller<T> {
         }
     }
 
+    #[inline]
     pub(super) fn carry_out_moves(&mut self, now: Nanos, out: &mut Actions<T>) {
-        if self.moves.is_empty() {
-            return;
+        if !self.moves.is_empty() {
+            self.carry_out_all_moves(now, out);
         }
+    }
+
+    fn carry_out_all_moves(&mut self, now: Nanos, out: &mut Actions<T>) {
         let mut moves = std::mem::take(&mut self.moves);
         for step in moves.drain(..) {
             match step {

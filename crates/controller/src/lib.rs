@@ -30,8 +30,8 @@ use sextant_placement::{Placement, Shared};
 use sextant_profile::{Estimates, Estimation, Rolling10, Surface};
 use sextant_schedule as schedule;
 use sextant_schedule::{
-    Backlog, BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, PoolIx, PoolLoad, QueueSpec,
-    Request, Scheduler, ahead,
+    BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, News, PoolIx, PoolLoad, QueueSpec,
+    Request, Scheduler,
 };
 use sextant_types::index::{DeviceIx, IndexVec, KindIx, QueueIx, TenantIx, VariantIx};
 
@@ -274,12 +274,9 @@ impl<T> Controller<T> {
         self.scheduler.load(pool)
     }
 
-    /// What waits for a pool, by tenant, where several share it.
-    pub fn backlogs(&self, pool: PoolIx) -> SmallVec<[Backlog; 2]> {
-        let mut backlogs = SmallVec::new();
-        self.scheduler
-            .backlogs(pool, &mut |backlog| backlogs.push(backlog));
-        backlogs
+    /// What has changed of what waits for a pool by tenant, since that was last asked for.
+    pub fn take_news(&mut self, pool: PoolIx, each: &mut dyn FnMut(News)) {
+        self.scheduler.take_news(pool, each);
     }
 
     /// Whose a variant is; `None` for one that is not known.
@@ -293,10 +290,8 @@ impl<T> Controller<T> {
         if load.queued == 0 {
             return 0;
         }
-        let backlogs = self.backlogs(pool);
-        let fair = self
-            .tenant(variant)
-            .and_then(|tenant| ahead(tenant, backlogs.iter().copied()));
+        let tenant = self.tenant(variant);
+        let fair = tenant.and_then(|tenant| self.scheduler.ahead(pool, tenant));
         let slots = Nanos::from(load.slots.max(1));
         fair.map_or(load.queued, |work| load.queued.min(work / slots))
     }
@@ -324,13 +319,11 @@ impl<T> Controller<T> {
 
     /// When [`Self::on_timer`] is next worth calling. O(1).
     pub fn next_timer(&self) -> Option<Nanos> {
-        let next = [
-            self.scheduler.next_timer(),
-            self.placement.next_timer(),
-            self.cold.next_expiry(),
-            (self.refresh_at < NEVER).then_some(self.refresh_at),
-        ];
-        next.into_iter().flatten().min()
+        let scheduled = self.scheduler.next_timer().unwrap_or(NEVER);
+        let placed = self.placement.next_timer().unwrap_or(NEVER);
+        let expired = self.cold.next_expiry().unwrap_or(NEVER);
+        let next = scheduled.min(placed).min(expired).min(self.refresh_at);
+        (next < NEVER).then_some(next)
     }
 
     fn variant(&self, variant: VariantIx) -> Option<&Variant> {

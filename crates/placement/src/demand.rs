@@ -116,6 +116,20 @@ impl Demand {
         of.work as f64 - fulfilled.sum::<f64>()
     }
 
+    /// Whether nothing of a variant's demand can be unfulfilled because no device has more than it can do:
+    /// [`Self::priority`] is not above 0 then. One that is nowhere is not met.
+    #[inline]
+    pub fn is_met(&self, variant: VariantIx) -> bool {
+        self.variants
+            .get(variant)
+            .is_some_and(|of| match of.is_wide() {
+                true => {
+                    self.wide + self.total <= self.capacity.saturating_mul(self.devices as Nanos)
+                }
+                false => self.crowded == 0 && self.wide == 0 && !of.shares.is_empty(),
+            })
+    }
+
     /// Whether a device that is up has capacity to spare.
     pub fn is_spare(&self) -> bool {
         self.devices > self.crowded && self.wide_load() < self.capacity

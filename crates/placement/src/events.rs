@@ -308,15 +308,17 @@ impl<R: Rule> Placement for Machine<R> {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        let next = [
-            self.expiries.first_key(),
-            self.retries.first_key(),
-            self.again.first_key(),
-            self.next_ready(),
-            self.rule.next_foreseen(),
-            Some(self.sweep_at),
-        ];
-        next.into_iter().flatten().min().filter(|at| *at < NEVER)
+        let ready = match self.wanted.is_empty() {
+            true => NEVER,
+            false => self.busy.least(),
+        };
+        let moves = self.retries.least().min(self.again.least()).min(ready);
+        let foreseen = self.rule.next_foreseen().unwrap_or(NEVER);
+        let next = moves
+            .min(foreseen)
+            .min(self.expiries.least())
+            .min(self.sweep_at);
+        (next < NEVER).then_some(next)
     }
 
     fn last_chance(&self, variant: VariantIx, ready_by: Nanos) -> Nanos {

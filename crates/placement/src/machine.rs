@@ -110,24 +110,31 @@ impl<R: Rule> Machine<R> {
     /// Nobody is helped by a LOAD any more, or something else about a variant has changed: its demand
     /// and its place among the wanted are made again.
     pub(super) fn rank(&mut self, now: Nanos, variant: VariantIx) {
-        let margin = self.rule.margin();
+        let (margin, devices) = (self.rule.margin(), self.kinds.devices());
         let Some(of) = self.variant_mut(variant) else {
             return;
         };
         of.expire(now, margin);
-        let (work, everywhere) = (of.hoped_work(), of.replicas.len());
+        let work = of.hoped_work();
+        let is_loadable = of.replicas.len() < devices && !of.retired;
         if self.demand.of(variant) != work {
             self.demand.set(variant, work);
         }
-        let everywhere = everywhere >= self.kinds.devices();
-        let retired = self.variant(variant).is_none_or(|of| of.retired);
-        let priority = self.demand.priority(variant);
-        let wanted = priority > 0.0 && !everywhere && !retired;
-        let view = wanted.then(|| self.view(now, variant, priority)).flatten();
-        match view.and_then(|view| self.rule.want(&view)) {
+        let key = is_loadable.then(|| self.want(now, variant)).flatten();
+        match key {
             Some(key) => self.wanted.set(variant, key),
             None => drop(self.wanted.remove(variant)),
         }
+    }
+
+    /// The place among the wanted of a variant that some device does not have.
+    fn want(&self, now: Nanos, variant: VariantIx) -> Option<u64> {
+        if self.demand.is_met(variant) {
+            return None;
+        }
+        let priority = self.demand.priority(variant);
+        let view = (priority > 0.0).then(|| self.view(now, variant, priority));
+        self.rule.want(&view.flatten()?)
     }
 
     /// Sees to it that the end of a variant's first hope is noticed.

@@ -176,6 +176,7 @@ impl Variant {
     }
 
     /// The last moment at which a LOAD that takes `load` helps a request, with `margin` to spare.
+    #[inline]
     fn hopeful_until(&self, deadline: Nanos, load: Nanos, margin: Nanos) -> Option<Nanos> {
         match deadline {
             NEVER => Some(NEVER),
@@ -184,6 +185,7 @@ impl Variant {
     }
 
     /// Counts a request that a LOAD could help.
+    #[inline]
     pub fn hope(&mut self, now: Nanos, deadline: Nanos, counted: Counted) {
         let until = self.hopeful_until(deadline, self.least_load, counted.margin);
         let Some(until) = until.filter(|until| *until >= now) else {
@@ -226,6 +228,7 @@ impl Variant {
     }
 
     /// Gives up the hopes that no LOAD can help any more.
+    #[inline]
     pub fn expire(&mut self, now: Nanos, margin: Nanos) {
         while let Some(hope) = self.hopes.front()
             && self

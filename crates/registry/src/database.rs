@@ -4,6 +4,11 @@
 //! the databases (how a transaction begins, how long a call may take, how a value is bound) stays
 //! in the two modules below.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
 use crate::{Error, sql::Sql};
 
 pub(crate) mod migrations;
@@ -29,19 +34,19 @@ pub(crate) enum Exclusion {
 }
 
 impl Database {
-    pub(crate) async fn read(&self) -> Result<Session, Error> {
+    pub(crate) async fn read(&self) -> Result<Connection, Error> {
         match self {
-            Self::Sqlite(pools) => pools.read().await.map(Session::Sqlite),
+            Self::Sqlite(pools) => pools.read().await.map(Connection::Sqlite),
             #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => pool.read().await.map(Session::Postgres),
+            Self::Postgres(pool) => pool.read().await.map(Connection::Postgres),
         }
     }
 
-    pub(crate) async fn begin(&self, exclusion: Exclusion) -> Result<Session, Error> {
+    pub(crate) async fn begin(&self, exclusion: Exclusion) -> Result<Connection, Error> {
         match self {
-            Self::Sqlite(pools) => pools.begin(exclusion).await.map(Session::Sqlite),
+            Self::Sqlite(pools) => pools.begin(exclusion).await.map(Connection::Sqlite),
             #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => pool.begin(exclusion).await.map(Session::Postgres),
+            Self::Postgres(pool) => pool.begin(exclusion).await.map(Connection::Postgres),
         }
     }
 
@@ -55,19 +60,42 @@ impl Database {
 }
 
 /// A connection on loan. A transaction that is dropped is rolled back.
-pub(crate) enum Session {
+pub(crate) struct Session {
+    connection: Connection,
+    reads: Arc<Reads>,
+}
+
+pub(crate) enum Connection {
     Sqlite(sqlite::Session),
     #[cfg(feature = "postgres")]
     Postgres(postgres::Session),
 }
 
+/// What was read through all connections.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    pub(crate) queries: AtomicU64,
+    pub(crate) rows: AtomicU64,
+}
+
 impl Session {
-    pub(crate) async fn rows(&mut self, query: Query) -> Result<Vec<Row>, Error> {
-        match self {
-            Self::Sqlite(session) => session.rows(query).await,
-            #[cfg(feature = "postgres")]
-            Self::Postgres(session) => session.rows(query).await,
+    pub(crate) fn new(connection: Connection, reads: &Arc<Reads>) -> Self {
+        Self {
+            connection,
+            reads: Arc::clone(reads),
         }
+    }
+
+    pub(crate) async fn rows(&mut self, query: Query) -> Result<Vec<Row>, Error> {
+        let rows = match &mut self.connection {
+            Connection::Sqlite(session) => session.rows(query).await,
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(session) => session.rows(query).await,
+        }?;
+        self.reads.queries.fetch_add(1, Ordering::Relaxed);
+        let read = rows.len() as u64;
+        self.reads.rows.fetch_add(read, Ordering::Relaxed);
+        Ok(rows)
     }
 
     /// The first row of the answer.
@@ -88,29 +116,29 @@ impl Session {
 
     /// Runs a statement without an answer and returns how many rows it touched.
     pub(crate) async fn run(&mut self, query: Query) -> Result<u64, Error> {
-        match self {
-            Self::Sqlite(session) => session.run(query).await,
+        match &mut self.connection {
+            Connection::Sqlite(session) => session.run(query).await,
             #[cfg(feature = "postgres")]
-            Self::Postgres(session) => session.run(query).await,
+            Connection::Postgres(session) => session.run(query).await,
         }
     }
 
     /// Makes the transaction's changes durable.
     pub(crate) async fn commit(self) -> Result<(), Error> {
-        match self {
-            Self::Sqlite(session) => session.commit().await,
+        match self.connection {
+            Connection::Sqlite(session) => session.commit().await,
             #[cfg(feature = "postgres")]
-            Self::Postgres(session) => session.commit().await,
+            Connection::Postgres(session) => session.commit().await,
         }
     }
 
     /// [`commit`](Self::commit), which also tells other processes that there may be work.
     pub(crate) async fn commit_work(self) -> Result<(), Error> {
-        match self {
+        match self.connection {
             // No other process works on the file.
-            Self::Sqlite(session) => session.commit().await,
+            Connection::Sqlite(session) => session.commit().await,
             #[cfg(feature = "postgres")]
-            Self::Postgres(session) => session.commit_work().await,
+            Connection::Postgres(session) => session.commit_work().await,
         }
     }
 }

@@ -15,6 +15,8 @@ mod extension;
 mod queue;
 mod run;
 
+pub use extension::{Plan, Planned};
+
 pub(crate) use extension::cancel_all as cancel_extensions;
 pub(crate) use queue::{create, job as read, registration_of, unfinished_of};
 

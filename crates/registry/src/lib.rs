@@ -31,7 +31,7 @@ pub use blob::{BlobRole, BlobUse, Condemned};
 #[cfg(feature = "postgres")]
 pub use database::postgres::ConnectOptions;
 pub use error::{Entity, Error};
-pub use job::{Job, JobFilter, JobKind, JobState, NewJob};
+pub use job::{Job, JobFilter, JobKind, JobState, NewJob, Plan, Planned};
 pub use key::{ApiKey, KeyScope, NewKey};
 pub use model::{
     DataFile, Failure, METRIC_FILE, Model, ModelStatus, NO_LABELS, NewModel, Registration,
@@ -40,7 +40,7 @@ pub use model::{
 pub use once::Once;
 pub use pipeline::{NewPipeline, Pipeline};
 pub use profile::FailedProfile;
-pub use registry::Registry;
+pub use registry::{Reads, Registry};
 
 #[cfg(test)]
 mod tests;

@@ -291,11 +291,11 @@ impl Registry {
 
     /// All models, or those of one application, sorted by name.
     pub async fn models(&self, application: Option<&ApplicationId>) -> Result<Vec<Model>, Error> {
-        let rows = self
-            .read()
-            .await?
-            .rows(sql::MODELS.bind(application.map(ApplicationId::as_str)))
-            .await?;
+        let query = match application {
+            Some(application) => sql::MODELS_OF_APPLICATION.bind(application.as_str()),
+            None => (&sql::MODELS).into(),
+        };
+        let rows = self.read().await?.rows(query).await?;
         rows.iter().map(model).collect()
     }
 
@@ -322,23 +322,6 @@ impl Registry {
         let mut tx = self.begin().await?;
         put_step(&mut tx, model, name, result).await?;
         tx.commit().await
-    }
-
-    /// [`put_step`](Self::put_step) while the model is still the one that the caller has read, and
-    /// not a later one of the same name; returns whether it was.
-    pub async fn put_step_of(
-        &self,
-        known: &Model,
-        name: &str,
-        result: &Value,
-    ) -> Result<bool, Error> {
-        let mut tx = self.begin().await?;
-        let is_same = is_same(&mut tx, known).await?;
-        if is_same {
-            put_step(&mut tx, &known.id, name, result).await?;
-            tx.commit().await?;
-        }
-        Ok(is_same)
     }
 
     /// The stored results of a model's steps, sorted by name.

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use sextant_types::{DeviceTypeName, ModelId, Profile, Variant, VariantId};
+use sextant_types::{DeviceTypeName, Profile, Variant, VariantId};
 
 use crate::{
     Entity, Error, Failure, Registry,
-    database::Session,
+    database::{Query, Session},
     rows::{Columns, document, int},
     sql,
 };
@@ -87,15 +87,12 @@ impl Registry {
     }
 }
 
-/// Adds to variants what was measured of them; of one model, or of one variant, or of all.
+/// Adds to variants what was measured of them, as `query` reads it of them or of more.
 pub(crate) async fn add(
     reader: &mut Session,
-    (model, variant): (Option<&ModelId>, Option<&VariantId>),
+    query: Query,
     mut variants: Vec<Variant>,
 ) -> Result<Vec<Variant>, Error> {
-    let query = sql::PROFILES
-        .bind(model.map(ModelId::as_str))
-        .bind(variant.map(VariantId::as_str));
     let mut profiles: BTreeMap<VariantId, BTreeMap<DeviceTypeName, Profile>> = BTreeMap::new();
     for row in reader.rows(query).await? {
         let columns = Columns::new(&row, Entity::Variant, "variant")?;

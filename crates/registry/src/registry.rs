@@ -1,6 +1,9 @@
 //! Opening the registry, and its connections.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::Ordering},
+};
 
 use tokio::sync::watch;
 
@@ -8,7 +11,7 @@ use tokio::sync::watch;
 use crate::database::postgres::{self, ConnectOptions, Wakes};
 use crate::{
     Error,
-    database::{Database, Exclusion, Session, sqlite},
+    database::{self, Database, Exclusion, Session, sqlite},
 };
 
 /// The registry in a SQLite file or a PostgreSQL database. Cheap to clone.
@@ -24,8 +27,18 @@ pub struct Registry {
 pub(crate) struct Inner {
     pub(crate) database: Database,
     jobs: Arc<watch::Sender<u64>>,
+    reads: Arc<database::Reads>,
     #[cfg(feature = "postgres")]
     wakes: Option<Wakes>,
+}
+
+/// What a process has read of the registry since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reads {
+    /// Statements with an answer.
+    pub queries: u64,
+    /// Rows of the answers.
+    pub rows: u64,
 }
 
 impl Registry {
@@ -37,6 +50,7 @@ impl Registry {
             inner: Arc::new(Inner {
                 database: Database::Sqlite(pools),
                 jobs: Arc::new(watch::Sender::new(0)),
+                reads: Arc::default(),
                 #[cfg(feature = "postgres")]
                 wakes: None,
             }),
@@ -62,6 +76,7 @@ impl Registry {
             inner: Arc::new(Inner {
                 database: Database::Postgres(pool),
                 jobs,
+                reads: Arc::default(),
                 wakes: Some(wakes),
             }),
         })
@@ -101,18 +116,33 @@ impl Registry {
         Ok(())
     }
 
+    /// What was read through this handle and its clones: what a change costs beside what is there.
+    pub fn reads(&self) -> Reads {
+        let reads = &self.inner.reads;
+        Reads {
+            queries: reads.queries.load(Ordering::Relaxed),
+            rows: reads.rows.load(Ordering::Relaxed),
+        }
+    }
+
     /// A connection to read.
     pub(crate) async fn read(&self) -> Result<Session, Error> {
-        self.inner.database.read().await
+        let connection = self.inner.database.read().await?;
+        Ok(Session::new(connection, &self.inner.reads))
     }
 
     /// A transaction that may create and remove rows, one at a time.
     pub(crate) async fn begin(&self) -> Result<Session, Error> {
-        self.inner.database.begin(Exclusion::Catalogue).await
+        self.begin_with(Exclusion::Catalogue).await
     }
 
     /// A transaction that locks no more than the rows it says.
     pub(crate) async fn begin_rows(&self) -> Result<Session, Error> {
-        self.inner.database.begin(Exclusion::Rows).await
+        self.begin_with(Exclusion::Rows).await
+    }
+
+    async fn begin_with(&self, exclusion: Exclusion) -> Result<Session, Error> {
+        let connection = self.inner.database.begin(exclusion).await?;
+        Ok(Session::new(connection, &self.inner.reads))
     }
 }

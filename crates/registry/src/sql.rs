@@ -104,8 +104,9 @@ statements! {
     );
 
     MODEL = ("select " {models} " from models where id = $1");
-    MODELS = (
-        "select " {models} " from models where application = $1 or $1 is null order by id"
+    MODELS = ("select " {models} " from models order by id");
+    MODELS_OF_APPLICATION = (
+        "select " {models} " from models where application = $1 order by id"
     );
     EXTENDABLE_MODELS = (
         "select " {models} " from models where status = 'ready' \
@@ -143,6 +144,19 @@ statements! {
          join models on models.id = variants.model \
          where models.status = 'ready' order by variants.id"
     );
+    READY_VARIANTS_OF_APPLICATION = (
+        "select variants.id, variants.document from variants \
+         join models on models.id = variants.model \
+         where models.status = 'ready' and models.application = $1 order by variants.id"
+    );
+    READY_NAMES = (
+        "select variants.id from variants join models on models.id = variants.model \
+         where models.status = 'ready' order by variants.id"
+    );
+    READY_NAMES_OF_APPLICATION = (
+        "select variants.id from variants join models on models.id = variants.model \
+         where models.status = 'ready' and models.application = $1 order by variants.id"
+    );
     PUT_VARIANT = (
         "insert into variants (id, model, application, document) values ($1, $2, $3, $4) \
          on conflict (id) do update set model = excluded.model, \
@@ -150,10 +164,24 @@ statements! {
     );
     VARIANT_NAMES = ("select id from variants where model = $1 order by id");
 
+    // One for each set of variants: what is "equal or not given" finds no index.
     PROFILES = (
-        "select profiles.variant, profiles.device_type, profiles.document from profiles \
-         join variants on variants.id = profiles.variant \
-         where (variants.model = $1 or $1 is null) and (variants.id = $2 or $2 is null) \
+        "select variant, device_type, document from profiles where document is not null \
+         order by variant, device_type"
+    );
+    PROFILES_OF_VARIANT = (
+        "select variant, device_type, document from profiles where variant = $1 \
+         and document is not null order by variant, device_type"
+    );
+    PROFILES_OF_MODEL = (
+        "select profiles.variant, profiles.device_type, profiles.document from variants \
+         join profiles on profiles.variant = variants.id where variants.model = $1 \
+         and profiles.document is not null order by profiles.variant, profiles.device_type"
+    );
+    PROFILES_OF_APPLICATION = (
+        "select profiles.variant, profiles.device_type, profiles.document from models \
+         join variants on variants.model = models.id \
+         join profiles on profiles.variant = variants.id where models.application = $1 \
          and profiles.document is not null order by profiles.variant, profiles.device_type"
     );
     PUT_PROFILE = (

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sextant_types::{ModelId, Variant, VariantId};
+use sextant_types::{ApplicationId, ModelId, Variant, VariantId};
 
 use crate::{
     Entity, Error, Registry,
@@ -26,7 +26,8 @@ impl Registry {
         let row = reader.row(sql::VARIANT.bind(id.as_str())).await?;
         let row = row.ok_or_else(|| Error::not_found(Entity::Variant, id))?;
         let found = vec![variant(&row)?];
-        let mut found = profile::add(&mut reader, (None, Some(id)), found).await?;
+        let query = sql::PROFILES_OF_VARIANT.bind(id.as_str());
+        let mut found = profile::add(&mut reader, query, found).await?;
         found
             .pop()
             .ok_or_else(|| Error::not_found(Entity::Variant, id))
@@ -37,14 +38,41 @@ impl Registry {
         let mut reader = self.read().await?;
         let query = sql::VARIANTS_OF_MODEL.bind(model.as_str());
         let variants = read(&mut reader, query).await?;
-        profile::add(&mut reader, (Some(model), None), variants).await
+        let query = sql::PROFILES_OF_MODEL.bind(model.as_str());
+        profile::add(&mut reader, query, variants).await
     }
 
     /// The variants of all models that are ready, sorted by name: what is to be published.
     pub async fn ready_variants(&self) -> Result<Vec<Variant>, Error> {
         let mut reader = self.read().await?;
         let variants = read(&mut reader, (&sql::READY_VARIANTS).into()).await?;
-        profile::add(&mut reader, (None, None), variants).await
+        profile::add(&mut reader, (&sql::PROFILES).into(), variants).await
+    }
+
+    /// The variants of an application's models that are ready, sorted by name. Reads nothing of other
+    /// applications.
+    pub async fn ready_variants_of(
+        &self,
+        application: &ApplicationId,
+    ) -> Result<Vec<Variant>, Error> {
+        let mut reader = self.read().await?;
+        let query = sql::READY_VARIANTS_OF_APPLICATION.bind(application.as_str());
+        let variants = read(&mut reader, query).await?;
+        let query = sql::PROFILES_OF_APPLICATION.bind(application.as_str());
+        profile::add(&mut reader, query, variants).await
+    }
+
+    /// The names of the variants of all models that are ready, or of those of one application, sorted.
+    pub async fn ready_names(
+        &self,
+        application: Option<&ApplicationId>,
+    ) -> Result<Vec<VariantId>, Error> {
+        let query = match application {
+            Some(application) => sql::READY_NAMES_OF_APPLICATION.bind(application.as_str()),
+            None => (&sql::READY_NAMES).into(),
+        };
+        let rows = self.read().await?.rows(query).await?;
+        rows.iter().map(name).collect()
     }
 }
 
@@ -76,14 +104,16 @@ pub(crate) async fn names_of(
     let rows = connection
         .rows(sql::VARIANT_NAMES.bind(model.as_str()))
         .await?;
-    rows.iter()
-        .map(|row| Columns::new(row, Entity::Variant, "id")?.parse("id"))
-        .collect()
+    rows.iter().map(name).collect()
 }
 
 async fn read(reader: &mut Session, query: Query) -> Result<Vec<Variant>, Error> {
     let rows = reader.rows(query).await?;
     rows.iter().map(variant).collect()
+}
+
+fn name(row: &Row) -> Result<VariantId, Error> {
+    Columns::new(row, Entity::Variant, "id")?.parse("id")
 }
 
 fn variant(row: &Row) -> Result<Variant, Error> {

@@ -307,7 +307,7 @@ impl<T, R: Rule> Candidates<T, R> {
             pool: devices,
             delay: self.delay,
         };
-        let shares = &self.ranks[pool].shares;
+        let shares = &mut self.ranks[pool].shares;
         let most = shares.most_rows(now, &seat.spec, devices.slots());
         let formed = seat.form(
             &mut self.rule,

@@ -1,6 +1,7 @@
 //! A priority queue whose entries can be found again: least key first, one entry per id.
 
 use sextant_types::index::Number;
+use smallvec::{SmallVec, smallvec};
 
 /// A 4-ary heap of (key, id) with the position of each id, so that a key changes in O(log n).
 ///
@@ -38,6 +39,12 @@ impl<I: Number> IndexedHeap<I> {
         self.entries.first().map(|(key, _)| *key)
     }
 
+    /// The least key; the largest number where there is none.
+    #[inline]
+    pub fn least(&self) -> u64 {
+        self.entries.first().map_or(u64::MAX, |(key, _)| *key)
+    }
+
     /// The key of `id`.
     #[inline]
     pub fn key(&self, id: I) -> Option<u64> {
@@ -56,8 +63,38 @@ impl<I: Number> IndexedHeap<I> {
     }
 
     /// Every (key, id), in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, I)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, I)> + Clone + '_ {
         self.entries.iter().copied()
+    }
+
+    /// The least key under `bound` among the entries of which `is` is true. Looks at no entry whose key is
+    /// as large as one that was found already, nor behind one.
+    #[inline]
+    pub fn least_below(&self, bound: u64, is: impl FnMut(I) -> bool) -> Option<u64> {
+        match self.least() < bound {
+            true => self.search(bound, is),
+            false => None,
+        }
+    }
+
+    fn search(&self, bound: u64, mut is: impl FnMut(I) -> bool) -> Option<u64> {
+        let mut least = bound;
+        let mut open: SmallVec<[usize; 16]> = smallvec![0];
+        while let Some(at) = open.pop() {
+            let Some((key, id)) = self.entries.get(at).copied() else {
+                continue;
+            };
+            #[cfg(test)]
+            looks::add();
+            if key >= least {
+                continue;
+            }
+            match is(id) {
+                true => least = key,
+                false => open.extend(4 * at + 1..4 * at + 5),
+            }
+        }
+        (least < bound).then_some(least)
     }
 
     /// Inserts `id` or changes its key.
@@ -74,11 +111,13 @@ impl<I: Number> IndexedHeap<I> {
         }
         let at = at as usize;
         let before = self.entries[at].0;
+        if key == before {
+            return;
+        }
         self.entries[at].0 = key;
-        if key < before {
-            self.rise(at);
-        } else if key > before {
-            self.sink(at);
+        match key < before {
+            true => self.rise(at),
+            false => self.sink(at),
         }
     }
 
@@ -89,29 +128,31 @@ impl<I: Number> IndexedHeap<I> {
         if at == ABSENT {
             return None;
         }
-        let at = at as usize;
+        Some(self.remove_at(at as usize, id))
+    }
+
+    fn remove_at(&mut self, at: usize, id: I) -> u64 {
         self.position[id.get() as usize] = ABSENT;
-        let (key, _) = self.entries.swap_remove(at);
-        if at < self.entries.len() {
-            let moved = self.entries[at];
+        let removed = self.entries.swap_remove(at);
+        if let Some(moved) = self.entries.get(at).copied() {
             self.position[moved.1.get() as usize] = at as u32;
-            if moved.0 < key {
-                self.rise(at);
-            } else {
-                self.sink(at);
+            match moved < removed {
+                true => self.rise(at),
+                false => self.sink(at),
             }
         }
-        Some(key)
+        removed.0
     }
 
     fn rise(&mut self, mut at: usize) {
         let entry = self.entries[at];
         while at > 0 {
             let parent = (at - 1) / 4;
-            if self.entries[parent] <= entry {
+            let above = self.entries[parent];
+            if above <= entry {
                 break;
             }
-            self.place(at, self.entries[parent]);
+            self.place(at, above);
             at = parent;
         }
         self.place(at, entry);
@@ -122,21 +163,50 @@ impl<I: Number> IndexedHeap<I> {
         loop {
             let first = 4 * at + 1;
             let end = (first + 4).min(self.entries.len());
-            let Some(least) = (first..end).min_by_key(|child| self.entries[*child]) else {
+            let Some(children) = self.entries.get(first..end) else {
                 break;
             };
-            if self.entries[least] >= entry {
+            let Some((mut child, mut least)) = children.first().map(|child| (0, *child)) else {
+                break;
+            };
+            for (number, of) in children.iter().enumerate().skip(1) {
+                if *of < least {
+                    (child, least) = (number, *of);
+                }
+            }
+            if least >= entry {
                 break;
             }
-            self.place(at, self.entries[least]);
-            at = least;
+            self.place(at, least);
+            at = first + child;
         }
         self.place(at, entry);
     }
 
     #[inline]
     fn place(&mut self, at: usize, entry: (u64, I)) {
+        #[cfg(test)]
+        looks::add();
         self.entries[at] = entry;
         self.position[entry.1.get() as usize] = at as u32;
+    }
+}
+
+/// How many entries the heaps of this thread have looked at or moved.
+#[cfg(test)]
+pub(crate) mod looks {
+    use std::cell::Cell;
+
+    thread_local! {
+        static LOOKS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn add() {
+        LOOKS.set(LOOKS.get() + 1);
+    }
+
+    /// How many since the last call.
+    pub(crate) fn take() -> u64 {
+        LOOKS.take()
     }
 }

@@ -34,7 +34,7 @@ pub use latency::{InvalidLatency, LatencyTable};
 pub use pool::{BatchId, Fleet, Place, Pool, Running};
 pub use queue::{RateMeter, RequestQueue};
 pub use rule::{Cause, Eagerness, Formed, Rule, Surroundings, View};
-pub use shares::{Backlog, ahead};
+pub use shares::{Backlog, News, ahead};
 
 mod options;
 mod sextant;
@@ -242,4 +242,14 @@ pub trait Scheduler<T>: std::fmt::Debug + Send {
 
     /// What waits for a pool by tenant, where the policy shares devices out among several.
     fn backlogs(&self, _pool: PoolIx, _each: &mut dyn FnMut(Backlog)) {}
+
+    /// How much device time goes before a query that a tenant adds on a pool, as [`ahead`]; `None` where
+    /// nothing is known of it there.
+    fn ahead(&self, _pool: PoolIx, _tenant: TenantIx) -> Option<Nanos> {
+        None
+    }
+
+    /// What of [`Self::backlogs`] is different from what this told before, for those who keep a copy:
+    /// an event costs them what it changes, however many tenants there are.
+    fn take_news(&mut self, _pool: PoolIx, _each: &mut dyn FnMut(News)) {}
 }

@@ -16,13 +16,21 @@
 //! their throughput at most.
 //!
 //! A higher priority goes before all shares.
+//!
+//! An event touches the tenant that it is about and nobody who is merely registered: who waits, who is
+//! kept back and who asked lately stand in the heaps of their class ([`Class`]), and the first entries
+//! of these decide.
 
-use std::{cmp, collections::BTreeMap};
-
-use smallvec::SmallVec;
+use std::cmp;
 
 use super::{LatencyTable, NEVER, Nanos, QueueSpec};
-use sextant_types::index::{QueueIx, TenantIx};
+use sextant_types::index::{IndexVec, QueueIx, TenantIx};
+
+mod class;
+#[cfg(test)]
+mod tests;
+
+use class::{Class, Classes, Tenant};
 
 /// What waits of a tenant on a pool, and what it may count on.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,6 +49,28 @@ pub struct Backlog {
     pub lag: Nanos,
 }
 
+/// What has changed of a pool's shares, for those who keep a copy of [`Backlog`]s.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum News {
+    /// What waits of a tenant, with its finish tag. Its lag is what that is beyond the time of its
+    /// priority, which moves for all of a priority at once.
+    Tenant {
+        /// Without the lag, which is 0 here.
+        backlog: Backlog,
+        /// The tag.
+        finish: Nanos,
+    },
+    /// A tenant has no queue on the pool any more.
+    Gone(TenantIx),
+    /// The virtual time of a priority.
+    Time {
+        /// Which priority.
+        priority: u8,
+        /// Its time.
+        time: Nanos,
+    },
+}
+
 /// How long a tenant's targets are remembered after the last query, ns.
 const MEMORY: Nanos = 1_000_000_000;
 
@@ -56,45 +86,35 @@ const AHEAD: Nanos = 8;
 /// How many times its fixed cost a batch may run in any case.
 const FIXED: f64 = 4.0;
 
-#[derive(Debug)]
-struct Tenant {
-    priority: u8,
-    weight: f32,
-    queues: SmallVec<[QueueIx; 2]>,
-    finish: Nanos,
-    work: Nanos,
-    batch: Nanos,
-    /// The least time that its queries lately had beyond their own run.
-    room: Nanos,
-    noted: Nanos,
-    /// Whether candidates of it are kept back.
-    kept_back: bool,
-}
-
-/// The tenants of one priority.
-#[derive(Debug)]
-struct Class {
-    /// Virtual time.
-    time: Nanos,
-    /// The least tag beyond which a tenant has had its share.
-    limit: Nanos,
-    /// Half of the least room of those who wait.
-    room: Nanos,
-}
-
 /// The shares of a pool's tenants.
+///
+/// A lone tenant has no true entries in the heaps of its class, where nobody looks then. They are made
+/// when a second one comes.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    tenants: BTreeMap<TenantIx, Tenant>,
-    classes: BTreeMap<u8, Class>,
+    tenants: IndexVec<TenantIx, Option<Box<Tenant>>>,
+    /// How many there are.
+    count: usize,
+    classes: Classes,
     work: Nanos,
+    /// The slots by which it was last decided of whom little waits.
+    slots: Nanos,
     /// Queues of tenants that are not kept back any more.
     due: Vec<QueueIx>,
+    news: Changed,
+}
+
+/// Tenants of whom something has changed since that was last asked for, each once.
+#[derive(Debug, Default)]
+struct Changed {
+    list: Vec<TenantIx>,
+    marked: IndexVec<TenantIx, bool>,
 }
 
 /// How much device time goes before a query that `tenant` adds, times the slots it occupies, ns: what it
 /// has waiting itself, what equals get by their weights until that is served, and all that has a higher
-/// priority. `None` for a tenant of whom nothing is known there.
+/// priority. `None` for a tenant of whom nothing is known there. Others of whom nothing waits may be
+/// left out.
 pub fn ahead(tenant: TenantIx, backlogs: impl Iterator<Item = Backlog> + Clone) -> Option<Nanos> {
     let own = backlogs.clone().find(|it| it.tenant == tenant)?;
     // Nobody comes between what goes in one batch.
@@ -110,79 +130,72 @@ pub fn ahead(tenant: TenantIx, backlogs: impl Iterator<Item = Backlog> + Clone) 
     Some(before.fold(own.work, Nanos::saturating_add))
 }
 
-// === impl Tenant ===
-
-impl Tenant {
-    /// The tag of its next batch. While it waits, its finish tag is no less than the virtual time.
-    fn tag(&self, class: &Class) -> Nanos {
-        self.finish.max(class.time)
-    }
-
-    /// What others may take of its room; [`NEVER`] for one that has not asked lately.
-    fn taken(&self, now: Nanos) -> Nanos {
-        match now.saturating_sub(self.noted) <= MEMORY {
-            true => self.room / TAKEN,
-            false => NEVER,
-        }
-    }
-
-    /// The tag beyond which others go after it.
-    fn limit(&self, class: &Class) -> Nanos {
-        let room = self.room.min(PATIENT);
-        self.tag(class).saturating_add(room / AHEAD)
-    }
-}
-
-// === impl Class ===
-
-impl Default for Class {
-    fn default() -> Self {
-        Self {
-            time: 0,
-            limit: NEVER,
-            room: NEVER,
-        }
-    }
-}
-
 // === impl Shares ===
 
 impl Shares {
     /// A queue has a seat on the pool.
     pub fn enter(&mut self, queue: QueueIx, spec: &QueueSpec) {
-        let time = self.classes.entry(spec.priority).or_default().time;
-        let batch = spec.work(spec.max_rows) * Nanos::from(spec.slots);
-        let tenant = self.tenants.entry(spec.tenant).or_insert(Tenant {
-            priority: spec.priority,
-            weight: 1.0,
-            queues: SmallVec::new(),
-            finish: time,
-            work: 0,
-            batch: 0,
-            room: NEVER,
-            noted: 0,
-            kept_back: false,
-        });
-        if tenant.priority != spec.priority {
-            tenant.finish = time;
+        let (tenant, priority) = (spec.tenant, spec.priority);
+        let time = self.classes.grown(priority).time;
+        let slot = self.tenants.grown(tenant);
+        let is_new = slot.is_none();
+        let of = slot.get_or_insert_with(|| Box::new(Tenant::new(priority, time)));
+        let before = std::mem::replace(&mut of.priority, priority);
+        if before != priority {
+            of.finish = time;
         }
-        tenant.priority = spec.priority;
-        tenant.weight = spec.weight.max(f32::MIN_POSITIVE);
-        tenant.batch = tenant.batch.max(batch);
-        tenant.queues.push(queue);
+        of.weight = spec.weight.max(f32::MIN_POSITIVE);
+        let batch = spec.work(spec.max_rows) * Nanos::from(spec.slots);
+        of.batch = of.batch.max(batch);
+        of.queues.push(queue);
+        self.news.add(tenant);
+        let was_kept_back = before != priority && self.quit(tenant, before);
+        if is_new || before != priority {
+            let class = self.classes.grown(priority);
+            class.members += 1;
+            if was_kept_back {
+                class.kept_back.set(tenant, time);
+            }
+        }
+        self.count += usize::from(is_new);
+        match is_new && self.count == 2 {
+            true => self.tenants.numbers().for_each(|it| self.arrange(it)),
+            false => self.arrange(tenant),
+        }
     }
 
     /// A queue has no seat on the pool any more; nothing of it is counted as waiting.
     pub fn leave(&mut self, queue: QueueIx, tenant: TenantIx) {
-        let Some(of) = self.tenants.get_mut(&tenant) else {
+        let Some(of) = self.tenants.known_mut(tenant) else {
             return;
         };
         of.queues.retain(|known| *known != queue);
-        if of.queues.is_empty() {
-            self.tenants.remove(&tenant);
-            let tenants = &self.tenants;
-            let used = |priority: u8| tenants.values().any(|it| it.priority == priority);
-            self.classes.retain(|priority, _| used(*priority));
+        if !of.queues.is_empty() {
+            return;
+        }
+        let priority = of.priority;
+        self.news.add(tenant);
+        *self.tenants.grown(tenant) = None;
+        self.count -= 1;
+        self.quit(tenant, priority);
+        self.classes.drop_empty();
+    }
+
+    /// A tenant is of a class no more; tells whether it was kept back there.
+    fn quit(&mut self, tenant: TenantIx, priority: u8) -> bool {
+        let class = self.classes.get_mut(priority);
+        class.is_some_and(|class| class.quit(tenant))
+    }
+
+    /// Puts a tenant where it belongs among those of its class, where there are others.
+    fn arrange(&mut self, tenant: TenantIx) {
+        let slots = self.slots;
+        if self.count > 1
+            && let Some((of, class)) = self.tenant(tenant)
+        {
+            class.rank(tenant, of);
+            class.remember(tenant, of);
+            class.judge(tenant, of, slots);
         }
     }
 
@@ -193,84 +206,96 @@ impl Shares {
 
     /// Of what waits, a tenant's part that was `before` is `after`.
     pub fn count(&mut self, tenant: TenantIx, before: Nanos, after: Nanos) {
+        if before == after {
+            return;
+        }
         let changed = |work: Nanos| work.saturating_sub(before).saturating_add(after);
         self.work = changed(self.work);
-        let alone = self.tenants.len() < 2;
-        let Some(of) = self.tenants.get_mut(&tenant) else {
+        let Some(of) = self.tenants.known_mut(tenant) else {
             return;
         };
-        let now = changed(of.work);
-        let waits = (of.work > 0, now > 0);
-        if waits == (false, true) {
-            let time = self.classes.get(&of.priority).map_or(0, |it| it.time);
-            of.finish = of.finish.max(time);
+        let Some(class) = self.classes.get_mut(of.priority) else {
+            return;
+        };
+        let (before, priority) = (of.work, of.priority);
+        of.work = changed(before);
+        let (waited, waits) = (before > 0, of.work > 0);
+        if waits && !waited {
+            of.finish = of.finish.max(class.time);
         }
-        of.work = now;
-        if !alone && waits.0 != waits.1 {
-            let priority = of.priority;
-            self.renew(priority);
+        self.news.add(tenant);
+        if self.count < 2 {
+            return;
+        }
+        let little = of.little(self.slots);
+        if (before <= little) != (of.work <= little) {
+            class.judge(tenant, of, self.slots);
+        }
+        if waits != waited {
+            class.rank(tenant, of);
+            self.release(priority);
         }
     }
 
     /// A query has come which may take `room` beyond its own run.
     pub fn note(&mut self, now: Nanos, tenant: TenantIx, room: Nanos) {
-        let alone = self.tenants.len() < 2;
-        let Some(of) = self.tenants.get_mut(&tenant) else {
+        let Some(of) = self.tenants.known_mut(tenant) else {
             return;
         };
         let room = room.min(PATIENT);
-        if room > of.room && now.saturating_sub(of.noted) <= MEMORY {
+        let was_recent = now.saturating_sub(of.noted) <= MEMORY;
+        if room > of.room && was_recent {
             return;
         }
         let is_news = of.room != room;
         (of.room, of.noted) = (room, now);
-        if is_news && !alone && of.work > 0 {
-            let priority = of.priority;
-            self.renew(priority);
+        if was_recent && !is_news {
+            return;
+        }
+        let priority = of.priority;
+        let class = self.classes.get_mut(priority);
+        let Some(class) = class.filter(|_| self.count > 1) else {
+            return;
+        };
+        class.remember(tenant, of);
+        class.judge(tenant, of, self.slots);
+        if is_news && of.work > 0 {
+            class.rank(tenant, of);
+            self.release(priority);
         }
     }
 
     /// A batch of a tenant starts that takes `work` of device time, times slots.
     pub fn charge(&mut self, tenant: TenantIx, work: Nanos) {
-        let alone = self.tenants.len() < 2;
-        let Some(of) = self.tenants.get_mut(&tenant) else {
+        let Some(of) = self.tenants.known_mut(tenant) else {
             return;
         };
-        let priority = of.priority;
-        let class = self.classes.entry(priority).or_default();
+        let Some(class) = self.classes.get_mut(of.priority) else {
+            return;
+        };
         let start = of.tag(class);
         // The cast saturates.
         let turn = (work as f64 / f64::from(of.weight)) as Nanos;
         of.finish = start.saturating_add(turn);
-        let others = self.tenants.values();
-        let waiting = others.filter(|other| other.priority == priority && other.work > 0);
-        let first = waiting.map(|other| other.finish).fold(start, Nanos::min);
-        class.time = class.time.max(first);
-        if !alone {
-            self.renew(priority);
+        self.news.add(tenant);
+        if self.count < 2 {
+            return class.pass(start);
         }
+        if of.work > 0 || class.kept_back.key(tenant).is_some() {
+            class.rank(tenant, of);
+        }
+        class.pass(class.least_finish().min(start));
+        let priority = of.priority;
+        self.release(priority);
     }
 
-    /// Finds out again who of a priority has had its share.
-    fn renew(&mut self, priority: u8) {
-        let Some(class) = self.classes.get_mut(&priority) else {
+    /// Candidates come forward of those of a priority who have not had more than their share any more.
+    fn release(&mut self, priority: u8) {
+        let Some(class) = self.classes.get_mut(priority) else {
             return;
         };
-        (class.limit, class.room) = (NEVER, NEVER);
-        let mut kept_back = false;
-        for of in self.tenants.values() {
-            if of.priority == priority && of.work > 0 {
-                class.limit = class.limit.min(of.limit(class));
-                class.room = class.room.min(of.room.min(PATIENT) / TAKEN);
-            }
-            kept_back |= of.kept_back;
-        }
-        if !kept_back {
-            return;
-        }
-        for of in self.tenants.values_mut() {
-            if of.priority == priority && of.kept_back && of.tag(class) <= class.limit {
-                of.kept_back = false;
+        while let Some(tenant) = class.next_released() {
+            if let Some(of) = self.tenants.known(tenant) {
                 self.due.extend_from_slice(&of.queues);
             }
         }
@@ -284,70 +309,133 @@ impl Shares {
     /// Whether the candidates of a tenant are to be kept back on a pool of `slots` slots.
     #[inline]
     pub fn keeps_back(&mut self, tenant: TenantIx, slots: u32) -> bool {
-        self.tenants.len() > 1 && self.keeps_back_among(tenant, slots)
+        self.count > 1 && self.keeps_back_among(tenant, slots)
     }
 
     fn keeps_back_among(&mut self, tenant: TenantIx, slots: u32) -> bool {
-        let Some(of) = self.tenants.get_mut(&tenant) else {
+        let work = self.work;
+        let Some((of, class)) = self.tenant(tenant) else {
             return false;
         };
-        let Some(class) = self.classes.get(&of.priority) else {
-            return false;
-        };
-        let is_contended = self.work > class.room.saturating_mul(Nanos::from(slots));
-        let kept_back = is_contended && of.tag(class) > class.limit;
-        of.kept_back |= kept_back;
+        let is_contended = work > class.room().saturating_mul(Nanos::from(slots));
+        let kept_back = is_contended && of.tag(class) > class.limit();
+        if kept_back {
+            class.kept_back.set(tenant, of.finish);
+        }
         kept_back
     }
 
     /// Most rows of a tenant's next batch on a pool of `slots` slots, for the sake of others.
     #[inline]
-    pub fn most_rows(&self, now: Nanos, spec: &QueueSpec, slots: u32) -> u32 {
-        match self.tenants.len() > 1 {
+    pub fn most_rows(&mut self, now: Nanos, spec: &QueueSpec, slots: u32) -> u32 {
+        let slots = Nanos::from(slots);
+        match self.count > 1 && (self.slots != slots || self.is_crowded()) {
             true => self.most_rows_among(now, spec, slots),
             false => u32::MAX,
         }
     }
 
-    fn most_rows_among(&self, now: Nanos, spec: &QueueSpec, slots: u32) -> u32 {
-        let slots = Nanos::from(slots);
-        let Some(of) = self.tenants.get(&spec.tenant) else {
+    /// Whether more waits than the least room of those who asked lately and have little waiting.
+    #[inline]
+    fn is_crowded(&self) -> bool {
+        self.work > self.classes.least_modest().saturating_mul(self.slots)
+    }
+
+    fn most_rows_among(&mut self, now: Nanos, spec: &QueueSpec, slots: Nanos) -> u32 {
+        if self.slots != slots {
+            self.slots = slots;
+            self.tenants.numbers().for_each(|it| self.arrange(it));
+        }
+        let tenants = &self.tenants;
+        let Some(of) = tenants.known(spec.tenant) else {
             return u32::MAX;
         };
-        let tag = self.classes.get(&of.priority).map_or(0, |it| of.tag(it));
-        let others = self.tenants.iter().filter(|(id, other)| {
-            let is_due = match other.priority.cmp(&of.priority) {
-                cmp::Ordering::Greater => true,
-                cmp::Ordering::Less => false,
-                cmp::Ordering::Equal => other.finish <= tag,
+        // Those count whose room is less than what waits.
+        let mut least = match self.work {
+            0 => 0,
+            work => (work - 1).checked_div(slots).map_or(NEVER, |most| most + 1),
+        };
+        let none = least;
+        for class in self.classes.from(of.priority) {
+            if class.modest.least() >= least {
+                continue;
+            }
+            class.forget(now, tenants);
+            let tag = match class.priority == of.priority {
+                true => of.tag(class),
+                false => NEVER,
             };
-            is_due && **id != spec.tenant
-        });
-        let rooms = others.filter_map(|(_, other)| {
-            let room = other.taken(now);
-            let most = room.saturating_mul(slots);
-            // Who floods the pool itself has no need of short batches.
-            (self.work > most && other.work <= most).then_some(room)
-        });
-        match rooms.min() {
-            Some(room) => longest(&spec.latency, room, spec.max_rows),
-            None => u32::MAX,
+            let is_due = |other: TenantIx| {
+                let of = tenants.known(other);
+                other != spec.tenant && of.is_some_and(|of| of.finish <= tag)
+            };
+            least = class.modest.least_below(least, is_due).unwrap_or(least);
+        }
+        match least < none {
+            true => longest(&spec.latency, least, spec.max_rows),
+            false => u32::MAX,
         }
     }
 
     /// What waits, by tenant.
     pub fn backlogs(&self) -> impl Iterator<Item = Backlog> {
-        self.tenants.iter().map(|(tenant, of)| Backlog {
-            tenant: *tenant,
-            priority: of.priority,
-            weight: of.weight,
-            work: of.work,
-            batch: of.batch,
-            lag: self
-                .classes
-                .get(&of.priority)
-                .map_or(0, |class| of.finish.saturating_sub(class.time)),
-        })
+        let tenants = self.tenants.numbered();
+        tenants.filter_map(|(tenant, of)| Some(self.backlog(tenant, of.as_ref()?)))
+    }
+
+    /// How much device time goes before a query that a tenant adds; as [`ahead`].
+    pub fn ahead(&self, tenant: TenantIx) -> Option<Nanos> {
+        let of = self.tenants.known(tenant)?;
+        if self.count < 2 {
+            return Some(of.work);
+        }
+        let waiting = self.classes.waiting_from(of.priority);
+        let others = waiting.filter(|other| *other != tenant);
+        let all = std::iter::once(tenant).chain(others);
+        let backlogs = all.filter_map(|it| Some(self.backlog(it, self.tenants.known(it)?)));
+        ahead(tenant, backlogs)
+    }
+
+    /// Tells what has changed since the last call.
+    pub fn take_news(&mut self, each: &mut dyn FnMut(News)) {
+        for class in self.classes.from(0) {
+            if let Some(time) = class.take_time() {
+                let priority = class.priority;
+                each(News::Time { priority, time });
+            }
+        }
+        for tenant in self.news.list.drain(..) {
+            *self.news.marked.grown(tenant) = false;
+            each(match self.tenants.known(tenant) {
+                Some(of) => {
+                    let (backlog, finish) = (of.backlog(tenant, 0), of.finish);
+                    News::Tenant { backlog, finish }
+                }
+                None => News::Gone(tenant),
+            });
+        }
+    }
+
+    fn backlog(&self, tenant: TenantIx, of: &Tenant) -> Backlog {
+        let class = self.classes.get(of.priority);
+        let lag = class.map_or(0, |class| of.finish.saturating_sub(class.time));
+        of.backlog(tenant, lag)
+    }
+
+    fn tenant(&mut self, tenant: TenantIx) -> Option<(&Tenant, &mut Class)> {
+        let of = self.tenants.known(tenant)?;
+        Some((of, self.classes.get_mut(of.priority)?))
+    }
+}
+
+// === impl Changed ===
+
+impl Changed {
+    #[inline]
+    fn add(&mut self, tenant: TenantIx) {
+        if !std::mem::replace(self.marked.grown(tenant), true) {
+            self.list.push(tenant);
+        }
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Known {
     /// Its quality as targets are compared with it.
     pub(crate) quality: Quality,
     pub(crate) readiness: Readiness,
+    /// The states of its instances, by position.
+    pub(super) instances: Vec<(DeviceIx, InstanceState)>,
     /// Positions of the workers that serve it.
     pub(crate) workers: Vec<DeviceIx>,
     /// 99th percentile of a batch by rows, where it was registered.
@@ -88,6 +90,7 @@ impl Known {
             variant: Arc::clone(variant),
             quality: variant.quality(variant.accuracy.quality_bound()),
             readiness: readiness(instances, &positions),
+            instances: instances.to_vec(),
             workers,
             latency: latency_table(variant, &variant.profile),
             surface: surface(variant, &variant.profile),
@@ -96,6 +99,18 @@ impl Known {
             hosts: hosts(variant, instances, able, around),
             round_trip: around.round_trip,
         }
+    }
+
+    /// Whether it was made of these.
+    pub(super) fn is_of(
+        &self,
+        variant: &Arc<Variant>,
+        instances: &[(DeviceIx, InstanceState)],
+        quality: Quality,
+    ) -> bool {
+        Arc::ptr_eq(&self.variant, variant)
+            && self.instances == instances
+            && self.quality == quality
     }
 
     /// What selection knows of it: an entry for each kind of device. Where it is loaded somewhere it

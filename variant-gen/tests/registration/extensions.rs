@@ -38,7 +38,7 @@ const STEPS: [&str; 4] = [
 type Load = fn(usize) -> Result<(), EngineError>;
 
 /// ONNX Runtime under another name.
-struct Later {
+pub struct Later {
     inner: OrtEngine,
     name: &'static str,
     precisions: Vec<Precision>,
@@ -65,7 +65,7 @@ impl Later {
     }
 
     /// The one that comes later.
-    fn second() -> Self {
+    pub fn second() -> Self {
         Self::new("later-gpu", &[Precision::Fp32, Precision::Int8Dynamic])
     }
 
@@ -116,7 +116,7 @@ impl Checkpoint for Recorder {
 }
 
 /// Does not register, as on a machine that is there for its device.
-fn extending() -> Config {
+pub fn extending() -> Config {
     Config {
         registers: false,
         extension_back_off: Duration::from_millis(1),

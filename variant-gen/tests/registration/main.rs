@@ -7,6 +7,7 @@ mod crash;
 mod digits;
 mod extensions;
 mod fits;
+mod growth;
 mod half;
 mod large;
 mod manifests;

@@ -8,6 +8,9 @@ use super::{
     scheduler::{self, Subject},
 };
 
+/// Parts that can be asked for one by one.
+pub const PARTS: [&str; 3] = ["core", "instructions", "growth"];
+
 /// Single-slot workers; up to 32 hold every variant, of more eight each hold the same.
 const FLEET: Subject = Subject {
     name: "controller",
@@ -36,6 +39,9 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
         if arguments.wants("instructions") {
             scheduler::instructions(policy, subject, report)?;
         }
+    }
+    if arguments.wants("growth") {
+        scheduler::growth(policy, report)?;
     }
     Ok(())
 }

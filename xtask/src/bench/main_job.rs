@@ -1,6 +1,7 @@
 //! The main job's figures: what Sextant adds to a query, and how it stands beside mosec, a bare
 //! HTTP server and the engine alone. All ratios are of measurements taken in turns in one run.
 
+mod growth;
 mod memory;
 mod mlp;
 mod offline;
@@ -21,13 +22,14 @@ use crate::server::Server;
 use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 6] = [
+pub const PARTS: [&str; 7] = [
     "selection",
     "mlp",
     "resnet",
     "memory",
     "offline",
     "parallelism",
+    "growth",
 ];
 
 /// Measures everything that is asked for.
@@ -56,6 +58,9 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     }
     if arguments.wants("parallelism") {
         parallelism::run(&bench, report)?;
+    }
+    if arguments.wants("growth") {
+        growth::run(&bench, report)?;
     }
     Ok(())
 }

@@ -37,6 +37,10 @@ const ALONE: Subject = Subject {
     ],
 };
 
+/// Tenants of a device of whom [`ASKED`] ask.
+const IDLE: [u32; 3] = [20, 1_000, 10_000];
+const ASKED: u32 = 10;
+
 /// Measures everything that is asked for.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     let policy = arguments.policy.as_str();
@@ -106,10 +110,39 @@ pub fn instructions(policy: &str, subject: Subject, report: &mut Report) -> Resu
     let folder = paths::target("bench");
     std::fs::create_dir_all(&folder)?;
     for (queues, devices, _) in subject.sizes {
+        let replay = Replay {
+            policy,
+            shape: subject.shape,
+            size: (queues, devices),
+            asked: None,
+        };
+        let each = replay.count(&program, &folder)?;
+        let metric = format!("{queues}x{devices}_instructions_count");
+        report.add(figure(policy, subject, &metric, each, "count"));
+    }
+    Ok(())
+}
+
+/// One replay whose instructions are counted.
+struct Replay<'a> {
+    policy: &'a str,
+    shape: &'a str,
+    /// Queues and devices.
+    size: (u32, u32),
+    /// How many of the queues are asked where each is of a tenant of its own.
+    asked: Option<u32>,
+}
+
+impl Replay<'_> {
+    /// Instructions of a request.
+    fn count(&self, program: &Path, folder: &Path) -> Result<f64> {
+        let (policy, shape, (queues, devices)) = (self.policy, self.shape, self.size);
         // Enough for every queue to form batches, few enough for an emulated processor.
         let requests = 20_000.max(4 * queues);
-        let name = format!("{queues}x{devices}");
-        let counted = folder.join(format!("callgrind-{policy}-{}-{name}.out", subject.shape));
+        let asked = self.asked.map(|asked| asked.to_string());
+        let of = asked.as_deref().unwrap_or("all");
+        let name = format!("callgrind-{policy}-{shape}-{queues}x{devices}-{of}.out");
+        let counted = folder.join(name);
         let mut command = Command::new("valgrind");
         command
             .args([
@@ -118,14 +151,66 @@ pub fn instructions(policy: &str, subject: Subject, report: &mut Report) -> Resu
                 "--toggle-collect=*measured_replay*",
             ])
             .arg(format!("--callgrind-out-file={}", counted.display()))
-            .arg(&program)
+            .arg(program)
             .args([policy, &queues.to_string(), &devices.to_string()])
-            .args([&requests.to_string(), subject.shape]);
+            .args([&requests.to_string(), shape])
+            .args(asked.as_deref());
         shell::run(&mut command)?;
-        let total = collected(&counted)?;
-        let metric = format!("{name}_instructions_count");
-        let each = total / f64::from(requests);
-        report.add(figure(policy, subject, &metric, each, "count"));
+        Ok(collected(&counted)? / f64::from(requests))
+    }
+}
+
+/// What a request costs beside tenants that ask nothing, and beside as many as there are models.
+pub fn growth(policy: &str, report: &mut Report) -> Result<()> {
+    if let Err(error) = tools::valgrind() {
+        shell::say(format!("growth of a request: skipped, {error:#}"));
+        return Ok(());
+    }
+    let program = example("sextant-controller", "scheduler_replay")?;
+    let folder = paths::target("bench");
+    std::fs::create_dir_all(&folder)?;
+    let count = |queues, devices, asked| {
+        let replay = Replay {
+            policy,
+            shape: "fleet",
+            size: (queues, devices),
+            asked: Some(asked),
+        };
+        replay.count(&program, &folder)
+    };
+    let mut add = |metric: String, value, unit, goal| {
+        report.add(Figure {
+            experiment: "controller",
+            cell: None,
+            policy: Some(policy.to_owned()),
+            metric: format!("controller_growth_{metric}"),
+            value,
+            unit,
+            goal,
+        });
+    };
+    let few = count(IDLE[0], 1, ASKED)?;
+    for tenants in IDLE {
+        let each = count(tenants, 1, ASKED)?;
+        let goal = (tenants == IDLE[1]).then_some("<= 1.10");
+        add(
+            format!("{tenants}_tenants_instructions_count"),
+            each,
+            "count",
+            None,
+        );
+        add(
+            format!("{tenants}_tenants_ratio"),
+            each / few,
+            "ratio",
+            goal,
+        );
+    }
+    for (size, goal) in [(20, "<= 4000"), (1_000, "<= 5000")] {
+        let devices = size.max(32);
+        let each = count(size, devices, size)?;
+        let metric = format!("{size}x{devices}_all_ask_instructions_count");
+        add(metric, each, "count", Some(goal));
     }
     Ok(())
 }

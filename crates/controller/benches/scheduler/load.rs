@@ -39,6 +39,21 @@ pub struct Size {
     pub devices: u32,
     /// What is driven, and what the devices hold.
     pub shape: Shape,
+    /// Whose the queues are.
+    pub tenants: Tenants,
+    /// Queues that are asked, the first ones; the others are only there.
+    pub asked: u32,
+}
+
+/// Whose queues are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tenants {
+    /// All of one tenant.
+    One,
+    /// Each of a tenant of its own.
+    Each,
+    /// The same, and what has changed is taken after every call, as a dispatcher does.
+    EachTold,
 }
 
 /// The sizes that are measured.
@@ -83,6 +98,22 @@ enum Event {
 /// A subject in the state in which the measured part finds it.
 pub struct Prepared {
     subject: Subject,
+    tenants: Tenants,
+}
+
+// === impl Size ===
+
+impl Size {
+    /// All queues are asked, and of one tenant.
+    pub fn new((queues, devices): (u32, u32), shape: Shape) -> Self {
+        Self {
+            queues,
+            devices,
+            shape,
+            tenants: Tenants::One,
+            asked: queues,
+        }
+    }
 }
 
 // === impl Trace ===
@@ -130,15 +161,20 @@ impl Prepared {
     fn new(options: &Options, size: Size) -> Self {
         Self {
             subject: Subject::new(options, size),
+            tenants: size.tenants,
         }
     }
 
     fn replay(&mut self, events: &[Event]) {
+        let mut pools = Vec::new();
         for (number, event) in events.iter().enumerate() {
             self.apply(*event, number as u64);
             self.subject.clear();
             // Whoever drives it asks after every call when it wants to be woken.
             black_box(self.subject.next_timer());
+            if self.tenants == Tenants::EachTold {
+                self.subject.take_news(&mut pools);
+            }
         }
     }
 
@@ -168,7 +204,7 @@ struct Run {
     ends: BinaryHeap<Reverse<End>>,
     events: Vec<Event>,
     random: ChaCha8Rng,
-    queues: u32,
+    asked: u32,
     rate: f64,
     /// How long batches run.
     latency: LatencyTable,
@@ -186,9 +222,9 @@ impl Run {
             ends: BinaryHeap::new(),
             events: Vec::new(),
             random: ChaCha8Rng::seed_from_u64(SEED),
-            queues: size.queues,
+            asked: size.asked,
             rate,
-            latency: spec().latency,
+            latency: spec(size, 0).latency,
             now: 0,
             next_arrival: 0.0,
             batches: 0,
@@ -230,7 +266,7 @@ impl Run {
         self.next_arrival += gap * 1e9;
         Event::Request {
             at: arrival,
-            queue: self.random.random_range(0..self.queues),
+            queue: self.random.random_range(0..self.asked),
         }
     }
 
@@ -250,14 +286,18 @@ impl Run {
     }
 }
 
-fn spec() -> QueueSpec {
+fn spec(size: Size, queue: u32) -> QueueSpec {
+    let tenant = match size.tenants {
+        Tenants::One => 0,
+        Tenants::Each | Tenants::EachTold => queue,
+    };
     QueueSpec {
         max_rows: 32,
         batched: true,
         slots: 1,
         latency: LatencyTable::linear(PROFILE_MS.0, PROFILE_MS.1, 32).expect("a valid profile"),
         max_waiting_rows: u32::MAX,
-        tenant: TenantIx::new(0),
+        tenant: TenantIx::new(tenant),
         priority: 0,
         weight: 1.0,
         price: 1.0,
@@ -270,7 +310,7 @@ fn spec() -> QueueSpec {
 fn rate(size: Size) -> f64 {
     let (alpha, beta) = PROFILE_MS;
     let busy_share = |rate: f64| {
-        let per_queue_ms = rate / 1e3 / f64::from(size.queues);
+        let per_queue_ms = rate / 1e3 / f64::from(size.asked);
         let rows = ((TARGET_MS - beta) / (alpha + 1.0 / per_queue_ms)).max(1.0);
         rate / 1e3 * (alpha * rows + beta) / rows / f64::from(size.devices)
     };

@@ -30,11 +30,7 @@ fn main() {
     let mut criterion = Criterion::default().sample_size(10).configure_from_args();
     let mut group = criterion.benchmark_group("scheduler");
     for (queues, devices) in sizes.iter().copied() {
-        let size = Size {
-            queues,
-            devices,
-            shape,
-        };
+        let size = Size::new((queues, devices), shape);
         let trace = Trace::record(policy, size, requests);
         let name = format!("{policy}-{}-{queues}x{devices}", shape.name());
         eprintln!(

@@ -1,5 +1,7 @@
 //! What is measured: the scheduler alone, or the whole controller as a fleet drives it.
 
+use std::hint::black_box;
+
 use rand::{SeedableRng, seq::index};
 use rand_chacha::ChaCha8Rng;
 use sextant_baselines::build;
@@ -75,7 +77,8 @@ impl Subject {
         let mut scheduler = build(options);
         let mut actions = schedule::Actions::with_capacity(64);
         for queue in 0..size.queues {
-            scheduler.on_loaded(0, PoolIx::new(0), QueueIx::new(queue), spec(), &mut actions);
+            let spec = spec(size, queue);
+            scheduler.on_loaded(0, PoolIx::new(0), QueueIx::new(queue), spec, &mut actions);
         }
         for device in 0..size.devices {
             let spec = schedule::DeviceSpec {
@@ -107,7 +110,7 @@ impl Subject {
                 pages: 1,
                 shared: None,
                 surface: None,
-                queue: spec(),
+                queue: spec(size, variant),
                 load: 8_000_000,
                 kinds: vec![on],
             };
@@ -170,6 +173,23 @@ impl Subject {
             Self::Pool(scheduler, _) => scheduler.next_timer(),
             Self::Fleet(controller, _) => controller.next_timer(),
         }
+    }
+
+    /// Takes what has changed, for those who keep copies.
+    #[inline]
+    pub fn take_news(&mut self, pools: &mut Vec<PoolIx>) {
+        let mut news = 0;
+        match self {
+            Self::Pool(scheduler, _) => scheduler.take_news(PoolIx::new(0), &mut |_| news += 1),
+            Self::Fleet(controller, _) => {
+                controller.take_changed_pools(pools);
+                for pool in pools.iter() {
+                    black_box(controller.load(*pool));
+                    controller.take_news(*pool, &mut |_| news += 1);
+                }
+            }
+        }
+        black_box(news);
     }
 
     /// Forgets what was decided, as whoever has carried it out.

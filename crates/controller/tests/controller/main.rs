@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod growth;
 mod histories;
 mod kept;
 mod relocate;

@@ -4,10 +4,39 @@
 //! from jobs that it has read; so the creation of a job names how many there were, and is without
 //! effect where another one was created since.
 
+use serde_json::Value;
 use sextant_types::{EngineName, ModelId};
 
 use super::{Job, NewJob, queue};
 use crate::{Error, Model, Registry, database::Session, model, rows::int, sql};
+
+/// What is planned for a model and an engine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan<'a> {
+    /// The model, as the planner has read it.
+    pub model: &'a Model,
+    /// What is to be stored.
+    pub planned: Planned,
+}
+
+/// What a plan stores.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Planned {
+    /// A step that says that nothing is to be done.
+    Step {
+        /// Its name.
+        name: String,
+        /// What it says.
+        result: Value,
+    },
+    /// A job that extends the model by its engine.
+    Job {
+        /// The job.
+        job: NewJob,
+        /// How many there were before.
+        known: usize,
+    },
+}
 
 impl Registry {
     /// Models that are ready, have no step of this name and no unfinished job that extends them by
@@ -28,27 +57,51 @@ impl Registry {
         all(&mut reader, model, engine).await
     }
 
-    /// Creates a job that extends `model` by the engine of the job, while the model is still the one
-    /// that the caller has read and [`extensions`](Self::extensions) has no more than the `known`
-    /// jobs; `None` otherwise.
-    pub async fn extend_model(
-        &self,
-        model: &Model,
-        (job, known): (&NewJob, usize),
-        now_ms: u64,
-    ) -> Result<Option<Job>, Error> {
-        let Some(engine) = &job.engine else {
-            return Ok(None);
-        };
+    /// Stores what was planned for models, while each is still the one that the planner has read and, for a
+    /// job, [`extensions`](Self::extensions) has no more than the jobs that it knew. All of it is one
+    /// transaction, and wakes whoever takes jobs once. Returns which of it was done.
+    pub async fn store_plans(&self, plans: &[Plan<'_>], now_ms: u64) -> Result<Vec<bool>, Error> {
         let mut tx = self.begin().await?;
-        let is_same = model::is_same(&mut tx, model).await?;
-        if !is_same || all(&mut tx, &model.id, engine).await?.len() != known {
-            return Ok(None);
+        let mut done = Vec::with_capacity(plans.len());
+        for plan in plans {
+            done.push(store(&mut tx, plan, now_ms).await?);
         }
-        let created = queue::create(&mut tx, job, now_ms).await?;
-        self.commit_work(tx).await?;
-        Ok(Some(created))
+        let jobs = plans.iter().zip(&done);
+        let mut jobs = jobs.filter(|(plan, done)| plan.is_job() && **done);
+        match jobs.next().is_some() {
+            true => self.commit_work(tx).await?,
+            false => tx.commit().await?,
+        }
+        Ok(done)
     }
+}
+
+impl Plan<'_> {
+    fn is_job(&self) -> bool {
+        matches!(self.planned, Planned::Job { .. })
+    }
+}
+
+async fn store(tx: &mut Session, plan: &Plan<'_>, now_ms: u64) -> Result<bool, Error> {
+    let model = plan.model;
+    if !model::is_same(tx, model).await? {
+        return Ok(false);
+    }
+    match &plan.planned {
+        Planned::Step { name, result } => {
+            model::put_step(tx, &model.id, name, result).await?;
+        }
+        Planned::Job { job, known } => {
+            let Some(engine) = &job.engine else {
+                return Ok(false);
+            };
+            if all(tx, &model.id, engine).await?.len() != *known {
+                return Ok(false);
+            }
+            queue::create(tx, job, now_ms).await?;
+        }
+    }
+    Ok(true)
 }
 
 /// Ends every job that extends the model.

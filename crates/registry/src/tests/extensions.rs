@@ -6,13 +6,14 @@ use serde_json::json;
 use sextant_types::{Code, EngineName};
 
 use super::*;
-use crate::{Failure, Job, JobState, Model, ModelStatus};
+use crate::{Failure, Job, JobState, Model, ModelStatus, Plan, Planned};
 
 on_both! {
     a_job_for_an_engine_goes_to_who_names_it,
     one_of_many_creates_the_job,
     what_was_decided_on_older_jobs_is_not_done,
     a_later_model_of_the_name_is_not_taken_for_the_earlier_one,
+    what_is_planned_for_many_models_is_stored_at_once,
     models_are_extendable_until_a_step_or_a_job_says_otherwise,
     the_end_of_an_extension_leaves_its_model_as_it_is,
     a_model_is_deleted_beside_its_extension,
@@ -56,10 +57,23 @@ async fn ready(registry: &Registry, name: &str) -> Model {
 
 async fn extend(registry: &Registry, model: &Model, of: &str, known: usize) -> Option<Job> {
     let job = extension(model.id.as_str(), of);
-    registry
-        .extend_model(model, (&job, known), 10)
-        .await
-        .unwrap()
+    let id = job.id.clone();
+    match store(registry, model, Planned::Job { job, known }).await {
+        true => Some(registry.job(&id).await.unwrap()),
+        false => None,
+    }
+}
+
+async fn store(registry: &Registry, model: &Model, planned: Planned) -> bool {
+    let stored = registry.store_plans(&[Plan { model, planned }], 10).await;
+    stored.unwrap() == [true]
+}
+
+fn step() -> Planned {
+    Planned::Step {
+        name: "extend:gpu".to_owned(),
+        result: json!(1),
+    }
 }
 
 async fn a_job_for_an_engine_goes_to_who_names_it(place: Place) {
@@ -127,21 +141,38 @@ async fn a_later_model_of_the_name_is_not_taken_for_the_earlier_one(place: Place
     };
     create_model(&registry, &other, 21).await.unwrap();
     assert_eq!(extend(&registry, &earlier, "gpu", 0).await, None);
-    assert!(
-        !registry
-            .put_step_of(&earlier, "extend:gpu", &json!(1))
-            .await
-            .unwrap()
-    );
+    assert!(!store(&registry, &earlier, step()).await);
     assert_eq!(registry.steps(&earlier.id).await.unwrap(), []);
     let later = registry.model(&earlier.id).await.unwrap();
-    assert!(
-        registry
-            .put_step_of(&later, "extend:gpu", &json!(1))
-            .await
-            .unwrap()
-    );
+    assert!(store(&registry, &later, step()).await);
     assert_eq!(registry.steps(&earlier.id).await.unwrap().len(), 1);
+}
+
+async fn what_is_planned_for_many_models_is_stored_at_once(place: Place) {
+    let registry = with_ready(&place, "a").await.0;
+    let mut models = vec![registry.model(&model_id("a")).await.unwrap()];
+    for name in ["b", "c"] {
+        models.push(ready(&registry, name).await);
+    }
+    registry.delete_model(&models[1].id, 20).await.unwrap();
+    let mut woken = registry.jobs_changed();
+    woken.mark_unchanged();
+    let mut planned = vec![step()];
+    for model in &models[1..] {
+        let job = extension(model.id.as_str(), "gpu");
+        planned.push(Planned::Job { job, known: 0 });
+    }
+    let plans = models.iter().zip(planned);
+    let plans: Vec<Plan<'_>> = plans
+        .map(|(model, planned)| Plan { model, planned })
+        .collect();
+    let stored = registry.store_plans(&plans, 10).await.unwrap();
+    assert_eq!(stored, [true, false, true], "one was deleted meanwhile");
+    assert!(woken.has_changed().unwrap(), "whoever takes jobs is told");
+    assert_eq!(registry.steps(&models[0].id).await.unwrap().len(), 1);
+    let job = claim(&registry, "gpu", 11).await.unwrap();
+    assert_eq!(job.model.as_ref(), Some(&models[2].id));
+    assert_eq!(claim(&registry, "gpu", 11).await, None);
 }
 
 async fn models_are_extendable_until_a_step_or_a_job_says_otherwise(place: Place) {

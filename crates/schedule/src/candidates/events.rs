@@ -1,11 +1,11 @@
 //! What candidates make of a scheduler's events.
 
 use super::{
-    super::{Backlog, BatchId, DeviceSpec, PoolLoad, Scheduler},
+    super::{Backlog, BatchId, DeviceSpec, News, PoolLoad, Scheduler},
     Action, Actions, Candidates, Cause, DropReason, Nanos, PoolIx, Queue, QueueSpec, Request, Rule,
     Seat,
 };
-use sextant_types::index::{DeviceIx, QueueIx};
+use sextant_types::index::{DeviceIx, QueueIx, TenantIx};
 
 impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     fn on_device_up(
@@ -205,6 +205,16 @@ impl<T: std::fmt::Debug + Send, R: Rule> Scheduler<T> for Candidates<T, R> {
     fn backlogs(&self, pool: PoolIx, each: &mut dyn FnMut(Backlog)) {
         if let Some(ranks) = self.ranks.get(pool) {
             ranks.shares.backlogs().for_each(each);
+        }
+    }
+
+    fn ahead(&self, pool: PoolIx, tenant: TenantIx) -> Option<Nanos> {
+        self.ranks.get(pool)?.shares.ahead(tenant)
+    }
+
+    fn take_news(&mut self, pool: PoolIx, each: &mut dyn FnMut(News)) {
+        if let Some(ranks) = self.ranks.get_mut(pool) {
+            ranks.shares.take_news(each);
         }
     }
 }

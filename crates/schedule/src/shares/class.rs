@@ -1,0 +1,252 @@
+//! The tenants of one priority: a heap for each minimum that a decision needs.
+
+use smallvec::SmallVec;
+
+use super::{
+    super::{IndexedHeap, NEVER, Nanos},
+    AHEAD, Backlog, MEMORY, PATIENT, TAKEN,
+};
+use sextant_types::index::{IndexVec, QueueIx, TenantIx};
+
+#[derive(Debug)]
+pub(super) struct Tenant {
+    pub(super) priority: u8,
+    pub(super) weight: f32,
+    pub(super) queues: SmallVec<[QueueIx; 2]>,
+    /// Its finish tag; while it waits no less than the time of its class.
+    pub(super) finish: Nanos,
+    pub(super) work: Nanos,
+    pub(super) batch: Nanos,
+    /// The least time that its queries lately had beyond their own run; [`NEVER`] before the first.
+    pub(super) room: Nanos,
+    pub(super) noted: Nanos,
+}
+
+/// The classes, the highest first: there are few.
+#[derive(Debug, Default)]
+pub(super) struct Classes(Vec<Class>);
+
+/// The tenants of one priority.
+#[derive(Debug, Default)]
+pub(super) struct Class {
+    pub(super) priority: u8,
+    /// Virtual time.
+    pub(super) time: Nanos,
+    /// The time that was last told.
+    told: Option<Nanos>,
+    /// How many there are.
+    pub(super) members: u32,
+    /// Those who wait, by finish tag.
+    finishes: IndexedHeap<TenantIx>,
+    /// Those who wait, by the tag beyond which others go after them.
+    limits: IndexedHeap<TenantIx>,
+    /// Those who wait, by what others may take of their room.
+    rooms: IndexedHeap<TenantIx>,
+    /// Those who asked lately, by a time at which they did.
+    recent: IndexedHeap<TenantIx>,
+    /// Those of them of whom no more waits than others may take of their room, by that.
+    pub(super) modest: IndexedHeap<TenantIx>,
+    /// Those of whom candidates are kept back, by finish tag.
+    pub(super) kept_back: IndexedHeap<TenantIx>,
+}
+
+// === impl Tenant ===
+
+impl Tenant {
+    pub(super) fn new(priority: u8, time: Nanos) -> Self {
+        Self {
+            priority,
+            weight: 1.0,
+            queues: SmallVec::new(),
+            finish: time,
+            work: 0,
+            batch: 0,
+            room: NEVER,
+            noted: 0,
+        }
+    }
+
+    /// The tag of its next batch.
+    pub(super) fn tag(&self, class: &Class) -> Nanos {
+        self.finish.max(class.time)
+    }
+
+    /// The most that waits of it while it has little waiting on so many slots.
+    #[inline]
+    pub(super) fn little(&self, slots: Nanos) -> Nanos {
+        (self.room / TAKEN).saturating_mul(slots)
+    }
+
+    pub(super) fn backlog(&self, tenant: TenantIx, lag: Nanos) -> Backlog {
+        Backlog {
+            tenant,
+            priority: self.priority,
+            weight: self.weight,
+            work: self.work,
+            batch: self.batch,
+            lag,
+        }
+    }
+}
+
+// === impl Classes ===
+
+impl Classes {
+    #[inline]
+    pub(super) fn get(&self, priority: u8) -> Option<&Class> {
+        self.0.iter().find(|class| class.priority == priority)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, priority: u8) -> Option<&mut Class> {
+        let mut classes = self.0.iter_mut();
+        classes.find(|class| class.priority == priority)
+    }
+
+    /// The class of a priority, a new one where there is none.
+    pub(super) fn grown(&mut self, priority: u8) -> &mut Class {
+        let at = self.0.partition_point(|class| class.priority > priority);
+        if self
+            .0
+            .get(at)
+            .is_none_or(|class| class.priority != priority)
+        {
+            let class = Class {
+                priority,
+                ..Class::default()
+            };
+            self.0.insert(at, class);
+        }
+        &mut self.0[at]
+    }
+
+    /// Those of this priority and of higher ones.
+    #[inline]
+    pub(super) fn from(&mut self, priority: u8) -> impl Iterator<Item = &mut Class> {
+        let classes = self.0.iter_mut();
+        classes.take_while(move |class| class.priority >= priority)
+    }
+
+    /// Who waits of this priority and of higher ones, in no particular order.
+    pub(super) fn waiting_from(&self, priority: u8) -> impl Iterator<Item = TenantIx> + Clone {
+        let classes = self.0.iter();
+        let classes = classes.take_while(move |class| class.priority >= priority);
+        classes.flat_map(|class| class.waiting())
+    }
+
+    /// The least room of those who asked lately and have little waiting, of any class.
+    #[inline]
+    pub(super) fn least_modest(&self) -> Nanos {
+        let classes = self.0.iter().map(|class| class.modest.least());
+        classes.fold(NEVER, Nanos::min)
+    }
+
+    pub(super) fn drop_empty(&mut self) {
+        self.0.retain(|class| class.members > 0);
+    }
+}
+
+// === impl Class ===
+
+impl Class {
+    /// The least tag beyond which a tenant has had its share.
+    pub(super) fn limit(&self) -> Nanos {
+        self.limits.first_key().unwrap_or(NEVER)
+    }
+
+    /// Half of the least room of those who wait.
+    pub(super) fn room(&self) -> Nanos {
+        self.rooms.first_key().unwrap_or(NEVER)
+    }
+
+    /// The least finish tag of those who wait.
+    pub(super) fn least_finish(&self) -> Nanos {
+        self.finishes.first_key().unwrap_or(NEVER)
+    }
+
+    /// Those who wait, in no particular order.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = TenantIx> + Clone {
+        self.finishes.iter().map(|(_, tenant)| tenant)
+    }
+
+    /// The virtual time is `time`, if it was less.
+    pub(super) fn pass(&mut self, time: Nanos) {
+        self.time = self.time.max(time);
+    }
+
+    /// The virtual time, if it is another one than at the last call.
+    pub(super) fn take_time(&mut self) -> Option<Nanos> {
+        (self.told.replace(self.time) != Some(self.time)).then_some(self.time)
+    }
+
+    /// Puts a tenant where it belongs by its finish tag, and by its room while it waits.
+    pub(super) fn rank(&mut self, tenant: TenantIx, of: &Tenant) {
+        if of.work > 0 {
+            let room = of.room.min(PATIENT);
+            self.finishes.set(tenant, of.finish);
+            self.limits
+                .set(tenant, of.finish.saturating_add(room / AHEAD));
+            self.rooms.set(tenant, room / TAKEN);
+        } else {
+            self.finishes.remove(tenant);
+            self.limits.remove(tenant);
+            self.rooms.remove(tenant);
+        }
+        if self.kept_back.key(tenant).is_some() {
+            self.kept_back.set(tenant, of.finish);
+        }
+    }
+
+    /// A tenant has asked, when it was noted. One that is known keeps its time, which is looked at when
+    /// that is long ago: so not each query moves it.
+    pub(super) fn remember(&mut self, tenant: TenantIx, of: &Tenant) {
+        if of.room < NEVER && self.recent.key(tenant).is_none() {
+            self.recent.set(tenant, of.noted);
+        }
+    }
+
+    /// Decides again whether little waits of a tenant that asked lately.
+    pub(super) fn judge(&mut self, tenant: TenantIx, of: &Tenant, slots: Nanos) {
+        match self.recent.key(tenant).is_some() && of.work <= of.little(slots) {
+            true => self.modest.set(tenant, of.room / TAKEN),
+            false => drop(self.modest.remove(tenant)),
+        }
+    }
+
+    /// Forgets those who have not asked lately.
+    pub(super) fn forget(&mut self, now: Nanos, tenants: &IndexVec<TenantIx, Option<Box<Tenant>>>) {
+        while let Some((at, tenant)) = self.recent.first()
+            && now.saturating_sub(at) > MEMORY
+        {
+            let of = tenants.known(tenant);
+            match of.filter(|of| now.saturating_sub(of.noted) <= MEMORY) {
+                Some(of) => self.recent.set(tenant, of.noted),
+                None => {
+                    self.recent.remove(tenant);
+                    self.modest.remove(tenant);
+                }
+            }
+        }
+    }
+
+    /// The next of those who are kept back without having had more than their share; it is not any more.
+    pub(super) fn next_released(&mut self) -> Option<TenantIx> {
+        let (finish, tenant) = self.kept_back.first()?;
+        let is_over = finish.max(self.time) <= self.limit();
+        is_over.then(|| {
+            self.kept_back.remove(tenant);
+            tenant
+        })
+    }
+
+    /// A tenant is of this class no more; tells whether it was kept back.
+    pub(super) fn quit(&mut self, tenant: TenantIx) -> bool {
+        self.members -= 1;
+        self.finishes.remove(tenant);
+        self.limits.remove(tenant);
+        self.rooms.remove(tenant);
+        self.recent.remove(tenant);
+        self.modest.remove(tenant);
+        self.kept_back.remove(tenant).is_some()
+    }
+}

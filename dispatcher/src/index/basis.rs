@@ -1,0 +1,80 @@
+//! What all variants of an index are judged by, beside their own instances.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sextant_metadata::DeviceTypes;
+use sextant_schedule::Nanos;
+use sextant_types::{DeviceTypeName, EngineName, Slowdowns};
+
+use super::{Surroundings, Usable};
+use sextant_types::index::{DeviceIx, KindIx};
+
+/// See the module. An index that was made from the same one has the same variants, as long as these are the same.
+#[derive(Default)]
+pub(super) struct Basis {
+    general: Option<General>,
+    /// The workers that have an engine, by engine.
+    able: BTreeMap<EngineName, Vec<Able>>,
+}
+
+#[derive(PartialEq)]
+struct General {
+    types: DeviceTypes,
+    round_trip: Nanos,
+    slowdowns: Slowdowns,
+}
+
+/// What of a worker matters to the variants that it can run.
+#[derive(PartialEq)]
+struct Able {
+    at: DeviceIx,
+    kind: KindIx,
+    device_type: Option<DeviceTypeName>,
+    slowed: bool,
+}
+
+// === impl Basis ===
+
+impl Basis {
+    pub(super) fn new(
+        around: &Surroundings<'_>,
+        able: &BTreeMap<&EngineName, Vec<Usable<'_>>>,
+    ) -> Self {
+        let able = able.iter().map(|(engine, workers)| {
+            let workers = workers.iter().map(Able::from);
+            ((*engine).clone(), workers.collect())
+        });
+        Self {
+            general: Some(General {
+                types: around.types.clone(),
+                round_trip: around.round_trip,
+                slowdowns: around.slowdowns.clone(),
+            }),
+            able: able.collect(),
+        }
+    }
+
+    /// The engines whose variants are judged by the same in another index; those that no worker has are not
+    /// among them.
+    pub(super) fn same_engines(&self, other: &Self) -> BTreeSet<EngineName> {
+        if self.general.is_none() || self.general != other.general {
+            return BTreeSet::new();
+        }
+        let same = self.able.iter().filter(|(engine, workers)| {
+            let others = other.able.get(*engine);
+            others.is_some_and(|others| others == *workers)
+        });
+        same.map(|(engine, _)| engine.clone()).collect()
+    }
+}
+
+impl From<&Usable<'_>> for Able {
+    fn from(worker: &Usable<'_>) -> Self {
+        Self {
+            at: worker.at,
+            kind: worker.kind,
+            device_type: worker.device_type.cloned(),
+            slowed: worker.slowed,
+        }
+    }
+}
