@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::{
     Extension, Json,
     extract::{Request, State},
+    http::StatusCode,
 };
 use serde::{Deserialize, Serialize};
 use sextant_storage::{Amount, Freed, Kind, Usage, Use};
@@ -119,6 +120,20 @@ pub async fn sweep(
     // Models may be among it.
     state.refresh().await?;
     Ok((Extension(Subject("storage".to_owned())), Json(freed.into())))
+}
+
+/// Makes the artefact store that of this registry, whomever it belonged to. What the registry does not name is then
+/// removed by sweeps.
+#[utoipa::path(post, operation_id = "storage_adopt", path = "/v1/storage/adopt", tag = "storage",
+    responses((status = 204, description = "Registry and store belong together")))]
+pub async fn adopt(
+    State(state): State<ApiState>,
+) -> Result<(Extension<Subject>, StatusCode), Problem> {
+    state.storage().adopt().await?;
+    Ok((
+        Extension(Subject("storage".to_owned())),
+        StatusCode::NO_CONTENT,
+    ))
 }
 
 fn name(kind: Kind) -> &'static str {

@@ -162,6 +162,7 @@ impl Guard {
     ) -> Result<(Option<Caller>, Option<OwnedSemaphorePermit>), Problem> {
         let config = self.state.auth();
         if config.mode == Mode::Off {
+            self.check_stores(asked.rule).await?;
             return Ok((Some(Caller::Anyone), None));
         }
         let need = asked.rule.need;
@@ -178,7 +179,16 @@ impl Guard {
             Caller::Anyone | Caller::Administrator => None,
         };
         self.check(&caller, asked).await?;
+        self.check_stores(asked.rule).await?;
         Ok((Some(caller), place))
+    }
+
+    /// Refuses what would change the files of an artefact store that belongs to another registry.
+    async fn check_stores(&self, rule: Rule) -> Result<(), Problem> {
+        match rule.stores {
+            true => Ok(Box::pin(self.state.storage().check()).await?),
+            false => Ok(()),
+        }
     }
 
     async fn check(&self, caller: &Caller, asked: &Asked<'_>) -> Result<(), Problem> {

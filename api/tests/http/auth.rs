@@ -177,6 +177,37 @@ async fn every_operation_asks_for_what_it_describes() {
     }
 }
 
+/// Whoever may only ask takes neither the weights of its model nor what others stored.
+#[tokio::test]
+async fn whoever_may_only_ask_reads_no_files() {
+    let api = with_keys().await;
+    let file = b"the weights".as_slice();
+    let stored = api.objects.put_blob(file.into()).await.expect("stored");
+    api.put_model_of(stored).await;
+    let put = api.keyed(ADMIN, "PUT", "/v1/artefacts/in.npy", "x").await;
+    assert_eq!(put.status, 201);
+    let asks = [
+        bound(&api, &["query"]).await,
+        create(&api, json!({"scopes": ["query"]})).await.1,
+    ];
+    for key in &asks {
+        let model = api.keyed(key, "GET", "/v1/models/mlp", "").await;
+        assert_eq!(model.status, 200);
+        for path in [
+            "/v1/models/mlp/file",
+            "/v1/artefacts",
+            "/v1/artefacts/in.npy",
+        ] {
+            refused(&api.keyed(key, "GET", path, "").await, path);
+        }
+    }
+    let registers = bound(&api, &["register"]).await;
+    let own = api
+        .keyed(&registers, "GET", "/v1/models/mlp/file", "")
+        .await;
+    assert_eq!((own.status, own.bytes.as_slice()), (StatusCode::OK, file));
+}
+
 fn refused(reading: &Reading, what: &str) {
     assert_eq!(
         reading.status,

@@ -271,6 +271,13 @@ statements! {
     ALL_CONDEMNED = ("select digest, since_ms from condemned order by digest");
     ACQUIT = ("delete from condemned where digest = $1");
 
+    IDENTITY = ("select id from identity where place = 1");
+    IDENTIFY = ("insert into identity (place, id) values (1, $1) on conflict (place) do nothing");
+    RENAME = (
+        "insert into identity (place, id) values (1, $1) \
+         on conflict (place) do update set id = excluded.id"
+    );
+
     ONCE = (
         "select fingerprint, job, created_ms from once where caller = $1 and name = $2"
     );

@@ -24,9 +24,13 @@ pub struct Freed {
 impl Storage {
     /// Gives back what nobody needs. With `grace` in place of the configured one: with none, uploads that
     /// are on their way may have to be sent again. One that is under way is waited for.
+    ///
+    /// # Errors
+    /// [`Error::Strangers`], and nothing is removed, where the registry is not that of the store.
     pub async fn sweep(&self, grace: Option<Duration>) -> Result<Freed, Error> {
         let inner = &self.inner;
         let _one_at_a_time = inner.sweeping.lock().await;
+        self.meet().await?;
         let mut freed = Freed::default();
         if let Some(keep) = inner.config.keep_failed_models {
             let forgotten = inner.registry.forget_failed_models(before(keep)).await?;
@@ -58,7 +62,11 @@ impl Storage {
         if blobs.is_empty() {
             return;
         }
-        if let Err(error) = self.inner.remove_these(blobs).await {
+        let removed = async {
+            self.check().await?;
+            self.inner.remove_these(blobs).await
+        };
+        if let Err(error) = removed.await {
             tracing::warn!(%error, "what a refused upload left stays until the next sweep");
         }
     }

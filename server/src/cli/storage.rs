@@ -1,6 +1,7 @@
 //! `sextant storage`: who uses what of the artefact store, and giving back what nobody does.
 
 use clap::Subcommand;
+use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -19,6 +20,9 @@ pub struct Storage {
 enum Command {
     /// Remove now what nobody needs any more.
     Sweep(Sweep),
+    /// Make the artefact store that of the server's registry, where the two do not belong together. What the registry
+    /// does not name is then removed by sweeps.
+    Adopt,
 }
 
 /// Remove now what nobody needs any more.
@@ -51,6 +55,13 @@ impl Storage {
                 let path = ["v1", "storage", "sweep"];
                 let freed: Value = client.post(&path, &Value::Object(body)).await?;
                 output.either(&freed, || report(&freed))
+            }
+            Some(Command::Adopt) => {
+                let path = ["v1", "storage", "adopt"];
+                client.send(client.request(Method::POST, &path)).await?;
+                output.either(&json!({"adopted": true}), || {
+                    "the artefact store is that of this registry".to_owned()
+                })
             }
         }
     }
