@@ -15,7 +15,7 @@ use crate::{
     Entity, Error, Registry,
     blob::mentioned,
     database::{Json, Row, Session, migrations, sqlite},
-    rows::{Columns, int},
+    rows::{Columns, int, value},
     sql,
 };
 
@@ -350,17 +350,6 @@ async fn names<T>(
             rows.map(|row| read(&Row::Postgres(row))).collect()
         }
     }
-}
-
-/// A column of a row as a type that both databases know.
-macro_rules! value {
-    ($row:expr, $column:expr) => {
-        match $row {
-            Row::Sqlite(row) => row.try_get($column).map_err(Error::from),
-            #[cfg(feature = "postgres")]
-            Row::Postgres(row) => row.try_get($column).map_err(Error::of_server),
-        }
-    };
 }
 
 fn text_of(row: &Row, column: &str) -> Result<String, Error> {

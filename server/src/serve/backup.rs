@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use sextant_registry::dump::Place;
+use sextant_registry::dump::{Dump, Place};
 use sextant_storage::backup::{self, Manifest, Tell};
 
 use super::{
@@ -33,6 +33,18 @@ pub(crate) async fn restore(
     let restored = backup::restore(from, &registry, &objects, tell).await;
     registry.close().await;
     Ok(restored?)
+}
+
+/// Whether the registry and the artefact store belong together; `None` where one of them is not there yet or cannot be
+/// read, and nothing is made.
+pub(super) async fn belong_together(config: &Config) -> Option<bool> {
+    let mut registry = Dump::open(&place(config).ok()?).await.ok()?;
+    if config.objects.url.is_none() && !config.data_dir.join("objects").is_dir() {
+        return None;
+    }
+    let objects = stores::open_beside(config).await.ok()?;
+    let store = objects.identity().await.ok()?;
+    Some(registry.identity().await.ok()? == store)
 }
 
 /// Where the registry is.
