@@ -79,6 +79,8 @@ pub struct FreedBody {
     jobs: u64,
     /// Models whose registration had failed and that were forgotten.
     models: u64,
+    /// Entries of the audit record that were forgotten.
+    audit: u64,
 }
 
 /// A number of objects and their size.
@@ -188,6 +190,7 @@ impl From<Freed> for FreedBody {
             notes: freed.notes.into(),
             jobs: freed.jobs,
             models: freed.models,
+            audit: freed.audit,
         }
     }
 }

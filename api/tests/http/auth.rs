@@ -208,6 +208,27 @@ async fn whoever_may_only_ask_reads_no_files() {
     assert_eq!((own.status, own.bytes.as_slice()), (StatusCode::OK, file));
 }
 
+/// Whoever may only ask changes nothing by saying the same again and again, and fills no registry with it.
+#[tokio::test]
+async fn what_is_said_again_and_again_is_recorded_now_and_then() {
+    let api = with_keys().await;
+    put_variant(&api).await;
+    let asks = bound(&api, &["query"]).await;
+    for _ in 0..300 {
+        let unloaded = api
+            .keyed(&asks, "POST", "/v2/repository/models/mlp/unload", "")
+            .await;
+        assert_eq!(unloaded.status, 200);
+    }
+    let path = "/v1/audit?action=model.unload&limit=1000";
+    let audit = api.keyed(ADMIN, "GET", path, "").await.json();
+    let entries = audit["entries"].as_array().map(Vec::len);
+    assert!(
+        entries.is_some_and(|it| (1..=120).contains(&it)),
+        "{entries:?}"
+    );
+}
+
 fn refused(reading: &Reading, what: &str) {
     assert_eq!(
         reading.status,

@@ -2,6 +2,7 @@
 //! given.
 
 use std::{
+    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -366,6 +367,11 @@ impl Settings {
 }
 
 impl Api {
+    /// Where the registry's file and the folder of the store are.
+    pub fn folder(&self) -> &Path {
+        self._folder.path()
+    }
+
     /// Registers the model `mlp` of the application `digits`, which exists.
     pub async fn put_model(&self) {
         self.put_model_of(Digest::from_bytes([1; 32])).await;
@@ -439,6 +445,7 @@ impl Api {
                 grace: Duration::from_secs(3600),
                 keep_ended_jobs: None,
                 keep_failed_models: None,
+                keep_audit: None,
                 limit_bytes: None,
             },
         );

@@ -306,6 +306,10 @@ statements! {
         "insert into audit (id, at_ms, actor, action, subject, detail) \
          values ($1, $2, $3, $4, $5, $6) on conflict (id) do nothing"
     );
+    FORGET_AUDIT = (
+        "delete from audit where id in \
+         (select id from audit where at_ms < $1 order by at_ms, id limit $2)"
+    );
     AUDIT = (
         "select " {audit} " from audit where (actor = $1 or $1 is null) \
          and (action = $2 or $2 is null) and (subject = $3 or $3 is null) \

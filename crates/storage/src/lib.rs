@@ -81,6 +81,8 @@ pub struct Config {
     pub keep_ended_jobs: Option<Duration>,
     /// A model whose registration failed is kept for so long; `None`: for ever.
     pub keep_failed_models: Option<Duration>,
+    /// An entry of the audit record is kept for so long; `None`: for ever.
+    pub keep_audit: Option<Duration>,
     /// Most bytes that the store may hold, for people to see.
     pub limit_bytes: Option<u64>,
 }

@@ -13,6 +13,8 @@ pub struct Freed {
     pub jobs: u64,
     /// Models whose registration had failed; their files are among the blobs.
     pub models: u64,
+    /// Entries of the audit record that were old enough.
+    pub audit: u64,
     /// Parts of jobs that were over.
     pub parts: Amount,
     /// Notes on webhooks of forgotten jobs.
@@ -36,6 +38,9 @@ impl Storage {
             let forgotten = inner.registry.forget_failed_models(before(keep)).await?;
             freed.models = forgotten.len() as u64;
         }
+        if let Some(keep) = inner.config.keep_audit {
+            freed.audit = inner.forget_audit(keep).await?;
+        }
         inner.forget_jobs(&mut freed).await?;
         inner.remove_leftovers(&mut freed).await?;
         let grace = grace.unwrap_or(inner.config.grace);
@@ -44,6 +49,7 @@ impl Storage {
             tracing::info!(
                 jobs = freed.jobs,
                 models = freed.models,
+                audit = freed.audit,
                 parts = freed.parts.objects,
                 blobs = freed.blobs.objects,
                 bytes = freed.bytes(),

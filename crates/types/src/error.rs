@@ -144,6 +144,8 @@ codes! {
     NotEmpty = "not_empty", Conflict;
     /// A backup is incomplete, damaged or of another version.
     InvalidBackup = "invalid_backup", Invalid;
+    /// A range of a file that holds none of its bytes.
+    RangeNotSatisfiable = "range_not_satisfiable", Invalid;
     /// What is to be changed is not what the caller has seen.
     PreconditionFailed = "precondition_failed", Conflict;
     /// An idempotency key came with another request than before.

@@ -104,7 +104,11 @@ fn report(freed: &Value) -> String {
             lines.push(format!("removed {objects} {name}: {size}"));
         }
     }
-    for (key, name) in [("jobs", "ended jobs"), ("models", "failed models")] {
+    for (key, name) in [
+        ("jobs", "ended jobs"),
+        ("models", "failed models"),
+        ("audit", "entries of the audit record"),
+    ] {
         let count = cell(freed, &format!("/{key}"));
         if count != "0" {
             lines.push(format!("forgot {count} {name}"));
@@ -138,7 +142,7 @@ mod tests {
     fn a_sweep_tells_only_what_it_did() {
         let none = json!({"objects": 0, "bytes": 0});
         let freed = json!({"blobs": {"objects": 2, "bytes": 1024}, "parts": none, "notes": none,
-            "jobs": 3, "models": 0, "bytes": 1024});
+            "jobs": 3, "models": 0, "audit": 0, "bytes": 1024});
         assert_eq!(
             report(&freed),
             "removed 2 files that nothing referred to: 1.0 KiB\nforgot 3 ended jobs\n1.0 KiB given back"

@@ -54,6 +54,7 @@ pub(super) fn check_access(config: &Config) -> anyhow::Result<auth::Config> {
         admin_key: key.transpose().context("`auth.admin_key`")?,
         metrics: config.auth.metrics,
         max_concurrent_per_key: concurrent_per_key(config),
+        audit_patience: None,
     })
 }
 

@@ -23,6 +23,7 @@ pub(super) async fn build(
         grace: Duration::from_secs(own.grace_s),
         keep_ended_jobs: kept(own.keep_ended_jobs_s),
         keep_failed_models: kept(own.keep_failed_models_s),
+        keep_audit: kept(own.keep_audit_s),
         limit_bytes: match config.objects.url {
             Some(_) => None,
             None => config.limits.storage_bytes,

@@ -21,6 +21,7 @@ pub const CONFIG: Config = Config {
     grace: Duration::ZERO,
     keep_ended_jobs: None,
     keep_failed_models: None,
+    keep_audit: None,
     limit_bytes: None,
 };
 
