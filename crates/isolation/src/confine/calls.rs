@@ -157,8 +157,9 @@ const OLDER: &[c_long] = &[
     libc::SYS_kexec_file_load,
     libc::SYS_uselib,
 ];
+/// `setrlimit` alone, for which the library has no name.
 #[cfg(not(target_arch = "x86_64"))]
-const OLDER: &[c_long] = &[];
+const OLDER: &[c_long] = &[164];
 
 // Numbers that are the same on all processors, and that the library does not have for each of them.
 const SYS_MOUNT_SETATTR: c_long = 442;
