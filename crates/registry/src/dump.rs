@@ -219,7 +219,7 @@ impl Restoring {
         &mut self,
         table: &str,
         columns: &[Column],
-        cells: Vec<Cell>,
+        cells: &[Cell],
     ) -> Result<(), Error> {
         if cells.len() != columns.len() {
             return Err(wrong(table, "it has another number of cells"));
@@ -237,7 +237,7 @@ impl Restoring {
         macro_rules! insert {
             ($session:expr, $document:expr, $failed:expr) => {{
                 let mut query = sqlx::query(insert);
-                for (column, cell) in columns.iter().zip(&cells) {
+                for (column, cell) in columns.iter().zip(cells) {
                     let odd = || wrong(table, &format!("`{}` is of another kind", column.name));
                     query = match column.kind {
                         Kind::Text => query.bind(text(cell).ok_or_else(odd)?),

@@ -239,7 +239,17 @@ async fn a_backup_is_restored_into_an_empty_machine_that_answers_alike() {
     assert!(told.contains("not_empty"), "{told}");
     empty.launch();
     let api = empty.api();
-    assert_eq!(answers(&api).await, before);
+    let after = answers(&api).await;
+    let differ = after
+        .iter()
+        .zip(&before)
+        .filter(|(one, other)| one != other);
+    // Read by `cargo xtask bench trust`.
+    println!(
+        "\n{}",
+        json!({"metric": "restore_differences", "value": differ.count()})
+    );
+    assert_eq!(after, before);
     assert_eq!(known(&api).await, variants);
     assert_eq!(api.get("/v1/artefacts/a/mine").await.text(), "12345");
     let swept = command(&empty, &["sweep", "--grace", "0"]);

@@ -62,7 +62,7 @@ pub(super) async fn read(
     let columns = columns.ok_or_else(|| Error::invalid(&path, "its columns are other ones"))?;
     let mut rows = 0;
     while let Some(row) = next()? {
-        restoring.put(&table.name, &columns, row).await?;
+        restoring.put(&table.name, &columns, &row).await?;
         rows += 1;
     }
     match rows == table.rows {
