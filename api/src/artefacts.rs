@@ -117,6 +117,8 @@ pub async fn put(
         (status = 304, description = "`If-None-Match` names the present `ETag`"),
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
+        (status = 416, description = "The range holds none of its bytes", body = ProblemBody,
+            content_type = "application/problem+json"),
     ))]
 pub async fn get(
     State(state): State<ApiState>,
@@ -288,7 +290,7 @@ fn range(headers: &HeaderMap, size: u64) -> Result<Option<(u64, u64)>, Problem> 
         return Ok(Some(range));
     }
     let detail = format!("the artefact has `{size}` bytes: the range holds none of them");
-    Err(Problem::new(Code::InvalidRequest, detail).field("range"))
+    Err(Problem::new(Code::RangeNotSatisfiable, detail).field("range"))
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Target {

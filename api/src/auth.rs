@@ -6,11 +6,12 @@
 //! away the keys that were known go on working. What an operation needs is said in one table
 //! (`rules`), which a test compares with the described routes.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 mod caller;
 mod guard;
 mod keyring;
+mod repeated;
 mod rules;
 mod secret;
 
@@ -42,6 +43,9 @@ pub struct Config {
     pub metrics: bool,
     /// Most requests of one key in flight at one front end; `None`: no such limit.
     pub max_concurrent_per_key: Option<usize>,
+    /// How long who has changed something waits for a registry that is away or full to take the entry of the audit
+    /// record; `None`: a minute.
+    pub audit_patience: Option<Duration>,
 }
 
 /// The service would be open to others without anyone having said so.

@@ -100,13 +100,23 @@ pub async fn discard<E>(pieces: &mut (impl Stream<Item = Result<Bytes, E>> + Unp
 /// A body, and the setting that says how large it may be.
 const BODY: &str = "the body";
 
-/// The refusal of something larger than `max_bytes`.
+/// The refusal of something larger than the `max_bytes` that it may have, whatever is configured.
 pub fn too_large(what: &str, max_bytes: u64) -> Problem {
-    // Files are uploaded, everything else is a body.
-    let setting = match what {
-        BODY => "limits.max_body_bytes",
-        _ => "limits.max_model_bytes",
-    };
+    let detail = format!("{what} is larger than the `{max_bytes}` bytes that it may have");
+    Problem::new(Code::TooLarge, detail)
+}
+
+/// The refusal of a body, or what counts as one.
+pub fn body_too_large(what: &str, max_bytes: u64) -> Problem {
+    beyond_setting(what, max_bytes, "limits.max_body_bytes")
+}
+
+/// The refusal of a file.
+pub fn file_too_large(what: &str, max_bytes: u64) -> Problem {
+    beyond_setting(what, max_bytes, "limits.max_model_bytes")
+}
+
+fn beyond_setting(what: &str, max_bytes: u64, setting: &str) -> Problem {
     let detail = format!("{what} is larger than `{max_bytes}` bytes, which `{setting}` allows");
     Problem::new(Code::TooLarge, detail)
 }
@@ -138,7 +148,7 @@ impl<'a, 'b> Pieces<'a, 'b> {
     async fn collect(&mut self) -> Result<Bytes, Problem> {
         // A declared length over the limit is refused before anything is kept.
         if self.body.size_hint().lower() > self.max_bytes as u64 {
-            return Err(too_large(BODY, self.max_bytes as u64));
+            return Err(body_too_large(BODY, self.max_bytes as u64));
         }
         let Some(first) = self.next().await? else {
             return Ok(Bytes::new());
@@ -165,7 +175,7 @@ impl<'a, 'b> Pieces<'a, 'b> {
                 continue;
             };
             if self.taken.bytes + data.len() > self.max_bytes {
-                return Err(too_large(BODY, self.max_bytes as u64));
+                return Err(body_too_large(BODY, self.max_bytes as u64));
             }
             if !data.is_empty() {
                 self.taken.grow(data.len())?;

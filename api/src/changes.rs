@@ -64,6 +64,11 @@ impl Changes {
         }
     }
 
+    /// Does something that a change has left, to its end.
+    pub fn later(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.running.spawn(work);
+    }
+
     /// Waits for the changes in the making.
     pub async fn ended(&self) {
         self.running.close();

@@ -52,6 +52,23 @@ where
     }
 }
 
+/// Longest id of a query, in characters: those of requests have the same.
+const LONGEST_QUERY_ID: usize = 128;
+
+/// Refuses an id of a query that is too long or has control characters: it is echoed and logged.
+pub fn check_query_id(id: &str) -> Result<(), Problem> {
+    let is_fit = id.chars().count() <= LONGEST_QUERY_ID && !id.chars().any(char::is_control);
+    match is_fit {
+        true => Ok(()),
+        false => {
+            let detail = format!(
+                "the `id` of a query has at most `{LONGEST_QUERY_ID}` characters and no control characters"
+            );
+            Err(Problem::new(Code::InvalidRequest, detail).field("id"))
+        }
+    }
+}
+
 /// A whole number in digits alone: `parse` takes a sign as well.
 pub fn digits(text: &str) -> Option<u64> {
     let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());

@@ -15,13 +15,26 @@ use crate::{
 pub struct HealthBody {
     /// `live` or `ready`.
     pub status: &'static str,
+    /// What an administrator should look at although requests are taken.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+impl HealthBody {
+    /// Nothing to be warned of.
+    pub(crate) fn of(status: &'static str) -> Self {
+        Self {
+            status,
+            warnings: Vec::new(),
+        }
+    }
 }
 
 /// Whether the process lives.
 #[utoipa::path(get, operation_id = "health_live", path = "/health/live", tag = "health",
     responses((status = 200, description = "The process lives", body = HealthBody)))]
 pub async fn live() -> Json<HealthBody> {
-    Json(HealthBody { status: "live" })
+    Json(HealthBody::of("live"))
 }
 
 /// Whether requests are taken. A shutdown answers 503 first, so that balancers turn away; so does a
@@ -34,5 +47,9 @@ pub async fn live() -> Json<HealthBody> {
     ))]
 pub async fn ready(State(state): State<ApiState>) -> Result<Json<HealthBody>, Problem> {
     state.check_ready()?;
-    Ok(Json(HealthBody { status: "ready" }))
+    let strangers = state.storage().strangers();
+    Ok(Json(HealthBody {
+        warnings: strangers.iter().map(ToString::to_string).collect(),
+        ..HealthBody::of("ready")
+    }))
 }

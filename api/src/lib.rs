@@ -28,6 +28,7 @@ mod embeddings;
 mod examples;
 mod explanations;
 mod extract;
+mod failures;
 mod health;
 mod jobs;
 mod keys;

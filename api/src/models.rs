@@ -430,13 +430,21 @@ pub async fn file(
     let size = size.ok_or_else(|| sextant_objects::Error::NotFound {
         object: model.digest.to_string(),
     })?;
-    // Piece by piece: a model may be larger than what one request should take of the memory.
-    let bytes = upload::stored_blob(state.objects().clone(), model.digest, size);
+    let body = match upload::is_one_piece(size) {
+        // Read and compared as a whole: one that is damaged is told with a code.
+        true => Body::from(state.objects().get_blob(&model.digest).await?),
+        // A model may be larger than what one request should take of the memory.
+        false => Body::from_stream(upload::stored_blob(
+            state.objects().clone(),
+            model.digest,
+            size,
+        )),
+    };
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, size.to_string()),
     ];
-    Ok((headers, Body::from_stream(bytes)).into_response())
+    Ok((headers, body).into_response())
 }
 
 /// Deletes a model and retires its variants. Queries in flight are answered. A deletion that was

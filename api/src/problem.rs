@@ -79,11 +79,13 @@ pub fn status_of_kind(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// The HTTP status of a code: that of its kind, with 405 for a wrong method and 412 for what has changed since.
+/// The HTTP status of a code: that of its kind, with 405 for a wrong method, 412 for what has changed since
+/// and 416 for a range beyond a file.
 pub fn status(code: Code) -> StatusCode {
     match code {
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
+        Code::RangeNotSatisfiable => StatusCode::RANGE_NOT_SATISFIABLE,
         code => status_of_kind(code.kind()),
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     auth::Caller,
     classification::Top,
     codec::{TensorBody, Text, binary, sections, write},
-    json,
+    extract, json,
     problem::{Problem, ProblemBody},
     targets::TargetsBody,
 };
@@ -241,6 +241,9 @@ fn read(
     arrived: Instant,
 ) -> Result<Asked, Problem> {
     let body: QueryBody<'_> = json::borrowed(&head)?;
+    if let Some(id) = &body.id {
+        extract::check_query_id(&id.0)?;
+    }
     let route = route(
         body.application.as_ref(),
         body.model.as_ref(),

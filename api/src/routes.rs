@@ -202,6 +202,7 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(audit::list))
         .routes(routes!(storage::get))
         .routes(routes!(storage::sweep))
+        .routes(routes!(storage::adopt))
         .merge(v2::routes())
         .routes(routes!(health::live))
         .routes(routes!(health::ready))

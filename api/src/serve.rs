@@ -137,6 +137,7 @@ async fn keep_current(state: &ApiState) -> Infallible {
         if let Err(error) = state.refresh().await {
             tracing::warn!(%error, "cannot read default targets");
         }
+        state.sum_up_failures();
         sleep(REFRESH_EVERY).await;
     }
 }

@@ -10,7 +10,10 @@ use sextant_registry::Registry;
 use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route};
 use sextant_storage::Storage;
 use sextant_types::{ApplicationId, Code, Metric, ModelId, Targets, WorkerId};
-use tokio::sync::{Mutex, SemaphorePermit};
+use tokio::{
+    sync::{Mutex, SemaphorePermit},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -22,6 +25,7 @@ use crate::{
     costs::Spending,
     directory::Directory,
     explanations::Explanations,
+    failures::Failures,
     pages::Sessions,
     pipelines,
     places::{Places, Share},
@@ -93,6 +97,7 @@ struct Shared {
     classes: Classes,
     decisions: Feed,
     explanations: Explanations,
+    failures: Failures,
     spending: Spending,
     sessions: Sessions,
     regions: Regions,
@@ -132,6 +137,7 @@ impl ApiState {
             classes: Classes::default(),
             decisions,
             explanations: Explanations::default(),
+            failures: Failures::default(),
             spending: Spending::default(),
             sessions: Sessions::default(),
             regions,
@@ -418,9 +424,16 @@ impl ApiState {
             Err(failed) => {
                 let found = route.and_then(|route| self.application_of(route));
                 metrics.query_failed(route, found.as_ref(), failed);
-                log_failure(route, found.as_ref(), failed.0);
+                if self.0.failures.tells(failed.0, Instant::now()) {
+                    log_failure(route, found.as_ref(), failed.0);
+                }
             }
         }
+    }
+
+    /// Tells of failed queries that had no line in the log. To be called now and then.
+    pub(crate) fn sum_up_failures(&self) {
+        self.0.failures.sum_up(Instant::now());
     }
 
     /// The application that a route belongs to, as far as that is known without asking.

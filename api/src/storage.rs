@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::{
     Extension, Json,
     extract::{Request, State},
+    http::StatusCode,
 };
 use serde::{Deserialize, Serialize};
 use sextant_storage::{Amount, Freed, Kind, Usage, Use};
@@ -78,6 +79,8 @@ pub struct FreedBody {
     jobs: u64,
     /// Models whose registration had failed and that were forgotten.
     models: u64,
+    /// Entries of the audit record that were forgotten.
+    audit: u64,
 }
 
 /// A number of objects and their size.
@@ -119,6 +122,20 @@ pub async fn sweep(
     // Models may be among it.
     state.refresh().await?;
     Ok((Extension(Subject("storage".to_owned())), Json(freed.into())))
+}
+
+/// Makes the artefact store that of this registry, whomever it belonged to. What the registry does not name is then
+/// removed by sweeps.
+#[utoipa::path(post, operation_id = "storage_adopt", path = "/v1/storage/adopt", tag = "storage",
+    responses((status = 204, description = "Registry and store belong together")))]
+pub async fn adopt(
+    State(state): State<ApiState>,
+) -> Result<(Extension<Subject>, StatusCode), Problem> {
+    state.storage().adopt().await?;
+    Ok((
+        Extension(Subject("storage".to_owned())),
+        StatusCode::NO_CONTENT,
+    ))
 }
 
 fn name(kind: Kind) -> &'static str {
@@ -174,6 +191,7 @@ impl From<Freed> for FreedBody {
             notes: freed.notes.into(),
             jobs: freed.jobs,
             models: freed.models,
+            audit: freed.audit,
         }
     }
 }

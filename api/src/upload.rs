@@ -3,12 +3,13 @@
 use std::{error::Error, io, ops::Range, sync::Arc};
 
 use axum::body::Bytes;
-use futures::{Stream, TryStreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use sextant_objects::{ByteStream, ObjectInfo, ObjectPath, ObjectStore};
 use sextant_types::Digest;
+use sha2::{Digest as _, Sha256};
 
 use crate::{
-    body::too_large,
+    body::file_too_large,
     problem::{Problem, Refused},
 };
 
@@ -32,7 +33,7 @@ where
     Box::pin(bytes.map_err(io::Error::other).and_then(move |piece| {
         passed += piece.len() as u64;
         let piece = if passed > max_bytes {
-            Err(io::Error::other(Refused(too_large(what, max_bytes))))
+            Err(io::Error::other(Refused(file_too_large(what, max_bytes))))
         } else {
             Ok(piece)
         };
@@ -53,16 +54,39 @@ pub fn stored(
     })
 }
 
-/// The bytes of a blob of `size` bytes, piece by piece.
+/// The bytes of a blob of `size` bytes, piece by piece. The last piece comes once all are known to be those that the blob
+/// is named after: damage ends the stream with an error in its place.
 pub fn stored_blob(
     objects: Arc<dyn ObjectStore>,
     digest: Digest,
     size: u64,
 ) -> impl Stream<Item = Result<Bytes, sextant_objects::Error>> + Send + 'static {
-    pieces(0, size, move |range| {
+    let (mut hash, mut passed) = (Sha256::new(), 0);
+    let pieces = pieces(0, size, move |range| {
         let objects = objects.clone();
         async move { objects.get_blob_range(&digest, range).await }
+    });
+    pieces.map(move |piece| {
+        let piece = piece?;
+        hash.update(&piece);
+        passed += piece.len() as u64;
+        let is_last = passed >= size || piece.is_empty();
+        let actual = is_last.then(|| Digest::from_bytes(hash.finalize_reset().into()));
+        match actual.filter(|actual| *actual != digest) {
+            None => Ok(piece),
+            Some(actual) => {
+                let expected = digest;
+                let error = sextant_objects::Error::Corrupt { expected, actual };
+                tracing::error!(%error, "a file was not handed out to its end");
+                Err(error)
+            }
+        }
     })
+}
+
+/// Whether all of a blob of `size` bytes is one piece, so that damage is known before anything is sent.
+pub fn is_one_piece(size: u64) -> bool {
+    size <= PIECE_BYTES
 }
 
 fn pieces<F>(

@@ -126,6 +126,7 @@ async fn front(folder: &TempDir) -> Router {
         grace: Duration::from_secs(3600),
         keep_ended_jobs: None,
         keep_failed_models: None,
+        keep_audit: None,
         limit_bytes: None,
     };
     let state = ApiState::new(ApiParts {

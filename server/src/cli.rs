@@ -1,4 +1,4 @@
-//! The command line: every command but `serve`, `config`, `doctor`, `openapi` and `simulate` talks HTTP
+//! The command line: every command but `serve`, `config`, `doctor`, `backup`, `restore`, `openapi` and `simulate` talks HTTP
 //! to a server.
 //!
 //! Answers go to standard output (a table or sentence, or JSON with `--json`), progress and errors
@@ -12,6 +12,7 @@ use crate::{environment, logging, serve};
 
 mod application;
 mod artefact;
+mod backup;
 mod bench;
 mod client;
 mod completions;
@@ -112,6 +113,8 @@ enum Command {
     Key(key::Key),
     /// Show who uses what of the artefact store, and give back what nobody does.
     Storage(storage::Storage),
+    Backup(backup::Backup),
+    Restore(backup::Restore),
     /// List workers.
     Workers,
     /// Ask whether the server is ready; exits with 1 and says why where it is not.
@@ -158,6 +161,8 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
             environment::complete();
             doctor.run(output)
         }
+        Command::Backup(backup) => backup.run(output),
+        Command::Restore(restore) => restore.run(output),
         Command::Measure(measure) => measure.run().map_err(Error::Service),
         Command::Host(host) => host.run().map_err(Error::Service),
         Command::Inspect(inspect) => {
@@ -203,6 +208,8 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Serve(_)
         | Command::Config(_)
         | Command::Doctor(_)
+        | Command::Backup(_)
+        | Command::Restore(_)
         | Command::Inspect(_)
         | Command::Openapi
         | Command::Completions(_)

@@ -4,6 +4,7 @@
 //! [`Stores`]. A process on the embedded default plays all roles over a folder of its own; in a
 //! fleet a [`Port`] connects it with those that play the others.
 
+pub(crate) mod backup;
 mod cuda;
 mod descriptors;
 mod devices;
@@ -117,10 +118,9 @@ async fn play(
         true => Some(dispatcher::build(config, stores, &clients, port, process)?),
         false => None,
     };
-    let storage = storage::build(config, stores);
     if let Some(dispatcher) = &dispatcher {
         dispatcher.register_metrics(&mut metrics);
-        storage::sweep(storage.clone(), dispatcher.leading(), process);
+        storage::sweep(stores.storage.clone(), dispatcher.leading(), process);
     }
     let publisher = match plays(Role::VariantGen) || port.is_none() {
         true => {
@@ -140,7 +140,6 @@ async fn play(
                 dispatcher,
                 workers: parts,
                 publisher,
-                storage,
                 metrics,
             };
             front::serve(config, stores, roles, port, listener, process).await
@@ -201,7 +200,13 @@ async fn build_variant_gen(
     if config.roles.contains(Role::VariantGen) {
         let service = RegistrationService::new(generator, stores.owner.clone());
         service.register_metrics(metrics);
-        process.spawn(|stop| async move { service.run(stop.cancelled()).await });
+        let together = stores.together();
+        process.spawn(|stop| async move {
+            tokio::select! {
+                () = together => service.run(stop.cancelled()).await,
+                () = stop.cancelled() => {}
+            }
+        });
     }
     Ok(publisher)
 }

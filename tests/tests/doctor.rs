@@ -132,3 +132,19 @@ fn a_service_that_runs_is_noticed() {
         assert_eq!(finding(&found, check)["state"], "warn", "{found:?}");
     }
 }
+
+#[test]
+fn a_store_of_another_registry_is_noticed() {
+    let cluster = TestCluster::start(Settings::default());
+    let data = cluster.data();
+    let look = || {
+        let output = doctor(&["--data-dir", &data.to_string_lossy()], None);
+        finding(&findings(&output), "registry and store").clone()
+    };
+    assert_eq!(look()["state"], "ok");
+    let other = format!("{}\n", "0".repeat(32));
+    std::fs::write(data.join("objects/identity"), other).expect("written");
+    let found = look();
+    assert_eq!(found["state"], "warn", "{found}");
+    assert!(found["advice"].to_string().contains("adopt"), "{found}");
+}

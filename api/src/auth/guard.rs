@@ -1,6 +1,12 @@
 //! The layer that every request passes: who asks, may they, how often, and what is kept of it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     extract::{MatchedPath, Request, State},
@@ -21,6 +27,7 @@ use super::{
     Caller, Mode,
     caller::not_its_own,
     keyring::Key,
+    repeated::Repeated,
     rules::{Bound, Need, Rule, RuleBook},
     secret::Hash,
 };
@@ -43,6 +50,8 @@ pub(crate) const HEADERS: [HeaderName; 4] = [LIMIT, REMAINING, RESET, header::WW
 /// How long the registry may be away or full before the entry of a change that needs no registry is given up: more
 /// than a server takes to start again, or another to take over.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
+/// Most entries that wait for a registry whose patience is over.
+const MOST_WAITING: usize = 4096;
 /// Time between two attempts to write an entry.
 const AUDIT_AGAIN: Duration = Duration::from_millis(200);
 
@@ -50,6 +59,9 @@ const AUDIT_AGAIN: Duration = Duration::from_millis(200);
 pub(crate) struct Guard {
     state: ApiState,
     rules: RuleBook,
+    repeated: Repeated,
+    /// Entries of the audit record that are yet to be written.
+    waiting: Arc<AtomicUsize>,
 }
 
 /// What an audited request was about, where no path says it: an extension of the response.
@@ -89,11 +101,11 @@ pub(crate) async fn guard(
             if let Some(caller) = &caller {
                 request.extensions_mut().insert(caller.clone());
             }
-            match caller.zip(rule.audited) {
-                Some((caller, action)) => {
+            match caller.filter(|_| rule.audited.is_some()) {
+                Some(caller) => {
                     let state = guard.state.clone();
                     // Boxed: the future of every request would be as large.
-                    let change = Box::pin(change(guard, (caller, place), action, request, next));
+                    let change = Box::pin(change(guard, (caller, place), rule, request, next));
                     let made = state.changes().make(change).await;
                     made.unwrap_or_else(IntoResponse::into_response)
                 }
@@ -116,16 +128,25 @@ pub(crate) async fn guard(
 async fn change(
     guard: Arc<Guard>,
     (caller, _place): (Caller, Option<OwnedSemaphorePermit>),
-    action: &'static str,
+    rule: Rule,
     request: Request,
     next: Next,
 ) -> Response {
     let uri = request.uri().clone();
     let response = next.run(request).await;
-    if let Some(detail) = outcome(&response) {
+    let told = outcome(&response).zip(rule.audited);
+    if let Some((mut detail, action)) = told {
+        if rule.need == Need::Scope(KeyScope::Query) {
+            let next = guard.repeated.next(caller.name(), action, Instant::now());
+            match next {
+                None => return response,
+                Some(0) => {}
+                Some(more) => detail["not_recorded"] = more.into(),
+            }
+        }
         let subject = subject(&uri, &response);
         let patience = match response.status().is_success() {
-            true => AUDIT_PATIENCE,
+            true => guard.state.auth().audit_patience.unwrap_or(AUDIT_PATIENCE),
             // Whoever is refused because the registry is away is told at once.
             false => Duration::ZERO,
         };
@@ -151,7 +172,12 @@ fn outcome(response: &Response) -> Option<serde_json::Value> {
 impl Guard {
     /// Guards the routes that `rules` were read from.
     pub fn new(state: ApiState, rules: RuleBook) -> Self {
-        Self { state, rules }
+        Self {
+            state,
+            rules,
+            repeated: Repeated::default(),
+            waiting: Arc::default(),
+        }
     }
 
     /// Who asks, where that matters, and their place among the requests in flight.
@@ -162,6 +188,7 @@ impl Guard {
     ) -> Result<(Option<Caller>, Option<OwnedSemaphorePermit>), Problem> {
         let config = self.state.auth();
         if config.mode == Mode::Off {
+            self.check_stores(asked.rule).await?;
             return Ok((Some(Caller::Anyone), None));
         }
         let need = asked.rule.need;
@@ -178,7 +205,16 @@ impl Guard {
             Caller::Anyone | Caller::Administrator => None,
         };
         self.check(&caller, asked).await?;
+        self.check_stores(asked.rule).await?;
         Ok((Some(caller), place))
+    }
+
+    /// Refuses what would change the files of an artefact store that belongs to another registry.
+    async fn check_stores(&self, rule: Rule) -> Result<(), Problem> {
+        match rule.stores {
+            true => Ok(Box::pin(self.state.storage().check()).await?),
+            false => Ok(()),
+        }
     }
 
     async fn check(&self, caller: &Caller, asked: &Asked<'_>) -> Result<(), Problem> {
@@ -221,7 +257,8 @@ impl Guard {
     }
 
     /// Keeps what was done, once it was done; nobody is told of it before. While the registry is away or full
-    /// it is tried again for a while: what changes artefacts alone succeeds without it.
+    /// it is tried again for a while: what changes artefacts alone succeeds without it. Whoever asked is then told, and it
+    /// is tried until it succeeds or the service ends.
     async fn audit(
         &self,
         action: &str,
@@ -230,18 +267,59 @@ impl Guard {
         patience: Duration,
     ) {
         let entry = Audit::new(unix_ms(), caller.name(), action, subject, detail);
-        let end = Instant::now() + patience;
-        while let Err(error) = self.state.registry().record(&entry).await {
-            // Room is made again as well, often by the very change.
-            let may_pass = error.is_retryable() || error.code() == Code::StorageFull;
-            if !may_pass || Instant::now() >= end {
-                let actor = caller.name();
-                tracing::error!(%error, actor, action, subject, "an audit entry was lost");
-                return;
-            }
-            sleep(AUDIT_AGAIN).await;
+        let Err(error) = record(&self.state, &entry, patience).await else {
+            return;
+        };
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        if patience.is_zero() || !may_pass(&error) || waiting >= MOST_WAITING {
+            return lost(&entry, &error);
         }
+        tracing::warn!(%error, action, subject, "an audit entry waits for the registry");
+        let (state, waiting) = (self.state.clone(), Arc::clone(&self.waiting));
+        waiting.fetch_add(1, Ordering::Relaxed);
+        self.state.changes().later(async move {
+            let written = async {
+                while let Err(error) = record(&state, &entry, AUDIT_PATIENCE).await {
+                    if !may_pass(&error) || state.is_draining() {
+                        return lost(&entry, &error);
+                    }
+                }
+            };
+            written.await;
+            waiting.fetch_sub(1, Ordering::Relaxed);
+        });
     }
+}
+
+/// Writes an entry, again and again while that may help and the patience lasts.
+async fn record(
+    state: &ApiState,
+    entry: &Audit,
+    patience: Duration,
+) -> Result<(), sextant_registry::Error> {
+    let end = Instant::now() + patience;
+    while let Err(error) = state.registry().record(entry).await {
+        if !may_pass(&error) || Instant::now() >= end {
+            return Err(error);
+        }
+        sleep(AUDIT_AGAIN).await;
+    }
+    Ok(())
+}
+
+/// Room is made again as well, often by the very change.
+fn may_pass(error: &sextant_registry::Error) -> bool {
+    error.is_retryable() || error.code() == Code::StorageFull
+}
+
+fn lost(entry: &Audit, error: &sextant_registry::Error) {
+    let Audit {
+        actor,
+        action,
+        subject,
+        ..
+    } = entry;
+    tracing::error!(%error, actor, action, subject, "an audit entry was lost");
 }
 
 /// Whose key that is.

@@ -22,6 +22,8 @@ pub(crate) struct Rule {
     pub bound: Bound,
     /// The name under which it stands in the audit record.
     pub audited: Option<&'static str>,
+    /// Whether it has files stored or removed, so that registry and artefact store must belong together.
+    pub stores: bool,
 }
 
 /// What a key must allow.
@@ -112,15 +114,15 @@ const RULES: &[Rule] = &[
     write("pipelines_delete", Bound::Path, "pipeline.delete"),
     read("models_list", Need::Key, Bound::Handler),
     read("models_get", Need::Key, Bound::Path),
-    read("models_file", Need::Key, Bound::Path),
-    write("models_create", Bound::Handler, "model.create"),
-    write(
+    read("models_file", REGISTER, Bound::Path),
+    storing("models_create", Bound::Handler, "model.create"),
+    storing(
         "models_create_from_artefacts",
         Bound::Handler,
         "model.create",
     ),
     write("models_delete", Bound::Path, "model.delete"),
-    write("models_retry", Bound::Path, "model.create"),
+    storing("models_retry", Bound::Path, "model.create"),
     read("variants_of_application", Need::Key, Bound::Path),
     read("variants_of_model", Need::Key, Bound::Path),
     read("variants_get", Need::Key, Bound::Path),
@@ -128,13 +130,13 @@ const RULES: &[Rule] = &[
     read("jobs_list", Need::Key, Bound::Refused),
     read("jobs_get", Need::Key, Bound::Path),
     read("jobs_events", Need::Key, Bound::Path),
-    write("jobs_create", Bound::Refused, "job.create"),
+    storing("jobs_create", Bound::Refused, "job.create"),
     write("jobs_cancel", Bound::Path, "job.cancel"),
-    read("artefacts_list", Need::Key, Bound::Refused),
-    read("artefacts_get", Need::Key, Bound::Refused),
-    read("artefacts_head", Need::Key, Bound::Refused),
-    write("artefacts_put", Bound::Refused, "artefact.put"),
-    write("artefacts_delete", Bound::Refused, "artefact.delete"),
+    read("artefacts_list", REGISTER, Bound::Refused),
+    read("artefacts_get", REGISTER, Bound::Refused),
+    read("artefacts_head", REGISTER, Bound::Refused),
+    storing("artefacts_put", Bound::Refused, "artefact.put"),
+    storing("artefacts_delete", Bound::Refused, "artefact.delete"),
     read("workers_list", Need::Key, Bound::Refused),
     read("workers_stats", Need::Key, Bound::Refused),
     Rule {
@@ -163,6 +165,10 @@ const RULES: &[Rule] = &[
         audited: Some("storage.sweep"),
         ..read("storage_sweep", ADMIN, Bound::Refused)
     },
+    Rule {
+        audited: Some("storage.adopt"),
+        ..read("storage_adopt", ADMIN, Bound::Refused)
+    },
 ];
 
 /// An operation without a rule: an oversight, which a test finds and which opens nothing.
@@ -180,6 +186,7 @@ const fn read(operation: &'static str, need: Need, bound: Bound) -> Rule {
         need,
         bound,
         audited: None,
+        stores: false,
     }
 }
 
@@ -187,6 +194,14 @@ const fn write(operation: &'static str, bound: Bound, audited: &'static str) -> 
     Rule {
         audited: Some(audited),
         ..read(operation, REGISTER, bound)
+    }
+}
+
+/// A change that has files stored or removed.
+const fn storing(operation: &'static str, bound: Bound, audited: &'static str) -> Rule {
+    Rule {
+        stores: true,
+        ..write(operation, bound, audited)
     }
 }
 
@@ -300,6 +315,9 @@ fn requirements(need: Need) -> Option<Vec<SecurityRequirement>> {
     let nothing = (need == Need::Metrics).then(SecurityRequirement::default);
     Some(nothing.into_iter().chain(either).collect())
 }
+
+#[cfg(test)]
+mod matrix;
 
 #[cfg(test)]
 mod tests {

@@ -46,6 +46,12 @@ pub fn page(code: Code) -> &'static str {
         Code::ModelExists => include_str!("../../../docs/errors/model_exists.md"),
         Code::InUse => include_str!("../../../docs/errors/in_use.md"),
         Code::ModelNotReady => include_str!("../../../docs/errors/model_not_ready.md"),
+        Code::StoreMismatch => include_str!("../../../docs/errors/store_mismatch.md"),
+        Code::NotEmpty => include_str!("../../../docs/errors/not_empty.md"),
+        Code::InvalidBackup => include_str!("../../../docs/errors/invalid_backup.md"),
+        Code::RangeNotSatisfiable => {
+            include_str!("../../../docs/errors/range_not_satisfiable.md")
+        }
         Code::PreconditionFailed => include_str!("../../../docs/errors/precondition_failed.md"),
         Code::IdempotencyKeyReused => {
             include_str!("../../../docs/errors/idempotency_key_reused.md")

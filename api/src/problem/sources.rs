@@ -47,9 +47,7 @@ impl From<sextant_storage::Error> for Problem {
         match error {
             sextant_storage::Error::Registry(source) => source.into(),
             sextant_storage::Error::Objects(source) => source.into(),
-            stopped @ sextant_storage::Error::Stopped => {
-                of("the storage", stopped.code(), &stopped)
-            }
+            other => of("the storage", other.code(), &other),
         }
     }
 }

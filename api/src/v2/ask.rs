@@ -15,7 +15,7 @@ use super::{
 use crate::{
     ApiState,
     auth::Caller,
-    body::{Taken, too_large},
+    body::{Taken, body_too_large},
     codec::{Part, binary},
     problem::Problem,
     query::explained::Noted,
@@ -120,7 +120,7 @@ pub fn read_region(
     let most = state.limits().max_body_bytes;
     let size = usize::try_from(part.byte_size).ok();
     let size = size.filter(|size| *size <= most);
-    let size = size.ok_or_else(|| too_large("an input in shared memory", most as u64))?;
+    let size = size.ok_or_else(|| body_too_large("an input in shared memory", most as u64))?;
     state.regions().check(caller, part)?;
     taken.grow(size)?;
     state.regions().read(caller, part)

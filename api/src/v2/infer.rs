@@ -16,7 +16,7 @@ use super::{
     wire::{self, InferBody},
 };
 use crate::{
-    ApiState, auth::Caller, body::Held, codec::sections, problem::Problem,
+    ApiState, auth::Caller, body::Held, codec::sections, extract, problem::Problem,
     query::schema::OutputBody,
 };
 
@@ -124,6 +124,9 @@ fn read(
 ) -> Result<(Question, Option<String>), Problem> {
     let (head, tail) = sections::split(headers, body.bytes())?;
     let request = InferBody::read(&head)?;
+    if let Some(id) = &request.id {
+        extract::check_query_id(&id.0)?;
+    }
     let question = Question {
         demands: request.parameters.demands()?,
         selection: request.selection()?,

@@ -24,7 +24,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use utoipa::ToSchema;
 
 use super::Named;
-use crate::{ApiState, auth::Subject, body::too_large, json, problem::Problem};
+use crate::{ApiState, auth::Subject, body::body_too_large, json, problem::Problem};
 
 /// Longest wait for a load.
 const LONGEST_LOAD: Duration = Duration::from_secs(120);
@@ -231,7 +231,7 @@ fn zeros(spec: &TensorSpec, max_bytes: usize) -> Result<NamedTensor, Problem> {
         .iter()
         .try_fold(1usize, |all, size| all.checked_mul(*size));
     let bytes = count.and_then(|count| count.checked_mul(spec.data_type.size().unwrap_or(4)));
-    let too_large = || too_large("an input of one row", max_bytes as u64);
+    let too_large = || body_too_large("an input of one row", max_bytes as u64);
     let bytes = bytes
         .filter(|bytes| *bytes <= max_bytes)
         .ok_or_else(too_large)?;

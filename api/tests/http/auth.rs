@@ -177,6 +177,58 @@ async fn every_operation_asks_for_what_it_describes() {
     }
 }
 
+/// Whoever may only ask takes neither the weights of its model nor what others stored.
+#[tokio::test]
+async fn whoever_may_only_ask_reads_no_files() {
+    let api = with_keys().await;
+    let file = b"the weights".as_slice();
+    let stored = api.objects.put_blob(file.into()).await.expect("stored");
+    api.put_model_of(stored).await;
+    let put = api.keyed(ADMIN, "PUT", "/v1/artefacts/in.npy", "x").await;
+    assert_eq!(put.status, 201);
+    let asks = [
+        bound(&api, &["query"]).await,
+        create(&api, json!({"scopes": ["query"]})).await.1,
+    ];
+    for key in &asks {
+        let model = api.keyed(key, "GET", "/v1/models/mlp", "").await;
+        assert_eq!(model.status, 200);
+        for path in [
+            "/v1/models/mlp/file",
+            "/v1/artefacts",
+            "/v1/artefacts/in.npy",
+        ] {
+            refused(&api.keyed(key, "GET", path, "").await, path);
+        }
+    }
+    let registers = bound(&api, &["register"]).await;
+    let own = api
+        .keyed(&registers, "GET", "/v1/models/mlp/file", "")
+        .await;
+    assert_eq!((own.status, own.bytes.as_slice()), (StatusCode::OK, file));
+}
+
+/// Whoever may only ask changes nothing by saying the same again and again, and fills no registry with it.
+#[tokio::test]
+async fn what_is_said_again_and_again_is_recorded_now_and_then() {
+    let api = with_keys().await;
+    put_variant(&api).await;
+    let asks = bound(&api, &["query"]).await;
+    for _ in 0..300 {
+        let unloaded = api
+            .keyed(&asks, "POST", "/v2/repository/models/mlp/unload", "")
+            .await;
+        assert_eq!(unloaded.status, 200);
+    }
+    let path = "/v1/audit?action=model.unload&limit=1000";
+    let audit = api.keyed(ADMIN, "GET", path, "").await.json();
+    let entries = audit["entries"].as_array().map(Vec::len);
+    assert!(
+        entries.is_some_and(|it| (1..=120).contains(&it)),
+        "{entries:?}"
+    );
+}
+
 fn refused(reading: &Reading, what: &str) {
     assert_eq!(
         reading.status,

@@ -1,6 +1,12 @@
 //! Every change has its entry in the audit record, whatever becomes of the connection.
 
-use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
+use std::{
+    collections::BTreeSet,
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -15,7 +21,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::double::{Api, Recorder};
+use crate::double::{Api, Recorder, Settings};
 
 /// Requests of each kind.
 const EACH: usize = 40;
@@ -28,6 +34,63 @@ struct Change {
     method: &'static str,
     path: String,
     body: String,
+}
+
+/// A registry's file that somebody else writes, for as long as this lives.
+struct Held(std::process::Child);
+
+impl Held {
+    fn take(file: &std::path::Path) -> Self {
+        const HOLD: &str = "import sqlite3, sys\n\
+            held = sqlite3.connect(sys.argv[1], isolation_level=None)\n\
+            held.execute('begin immediate')\n\
+            print('held', flush=True)\n\
+            sys.stdin.read()\n";
+        let mut holder = Command::new("python3")
+            .args(["-c", HOLD])
+            .arg(file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3 can be started");
+        let mut said = String::new();
+        let out = holder.stdout.as_mut().expect("a pipe");
+        BufReader::new(out).read_line(&mut said).expect("a line");
+        assert_eq!(said.trim(), "held");
+        Self(holder)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().expect("it has ended");
+    }
+}
+
+/// Whoever stores a file while the registry is held is told that it is stored, and the entry comes when it is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_outlasts_a_registry_that_is_held_longer_than_a_client_waits() {
+    let mut settings = Settings::default();
+    settings.auth.audit_patience = Some(Duration::from_millis(1));
+    let api = Api::with(Recorder::answering(), settings).await;
+    let held = Held::take(&api.folder().join("registry.db"));
+    let stored = api.call("PUT", "/v1/artefacts/kept", "1").await;
+    assert_eq!(stored.status, 201);
+    let path = "/v1/audit?action=artefact.put";
+    let entries = async || {
+        let audit = api.get(path).await.json();
+        audit["entries"].as_array().map(Vec::len)
+    };
+    assert_eq!(entries().await, Some(0));
+    drop(held);
+    let written = async {
+        while entries().await != Some(1) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let written = tokio::time::timeout(Duration::from_secs(60), written).await;
+    written.expect("the entry is written");
 }
 
 /// How a client asks for a change and leaves before it is answered.

@@ -2,6 +2,7 @@
 //! given.
 
 use std::{
+    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -366,12 +367,22 @@ impl Settings {
 }
 
 impl Api {
+    /// Where the registry's file and the folder of the store are.
+    pub fn folder(&self) -> &Path {
+        self._folder.path()
+    }
+
     /// Registers the model `mlp` of the application `digits`, which exists.
     pub async fn put_model(&self) {
+        self.put_model_of(Digest::from_bytes([1; 32])).await;
+    }
+
+    /// The same, made of a stored file.
+    pub async fn put_model_of(&self, digest: Digest) {
         let model = NewModel {
             id: "mlp".parse().expect("a name"),
             application: "digits".parse().expect("a name"),
-            digest: Digest::from_bytes([1; 32]),
+            digest,
             validation: Digest::from_bytes([2; 32]),
             size_bytes: 4,
             padding: None,
@@ -426,6 +437,19 @@ impl Api {
     }
 
     async fn over(stores: Stores, dispatcher: Arc<Recorder>, settings: Settings) -> Self {
+        let storage = Storage::new(
+            stores.registry.clone(),
+            Arc::clone(&stores.objects),
+            sextant_storage::Config {
+                every: None,
+                grace: Duration::from_secs(3600),
+                keep_ended_jobs: None,
+                keep_failed_models: None,
+                keep_audit: None,
+                limit_bytes: None,
+            },
+        );
+        storage.meet().await.expect("they belong together");
         let state = ApiState::new(ApiParts {
             dispatcher,
             publisher: Arc::new(Rows {
@@ -434,17 +458,7 @@ impl Api {
             }),
             registry: stores.registry.clone(),
             objects: Arc::clone(&stores.objects),
-            storage: Storage::new(
-                stores.registry.clone(),
-                Arc::clone(&stores.objects),
-                sextant_storage::Config {
-                    every: None,
-                    grace: Duration::from_secs(3600),
-                    keep_ended_jobs: None,
-                    keep_failed_models: None,
-                    limit_bytes: None,
-                },
-            ),
+            storage,
             metadata: Arc::clone(&stores.metadata),
             workers: std::iter::once(WorkerPart {
                 device: "emulated:0".to_owned(),

@@ -268,6 +268,16 @@ async fn every_type_but_the_halves_travels_in_its_field() {
     }
 }
 
+/// Who has given up is told so, which clients try again, and not of a target that nobody sent.
+#[tokio::test]
+async fn a_client_that_has_given_up_is_told_so() {
+    let api = Api::new(Recorder::answering()).await;
+    for timeout in ["1n", "0n", "0S", "1u"] {
+        let ended = call(&api, INFER, &[("grpc-timeout", timeout)], frame(&query())).await;
+        ended.is(DEADLINE_EXCEEDED, "deadline_exceeded");
+    }
+}
+
 #[tokio::test]
 async fn targets_come_as_parameters_metadata_and_timeouts() {
     let recorder = Recorder::answering();

@@ -90,6 +90,27 @@ async fn errors_carry_the_member_that_clients_read() {
 }
 
 #[tokio::test]
+async fn an_id_is_short_and_plain() {
+    let api = Api::new(Recorder::answering()).await;
+    let with = |id: &str| {
+        let id = serde_json::to_string(id).expect("a text");
+        INFER.replacen("\"7\"", &id, 1)
+    };
+    let fitting = "\u{e9}".repeat(128);
+    let answered = api
+        .call("POST", "/v2/models/digits/infer", with(&fitting))
+        .await;
+    assert_eq!(answered.json()["id"], fitting.as_str());
+    for id in [&"x".repeat(129), "a\nb", "a\u{0}b"] {
+        let refused = api.call("POST", "/v2/models/digits/infer", with(id)).await;
+        assert_eq!(refused.problem("invalid_request")["field"], "id");
+        let own = json!({"application": "digits", "inputs": [], "id": id});
+        let refused = api.call("POST", "/v1/queries", own.to_string()).await;
+        assert_eq!(refused.problem("invalid_request")["field"], "id");
+    }
+}
+
+#[tokio::test]
 async fn the_answer_in_json() {
     let api = Api::new(Recorder::answering()).await;
     let reading = api.call("POST", "/v2/models/digits/infer", INFER).await;

@@ -6,7 +6,7 @@ use axum::{body::Body, http::Request};
 use serde_json::{Value, json};
 use sextant_registry::JobKind;
 use sextant_rpc::{QueryError, Route};
-use sextant_types::time::unix_ms;
+use sextant_types::{Digest, time::unix_ms};
 
 use crate::double::{Api, Reading, Recorder};
 
@@ -254,6 +254,42 @@ async fn a_set_without_labels_is_declared_in_either_form() {
     }
 }
 
+/// Flips one bit of a stored blob.
+fn damage(api: &Api, digest: &Digest, at: usize) {
+    let name = digest.to_string();
+    let file = api.folder().join("objects/blobs").join(&name[..2]);
+    let file = file.join(&name);
+    let mut bytes = std::fs::read(&file).expect("a blob");
+    bytes[at] ^= 1;
+    std::fs::write(file, bytes).expect("written");
+}
+
+#[tokio::test]
+async fn a_damaged_model_is_not_handed_out() {
+    let api = with_digits().await;
+    // One that is read at once, and one that is sent in pieces.
+    let small = api.objects.put_blob(vec![7; 1000].into()).await;
+    let small = small.expect("stored");
+    api.put_model_of(small).await;
+    let path = "/v1/models/mlp/file";
+    assert_eq!(api.get(path).await.bytes, vec![7; 1000]);
+    damage(&api, &small, 500);
+    let refused = api.get(path).await;
+    assert_eq!(refused.status, 500);
+    refused.problem("internal");
+    let api = with_digits().await;
+    let content = vec![7; 3 << 20];
+    let large = api.objects.put_blob(content.clone().into()).await;
+    let large = large.expect("stored");
+    api.put_model_of(large).await;
+    assert_eq!(api.get(path).await.bytes, content);
+    damage(&api, &large, 5);
+    let request = Request::get(path).body(Body::empty()).expect("a request");
+    let answer = api.open(request).await.into_body();
+    let whole = axum::body::to_bytes(answer, usize::MAX).await;
+    assert!(whole.is_err(), "its end is an error");
+}
+
 #[tokio::test]
 async fn files_over_the_limit_are_refused() {
     let limits = sextant_api::Limits {
@@ -348,6 +384,15 @@ async fn artefacts_are_stored_and_read_in_ranges() {
         let reading = api.send(request.expect("a request")).await;
         assert_eq!(reading.status, status, "{range}");
         assert_eq!(reading.bytes, wanted.as_bytes(), "{range}");
+    }
+    for range in ["bytes=10-", "bytes=10-12", "bytes=-0"] {
+        let request = Request::builder()
+            .uri("/v1/artefacts/jobs/in%20put.jsonl")
+            .header("range", range)
+            .body(Body::empty());
+        let refused = api.send(request.expect("a request")).await;
+        assert_eq!(refused.status, 416, "{range}");
+        refused.problem("range_not_satisfiable");
     }
     let list = api.get("/v1/artefacts?prefix=jobs/").await.json();
     assert_eq!(list["artefacts"].as_array().map(Vec::len), Some(1));

@@ -253,6 +253,8 @@ section! {
         keep_ended_jobs_s: u64 = 2_592_000, within 0.0..=3_153_600_000.0;
         /// Models whose registration failed are listed for so long, seconds; 0 keeps them for ever.
         keep_failed_models_s: u64 = 604_800, within 0.0..=3_153_600_000.0;
+        /// Entries of the audit record are kept for so long, seconds; 0 keeps them for ever.
+        keep_audit_s: u64 = 0, within 0.0..=3_153_600_000.0;
     }
 }
 

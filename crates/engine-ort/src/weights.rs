@@ -33,8 +33,7 @@ use ort::{
     },
     value::DynValue,
 };
-use rustix::fs::{MemfdFlags, memfd_create};
-use sextant_engine::{Error, LoadRequest, ModelFile, WeightsFolder};
+use sextant_engine::{Error, LoadRequest, MemoryFiles, ModelFile, WeightsFolder};
 use sextant_onnx::{Weight, split_weights, stored_weights};
 use sextant_types::Optimization;
 
@@ -183,13 +182,14 @@ impl Weights {
             .iter()
             .map(|weight| Shared::new(weight, known.get(weight.name.as_str()).copied()))
             .collect::<Result<Vec<_>, _>>()?;
-        let (graph, data) = (file_in_memory()?, file_in_memory()?);
+        let files = MemoryFiles::take().map_err(|error| format!("no file in memory: {error}"))?;
+        let (graph, data) = files.files();
         let write = || -> Result<Session, ort::Error> {
             let builder = self
                 .builder(1)?
                 .with_optimization_level(level(self.optimization))?
                 .with_prepacking(false)?
-                .with_optimized_model_path(path(&graph))?
+                .with_optimized_model_path(path(graph))?
                 .with_config_entry(WEIGHTS_FILE, data.as_raw_fd().to_string())?
                 .with_config_entry(LEAST_BYTES, MIN_WEIGHT_BYTES.to_string())?;
             lend(builder, &lent)?.commit_from_memory(&split.skeleton)
@@ -197,7 +197,7 @@ impl Weights {
         write().map_err(|error| error.message().to_owned())?;
         let mut known = known.clone();
         known.extend(lent.iter().map(|shared| (shared.name.as_str(), shared)));
-        read_back(&graph, &data, &known)
+        read_back(graph, data, &known)
     }
 
     /// Neither spinning nor an arena. The arena keeps whatever the largest batch once needed (88
@@ -322,12 +322,6 @@ fn read_back(
     let skeleton = skeleton.map_err(|error| error.to_string())?;
     let tensors = tensors.into_iter().collect::<Result<_, _>>()?;
     Ok((skeleton, tensors))
-}
-
-fn file_in_memory() -> Result<File, String> {
-    let file = memfd_create("sextant-optimized", MemfdFlags::CLOEXEC);
-    file.map(File::from)
-        .map_err(|error| format!("no file in memory: {error}"))
 }
 
 fn path(file: &File) -> String {

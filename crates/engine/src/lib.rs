@@ -18,6 +18,7 @@ mod inputs;
 mod interrupt;
 mod library;
 mod live;
+mod memory_file;
 pub mod pages;
 mod pool;
 mod python;
@@ -27,6 +28,7 @@ pub use inputs::{blame_empty, check_indices, check_inputs, check_integers};
 pub use interrupt::Interrupt;
 pub use library::{cache_folder, find_library};
 pub use live::LiveMap;
+pub use memory_file::{MemoryFiles, RESERVED_FILES, reserve_memory_files};
 pub use pool::Pool;
 pub use python::python_packages;
 

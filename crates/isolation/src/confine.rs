@@ -1,8 +1,12 @@
 //! The limits of a child.
 
 use std::{
-    collections::BTreeMap,
+    fs::File,
     io,
+    os::{
+        fd::{IntoRawFd, RawFd},
+        unix::fs::OpenOptionsExt,
+    },
     path::{Path, PathBuf},
 };
 
@@ -10,24 +14,20 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
     Scope, path_beneath_rules,
 };
-use rustix::{
-    io::Errno,
-    process::{Resource, Rlimit, Signal},
-};
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter,
-};
+use rustix::process::{Resource, Rlimit, Signal};
+
+use sextant_engine::{RESERVED_FILES, reserve_memory_files};
+
+mod calls;
 
 /// What a child may read: libraries, and what they look at to find out about the machine.
-const READABLE: [&str; 14] = [
+const READABLE: [&str; 13] = [
     "/usr",
     "/lib",
     "/lib64",
     "/nix/store",
     "/etc/ld.so.cache",
     "/etc/localtime",
-    "/proc/self",
     "/proc/cpuinfo",
     "/proc/meminfo",
     "/proc/stat",
@@ -37,8 +37,24 @@ const READABLE: [&str; 14] = [
     "/dev/urandom",
 ];
 
+/// What it may read of itself: the folder of a process also has what the whole machine is connected to.
+const OF_ITSELF: [&str; 9] = [
+    "/proc/self/auxv",
+    "/proc/self/cgroup",
+    "/proc/self/maps",
+    "/proc/self/mountinfo",
+    "/proc/self/smaps",
+    "/proc/self/smaps_rollup",
+    "/proc/self/stat",
+    "/proc/self/statm",
+    "/proc/self/status",
+];
+
 /// What a child may write beside: how its own peak memory is counted again.
 const WRITABLE: [&str; 1] = ["/proc/self/clear_refs"];
+
+/// Most descriptors that a child may have: pipes and sockets hold memory that no other limit counts.
+const MOST_DESCRIPTORS: u64 = 1024;
 
 /// The newest interface of the kernel whose restrictions are asked for; older ones give what they have.
 const NEWEST: ABI = ABI::V6;
@@ -47,8 +63,8 @@ const NEWEST: ABI = ABI::V6;
 /// leaves no image of its memory behind, takes no more address space than so many bytes, and is the first
 /// to go where the machine runs out of memory. Where the kernel has Landlock (Linux 5.13; 6.7 for TCP) it
 /// reads no files but those of the system, the folders of `libraries` and `folder`, writes none but the counter of its own
-/// peak memory, and sends signals to nobody outside; where it has seccomp, the child makes no socket that leads out
-/// of the machine.
+/// peak memory, and sends signals to nobody outside; where it has seccomp, the child makes no socket and no process, reaches
+/// none, and changes neither its limits nor what a file may be used for (`confine/calls.rs`).
 ///
 /// # Errors
 /// When the system refuses a limit.
@@ -60,47 +76,16 @@ pub fn confine(memory_bytes: u64, libraries: &[&Path], folder: Option<&Path>) ->
     };
     rustix::process::setrlimit(Resource::Core, most(0))?;
     rustix::process::setrlimit(Resource::As, most(memory_bytes))?;
+    let descriptors = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let descriptors = descriptors.map_or(MOST_DESCRIPTORS, |it| it.min(MOST_DESCRIPTORS));
+    rustix::process::setrlimit(Resource::Nofile, most(descriptors))?;
     // A system without it kills whom it likes.
     std::fs::write("/proc/self/oom_score_adj", "500").ok();
+    // What the engines keep in files in memory no limit counts, so it is as much again at most.
+    reserve_memory_files()?;
+    rustix::process::setrlimit(Resource::Fsize, most(memory_bytes / RESERVED_FILES))?;
     seal(libraries, folder).map_err(io::Error::other)?;
-    close_network().map_err(io::Error::other)
-}
-
-/// Refuses to make sockets other than those within the machine, whichever protocol they speak: Landlock watches TCP
-/// alone. On processors that the filter does not know, and without it in the kernel, nothing is refused.
-fn close_network() -> Result<(), seccompiler::Error> {
-    let Ok(target) = TargetArch::try_from(std::env::consts::ARCH) else {
-        return Ok(());
-    };
-    let elsewhere = SeccompCondition::new(
-        0,
-        SeccompCmpArgLen::Dword,
-        SeccompCmpOp::Ne,
-        libc::AF_UNIX as u64,
-    )?;
-    let rules = BTreeMap::from([
-        (libc::SYS_socket, vec![SeccompRule::new(vec![elsewhere])?]),
-        // Through it sockets are made as well.
-        (libc::SYS_io_uring_setup, Vec::new()),
-    ]);
-    let refused = SeccompAction::Errno(libc::EACCES as u32);
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, target)?;
-    match apply_filter(&BpfProgram::try_from(filter)?) {
-        Err(seccompiler::Error::Prctl(error) | seccompiler::Error::Seccomp(error))
-            if is_unknown(&error) =>
-        {
-            Ok(())
-        }
-        applied => applied,
-    }
-}
-
-/// Whether the kernel does not know what it was asked for.
-fn is_unknown(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::NOSYS | Errno::INVAL)
-    )
+    calls::refuse().map_err(io::Error::other)
 }
 
 /// Closes files, TCP and signals.
@@ -108,7 +93,8 @@ fn seal(libraries: &[&Path], folder: Option<&Path>) -> Result<(), RulesetError> 
     let libraries = libraries.iter();
     let libraries = libraries.filter_map(|library| library.canonicalize().ok());
     let folders = libraries.filter_map(|library| Some(library.parent()?.to_owned()));
-    let readable = READABLE.iter().map(PathBuf::from);
+    hold(OF_ITSELF.into_iter().chain(WRITABLE));
+    let readable = READABLE.iter().chain(&OF_ITSELF).map(PathBuf::from);
     let readable = readable.chain(folders).chain(folder.map(Path::to_owned));
     Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))?
@@ -120,4 +106,15 @@ fn seal(libraries: &[&Path], folder: Option<&Path>) -> Result<(), RulesetError> 
         .add_rules(path_beneath_rules(WRITABLE, AccessFs::WriteFile))?
         .restrict_self()?;
     Ok(())
+}
+
+/// Keeps files of `/proc` open for as long as the process lives: one that nobody has open may be another one the next
+/// time, of which no rule knows.
+fn hold(files: impl Iterator<Item = &'static str>) {
+    let mut open = File::options();
+    open.read(true).custom_flags(libc::O_PATH);
+    for file in files.filter_map(|file| open.open(file).ok()) {
+        // Never closed.
+        let _: RawFd = file.into_raw_fd();
+    }
 }

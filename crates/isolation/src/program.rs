@@ -24,6 +24,8 @@ const MOST_RESERVE_BYTES: u64 = 1 << 30;
 /// Signals that say why a process ended.
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
+/// A file would have grown beyond the limit: one in memory, others are closed.
+const SIGXFSZ: i32 = 25;
 
 /// What libraries read in the environment, of the service and of its children: how long mimalloc keeps pages that nobody
 /// uses, milliseconds, and large blocks ten times as long; and that ONNX Runtime reports no usage to its maker.
@@ -158,7 +160,7 @@ impl Death {
 
     /// Why it ended in the middle of its work. The system kills what takes the last memory of the machine.
     pub fn explain(&self) -> (Code, String) {
-        if self.ran_out_of_memory() || self.signal == Some(SIGKILL) {
+        if self.ran_out_of_memory() || matches!(self.signal, Some(SIGKILL | SIGXFSZ)) {
             let memory = self.memory_bytes;
             let text = format!("it needs more than the `{memory}` bytes that it may take");
             return (Code::MemoryExceeded, text);

@@ -19,6 +19,11 @@ impl Keys {
         }
     }
 
+    /// Where the name of the store is.
+    pub(crate) fn identity(&self) -> String {
+        format!("{}identity", self.prefix)
+    }
+
     /// The first two digits come twice: some servers keep keys as files in folders.
     pub(crate) fn blob(&self, digest: &Digest) -> String {
         let name = digest.to_string();

@@ -1,6 +1,6 @@
 //! The store: what each call of the contract comes to.
 
-use std::{ops::Range, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, ops::Range, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use aws_sdk_s3::{Client, error::SdkError};
@@ -8,12 +8,13 @@ use bytes::Bytes;
 use sextant_objects::{
     BlobPage, ByteStream, Error, ListRequest, ObjectInfo, ObjectPath, ObjectStore, Page, PutBlob,
 };
-use sextant_types::Digest;
+use sextant_types::{Digest, StoreId};
 
 use crate::{
     Error as OpenError, S3Config, client,
     failure::{Failure, Reason},
     keys::Keys,
+    put::Checksum,
     retry::{Attempts, Policy},
 };
 
@@ -78,6 +79,27 @@ impl S3Store {
 
 #[async_trait]
 impl ObjectStore for S3Store {
+    async fn identity(&self) -> Result<Option<StoreId>, Error> {
+        let key = self.inner.keys.identity();
+        let text = match self.inner.get(&key, "identity").await {
+            Ok(text) => text,
+            Err(Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let text = std::str::from_utf8(&text).unwrap_or_default();
+        let read = text.trim_end().parse().map(Some);
+        read.map_err(|error| Error::Io {
+            object: key,
+            source: io::Error::new(io::ErrorKind::InvalidData, error),
+        })
+    }
+
+    async fn set_identity(&self, identity: StoreId) -> Result<(), Error> {
+        let (key, text) = (self.inner.keys.identity(), format!("{identity}\n"));
+        let put = self.inner.put_once(&key, text.into(), Checksum::Crc).await;
+        put.map_err(|failure| failure.into_error("identity"))
+    }
+
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, Error> {
         self.inner.put_blob(bytes).await
     }

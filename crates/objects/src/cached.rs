@@ -30,7 +30,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
-use sextant_types::Digest;
+use sextant_types::{Digest, StoreId};
 use tokio::task::spawn_blocking;
 
 use crate::{
@@ -301,6 +301,14 @@ impl CachedStore {
 
 #[async_trait]
 impl ObjectStore for CachedStore {
+    async fn identity(&self) -> Result<Option<StoreId>, Error> {
+        self.store.identity().await
+    }
+
+    async fn set_identity(&self, identity: StoreId) -> Result<(), Error> {
+        self.store.set_identity(identity).await
+    }
+
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, Error> {
         self.store.put_blob(bytes).await
     }

@@ -5,7 +5,7 @@
 use std::{io, sync::Arc};
 
 use bytes::Bytes;
-use sextant_types::{Digest, ErrorKind};
+use sextant_types::{Digest, ErrorKind, StoreId};
 
 use crate::{ByteStream, Error, ListRequest, ObjectPath, ObjectStore, digest_of};
 
@@ -18,6 +18,7 @@ pub type Store = Arc<dyn ObjectStore>;
 macro_rules! bind_object_conformance {
     ($fresh:expr) => {
         $crate::bind_object_conformance!(@each $fresh;
+            identity_is_kept
             blob_is_named_by_its_content
             blob_has_a_file_or_none
             blob_put_twice_is_one
@@ -69,6 +70,20 @@ fn assert_not_found<T: std::fmt::Debug>(result: Result<T, Error>) {
         Err(error @ Error::NotFound { .. }) => assert_eq!(error.kind(), ErrorKind::NotFound),
         other => panic!("{other:?} instead of not found"),
     }
+}
+
+/// A store has no name until it is given one, keeps the last that it was given, and lists it among nothing.
+pub async fn identity_is_kept(store: Store) {
+    assert_eq!(store.identity().await.expect("an answer"), None);
+    for bits in [7, u128::MAX] {
+        let identity = StoreId::from_bits(bits);
+        store.set_identity(identity).await.expect("named");
+        let kept = store.identity().await.expect("an answer");
+        assert_eq!(kept, Some(identity));
+    }
+    let files = store.list(&ListRequest::prefix("")).await.expect("a page");
+    let blobs = store.list_blobs(None, 10).await.expect("a page");
+    assert!(files.objects.is_empty() && blobs.blobs.is_empty());
 }
 
 /// A blob's name is the SHA-256 of its bytes, the empty one's too.

@@ -1,6 +1,7 @@
 //! The store in a local folder.
 //!
 //! ```text
+//! <root>/identity            the name of the store
 //! <root>/blobs/ab/abcdef..   content-addressed
 //! <root>/files/<path>        named
 //! <root>/tmp/<uuid>          being written; locked by its writer
@@ -33,7 +34,7 @@ use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use rustix::fs::statvfs;
-use sextant_types::Digest;
+use sextant_types::{Digest, StoreId};
 use tokio::task::spawn_blocking;
 
 use crate::{
@@ -44,6 +45,7 @@ use crate::{
 mod blobs;
 mod budget;
 mod folder;
+mod identity;
 mod listing;
 mod temporary;
 
@@ -185,6 +187,18 @@ impl LocalStore {
 impl ObjectStore for LocalStore {
     fn room(&self) -> Option<Room> {
         self.inner.room()
+    }
+
+    async fn identity(&self) -> Result<Option<StoreId>, Error> {
+        self.blocking("identity", |inner, name| identity::read(&inner.root, name))
+            .await
+    }
+
+    async fn set_identity(&self, identity: StoreId) -> Result<(), Error> {
+        self.blocking("identity", move |inner, name| {
+            identity::write(&inner.root, name, identity)
+        })
+        .await
     }
 
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, Error> {

@@ -10,7 +10,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::Stream;
-use sextant_types::Digest;
+use sextant_types::{Digest, StoreId};
 use sha2::{Digest as _, Sha256};
 
 use crate::{Error, ObjectPath};
@@ -137,6 +137,12 @@ pub trait ObjectStore: Send + Sync {
     fn room(&self) -> Option<Room> {
         None
     }
+
+    /// The name by which the registry beside it knows the store again; `None` where it has none yet.
+    async fn identity(&self) -> Result<Option<StoreId>, Error>;
+
+    /// Gives the store another name. It takes no room that is counted.
+    async fn set_identity(&self, identity: StoreId) -> Result<(), Error>;
 
     /// Stores bytes under their hash.
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, Error>;

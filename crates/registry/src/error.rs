@@ -24,6 +24,8 @@ pub enum Entity {
     Audit,
     /// A blob that is about to be removed.
     Blob,
+    /// The name that it has in common with its artefact store.
+    Identity,
 }
 
 impl fmt::Display for Entity {
@@ -37,6 +39,7 @@ impl fmt::Display for Entity {
             Self::Key => "API key",
             Self::Audit => "audit entry",
             Self::Blob => "condemned blob",
+            Self::Identity => "identity",
         })
     }
 }
@@ -160,6 +163,39 @@ pub enum Error {
         /// The latest version that this service knows.
         known: i64,
     },
+    /// The schema is not that of this version of the service, which changes nothing here.
+    #[error(
+        "the registry's schema is of version `{found}`, and this version of the service has `{known}`: use the version \
+         that serves it"
+    )]
+    OtherSchema {
+        /// The latest version that was applied.
+        found: i64,
+        /// The latest version that this service knows.
+        known: i64,
+    },
+    /// A table that no version of the service made.
+    #[error(
+        "the registry has a table `{table}` that a backup would leave out: move it to another schema"
+    )]
+    UnknownTable {
+        /// Its name.
+        table: String,
+    },
+    /// Rows are to be put where there are some.
+    #[error("the registry has rows in `{table}`: a backup is restored into an empty one")]
+    NotEmpty {
+        /// Where.
+        table: &'static str,
+    },
+    /// A row of a backup that does not fit its table.
+    #[error("a row of `{table}` does not fit: {reason}")]
+    Row {
+        /// Which table.
+        table: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The schema is not what any version of the service made.
     #[error("the registry's schema does not fit this version of the service")]
     Schema(#[source] MigrateError),
@@ -188,15 +224,18 @@ impl Error {
                 Entity::Pipeline => Code::PipelineNotFound,
                 Entity::Job => Code::JobNotFound,
                 Entity::Key => Code::KeyNotFound,
-                Entity::Audit | Entity::Blob => Code::Internal,
+                Entity::Audit | Entity::Blob | Entity::Identity => Code::Internal,
             },
             Self::Exists { entity, .. } => match entity {
                 Entity::Application => Code::ApplicationExists,
                 Entity::Model => Code::ModelExists,
                 Entity::Pipeline => Code::PipelineExists,
-                Entity::Variant | Entity::Job | Entity::Key | Entity::Audit | Entity::Blob => {
-                    Code::InUse
-                }
+                Entity::Variant
+                | Entity::Job
+                | Entity::Key
+                | Entity::Audit
+                | Entity::Blob
+                | Entity::Identity => Code::InUse,
             },
             Self::InUse { .. } | Self::Cancelled { .. } | Self::LeaseLost { .. } => Code::InUse,
             Self::KeyReused { .. } => Code::IdempotencyKeyReused,
@@ -204,6 +243,10 @@ impl Error {
             Self::StorageFull(_) => Code::StorageFull,
             Self::Busy(_) | Self::Unavailable(_) | Self::Condemned { .. } => Code::Unavailable,
             Self::Text(_) => Code::InvalidRequest,
+            Self::NotEmpty { .. } => Code::NotEmpty,
+            Self::OtherSchema { .. } | Self::UnknownTable { .. } | Self::Row { .. } => {
+                Code::InvalidBackup
+            }
             Self::Corrupt { .. }
             | Self::Url { .. }
             | Self::NewerSchema { .. }

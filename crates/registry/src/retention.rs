@@ -27,6 +27,18 @@ impl Registry {
         Ok(forgotten > 0)
     }
 
+    /// Removes entries of the audit record that were made before a time, the oldest first, so many at most. Returns how
+    /// many those were.
+    pub async fn forget_audit(&self, before_ms: u64, limit: u32) -> Result<u64, Error> {
+        let query = sql::FORGET_AUDIT
+            .bind(int(before_ms))
+            .bind(i64::from(limit));
+        let mut tx = self.begin_rows().await?;
+        let forgotten = tx.run(query).await?;
+        tx.commit().await?;
+        Ok(forgotten)
+    }
+
     /// Removes the models whose registration failed before a time, with their steps, and returns their
     /// names. With an application's last model its signature goes too.
     pub async fn forget_failed_models(&self, before_ms: u64) -> Result<Vec<ModelId>, Error> {

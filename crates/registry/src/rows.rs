@@ -29,6 +29,8 @@ macro_rules! value {
     };
 }
 
+pub(crate) use value;
+
 impl<'r> Columns<'r> {
     pub(crate) fn new(row: &'r Row, entity: Entity, key: &str) -> Result<Self, Error> {
         let id = value!(row, key)?;

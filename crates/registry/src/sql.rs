@@ -322,6 +322,13 @@ statements! {
     ALL_CONDEMNED = ("select digest, since_ms from condemned order by digest");
     ACQUIT = ("delete from condemned where digest = $1");
 
+    IDENTITY = ("select id from identity where place = 1");
+    IDENTIFY = ("insert into identity (place, id) values (1, $1) on conflict (place) do nothing");
+    RENAME = (
+        "insert into identity (place, id) values (1, $1) \
+         on conflict (place) do update set id = excluded.id"
+    );
+
     ONCE = (
         "select fingerprint, job, created_ms from once where caller = $1 and name = $2"
     );
@@ -349,6 +356,10 @@ statements! {
     RECORD = (
         "insert into audit (id, at_ms, actor, action, subject, detail) \
          values ($1, $2, $3, $4, $5, $6) on conflict (id) do nothing"
+    );
+    FORGET_AUDIT = (
+        "delete from audit where id in \
+         (select id from audit where at_ms < $1 order by at_ms, id limit $2)"
     );
     AUDIT = (
         "select " {audit} " from audit where (actor = $1 or $1 is null) \

@@ -2,6 +2,8 @@
 
 use sextant_types::Code;
 
+use crate::Strangers;
+
 /// An error of one of the stores. What was done before it stays done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -11,6 +13,9 @@ pub enum Error {
     /// The artefact store failed.
     #[error(transparent)]
     Objects(#[from] sextant_objects::Error),
+    /// The registry is not that of the store.
+    #[error("{0}")]
+    Strangers(Strangers),
     /// The service is shutting down.
     #[error("the sweep was ended: the service is shutting down")]
     Stopped,
@@ -22,6 +27,7 @@ impl Error {
         match self {
             Self::Registry(source) => source.code(),
             Self::Objects(source) => source.code(),
+            Self::Strangers(_) => Code::StoreMismatch,
             Self::Stopped => Code::Unavailable,
         }
     }

@@ -67,6 +67,19 @@ impl Inner {
         }
     }
 
+    /// Forgets entries of the audit record that are older than so long, and returns how many.
+    pub(crate) async fn forget_audit(&self, keep: std::time::Duration) -> Result<u64, Error> {
+        let (before_ms, mut all) = (before(keep), 0);
+        loop {
+            self.go_on()?;
+            let forgotten = self.registry.forget_audit(before_ms, BATCH).await?;
+            all += forgotten;
+            if forgotten < u64::from(BATCH) {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Removes what was left of jobs that are over, whoever ran them and however that ended.
     pub(crate) async fn remove_leftovers(&self, freed: &mut Freed) -> Result<(), Error> {
         let mut known = HashMap::new();

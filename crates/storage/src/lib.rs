@@ -1,6 +1,6 @@
 //! Who uses what of the artefact store, and giving back what nobody does.
 //!
-//! Entry points: [`Storage::sweep`] and [`Storage::run_while`], [`Storage::usage`].
+//! Entry points: [`Storage::meet`], [`Storage::sweep`] and [`Storage::run_while`], [`Storage::usage`].
 //!
 //! A sweep forgets the jobs that ended and the models that failed long enough ago, then removes what was
 //! kept for jobs that are over, then the blobs to which nothing refers. Each step is harmless where it is
@@ -37,15 +37,19 @@
 //! Processes of the version before do not look for the condemned; while a fleet is upgraded the grace
 //! alone protects what they store.
 //!
+//! [`backup`] writes both into a folder and restores them. Nothing is swept from a store that belongs to another registry ([`Storage::meet`]).
+//!
 //! **Invariant:** nothing is removed but by what the registry says at that moment, or by a name that
 //! only this service gives.
 //!
 //! [`Registry::condemn`]: sextant_registry::Registry::condemn
 //! [`ObjectStore::delete_blob_stored_by`]: sextant_objects::ObjectStore::delete_blob_stored_by
 
+pub mod backup;
 mod blobs;
 mod error;
 mod files;
+mod identity;
 mod names;
 mod service;
 mod sweep;
@@ -58,10 +62,11 @@ use std::{
 
 use sextant_objects::ObjectStore;
 use sextant_registry::Registry;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 pub use blobs::{ABANDONED_AFTER, REMOVE_WITHIN};
 pub use error::Error;
+pub use identity::Strangers;
 pub use sweep::Freed;
 pub use usage::{Kind, Usage, Use};
 
@@ -76,6 +81,8 @@ pub struct Config {
     pub keep_ended_jobs: Option<Duration>,
     /// A model whose registration failed is kept for so long; `None`: for ever.
     pub keep_failed_models: Option<Duration>,
+    /// An entry of the audit record is kept for so long; `None`: for ever.
+    pub keep_audit: Option<Duration>,
     /// Most bytes that the store may hold, for people to see.
     pub limit_bytes: Option<u64>,
 }
@@ -105,6 +112,8 @@ struct Inner {
     removing: Arc<Mutex<()>>,
     /// Nothing more is to be removed.
     stopping: AtomicBool,
+    /// Whether the two belong together; `None` until it was looked at.
+    standing: watch::Sender<Option<Result<(), Strangers>>>,
 }
 
 // === impl Storage ===
@@ -120,6 +129,7 @@ impl Storage {
                 sweeping: Mutex::default(),
                 removing: Arc::default(),
                 stopping: AtomicBool::new(false),
+                standing: watch::Sender::new(None),
             }),
         }
     }

@@ -13,6 +13,8 @@ pub struct Freed {
     pub jobs: u64,
     /// Models whose registration had failed; their files are among the blobs.
     pub models: u64,
+    /// Entries of the audit record that were old enough.
+    pub audit: u64,
     /// Parts of jobs that were over.
     pub parts: Amount,
     /// Notes on webhooks of forgotten jobs.
@@ -24,13 +26,20 @@ pub struct Freed {
 impl Storage {
     /// Gives back what nobody needs. With `grace` in place of the configured one: with none, uploads that
     /// are on their way may have to be sent again. One that is under way is waited for.
+    ///
+    /// # Errors
+    /// [`Error::Strangers`], and nothing is removed, where the registry is not that of the store.
     pub async fn sweep(&self, grace: Option<Duration>) -> Result<Freed, Error> {
         let inner = &self.inner;
         let _one_at_a_time = inner.sweeping.lock().await;
+        self.meet().await?;
         let mut freed = Freed::default();
         if let Some(keep) = inner.config.keep_failed_models {
             let forgotten = inner.registry.forget_failed_models(before(keep)).await?;
             freed.models = forgotten.len() as u64;
+        }
+        if let Some(keep) = inner.config.keep_audit {
+            freed.audit = inner.forget_audit(keep).await?;
         }
         inner.forget_jobs(&mut freed).await?;
         inner.remove_leftovers(&mut freed).await?;
@@ -40,6 +49,7 @@ impl Storage {
             tracing::info!(
                 jobs = freed.jobs,
                 models = freed.models,
+                audit = freed.audit,
                 parts = freed.parts.objects,
                 blobs = freed.blobs.objects,
                 bytes = freed.bytes(),
@@ -58,7 +68,11 @@ impl Storage {
         if blobs.is_empty() {
             return;
         }
-        if let Err(error) = self.inner.remove_these(blobs).await {
+        let removed = async {
+            self.check().await?;
+            self.inner.remove_these(blobs).await
+        };
+        if let Err(error) = removed.await {
             tracing::warn!(%error, "what a refused upload left stays until the next sweep");
         }
     }

@@ -1,7 +1,11 @@
 //! The storage over real stores.
 
+#[path = "storage/backup.rs"]
+mod backup;
 #[path = "storage/blobs.rs"]
 mod blobs;
+#[path = "storage/identity.rs"]
+mod identity;
 #[path = "storage/jobs.rs"]
 mod jobs;
 #[path = "storage/race.rs"]

@@ -144,6 +144,14 @@ codes! {
     InUse = "in_use", Conflict;
     /// The model's registration has not finished.
     ModelNotReady = "model_not_ready", Unavailable;
+    /// The registry is not the one that the artefact store belongs to.
+    StoreMismatch = "store_mismatch", Conflict;
+    /// A backup is to be written or restored where something is already.
+    NotEmpty = "not_empty", Conflict;
+    /// A backup is incomplete, damaged or of another version.
+    InvalidBackup = "invalid_backup", Invalid;
+    /// A range of a file that holds none of its bytes.
+    RangeNotSatisfiable = "range_not_satisfiable", Invalid;
     /// What is to be changed is not what the caller has seen.
     PreconditionFailed = "precondition_failed", Conflict;
     /// An idempotency key came with another request than before.

@@ -20,6 +20,7 @@ pub mod random;
 pub mod resources;
 pub mod signature;
 mod slowdown;
+mod store_id;
 pub mod target;
 pub mod tensor;
 pub mod time;
@@ -37,6 +38,7 @@ pub use profile::{BatchLatency, Concurrent, Profile, ShapeProfile, Sizes};
 pub use resources::{InvalidResources, Resources, USUAL_PRIORITY};
 pub use signature::{Constants, Names, Renames, Signature, SignatureMismatch, TensorSpec};
 pub use slowdown::{Slowdowns, UNCERTAINTY};
+pub use store_id::{InvalidStoreId, StoreId};
 pub use target::{
     InvalidTarget, LeastQuality, Quality, TargetClass, Targets, relative_quality, share_of,
 };

@@ -104,6 +104,9 @@ pub enum Error {
         /// How many.
         failed: usize,
     },
+    /// A backup was not taken or restored.
+    #[error(transparent)]
+    Backup(sextant_storage::backup::Error),
     /// No thread or timer could be had.
     #[error("the runtime cannot start")]
     Runtime(#[source] io::Error),
@@ -152,6 +155,7 @@ impl Error {
         match self {
             Self::Problem(problem) => eprintln!("{}", problem.text()),
             Self::Interrupted { .. } => eprintln!("{self}"),
+            Self::Backup(error) => eprintln!("error[{}]: {}", error.code(), with_sources(self)),
             Self::Unreachable { server, source } => {
                 let hint = match tls_fault(source) {
                     Some(hint) => hint.to_owned(),
@@ -168,6 +172,7 @@ impl Error {
     fn document(&self) -> Value {
         match self {
             Self::Problem(problem) => problem.document.clone(),
+            Self::Backup(error) => json!({"code": error.code(), "detail": with_sources(self)}),
             other => json!({"detail": with_sources(other)}),
         }
     }

@@ -10,5 +10,8 @@ pub async fn run(client: &Client, output: Output) -> Result<(), Error> {
     if output.json {
         return output.value(&answer);
     }
-    output.text("ready")
+    let warnings = answer.get("warnings").and_then(Value::as_array);
+    let warnings = warnings.into_iter().flatten().filter_map(Value::as_str);
+    let lines: Vec<&str> = std::iter::once("ready").chain(warnings).collect();
+    output.text(&lines.join("\n"))
 }

@@ -1,6 +1,7 @@
 //! `sextant storage`: who uses what of the artefact store, and giving back what nobody does.
 
 use clap::Subcommand;
+use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -19,6 +20,9 @@ pub struct Storage {
 enum Command {
     /// Remove now what nobody needs any more.
     Sweep(Sweep),
+    /// Make the artefact store that of the server's registry, where the two do not belong together. What the registry
+    /// does not name is then removed by sweeps.
+    Adopt,
 }
 
 /// Remove now what nobody needs any more.
@@ -51,6 +55,13 @@ impl Storage {
                 let path = ["v1", "storage", "sweep"];
                 let freed: Value = client.post(&path, &Value::Object(body)).await?;
                 output.either(&freed, || report(&freed))
+            }
+            Some(Command::Adopt) => {
+                let path = ["v1", "storage", "adopt"];
+                client.send(client.request(Method::POST, &path)).await?;
+                output.either(&json!({"adopted": true}), || {
+                    "the artefact store is that of this registry".to_owned()
+                })
             }
         }
     }
@@ -93,7 +104,11 @@ fn report(freed: &Value) -> String {
             lines.push(format!("removed {objects} {name}: {size}"));
         }
     }
-    for (key, name) in [("jobs", "ended jobs"), ("models", "failed models")] {
+    for (key, name) in [
+        ("jobs", "ended jobs"),
+        ("models", "failed models"),
+        ("audit", "entries of the audit record"),
+    ] {
         let count = cell(freed, &format!("/{key}"));
         if count != "0" {
             lines.push(format!("forgot {count} {name}"));
@@ -127,7 +142,7 @@ mod tests {
     fn a_sweep_tells_only_what_it_did() {
         let none = json!({"objects": 0, "bytes": 0});
         let freed = json!({"blobs": {"objects": 2, "bytes": 1024}, "parts": none, "notes": none,
-            "jobs": 3, "models": 0, "bytes": 1024});
+            "jobs": 3, "models": 0, "audit": 0, "bytes": 1024});
         assert_eq!(
             report(&freed),
             "removed 2 files that nothing referred to: 1.0 KiB\nforgot 3 ended jobs\n1.0 KiB given back"

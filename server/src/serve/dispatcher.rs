@@ -205,7 +205,12 @@ fn build_jobs(
     });
     let jobs = JobService::new(settings, Arc::clone(dispatcher), registry, objects)
         .with_notifier(Arc::new(webhooks));
-    let leading = dispatcher.leading();
-    process.spawn(|stop| async move { jobs.run_while(leading, stop.cancelled()).await });
+    let (leading, together) = (dispatcher.leading(), stores.together());
+    process.spawn(|stop| async move {
+        tokio::select! {
+            () = together => jobs.run_while(leading, stop.cancelled()).await,
+            () = stop.cancelled() => {}
+        }
+    });
     Ok(())
 }

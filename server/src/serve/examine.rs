@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use sextant_config::{Config, Role};
 
-use super::{engines, front, pools, roles};
+use super::{backup, engines, front, pools, roles};
 
 mod machine;
 mod stores;
@@ -44,6 +44,7 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
     }
     findings.extend(machine::look(config));
     findings.extend(stores::look(config).await);
+    findings.extend(pair(config).await);
     findings
 }
 
@@ -59,6 +60,19 @@ fn configuration(config: &Config) -> Finding {
         }
         Err(error) => Finding::fail("configuration", format!("{error:#}"), "change the setting"),
     }
+}
+
+/// The registry and the artefact store, where both are there.
+async fn pair(config: &Config) -> Option<Finding> {
+    const CHECK: &str = "registry and store";
+    Some(match backup::belong_together(config).await? {
+        true => Finding::ok(CHECK, "they belong together"),
+        false => Finding::warn(
+            CHECK,
+            "the registry is not the one that the artefact store belongs to: no file is stored or removed",
+            "correct `registry.url`, `objects.url` or `data_dir`, put the registry back, or say `sextant storage adopt`",
+        ),
+    })
 }
 
 /// The engines of the configuration, each loaded.

@@ -13,7 +13,6 @@ use sextant_dispatcher::Dispatcher;
 use sextant_metadata::MetadataStore;
 use sextant_registry::ApiKey;
 use sextant_rpc::DispatcherClient;
-use sextant_storage::Storage;
 use sextant_types::{WorkerId, time::unix_ms};
 use sextant_variant_gen::Publisher;
 use tokio::net::TcpListener;
@@ -34,7 +33,6 @@ pub(super) struct Roles {
     pub(super) workers: Vec<WorkerPart>,
     /// Of a process that publishes: what changes there takes turns.
     pub(super) publisher: Option<Publisher>,
-    pub(super) storage: Option<Storage>,
     /// Of the other roles.
     pub(super) metrics: Registry,
 }
@@ -56,6 +54,7 @@ pub(super) fn check_access(config: &Config) -> anyhow::Result<auth::Config> {
         admin_key: key.transpose().context("`auth.admin_key`")?,
         metrics: config.auth.metrics,
         max_concurrent_per_key: concurrent_per_key(config),
+        audit_patience: None,
     })
 }
 
@@ -108,7 +107,6 @@ pub(super) async fn serve(
         dispatcher,
         workers,
         publisher,
-        storage,
         metrics,
     } = roles;
     let parts: Workers = workers.iter().cloned().collect();
@@ -132,7 +130,10 @@ pub(super) async fn serve(
         publisher: Arc::new(publisher),
         registry,
         objects: Arc::clone(&stores.objects),
-        storage: storage.context("role `api` needs the registry")?,
+        storage: stores
+            .storage
+            .clone()
+            .context("role `api` needs the registry")?,
         metadata: Arc::clone(&stores.metadata),
         workers: parts,
         estimate_factor: config.variants.estimate_factor,

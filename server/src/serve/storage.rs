@@ -2,14 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sextant_storage::{Config as Settings, Storage};
+use sextant_objects::ObjectStore;
+use sextant_registry::Registry;
+use sextant_storage::{Config as Settings, Error, Storage};
 use tokio::sync::watch;
 
-use super::{Process, Stores};
+use super::Process;
 use sextant_config::Config;
 
-/// The artefact store and what refers to it; `None` where no role of this process needs the registry.
-pub(super) fn build(config: &Config, stores: &Stores) -> Option<Storage> {
+/// The artefact store and what refers to it, which have been looked at: whether they belong together.
+pub(super) async fn build(
+    config: &Config,
+    registry: Registry,
+    objects: Arc<dyn ObjectStore>,
+) -> Storage {
     let kept = |seconds: u64| (seconds > 0).then(|| Duration::from_secs(seconds));
     let own = &config.storage;
     let settings = Settings {
@@ -17,14 +23,21 @@ pub(super) fn build(config: &Config, stores: &Stores) -> Option<Storage> {
         grace: Duration::from_secs(own.grace_s),
         keep_ended_jobs: kept(own.keep_ended_jobs_s),
         keep_failed_models: kept(own.keep_failed_models_s),
+        keep_audit: kept(own.keep_audit_s),
         limit_bytes: match config.objects.url {
             Some(_) => None,
             None => config.limits.storage_bytes,
         },
     };
-    let objects = Arc::clone(&stores.objects);
-    let registry = stores.registry().ok()?;
-    Some(Storage::new(registry, objects, settings))
+    let storage = Storage::new(registry, objects, settings);
+    match storage.meet().await {
+        // What they are to each other is in the log.
+        Ok(()) | Err(Error::Strangers(_)) => {}
+        Err(error) => {
+            tracing::warn!(%error, "whether registry and artefact store belong together is not known yet");
+        }
+    }
+    storage
 }
 
 /// Sweeps now and then; in a fleet the leading dispatcher does.

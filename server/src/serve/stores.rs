@@ -6,16 +6,23 @@ use anyhow::Context;
 use sextant_metadata::{InProcessRates, InProcessStore, MetadataStore, RateStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::Registry;
+use sextant_storage::Storage;
 use sextant_types::time::unix_ms;
 use tokio::time::{Instant, sleep};
 
 #[cfg(not(feature = "fleet"))]
 use super::UNBUILT;
-use super::folder::{FolderLock, Kept};
+use super::{
+    folder::{FolderLock, Kept},
+    storage,
+};
 use sextant_config::{Config, Role};
 
 #[cfg(feature = "fleet")]
 pub(super) mod remote;
+
+/// The registry's file in the data folder.
+pub(super) const REGISTRY_FILE: &str = "registry.sqlite";
 
 /// Between two attempts to reach a store that is away.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -25,6 +32,8 @@ pub(super) struct Stores {
     /// `None` where no role of this process needs it.
     registry: Option<Registry>,
     pub(super) objects: Arc<dyn ObjectStore>,
+    /// The two together; `None` where there is no registry.
+    pub(super) storage: Option<Storage>,
     pub(super) metadata: Arc<dyn MetadataStore>,
     pub(super) rates: Arc<dyn RateStore>,
     /// Names this life of this process as the owner of leases.
@@ -68,8 +77,13 @@ impl Stores {
         };
         let name = config.worker_name();
         let objects = open_objects(config).await?;
+        let storage = match registry.clone() {
+            Some(registry) => Some(storage::build(config, registry, Arc::clone(&objects)).await),
+            None => None,
+        };
         Ok(Self {
             registry,
+            storage,
             objects,
             kept: keep(config)?,
             metadata,
@@ -82,6 +96,16 @@ impl Stores {
     /// The registry, for a role that needs it.
     pub(super) fn registry(&self) -> anyhow::Result<Registry> {
         self.registry.clone().context("no role needs the registry")
+    }
+
+    /// What returns once registry and artefact store belong together: what stores files waits for it.
+    pub(super) fn together(&self) -> impl Future<Output = ()> + Send + use<> {
+        let storage = self.storage.clone();
+        async move {
+            if let Some(storage) = storage {
+                storage.until_together().await;
+            }
+        }
     }
 
     pub(super) async fn close(self) {
@@ -141,7 +165,7 @@ async fn open_metadata(
 async fn open_registry(config: &Config, now_ms: u64) -> anyhow::Result<Registry> {
     match &config.registry.url {
         None => {
-            let registry = Registry::open(config.data_dir.join("registry.sqlite"))
+            let registry = Registry::open(config.data_dir.join(REGISTRY_FILE))
                 .await
                 .context("the registry cannot be opened")?;
             // The folder's lock says that every earlier holder of a lease is dead.
@@ -197,6 +221,36 @@ async fn open_objects(config: &Config) -> anyhow::Result<Arc<dyn ObjectStore>> {
             .with_context(|| format!("`{}` cannot be looked at", scratch.display()))?;
     }
     Ok(objects)
+}
+
+/// The artefact store beside a process that may have opened it.
+pub(super) async fn open_beside(config: &Config) -> anyhow::Result<Arc<dyn ObjectStore>> {
+    match &config.objects.url {
+        None => {
+            let store = LocalStore::open_beside(config.data_dir.join("objects"));
+            Ok(Arc::new(
+                store.context("the artefact store cannot be opened")?,
+            ))
+        }
+        #[cfg(feature = "fleet")]
+        Some(url) if !url.starts_with("file://") => remote::bucket_alone(config, url).await,
+        Some(_) => open_store(config).await,
+    }
+}
+
+/// The registry as it is, with the schema of this version; nothing is taken over.
+pub(super) async fn open_empty(config: &Config) -> anyhow::Result<Registry> {
+    match &config.registry.url {
+        None => Registry::open(config.data_dir.join(REGISTRY_FILE))
+            .await
+            .context("the registry cannot be opened"),
+        #[cfg(feature = "fleet")]
+        Some(url) => Registry::connect(url)
+            .await
+            .context("the registry cannot be opened"),
+        #[cfg(not(feature = "fleet"))]
+        Some(_) => anyhow::bail!("`registry.url`: {UNBUILT}"),
+    }
 }
 
 async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn ObjectStore>> {

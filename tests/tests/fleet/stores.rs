@@ -1,8 +1,10 @@
 //! Stores that go away, come back, and come back empty.
 
+use std::process::Output;
+
 use super::*;
 use sextant_test_servers::s3::Fault;
-use sextant_tests::Load;
+use sextant_tests::{Load, command_behind};
 
 #[tokio::test]
 async fn redis_restarts_with_its_data_and_without() {
@@ -196,4 +198,81 @@ async fn metrics_say_which_store_is_away() {
     say("objects", 0).await;
     fleet.s3.restart();
     say("objects", 1).await;
+}
+
+/// All roles in one process.
+const ALL: &str = "api,dispatcher,autoscaler,variant-gen,worker";
+
+/// The command line over the stores of a fleet, with another registry and a folder of the bucket.
+fn over(fleet: &Fleet, arguments: &[&str], (registry, folder): (&str, &str)) -> Output {
+    let data = tempfile::tempdir().expect("a folder");
+    let settings = [
+        format!("registry.url={registry}"),
+        format!("objects.url=s3://{}{folder}", fleet.s3.bucket()),
+        format!("objects.endpoint={}", fleet.s3.endpoint()),
+    ];
+    let mut command = command_behind(&[]);
+    command.args(arguments).arg("--data-dir").arg(data.path());
+    for setting in &settings {
+        command.args(["--set", setting]);
+    }
+    command
+        .env("AWS_ACCESS_KEY_ID", fleet.s3.access_key())
+        .env("AWS_SECRET_ACCESS_KEY", fleet.s3.secret_key())
+        .output()
+        .expect("it can be started")
+}
+
+fn done(output: &Output) {
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+}
+
+#[tokio::test]
+async fn a_fleet_over_another_database_leaves_the_bucket_alone() {
+    let mut fleet = Fleet::over_stores(FleetSettings::default());
+    fleet.spawn("api", ALL, &[]);
+    learn(&fleet.api()).await;
+    let file = fleet.api().get("/v1/models/mlp/file").await.body;
+    fleet.stop("api");
+    let other = format!("registry.url={}", fleet.postgres.database("other"));
+    let sweeps = ["storage.sweep_every_s=1", "storage.grace_s=0", &other];
+    fleet.spawn("strange", ALL, &sweeps);
+    let api = fleet.api_of("strange");
+    api.create_application("digits").await;
+    let refused = api.upload(digits::upload("digits", "mlp", "mlp")).await;
+    refused.problem(409, "store_mismatch");
+    let swept = api.post("/v1/storage/sweep", &json!({"grace_s": 0})).await;
+    swept.problem(409, "store_mismatch");
+    let health = api.get("/health/ready").await.json(200);
+    assert!(health["warnings"][0].is_string(), "{health}");
+    fleet.stop("strange");
+    fleet.launch("api");
+    answers(&fleet.api()).await;
+    let kept = fleet.api().get("/v1/models/mlp/file").await.body;
+    assert!(kept == file, "the model's file is there");
+}
+
+#[tokio::test]
+async fn a_backup_of_a_fleet_is_restored_into_an_empty_one_that_answers_alike() {
+    let mut fleet = Fleet::over_stores(FleetSettings::default());
+    fleet.spawn("api", ALL, &[]);
+    learn(&fleet.api()).await;
+    let before = answers(&fleet.api()).await["outputs"].clone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let backup = folder.path().join("backup").display().to_string();
+    let own = fleet.postgres.url();
+    // It runs.
+    done(&over(&fleet, &["backup", &backup], (&own, "")));
+    let other = fleet.postgres.database("restored");
+    let refused = over(&fleet, &["restore", &backup], (&other, ""));
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("error[not_empty]"), "{told}");
+    done(&over(&fleet, &["restore", &backup], (&other, "/restored")));
+    fleet.stop("api");
+    let objects = format!("objects.url=s3://{}/restored", fleet.s3.bucket());
+    let registry = format!("registry.url={other}");
+    fleet.spawn("restored", ALL, &[&registry, &objects]);
+    let after = answers(&fleet.api_of("restored")).await["outputs"].clone();
+    assert_eq!(after, before);
 }

@@ -1,10 +1,10 @@
 //! `/v1/storage`: who uses what, and what is given back.
 
-use std::fs;
+use std::{fs, process::Output};
 
 use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
-use sextant_tests::{Api, Settings, TestCluster, digits, files, until};
+use sextant_tests::{Api, Settings, TestCluster, command_behind, digits, files, until};
 
 /// Bytes of a file in a form that is refused.
 const REFUSED_BYTES: usize = 140_000;
@@ -99,6 +99,162 @@ async fn what_refused_uploads_left_is_given_back() {
         Some(3),
         "{audit}"
     );
+}
+
+/// What is stored of the registry's file.
+fn move_registry(cluster: &TestCluster, from: &str, to: &str) {
+    for end in ["", "-wal", "-shm"] {
+        let name = |name: &str| cluster.data().join(format!("{name}{end}"));
+        // Those beside it are not always there.
+        fs::rename(name(from), name(to)).ok();
+    }
+}
+
+#[tokio::test]
+async fn a_service_without_its_registry_keeps_its_hands_off_the_store() {
+    let settings = Settings {
+        set: ["storage.sweep_every_s=1", "storage.grace_s=0"]
+            .map(str::to_owned)
+            .to_vec(),
+        ..Settings::default()
+    };
+    let mut cluster = digits::service(settings).await;
+    let api = cluster.api();
+    api.put("/v1/artefacts/mine", "12345").await.json(201);
+    let all = stored(&cluster);
+    assert!(all.0 > 4, "{all:?}");
+    assert!(cluster.stop().success());
+    move_registry(&cluster, "registry.sqlite", "away");
+    cluster.launch();
+    let api = cluster.api();
+    let health = api.get("/health/ready").await.json(200);
+    let warned = health["warnings"][0].to_string();
+    assert!(warned.contains("sextant restore"), "{health}");
+    api.create_application("digits").await;
+    let refused = api.upload(digits::upload("digits", "mlp", "mlp")).await;
+    refused.problem(409, "store_mismatch");
+    let refused = api.put("/v1/artefacts/mine", "54321").await;
+    refused.problem(409, "store_mismatch");
+    let refused = api.delete("/v1/artefacts/mine").await;
+    refused.problem(409, "store_mismatch");
+    let swept = cluster.client(&["storage", "sweep", "--grace", "0"]);
+    let told = String::from_utf8_lossy(&swept.stderr).into_owned();
+    assert!(
+        !swept.status.success() && told.contains("store_mismatch"),
+        "{told}"
+    );
+    assert_eq!(stored(&cluster), all);
+    // Back, and all is as it was.
+    assert!(cluster.stop().success());
+    move_registry(&cluster, "registry.sqlite", "new");
+    move_registry(&cluster, "away", "registry.sqlite");
+    cluster.launch();
+    let api = cluster.api();
+    let health = api.get("/health/ready").await.json(200);
+    assert_eq!(health, json!({"status": "ready"}));
+    let query = json!({"model": "mlp", "inputs": digits::Images::load("test").input(0)});
+    api.post("/v1/queries", &query).await.json(200);
+    assert_eq!(stored(&cluster), all);
+    // Or the new one takes what is there for its own.
+    assert!(cluster.stop().success());
+    move_registry(&cluster, "registry.sqlite", "away");
+    cluster.launch();
+    assert!(cluster.client(&["storage", "adopt"]).status.success());
+    let api = cluster.api();
+    assert_eq!(
+        api.get("/health/ready").await.json(200),
+        json!({"status": "ready"})
+    );
+    until("what it does not name is swept", || async {
+        (stored(&cluster).0 == 1).then_some(())
+    })
+    .await;
+    assert_eq!(api.get("/v1/artefacts/mine").await.text(), "12345");
+}
+
+/// Outputs of the first test images by every model, without what differs from query to query.
+async fn answers(api: &Api) -> Vec<Value> {
+    let mut all = Vec::new();
+    for model in digits::MODELS {
+        for image in 0..4 {
+            let inputs = digits::Images::load("test").input(image);
+            let query = json!({"model": model, "inputs": inputs});
+            let answer = api.post("/v1/queries", &query).await.json(200);
+            all.push(answer["outputs"].clone());
+        }
+    }
+    all
+}
+
+/// Of every variant what does not change while it serves.
+async fn known(api: &Api) -> Vec<Value> {
+    let all = api.get("/v1/variants").await.json(200);
+    let all = all["variants"].as_array().expect("a list").iter();
+    let kept = ["name", "artefact", "accuracy", "latency", "load_ms"];
+    all.map(|variant| kept.map(|member| variant[member].clone()).into())
+        .collect()
+}
+
+/// The command line, which asks no server.
+fn alone(arguments: &[&str]) -> Output {
+    let mut command = command_behind(&[]);
+    command.args(arguments).output().expect("it can be started")
+}
+
+#[tokio::test]
+async fn a_backup_is_restored_into_an_empty_machine_that_answers_alike() {
+    let cluster = digits::service(Settings::default()).await;
+    let api = cluster.api();
+    api.put("/v1/artefacts/a/mine", "12345").await.json(201);
+    let before = answers(&api).await;
+    let variants = known(&api).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let to = folder.path().join("backup").display().to_string();
+    // The service runs.
+    let data = cluster.data().display().to_string();
+    let output = alone(&["--json", "backup", &to, "--data-dir", &data]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("files of models: "), "{told}");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    assert_eq!((&told["files"], &told["missing"]), (&json!(1), &json!([])));
+    let again = alone(&["--json", "backup", &to, "--data-dir", &data]);
+    let refused: Value = serde_json::from_slice(&again.stderr).expect("a document");
+    assert_eq!(refused["code"], "not_empty", "{refused}");
+    // Not over what is there.
+    let over = alone(&["restore", &to, "--data-dir", &data]);
+    let refused = String::from_utf8_lossy(&over.stderr).into_owned();
+    assert!(
+        !over.status.success() && refused.contains("in use"),
+        "{refused}"
+    );
+    let mut empty = TestCluster::start(Settings::default());
+    assert!(empty.stop().success());
+    let other = empty.data().display().to_string();
+    let restored = alone(&["restore", &to, "--data-dir", &other]);
+    let told = String::from_utf8_lossy(&restored.stderr).into_owned();
+    assert!(restored.status.success(), "{told}");
+    let over = alone(&["--json", "restore", &to, "--data-dir", &other]);
+    let told = String::from_utf8_lossy(&over.stderr).into_owned();
+    assert!(told.contains("not_empty"), "{told}");
+    empty.launch();
+    let api = empty.api();
+    let after = answers(&api).await;
+    let differ = after
+        .iter()
+        .zip(&before)
+        .filter(|(one, other)| one != other);
+    // Read by `cargo xtask bench trust`.
+    println!(
+        "\n{}",
+        json!({"metric": "restore_differences", "value": differ.count()})
+    );
+    assert_eq!(after, before);
+    assert_eq!(known(&api).await, variants);
+    assert_eq!(api.get("/v1/artefacts/a/mine").await.text(), "12345");
+    let swept = command(&empty, &["sweep", "--grace", "0"]);
+    assert_eq!(swept["blobs"]["objects"], 0, "{swept}");
+    assert_eq!(answers(&api).await, before);
 }
 
 #[tokio::test]

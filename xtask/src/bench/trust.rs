@@ -13,10 +13,12 @@ use super::{Arguments, bed::Bench, report::Figure, report::Report};
 use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 9] = [
+pub const PARTS: [&str; 11] = [
     "fairness",
     "isolation",
     "restarts",
+    "box",
+    "restore",
     "hostile",
     "chaos",
     "fuzz",

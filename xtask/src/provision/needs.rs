@@ -163,6 +163,13 @@ pub const TOOLS: &[Need] = &[
         is_met: || runs("git", "--version"),
     },
     Need {
+        programs: &["gcc"],
+        files: &[],
+        package: "gcc",
+        purpose: "a library in an engine's place, which tries to leave its box",
+        is_met: || runs("gcc", "--version"),
+    },
+    Need {
         programs: &["g++"],
         files: &[],
         package: "g++",

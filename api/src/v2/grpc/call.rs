@@ -189,6 +189,22 @@ impl Context {
         Ok(self.state.registry().record(&entry).await?)
     }
 
+    /// How long the client goes on to wait; refuses where it has given up.
+    pub fn still_waits_at(&self, now: Instant) -> Result<Option<Duration>, Problem> {
+        match self.left_at(now) {
+            Some(Duration::ZERO) => Err(too_late(self.patience.unwrap_or_default())),
+            left => Ok(left),
+        }
+    }
+
+    /// Why a call failed whose client has given up meanwhile: no other reason is of use to it.
+    pub fn unless_too_late(&self, problem: Problem) -> Problem {
+        match self.still_waits_at(Instant::now()) {
+            Err(late) => late,
+            Ok(_) => problem,
+        }
+    }
+
     /// How long the client goes on to wait.
     pub fn left_at(&self, now: Instant) -> Option<Duration> {
         let waited = now.saturating_duration_since(self.began);

@@ -13,7 +13,7 @@ use prost::Message;
 use sextant_types::Code;
 
 use crate::{
-    body::{Taken, too_large},
+    body::{Taken, body_too_large},
     problem::Problem,
 };
 
@@ -136,7 +136,7 @@ fn inflate(mut from: impl Read, taken: &mut Taken<'_>, max_bytes: usize) -> Resu
             return Ok(out.into());
         }
         if out.len() + count > max_bytes {
-            return Err(too_large("the message", max_bytes as u64));
+            return Err(body_too_large("the message", max_bytes as u64));
         }
         taken.grow(count)?;
         out.extend_from_slice(&piece[..count]);

@@ -14,6 +14,7 @@ use crate::{
     auth::Caller,
     body::Taken,
     codec::Part,
+    extract::check_query_id,
     problem::Problem,
     v2::{
         Named, VERSION,
@@ -85,6 +86,7 @@ async fn reply(
         arrived,
     } = asked;
     let state = &context.state;
+    check_query_id(&request.id)?;
     let is_typed = request.inputs.iter().any(|input| input.contents.is_some());
     let is_typed = is_typed && !state.answers_raw();
     let regions = |part: &Part| read_region(state, caller, taken, part);
@@ -93,14 +95,15 @@ async fn reply(
         selection: tensors::selection(&request.outputs)?,
         inputs: tensors::inputs(request.inputs, request.raw_input_contents, regions)?,
     };
-    let left = context.left_at(arrived);
+    let left = context.still_waits_at(Instant::now())?;
     let arrival = Arrival {
         caller,
         headers: &context.headers,
         at: arrived,
         patience_ms: left.map(|left| left.as_secs_f64() * 1e3),
     };
-    let (answer, outputs) = ask(state, named, question, arrival).await?;
+    let asked = ask(state, named, question, arrival).await;
+    let (answer, outputs) = asked.map_err(|problem| context.unless_too_late(problem))?;
     let (outputs, raw_output_contents) = tensors::outputs(outputs, is_typed);
     let reply = proto::ModelInferResponse {
         model_name: named.name.clone(),

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     ApiState,
-    body::{Taken, broken, too_large},
+    body::{Taken, body_too_large, broken},
     problem::Problem,
 };
 
@@ -263,7 +263,7 @@ impl<'a> Messages<'a> {
             return Ok(None);
         };
         if head.length > self.max_bytes {
-            return Err(too_large("the message", self.max_bytes as u64));
+            return Err(body_too_large("the message", self.max_bytes as u64));
         }
         if self.buffer.len() - HEAD_BYTES < head.length {
             return Ok(None);

@@ -279,6 +279,7 @@ async fn sizes_are_limited_compressed_or_not() {
     let api = Api::limited(Recorder::answering(), limits).await;
     let ended = call(&api, INFER, &[], framed(false, &[0; 5000])).await;
     ended.is(RESOURCE_EXHAUSTED, "too_large");
+    assert!(ended.message.contains("limits.max_body_bytes"), "{ended:?}");
     let mut to = GzEncoder::new(Vec::new(), Compression::best());
     to.write_all(&vec![0; 1 << 20]).expect("a vector takes all");
     let bomb = framed(true, &to.finish().expect("a vector takes all"));
@@ -286,6 +287,7 @@ async fn sizes_are_limited_compressed_or_not() {
     let headers = [("grpc-encoding", "gzip")];
     let ended = call(&api, INFER, &headers, bomb.clone()).await;
     ended.is(RESOURCE_EXHAUSTED, "too_large");
+    assert!(ended.message.contains("limits.max_body_bytes"), "{ended:?}");
     // In a stream it is the answer to one query, and a message too large the end of all.
     let body = [bomb, frame(&query()), framed(false, &[0; 5000])].concat();
     let ended = call(&api, STREAM, &headers, body).await;

@@ -207,7 +207,7 @@ fn wait_until_it_computes(process: Pid) {
 }
 
 /// Whether the kernel lets a process close files and network to itself.
-fn has_landlock() -> bool {
+pub fn has_landlock() -> bool {
     let modules = fs::read_to_string("/sys/kernel/security/lsm");
     match modules {
         Ok(modules) => modules.contains("landlock"),

@@ -8,6 +8,7 @@
 mod conformance;
 mod faults;
 mod harmful;
+mod tries;
 
 #[path = "../../../engine/tests/support/fixtures.rs"]
 mod fixtures;

@@ -17,7 +17,7 @@ use sextant_objects::{
 };
 use sextant_records::{Answered, Chunk, Files, Join, Tally};
 use sextant_rpc::offline::RecordFormat;
-use sextant_types::{DataType, Digest, NamedTensor, Tensor};
+use sextant_types::{DataType, Digest, NamedTensor, StoreId, Tensor};
 
 use crate::support::{block_on, model, path, spec};
 
@@ -43,6 +43,14 @@ impl Away {
 
 #[async_trait]
 impl ObjectStore for Away {
+    async fn identity(&self) -> Result<Option<StoreId>, Error> {
+        self.store.identity().await
+    }
+
+    async fn set_identity(&self, identity: StoreId) -> Result<(), Error> {
+        self.store.set_identity(identity).await
+    }
+
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, Error> {
         self.store.put_blob(bytes).await
     }

@@ -211,7 +211,20 @@ impl Session {
         self.commit().await
     }
 
-    fn connection(&mut self) -> &mut PgConnection {
+    /// The database as it is now, and stays for this session, whatever is written meanwhile. Its schema stays as it is.
+    pub(crate) async fn snapshot(options: &ConnectOptions) -> Result<Self, Error> {
+        let server = server(options)?;
+        let pool = PgPoolOptions::new().max_connections(1);
+        let opened = bounded(options.patience, pool.connect_with(server)).await?;
+        let begin = "begin isolation level repeatable read read only";
+        let begun = bounded(options.statement_limit, opened.begin_with(begin)).await?;
+        Ok(Self {
+            loan: Loan::Writer(begun),
+            limit: MIGRATION_LIMIT,
+        })
+    }
+
+    pub(crate) fn connection(&mut self) -> &mut PgConnection {
         match &mut self.loan {
             Loan::Reader(connection) => connection,
             Loan::Writer(transaction) => transaction,

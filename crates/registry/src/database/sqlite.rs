@@ -136,7 +136,23 @@ impl Session {
         }
     }
 
-    fn connection(&mut self) -> &mut SqliteConnection {
+    /// The file as it is now, and stays for this session, whatever is written meanwhile. It is not created, and its
+    /// schema stays as it is.
+    pub(crate) async fn snapshot(file: &Path) -> Result<Self, Error> {
+        let options = SqliteConnectOptions::new()
+            .filename(file)
+            .busy_timeout(BUSY_TIMEOUT);
+        let pool = SqlitePoolOptions::new().max_connections(1);
+        let pool = pool.connect_with(options).await?;
+        // A transaction sees one state from its first look on.
+        let mut begun = pool.begin_with("begin").await?;
+        sqlx::query("select count(*) from sqlite_master")
+            .execute(&mut *begun)
+            .await?;
+        Ok(Self::Writer(begun))
+    }
+
+    pub(crate) fn connection(&mut self) -> &mut SqliteConnection {
         match self {
             Self::Reader(connection) => connection,
             Self::Writer(transaction) => transaction,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sextant_registry::{Failure, JobKind};
+use sextant_registry::{Audit, AuditFilter, Failure, JobKind};
 use sextant_storage::{Config, Freed};
 use sextant_types::Code;
 use sextant_types::time::unix_ms;
@@ -148,4 +148,33 @@ async fn failed_models_are_forgotten_in_a_file() {
 async fn failed_models_are_forgotten_in_a_database() {
     let bench = Bench::fleet("storage_models").await;
     failed_models_are_forgotten_and_others_keep_their_jobs(bench).await;
+}
+
+async fn the_audit_record_is_kept_as_long_as_is_said(bench: Bench) {
+    let now_ms = unix_ms();
+    let entry = |at_ms| Audit::new(at_ms, "me", "key.create", "k", serde_json::json!({}));
+    for at_ms in [1, 2, now_ms] {
+        let recorded = bench.registry.record(&entry(at_ms)).await;
+        recorded.expect("recorded");
+    }
+    let for_ever = bench.storage(CONFIG).sweep(None).await.expect("swept");
+    assert_eq!(for_ever.audit, 0);
+    let config = Config {
+        keep_audit: Some(Duration::from_secs(3600)),
+        ..CONFIG
+    };
+    let freed = bench.storage(config).sweep(None).await.expect("swept");
+    assert_eq!(freed.audit, 2);
+    let left = bench.registry.audit(&AuditFilter::default()).await;
+    assert_eq!(left.expect("entries").len(), 1);
+}
+
+#[tokio::test]
+async fn the_audit_record_is_kept_as_long_as_is_said_in_a_file() {
+    the_audit_record_is_kept_as_long_as_is_said(Bench::folder().await).await;
+}
+
+#[tokio::test]
+async fn the_audit_record_is_kept_as_long_as_is_said_in_a_database() {
+    the_audit_record_is_kept_as_long_as_is_said(Bench::fleet("storage_audit").await).await;
 }

@@ -19,7 +19,7 @@ use sextant_objects::{
 };
 use sextant_registry::{Error as RegistryError, Registry};
 use sextant_storage::Storage;
-use sextant_types::{Digest, ModelId};
+use sextant_types::{Digest, ModelId, StoreId};
 use tokio::task::JoinSet;
 
 use crate::support::{Bench, CONFIG, new_model, register_job};
@@ -183,6 +183,14 @@ struct Hesitant(Arc<dyn ObjectStore>);
 
 #[async_trait]
 impl ObjectStore for Hesitant {
+    async fn identity(&self) -> Result<Option<StoreId>, Error> {
+        self.0.identity().await
+    }
+
+    async fn set_identity(&self, identity: StoreId) -> Result<(), Error> {
+        self.0.set_identity(identity).await
+    }
+
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, Error> {
         self.0.put_blob(bytes).await
     }

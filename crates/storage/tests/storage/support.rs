@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use sextant_objects::{LocalStore, ObjectPath, ObjectStore};
 use sextant_objects_s3::{Credentials, S3Config, S3Store, Secret};
-use sextant_registry::{Application, Job, JobKind, NewJob, NewModel, Registration, Registry};
+use sextant_registry::{
+    Application, ConnectOptions, Job, JobKind, NewJob, NewModel, Registration, Registry,
+    dump::Place,
+};
 use sextant_rpc::{OfflineSpec, Route};
 use sextant_storage::{Config, Storage};
 use sextant_test_servers::{postgres::Postgres, s3::S3};
@@ -18,6 +21,7 @@ pub const CONFIG: Config = Config {
     grace: Duration::ZERO,
     keep_ended_jobs: None,
     keep_failed_models: None,
+    keep_audit: None,
     limit_bytes: None,
 };
 
@@ -25,27 +29,50 @@ pub const CONFIG: Config = Config {
 pub struct Bench {
     pub registry: Registry,
     pub objects: Arc<dyn ObjectStore>,
+    /// Where the registry is.
+    pub place: Place,
     _folder: Option<TempDir>,
     _bucket: Option<S3>,
 }
 
 impl Bench {
-    /// A file and a folder.
+    /// A file and a folder that belong together.
     pub async fn folder() -> Self {
+        Self::unnamed_folder().await.acquainted().await
+    }
+
+    async fn acquainted(self) -> Self {
+        self.storage(CONFIG).meet().await.expect("they are new");
+        self
+    }
+
+    /// A file and a folder as they were before either had a name.
+    pub async fn unnamed_folder() -> Self {
+        Self::bare_folder().await.with_application().await
+    }
+
+    /// A file and a folder without anything, an application included.
+    pub async fn bare_folder() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let registry = Registry::open(folder.path().join("registry.sqlite"));
         let objects = LocalStore::open(folder.path().join("objects"), None);
-        let bench = Self {
+        Self {
             registry: registry.await.expect("a registry"),
             objects: Arc::new(objects.expect("a store")),
+            place: Place::File(folder.path().join("registry.sqlite")),
             _folder: Some(folder),
             _bucket: None,
-        };
-        bench.with_application().await
+        }
     }
 
     /// A database and a bucket.
     pub async fn fleet(name: &str) -> Self {
+        let bench = Self::bare_fleet(name).await;
+        bench.with_application().await.acquainted().await
+    }
+
+    /// A database and a bucket without anything.
+    pub async fn bare_fleet(name: &str) -> Self {
         let url = Postgres::shared().database(name);
         let server = S3::start();
         let config = S3Config {
@@ -58,13 +85,13 @@ impl Bench {
             ..S3Config::new(server.bucket())
         };
         let objects = S3Store::open(config).await.expect("the bucket is there");
-        let bench = Self {
+        Self {
             registry: Registry::connect(&url).await.expect("a registry"),
             objects: Arc::new(objects),
+            place: Place::Server(ConnectOptions::new(url)),
             _folder: None,
             _bucket: Some(server),
-        };
-        bench.with_application().await
+        }
     }
 
     async fn with_application(self) -> Self {

@@ -70,6 +70,15 @@ pub(super) async fn objects(config: &Config, url: &str) -> anyhow::Result<Arc<dy
     ))
 }
 
+/// The bucket alone, beside processes that have a cache and a spool.
+pub(super) async fn bucket_alone(
+    config: &Config,
+    url: &str,
+) -> anyhow::Result<Arc<dyn ObjectStore>> {
+    let store = S3Store::open(s3(config, url)?).await;
+    Ok(Arc::new(store.with_context(|| named("objects.url", url))?))
+}
+
 /// Whether the bucket can be looked at.
 pub(in crate::serve) async fn reach(config: &Config, url: &str) -> anyhow::Result<()> {
     S3Store::open(s3(config, url)?).await?;

@@ -12,16 +12,44 @@ use crate::{bench::report::Report, paths, provision, shell};
 pub struct Campaign {
     /// Name of the part.
     pub part: &'static str,
-    /// Words behind `cargo xtask`; the harness's own example where there are none.
-    command: &'static [&'static str],
+    how: How,
     figures: &'static [(&'static str, &'static str, Option<&'static str>)],
 }
 
+/// What is run.
+enum How {
+    /// Words behind `cargo xtask`.
+    Xtask(&'static [&'static str]),
+    /// The harness's own example.
+    Hostile,
+    /// A test that tells its figures: the target that has it, and its name.
+    Test(&'static str, &'static str),
+}
+
 /// All of them, the quickest first.
-pub const CAMPAIGNS: [Campaign; 6] = [
+pub const CAMPAIGNS: [Campaign; 8] = [
+    Campaign {
+        part: "box",
+        how: How::Test(
+            "isolated",
+            "tries::an_engine_that_was_taken_over_reaches_nobody",
+        ),
+        figures: &[
+            ("box_tries", "tries", Some(">= 40")),
+            ("box_escapes", "tries", Some("0")),
+        ],
+    },
+    Campaign {
+        part: "restore",
+        how: How::Test(
+            "v1",
+            "storage::a_backup_is_restored_into_an_empty_machine_that_answers_alike",
+        ),
+        figures: &[("restore_differences", "answers", Some("0"))],
+    },
     Campaign {
         part: "hostile",
-        command: &[],
+        how: How::Hostile,
         figures: &[
             ("hostile_registrations", "registrations", Some(">= 60")),
             (
@@ -34,7 +62,7 @@ pub const CAMPAIGNS: [Campaign; 6] = [
     },
     Campaign {
         part: "chaos",
-        command: &["chaos", "--seed", "1000", "--runs", "20", "--json"],
+        how: How::Xtask(&["chaos", "--seed", "1000", "--runs", "20", "--json"]),
         figures: &[
             ("chaos_runs", "runs", None),
             ("chaos_violations", "violations", Some("0")),
@@ -42,31 +70,32 @@ pub const CAMPAIGNS: [Campaign; 6] = [
     },
     Campaign {
         part: "fuzz",
-        command: &["fuzz", "--seconds", "60", "--json"],
+        how: How::Xtask(&["fuzz", "--seconds", "60", "--json"]),
         figures: &[("fuzz_findings", "inputs", Some("0"))],
     },
     Campaign {
         part: "planted",
-        command: &["planted", "--json"],
+        how: How::Xtask(&["planted", "--json"]),
         figures: &[("planted_bugs_found_ratio", "ratio", Some(">= 0.95"))],
     },
     Campaign {
         part: "mutants",
-        command: &["mutants", "--json"],
+        how: How::Xtask(&["mutants", "--json"]),
         figures: &[("mutants_caught_ratio", "ratio", Some(">= 0.85"))],
     },
     Campaign {
         part: "compose",
-        command: &["compose-test", "--json"],
+        how: How::Xtask(&["compose-test", "--json"]),
         figures: &[("compose_first_answer_s", "s", None)],
     },
 ];
 
 /// Carries a campaign out and adds what it reports. What it finds is a figure, not a failure.
 pub fn run(campaign: &Campaign, report: &mut Report) -> Result<()> {
-    let mut command = match campaign.command {
-        [] => hostile()?,
-        words => {
+    let mut command = match campaign.how {
+        How::Hostile => hostile()?,
+        How::Test(target, name) => test(target, name)?,
+        How::Xtask(words) => {
             let mut command = shell::command(std::env::current_exe()?);
             command.args(words);
             command
@@ -93,6 +122,17 @@ fn value(line: &Value, metric: &str) -> Option<f64> {
         Some(name) if name == metric => line["value"].as_f64(),
         _ => line[metric].as_f64(),
     }
+}
+
+/// A test of a development build, which tells its figures on standard output.
+fn test(target: &str, name: &str) -> Result<Command> {
+    let provisioned = provision::stores()?;
+    let mut command = shell::command("cargo");
+    command
+        .args(["test", "--workspace", "--quiet", "--test", target])
+        .args(["--", "--exact", name, "--nocapture"])
+        .env("ORT_DYLIB_PATH", &provisioned.onnxruntime);
+    Ok(command)
 }
 
 /// The harness's registrations that are made to do harm, with a development build.

@@ -1,0 +1,71 @@
+//! How many entries of the audit record a key that may only ask makes.
+//!
+//! Whoever may ask may load and unload by name, as often as it likes and without an effect, and each time is an entry that
+//! is kept. So for each caller and action there are some at once and then one now and then; those between are counted in
+//! the next.
+
+use std::{collections::HashMap, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Entries at once.
+const AT_ONCE: u32 = 100;
+
+/// Time after which there may be one more.
+const ONE_EVERY: Duration = Duration::from_secs(10);
+
+/// What callers have left.
+#[derive(Default)]
+pub(super) struct Repeated(Mutex<HashMap<(String, &'static str), Left>>);
+
+struct Left {
+    entries: u32,
+    since: Instant,
+    /// Not recorded since the last entry.
+    counted: u64,
+}
+
+impl Repeated {
+    /// Whether a caller's next entry is made, and how many before it were not; `None` where it is not.
+    pub(super) fn next(&self, caller: &str, action: &'static str, now: Instant) -> Option<u64> {
+        let mut all = self.0.lock();
+        let left = all.entry((caller.to_owned(), action)).or_insert(Left {
+            entries: AT_ONCE,
+            since: now,
+            counted: 0,
+        });
+        let grown = now.saturating_duration_since(left.since).as_secs() / ONE_EVERY.as_secs();
+        let grown = u32::try_from(grown).unwrap_or(AT_ONCE).min(AT_ONCE);
+        if grown > 0 {
+            left.entries = (left.entries + grown).min(AT_ONCE);
+            left.since = now;
+        }
+        if left.entries == 0 {
+            left.counted += 1;
+            return None;
+        }
+        left.entries -= 1;
+        Some(std::mem::take(&mut left.counted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_changes_are_counted_and_not_all_recorded() {
+        let repeated = Repeated::default();
+        let begin = Instant::now();
+        let made = |now: Instant| -> Vec<u64> {
+            let asked = (0..3000).map(|_| repeated.next("k", "model.unload", now));
+            asked.flatten().collect()
+        };
+        assert_eq!(made(begin).len(), AT_ONCE as usize);
+        assert_eq!(repeated.next("other", "model.unload", begin), Some(0));
+        assert_eq!(repeated.next("k", "model.load", begin), Some(0));
+        let later = begin + 2 * ONE_EVERY;
+        assert_eq!(made(later), [3000 - u64::from(AT_ONCE), 0]);
+    }
+}

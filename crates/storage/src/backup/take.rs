@@ -1,0 +1,192 @@
+//! Taking a backup.
+
+use std::{fs, io, path::Path};
+
+use sextant_objects::{ListRequest, ObjectStore};
+use sextant_registry::dump::{Dump, Place, TABLES};
+use sextant_types::{Digest, time::unix_ms};
+
+use super::{BLOBS, Error, FILES, FORMAT, Manifest, OBJECTS, Object, Progress, Tell, copy, rows};
+use crate::{
+    Strangers,
+    names::{KeptFor, kept_for},
+};
+
+/// Snapshots that are taken before it is given up.
+const ATTEMPTS: usize = 10;
+
+/// Writes the registry and the store into a folder that is empty or not there yet. A service may use both meanwhile.
+///
+/// # Errors
+/// [`Error::FolderNotEmpty`], or why one of them failed; without a manifest the folder is no backup.
+pub async fn take(
+    registry: &Place,
+    objects: &dyn ObjectStore,
+    folder: &Path,
+    tell: Tell<'_>,
+) -> Result<Manifest, Error> {
+    prepare(folder)?;
+    for _ in 0..ATTEMPTS {
+        if let Some(manifest) = attempt(registry, objects, folder, tell).await? {
+            manifest.write(folder)?;
+            return Ok(manifest);
+        }
+    }
+    Err(Error::Unsteady)
+}
+
+fn prepare(folder: &Path) -> Result<(), Error> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut create = fs::DirBuilder::new();
+    // It holds what the data folder holds.
+    let created = create.recursive(true).mode(0o700).create(folder);
+    created.map_err(Error::io(folder))?;
+    let mut entries = fs::read_dir(folder).map_err(Error::io(folder))?;
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => Err(Error::FolderNotEmpty {
+            folder: folder.to_owned(),
+        }),
+    }
+}
+
+/// `None` where a model was deleted after the snapshot, and its files before they were copied.
+async fn attempt(
+    registry: &Place,
+    objects: &dyn ObjectStore,
+    folder: &Path,
+    tell: Tell<'_>,
+) -> Result<Option<Manifest>, Error> {
+    let taken_ms = unix_ms();
+    let mut dump = Dump::open(registry).await?;
+    let identity = dump.identity().await?;
+    let of_store = objects.identity().await?;
+    if identity != of_store {
+        let strangers = Strangers {
+            registry: identity,
+            store: of_store,
+        };
+        return Err(crate::Error::Strangers(strangers).into());
+    }
+    let mut tables = Vec::new();
+    for (done, table) in (0..).zip(TABLES) {
+        tables.push(rows::write(&mut dump, table, folder).await?);
+        tell(Progress {
+            step: "tables of the registry",
+            done: done + 1,
+            of: Some(TABLES.len() as u64),
+            bytes: 0,
+        });
+    }
+    let named = dump.digests().await?;
+    let schema = dump.schema();
+    drop(dump);
+    let (mut listed, missing) = copy_blobs(objects, &named, folder, tell).await?;
+    if !missing.is_empty() && is_deleted(registry, &missing).await? {
+        return Ok(None);
+    }
+    let blobs = listed.len() as u64;
+    copy_files(objects, folder, &mut listed, tell).await?;
+    Ok(Some(Manifest {
+        format: FORMAT,
+        schema,
+        taken_ms,
+        identity: identity.map(|id| id.to_string()),
+        tables,
+        objects: write_list(folder, &listed)?,
+        blobs,
+        files: listed.len() as u64 - blobs,
+        bytes: listed.iter().map(|it| it.bytes).sum(),
+        missing,
+    }))
+}
+
+/// Whether a blob is named no more.
+async fn is_deleted(registry: &Place, missing: &[Digest]) -> Result<bool, Error> {
+    let named = Dump::open(registry).await?.digests().await?;
+    Ok(missing.iter().any(|it| named.binary_search(it).is_err()))
+}
+
+/// The blobs that were copied, and those that the store does not have.
+async fn copy_blobs(
+    objects: &dyn ObjectStore,
+    named: &[Digest],
+    folder: &Path,
+    tell: Tell<'_>,
+) -> Result<(Vec<Object>, Vec<Digest>), Error> {
+    let (mut listed, mut missing, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for (done, digest) in (0..).zip(named) {
+        let name = digest.to_string();
+        let place = format!("{BLOBS}/{}/{name}", &name[..2]);
+        match copy::blob(objects, digest, &folder.join(&place)).await? {
+            Some(size) => {
+                bytes += size;
+                listed.push(Object {
+                    place,
+                    bytes: size,
+                    sha256: *digest,
+                });
+            }
+            None => missing.push(*digest),
+        }
+        tell(Progress {
+            step: "files of models",
+            done: done + 1,
+            of: Some(named.len() as u64),
+            bytes,
+        });
+    }
+    Ok((listed, missing))
+}
+
+async fn copy_files(
+    objects: &dyn ObjectStore,
+    folder: &Path,
+    listed: &mut Vec<Object>,
+    tell: Tell<'_>,
+) -> Result<(), Error> {
+    let mut request = ListRequest::prefix("");
+    let (mut done, mut bytes) = (0, 0);
+    loop {
+        let page = objects.list(&request).await?;
+        for info in page.objects {
+            // Restored, a job begins again.
+            if matches!(kept_for(&info.path), Some(KeptFor::Parts { .. })) {
+                continue;
+            }
+            let place = format!("{FILES}/{}", info.path);
+            let copied = copy::file(objects, &info.path, &folder.join(&place)).await?;
+            if let Some((sha256, size)) = copied {
+                bytes += size;
+                listed.push(Object {
+                    place,
+                    bytes: size,
+                    sha256,
+                });
+            }
+            done += 1;
+            tell(Progress {
+                step: "artefacts",
+                done,
+                of: None,
+                bytes,
+            });
+        }
+        request.after = page.next;
+        if request.after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Writes the list, and returns its digest.
+fn write_list(folder: &Path, listed: &[Object]) -> Result<Digest, Error> {
+    let path = folder.join(OBJECTS);
+    let mut written = copy::Written::create(&path)?;
+    for object in listed {
+        let line = serde_json::to_string(object)
+            .map_err(|error| Error::io(&path)(io::Error::other(error)))?;
+        written.put(format!("{line}\n").as_bytes())?;
+    }
+    Ok(written.finish()?.0)
+}

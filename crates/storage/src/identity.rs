@@ -1,0 +1,157 @@
+//! Whether the registry and the artefact store belong together.
+//!
+//! Both keep one name. A registry that is new, restored or another one beside a store that is full does not name what
+//! lies there, and by what it says a sweep would remove all of it. So whoever stores or removes files asks here first.
+//!
+//! The registry is named first, then the store: of processes that start at once all give the store the name that the
+//! registry has kept, and whoever dies in between leaves a registry with a name and a store without one, which the next
+//! joins where the two agree.
+
+use std::{fmt, time::Duration};
+
+use sextant_objects::{ListRequest, ObjectStore};
+use sextant_types::StoreId;
+
+use crate::{Error, Inner, Storage, backup::new_id};
+
+/// Time between two looks while they do not belong together: an administrator may mend that.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// How many blobs that the registry names are looked for at most.
+const LOOKED_FOR: usize = 100;
+
+/// A registry and an artefact store that do not belong together, with the names that they have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strangers {
+    /// That of the registry.
+    pub registry: Option<StoreId>,
+    /// That of the store.
+    pub store: Option<StoreId>,
+}
+
+impl Storage {
+    /// Looks whether the two belong together, names them where they are new, and remembers what it found.
+    ///
+    /// # Errors
+    /// [`Error::Strangers`] where they do not; or why that could not be found out.
+    pub async fn meet(&self) -> Result<(), Error> {
+        let found = self.inner.introduce().await?;
+        let before = self.inner.standing.send_replace(Some(found));
+        let Err(strangers) = found else {
+            if matches!(before, Some(Err(_))) {
+                tracing::info!("the registry and the artefact store belong together");
+            }
+            return Ok(());
+        };
+        if before != Some(found) {
+            tracing::warn!("{strangers}");
+        }
+        Err(Error::Strangers(strangers))
+    }
+
+    /// Refuses where the two do not belong together. Nothing is looked at where they were found to.
+    ///
+    /// # Errors
+    /// As [`meet`](Self::meet).
+    pub async fn check(&self) -> Result<(), Error> {
+        let known = *self.inner.standing.borrow();
+        match known {
+            Some(Ok(())) => Ok(()),
+            _ => self.meet().await,
+        }
+    }
+
+    /// That they do not belong together, as far as that is known.
+    pub fn strangers(&self) -> Option<Strangers> {
+        let known = *self.inner.standing.borrow();
+        known.and_then(Result::err)
+    }
+
+    /// Returns once the two belong together; looks from time to time until then.
+    pub async fn until_together(&self) {
+        let mut standing = self.inner.standing.subscribe();
+        while let Err(error) = self.check().await {
+            if !matches!(error, Error::Strangers(_)) {
+                tracing::warn!(%error, "whether registry and artefact store belong together is not known yet");
+            }
+            // Whoever looks meanwhile may have found it.
+            let mended = standing.wait_for(|it| *it == Some(Ok(())));
+            drop(tokio::time::timeout(PAUSE, mended).await);
+        }
+    }
+
+    /// Makes the store that of this registry, whomever it belonged to. What the registry does not name is swept from now on.
+    ///
+    /// # Errors
+    /// When one of the two could not be named: nothing was adopted then.
+    pub async fn adopt(&self) -> Result<(), Error> {
+        let inner = &self.inner;
+        let id = new_id();
+        // Between the two they are strangers still.
+        inner.objects.set_identity(id).await?;
+        inner.registry.rename(id).await?;
+        self.meet().await
+    }
+}
+
+impl Inner {
+    /// The outer error is of the stores.
+    async fn introduce(&self) -> Result<Result<(), Strangers>, Error> {
+        let registry = self.registry.identity().await?;
+        let store = self.objects.identity().await?;
+        let may_join = match (registry, store) {
+            (Some(registry), Some(store)) => registry == store,
+            // A new registry beside a store that has another.
+            (None, Some(_)) => false,
+            (_, None) => self.agree().await?,
+        };
+        if !may_join {
+            return Ok(Err(Strangers { registry, store }));
+        }
+        if store.is_none() {
+            let id = self.registry.identify(new_id()).await?;
+            self.objects.set_identity(id).await?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether a store without a name is the registry's: it is empty, or has a file that the registry names.
+    async fn agree(&self) -> Result<bool, Error> {
+        if is_empty(self.objects.as_ref()).await? {
+            return Ok(true);
+        }
+        let uses = self.registry.blob_uses().await?;
+        for used in uses.iter().take(LOOKED_FOR) {
+            if self.objects.has_blob(&used.digest).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Whether nothing is stored.
+pub(crate) async fn is_empty(objects: &dyn ObjectStore) -> Result<bool, sextant_objects::Error> {
+    let first = ListRequest {
+        limit: 1,
+        ..ListRequest::prefix("")
+    };
+    let blobs = objects.list_blobs(None, 1).await?;
+    Ok(blobs.blobs.is_empty() && objects.list(&first).await?.objects.is_empty())
+}
+
+// === impl Strangers ===
+
+impl fmt::Display for Strangers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |id: Option<StoreId>| id.map_or("unnamed".to_owned(), |id| format!("`{id}`"));
+        write!(
+            f,
+            "the registry ({}) is not the one that the artefact store ({}) belongs to, so no file is stored or removed: \
+             correct `registry.url`, `objects.url` or `data_dir`, put the registry back or restore a backup (`sextant \
+             restore`), or make the store this registry's with `sextant storage adopt`",
+            named(self.registry),
+            named(self.store)
+        )
+    }
+}
