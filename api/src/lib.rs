@@ -13,6 +13,7 @@ pub mod cors;
 pub mod json;
 pub mod limits;
 pub mod problem;
+pub mod room;
 
 mod allowance;
 mod applications;
@@ -28,6 +29,7 @@ mod embeddings;
 mod examples;
 mod explanations;
 mod extract;
+mod footprint;
 mod health;
 mod jobs;
 mod keys;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Limits, Metrics, WorkerPart, Workers,
     auth::{self, Caller, Keyring},
-    body::{self, BodyLimit, Held, Room},
+    body::{self, BodyLimit, Held},
     changes::Changes,
     classification::Classes,
     costs::Spending,
@@ -26,6 +26,7 @@ use crate::{
     places::{Places, Share},
     problem::Problem,
     query::split::Splitting,
+    room::Room,
     scaling::Feed,
     targets::TargetsBody,
     trace::{self, Trace},
@@ -86,7 +87,7 @@ struct Shared {
     reading: Mutex<()>,
     keyring: Keyring,
     places: Places,
-    bodies: Room,
+    room: Room,
     changes: Changes,
     classes: Classes,
     decisions: Feed,
@@ -110,7 +111,7 @@ impl ApiState {
         let places = Places::new(parts.limits.max_concurrent_queries);
         let limits = &parts.limits;
         let least = limits.max_body_bytes.saturating_mul(2);
-        let bodies = Room::new(limits.max_body_bytes_in_flight.max(least));
+        let room = Room::new(limits.max_body_bytes_in_flight.max(least));
         let metrics = Metrics::new(std::mem::take(&mut parts.metrics));
         let rates = Arc::clone(&parts.rates);
         let keyring = Keyring::new(rates, parts.auth.max_concurrent_per_key);
@@ -123,7 +124,7 @@ impl ApiState {
             reading: Mutex::default(),
             keyring,
             places,
-            bodies,
+            room,
             changes: Changes::default(),
             classes: Classes::default(),
             decisions,
@@ -225,19 +226,19 @@ impl ApiState {
     }
 
     /// The whole body of a request that is not an upload, within the limits.
-    pub(crate) async fn collect(&self, body: Body) -> Result<Held<'_>, Problem> {
+    pub(crate) async fn collect(&self, body: Body) -> Result<Held, Problem> {
         let limits = self.limits();
         let limit = BodyLimit {
             max_bytes: limits.max_body_bytes,
             timeout: limits.body_timeout,
-            room: &self.0.bodies,
+            room: &self.0.room,
         };
         body::collect(body, limit).await
     }
 
-    /// Where the bytes of bodies are counted that are read piece by piece.
-    pub(crate) fn bodies(&self) -> &Room {
-        &self.0.bodies
+    /// Where the bytes of requests are counted, and those of what is made of them.
+    pub(crate) fn room(&self) -> &Room {
+        &self.0.room
     }
 
     /// Whether tensors over gRPC are answered in bytes, however they were asked.

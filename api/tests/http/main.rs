@@ -24,6 +24,7 @@ mod protocol;
 mod queries;
 mod rates;
 mod resources;
+mod room;
 mod running;
 mod scaling;
 mod served;

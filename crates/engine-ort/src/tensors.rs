@@ -13,7 +13,7 @@ use ort::{
 };
 use sextant_engine::Error;
 use sextant_onnx::Weight;
-use sextant_types::{Data, DataType, NamedTensor, Tensor};
+use sextant_types::{Data, DataType, NamedTensor, Tensor, Texts};
 
 /// The element type as `ort` names it.
 pub(crate) fn element_type(data_type: DataType) -> TensorElementType {
@@ -163,7 +163,7 @@ where
 
 fn borrow_strings<'v>(
     input: &NamedTensor,
-    strings: &[Bytes],
+    strings: &Texts,
 ) -> Result<SessionInputValue<'v>, Error> {
     let texts: Vec<String> = strings
         .iter()
@@ -202,7 +202,7 @@ pub(crate) fn extract(name: &str, value: &DynValue) -> Result<Tensor, Error> {
             let (shape, strings) = value
                 .try_extract_strings()
                 .map_err(|error| failed(error.message()))?;
-            Tensor::from_strings(dims(shape), strings.into_iter().map(Bytes::from).collect())
+            Tensor::from_strings(dims(shape), strings)
         }
     )
     .map_err(|error| failed(&error.to_string()))

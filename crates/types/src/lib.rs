@@ -22,6 +22,7 @@ pub mod signature;
 mod slowdown;
 pub mod target;
 pub mod tensor;
+mod texts;
 pub mod time;
 pub mod variant;
 
@@ -41,6 +42,7 @@ pub use target::{
     InvalidTarget, LeastQuality, Quality, TargetClass, Targets, relative_quality, share_of,
 };
 pub use tensor::{Data, DataType, Element, Fill, InvalidTensor, NamedTensor, Tensor};
+pub use texts::{Texts, TextsBuilder};
 pub use variant::{
     EngineName, Expected, Optimization, Precision, Variant, VariantSpec, as_uploaded,
     uploaded_qualities, uploaded_quality,
