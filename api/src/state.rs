@@ -33,6 +33,9 @@ use crate::{
     v2::{Logging, regions::Regions, repository::Holds},
 };
 
+/// What a byte of a document becomes at most: the shortest element of a list is two, and 64 where it is a tree's node.
+const DOCUMENT_TIMES: usize = 32;
+
 /// Whether the process can take requests, or why it cannot: a sentence for people.
 pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
@@ -234,6 +237,14 @@ impl ApiState {
             room: &self.0.room,
         };
         body::collect(body, limit).await
+    }
+
+    /// The same of a document that is no query: what its tree becomes is counted as well.
+    pub(crate) async fn collect_document(&self, body: Body) -> Result<Held, Problem> {
+        let mut held = self.collect(body).await?;
+        let bytes = held.bytes().len();
+        held.taken().grow(DOCUMENT_TIMES * bytes)?;
+        Ok(held)
     }
 
     /// Where the bytes of requests are counted, and those of what is made of them.

@@ -53,9 +53,9 @@ pub async fn without_engine() -> TestCluster {
     service(&set, "texts", Texts::Same).await
 }
 
-/// A query of `/v1/queries` of as many empty strings as the largest body has.
-pub fn empty_strings(application: &str) -> Vec<u8> {
-    let count = BODY_BYTES / 3 - 100;
+/// A query of `/v1/queries` of as many empty strings as a body of this size has.
+pub fn empty_strings(application: &str, body_bytes: usize) -> Vec<u8> {
+    let count = body_bytes / 3 - 100;
     let texts = "\"\",".repeat(count - 1);
     let body = format!(
         r#"{{"application":"{application}","inputs":[{{"name":"x","shape":[1,{count}],"datatype":"BYTES","data":[{texts}""]}}]}}"#

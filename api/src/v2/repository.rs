@@ -96,7 +96,7 @@ pub async fn unload(
 }
 
 async fn check_body(state: &ApiState, body: Body) -> Result<(), Problem> {
-    let body = state.collect(body).await?;
+    let body = state.collect_document(body).await?;
     if body.trim_ascii().is_empty() {
         return Ok(());
     }

@@ -85,7 +85,7 @@ async fn answers_that_nobody_takes_are_counted_until_their_connections_end() {
 /// A query of `digits` whose only input has these elements.
 fn query(data_type: &str, shape: &str, data: &str) -> String {
     format!(
-        r#"{{"application":"digits","inputs":[{{"name":"pixels","shape":{shape},"datatype":"{data_type}","data":{data}}}]}}"#
+        r#"{{"application":"digits","inputs":[{{"name":"input","shape":{shape},"datatype":"{data_type}","data":{data}}}]}}"#
     )
 }
 

@@ -165,14 +165,14 @@ fn borrow_strings<'v>(
     input: &NamedTensor,
     strings: &Texts,
 ) -> Result<SessionInputValue<'v>, Error> {
-    let texts: Vec<String> = strings
-        .iter()
-        .map(|string| match std::str::from_utf8(string) {
-            Ok(text) if !text.contains('\0') => Ok(text.to_owned()),
-            Ok(_) => Err(invalid(input, "strings with a zero byte are not supported")),
-            Err(_) => Err(invalid(input, "strings have to be UTF-8")),
-        })
-        .collect::<Result<_, _>>()?;
+    let mut texts = Vec::with_capacity(strings.len());
+    for string in strings.iter() {
+        match std::str::from_utf8(string) {
+            Ok(text) if !text.contains('\0') => texts.push(text.to_owned()),
+            Ok(_) => return Err(invalid(input, "strings with a zero byte are not supported")),
+            Err(_) => return Err(invalid(input, "strings have to be UTF-8")),
+        }
+    }
     let value = ort::value::Tensor::from_string_array((input.tensor.shape(), texts.as_slice()))
         .map_err(|error| invalid(input, error.message()))?;
     Ok(value.into())

@@ -207,7 +207,7 @@ impl Tensor {
     /// Bytes that an engine makes of a string beside its text, which it copies three times. ONNX Runtime holds 32; its
     /// binding makes a list of strings of them, another of strings that end in a zero byte, and one of pointers; of
     /// what comes out it makes a list of strings again.
-    pub const ENGINE_TEXT_BYTES: usize = 96;
+    pub const ENGINE_TEXT_BYTES: usize = 112;
 
     /// A numeric or boolean tensor from its bytes. Errors when their number does not fit.
     pub fn from_bytes(
