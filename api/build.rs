@@ -17,6 +17,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_server(false)
         .bytes(".")
         .btree_map(".")
+        // Strings are put together where they are read.
+        .extern_path(
+            ".inference.InferTensorContents",
+            "crate::v2::grpc::contents::Contents",
+        )
         .compile_fds(descriptors)?;
     Ok(())
 }

@@ -143,6 +143,35 @@ def wide(elements):
     return architecture
 
 
+def words():
+    """Counts two words in texts of any length: what strings take shows."""
+
+    def drawn(random, rows):
+        return random.choice(["yes", "no", ""], (rows, 4))
+
+    g = Graph("words", {"words": (TensorProto.STRING, ("words",), drawn)})
+    counts = g.node(
+        "TfIdfVectorizer",
+        "words",
+        mode="TF",
+        min_gram_length=1,
+        max_gram_length=1,
+        max_skip_count=0,
+        ngram_counts=[0],
+        ngram_indexes=[0, 1],
+        pool_strings=["yes", "no"],
+    )
+    g.dense(counts, 2, 2, output="scores")
+    return g, 2, 64
+
+
+def broad():
+    """An answer of four megabytes to one number."""
+    g = Graph("broad", {"value": floats(1)})
+    g.dense("value", 1, 1_000_000, output="scores")
+    return g, 1_000_000, 8
+
+
 def stem(g):
     x = g.relu(g.conv("image", 3, 64, 7, stride=2))
     return g.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
@@ -343,7 +372,7 @@ def huge():
 WIDE = [wide(elements) for elements in (256, 4096, 16384, 153600)]
 ARCHITECTURES = {
     f.__name__: f for f in (
-        mlp, emulated, resnet18, resnet18_small, resnet18_textures, resnet50, mobilenet, bert, encoder, large, huge, *WIDE
+        mlp, emulated, resnet18, resnet18_small, resnet18_textures, resnet50, mobilenet, bert, encoder, large, huge, words, broad, *WIDE
     )
 }
 

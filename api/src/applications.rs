@@ -109,7 +109,7 @@ pub async fn create(
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
-    let bytes = state.collect(request.into_body()).await?;
+    let bytes = state.collect_document(request.into_body()).await?;
     let application = json::owned::<NewApplicationBody>(&bytes)?.read()?;
     check_resources(&caller, &application, "set")?;
     let created = state.registry().create_application(&application).await?;
@@ -202,7 +202,7 @@ pub async fn change(
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let bytes = state.collect(body).await?;
+    let bytes = state.collect_document(body).await?;
     let change = json::owned::<ApplicationChangeBody>(&bytes)?;
     let moves_resources = change.moves_resources();
     if moves_resources && !caller.has(KeyScope::Admin) {

@@ -1,10 +1,6 @@
 //! Collecting request bodies within limits.
 
-use std::{
-    ops::Deref,
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
-};
+use std::{ops::Deref, time::Duration};
 
 use axum::body::{Body, HttpBody};
 use bytes::{Bytes, BytesMut};
@@ -12,7 +8,10 @@ use futures::{Stream, StreamExt};
 use http_body_util::BodyExt;
 use sextant_types::Code;
 
-use crate::problem::Problem;
+use crate::{
+    problem::Problem,
+    room::{Room, Taken},
+};
 
 /// What a body may cost.
 #[derive(Debug, Clone, Copy)]
@@ -25,30 +24,11 @@ pub struct BodyLimit<'a> {
     pub room: &'a Room,
 }
 
-/// The bytes of all bodies that are held, counted as they arrive.
-///
-/// The last quarter is for small bodies: a few large ones that never end do not shut the small ones out.
-#[derive(Debug)]
-pub struct Room {
-    taken_bytes: AtomicUsize,
-    max_bytes: usize,
-}
-
-/// A body that is smaller than this part of the room is small.
-const SMALL_PART: usize = 4096;
-
 /// A whole body and its part of the room, which is given back when it is dropped.
 #[derive(Debug)]
-pub struct Held<'a> {
+pub struct Held {
     bytes: Bytes,
-    taken: Taken<'a>,
-}
-
-/// A part of the room.
-#[derive(Debug)]
-pub struct Taken<'a> {
-    room: &'a Room,
-    bytes: usize,
+    taken: Taken,
 }
 
 /// Most bytes that are read and thrown away behind a refusal: a client that is still sending
@@ -62,7 +42,7 @@ const BELIEVED_BYTES: usize = 1 << 20;
 pub const DISCARD_TIME: Duration = Duration::from_secs(2);
 
 /// The whole body. A body of one piece, which is the usual case, is not copied.
-pub async fn collect(mut body: Body, limit: BodyLimit<'_>) -> Result<Held<'_>, Problem> {
+pub async fn collect(mut body: Body, limit: BodyLimit<'_>) -> Result<Held, Problem> {
     let mut pieces = Pieces::of(&mut body, limit);
     let whole = tokio::time::timeout(limit.timeout, pieces.collect());
     let result = whole.await.unwrap_or_else(|_| {
@@ -128,20 +108,20 @@ pub fn broken(error: &axum::Error) -> Problem {
 }
 
 /// A body as it arrives.
-struct Pieces<'a, 'b> {
-    body: &'b mut Body,
+struct Pieces<'a> {
+    body: &'a mut Body,
     max_bytes: usize,
-    taken: Taken<'a>,
+    taken: Taken,
 }
 
 // === impl Pieces ===
 
-impl<'a, 'b> Pieces<'a, 'b> {
-    fn of(body: &'b mut Body, limit: BodyLimit<'a>) -> Self {
+impl<'a> Pieces<'a> {
+    fn of(body: &'a mut Body, limit: BodyLimit<'_>) -> Self {
         Self {
             body,
             max_bytes: limit.max_bytes,
-            taken: limit.room.take(),
+            taken: limit.room.take_body(),
         }
     }
 
@@ -174,7 +154,7 @@ impl<'a, 'b> Pieces<'a, 'b> {
             let Ok(data) = frame.into_data() else {
                 continue;
             };
-            if self.taken.bytes + data.len() > self.max_bytes {
+            if self.taken.bytes() + data.len() > self.max_bytes {
                 return Err(body_too_large(BODY, self.max_bytes as u64));
             }
             if !data.is_empty() {
@@ -186,79 +166,21 @@ impl<'a, 'b> Pieces<'a, 'b> {
     }
 }
 
-// === impl Room ===
-
-impl Room {
-    /// Room for so many bytes.
-    pub fn new(max_bytes: usize) -> Self {
-        Self {
-            taken_bytes: AtomicUsize::new(0),
-            max_bytes,
-        }
-    }
-
-    /// A part that is empty yet.
-    pub fn take(&self) -> Taken<'_> {
-        Taken {
-            room: self,
-            bytes: 0,
-        }
-    }
-}
-
-// === impl Taken ===
-
-impl<'a> Taken<'a> {
-    /// The first `bytes` of this part, as one of its own.
-    pub fn split(&mut self, bytes: usize) -> Taken<'a> {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        Taken {
-            room: self.room,
-            bytes,
-        }
-    }
-
-    /// Makes the part so many bytes larger, where the room has them.
-    pub fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
-        let room = self.room;
-        let before = room.taken_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.bytes += bytes;
-        let is_small = self.bytes <= room.max_bytes / SMALL_PART;
-        let reserved = if is_small { 0 } else { room.max_bytes / 4 };
-        if before + bytes <= room.max_bytes - reserved {
-            return Ok(());
-        }
-        let detail = format!(
-            "the bodies of requests in flight take up `{before}` bytes, which leaves no room for this one"
-        );
-        Err(Problem::new(Code::Overloaded, detail).retry_after_ms(100))
-    }
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        self.room
-            .taken_bytes
-            .fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 // === impl Held ===
 
-impl<'a> Held<'a> {
+impl Held {
     /// The body, shared.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
     /// Its part of the room.
-    pub fn taken(&mut self) -> &mut Taken<'a> {
+    pub fn taken(&mut self) -> &mut Taken {
         &mut self.taken
     }
 }
 
-impl Deref for Held<'_> {
+impl Deref for Held {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {

@@ -10,15 +10,29 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use sextant_types::{Code, DataType, NamedTensor};
+use sextant_types::{Code, DataType, NamedTensor, Signature, SignatureMismatch, convert};
 use utoipa::ToSchema;
 
-use crate::{json, problem::Problem};
+use crate::{json, problem::Problem, room::Taken};
 
 pub mod binary;
 pub mod elements;
 pub mod sections;
 pub mod write;
+
+/// Most inputs of a query, and most outputs that it may name.
+pub const MOST_TENSORS: usize = 4096;
+
+/// Most dimensions of a tensor.
+const MOST_DIMENSIONS: usize = 64;
+
+/// What the elements of inputs are read into.
+pub struct Reader<'a> {
+    /// The part of the room that is taken for what they become, before it is made.
+    pub taken: &'a mut Taken,
+    /// What they are for, where that is known: strings for an input of numbers are then not read.
+    pub signature: Option<&'a Signature>,
+}
 
 /// Text that borrows from the body unless it has escapes. (serde borrows a plain `Option<Cow>`
 /// never.)
@@ -34,6 +48,7 @@ pub struct TensorBody<'a> {
     #[schema(value_type = String, example = "input")]
     pub name: Cow<'a, str>,
     /// Dimensions.
+    #[serde(deserialize_with = "json::at_most::<_, _, MOST_DIMENSIONS>")]
     #[schema(example = json!([1, 64]))]
     pub shape: Vec<usize>,
     /// `BOOL`, `UINT8` .. `UINT64`, `INT8` .. `INT64`, `FP16`, `BF16`, `FP32`, `FP64`, `BYTES`.
@@ -114,14 +129,22 @@ impl TensorParameters<'_> {
 
 impl TensorBody<'_> {
     /// The tensor, its elements in JSON.
-    pub fn into_tensor(self, index: usize) -> Result<NamedTensor, Problem> {
+    pub fn into_tensor(
+        self,
+        index: usize,
+        reader: &mut Reader<'_>,
+    ) -> Result<NamedTensor, Problem> {
         let data_type = self.data_type(index)?;
         let Some(data) = self.data else {
             let detail = format!("input `{}` has no `data`", short(&self.name));
             return Err(Problem::new(Code::InvalidTensor, detail).field(format!("inputs[{index}]")));
         };
+        reader.check(&self.name, data_type)?;
+        let most = elements::most_bytes(data_type, &self.shape, data.get());
+        reader.taken.grow(most)?;
         let tensor = elements::parse(data_type, self.shape, data.get())
             .map_err(|error| refuse(&self.name, index, &error))?;
+        drop(reader.taken.split(most - tensor.held_bytes().min(most)));
         Ok(NamedTensor::new(self.name, tensor))
     }
 
@@ -133,6 +156,30 @@ impl TensorBody<'_> {
             let detail = format!("input `{name}` has datatype `{given}`: use one of `{known}`");
             Problem::new(Code::InvalidTensor, detail).field(format!("inputs[{index}].datatype"))
         })
+    }
+}
+
+// === impl Reader ===
+
+impl Reader<'_> {
+    /// Refuses strings for numbers, and numbers for strings.
+    pub fn check(&self, name: &str, given: DataType) -> Result<(), Problem> {
+        let inputs = self.signature.iter().flat_map(|it| &it.inputs);
+        let mut of_name = inputs.filter(|spec| spec.name == name);
+        let texts = |data_type| data_type == DataType::Bytes;
+        let spec = of_name.next();
+        match spec.filter(|spec| texts(spec.data_type) != texts(given)) {
+            None => Ok(()),
+            Some(spec) => {
+                let mismatch = SignatureMismatch::DataType {
+                    name: spec.name.clone(),
+                    given,
+                    expected: spec.data_type,
+                    why: convert::NO_NUMBERS.to_owned(),
+                };
+                Err(Problem::new(Code::InvalidTensor, mismatch.to_string()))
+            }
+        }
     }
 }
 

@@ -25,11 +25,19 @@ use crate::{
     json,
     problem::{Problem, ProblemBody},
     query::json_response,
+    room::Taken,
     targets::TargetsBody,
 };
 
 /// Most rows of one request.
 const MOST_ROWS: usize = 256;
+
+/// Bytes that a character of `input` becomes at most: an id is two, is read into 24 and 8, and is 8 in each of three
+/// inputs.
+const READ_TIMES: usize = 28;
+
+/// Bytes that one of a vector becomes at most: an element of FP16 is twelve characters.
+const WRITTEN_TIMES: usize = 8;
 
 /// Rows that are being answered at once, of one request.
 const AT_ONCE: usize = 64;
@@ -177,12 +185,18 @@ pub async fn create(
 ) -> Result<Response, Problem> {
     let body = state.collect(request.into_body()).await?;
     let arrived = Instant::now();
-    let asked = Asked::read(&state, &body, arrived)?;
+    let mut taken = state.room().take();
+    let asked = Asked::read(&state, &body, arrived, &mut taken)?;
     state.check_owner(&caller, &asked.route).await?;
     let answers = Box::pin(asked.answers(&state, &caller)).await?;
+    let outputs = answers.iter().flat_map(|answer| &answer.outputs);
+    let held = outputs.map(|output| output.tensor.held_bytes());
+    taken.resize(WRITTEN_TIMES * held.sum::<usize>())?;
     let body = asked.compose(&answers)?;
     // Strings and numbers: writing them into a vector cannot fail.
-    Ok(json_response(serde_json::to_vec(&body).unwrap_or_default()))
+    let out = serde_json::to_vec(&body).unwrap_or_default();
+    taken.resize(out.len())?;
+    Ok(json_response(taken.keep(out)))
 }
 
 /// What is asked for, and of whom.
@@ -269,9 +283,15 @@ fn in_rows(input: Vec<TokensBody>) -> Option<Vec<Vec<i64>>> {
 // === impl Asked ===
 
 impl Asked {
-    fn read(state: &ApiState, body: &[u8], arrived: Instant) -> Result<Self, Problem> {
+    fn read(
+        state: &ApiState,
+        body: &[u8],
+        arrived: Instant,
+        taken: &mut Taken,
+    ) -> Result<Self, Problem> {
         let body: EmbeddingsBody<'_> = json::borrowed(body)?;
         let (route, signature) = resolve(state, &body.model.0)?;
+        taken.grow(READ_TIMES * body.input.get().len())?;
         let asked = Self {
             route,
             signature,

@@ -91,7 +91,7 @@ pub async fn create(
     key: IdempotencyKey,
     request: Request,
 ) -> Result<Response, Problem> {
-    let bytes = state.collect(request.into_body()).await?;
+    let bytes = state.collect_document(request.into_body()).await?;
     let Asked { job, named } = read(&state, &bytes).await?;
     // A name that was made up here is another one each time.
     let name = named.then_some(job.id.as_str());

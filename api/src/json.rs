@@ -1,6 +1,11 @@
 //! Reading JSON bodies so that a mistake can be found.
 
-use serde::{Deserialize, de::DeserializeOwned};
+use std::{fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, Error, SeqAccess, Visitor},
+};
 use serde_json::Deserializer;
 use sextant_types::Code;
 
@@ -29,6 +34,40 @@ where
     D: serde::Deserializer<'de>,
 {
     Option::<T>::deserialize(from).map(Option::unwrap_or_default)
+}
+
+/// Reads a list of at most `N` members: what each becomes is larger than it is written.
+///
+/// # Errors
+/// When there are more.
+pub fn at_most<'de, T, D, const N: usize>(from: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    from.deserialize_seq(AtMost::<T, N>(PhantomData))
+}
+
+/// Reads a list with a bound.
+struct AtMost<T, const N: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for AtMost<T, N> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {N}")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+        let mut all = Vec::new();
+        while let Some(one) = list.next_element()? {
+            if all.len() == N {
+                return Err(A::Error::invalid_length(N + 1, &self));
+            }
+            all.push(one);
+        }
+        Ok(all)
+    }
 }
 
 fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> serde_json::Result<T> {

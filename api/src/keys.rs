@@ -119,7 +119,7 @@ pub struct KeysBody {
             content_type = "application/problem+json"),
     ))]
 pub async fn create(State(state): State<ApiState>, request: Request) -> Result<Response, Problem> {
-    let bytes = state.collect(request.into_body()).await?;
+    let bytes = state.collect_document(request.into_body()).await?;
     let body: NewKeyBody = json::owned(&bytes)?;
     let secret = Secret::generate().map_err(|error| Problem::internal("a key", &error))?;
     let now_ms = unix_ms();

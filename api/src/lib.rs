@@ -13,6 +13,7 @@ pub mod cors;
 pub mod json;
 pub mod limits;
 pub mod problem;
+pub mod room;
 
 mod allowance;
 mod applications;
@@ -29,6 +30,7 @@ mod examples;
 mod explanations;
 mod extract;
 mod failures;
+mod footprint;
 mod health;
 mod jobs;
 mod keys;

@@ -7,8 +7,8 @@ use std::time::Duration;
 pub struct Limits {
     /// Most bytes of a request body, uploads excepted.
     pub max_body_bytes: usize,
-    /// Most bytes of all bodies that are held at once, uploads excepted; never less than twice
-    /// `max_body_bytes`.
+    /// Most bytes that all requests hold at once: their bodies, uploads excepted, what is made of them, and answers that
+    /// have not been taken; never less than twice `max_body_bytes`.
     pub max_body_bytes_in_flight: usize,
     /// Most bytes of an uploaded file: model, validation set or artefact.
     pub max_model_bytes: u64,
@@ -38,7 +38,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_body_bytes: 16 << 20,
-            max_body_bytes_in_flight: 256 << 20,
+            max_body_bytes_in_flight: 1 << 30,
             max_model_bytes: 16 << 30,
             max_concurrent_queries: 4096,
             body_timeout: Duration::from_secs(30),

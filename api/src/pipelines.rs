@@ -115,7 +115,7 @@ pub async fn create(
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let bytes = state.collect(body).await?;
+    let bytes = state.collect_document(body).await?;
     let document = read::document(&parts.headers, &bytes)?;
     let (graph, new) = checked(&state, &caller, document, !params.dry_run).await?;
     let application = application(&graph.definition)?;
@@ -203,7 +203,7 @@ pub async fn change(
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let bytes = state.collect(body).await?;
+    let bytes = state.collect_document(body).await?;
     let known = state.registry().pipeline(&name).await?;
     Shown::new(&shown(&state, known.clone())).check(&parts.headers)?;
     let mut document = known.definition.clone();
@@ -235,7 +235,7 @@ pub async fn replace(
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let bytes = state.collect(body).await?;
+    let bytes = state.collect_document(body).await?;
     let document = read::document(&parts.headers, &bytes)?;
     let known = match state.registry().pipeline(&name).await {
         Ok(known) => Some(known),

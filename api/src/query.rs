@@ -3,7 +3,7 @@
 //! This is the hot path: no lock is held across an await, nothing is logged, the body is read
 //! without a tree and the answer is written into one vector.
 
-use std::{num::NonZero, time::Instant};
+use std::{borrow::Cow, num::NonZero, time::Instant};
 
 use axum::{
     body::Body,
@@ -21,9 +21,12 @@ use crate::{
     ApiState,
     auth::Caller,
     classification::Top,
-    codec::{TensorBody, Text, binary, sections, write},
-    extract, json,
+    codec::{MOST_TENSORS, TensorBody, Text, binary, sections, write},
+    extract,
+    footprint::Footprint,
+    json,
     problem::{Problem, ProblemBody},
+    room::Taken,
     targets::TargetsBody,
 };
 
@@ -33,6 +36,9 @@ pub(crate) mod schema;
 pub(crate) mod split;
 
 use explained::Noted;
+
+/// From so many bytes on it is looked up what a query's inputs are for, before they are read.
+const LARGE_BYTES: usize = 64 << 10;
 
 /// What to do when nothing meets the targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
@@ -75,7 +81,7 @@ pub struct QueryBody<'a> {
     #[schema(value_type = Option<String>, example = "fast")]
     pub preset: Option<Text<'a>>,
     /// One tensor for each input of the model.
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "json::at_most::<_, _, MOST_TENSORS>")]
     #[schema(value_type = Vec<TensorBody<'_>>)]
     pub inputs: Vec<TensorBody<'a>>,
     /// So many of the most likely classes of each row are told in `classification`, with their names where the
@@ -141,11 +147,24 @@ async fn create_inner(
     let sections = sections::split(&parts.headers, body.bytes())?;
     let read = read(state, sections, explain, arrived)?;
     let binary = read.binary;
-    let (out, answer) = answer(state, caller, read, asked).await?;
+    let Written {
+        out,
+        json_bytes,
+        taken,
+    } = answer(state, caller, read, asked).await?;
+    let out = taken.keep(out);
     Ok(match binary {
-        true => sections::response(out, tensors(&answer)),
+        true => sections::response(json_bytes, out),
         false => json_response(out),
     })
+}
+
+/// An answer as it is sent.
+struct Written {
+    out: Vec<u8>,
+    /// Where its JSON ends.
+    json_bytes: usize,
+    taken: Taken,
 }
 
 /// Sends a query that was read on its way, counts its answer and writes it as JSON.
@@ -154,12 +173,13 @@ async fn answer(
     caller: &Caller,
     read: Asked,
     asked: &mut Option<Route>,
-) -> Result<(Vec<u8>, Answer), Problem> {
+) -> Result<Written, Problem> {
     let Asked {
         query,
         mut id,
         classification,
         binary,
+        mut footprint,
     } = read;
     let route = asked.insert(query.route.clone());
     if classification.is_some() && state.is_pipeline(route) {
@@ -171,6 +191,7 @@ async fn answer(
     state.check_owner(caller, &query.route).await?;
     let (arrived, targets, explain) = (query.arrived, query.targets, query.explain);
     let reading = arrived.elapsed();
+    footprint.asks(&query.inputs)?;
     let noted = |id: Option<&str>| Noted::new(route, targets, (reading, explain)).called(id);
     let answer = match state.dispatcher().query(query).await {
         Ok(answer) => answer,
@@ -183,15 +204,25 @@ async fn answer(
     if explain {
         id.get_or_insert_with(|| noted(None).id());
     }
+    footprint.answers(&answer.outputs, binary)?;
     let mut out = answer_json(&answer, id.as_deref(), binary);
     if let Some(k) = classification {
         Box::pin(classify(state, &answer, k, &mut out)).await?;
     }
+    let json_bytes = out.len();
+    if binary {
+        append_tensors(&mut out, &answer);
+    }
+    let taken = footprint.written(out.len())?;
     state.count_query(Some(route), Ok((&answer, arrived.elapsed())));
     if explain || Noted::is_slow(&targets, &answer, arrived) {
         noted(id.as_deref()).answered(state, caller, &answer, arrived);
     }
-    Ok((out, answer))
+    Ok(Written {
+        out,
+        json_bytes,
+        taken,
+    })
 }
 
 /// Answers a query that came in no form of its own.
@@ -206,23 +237,19 @@ pub(crate) async fn answer_plain(
         id: None,
         classification: None,
         binary: false,
+        footprint: Footprint::new(state.room(), None),
     };
-    let (out, _) = answer(state, caller, plain, asked).await?;
-    Ok(json_response(out))
+    let written = answer(state, caller, plain, asked).await?;
+    Ok(json_response(written.taken.keep(written.out)))
 }
 
-/// What stands behind the JSON of an answer.
-fn tensors(answer: &Answer) -> Vec<u8> {
-    let size = answer
-        .outputs
-        .iter()
-        .map(|it| binary::size(&it.tensor))
-        .sum();
-    let mut tensors = Vec::with_capacity(size);
+/// Appends what stands behind the JSON of an answer.
+fn append_tensors(out: &mut Vec<u8>, answer: &Answer) {
+    let sizes = answer.outputs.iter().map(|it| binary::size(&it.tensor));
+    out.reserve_exact(sizes.sum());
     for output in &answer.outputs {
-        binary::append(&mut tensors, &output.tensor);
+        binary::append(out, &output.tensor);
     }
-    tensors
 }
 
 /// A query and what is asked of its answer's form.
@@ -231,6 +258,7 @@ struct Asked {
     id: Option<String>,
     classification: Option<NonZero<u32>>,
     binary: bool,
+    footprint: Footprint<'static>,
 }
 
 /// Reads a query and the text of its id, from its JSON and the elements of tensors behind it.
@@ -251,9 +279,16 @@ fn read(
     )?;
     let preset = body.preset.as_ref().map(|name| &*name.0);
     let targets = state.targets_with(&route, preset, body.targets)?;
+    let is_large = head.len() + tail.len() >= LARGE_BYTES;
+    let signature = is_large.then(|| state.dispatcher().signature(&route));
+    // What is not known is refused where the query is placed.
+    let signature = signature.and_then(Result::ok).map(Cow::Owned);
+    let mut footprint = Footprint::new(state.room(), signature);
+    let reader = &mut footprint.reader();
+    let inputs = sections::inputs(body.inputs, tail, reader, sections::no_regions)?;
     let query = Query {
         route,
-        inputs: sections::inputs(body.inputs, tail, sections::no_regions)?,
+        inputs,
         targets,
         best_effort: body.on_infeasible == OnInfeasible::BestEffort,
         explain: explain || body.explain,
@@ -264,6 +299,7 @@ fn read(
         id: body.id.map(|id| id.0.into_owned()),
         classification: body.classification,
         binary: body.binary_outputs,
+        footprint,
     })
 }
 
@@ -365,8 +401,8 @@ fn timings(out: &mut Vec<u8>, answer: &Answer) {
 }
 
 /// A 200 with a JSON body.
-pub(crate) fn json_response(body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
+pub(crate) fn json_response(body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Body::from(body.into()));
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response

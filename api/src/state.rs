@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     Limits, Metrics, WorkerPart, Workers,
     auth::{self, Caller, Keyring},
-    body::{self, BodyLimit, Held, Room},
+    body::{self, BodyLimit, Held},
     changes::Changes,
     classification::Classes,
     costs::Spending,
@@ -31,11 +31,15 @@ use crate::{
     places::{Places, Share},
     problem::Problem,
     query::split::Splitting,
+    room::Room,
     scaling::Feed,
     targets::TargetsBody,
     trace::{self, Trace},
     v2::{Logging, regions::Regions, repository::Holds},
 };
+
+/// What a byte of a document becomes at most: the shortest element of a list is two, and 64 where it is a tree's node.
+const DOCUMENT_TIMES: usize = 32;
 
 /// Whether the process can take requests, or why it cannot: a sentence for people.
 pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -92,7 +96,7 @@ struct Shared {
     reading: Mutex<()>,
     keyring: Keyring,
     places: Places,
-    bodies: Room,
+    room: Room,
     changes: Changes,
     classes: Classes,
     decisions: Feed,
@@ -118,7 +122,7 @@ impl ApiState {
         let places = Places::new(parts.limits.max_concurrent_queries);
         let limits = &parts.limits;
         let least = limits.max_body_bytes.saturating_mul(2);
-        let bodies = Room::new(limits.max_body_bytes_in_flight.max(least));
+        let room = Room::new(limits.max_body_bytes_in_flight.max(least));
         let metrics = Metrics::new(std::mem::take(&mut parts.metrics));
         let rates = Arc::clone(&parts.rates);
         let keyring = Keyring::new(rates, parts.auth.max_concurrent_per_key);
@@ -132,7 +136,7 @@ impl ApiState {
             reading: Mutex::default(),
             keyring,
             places,
-            bodies,
+            room,
             changes: Changes::default(),
             classes: Classes::default(),
             decisions,
@@ -245,19 +249,27 @@ impl ApiState {
     }
 
     /// The whole body of a request that is not an upload, within the limits.
-    pub(crate) async fn collect(&self, body: Body) -> Result<Held<'_>, Problem> {
+    pub(crate) async fn collect(&self, body: Body) -> Result<Held, Problem> {
         let limits = self.limits();
         let limit = BodyLimit {
             max_bytes: limits.max_body_bytes,
             timeout: limits.body_timeout,
-            room: &self.0.bodies,
+            room: &self.0.room,
         };
         body::collect(body, limit).await
     }
 
-    /// Where the bytes of bodies are counted that are read piece by piece.
-    pub(crate) fn bodies(&self) -> &Room {
-        &self.0.bodies
+    /// The same of a document that is no query: what its tree becomes is counted as well.
+    pub(crate) async fn collect_document(&self, body: Body) -> Result<Held, Problem> {
+        let mut held = self.collect(body).await?;
+        let bytes = held.bytes().len();
+        held.taken().grow(DOCUMENT_TIMES * bytes)?;
+        Ok(held)
+    }
+
+    /// Where the bytes of requests are counted, and those of what is made of them.
+    pub(crate) fn room(&self) -> &Room {
+        &self.0.room
     }
 
     /// Whether tensors over gRPC are answered in bytes, however they were asked.

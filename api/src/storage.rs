@@ -112,7 +112,7 @@ pub async fn sweep(
     State(state): State<ApiState>,
     request: Request,
 ) -> Result<(Extension<Subject>, Json<FreedBody>), Problem> {
-    let bytes = state.collect(request.into_body()).await?;
+    let bytes = state.collect_document(request.into_body()).await?;
     let body: SweepBody = match bytes.is_empty() {
         true => SweepBody::default(),
         false => json::owned(&bytes)?,

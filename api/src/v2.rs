@@ -304,7 +304,7 @@ pub async fn index(
     caller: Caller,
     request: Request,
 ) -> Result<Json<Vec<IndexEntryBody>>, Problem> {
-    let body = state.collect(request.into_body()).await?;
+    let body = state.collect_document(request.into_body()).await?;
     let wanted = match body.trim_ascii().is_empty() {
         true => IndexBody::default(),
         false => json::owned(&body)?,

@@ -182,9 +182,24 @@ impl TestCluster {
 
     /// Resident memory of the process, bytes.
     pub fn resident_bytes(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// Most resident memory of the process since the last call of [`TestCluster::forget_peak`], bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// From now on the peak of its memory is what it has, or will have.
+    pub fn forget_peak(&self) {
+        let file = format!("/proc/{}/clear_refs", self.process().id());
+        fs::write(file, "5").expect("the process is ours");
+    }
+
+    fn memory(&self, name: &str) -> u64 {
         let file = format!("/proc/{}/status", self.process().id());
         let status = fs::read_to_string(file).expect("the service runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
         let kibibytes: Option<u64> =
             line.and_then(|line| line.split_whitespace().next()?.parse().ok());
         kibibytes.expect("the kernel knows its memory") * 1024

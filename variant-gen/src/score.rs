@@ -352,7 +352,10 @@ impl<'a> Scorer<'a> {
         }
         let per_record = self.labels.per_record.max(1);
         let same = match (output.data(), wanted.data()) {
-            (Data::Strings(have), Data::Strings(want)) => equal_records(have, want, per_record),
+            (Data::Strings(have), Data::Strings(want)) => {
+                let texts = [have, want].map(|texts| texts.iter().collect::<Vec<_>>());
+                equal_records(&texts[0], &texts[1], per_record)
+            }
             _ => match (reals(output), reals(&wanted)) {
                 (Some(have), Some(want)) if convert::is_float(output.data_type()) => {
                     equal_records(&have, &want, per_record)

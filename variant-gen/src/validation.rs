@@ -22,7 +22,7 @@
 use bytes::Bytes;
 use sextant_formats::npy;
 use sextant_types::{
-    Data, DataType, Metric, NamedTensor, Names, Signature, Tensor, TensorSpec, convert,
+    DataType, Metric, NamedTensor, Names, Signature, Tensor, TensorSpec, convert,
 };
 
 mod bundle;
@@ -574,22 +574,15 @@ fn shape_text(row: RowShape<'_>) -> String {
 fn with_unit_dimension(tensor: &Tensor) -> Result<Tensor, sextant_types::InvalidTensor> {
     let mut shape = tensor.shape().to_vec();
     shape.insert(1, 1);
-    reshape(tensor, shape)
+    tensor.reshaped(shape)
 }
 
 fn without_unit_dimension(tensor: &Tensor) -> Result<Tensor, sextant_types::InvalidTensor> {
     let mut shape = tensor.shape().to_vec();
     shape.remove(1);
-    reshape(tensor, shape)
+    tensor.reshaped(shape)
 }
 
 fn without_first_dimension(tensor: &Tensor) -> Result<Tensor, sextant_types::InvalidTensor> {
-    reshape(tensor, tensor.shape().get(1..).unwrap_or_default().to_vec())
-}
-
-fn reshape(tensor: &Tensor, shape: Vec<usize>) -> Result<Tensor, sextant_types::InvalidTensor> {
-    match tensor.data() {
-        Data::Plain(bytes) => Tensor::from_bytes(tensor.data_type(), shape, bytes.clone()),
-        Data::Strings(strings) => Tensor::from_strings(shape, strings.clone()),
-    }
+    tensor.reshaped(tensor.shape().get(1..).unwrap_or_default().to_vec())
 }

@@ -9,7 +9,7 @@ use sextant_types::{DeviceType, WorkerId};
 const PAGE_BYTES: u64 = 1 << 20;
 
 /// Bytes of inputs that wait at a worker where nothing is configured (Clockwork, section 5.2).
-const IO_BYTES: u64 = 512 << 20;
+const IO_BYTES: u64 = 768 << 20;
 
 /// Size of a file from which on it is mapped where nothing is configured.
 const MAP_FROM_BYTES: u64 = 512 << 20;

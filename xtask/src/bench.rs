@@ -33,7 +33,7 @@ pub struct Arguments {
     /// right, scheduler, trust, worker
     names: Vec<String>,
     /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism, growth of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; answers, overhead of right; core, instructions of
-    /// controller and scheduler; growth of controller; simulator, agreement, prices of scheduler; fairness, isolation, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
+    /// controller and scheduler; growth of controller; simulator, agreement, prices of scheduler; fairness, isolation, memory, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
     /// Seconds of load for each measurement

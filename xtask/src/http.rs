@@ -72,22 +72,33 @@ impl Connection {
         )
     }
 
+    /// `POST path` with a body of two parts: JSON, and tensors behind it, as in the Open Inference Protocol.
+    pub fn post_binary(&mut self, path: &str, json: &str, tensors: &[u8]) -> Result<Response> {
+        let kind = format!(
+            "application/octet-stream\r\ninference-header-content-length: {}",
+            json.len()
+        );
+        self.send("POST", path, &kind, &[json.as_bytes(), tensors].concat())
+    }
+
     /// Sends a request and reads its answer.
     pub fn send(&mut self, method: &str, path: &str, kind: &str, body: &[u8]) -> Result<Response> {
-        let mut request = format!(
+        self.ask(method, path, kind, body)?;
+        self.receive()
+            .with_context(|| format!("no valid answer to `{method} {path}`"))
+    }
+
+    /// Sends a request whose answer nobody reads yet.
+    pub fn ask(&mut self, method: &str, path: &str, kind: &str, body: &[u8]) -> Result<()> {
+        let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\naccept: application/json\r\n\
              content-type: {kind}\r\ncontent-length: {}\r\n\r\n",
             self.address,
             body.len(),
-        )
-        .into_bytes();
-        request.extend_from_slice(body);
-        self.stream
-            .get_mut()
-            .write_all(&request)
-            .context("cannot send the request")?;
-        self.receive()
-            .with_context(|| format!("no valid answer to `{method} {path}`"))
+        );
+        let request = [head.as_bytes(), body].concat();
+        let sent = self.stream.get_mut().write_all(&request);
+        sent.context("cannot send the request")
     }
 
     fn receive(&mut self) -> Result<Response> {

@@ -2,8 +2,11 @@
 //!
 //! `BYTES` elements are a 32-bit length and that many bytes each; `BOOL` is one byte.
 
-use bytes::{Buf, Bytes};
-use sextant_types::{Data, DataType, InvalidTensor, Tensor};
+use bytes::Bytes;
+use sextant_types::{Data, DataType, InvalidTensor, Tensor, Texts, TextsBuilder};
+
+/// Bytes of the length before a string.
+const LENGTH_BYTES: usize = 4;
 
 /// Why a binary part is not the announced tensor.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -22,7 +25,7 @@ pub enum Error {
 /// Reads one tensor; plain elements are shared with `bytes`, not copied.
 pub fn parse(data_type: DataType, shape: Vec<usize>, bytes: Bytes) -> Result<Tensor, Error> {
     match data_type {
-        DataType::Bytes => Ok(Tensor::from_strings(shape, strings(bytes)?)?),
+        DataType::Bytes => Ok(Tensor::from_texts(shape, strings(&bytes)?)?),
         DataType::Bool => match bytes.iter().position(|byte| *byte > 1) {
             Some(index) => Err(Error::Bool(index)),
             None => Ok(Tensor::from_bytes(data_type, shape, bytes)?),
@@ -31,11 +34,19 @@ pub fn parse(data_type: DataType, shape: Vec<usize>, bytes: Bytes) -> Result<Ten
     }
 }
 
+/// Bytes that [`parse`] makes of so many: strings are put together anew, a place each in place of a length.
+pub fn most_bytes(data_type: DataType, bytes: usize) -> usize {
+    match data_type {
+        DataType::Bytes => bytes + Texts::ELEMENT_BYTES,
+        _ => 0,
+    }
+}
+
 /// Bytes that [`append`] will add.
 pub fn size(tensor: &Tensor) -> usize {
     match tensor.data() {
         Data::Plain(bytes) => bytes.len(),
-        Data::Strings(strings) => strings.iter().map(|text| 4 + text.len()).sum(),
+        Data::Strings(texts) => LENGTH_BYTES * texts.len() + texts.bytes().len(),
     }
 }
 
@@ -64,18 +75,27 @@ pub fn append(out: &mut Vec<u8>, tensor: &Tensor) {
     }
 }
 
-fn strings(mut bytes: Bytes) -> Result<Vec<Bytes>, Error> {
-    let mut strings = Vec::new();
-    while bytes.has_remaining() {
-        let cut = Error::Cut(strings.len());
-        if bytes.remaining() < 4 {
-            return Err(cut);
-        }
-        let length = bytes.get_u32_le() as usize;
-        if bytes.remaining() < length {
-            return Err(cut);
-        }
-        strings.push(bytes.split_to(length));
+fn strings(bytes: &[u8]) -> Result<Texts, Error> {
+    let mut count = 0;
+    let mut rest = bytes;
+    while let Some((_, after)) = split(rest) {
+        count += 1;
+        rest = after;
     }
-    Ok(strings)
+    if !rest.is_empty() {
+        return Err(Error::Cut(count));
+    }
+    let mut texts = TextsBuilder::with_capacity(count, bytes.len() - LENGTH_BYTES * count);
+    let mut rest = bytes;
+    while let Some((text, after)) = split(rest) {
+        texts.push(text)?;
+        rest = after;
+    }
+    Ok(texts.finish())
+}
+
+/// The first string, and what follows it.
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(u32::from_le_bytes(*length) as usize)
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use half::{bf16, f16};
-use sextant_types::{DataType, InvalidTensor, Tensor, convert::special};
+use sextant_types::{DataType, InvalidTensor, Tensor, Texts, TextsBuilder, convert::special};
 
 /// Why a `data` member is not the tensor that `shape` and `datatype` announce.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -54,6 +54,29 @@ pub fn parse(data_type: DataType, shape: Vec<usize>, text: &str) -> Result<Tenso
         DataType::Fp64 => plain::<f64>(data_type, shape, text),
         DataType::Bytes => strings(shape, text),
     }
+}
+
+/// Most bytes that [`parse`] makes of `text`. An element is at least one character and a comma, a string two and a
+/// comma: no shape makes us reserve more than the body justifies.
+pub fn most_bytes(data_type: DataType, shape: &[usize], text: &str) -> usize {
+    match data_type.size() {
+        Some(size) => plain_room(shape, text) * size,
+        None => {
+            let (count, bytes) = strings_room(shape, text);
+            bytes + (count + 1) * Texts::ELEMENT_BYTES
+        }
+    }
+}
+
+/// Most elements that are kept.
+fn plain_room(shape: &[usize], text: &str) -> usize {
+    expected(shape).min(text.len() / 2 + 1)
+}
+
+/// Most strings that are kept, and most bytes of all of them.
+fn strings_room(shape: &[usize], text: &str) -> (usize, usize) {
+    let count = expected(shape).min(text.len() / 3 + 1);
+    (count, (text.len() + 1).saturating_sub(3 * count))
 }
 
 /// One element of a plain tensor.
@@ -141,12 +164,13 @@ impl Parse for bool {
 
 fn plain<T: Parse>(data_type: DataType, shape: Vec<usize>, text: &str) -> Result<Tensor, Error> {
     let size = data_type.size().unwrap_or(1);
-    // An element takes two characters at least: a shape cannot make us reserve more than the
-    // body justifies.
-    let room = expected(&shape).min(text.len() / 2 + 1) * size;
-    let mut out = Vec::with_capacity(room);
+    let expected = expected(&shape);
+    let mut out = Vec::with_capacity(plain_room(&shape, text) * size);
     let json = text.as_bytes();
-    scan(&shape, text, |index, at| {
+    let given = scan(&shape, text, |index, at| {
+        if index >= expected {
+            return Ok(token_end(json, at));
+        }
         if let Some(length) = T::append_short(&json[at..], &mut out) {
             return Ok(at + length);
         }
@@ -163,20 +187,50 @@ fn plain<T: Parse>(data_type: DataType, shape: Vec<usize>, text: &str) -> Result
         read.ok_or_else(|| bad(index, token, data_type))?;
         Ok(end)
     })?;
+    check_length(data_type, &shape, given)?;
     Ok(Tensor::from_bytes(data_type, shape, Bytes::from(out))?)
 }
 
 fn strings(shape: Vec<usize>, text: &str) -> Result<Tensor, Error> {
-    let mut out = Vec::with_capacity(expected(&shape).min(text.len() / 3 + 1));
-    scan(&shape, text, |index, at| {
+    let (count, bytes) = strings_room(&shape, text);
+    let expected = expected(&shape);
+    let mut out = TextsBuilder::with_capacity(count, bytes);
+    let given = scan(&shape, text, |index, at| {
         let end = token_end(text.as_bytes(), at);
+        if index >= expected {
+            return Ok(end);
+        }
         let token = &text[at..end];
-        let value: String =
-            serde_json::from_str(token).map_err(|_| bad(index, token, DataType::Bytes))?;
-        out.push(Bytes::from(value));
+        let value: Option<Cow<'_, str>> = unquoted(token);
+        let value = value.ok_or_else(|| bad(index, token, DataType::Bytes))?;
+        out.push(value.as_bytes())?;
         Ok(end)
     })?;
-    Ok(Tensor::from_strings(shape, out)?)
+    check_length(DataType::Bytes, &shape, given)?;
+    Ok(Tensor::from_texts(shape, out.finish())?)
+}
+
+/// The text of a string that is right JSON; `None` for anything else.
+fn unquoted(token: &str) -> Option<Cow<'_, str>> {
+    let text = token.strip_prefix('"')?.strip_suffix('"')?;
+    match memchr::memchr(b'\\', text.as_bytes()) {
+        None => Some(Cow::Borrowed(text)),
+        Some(_) => serde_json::from_str(token).ok().map(Cow::Owned),
+    }
+}
+
+/// Elements beyond those of the shape are counted and not kept.
+fn check_length(data_type: DataType, shape: &[usize], given: usize) -> Result<(), InvalidTensor> {
+    let expected = expected(shape);
+    if given <= expected {
+        return Ok(());
+    }
+    Err(InvalidTensor::Length {
+        shape: shape.to_vec(),
+        data_type,
+        expected,
+        given,
+    })
 }
 
 fn expected(shape: &[usize]) -> usize {
@@ -193,13 +247,13 @@ fn bad(index: usize, token: &str, data_type: DataType) -> Error {
     }
 }
 
-/// Calls `element` with the number and the place of every scalar in order, which returns where it ends, and checks
-/// the nesting.
+/// Calls `element` with the number and the place of every scalar in order, which returns where it ends, checks the
+/// nesting, and returns how many there are.
 fn scan(
     shape: &[usize],
     text: &str,
     mut element: impl FnMut(usize, usize) -> Result<usize, Error>,
-) -> Result<(), Error> {
+) -> Result<usize, Error> {
     let bytes = text.as_bytes();
     let nested = nested(shape, bytes);
     let mut nesting = Nesting::new(shape, &nested);
@@ -222,7 +276,7 @@ fn scan(
             }
         }
     }
-    Ok(())
+    Ok(index)
 }
 
 fn token_end(bytes: &[u8], start: usize) -> usize {

@@ -9,8 +9,8 @@ use axum::{
 use bytes::Bytes;
 use sextant_types::{Code, NamedTensor};
 
-use super::{Part, TensorBody, binary, short};
-use crate::{extract::digits, problem::Problem};
+use super::{Part, Reader, TensorBody, binary, short};
+use crate::{extract::digits, problem::Problem, room::Taken};
 
 /// Length of the JSON part of a body, in bytes; the rest is tensors.
 pub const HEADER_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -40,7 +40,7 @@ pub fn split(headers: &HeaderMap, body: &Bytes) -> Result<(Bytes, Bytes), Proble
 }
 
 /// Refuses shared memory, which belongs to the Open Inference Protocol.
-pub fn no_regions(_: &Part) -> Result<Bytes, Problem> {
+pub fn no_regions(_: &mut Taken, _: &Part) -> Result<Bytes, Problem> {
     let detail = "tensors in shared memory are taken under `/v2` alone";
     Err(Problem::new(Code::InvalidRegion, detail))
 }
@@ -49,7 +49,8 @@ pub fn no_regions(_: &Part) -> Result<Bytes, Problem> {
 pub fn inputs(
     bodies: Vec<TensorBody<'_>>,
     mut tail: Bytes,
-    mut regions: impl FnMut(&Part) -> Result<Bytes, Problem>,
+    reader: &mut Reader<'_>,
+    regions: impl Fn(&mut Taken, &Part) -> Result<Bytes, Problem>,
 ) -> Result<Vec<NamedTensor>, Problem> {
     let mut inputs = Vec::with_capacity(bodies.len());
     for (index, body) in bodies.into_iter().enumerate() {
@@ -58,7 +59,7 @@ pub fn inputs(
             (Some(_), _) => 0,
             (None, Some(size)) => size,
             (None, None) => {
-                inputs.push(body.into_tensor(index)?);
+                inputs.push(body.into_tensor(index, reader)?);
                 continue;
             }
         };
@@ -72,11 +73,15 @@ pub fn inputs(
                 "it needs `{size}` binary bytes, `{left}` are left"
             )));
         }
+        let data_type = body.data_type(index)?;
+        reader.check(&body.name, data_type)?;
         let bytes = match &part {
-            Some(part) => regions(part)?,
+            Some(part) => regions(reader.taken, part)?,
             None => tail.split_to(size),
         };
-        let tensor = binary::parse(body.data_type(index)?, body.shape, bytes)
+        let most = binary::most_bytes(data_type, bytes.len());
+        reader.taken.grow(most)?;
+        let tensor = binary::parse(data_type, body.shape, bytes)
             .map_err(|error| refuse(error.to_string()))?;
         inputs.push(NamedTensor::new(body.name, tensor));
     }
@@ -87,11 +92,10 @@ pub fn inputs(
     Err(Problem::new(Code::InvalidTensor, detail))
 }
 
-/// A 200 with both sections.
-pub fn response(mut json: Vec<u8>, mut tensors: Vec<u8>) -> Response {
-    let length = HeaderValue::from(json.len());
-    json.append(&mut tensors);
-    let mut response = Response::new(Body::from(json));
+/// A 200 with both sections; the first is so long.
+pub fn response(json_bytes: usize, body: Bytes) -> Response {
+    let length = HeaderValue::from(json_bytes);
+    let mut response = Response::new(Body::from(body));
     let octets = HeaderValue::from_static("application/octet-stream");
     response.headers_mut().insert(header::CONTENT_TYPE, octets);
     response.headers_mut().insert(HEADER_LENGTH, length);

@@ -5,11 +5,33 @@ use sextant_types::{Data, DataType, NamedTensor, Tensor, convert::special_text};
 
 /// Appends `{"name":..,"shape":[..],"datatype":"..","data":[..]}`, the data flat.
 pub fn tensor(out: &mut Vec<u8>, named: &NamedTensor) {
-    out.reserve(64 + named.name.len() + 12 * named.tensor.len());
+    out.reserve(64 + named.name.len() + most_bytes(&named.tensor));
     head(out, named);
     out.extend_from_slice(b",\"data\":");
     data(out, &named.tensor);
     out.push(b'}');
+}
+
+/// Bytes that the elements of a tensor are written in: of strings those without escapes, of floats those that are usual.
+pub fn most_bytes(tensor: &Tensor) -> usize {
+    match tensor.texts() {
+        Some(texts) => texts.bytes().len() + 3 * texts.len(),
+        None => most_bytes_of(tensor.data_type(), tensor.len()),
+    }
+}
+
+/// The same of so many numbers.
+pub fn most_bytes_of(data_type: DataType, count: usize) -> usize {
+    let one = match data_type {
+        DataType::Uint8 => 4,
+        DataType::Int8 => 5,
+        DataType::Bool | DataType::Uint16 => 6,
+        DataType::Int16 => 7,
+        DataType::Uint32 | DataType::Int32 | DataType::Fp16 | DataType::Bf16 | DataType::Fp32 => 12,
+        DataType::Uint64 | DataType::Int64 | DataType::Fp64 => 21,
+        DataType::Bytes => 3,
+    };
+    one * count
 }
 
 /// Appends the same with the data left to the binary part: `parameters.binary_data_size`.
@@ -105,7 +127,7 @@ fn data(out: &mut Vec<u8>, tensor: &Tensor) {
     let bytes = match tensor.data() {
         Data::Plain(bytes) => bytes,
         Data::Strings(strings) => {
-            return list(out, strings, |out, text| {
+            return list(out, strings.iter(), |out, text| {
                 string(out, &String::from_utf8_lossy(text));
             });
         }
@@ -141,9 +163,13 @@ fn each<const N: usize>(out: &mut Vec<u8>, bytes: &[u8], write: impl Fn(&mut Vec
 }
 
 /// `[a,b,..]`.
-pub(crate) fn list<T>(out: &mut Vec<u8>, items: &[T], mut write: impl FnMut(&mut Vec<u8>, &T)) {
+pub(crate) fn list<T>(
+    out: &mut Vec<u8>,
+    items: impl IntoIterator<Item = T>,
+    mut write: impl FnMut(&mut Vec<u8>, T),
+) {
     out.push(b'[');
-    for (index, item) in items.iter().enumerate() {
+    for (index, item) in items.into_iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }

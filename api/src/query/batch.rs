@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use sextant_types::Code;
 use utoipa::ToSchema;
 
-use super::{QueryBody, answer, json_response, read, schema::AnswerBody};
+use super::{QueryBody, Written, answer, json_response, read, schema::AnswerBody};
 use crate::{
     ApiState,
     auth::{Caller, charge_further},
@@ -25,6 +25,9 @@ use crate::{
 /// Most queries in one request.
 const MOST: usize = 256;
 
+/// Most that are read, to say how many there are.
+const MOST_READ: usize = 4096;
+
 /// Queries that are being answered at once, of one request.
 const AT_ONCE: usize = 64;
 
@@ -34,7 +37,7 @@ const AT_ONCE: usize = 64;
 #[schema(as = QueryBatch)]
 pub struct BatchBody<'a> {
     /// 1 to 256 queries, each as `POST /v1/queries` takes it; `binary_outputs` is refused.
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "json::at_most::<_, _, MOST_READ>")]
     #[schema(value_type = Vec<QueryBody<'_>>, min_items = 1, max_items = 256)]
     queries: Vec<&'a RawValue>,
 }
@@ -87,7 +90,12 @@ pub async fn create(
         .collect();
     let outcomes = stream::iter(each).buffered(AT_ONCE).collect::<Vec<_>>();
     let outcomes = Box::pin(outcomes).await;
-    Ok(json_response(outcomes_json(&outcomes)))
+    let mut taken = state.room().take();
+    let answers = outcomes.iter().flatten();
+    taken.grow(answers.map(|it| it.out.len()).sum())?;
+    let out = outcomes_json(&outcomes);
+    taken.resize(out.len())?;
+    Ok(json_response(taken.keep(out)))
 }
 
 /// The text of each query, a piece of the body.
@@ -109,7 +117,7 @@ async fn one(
     caller: &Caller,
     (index, query): (usize, Bytes),
     arrived: Instant,
-) -> Result<Vec<u8>, Problem> {
+) -> Result<Written, Problem> {
     let mut route = None;
     let answered = async {
         // The first one was counted with the request.
@@ -122,8 +130,7 @@ async fn one(
             let detail = "the answers of a batch are JSON: leave `binary_outputs` out";
             return Err(Problem::new(Code::InvalidRequest, detail).field("binary_outputs"));
         }
-        let (answer, _) = answer(state, caller, read, &mut route).await?;
-        Ok(answer)
+        answer(state, caller, read, &mut route).await
     };
     let answered = answered.await;
     if let Err(problem) = &answered {
@@ -132,7 +139,7 @@ async fn one(
     answered
 }
 
-fn outcomes_json(outcomes: &[Result<Vec<u8>, Problem>]) -> Vec<u8> {
+fn outcomes_json(outcomes: &[Result<Written, Problem>]) -> Vec<u8> {
     let trace = trace::current();
     let request_id = trace.as_ref().map(trace::Trace::request_id);
     let mut out = b"{\"outcomes\":[".to_vec();
@@ -143,7 +150,7 @@ fn outcomes_json(outcomes: &[Result<Vec<u8>, Problem>]) -> Vec<u8> {
         match outcome {
             Ok(answer) => {
                 out.extend_from_slice(b"{\"status\":200,\"answer\":");
-                out.extend_from_slice(answer);
+                out.extend_from_slice(&answer.out);
             }
             Err(problem) => {
                 let status = status(problem.code()).as_u16();

@@ -15,10 +15,12 @@ use super::{
 use crate::{
     ApiState,
     auth::Caller,
-    body::{Taken, body_too_large},
+    body::body_too_large,
     codec::{Part, binary},
+    footprint::Footprint,
     problem::Problem,
     query::explained::Noted,
+    room::Taken,
 };
 
 /// A question whose form has been read.
@@ -47,9 +49,9 @@ pub struct Arrival<'a> {
 /// Has a question answered: what was answered and the wanted outputs, which the answer itself no longer has.
 pub async fn ask(
     state: &ApiState,
-    named: &Named,
-    question: Question,
+    (named, question): (&Named, Question),
     arrival: Arrival<'_>,
+    footprint: &mut Footprint<'_>,
 ) -> Result<(Answer, Vec<Output>), Problem> {
     let Question {
         demands,
@@ -72,8 +74,10 @@ pub async fn ask(
         explain: demands.explain,
         arrived: arrival.at,
     };
+    footprint.asks(&query.inputs)?;
     let _share = state.admit_for(&named.route)?;
     let mut answer = dispatch(state, query, &arrival).await?;
+    footprint.answers(&answer.outputs, selection.binary)?;
     let scored = match selection.any_classes() {
         true => Box::pin(state.classes().of(&answer.model, state.registry())).await?,
         false => None,
@@ -114,7 +118,7 @@ async fn dispatch(
 pub fn read_region(
     state: &ApiState,
     caller: &Caller,
-    taken: &mut Taken<'_>,
+    taken: &mut Taken,
     part: &Part,
 ) -> Result<Bytes, Problem> {
     let most = state.limits().max_body_bytes;

@@ -16,6 +16,7 @@ use prost::Message;
 use crate::{ApiState, problem::Problem};
 
 mod call;
+mod contents;
 mod describe;
 mod frame;
 mod health;

@@ -1,12 +1,12 @@
 //! Inference by the protocol.
 
-use std::time::Instant;
+use std::{borrow::Cow, time::Instant};
 
 use axum::{
     extract::{Request, State},
-    http::HeaderMap,
     response::Response,
 };
+use bytes::Bytes;
 use utoipa::ToSchema;
 
 use super::{
@@ -16,8 +16,13 @@ use super::{
     wire::{self, InferBody},
 };
 use crate::{
-    ApiState, auth::Caller, body::Held, codec::sections, extract, problem::Problem,
-    query::schema::OutputBody,
+    ApiState,
+    auth::Caller,
+    codec::sections,
+    extract,
+    footprint::Footprint,
+    problem::Problem,
+    query::{json_response, schema::OutputBody},
 };
 
 /// An inference response.
@@ -96,12 +101,17 @@ async fn answer(
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let mut body = state.collect(body).await?;
+    let body = state.collect(body).await?;
     let arrived = Instant::now();
     let _permit = state.admit()?;
+    let signature = Cow::Borrowed(&named.signature);
+    let mut footprint = Footprint::new(state.room(), Some(signature));
     let (question, id) = match raw::is_raw(&parts.headers) {
         true => (raw::question(&named.signature, body.bytes().clone())?, None),
-        false => read(state, caller, &parts.headers, &mut body)?,
+        false => {
+            let sections = sections::split(&parts.headers, body.bytes())?;
+            read(state, caller, sections, &mut footprint)?
+        }
     };
     let arrival = Arrival {
         caller,
@@ -109,20 +119,25 @@ async fn answer(
         at: arrived,
         patience_ms: None,
     };
-    let (answer, outputs) = ask(state, &named, question, arrival).await?;
-    let response = wire::answer((&named.name, id.as_deref()), &answer, &outputs);
+    let asked = (&named, question);
+    let (answer, outputs) = ask(state, asked, arrival, &mut footprint).await?;
+    let (json_bytes, out) = wire::answer((&named.name, id.as_deref()), &answer, &outputs);
+    drop(outputs);
+    let out = footprint.keep(out)?;
     state.count_query(Some(&named.route), Ok((&answer, arrived.elapsed())));
-    Ok(response)
+    Ok(match json_bytes {
+        Some(json_bytes) => sections::response(json_bytes, out),
+        None => json_response(out),
+    })
 }
 
 /// A question of a body with a JSON part, and its id.
 fn read(
     state: &ApiState,
     caller: &Caller,
-    headers: &HeaderMap,
-    body: &mut Held<'_>,
+    (head, tail): (Bytes, Bytes),
+    footprint: &mut Footprint<'_>,
 ) -> Result<(Question, Option<String>), Problem> {
-    let (head, tail) = sections::split(headers, body.bytes())?;
     let request = InferBody::read(&head)?;
     if let Some(id) = &request.id {
         extract::check_query_id(&id.0)?;
@@ -130,9 +145,12 @@ fn read(
     let question = Question {
         demands: request.parameters.demands()?,
         selection: request.selection()?,
-        inputs: sections::inputs(request.inputs, tail, |part| {
-            read_region(state, caller, body.taken(), part)
-        })?,
+        inputs: sections::inputs(
+            request.inputs,
+            tail,
+            &mut footprint.reader(),
+            |taken, part| read_region(state, caller, taken, part),
+        )?,
     };
     Ok((question, request.id.map(|id| id.0.into_owned())))
 }

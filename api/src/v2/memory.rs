@@ -99,7 +99,7 @@ pub async fn register(
     Path(region): Path<String>,
     request: Request,
 ) -> Result<Changed, Problem> {
-    let body = state.collect(request.into_body()).await?;
+    let body = state.collect_document(request.into_body()).await?;
     let new: NewRegion = json::owned(&body)?;
     let subject = Subject(region.clone());
     let registration = Registration {

@@ -2,7 +2,7 @@
 
 use axum::http::HeaderMap;
 use bytes::Bytes;
-use sextant_types::{Code, DataType, NamedTensor, Signature, Tensor, TensorSpec};
+use sextant_types::{Code, DataType, NamedTensor, Signature, Tensor, TensorSpec, Texts};
 
 use super::{ask::Question, demands::Demands, selection::Selection};
 use crate::{
@@ -54,7 +54,9 @@ fn tensor(spec: &TensorSpec, batched: bool, body: Bytes) -> Result<Tensor, Strin
     };
     let shape = shape(spec, batched, length)?;
     match spec.data_type {
-        DataType::Bytes => Tensor::from_strings(shape, vec![body]).map_err(|it| it.to_string()),
+        DataType::Bytes => Texts::one(body)
+            .and_then(|text| Tensor::from_texts(shape, text))
+            .map_err(|it| it.to_string()),
         data_type => binary::parse(data_type, shape, body).map_err(|it| it.to_string()),
     }
 }

@@ -13,12 +13,11 @@ use axum::{
     extract::{Request, State},
     http::StatusCode,
 };
-use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sextant_rpc::{DispatcherClient, Query, QueryError, Route};
-use sextant_types::{Code, DataType, NamedTensor, Targets, Tensor, TensorSpec};
+use sextant_types::{Code, DataType, NamedTensor, Targets, Tensor, TensorSpec, Texts};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use utoipa::ToSchema;
@@ -97,7 +96,7 @@ pub async fn unload(
 }
 
 async fn check_body(state: &ApiState, body: Body) -> Result<(), Problem> {
-    let body = state.collect(body).await?;
+    let body = state.collect_document(body).await?;
     if body.trim_ascii().is_empty() {
         return Ok(());
     }
@@ -236,7 +235,7 @@ fn zeros(spec: &TensorSpec, max_bytes: usize) -> Result<NamedTensor, Problem> {
         .filter(|bytes| *bytes <= max_bytes)
         .ok_or_else(too_large)?;
     let tensor = match spec.data_type {
-        DataType::Bytes => Tensor::from_strings(shape, vec![Bytes::new(); bytes / 4]),
+        DataType::Bytes => Tensor::from_texts(shape, Texts::empty(bytes / 4)),
         data_type => Tensor::from_bytes(data_type, shape, vec![0; bytes].into()),
     };
     Ok(NamedTensor::new(spec.name.clone(), tensor?))

@@ -1,6 +1,5 @@
 //! Which outputs a request wants, and in which form.
 
-use bytes::Bytes;
 use sextant_registry::ScoredOutput;
 use sextant_types::{Code, NamedTensor, Tensor, TensorSpec, convert};
 
@@ -133,13 +132,13 @@ fn classified(
             true => format!("{score:.6}"),
             false => format!("{score}"),
         };
-        Bytes::from(match names.get(class) {
+        match names.get(class) {
             Some(name) => format!("{score}:{class}:{name}"),
             None => format!("{score}:{class}"),
-        })
+        }
     };
     let width = likely.first().map_or(0, Vec::len);
-    let texts = likely.iter().flatten().map(text).collect();
+    let texts = likely.iter().flatten().map(text);
     let shape = match batched {
         true => vec![likely.len(), width],
         false => vec![width],

@@ -159,7 +159,7 @@ pub async fn change_log(
     State(state): State<ApiState>,
     request: Request,
 ) -> Result<Json<LogBody>, Problem> {
-    let body = state.collect(request.into_body()).await?;
+    let body = state.collect_document(request.into_body()).await?;
     let change = json::owned(&body)?;
     state.logging()?.change(&change).map(Json)
 }
@@ -180,7 +180,7 @@ pub async fn change_trace(
     State(state): State<ApiState>,
     request: Request,
 ) -> Result<Json<TraceBody>, Problem> {
-    let body = state.collect(request.into_body()).await?;
+    let body = state.collect_document(request.into_body()).await?;
     let change: TraceChange = json::owned(&body)?;
     for (name, value) in change.settings() {
         match value {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use axum::response::Response;
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, IntoDeserializer, MapAccess, Visitor, value::MapAccessDeserializer},
@@ -16,10 +15,9 @@ use super::{
     selection::{Chosen, Output, Selection},
 };
 use crate::{
-    codec::{TensorBody, TensorParameters, Text, binary, sections, write},
+    codec::{MOST_TENSORS, TensorBody, TensorParameters, Text, binary, write},
     json,
     problem::Problem,
-    query::json_response,
 };
 
 /// An inference request.
@@ -35,11 +33,11 @@ pub struct InferBody<'a> {
     #[schema(value_type = Option<serde_json::Value>)]
     pub parameters: Parameters<'a>,
     /// One tensor for each input.
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "json::at_most::<_, _, MOST_TENSORS>")]
     #[schema(value_type = Vec<TensorBody<'_>>)]
     pub inputs: Vec<TensorBody<'a>>,
     /// Which outputs are wanted; all when left out.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "json::at_most::<_, _, MOST_TENSORS>")]
     #[schema(value_type = Option<Vec<serde_json::Value>>)]
     pub outputs: Vec<Wanted<'a>>,
 }
@@ -82,10 +80,13 @@ pub struct Wanted<'a> {
     parameters: TensorParameters<'a>,
 }
 
-/// The answer: all in JSON, or with the wanted outputs in binary behind it.
-pub fn answer((name, id): (&str, Option<&str>), answer: &Answer, outputs: &[Output]) -> Response {
+/// The answer: all in JSON, or with the wanted outputs in binary behind it, and then where the JSON ends.
+pub fn answer(
+    (name, id): (&str, Option<&str>),
+    answer: &Answer,
+    outputs: &[Output],
+) -> (Option<usize>, Vec<u8>) {
     let mut out = head(name, id, answer);
-    let mut tail = Vec::new();
     out.extend_from_slice(b",\"outputs\":");
     write::list(&mut out, outputs, |out, output| match output {
         Output {
@@ -102,18 +103,18 @@ pub fn answer((name, id): (&str, Option<&str>), answer: &Answer, outputs: &[Outp
             ..
         } => {
             write::binary_tensor(out, named, binary::size(&named.tensor));
-            binary::append(&mut tail, &named.tensor);
         }
         Output { named, .. } => write::tensor(out, named),
     });
     out.push(b'}');
-    match outputs
-        .iter()
-        .any(|output| output.binary && output.part.is_none())
-    {
-        true => sections::response(out, tail),
-        false => json_response(out),
-    }
+    let json_bytes = out.len();
+    let binaries = || {
+        let is_behind = |output: &&Output| output.binary && output.part.is_none();
+        outputs.iter().filter(is_behind).map(|it| &it.named.tensor)
+    };
+    out.reserve_exact(binaries().map(binary::size).sum());
+    binaries().for_each(|tensor| binary::append(&mut out, tensor));
+    (binaries().next().map(|_| json_bytes), out)
 }
 
 fn head(name: &str, id: Option<&str>, answer: &Answer) -> Vec<u8> {

@@ -26,6 +26,7 @@ mod protocol;
 mod queries;
 mod rates;
 mod resources;
+mod room;
 mod running;
 mod scaling;
 mod served;

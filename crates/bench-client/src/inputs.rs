@@ -201,7 +201,7 @@ fn rows_of(
             let row = if batched {
                 row
             } else {
-                without_first_dimension(&row)?
+                row.reshaped(row.shape()[1..].to_vec())?
             };
             Ok(NamedTensor::new(&array.name, row))
         });
@@ -209,16 +209,6 @@ fn rows_of(
     };
     let rows = (0..rows.min(most)).map(row).collect::<Result<_, _>>();
     rows.map_err(|error| error.to_string())
-}
-
-fn without_first_dimension(row: &Tensor) -> Result<Tensor, InvalidTensor> {
-    let shape = row.shape()[1..].to_vec();
-    match row.data() {
-        sextant_types::Data::Plain(bytes) => {
-            Tensor::from_bytes(row.data_type(), shape, bytes.clone())
-        }
-        sextant_types::Data::Strings(strings) => Tensor::from_strings(shape, strings.clone()),
-    }
 }
 
 /// Records as one query.
@@ -253,7 +243,7 @@ fn draw(
     let count = shape.iter().product::<usize>();
     let tensor = match data_type {
         DataType::Bytes => {
-            let words = (0..count).map(|_| word(random)).collect();
+            let words = (0..count).map(|_| word(random));
             Tensor::from_strings(shape.to_vec(), words)
         }
         _ => {

@@ -83,7 +83,7 @@ fn bytes(input: &NamedTensor) -> Vec<u8> {
     match input.tensor.data() {
         Data::Plain(bytes) => bytes.to_vec(),
         Data::Strings(strings) => {
-            let one = |text: &Bytes| [&(text.len() as u32).to_le_bytes()[..], text].concat();
+            let one = |text: &[u8]| [&(text.len() as u32).to_le_bytes()[..], text].concat();
             strings.iter().flat_map(one).collect()
         }
     }

@@ -189,10 +189,11 @@ section! {
     Limits in "limits" {
         /// Largest body of a request that is not an upload, bytes.
         max_body_bytes: usize = 16 << 20, within 1024.0..=ANY;
-        /// Most bytes of the bodies of all requests that are held at once, uploads excepted, counted as they
-        /// arrive; beyond them requests are refused. The last quarter is for small bodies, those up to a
-        /// 4096th of this. Never less than twice `limits.max_body_bytes`.
-        max_body_bytes_in_flight: usize = 256 << 20, within 1024.0..=ANY;
+        /// Most bytes that all requests hold at once, uploads excepted: their bodies, counted as they arrive;
+        /// tensors, what engines make of strings, and outputs, before they are made; answers, until they are
+        /// written. Beyond them requests are refused. The last quarter is for small ones: bodies up to a 4096th of
+        /// this, and what is made of them up to a 256th. Never less than twice `limits.max_body_bytes`.
+        max_body_bytes_in_flight: usize = 1 << 30, within 1024.0..=ANY;
         /// Largest uploaded model, validation set or artefact, bytes.
         max_model_bytes: u64 = 16 << 30, within 1024.0..=ANY;
         /// Files of models from this size on are not read into memory: engines map them where the artefact store or

@@ -31,8 +31,9 @@ section! {
         /// Size of a page of that memory, bytes. Devices with memory of their own have pages of
         /// 16 MiB.
         page_bytes: u64 = 1 << 20, within 4096.0..=1_073_741_824.0;
-        /// Bytes of inputs that may wait at a worker or run; batches beyond are refused.
-        io_bytes: u64 = 512 << 20, within 65_536.0..=ANY;
+        /// Bytes of inputs that may wait at a worker or run, with what engines make of strings; batches beyond are
+        /// refused.
+        io_bytes: u64 = 768 << 20, within 65_536.0..=ANY;
         /// Where the CPU's engines run what users bring: `none`, in this process; `process`, in a process of
         /// its own for each artefact, so that an input that crashes an engine or takes all memory ends its
         /// own query and nothing else.

@@ -13,7 +13,7 @@ use ort::{
 };
 use sextant_engine::Error;
 use sextant_onnx::Weight;
-use sextant_types::{Data, DataType, NamedTensor, Tensor};
+use sextant_types::{Data, DataType, NamedTensor, Tensor, Texts};
 
 /// The element type as `ort` names it.
 pub(crate) fn element_type(data_type: DataType) -> TensorElementType {
@@ -163,16 +163,16 @@ where
 
 fn borrow_strings<'v>(
     input: &NamedTensor,
-    strings: &[Bytes],
+    strings: &Texts,
 ) -> Result<SessionInputValue<'v>, Error> {
-    let texts: Vec<String> = strings
-        .iter()
-        .map(|string| match std::str::from_utf8(string) {
-            Ok(text) if !text.contains('\0') => Ok(text.to_owned()),
-            Ok(_) => Err(invalid(input, "strings with a zero byte are not supported")),
-            Err(_) => Err(invalid(input, "strings have to be UTF-8")),
-        })
-        .collect::<Result<_, _>>()?;
+    let mut texts = Vec::with_capacity(strings.len());
+    for string in strings.iter() {
+        match std::str::from_utf8(string) {
+            Ok(text) if !text.contains('\0') => texts.push(text.to_owned()),
+            Ok(_) => return Err(invalid(input, "strings with a zero byte are not supported")),
+            Err(_) => return Err(invalid(input, "strings have to be UTF-8")),
+        }
+    }
     let value = ort::value::Tensor::from_string_array((input.tensor.shape(), texts.as_slice()))
         .map_err(|error| invalid(input, error.message()))?;
     Ok(value.into())
@@ -202,7 +202,7 @@ pub(crate) fn extract(name: &str, value: &DynValue) -> Result<Tensor, Error> {
             let (shape, strings) = value
                 .try_extract_strings()
                 .map_err(|error| failed(error.message()))?;
-            Tensor::from_strings(dims(shape), strings.into_iter().map(Bytes::from).collect())
+            Tensor::from_strings(dims(shape), strings)
         }
     )
     .map_err(|error| failed(&error.to_string()))

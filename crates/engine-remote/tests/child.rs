@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use sextant_engine::{Error, LoadedModel};
 use sextant_engine_remote::{Program, RemoteConfig, RemoteEngine, Source};
 use sextant_types::{Data, NamedTensor, Tensor};
@@ -245,15 +244,15 @@ fn environment_and_folder_are_the_configured_ones() {
     program.folder = Some(folder.path().to_owned());
     let engine = engine(config);
     let told = model(&engine, "told");
-    let names = ["GREETING", "SEXTANT_NOT_SET"].map(|name| Bytes::from_static(name.as_bytes()));
-    let names = Tensor::from_strings(vec![2], names.to_vec()).expect("two strings");
+    let names = Tensor::from_strings(vec![2], ["GREETING", "SEXTANT_NOT_SET"]);
+    let names = names.expect("two strings");
     let outputs = told
         .run(&[NamedTensor::new("input", names)])
         .expect("it answers");
     let Data::Strings(told) = outputs[0].data() else {
         panic!("strings");
     };
-    let told: Vec<_> = told.iter().map(|it| String::from_utf8_lossy(it)).collect();
+    let told: Vec<_> = told.iter().map(String::from_utf8_lossy).collect();
     let port = told[0].strip_prefix("port ").expect("the greeting");
     assert!(port.parse::<u16>().is_ok(), "{port}");
     let folder = folder.path().file_name().expect("a name").to_string_lossy();

@@ -1,10 +1,10 @@
 //! A tensor's elements as JSON, and nested lists of JSON as a tensor.
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use half::{bf16, f16};
 use serde_json::Value;
 use sextant_types::{
-    Data, DataType, InvalidTensor, Tensor,
+    Data, DataType, InvalidTensor, Tensor, TextsBuilder,
     convert::{self, Number, Rounding},
     tensor::Element,
 };
@@ -63,8 +63,7 @@ fn double(value: f64) -> Value {
 pub struct Elements {
     data_type: DataType,
     plain: BytesMut,
-    strings: Vec<Bytes>,
-    strings_bytes: u64,
+    strings: TextsBuilder,
 }
 
 // === impl Elements ===
@@ -75,8 +74,7 @@ impl Elements {
         Self {
             data_type,
             plain: BytesMut::new(),
-            strings: Vec::new(),
-            strings_bytes: 0,
+            strings: TextsBuilder::default(),
         }
     }
 
@@ -95,7 +93,7 @@ impl Elements {
 
     /// Bytes of memory that they take.
     pub fn byte_len(&self) -> u64 {
-        self.plain.len() as u64 + self.strings_bytes
+        (self.plain.len() + self.strings.held_bytes()) as u64
     }
 
     /// Appends the leaves of a nested list, in row-major order, and returns the shape of the list.
@@ -129,8 +127,7 @@ impl Elements {
         };
         match (data_type, value) {
             (DataType::Bytes, Value::String(text)) => {
-                self.push_text(text.as_bytes());
-                Ok(())
+                self.push_text(text.as_bytes())
             }
             (DataType::Bool, Value::Bool(value)) => self.push(Number::Integer((*value).into())),
             (DataType::Bytes | DataType::Bool, _) => Err(wrong()),
@@ -155,9 +152,12 @@ impl Elements {
     }
 
     /// Appends a string.
-    pub fn push_text(&mut self, text: &[u8]) {
-        self.strings_bytes += text.len() as u64 + size_of::<Bytes>() as u64;
-        self.strings.push(Bytes::copy_from_slice(text));
+    ///
+    /// # Errors
+    /// All have 4 GiB or more.
+    pub fn push_text(&mut self, text: &[u8]) -> Result<(), String> {
+        let pushed = self.strings.push(text);
+        pushed.map_err(|why| format!("cannot be read: {why}"))
     }
 
     /// The tensor of this shape.
@@ -166,7 +166,7 @@ impl Elements {
     /// The shape has not as many elements.
     pub fn into_tensor(self, shape: Vec<usize>) -> Result<Tensor, InvalidTensor> {
         match self.data_type {
-            DataType::Bytes => Tensor::from_strings(shape, self.strings),
+            DataType::Bytes => Tensor::from_texts(shape, self.strings.finish()),
             data_type => Tensor::from_bytes(data_type, shape, self.plain.freeze()),
         }
     }

@@ -104,8 +104,8 @@ pub fn push(
     elements: &mut Elements,
 ) -> Result<(), String> {
     if data_type == DataType::Bytes {
-        elements.push_text(cell.as_bytes());
-        return Ok(());
+        let pushed = elements.push_text(cell.as_bytes());
+        return pushed.map_err(|why| format!("`{name}` {why}"));
     }
     let number = number(cell.trim(), data_type).ok_or_else(|| {
         let cell: String = cell.chars().take(32).collect();

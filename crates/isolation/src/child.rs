@@ -136,7 +136,7 @@ impl Answer {
                 let nanos = took.as_nanos() as u64;
                 let packed = outputs.iter().map(|output| pack("", output));
                 let (outputs, blobs): (Vec<_>, Vec<_>) = packed.unzip();
-                link.answer(&Reply::Ran { outputs, nanos }, &blobs)
+                link.answer(&Reply::Ran { outputs, nanos }, &blobs.concat())
             }
         }
     }

@@ -2,11 +2,11 @@
 
 use std::io::{self, Read};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sextant_engine::Error;
 use sextant_types::{
-    Data, DataType, Digest, NamedTensor, Optimization, Precision, Signature, Tensor,
+    Data, DataType, Digest, NamedTensor, Optimization, Precision, Signature, Tensor, Texts,
 };
 
 use crate::frame;
@@ -65,8 +65,8 @@ pub(crate) struct Head {
     data_type: DataType,
     shape: Vec<usize>,
     bytes: u64,
-    /// Lengths of the elements of strings.
-    strings: Option<Vec<usize>>,
+    /// Bytes of the places of strings, which follow their texts.
+    places: Option<u64>,
 }
 
 /// An engine's error.
@@ -89,24 +89,17 @@ enum Kind {
 }
 
 /// A tensor's head and elements.
-pub(crate) fn pack(name: &str, tensor: &Tensor) -> (Head, Bytes) {
-    let (elements, strings) = match tensor.data() {
-        Data::Plain(bytes) => (bytes.clone(), None),
-        Data::Strings(strings) => {
-            let mut all = BytesMut::new();
-            strings
-                .iter()
-                .for_each(|string| all.extend_from_slice(string));
-            let lengths = strings.iter().map(Bytes::len).collect();
-            (all.freeze(), Some(lengths))
-        }
+pub(crate) fn pack(name: &str, tensor: &Tensor) -> (Head, Vec<Bytes>) {
+    let elements = match tensor.data() {
+        Data::Plain(bytes) => vec![bytes.clone()],
+        Data::Strings(texts) => vec![texts.bytes().clone(), texts.places().clone()],
     };
     let head = Head {
         name: name.to_owned(),
         data_type: tensor.data_type(),
         shape: tensor.shape().to_vec(),
-        bytes: elements.len() as u64,
-        strings,
+        bytes: elements[0].len() as u64,
+        places: elements.get(1).map(|places| places.len() as u64),
     };
     (head, elements)
 }
@@ -115,26 +108,18 @@ impl Head {
     /// Reads the elements that follow.
     pub(crate) fn unpack(self, from: &mut impl Read) -> io::Result<NamedTensor> {
         let elements = frame::read_bytes(from, self.bytes)?;
-        let tensor = match self.strings {
+        let tensor = match self.places {
             None => Tensor::from_bytes(self.data_type, self.shape, elements),
-            Some(lengths) => Tensor::from_strings(self.shape, cut(&elements, &lengths)?),
+            Some(length) => {
+                let texts = Texts::from_parts(elements, frame::read_bytes(from, length)?);
+                let texts = texts
+                    .ok_or_else(|| io::Error::other("the places of strings are not theirs"))?;
+                Tensor::from_texts(self.shape, texts)
+            }
         };
         let tensor = tensor.map_err(io::Error::other)?;
         Ok(NamedTensor::new(self.name, tensor))
     }
-}
-
-fn cut(elements: &Bytes, lengths: &[usize]) -> io::Result<Vec<Bytes>> {
-    let mut start = 0usize;
-    let strings = lengths.iter().map(|length| {
-        let end = start.checked_add(*length);
-        let end = end.filter(|end| *end <= elements.len());
-        let end = end.ok_or_else(|| io::Error::other("strings are longer than what follows"))?;
-        let string = elements.slice(start..end);
-        start = end;
-        Ok(string)
-    });
-    strings.collect()
 }
 
 // === impl Failure ===

@@ -103,7 +103,7 @@ impl LoadedModel for IsolatedModel {
         let (inputs, blobs): (Vec<_>, Vec<_>) = packed.unzip();
         let request = Request::Run { model, inputs };
         let begun = Instant::now();
-        match ask(&self.host, &process, (&request, &blobs), interrupt)? {
+        match ask(&self.host, &process, (&request, &blobs.concat()), interrupt)? {
             (Reply::Ran { nanos, .. }, outputs) => {
                 self.note(begun.elapsed().saturating_sub(Duration::from_nanos(nanos)));
                 Ok(outputs.into_iter().map(|it| it.tensor).collect())

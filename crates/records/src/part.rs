@@ -114,7 +114,7 @@ impl Column {
     /// Makes room for the texts of an output.
     fn widen(&mut self, tensor: &Tensor) {
         if let Data::Strings(strings) = tensor.data() {
-            let widest = strings.iter().map(|it| text::points(it)).max();
+            let widest = strings.iter().map(text::points).max();
             self.width = self.width.max(widest.unwrap_or(0));
         }
     }

@@ -23,8 +23,9 @@ use crate::{
 mod tests;
 
 /// The tables that a backup has, in an order in which rows may be put into them: what a row refers to comes before it.
-pub const TABLES: [&str; 10] = [
+pub const TABLES: [&str; 11] = [
     "applications",
+    "pipelines",
     "models",
     "variants",
     "steps",

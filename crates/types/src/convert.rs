@@ -46,6 +46,9 @@ pub fn input(tensor: &Tensor, to: DataType) -> Result<Tensor, String> {
     convert(tensor, to, Rounding::Nearest)
 }
 
+/// Why strings are not brought to a type of numbers, nor numbers to strings.
+pub const NO_NUMBERS: &str = "strings and numbers are never exchanged";
+
 /// Whether some elements of one type may be brought to another.
 pub fn is_possible(from: DataType, to: DataType) -> bool {
     let are_numbers = from != DataType::Bytes && !matches!(to, DataType::Bytes | DataType::Bool);
@@ -80,7 +83,7 @@ fn convert(tensor: &Tensor, to: DataType, rounding: Rounding) -> Result<Tensor, 
         return Ok(tensor.clone());
     }
     let Some(values) = numbers(tensor).filter(|_| to != DataType::Bytes) else {
-        return Err("strings and numbers are never exchanged".to_owned());
+        return Err(NO_NUMBERS.to_owned());
     };
     let mut bytes = BytesMut::with_capacity(tensor.len() * to.size().unwrap_or(1));
     for value in values {

@@ -23,6 +23,7 @@ mod slowdown;
 mod store_id;
 pub mod target;
 pub mod tensor;
+mod texts;
 pub mod time;
 pub mod variant;
 
@@ -43,6 +44,7 @@ pub use target::{
     InvalidTarget, LeastQuality, Quality, TargetClass, Targets, relative_quality, share_of,
 };
 pub use tensor::{Data, DataType, Element, Fill, InvalidTensor, NamedTensor, Tensor};
+pub use texts::{Texts, TextsBuilder};
 pub use variant::{
     EngineName, Expected, Optimization, Precision, Variant, VariantSpec, as_uploaded,
     uploaded_qualities, uploaded_quality,

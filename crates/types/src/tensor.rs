@@ -5,6 +5,8 @@ use std::fmt;
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
+use crate::{Texts, TextsBuilder};
+
 /// Element types: all numeric types of ONNX that have a memory layout of their own, and strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -123,7 +125,7 @@ pub enum Data {
     /// Row-major, little-endian; booleans are one byte, 0 or 1.
     Plain(Bytes),
     /// Row-major strings.
-    Strings(Vec<Bytes>),
+    Strings(Texts),
 }
 
 /// Elements that do not fit the shape.
@@ -149,7 +151,7 @@ pub enum InvalidTensor {
     Mixed,
 }
 
-/// A tensor. Cloning and cutting along the first dimension never copy plain elements.
+/// A tensor. Cloning and cutting along the first dimension copy no elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
     data_type: DataType,
@@ -202,6 +204,11 @@ fn elements(shape: &[usize]) -> Result<usize, InvalidTensor> {
 }
 
 impl Tensor {
+    /// Bytes that an engine makes of a string beside its text, which it copies three times. ONNX Runtime holds 32; its
+    /// binding makes a list of strings of them, another of strings that end in a zero byte, and one of pointers; of
+    /// what comes out it makes a list of strings again.
+    pub const ENGINE_TEXT_BYTES: usize = 112;
+
     /// A numeric or boolean tensor from its bytes. Errors when their number does not fit.
     pub fn from_bytes(
         data_type: DataType,
@@ -250,10 +257,18 @@ impl Tensor {
     }
 
     /// A string tensor.
-    pub fn from_strings(shape: Vec<usize>, values: Vec<Bytes>) -> Result<Self, InvalidTensor> {
+    pub fn from_strings<T: AsRef<[u8]>>(
+        shape: Vec<usize>,
+        values: impl IntoIterator<Item = T>,
+    ) -> Result<Self, InvalidTensor> {
+        Self::from_texts(shape, Texts::collect(values)?)
+    }
+
+    /// The same of strings that have been put together.
+    pub fn from_texts(shape: Vec<usize>, texts: Texts) -> Result<Self, InvalidTensor> {
         let expected = elements(&shape)?;
-        if values.len() != expected {
-            let (data_type, given) = (DataType::Bytes, values.len());
+        if texts.len() != expected {
+            let (data_type, given) = (DataType::Bytes, texts.len());
             return Err(InvalidTensor::Length {
                 shape,
                 data_type,
@@ -264,7 +279,7 @@ impl Tensor {
         Ok(Self {
             data_type: DataType::Bytes,
             shape,
-            data: Data::Strings(values),
+            data: Data::Strings(texts),
         })
     }
 
@@ -298,11 +313,34 @@ impl Tensor {
         self.shape.first().copied().unwrap_or(1)
     }
 
-    /// Bytes held by the elements.
+    /// Bytes of the elements; of strings those of their texts alone.
     pub fn byte_len(&self) -> usize {
         match &self.data {
             Data::Plain(bytes) => bytes.len(),
-            Data::Strings(strings) => strings.iter().map(Bytes::len).sum(),
+            Data::Strings(texts) => texts.bytes().len(),
+        }
+    }
+
+    /// Bytes that the elements take up in memory.
+    pub fn held_bytes(&self) -> usize {
+        match &self.data {
+            Data::Plain(bytes) => bytes.len(),
+            Data::Strings(texts) => texts.held_bytes(),
+        }
+    }
+
+    /// Bytes that an engine makes of strings while it runs; 0 for other types, which engines read in place.
+    pub fn engine_bytes(&self) -> usize {
+        self.texts().map_or(0, |texts| {
+            3 * texts.bytes().len() + texts.len() * Self::ENGINE_TEXT_BYTES
+        })
+    }
+
+    /// The strings; `None` for other types.
+    pub fn texts(&self) -> Option<&Texts> {
+        match &self.data {
+            Data::Plain(_) => None,
+            Data::Strings(texts) => Some(texts),
         }
     }
 
@@ -313,6 +351,14 @@ impl Tensor {
                 Some(bytemuck::allocation::pod_collect_to_vec(bytes))
             }
             _ => None,
+        }
+    }
+
+    /// The same elements in another shape of as many; they are shared.
+    pub fn reshaped(&self, shape: Vec<usize>) -> Result<Self, InvalidTensor> {
+        match &self.data {
+            Data::Plain(bytes) => Self::from_bytes(self.data_type, shape, bytes.clone()),
+            Data::Strings(texts) => Self::from_texts(shape, texts.clone()),
         }
     }
 
@@ -333,12 +379,14 @@ impl Tensor {
         let mut shape = first.shape.clone();
         shape[0] = parts.iter().map(|part| part.rows()).sum();
         let data = if first.data_type == DataType::Bytes {
-            Data::Strings(
-                parts
-                    .iter()
-                    .flat_map(|part| part.strings().iter().cloned())
-                    .collect(),
-            )
+            let texts = parts.iter().filter_map(|part| part.texts());
+            let count = texts.clone().map(Texts::len).sum();
+            let bytes = texts.clone().map(|it| it.bytes().len()).sum();
+            let mut joined = TextsBuilder::with_capacity(count, bytes);
+            for texts in texts {
+                joined.extend(texts)?;
+            }
+            Data::Strings(joined.finish())
         } else {
             let mut joined =
                 BytesMut::with_capacity(parts.iter().map(|part| part.byte_len()).sum());
@@ -368,8 +416,8 @@ impl Tensor {
                 let size = row * self.data_type.size().unwrap_or(1);
                 Data::Plain(bytes.slice(start * size..(start + count) * size))
             }
-            Data::Strings(strings) => {
-                Data::Strings(strings[start * row..(start + count) * row].to_vec())
+            Data::Strings(texts) => {
+                Data::Strings(texts.slice(start * row..(start + count) * row))
             }
         };
         Ok(Tensor {
@@ -433,15 +481,18 @@ impl Tensor {
                 });
                 Data::Plain(resized.freeze())
             }
-            Data::Strings(strings) => {
-                let mut resized = Vec::with_capacity(count);
-                sources.for_each(|found| match found {
-                    Some((from, count)) => {
-                        resized.extend_from_slice(&strings[from..from + count]);
-                    }
-                    None => resized.push(Bytes::new()),
+            Data::Strings(texts) => {
+                let mut resized = TextsBuilder::with_capacity(count, texts.bytes().len());
+                let mut whole = Ok(());
+                sources.for_each(|found| {
+                    let grown = match found {
+                        Some((from, count)) => resized.extend(&texts.slice(from..from + count)),
+                        None => resized.end(),
+                    };
+                    whole = std::mem::replace(&mut whole, Ok(())).and(grown);
                 });
-                Data::Strings(resized)
+                whole?;
+                Data::Strings(resized.finish())
             }
         };
         Ok(Tensor {
@@ -455,13 +506,6 @@ impl Tensor {
         match &self.data {
             Data::Plain(bytes) => bytes,
             Data::Strings(_) => &[],
-        }
-    }
-
-    fn strings(&self) -> &[Bytes] {
-        match &self.data {
-            Data::Plain(_) => &[],
-            Data::Strings(strings) => strings,
         }
     }
 }

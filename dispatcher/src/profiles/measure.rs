@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sextant_registry::Failure;
 use sextant_rpc::{Infer, InferError, InferOutcome, Part, WorkerClient};
 use sextant_types::{
-    BatchLatency, Code, Concurrent, DataType, Fill, NamedTensor, Profile, ShapeProfile, Sizes,
+    BatchLatency, Code, Concurrent, DataType, Fill, NamedTensor, Profile, ShapeProfile, Sizes, Texts,
     Tensor, TensorSpec, Variant, fit,
 };
 use tokio::sync::oneshot;
@@ -118,7 +118,7 @@ fn zeros(data_type: DataType, shape: Vec<usize>) -> Option<Tensor> {
             let zeros = Bytes::from(vec![0; count * bytes]);
             Tensor::from_bytes(data_type, shape, zeros).ok()
         }
-        None => Tensor::from_strings(shape, vec![Bytes::new(); count]).ok(),
+        None => Tensor::from_texts(shape, Texts::empty(count)).ok(),
     }
 }
 

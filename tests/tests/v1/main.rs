@@ -11,6 +11,7 @@ mod harmful;
 mod hostile;
 mod jobs;
 mod large;
+mod memory;
 mod models;
 mod pipelines;
 mod queries;

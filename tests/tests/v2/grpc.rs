@@ -26,14 +26,14 @@ use tonic_reflection::pb::v1::{
     server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
 };
 
-type Client = GrpcInferenceServiceClient<Channel>;
+pub type Client = GrpcInferenceServiceClient<Channel>;
 
 async fn channel(address: &str) -> Channel {
     let endpoint = Channel::from_shared(address.to_owned()).expect("an address");
     endpoint.connect().await.expect("a connection")
 }
 
-async fn client(cluster: &TestCluster) -> Client {
+pub async fn client(cluster: &TestCluster) -> Client {
     Client::new(channel(cluster.address()).await)
 }
 

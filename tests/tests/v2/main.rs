@@ -1,6 +1,7 @@
 //! `/v2`: the Open Inference Protocol, as clients that know nothing of Sextant speak it.
 
 mod grpc;
+mod memory;
 
 use reqwest::Method;
 use serde_json::{Value, json};

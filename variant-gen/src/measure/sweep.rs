@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sextant_engine::LoadedModel;
-use sextant_types::{BatchLatency, Data, NamedTensor, Tensor};
+use sextant_types::{BatchLatency, NamedTensor, Tensor};
 
 use super::{Cancel, Effort, MeasureError, Point, Subject, milliseconds, run};
 use crate::{
@@ -200,11 +200,7 @@ pub(super) fn summarise(batch: u16, mut times: Vec<f64>) -> BatchLatency {
 }
 
 fn held_bytes(tensor: &Tensor) -> u64 {
-    let overhead = match tensor.data() {
-        Data::Plain(_) => 0,
-        Data::Strings(strings) => size_of_val(strings.as_slice()),
-    };
-    (tensor.byte_len() + overhead) as u64
+    tensor.held_bytes() as u64
 }
 
 #[cfg(test)]

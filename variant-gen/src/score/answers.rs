@@ -1,7 +1,7 @@
 //! What the uploaded file answers, in the place of labels.
 
 use bytes::BytesMut;
-use sextant_types::{Data, Metric, Tensor};
+use sextant_types::{Data, Metric, Tensor, Texts};
 
 use super::{Invalid, ScoreError, best, reals};
 use crate::validation::{Expectation, Labels};
@@ -118,11 +118,8 @@ fn joined(parts: &[Tensor], per_record: usize) -> Result<Tensor, ScoreError> {
     let shape = vec![elements / per_record.max(1), per_record];
     let tensor = match parts.first().map(Tensor::data) {
         Some(Data::Strings(_)) => {
-            let texts = parts.iter().flat_map(|part| match part.data() {
-                Data::Strings(texts) => texts.clone(),
-                Data::Plain(_) => Vec::new(),
-            });
-            Tensor::from_strings(shape, texts.collect())
+            let texts = parts.iter().filter_map(Tensor::texts);
+            Tensor::from_strings(shape, texts.flat_map(Texts::iter))
         }
         _ => {
             let mut bytes = BytesMut::new();

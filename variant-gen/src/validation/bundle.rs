@@ -168,7 +168,7 @@ pub(super) mod tensor {
             shape: tensor.shape().to_vec(),
             bytes: match tensor.data() {
                 Data::Plain(bytes) => vec![bytes.to_vec()],
-                Data::Strings(texts) => texts.iter().map(|text| text.to_vec()).collect(),
+                Data::Strings(texts) => texts.iter().map(<[u8]>::to_vec).collect(),
             },
         };
         parts.serialize(to)
@@ -178,7 +178,7 @@ pub(super) mod tensor {
         let parts = Parts::deserialize(from)?;
         let texts = parts.bytes.into_iter().map(Bytes::from);
         let tensor = match parts.data_type {
-            DataType::Bytes => Tensor::from_strings(parts.shape, texts.collect()),
+            DataType::Bytes => Tensor::from_strings(parts.shape, texts),
             data_type => {
                 let bytes = texts.into_iter().next().unwrap_or_default();
                 Tensor::from_bytes(data_type, parts.shape, bytes)

@@ -115,7 +115,7 @@ impl Context<'_> {
         if let Data::Strings(names) = self.labels.data()
             && !scored.classes.is_empty()
         {
-            let names = names.iter().map(|name| String::from_utf8_lossy(name));
+            let names = names.iter().map(String::from_utf8_lossy);
             return self.named(names.map(|name| name.into_owned()));
         }
         let values = integers(self.labels).ok_or_else(|| self.wrong_type("integers"))?;

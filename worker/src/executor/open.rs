@@ -12,7 +12,7 @@ use std::{
 
 use sextant_engine::{Error, Interrupt};
 use sextant_rpc::{ActionKind, BatchResult, Infer, InferError, InferOutcome, Part};
-use sextant_types::{Code, NamedTensor, VariantId};
+use sextant_types::{Code, NamedTensor, Tensor, VariantId};
 
 use super::queue::Key;
 use crate::{instance::Instance, log::Action, shared::Shared};
@@ -79,7 +79,8 @@ impl Open {
     ) -> Option<(Self, Vec<Vec<NamedTensor>>)> {
         let parts = inputs(infer.parts);
         let tensors = parts.iter().flatten().flatten();
-        let bytes = tensors.map(|input| input.tensor.byte_len() as u64).sum();
+        let held = |tensor: &Tensor| (tensor.held_bytes() + tensor.engine_bytes()) as u64;
+        let bytes = tensors.map(|input| held(&input.tensor)).sum();
         let room = shared.take_io(bytes);
         let mut open = Self(Box::new(Fields {
             variant: infer.variant,

@@ -3,6 +3,7 @@
 mod campaigns;
 mod fairness;
 mod isolation;
+mod memory;
 mod restarts;
 
 use std::process::Command;
@@ -13,9 +14,10 @@ use super::{Arguments, bed::Bench, report::Figure, report::Report};
 use crate::{provision, shell};
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 11] = [
+pub const PARTS: [&str; 12] = [
     "fairness",
     "isolation",
+    "memory",
     "restarts",
     "box",
     "restore",
@@ -29,7 +31,7 @@ pub const PARTS: [&str; 11] = [
 
 /// Measures everything that is asked for.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
-    if ["fairness", "isolation", "restarts"]
+    if ["fairness", "isolation", "memory", "restarts"]
         .iter()
         .any(|part| arguments.wants(part))
     {
@@ -53,6 +55,9 @@ fn measure(arguments: &Arguments, report: &mut Report) -> Result<()> {
     }
     if arguments.wants("isolation") {
         isolation::run(&bench, report)?;
+    }
+    if arguments.wants("memory") {
+        memory::run(&bench, report)?;
     }
     if arguments.wants("restarts") {
         restarts::run(&bench, report)?;

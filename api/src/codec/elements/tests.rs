@@ -137,20 +137,8 @@ fn elements_must_be_of_the_type() {
 fn strings_keep_escapes_and_brackets() {
     let text = r#"["a,]b","\"q\"","\\","é\u00e9"]"#;
     let tensor = parse(DataType::Bytes, vec![4], text).expect("four strings");
-    let wanted: Vec<Bytes> = ["a,]b", "\"q\"", "\\", "éé"]
-        .map(Bytes::from_static_str)
-        .into();
-    assert_eq!(tensor.data(), &sextant_types::Data::Strings(wanted));
-}
-
-trait FromStaticStr {
-    fn from_static_str(text: &'static str) -> Bytes;
-}
-
-impl FromStaticStr for Bytes {
-    fn from_static_str(text: &'static str) -> Bytes {
-        Bytes::from_static(text.as_bytes())
-    }
+    let wanted = Tensor::from_strings(vec![4], ["a,]b", "\"q\"", "\\", "éé"]);
+    assert_eq!(tensor, wanted.expect("four strings"));
 }
 
 #[test]

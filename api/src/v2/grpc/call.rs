@@ -11,6 +11,7 @@ use axum::{
     http::{HeaderMap, HeaderValue},
     response::Response,
 };
+use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use prost::Message;
 use serde_json::json;
@@ -94,7 +95,7 @@ impl Call {
         let (head, bytes) = frame::only(held.bytes())?;
         let encoding = head.compressed.then_some(self.encoding);
         let room = (held.taken(), state.limits().max_body_bytes);
-        let message = frame::decode(bytes, encoding, room)?;
+        let message = frame::decode(bytes, encoding, room, |_| 0)?;
         let subject = Subject(about(&message).to_owned());
         let answering = self.encoding.of_answer(&self.context.headers);
         let left = self.context.left_at(Instant::now());
@@ -109,7 +110,12 @@ impl Call {
 
 /// A response of one message.
 pub fn one(reply: &impl Message, encoding: Encoding) -> Response {
-    let message = Full::new(frame::encode(reply, encoding));
+    of_frame(frame::encode(reply, encoding).into(), encoding)
+}
+
+/// The same of a message as it is sent.
+pub fn of_frame(frame: Bytes, encoding: Encoding) -> Response {
+    let message = Full::new(frame);
     let trailers = std::future::ready(Some(Ok(status::trailers(Ok(())))));
     with_messages(Body::new(message.with_trailers(trailers)), encoding)
 }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use flate2::{
     Compression,
     read::{GzDecoder, ZlibDecoder},
@@ -13,8 +13,9 @@ use prost::Message;
 use sextant_types::Code;
 
 use crate::{
-    body::{Taken, body_too_large},
+    body::body_too_large,
     problem::Problem,
+    room::Taken,
 };
 
 /// Bytes before a message.
@@ -68,11 +69,12 @@ pub fn only(body: &Bytes) -> Result<(Head, Bytes), Problem> {
     }
 }
 
-/// Reads a message: what it holds counts as its bytes do.
+/// Reads a message: what it holds counts as its bytes do, and what is made of it, which `weigh` tells, before it is made.
 pub fn decode<M: Message + Default>(
     bytes: Bytes,
     encoding: Option<Encoding>,
-    (taken, max_bytes): (&mut Taken<'_>, usize),
+    (taken, max_bytes): (&mut Taken, usize),
+    weigh: fn(&[u8]) -> usize,
 ) -> Result<M, Problem> {
     let refuse = |detail: String| Problem::new(Code::InvalidRequest, detail);
     let bytes = match encoding {
@@ -80,23 +82,24 @@ pub fn decode<M: Message + Default>(
         Some(Encoding::Gzip) => inflate(GzDecoder::new(&bytes[..]), taken, max_bytes)?,
         Some(Encoding::Deflate) => inflate(ZlibDecoder::new(&bytes[..]), taken, max_bytes)?,
     };
-    if fields(&bytes) > MOST_FIELDS {
+    if fields(&bytes).nth(MOST_FIELDS).is_some() {
         return Err(refuse(format!(
             "the message has more than `{MOST_FIELDS}` fields"
         )));
     }
+    taken.grow(weigh(&bytes))?;
     M::decode(bytes).map_err(|error| refuse(format!("the message cannot be read: {error}")))
 }
 
 /// A message as it is sent.
-pub fn encode(message: &impl Message, encoding: Encoding) -> Bytes {
+pub fn encode(message: &impl Message, encoding: Encoding) -> Vec<u8> {
     let length = message.encoded_len();
     if encoding == Encoding::Identity {
-        let mut out = BytesMut::with_capacity(HEAD_BYTES + length);
+        let mut out = Vec::with_capacity(HEAD_BYTES + length);
         put_head(&mut out, false, length);
         // There is room for all of it.
         message.encode_raw(&mut out);
-        return out.freeze();
+        return out;
     }
     let plain = message.encode_to_vec();
     // Writing into a vector cannot fail.
@@ -111,20 +114,20 @@ pub fn encode(message: &impl Message, encoding: Encoding) -> Bytes {
         }
     };
     let (compressed, bytes) = small.map_or((false, plain), |small| (true, small));
-    let mut out = BytesMut::with_capacity(HEAD_BYTES + bytes.len());
+    let mut out = Vec::with_capacity(HEAD_BYTES + bytes.len());
     put_head(&mut out, compressed, bytes.len());
     out.extend_from_slice(&bytes);
-    out.freeze()
+    out
 }
 
-fn put_head(out: &mut BytesMut, compressed: bool, length: usize) {
+fn put_head(out: &mut Vec<u8>, compressed: bool, length: usize) {
     out.put_u8(compressed.into());
     // Answers are as large as engines make them; none reaches 4 GiB.
     out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
 }
 
 /// All of what is compressed, at most `max_bytes`.
-fn inflate(mut from: impl Read, taken: &mut Taken<'_>, max_bytes: usize) -> Result<Bytes, Problem> {
+fn inflate(mut from: impl Read, taken: &mut Taken, max_bytes: usize) -> Result<Bytes, Problem> {
     let mut out = Vec::new();
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -143,30 +146,40 @@ fn inflate(mut from: impl Read, taken: &mut Taken<'_>, max_bytes: usize) -> Resu
     }
 }
 
-/// How many fields the outermost part of a message has, up to where it is malformed, which reading it tells.
-fn fields(bytes: &[u8]) -> usize {
-    let (mut at, mut count) = (0, 0);
-    while let Some(next) = after_field(bytes, at) {
-        at = next;
-        count += 1;
-    }
-    count
+/// What a field has.
+#[derive(Debug, Clone, Copy)]
+pub enum Value<'a> {
+    /// A number, of any width.
+    Number,
+    /// A message, a string, or a packed list of numbers.
+    Bytes(&'a [u8]),
 }
 
-/// Where the field ends that begins at `at`.
-fn after_field(bytes: &[u8], at: usize) -> Option<usize> {
+/// The fields of the outermost part of a message by their numbers, up to where it is malformed, which reading it tells.
+pub fn fields(bytes: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let (field, next) = field(bytes, at)?;
+        at = next;
+        Some(field)
+    })
+}
+
+/// The field that begins at `at`, and where it ends.
+fn field(bytes: &[u8], at: usize) -> Option<((u64, Value<'_>), usize)> {
     let (key, at) = varint(bytes, at)?;
-    let end = match key & 7 {
-        0 => varint(bytes, at)?.1,
-        1 => at.checked_add(8)?,
+    let (value, end) = match key & 7 {
+        0 => (Value::Number, varint(bytes, at)?.1),
+        1 => (Value::Number, at.checked_add(8)?),
         2 => {
             let (length, at) = varint(bytes, at)?;
-            at.checked_add(usize::try_from(length).ok()?)?
+            let end = at.checked_add(usize::try_from(length).ok()?)?;
+            (Value::Bytes(bytes.get(at..end)?), end)
         }
-        5 => at.checked_add(4)?,
+        5 => (Value::Number, at.checked_add(4)?),
         _ => return None,
     };
-    (end <= bytes.len()).then_some(end)
+    (end <= bytes.len()).then_some(((key >> 3, value), end))
 }
 
 fn varint(bytes: &[u8], mut at: usize) -> Option<(u64, usize)> {

@@ -47,7 +47,7 @@ pub async fn watch(call: Call) -> Result<Response, Problem> {
     let (head, bytes) = frame::only(held.bytes())?;
     let encoding = head.compressed.then_some(call.encoding);
     let room = (held.taken(), state.limits().max_body_bytes);
-    let request: HealthCheckRequest = frame::decode(bytes, encoding, room)?;
+    let request: HealthCheckRequest = frame::decode(bytes, encoding, room, |_| 0)?;
     let is_known = SERVICES.contains(&&*request.service);
     drop(held);
     let (sender, response) = channel(Encoding::Identity);
@@ -66,7 +66,7 @@ async fn tell(state: ApiState, is_known: bool, sender: mpsc::Sender<Piece>) {
             false => ServingStatus::ServiceUnknown,
         };
         if told != Some(status) {
-            let message = frame::encode(&response(status), Encoding::Identity);
+            let message = frame::encode(&response(status), Encoding::Identity).into();
             if sender.send(Ok(Frame::data(message))).await.is_err() {
                 return;
             }

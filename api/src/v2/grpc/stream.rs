@@ -19,12 +19,13 @@ use super::{
     frame::{self, Encoding, HEAD_BYTES, Head},
     infer,
     proto::{InferParameter, ModelStreamInferResponse, infer_parameter::ParameterChoice},
-    status,
+    status, tensors,
 };
 use crate::{
     ApiState,
-    body::{Taken, body_too_large, broken},
+    body::{body_too_large, broken},
     problem::Problem,
+    room::Taken,
 };
 
 /// Most queries of one stream that are on their way; further ones are not read before.
@@ -75,7 +76,7 @@ async fn run(call: Call, encoding: Encoding, sender: mpsc::Sender<Piece>) {
 
 /// The queries of a stream.
 struct Queries<'a> {
-    messages: Messages<'a>,
+    messages: Messages,
     encoding: Encoding,
     context: &'a Context,
 }
@@ -96,13 +97,12 @@ impl Queries<'_> {
             tokio::select! {
                 message = self.messages.next(), if may_read => match message {
                     Ok(Some(message)) => {
-                        answers.push_back(one(self.context, self.encoding, message));
+                        answers.push_back(one(self.context, (self.encoding, encoding), message));
                     }
                     Ok(None) => ended = Some(Ok(())),
                     Err(problem) => ended = Some(Err(problem)),
                 },
-                Some(reply) = answers.next(), if !answers.is_empty() => {
-                    let message = frame::encode(&reply, encoding);
+                Some(message) = answers.next(), if !answers.is_empty() => {
                     if sender.send(Ok(Frame::data(message))).await.is_err() {
                         return Ok(());
                     }
@@ -118,33 +118,34 @@ impl Queries<'_> {
     }
 }
 
-/// The answer to one query of a stream.
+/// The answer to one query of a stream, as it is sent. The encodings are those of what comes and what is sent.
 async fn one(
     context: &Context,
-    encoding: Encoding,
-    message: Message<'_>,
-) -> ModelStreamInferResponse {
+    (encoding, answering): (Encoding, Encoding),
+    message: Message,
+) -> Bytes {
     let arrived = Instant::now();
     let mut asked = (String::new(), String::new());
     let answered = reply(context, encoding, (message, arrived), &mut asked).await;
     let (id, model_name) = asked;
-    match answered {
-        Ok(mut reply) => {
+    let (reply, taken) = match answered {
+        Ok((mut reply, taken)) => {
             let choice = ParameterChoice::BoolParam(true);
             let last = InferParameter {
                 parameter_choice: Some(choice),
             };
             let name = "triton_final_response".to_owned();
             reply.parameters.insert(name, last);
-            ModelStreamInferResponse {
+            let reply = ModelStreamInferResponse {
                 error_message: String::new(),
                 infer_response: Some(reply),
-            }
+            };
+            (reply, Some(taken))
         }
         Err(problem) => {
             let path = "/inference.GRPCInferenceService/ModelStreamInfer";
             context.state.metrics().problem(path, problem.code());
-            ModelStreamInferResponse {
+            let reply = ModelStreamInferResponse {
                 error_message: format!("{}: {}", problem.code(), problem.told()),
                 // Tells which query it was.
                 infer_response: Some(super::proto::ModelInferResponse {
@@ -152,7 +153,17 @@ async fn one(
                     model_name,
                     ..Default::default()
                 }),
-            }
+            };
+            (reply, None)
+        }
+    };
+    let frame = frame::encode(&reply, answering);
+    match taken {
+        None => frame.into(),
+        Some(mut taken) => {
+            // What was taken for its outputs covers it.
+            taken.resize(frame.len()).unwrap_or_default();
+            taken.keep(frame)
         }
     }
 }
@@ -160,9 +171,9 @@ async fn one(
 async fn reply(
     context: &Context,
     encoding: Encoding,
-    (message, arrived): (Message<'_>, Instant),
+    (message, arrived): (Message, Instant),
     asked: &mut (String, String),
-) -> Result<super::proto::ModelInferResponse, Problem> {
+) -> Result<(super::proto::ModelInferResponse, Taken), Problem> {
     let Message {
         head,
         bytes,
@@ -175,29 +186,29 @@ async fn reply(
     let _permit = state.admit()?;
     let room = (&mut taken, state.limits().max_body_bytes);
     let encoding = head.compressed.then_some(encoding);
-    let request: super::proto::ModelInferRequest = frame::decode(bytes, encoding, room)?;
+    let request: super::proto::ModelInferRequest =
+        frame::decode(bytes, encoding, room, tensors::most_bytes)?;
     *asked = (request.id.clone(), request.model_name.clone());
     let query = infer::Asked {
         context,
         caller,
-        taken: &mut taken,
         arrived,
     };
     infer::answer(query, request).await
 }
 
 /// A message of a stream and its part of the room for bodies.
-struct Message<'a> {
+struct Message {
     head: Head,
     bytes: Bytes,
-    taken: Taken<'a>,
+    taken: Taken,
 }
 
 /// Messages as they arrive.
-struct Messages<'a> {
+struct Messages {
     body: Body,
     buffer: BytesMut,
-    taken: Taken<'a>,
+    taken: Taken,
     max_bytes: usize,
     longest: Duration,
     /// When the rest of the message must be there.
@@ -206,12 +217,12 @@ struct Messages<'a> {
 
 // === impl Messages ===
 
-impl<'a> Messages<'a> {
-    fn new(state: &'a ApiState, body: Body) -> Self {
+impl Messages {
+    fn new(state: &ApiState, body: Body) -> Self {
         Self {
             body,
             buffer: BytesMut::new(),
-            taken: state.bodies().take(),
+            taken: state.room().take_body(),
             max_bytes: state.limits().max_body_bytes,
             longest: state.limits().body_timeout,
             until: None,
@@ -219,7 +230,7 @@ impl<'a> Messages<'a> {
     }
 
     /// The next message; `None` at the end. May be dropped and called again.
-    async fn next(&mut self) -> Result<Option<Message<'a>>, Problem> {
+    async fn next(&mut self) -> Result<Option<Message>, Problem> {
         loop {
             if let Some(message) = self.whole()? {
                 self.until = None;
@@ -258,7 +269,7 @@ impl<'a> Messages<'a> {
     }
 
     /// The message at the beginning of what is there.
-    fn whole(&mut self) -> Result<Option<Message<'a>>, Problem> {
+    fn whole(&mut self) -> Result<Option<Message>, Problem> {
         let Some(head) = Head::read(&self.buffer)? else {
             return Ok(None);
         };

@@ -4,14 +4,20 @@ use bytes::Bytes;
 use sextant_types::{Code, Data, DataType, Element, InvalidTensor, NamedTensor, Tensor};
 
 use super::{
+    contents::{self, Contents},
+    frame::{Value, fields},
     parameters::{self, Parameters},
     proto,
 };
 use crate::{
-    codec::{Part, binary, short},
+    codec::{Part, Reader, binary, short},
     problem::Problem,
+    room::Taken,
     v2::selection::{Chosen, Output, Selection},
 };
+
+/// Bytes of a field that has been read, about: a parameter in a map.
+const FIELD_BYTES: usize = 256;
 
 /// An input of a request.
 type Input = proto::model_infer_request::InferInputTensor;
@@ -21,7 +27,8 @@ type Input = proto::model_infer_request::InferInputTensor;
 pub fn inputs(
     inputs: Vec<Input>,
     raw: Vec<Bytes>,
-    mut regions: impl FnMut(&Part) -> Result<Bytes, Problem>,
+    reader: &mut Reader<'_>,
+    regions: impl Fn(&mut Taken, &Part) -> Result<Bytes, Problem>,
 ) -> Result<Vec<NamedTensor>, Problem> {
     let parts = inputs
         .iter()
@@ -44,10 +51,15 @@ pub fn inputs(
         };
         let data_type = data_type(&input.datatype).map_err(refuse)?;
         let shape = shape(&input.shape).map_err(refuse)?;
+        reader.check(&input.name, data_type)?;
         let sent = match &part {
-            Some(part) => Some(regions(part)?),
+            Some(part) => Some(regions(reader.taken, part)?),
             None => raw.next(),
         };
+        if let Some(bytes) = &sent {
+            let most = binary::most_bytes(data_type, bytes.len());
+            reader.taken.grow(most)?;
+        }
         let tensor = match (sent, input.contents) {
             (Some(_), Some(_)) => {
                 Err("its elements are in `contents` and elsewhere, too".to_owned())
@@ -65,6 +77,20 @@ pub fn inputs(
     };
     let inputs = inputs.into_iter().enumerate();
     inputs.zip(parts).map(&mut read).collect()
+}
+
+/// Most bytes that reading makes of a `ModelInferRequest`.
+pub fn most_bytes(request: &[u8]) -> usize {
+    let of_input = |(number, value): (u64, Value<'_>)| match (number, value) {
+        (3, Value::Bytes(shape)) => 8 * shape.len(),
+        (5, Value::Bytes(message)) => contents::most_bytes(message),
+        _ => FIELD_BYTES,
+    };
+    let of_request = |(number, value): (u64, Value<'_>)| match (number, value) {
+        (5 | 6, Value::Bytes(tensor)) => FIELD_BYTES + fields(tensor).map(of_input).sum::<usize>(),
+        _ => FIELD_BYTES,
+    };
+    fields(request).map(of_request).sum()
 }
 
 /// The outputs of an answer, and their bytes where not all are in typed fields.
@@ -122,7 +148,7 @@ fn is_half(data_type: DataType) -> bool {
 fn typed(
     data_type: DataType,
     shape: Vec<usize>,
-    contents: proto::InferTensorContents,
+    contents: Contents,
 ) -> Result<Tensor, String> {
     let Some(field) = field(data_type) else {
         return Err(format!(
@@ -163,7 +189,9 @@ fn typed(
         DataType::Int64 => Tensor::from_elements(shape, &contents.int64_contents).map_err(whole),
         DataType::Fp32 => Tensor::from_elements(shape, &contents.fp32_contents).map_err(whole),
         DataType::Fp64 => Tensor::from_elements(shape, &contents.fp64_contents).map_err(whole),
-        DataType::Bytes => Tensor::from_strings(shape, contents.bytes_contents).map_err(whole),
+        DataType::Bytes => {
+            Tensor::from_texts(shape, contents.bytes_contents.finish()).map_err(whole)
+        }
         DataType::Fp16 | DataType::Bf16 => Err(format!("{data_type} has no typed field")),
     }
 }
@@ -201,14 +229,14 @@ where
 }
 
 /// A tensor in its typed field.
-fn contents(tensor: &Tensor) -> proto::InferTensorContents {
+fn contents(tensor: &Tensor) -> Contents {
     fn all<T: Element>(tensor: &Tensor) -> Vec<T> {
         tensor.to_vec().unwrap_or_default()
     }
     fn wide<N: Element + Into<W>, W>(tensor: &Tensor) -> Vec<W> {
         all::<N>(tensor).into_iter().map(Into::into).collect()
     }
-    let mut contents = proto::InferTensorContents::default();
+    let mut contents = Contents::default();
     match (tensor.data_type(), tensor.data()) {
         (DataType::Bool, Data::Plain(bytes)) => {
             contents.bool_contents = bytes.iter().map(|byte| *byte != 0).collect();
@@ -223,8 +251,9 @@ fn contents(tensor: &Tensor) -> proto::InferTensorContents {
         (DataType::Int64, _) => contents.int64_contents = all(tensor),
         (DataType::Fp32, _) => contents.fp32_contents = all(tensor),
         (DataType::Fp64, _) => contents.fp64_contents = all(tensor),
-        (DataType::Bytes, Data::Strings(strings)) => {
-            contents.bytes_contents.clone_from(strings);
+        (DataType::Bytes, Data::Strings(texts)) => {
+            // They were a tensor, and are as many bytes as that.
+            contents.bytes_contents.extend(texts).unwrap_or_default();
         }
         // They are never asked for: they have no field.
         _ => {}

@@ -1,15 +1,17 @@
 //! Elements of a tensor: a JSON list, flat or nested, or strings with their lengths.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use half::{bf16, f16};
-use sextant_types::DataType;
+use sextant_types::{DataType, Texts, TextsBuilder};
 
 use crate::text::shorten;
 
 /// Elements in row-major order.
 pub(crate) enum Elements {
     Plain(Vec<u8>),
-    Strings(Vec<Bytes>),
+    Strings(TextsBuilder),
 }
 
 /// Most lists around an element.
@@ -19,7 +21,7 @@ const MAX_DEPTH: usize = 32;
 /// checked here; numbers are read from their text, exactly, without a detour by another type.
 pub(crate) fn read(json: &str, data_type: DataType, count: usize) -> Result<Elements, String> {
     let mut elements = match data_type {
-        DataType::Bytes => Elements::Strings(Vec::new()),
+        DataType::Bytes => Elements::Strings(TextsBuilder::default()),
         _ => Elements::Plain(Vec::new()),
     };
     let (mut rest, mut depth, mut found) = (json.trim_start(), 0, 0);
@@ -56,9 +58,9 @@ pub(crate) fn read(json: &str, data_type: DataType, count: usize) -> Result<Elem
 }
 
 /// Reads exactly `count` strings, each after its length in four bytes.
-pub(crate) fn strings(bytes: &Bytes, count: usize) -> Result<Vec<Bytes>, String> {
-    let mut rest = bytes.clone();
-    let mut strings = Vec::new();
+pub(crate) fn strings(bytes: &Bytes, count: usize) -> Result<Texts, String> {
+    let mut rest = &bytes[..];
+    let mut strings = TextsBuilder::with_capacity(count.min(bytes.len() / 4), bytes.len());
     while let Some(length) = rest.first_chunk::<4>() {
         let length = u32::from_le_bytes(*length);
         let end = usize::try_from(length)
@@ -69,10 +71,12 @@ pub(crate) fn strings(bytes: &Bytes, count: usize) -> Result<Vec<Bytes>, String>
         if strings.len() == count {
             break;
         }
-        strings.push(rest.split_to(end).slice(4..));
+        let (text, after) = rest.split_at(end);
+        strings.push(&text[4..]).map_err(|it| it.to_string())?;
+        rest = after;
     }
     if strings.len() == count && rest.is_empty() {
-        return Ok(strings);
+        return Ok(strings.finish());
     }
     Err(format!("does not have the `{count}` strings of its shape"))
 }
@@ -102,9 +106,9 @@ impl Elements {
         let bytes = match self {
             Self::Plain(bytes) => bytes,
             Self::Strings(strings) => {
-                let string: Option<String> = serde_json::from_str(token).ok();
-                strings.push(string.ok_or_else(|| wrong(token, data_type))?.into());
-                return Ok(());
+                let string: Option<Cow<'_, str>> = serde_json::from_str(token).ok();
+                let string = string.ok_or_else(|| wrong(token, data_type))?;
+                return strings.push(string.as_bytes()).map_err(|it| it.to_string());
             }
         };
         plain(bytes, token, data_type).ok_or_else(|| wrong(token, data_type))
@@ -205,13 +209,15 @@ mod tests {
         let Ok(Elements::Strings(strings)) = read(json, DataType::Bytes, 3) else {
             panic!("strings");
         };
-        assert_eq!(strings, ["a\"],", "é\\", ""]);
+        let strings = strings.finish();
+        assert!(strings.iter().eq(["a\"],", "é\\", ""].map(str::as_bytes)));
     }
 
     #[test]
     fn string_lengths_are_believed_only_within_the_data() {
         let good = Bytes::from_static(b"\x01\0\0\0a\0\0\0\0");
-        assert_eq!(strings(&good, 2).unwrap(), ["a", ""]);
+        let read = strings(&good, 2).unwrap();
+        assert!(read.iter().eq(["a", ""].map(str::as_bytes)));
         for (bytes, count) in [
             (&b"\x01\0\0\0a\0\0\0\0"[..], 1),
             (b"\x01\0\0\0a", 2),

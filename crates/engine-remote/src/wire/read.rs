@@ -111,7 +111,7 @@ impl Output<'_> {
                 let bytes = tail.split_to(size);
                 match data_type {
                     DataType::Bytes => {
-                        Tensor::from_strings(shape, elements::strings(&bytes, count)?)
+                        Tensor::from_texts(shape, elements::strings(&bytes, count)?)
                     }
                     DataType::Bool if bytes.iter().any(|byte| *byte > 1) => {
                         return Err("has booleans that are neither 0 nor 1".to_owned());
@@ -127,7 +127,9 @@ impl Output<'_> {
                 elements::Elements::Plain(bytes) => {
                     Tensor::from_bytes(data_type, shape, bytes.into())
                 }
-                elements::Elements::Strings(strings) => Tensor::from_strings(shape, strings),
+                elements::Elements::Strings(texts) => {
+                    Tensor::from_texts(shape, texts.finish())
+                }
             },
             (None, None) => return Err("has no data".to_owned()),
         };

@@ -54,7 +54,7 @@ pub(crate) fn binary(inputs: &[NamedTensor], outputs: &[TensorSpec]) -> Payload 
 fn size(tensor: &Tensor) -> usize {
     match tensor.data() {
         Data::Plain(bytes) => bytes.len(),
-        Data::Strings(strings) => strings.iter().map(|string| 4 + string.len()).sum(),
+        Data::Strings(texts) => 4 * texts.len() + texts.bytes().len(),
     }
 }
 
@@ -62,7 +62,7 @@ fn append(body: &mut Vec<u8>, tensor: &Tensor) {
     match tensor.data() {
         Data::Plain(bytes) => body.extend_from_slice(bytes),
         Data::Strings(strings) => {
-            for string in strings {
+            for string in strings.iter() {
                 // A string of 4 GiB is beyond every limit on bodies.
                 let length = u32::try_from(string.len()).unwrap_or(u32::MAX);
                 body.extend_from_slice(&length.to_le_bytes());

@@ -1,6 +1,5 @@
 //! Inputs for any signature.
 
-use bytes::Bytes;
 use sextant_types::{DataType, NamedTensor, Signature, Tensor, TensorSpec};
 
 /// Inputs that fit `signature`, the same for the same `seed`: floats are multiples of 1/128 in
@@ -37,8 +36,8 @@ fn shape(spec: &TensorSpec, dynamic: &[usize]) -> Vec<usize> {
 fn tensor(data_type: DataType, shape: Vec<usize>, random: &mut Random) -> Tensor {
     let count: usize = shape.iter().product();
     let tensor = if data_type == DataType::Bytes {
-        let strings = (0..count).map(|_| Bytes::from(format!("é {}", random.next())));
-        Tensor::from_strings(shape, strings.collect())
+        let strings = (0..count).map(|_| format!("é {}", random.next()));
+        Tensor::from_strings(shape, strings)
     } else {
         let mut bytes = Vec::new();
         (0..count).for_each(|_| element(data_type, random.next(), &mut bytes));

@@ -146,7 +146,7 @@ pub(super) fn wrong(fixtures: &Fixtures) -> Vec<(&'static str, Vec<NamedTensor>)
 }
 
 fn strings(width: usize) -> Tensor {
-    let tensor = Tensor::from_strings(vec![1, width], vec![Bytes::from_static(b"1"); width]);
+    let tensor = Tensor::from_strings(vec![1, width], vec![b"1"; width]);
     let tensor = tensor.expect("as many strings");
     assert_eq!(tensor.data_type(), DataType::Bytes);
     tensor

@@ -1,6 +1,5 @@
 //! What the emulated engine answers: a pure function of a row's content.
 
-use bytes::Bytes;
 use sextant_types::{Data, DataType, NamedTensor, Signature, Tensor, TensorSpec};
 
 use crate::Error;
@@ -58,8 +57,8 @@ fn output(
     let values = (0..count).map(value);
     let tensor = match spec.data_type {
         DataType::Bytes => {
-            let text = |value: u64| Bytes::from(format!("{value:016x}"));
-            Tensor::from_strings(shape, values.map(text).collect())
+            let text = |value: u64| format!("{value:016x}");
+            Tensor::from_strings(shape, values.map(text))
         }
         data_type => {
             let mut bytes = Vec::with_capacity(count * data_type.size().unwrap_or(8));
@@ -95,9 +94,10 @@ fn seed(inputs: &[NamedTensor], row: usize, rows: usize) -> u64 {
         .iter()
         .fold(0, |hash, input| match input.tensor.data() {
             Data::Plain(bytes) => hash_bytes(hash, &bytes[part(bytes.len())]),
-            Data::Strings(strings) => strings[part(strings.len())]
+            Data::Strings(texts) => texts
+                .slice(part(texts.len()))
                 .iter()
-                .fold(hash, |hash, string| hash_bytes(hash, string)),
+                .fold(hash, hash_bytes),
         })
 }
 

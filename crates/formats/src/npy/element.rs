@@ -1,7 +1,7 @@
 //! NumPy's type strings and what they become.
 
 use bytes::{Bytes, BytesMut};
-use sextant_types::{DataType, Tensor};
+use sextant_types::{DataType, Tensor, Texts, TextsBuilder};
 
 use super::Problem;
 
@@ -40,7 +40,7 @@ impl Element {
     /// When an element is none of its type, or there are more or fewer than the shape says.
     pub fn tensor(self, shape: Vec<usize>, data: &Bytes) -> Result<Tensor, Problem> {
         let tensor = match self.data_type {
-            DataType::Bytes => Tensor::from_strings(shape, self.strings(data)?),
+            DataType::Bytes => Tensor::from_texts(shape, self.strings(data)?),
             DataType::Bool if data.iter().any(|byte| *byte > 1) => {
                 let reason = "it has booleans that are neither 0 nor 1";
                 return Err(Problem::Elements(reason.to_owned()));
@@ -53,21 +53,21 @@ impl Element {
         tensor.map_err(|error| Problem::Elements(error.to_string()))
     }
 
-    fn strings(self, data: &Bytes) -> Result<Vec<Bytes>, Problem> {
-        let elements = (0..data.len() / self.size).map(|i| i * self.size..(i + 1) * self.size);
-        if self.unicode {
-            return elements.map(|at| self.text(&data[at])).collect();
-        }
-        Ok(elements
-            .map(|at| {
-                let element = data.slice(at);
+    fn strings(self, data: &Bytes) -> Result<Texts, Problem> {
+        let mut texts = TextsBuilder::with_capacity(data.len() / self.size, 0);
+        for element in data.chunks_exact(self.size) {
+            let pushed = if self.unicode {
+                texts.push(self.text(element)?.as_bytes())
+            } else {
                 let end = element.iter().rposition(|byte| *byte != 0);
-                element.slice(..end.map_or(0, |end| end + 1))
-            })
-            .collect())
+                texts.push(&element[..end.map_or(0, |end| end + 1)])
+            };
+            pushed.map_err(|error| Problem::Elements(error.to_string()))?;
+        }
+        Ok(texts.finish())
     }
 
-    fn text(self, element: &[u8]) -> Result<Bytes, Problem> {
+    fn text(self, element: &[u8]) -> Result<String, Problem> {
         let points = element.chunks_exact(4).map(|point| {
             let point: u32 = bytemuck::pod_read_unaligned(point);
             if self.big_endian {
@@ -78,8 +78,9 @@ impl Element {
         });
         let text: Option<String> = points.map(char::from_u32).collect();
         let reason = || Problem::Elements("it has text that is not Unicode".to_owned());
-        let text = text.ok_or_else(reason)?;
-        Ok(Bytes::from(text.trim_end_matches('\0').to_owned()))
+        let mut text = text.ok_or_else(reason)?;
+        text.truncate(text.trim_end_matches('\0').len());
+        Ok(text)
     }
 }
 

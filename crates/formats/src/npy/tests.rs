@@ -1,4 +1,4 @@
-use sextant_types::Data;
+use sextant_types::{Data, Texts};
 
 use super::*;
 
@@ -40,9 +40,7 @@ fn reads_strings_without_their_padding() {
         .flat_map(|c| u32::from(*c).to_le_bytes())
         .collect();
     let text = plain("<U2", "(2,)", &points).expect("reads");
-    let strings = |values: &[&'static str]| {
-        Data::Strings(values.iter().map(|value| Bytes::from(*value)).collect())
-    };
+    let strings = |values: &[&str]| Data::Strings(Texts::collect(values).expect("short"));
     assert_eq!(*bytes.data(), strings(&["ab", "c"]));
     assert_eq!(*text.data(), strings(&["äb", ""]));
 }
@@ -142,7 +140,7 @@ fn arrays_by_columns_are_read_whole() {
     assert!(matches!(short, Problem::Length { .. }), "{short:?}");
     let text = "{'descr': '|S2', 'fortran_order': True, 'shape': (2, 2), }";
     let text = read(&file(text, b"a\0c\0bbdd")).expect("reads");
-    let strings = ["a", "bb", "c", "dd"].map(Bytes::from).to_vec();
+    let strings = Texts::collect(["a", "bb", "c", "dd"]).expect("short");
     assert_eq!(*text.data(), Data::Strings(strings));
 }
 

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// The version of the messages. Processes that speak different ones do not talk to each other.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 const PROTOCOL_HEADER: &str = "sextant-protocol";
 const FLEET_HEADER: &str = "sextant-fleet";

@@ -30,7 +30,7 @@ async fn a_worker_elsewhere_is_as_a_worker_here() {
         [variant_id("m")]
     );
 
-    let strings = Tensor::from_strings(vec![2], vec!["a".into(), "\u{e9}".into()]);
+    let strings = Tensor::from_strings(vec![2], ["a", "\u{e9}"]);
     let strings = strings.expect("two strings");
     let named = vec![NamedTensor::new("s", strings.clone())];
     let parts = vec![part(1.0), Part::Inputs(Vec::new()), Part::Inputs(named)];

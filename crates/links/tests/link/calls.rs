@@ -106,7 +106,7 @@ async fn an_order_that_another_version_cannot_read_is_refused_and_the_link_holds
 #[tokio::test(start_paused = true)]
 async fn batches_come_back_part_by_part() {
     let world = connect(0, 1).await;
-    let strings = Tensor::from_strings(vec![2], vec!["a".into(), "\u{e9}".into()]);
+    let strings = Tensor::from_strings(vec![2], ["a", "\u{e9}"]);
     let strings = strings.expect("two strings");
     let parts = vec![
         part(1.0),

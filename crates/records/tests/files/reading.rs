@@ -258,7 +258,7 @@ async fn rows_of_a_table_are_read_as_validation_sets_are() {
         let Data::Strings(strings) = record[1].tensor.data() else {
             panic!("no strings");
         };
-        let text = String::from_utf8_lossy(&strings[0]).into_owned();
+        let text = String::from_utf8_lossy(strings.get(0).expect("a text")).into_owned();
         (record[0].tensor.to_vec().expect("floats"), text)
     };
     assert_eq!(values(0), (vec![1.0, 2.0], "a, \"b\"\nc".to_owned()));

@@ -1,7 +1,7 @@
 //! Tensors as protobuf. Elements are shared, never copied, in both directions.
 
 use sextant_rpc::InferError;
-use sextant_types::{Data, DataType, InvalidTensor, NamedTensor, Tensor};
+use sextant_types::{Data, DataType, InvalidTensor, NamedTensor, Tensor, Texts};
 
 use super::{Malformed, field};
 use crate::grpc::proto::{self, tensor};
@@ -10,11 +10,7 @@ use crate::grpc::proto::{self, tensor};
 const HEADER_BYTES: usize = 32;
 
 pub(super) fn weight_bytes(tensor: &Tensor) -> usize {
-    let elements = match tensor.data() {
-        Data::Plain(bytes) => bytes.len(),
-        Data::Strings(strings) => strings.iter().map(|it| it.len() + 8).sum(),
-    };
-    HEADER_BYTES + elements
+    HEADER_BYTES + tensor.held_bytes()
 }
 
 pub(super) fn named_weight_bytes(tensors: &[NamedTensor]) -> usize {
@@ -32,8 +28,9 @@ fn pack(name: String, tensor: &Tensor) -> proto::Tensor {
         shape: tensor.shape().iter().map(|it| *it as u64).collect(),
         data: Some(match tensor.data() {
             Data::Plain(bytes) => tensor::Data::Plain(bytes.clone()),
-            Data::Strings(values) => tensor::Data::Strings(proto::Strings {
-                values: values.clone(),
+            Data::Strings(texts) => tensor::Data::Strings(proto::Strings {
+                texts: texts.bytes().clone(),
+                places: texts.places().clone(),
             }),
         }),
     }
@@ -49,7 +46,9 @@ fn unpack(tensor: proto::Tensor) -> Result<Result<NamedTensor, InvalidTensor>, M
     let read = match field(tensor.data, "data")? {
         tensor::Data::Plain(bytes) => Tensor::from_bytes(data_type, shape, bytes),
         tensor::Data::Strings(strings) if data_type == DataType::Bytes => {
-            Tensor::from_strings(shape, strings.values)
+            let texts = Texts::from_parts(strings.texts, strings.places);
+            let texts = texts.ok_or(Malformed::Field("places"))?;
+            Tensor::from_texts(shape, texts)
         }
         tensor::Data::Strings(_) => Err(InvalidTensor::Mixed),
     };

@@ -1,6 +1,5 @@
 //! Messages drawn at random.
 
-use bytes::Bytes;
 use proptest::{collection::vec, option, prelude::*};
 use sextant_rpc::{
     ActionKind, ActionStats, Answer, Assignment, Candidate, Explanation, InferError, LoadTimings,
@@ -55,7 +54,7 @@ pub(super) fn tensor() -> impl Strategy<Value = Tensor> {
                     let bytes = vec![fill % 2; count * size];
                     Tensor::from_bytes(data_type, shape, bytes.into())
                 }
-                None => Tensor::from_strings(shape, vec![Bytes::from(vec![fill; 3]); count]),
+                None => Tensor::from_strings(shape, vec![vec![fill; 3]; count]),
             };
             tensor.expect("as many as it says")
         })
