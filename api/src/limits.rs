@@ -5,9 +5,9 @@ use std::time::Duration;
 /// Limits of the front end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes of a request body, uploads excepted.
+    /// Most bytes of a request body, uploads excepted, and of what the fields of a form hold.
     pub max_body_bytes: usize,
-    /// Most bytes of all bodies that are held at once, uploads excepted; never less than twice
+    /// Most bytes of all bodies that are held at once, the files of uploads excepted; never less than twice
     /// `max_body_bytes`.
     pub max_body_bytes_in_flight: usize,
     /// Most bytes of an uploaded file: model, validation set or artefact.

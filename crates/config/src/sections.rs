@@ -187,9 +187,9 @@ section! {
 section! {
     /// What is refused.
     Limits in "limits" {
-        /// Largest body of a request that is not an upload, bytes.
+        /// Largest body of a request that is not an upload, and the most that the fields of a form hold, bytes.
         max_body_bytes: usize = 16 << 20, within 1024.0..=ANY;
-        /// Most bytes of the bodies of all requests that are held at once, uploads excepted, counted as they
+        /// Most bytes of the bodies of all requests that are held at once, the files of uploads excepted, counted as they
         /// arrive; beyond them requests are refused. The last quarter is for small bodies, those up to a
         /// 4096th of this. Never less than twice `limits.max_body_bytes`.
         max_body_bytes_in_flight: usize = 256 << 20, within 1024.0..=ANY;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use sextant_formats::{json::nested_shape, npy::Header, zip::Archive};
+use sextant_formats::{json::nested_shape, npy::{BEGINNING_BYTES, Header}, zip::Archive};
 use sextant_types::Names;
 
 use super::{Invalid, LABELS, Limits, bundle, jsonl};
@@ -22,7 +22,7 @@ pub fn record_shapes(bytes: &Bytes, limits: Limits) -> Result<RecordShapes, Inva
     let (file, names) = bundle.map_or_else(whole, bundle::Bundle::into_file);
     let first = file.iter().find(|byte| !byte.is_ascii_whitespace());
     let mut shapes = match first {
-        _ if sextant_formats::zip::is_archive(&file) => of_arrays(&file, limits)?,
+        _ if sextant_formats::zip::is_archive(&file) => of_arrays(&file)?,
         Some(b'{') => of_lines(&file, limits)?,
         _ => BTreeMap::new(),
     };
@@ -34,7 +34,7 @@ pub fn record_shapes(bytes: &Bytes, limits: Limits) -> Result<RecordShapes, Inva
     Ok(shapes)
 }
 
-fn of_arrays(file: &Bytes, limits: Limits) -> Result<RecordShapes, Invalid> {
+fn of_arrays(file: &Bytes) -> Result<RecordShapes, Invalid> {
     let archive = Archive::open(file.clone()).map_err(|it| Invalid::Archive(it.to_string()))?;
     let mut shapes = BTreeMap::new();
     for entry in archive.entries() {
@@ -42,7 +42,7 @@ fn of_arrays(file: &Bytes, limits: Limits) -> Result<RecordShapes, Invalid> {
         let Some(name) = name.filter(|name| *name != LABELS) else {
             continue;
         };
-        let array = archive.read(entry, limits.bytes);
+        let array = archive.beginning(entry, BEGINNING_BYTES);
         let array = array.map_err(|problem| Invalid::Entry {
             name: name.to_owned(),
             why: problem.to_string(),
