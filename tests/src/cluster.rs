@@ -182,9 +182,25 @@ impl TestCluster {
 
     /// Resident memory of the process, bytes.
     pub fn resident_bytes(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most that it was since it began or [`forget_peak`](Self::forget_peak) was called, bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// Forgets the peak so far, and says what is resident now, bytes.
+    pub fn forget_peak(&self) -> u64 {
+        let file = format!("/proc/{}/clear_refs", self.process().id());
+        fs::write(file, "5").expect("the service runs");
+        self.resident_bytes()
+    }
+
+    fn memory(&self, field: &str) -> u64 {
         let file = format!("/proc/{}/status", self.process().id());
         let status = fs::read_to_string(file).expect("the service runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
         let kibibytes: Option<u64> =
             line.and_then(|line| line.split_whitespace().next()?.parse().ok());
         kibibytes.expect("the kernel knows its memory") * 1024

@@ -43,6 +43,19 @@ pub struct Survival {
     pub restarts: usize,
 }
 
+/// What one registration made of the service.
+#[derive(Debug)]
+pub struct Growth {
+    /// What was sent.
+    pub name: &'static str,
+    /// How it ended.
+    pub state: String,
+    /// Why, where it failed.
+    pub error: Value,
+    /// By how much the service's memory was at its peak above what it was before, bytes.
+    pub bytes: u64,
+}
+
 /// Registrations between two good ones.
 const GOOD_EVERY: usize = 10;
 
@@ -99,6 +112,45 @@ pub async fn survive_all(say: impl Fn(&Ending)) -> Survival {
         }
     }
     survival
+}
+
+/// Registers sets of which much would be made, and one that is large and good, and says how much memory each took of
+/// the service.
+pub async fn growths() -> Vec<Growth> {
+    const RECORDS: usize = 3000;
+    let cluster = TestCluster::start(Settings {
+        set: [
+            "variants.engines=ort",
+            "variants.max_threads=1",
+            "variants.max_batch=4",
+            "variants.memory_bytes=3221225472",
+        ]
+        .map(str::to_owned)
+        .into(),
+        ..Settings::default()
+    });
+    let api = cluster.api();
+    good_one_answers(&api, "good").await;
+    let good = Case {
+        validation: sets::spacious(RECORDS),
+        ..Case::model("a-hundred-and-eighty-megabytes", Hostile::No.bytes())
+    };
+    let lies = |case: &Case| case.name.contains("say-they-are");
+    let cases = sets::large().into_iter().filter(|case| !lies(case));
+    let mut growths = Vec::new();
+    for case in cases.chain([good]) {
+        let upload = case.upload(case.name);
+        api.create_application(case.name).await;
+        let before = cluster.forget_peak();
+        let job = api.register(upload).await;
+        growths.push(Growth {
+            name: case.name,
+            state: job["state"].as_str().unwrap_or_default().to_owned(),
+            error: job["error"].clone(),
+            bytes: cluster.peak_bytes().saturating_sub(before),
+        });
+    }
+    growths
 }
 
 async fn try_one(api: &Api, case: &Case, index: usize) -> Ending {

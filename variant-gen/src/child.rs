@@ -16,15 +16,14 @@ use sextant_isolation::frame;
 use sextant_types::Code;
 
 use crate::{
-    Error,
     generator::{
         adapt,
         calibrate::{self, Sample},
     },
-    isolation::protocol::{Action, Answer, Head, Order},
+    isolation::protocol::{Action, Answer, Checked, Head, Order},
     measure::{self, Batches, Cancel, MeasureError, Measurement, Refused, Subject, Uploaded},
     score::{Judge, ScoreError},
-    validation::{self, Expected, Labels, ValidationSet},
+    validation::{self, Expected, Invalid, Labels, ValidationSet},
 };
 
 /// Time between two looks at whether something has ended.
@@ -45,21 +44,26 @@ pub fn serve_measurements(
     let mut uploaded = Arc::<Uploaded>::default();
     while let Some(head) = frame::read_head::<Head>(&mut orders)? {
         let file = head.validation_bytes;
-        let file = file.map(|length| frame::read_bytes(&mut orders, length));
+        let file = file.map(|length| frame::read_whole(&mut orders, length));
         let file = file.transpose()?;
         if let Some(length) = head.artefact_bytes {
             artefact = ModelFile {
-                graph: frame::read_bytes(&mut orders, length)?,
+                graph: frame::read_whole(&mut orders, length)?,
                 weights: head.weights.map(WeightsFolder::of_another).map(Arc::new),
             };
         }
         let order = head.order;
+        if let (Action::RecordShapes, Some(file)) = (&order.action, &file) {
+            let shapes = validation::record_shapes(file, order.limits);
+            say(&answers, &shapes.map_or_else(unfit, Answer::RecordShapes))?;
+            continue;
+        }
         if let Some(file) = file {
             uploaded = Arc::default();
             validation = match read(&file, &order) {
                 Ok(read) => Some(Arc::new(read)),
-                Err(refused) => {
-                    say(&answers, &Answer::Refused(refused))?;
+                Err(invalid) => {
+                    say(&answers, &unfit(invalid))?;
                     continue;
                 }
             };
@@ -137,22 +141,21 @@ fn say(answers: &Mutex<impl Write>, answer: &Answer) -> io::Result<()> {
     answers.flush()
 }
 
-fn read(file: &Bytes, order: &Order) -> Result<ValidationSet, Refused> {
+fn read(file: &Bytes, order: &Order) -> Result<ValidationSet, Invalid> {
     let expected = Expected {
         signature: &order.signature,
         metric: order.metric,
         scored: &order.scored,
         limits: order.limits,
     };
-    validation::read(file, expected).map_err(|invalid| {
-        let error = Error::from(invalid);
-        Refused {
-            code: error.code(),
-            message: error.to_string(),
-            is_final: true,
-            may_pass: false,
-        }
-    })
+    validation::read(file, expected)
+}
+
+fn unfit(invalid: Invalid) -> Answer {
+    Answer::Unfit {
+        of_shapes: invalid.is_of_shapes(),
+        message: invalid.to_string(),
+    }
 }
 
 fn refusal(error: &MeasureError) -> Answer {
@@ -185,6 +188,8 @@ impl Work {
                     Err(error) => refusal(&error),
                 }
             }
+            Action::Check => Answer::Checked(Checked::of(&self.validation, self.order.metric)),
+            Action::RecordShapes => unfit(Invalid::NoRecords),
             Action::Shapes { engine } => match self.output_shapes(engine, cancel) {
                 Ok(shapes) => Answer::Shapes(shapes),
                 Err(error) => refusal(&error),

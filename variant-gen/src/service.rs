@@ -5,7 +5,7 @@
 //! behind its last stored step. A store that fails is tried again, more and more slowly; what
 //! still fails then, or could never succeed, fails the job, and a registration its model.
 //!
-//! Registrations come first. Beside them the service looks for models that are ready and have not been
+//! Registrations come first, those of different applications in turn ([`Turns`]). Beside them the service looks for models that are ready and have not been
 //! measured with an engine of this process ([`Generator::plan`]), and takes the jobs that extend models
 //! by its engines, whoever created them.
 
@@ -16,17 +16,21 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use sextant_registry::{Failure, Job, JobKind};
+use sextant_registry::{Failure, JobKind};
 use sextant_types::time::unix_ms;
 use sextant_types::{Code, EngineName};
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     task::JoinSet,
     time::{Instant, sleep_until},
 };
 use tracing::{error, info, warn};
 
-use crate::{Claim, Error, Generator, Summary, measure::MeasureError};
+use crate::{
+    Claim, Error, Generator, Summary,
+    measure::MeasureError,
+    turns::{Open, Places, Turns},
+};
 
 /// Longest wait before a store that fails is tried again.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -96,25 +100,18 @@ impl RegistrationService {
 
     /// Claims and runs jobs until `shutdown`; then gives back what is unfinished.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let parallel = self.generator.config().parallel.max(1);
         let (stop, stopped) = watch::channel(false);
         let service = Arc::new(self);
-        let mut runners = JoinSet::new();
-        for number in 0..parallel {
-            let runner = Runner {
-                service: service.clone(),
-                owner: format!("{}-register-{number}", service.owner),
-                stopped: stopped.clone(),
-            };
-            runners.spawn(runner.run());
-        }
+        // It goes on until it has stopped by itself: there is work behind each claim.
+        let mut handing_out = JoinSet::new();
+        handing_out.spawn(Arc::clone(&service).hand_out(stopped));
         tokio::select! {
             () = service.keep_marks() => {}
             () = service.plan() => {}
             () = shutdown => {}
         }
         stop.send_replace(true);
-        while runners.join_next().await.is_some() {}
+        while handing_out.join_next().await.is_some() {}
     }
 }
 
@@ -131,82 +128,121 @@ impl Ended {
     }
 }
 
-/// One job at a time.
-struct Runner {
-    service: Arc<RegistrationService>,
-    owner: String,
-    stopped: watch::Receiver<bool>,
+/// Whose turn it is, until it is dropped.
+struct Turn {
+    number: u64,
+    ended: mpsc::UnboundedSender<u64>,
 }
 
-impl Runner {
-    async fn run(mut self) {
-        let registry = self.service.generator.registry().clone();
-        let mut jobs = registry.jobs_changed();
-        let lease = self.service.generator.config().lease;
-        while !*self.stopped.borrow() {
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Nobody takes turns any more where nobody listens.
+        self.ended.send(self.number).ok();
+    }
+}
+
+impl RegistrationService {
+    /// Claims jobs as there are places, and has them worked on, until it is stopped and all of them have ended.
+    async fn hand_out(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
+        let config = self.generator.config();
+        let mut turns = Turns::new(Places {
+            ordinary: config.parallel.max(1),
+            most: config.places(),
+            slow_after: config.slow_after,
+        });
+        let (mut works, mut jobs) = (JoinSet::new(), self.generator.registry().jobs_changed());
+        let (ended, mut ends) = mpsc::unbounded_channel();
+        while !*stopped.borrow() {
             jobs.mark_unchanged();
-            match self.claim().await {
-                Ok(Some(job)) => {
-                    let owner = self.owner.clone();
-                    self.work(&Claim { job, owner }).await;
+            match self.claim(&turns).await {
+                Ok(Some(claim)) => {
+                    let turn = Turn {
+                        number: turns.begin(&claim.job.application, Instant::now().into_std()),
+                        ended: ended.clone(),
+                    };
+                    let (service, stopped) = (Arc::clone(&self), stopped.clone());
+                    works.spawn(async move {
+                        service.work(&claim, stopped).await;
+                        drop(turn);
+                    });
                     continue;
                 }
                 Ok(None) => {}
                 Err(error) => warn!(%error, "no job can be claimed"),
             }
-            tokio::select! {
-                _ = self.stopped.wait_for(|stopped| *stopped) => {}
-                _ = jobs.changed() => {}
-                // A claim of a runner that died lapses without anyone saying so.
-                () = sleep_until(Instant::now() + lease / 2) => {}
+            // A claim of a runner that died lapses without anyone saying so.
+            let mut next = Instant::now() + config.lease / 2;
+            if let Open::From(opens) = turns.open(Instant::now().into_std()) {
+                next = next.min(opens.into());
             }
+            tokio::select! {
+                _ = stopped.wait_for(|stopped| *stopped) => {}
+                _ = jobs.changed() => {}
+                Some(turn) = ends.recv() => turns.end(turn),
+                () = sleep_until(next) => {}
+            }
+            // Their results are in the registry.
+            while works.try_join_next().is_some() {}
         }
+        while works.join_next().await.is_some() {}
     }
 
     /// A registration, else a job that needs an engine of this process.
-    async fn claim(&self) -> Result<Option<Job>, sextant_registry::Error> {
-        let generator = &self.service.generator;
-        let (registry, config) = (generator.registry(), generator.config());
-        let lease_ms = milliseconds(config.lease);
+    async fn claim(&self, turns: &Turns) -> Result<Option<Claim>, sextant_registry::Error> {
+        let (registry, config) = (self.generator.registry(), self.generator.config());
+        let (lease_ms, now) = (milliseconds(config.lease), Instant::now().into_std());
+        let open = turns.open(now);
+        if matches!(open, Open::From(_) | Open::No) {
+            return Ok(None);
+        }
+        let owner = format!("{}-register-{}", self.owner, turns.upcoming());
         if config.registers {
-            let claimed = registry.claim(JobKind::Register, &self.owner, lease_ms, unix_ms());
-            if let Some(job) = claimed.await? {
-                return Ok(Some(job));
+            let mut waiting = registry.waiting(JobKind::Register, unix_ms()).await?;
+            while let Some(next) = turns.next(&waiting, now) {
+                let what = (JobKind::Register, &next);
+                let claimed = registry.claim_of(what, &owner, lease_ms, unix_ms());
+                if let Some(job) = claimed.await? {
+                    return Ok(Some(Claim { job, owner }));
+                }
+                // Another process was quicker.
+                waiting.retain(|application| *application != next);
             }
         }
-        for engine in generator.engines() {
+        if open != Open::ToAll {
+            return Ok(None);
+        }
+        for engine in self.generator.engines() {
             let engine = EngineName(engine.name().to_owned());
             let what = (JobKind::Extend, &engine);
-            let claimed = registry.claim_for(what, &self.owner, lease_ms, unix_ms());
+            let claimed = registry.claim_for(what, &owner, lease_ms, unix_ms());
             if let Some(job) = claimed.await? {
-                return Ok(Some(job));
+                return Ok(Some(Claim { job, owner }));
             }
         }
         Ok(None)
     }
 
-    async fn work(&mut self, claim: &Claim) {
+    async fn work(&self, claim: &Claim, mut stopped: watch::Receiver<bool>) {
         let job = &claim.job;
         let (kind, engine) = (job.kind.as_str(), &job.engine);
         let model = job.model.as_ref().map(tracing::field::display);
         let engine = engine.as_ref().map(tracing::field::display);
         info!(job = %job.id, kind, model, engine, attempt = job.attempts, "begins");
-        let service = self.service.clone();
-        service.running.inc();
+        self.running.inc();
         let ended = tokio::select! {
-            ended = service.try_repeatedly(claim) => ended,
-            () = service.hold(claim) => Ended::Lost,
-            _ = self.stopped.wait_for(|stopped| *stopped) => Ended::ShutDown,
+            ended = self.try_repeatedly(claim) => ended,
+            () = self.hold(claim) => Ended::Lost,
+            _ = stopped.wait_for(|stopped| *stopped) => Ended::ShutDown,
         };
-        service.running.dec();
+        self.running.dec();
         let outcome = ended.name();
         let counters = match job.kind {
-            JobKind::Extend => &service.extended,
-            JobKind::Register | JobKind::Offline => &service.ended,
+            JobKind::Extend => &self.extended,
+            JobKind::Register | JobKind::Offline => &self.ended,
         };
         counters.get_or_create(&OutcomeLabels { outcome }).inc();
-        service.end_job(claim, ended).await;
-        service.settled.send_modify(|count| *count += 1);
+        self.end_job(claim, ended).await;
+        self.settled.send_modify(|count| *count += 1);
     }
 }
 

@@ -131,8 +131,15 @@ section! {
         /// Memory that this process may take, bytes. What it needs beyond a model's weights is part of it.
         memory_bytes: Option<u64> = None, unset "three quarters of what the process may use",
             within 268_435_456.0..=ANY;
-        /// Longest time of one load or one run there, milliseconds; what takes longer is ended.
+        /// Longest time that one load or one run there computes, milliseconds; what takes longer is ended. On a machine that
+        /// has no time for it, it may take ten times as long.
         longest_step_ms: u64 = 60_000, within 100.0..=86_400_000.0;
+        /// The same of all loads and runs of one configuration, milliseconds.
+        longest_configuration_ms: u64 = 3_600_000, within 100.0..=86_400_000.0;
+        /// Most registrations at once. One runs alone, so that nothing disturbs what it measures, unless it is slow.
+        max_registrations: Option<u16> = None, unset "as many as have memory, from 2 to 4", within 1.0..=64.0;
+        /// Time after which a registration is slow, milliseconds: one of another application then begins beside it.
+        slow_registration_ms: u64 = 5_000, within 0.0..=86_400_000.0;
         /// Most intra-op threads of a variant, never more than the worker's cores.
         max_threads: Option<u16> = None, unset "the worker's cores", within 1.0..=65_535.0;
         /// Largest maximum batch of a variant, rows.

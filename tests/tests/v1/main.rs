@@ -13,6 +13,7 @@ mod jobs;
 mod large;
 mod models;
 mod queries;
+mod registrations;
 mod sizes;
 mod storage;
 mod workers;

@@ -9,7 +9,7 @@ use std::{collections::HashMap, fs::File, io, ops::Range, os::unix::fs::FileExt,
 use bytes::{Bytes, BytesMut};
 use futures::stream;
 use sextant_engine::{ModelFile, read_range};
-use sextant_objects::{ByteStream, digest_of};
+use sextant_objects::ByteStream;
 use sextant_onnx::{
     external::{self, Files},
     outline::{self, Part, WEIGHTS},
@@ -18,7 +18,7 @@ use sextant_registry::{DataFile, METRIC_FILE};
 use sextant_types::Digest;
 
 use super::Registration;
-use crate::{Error, validation::Invalid};
+use crate::Error;
 
 /// Most of a model that is read where it cannot be mapped, bytes.
 const MOST_READ_BYTES: u64 = 2 << 30;
@@ -76,17 +76,6 @@ impl Registration<'_> {
         }
         check_memory(size)?;
         Ok(objects.get_blob(&digest).await?.into())
-    }
-
-    /// The file of a validation set, which is read into memory: as text it may take twice what its arrays may.
-    pub(super) async fn read_set(&self, digest: &Digest) -> Result<Bytes, Error> {
-        let objects = &self.parts.objects;
-        let limit = self.parts.config.limits.bytes;
-        let size = objects.stat_blob(digest).await?.unwrap_or_default();
-        if size > limit.saturating_mul(2) {
-            return Err(Invalid::TooLarge { limit }.into());
-        }
-        Ok(objects.get_blob(digest).await?)
     }
 
     /// The model's file and those beside it.
@@ -209,15 +198,6 @@ impl Registration<'_> {
     pub(super) async fn ensure_model(&self, file: &ModelFile, digest: Digest) -> Result<(), Error> {
         if !self.parts.objects.has_blob(&digest).await? {
             self.put_model(file).await?;
-        }
-        Ok(())
-    }
-
-    /// The same of another file.
-    pub(super) async fn ensure_stored(&self, made: Bytes) -> Result<(), Error> {
-        let objects = &self.parts.objects;
-        if !objects.has_blob(&digest_of(&made)).await? {
-            objects.put_blob(made).await?;
         }
         Ok(())
     }

@@ -1,0 +1,101 @@
+//! Registrations wait for each other no longer than they must, and outlive the service.
+
+use serde_json::Value;
+use sextant_tests::{Api, Settings, TestCluster, Upload, onnx::Hostile, until};
+
+fn settings(more: &[&str]) -> Settings {
+    let common = ["variants.max_batch=4", "variants.memory_bytes=3221225472"];
+    let set = common.iter().chain(more);
+    Settings {
+        set: set.map(|pair| (*pair).to_owned()).collect(),
+        ..Settings::default()
+    }
+}
+
+/// Begins a registration under an application of its own name; the job.
+async fn begin(api: &Api, name: &str, model: Hostile, validation: Vec<u8>) -> String {
+    api.create_application(name).await;
+    let upload = Upload {
+        application: name,
+        name,
+        model: model.bytes(),
+        validation,
+        validation_name: "validation.jsonl",
+    };
+    let accepted = api.upload(upload).await.json(202);
+    accepted["job"].as_str().expect("a job").to_owned()
+}
+
+/// The job, once it is in this step.
+async fn in_step(api: &Api, job: &str, step: &str) -> Value {
+    until(&format!("job `{job}` is in step `{step}`"), || async {
+        let job = api.job(job).await;
+        let is_there = job["step"].as_str().is_some_and(|it| it.starts_with(step));
+        (is_there && job["state"] == "running").then_some(job)
+    })
+    .await
+}
+
+/// One that never ends is tried until its limit; who registers something else does not wait for that.
+#[tokio::test]
+async fn a_good_model_is_ready_beside_endless_ones() {
+    let cluster = TestCluster::start(settings(&[
+        "variants.longest_step_ms=3600000",
+        "variants.max_registrations=3",
+        "variants.slow_registration_ms=500",
+    ]));
+    let api = cluster.api();
+    let records = || Hostile::RECORDS.into();
+    let mut endless = Vec::new();
+    for name in ["endless-1", "endless-2"] {
+        let job = begin(&api, name, Hostile::Endless, records()).await;
+        in_step(&api, &job, "inspect").await;
+        endless.push(job);
+    }
+    // More of the same do not take the last place.
+    let again = Upload {
+        application: "endless-1",
+        name: "endless-3",
+        model: Hostile::Endless.bytes(),
+        validation: records(),
+        validation_name: "validation.jsonl",
+    };
+    let queued = api.upload(again).await.json(202);
+    let good = begin(&api, "good", Hostile::No, records()).await;
+    let good = api.job_over(&good).await;
+    assert_eq!(good["state"], "succeeded", "{good}");
+    for job in &endless {
+        let job = api.job(job).await;
+        assert_eq!(job["state"], "running", "{job}");
+    }
+    let queued = api.job(queued["job"].as_str().expect("a job")).await;
+    assert_eq!(queued["state"], "queued", "{queued}");
+}
+
+/// The service may be killed as often as it likes: engines have a process of their own, and what they do to it is
+/// known.
+#[tokio::test]
+async fn the_end_of_the_service_says_nothing_about_a_model() {
+    const KILLS: usize = 5;
+    let mut cluster = TestCluster::start(settings(&["variants.profile_ms_per_batch=1000"]));
+    let job = begin(
+        &cluster.api(),
+        "good",
+        Hostile::No,
+        Hostile::RECORDS.repeat(100).into(),
+    )
+    .await;
+    for step in ["inspect", "measure:"] {
+        for _ in 0..KILLS {
+            in_step(&cluster.api(), &job, step).await;
+            cluster.kill();
+            cluster.launch();
+        }
+    }
+    let job = cluster.api().job_over(&job).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let skipped = &job["result"]["skipped"];
+    let skipped = skipped.as_object().into_iter().flatten();
+    let ended = skipped.filter(|(_, reason)| reason.to_string().contains("the process ended"));
+    assert_eq!(ended.count(), 0, "{job}");
+}
