@@ -240,9 +240,17 @@ impl TestCluster {
 
     /// Kills a process that the service has started.
     pub fn kill_child(&self, id: u32) {
-        let id = i32::try_from(id).ok().and_then(Pid::from_raw);
-        // It may have ended.
-        kill_process(id.expect("a process has an id"), Signal::KILL).ok();
+        signal(id, Signal::KILL);
+    }
+
+    /// Lets a process that the service has started compute nothing until it is [resumed](Self::resume_child).
+    pub fn halt_child(&self, id: u32) {
+        signal(id, Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume_child(&self, id: u32) {
+        signal(id, Signal::CONT);
     }
 
     /// State (`R` computes, `S` waits) and name of each thread of the process.
@@ -309,6 +317,12 @@ pub(crate) const SHORT_MEASUREMENTS: [&str; 4] = [
     "variants.max_batch=8",
     "variants.profile_ms_per_batch=2",
 ];
+
+fn signal(process: u32, signal: Signal) {
+    let id = i32::try_from(process).ok().and_then(Pid::from_raw);
+    // It may have ended.
+    kill_process(id.expect("a process has an id"), signal).ok();
+}
 
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("the folder can be created");

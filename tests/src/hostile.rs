@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::{Api, Settings, TestCluster, Upload, onnx::Hostile};
+use crate::{Api, Settings, TestCluster, Upload, onnx::Hostile, until};
 
 mod models;
 mod sets;
@@ -142,7 +142,13 @@ pub async fn growths() -> Vec<Growth> {
         let upload = case.upload(case.name);
         api.create_application(case.name).await;
         let before = cluster.forget_peak();
-        let job = api.register(upload).await;
+        let accepted = api.upload(upload).await.json(202);
+        eprintln!(
+            "DEBUG {} {}",
+            case.name,
+            (cluster.peak_bytes() - before) >> 20
+        );
+        let job = api.job_over(accepted["job"].as_str().expect("a job")).await;
         growths.push(Growth {
             name: case.name,
             state: job["state"].as_str().unwrap_or_default().to_owned(),
@@ -151,6 +157,27 @@ pub async fn growths() -> Vec<Growth> {
         });
     }
     growths
+}
+
+/// Seconds until a good model is ready that is registered while one of another application never ends, with the limits
+/// that hold where nothing is set.
+pub async fn wait_behind_endless() -> f64 {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    let endless = Case::model("endless", Hostile::Endless.bytes());
+    api.create_application(endless.name).await;
+    let accepted = api.upload(endless.upload(endless.name)).await.json(202);
+    let job = accepted["job"].as_str().expect("a job");
+    until("the endless one runs", || async {
+        (api.job(job).await["state"] == "running").then_some(())
+    })
+    .await;
+    let started = Instant::now();
+    good_one_answers(&api, "good").await;
+    let seconds = started.elapsed().as_secs_f64();
+    let job = api.job(job).await;
+    assert_eq!(job["state"], "running", "{job}");
+    seconds
 }
 
 async fn try_one(api: &Api, case: &Case, index: usize) -> Ending {

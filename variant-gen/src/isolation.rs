@@ -11,7 +11,7 @@
 //! standard output ([`protocol`]); it has no environment, so no secrets, and it dies with its parent.
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     process::{ChildStdin, Stdio},
     sync::{Arc, mpsc},
     thread,
@@ -33,7 +33,7 @@ mod patience;
 pub(crate) mod protocol;
 mod set;
 
-pub(crate) use set::SetFile;
+pub(crate) use set::{SetFile, Source};
 
 use patience::Patience;
 
@@ -42,6 +42,9 @@ use set::Spilt;
 
 /// Time between two looks at whether the measurement is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Longest answer: labels of a set that has none are the longest ones.
+const MOST_ANSWER_BYTES: u64 = 256 << 20;
 
 /// How engines are isolated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -298,9 +301,10 @@ impl Isolation {
         };
         let (sender, answers) = mpsc::channel();
         thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let answer = serde_json::from_str(&line);
-                if answer.is_ok_and(|answer| sender.send(answer).is_err()) {
+            let mut from = BufReader::new(stdout);
+            // One that says more than an answer may have is not listened to any longer.
+            while let Some(answer) = next(&mut from) {
+                if sender.send(answer).is_err() {
                     return;
                 }
             }
@@ -313,6 +317,22 @@ impl Isolation {
             artefact: None,
             folder,
         })
+    }
+}
+
+/// The next answer; none where there is no other. Libraries may say something between two.
+fn next(from: &mut impl BufRead) -> Option<Answer> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = from.take(MOST_ANSWER_BYTES).read_until(b'\n', &mut line);
+        let is_whole = read.is_ok_and(|_| line.last() == Some(&b'\n'));
+        if !is_whole {
+            return None;
+        }
+        if let Ok(answer) = serde_json::from_slice(&line) {
+            return Some(answer);
+        }
     }
 }
 

@@ -72,6 +72,49 @@ async fn a_good_model_is_ready_beside_endless_ones() {
     assert_eq!(queued["state"], "queued", "{queued}");
 }
 
+/// A limit is one of time that is computed: a machine that has none for a registration does not fail it.
+#[tokio::test]
+async fn a_registration_that_gets_no_processor_is_waited_for() {
+    let cluster = TestCluster::start(settings(&[
+        "variants.profile_ms_per_batch=200",
+        "variants.longest_step_ms=2000",
+        "variants.slow_registration_ms=3000",
+    ]));
+    let api = cluster.api();
+    let records = || Hostile::RECORDS.into();
+    let halted = begin(&api, "halted", Hostile::No, records()).await;
+    in_step(&api, &halted, "measure:").await;
+    let processes = cluster.children("measure");
+    assert!(!processes.is_empty(), "nobody measures");
+    processes.iter().for_each(|it| cluster.halt_child(*it));
+    // It begins when the other is slow, which is past the limit of a step.
+    let good = begin(&api, "good", Hostile::No, records()).await;
+    let good = api.job_over(&good).await;
+    assert_eq!(good["state"], "succeeded", "{good}");
+    assert_eq!(api.job(&halted).await["state"], "running");
+    processes.iter().for_each(|it| cluster.resume_child(*it));
+    let halted = api.job_over(&halted).await;
+    assert_eq!(halted["state"], "succeeded", "{halted}");
+    let skipped = halted["result"]["skipped"].to_string();
+    assert!(!skipped.contains("took longer"), "{halted}");
+}
+
+/// Steps that end one by one have an end in their sum as well.
+#[tokio::test]
+async fn a_configuration_has_a_limit_beside_that_of_its_steps() {
+    let cluster = TestCluster::start(settings(&["variants.longest_configuration_ms=3000"]));
+    let api = cluster.api();
+    let slow = "{\"inputs\":{\"x\":[300000,0]},\"label\":0}\n".repeat(20_000);
+    let job = begin(&api, "slow", Hostile::Turns, slow.into()).await;
+    let job = api.job_over(&job).await;
+    assert_eq!(job["error"]["code"], "time_exceeded", "{job}");
+    let message = job["error"]["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains("`variants.longest_configuration_ms`"),
+        "{job}"
+    );
+}
+
 /// The service may be killed as often as it likes: engines have a process of their own, and what they do to it is
 /// known.
 #[tokio::test]

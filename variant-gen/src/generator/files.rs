@@ -36,7 +36,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 const SMALLER: u64 = 16;
 
 /// The files that parts are copied from, by the names that tensors give them.
-type Sources = HashMap<String, Arc<File>>;
+pub(super) type Sources = HashMap<String, Arc<File>>;
 
 /// A model's file in the artefact store.
 #[derive(Debug, Clone)]
@@ -253,7 +253,7 @@ fn with_weights(file: &ModelFile, mut sources: Sources) -> Result<Sources, Error
 
 /// The parts one after the other, in pieces. One buffer serves them all: what threads allocate for others piles up in
 /// the allocator.
-fn pieces(parts: Vec<Part>, sources: Sources) -> ByteStream<'static> {
+pub(super) fn pieces(parts: Vec<Part>, sources: Sources) -> ByteStream<'static> {
     let cut = parts.into_iter().flat_map(|part| match part {
         Part::Bytes(_) => vec![part],
         Part::Stored { location, range } => {

@@ -3,19 +3,23 @@
 //! Where engines are isolated, no set is read here: the process that measures is given the file
 //! ([`SetFile`]), and what is put in front of one is put together in the store, piece by piece.
 
-use std::{ops::Range, sync::Arc};
+use std::{fs::File, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use sextant_objects::{ByteStream, ObjectStore};
+use sextant_onnx::outline::Part;
 use sextant_types::{Digest, Signature};
 use tokio::runtime::Handle;
 
-use super::Registration;
+use super::{
+    Registration,
+    files::{self, Sources},
+};
 use crate::{
     Error,
     isolation::{
-        SetFile, Task,
+        SetFile, Source, Task,
         protocol::{Action, Checked, Order},
     },
     measure::MeasureError,
@@ -43,12 +47,18 @@ impl Registration<'_> {
 
     /// The same, to be given to another process.
     pub(super) async fn set_file(&self) -> Result<SetFile, Error> {
-        let digest = self.validation_file();
+        let (objects, digest) = (&self.parts.objects, self.validation_file());
+        let bytes = self.set_bytes(&digest).await?;
+        let path = objects.blob_file(&digest).await?;
+        // Where it is gone meanwhile the store says so.
+        let source = match path.and_then(|path| File::open(path).ok()) {
+            Some(file) => Source::File(Arc::new(file)),
+            None => Source::Store(Arc::clone(objects), Handle::current()),
+        };
         Ok(SetFile {
-            bytes: self.set_bytes(&digest).await?,
-            objects: Arc::clone(&self.parts.objects),
             digest,
-            runtime: Handle::current(),
+            bytes,
+            source,
         })
     }
 
@@ -181,14 +191,15 @@ impl Registration<'_> {
             step: step::INSPECT.to_owned(),
             source,
         })?;
-        let put = objects.put_blob_stream(pieces(&objects, &front, &parts));
-        let digest = put.await?.digest;
-        self.labelled = Some(digest);
-        Ok(Wrapped {
-            digest,
+        let mut wrapped = Wrapped {
+            digest: set,
             front,
             parts,
-        })
+        };
+        let put = objects.put_blob_stream(pieces(&objects, &wrapped).await?);
+        wrapped.digest = put.await?.digest;
+        self.labelled = Some(wrapped.digest);
+        Ok(wrapped)
     }
 
     async fn front(&self, set: &Digest, size: u64) -> Result<Front, Error> {
@@ -212,7 +223,7 @@ impl Registration<'_> {
     pub(super) async fn ensure_wrapped(&self, set: &Wrapped) -> Result<(), Error> {
         let objects = &self.parts.objects;
         if !objects.has_blob(&set.digest).await? {
-            let pieces = pieces(objects, &set.front, &set.parts);
+            let pieces = pieces(objects, set).await?;
             objects.put_blob_stream(pieces).await?;
         }
         Ok(())
@@ -228,17 +239,44 @@ fn told<T>(answer: Result<T, MeasureError>) -> Result<T, Error> {
 }
 
 /// What stands in front, and the parts behind it, in pieces.
-fn pieces(
+async fn pieces(
     objects: &Arc<dyn ObjectStore>,
-    front: &Bytes,
-    parts: &[(Digest, Range<u64>)],
+    wrapped: &Wrapped,
+) -> Result<ByteStream<'static>, Error> {
+    let (front, parts) = (wrapped.front.clone(), wrapped.parts.clone());
+    let mut sources = Sources::new();
+    for (digest, _) in &parts {
+        if let Some(path) = objects.blob_file(digest).await?
+            && let Ok(file) = File::open(path)
+        {
+            sources.insert(digest.to_string(), Arc::new(file));
+        }
+    }
+    if parts
+        .iter()
+        .any(|(digest, _)| !sources.contains_key(&digest.to_string()))
+    {
+        return Ok(remote_pieces(objects, front, parts));
+    }
+    let stored = parts.into_iter().map(|(digest, range)| Part::Stored {
+        location: digest.to_string(),
+        range,
+    });
+    let all = std::iter::once(Part::Bytes(front)).chain(stored);
+    Ok(files::pieces(all.collect(), sources))
+}
+
+/// The same where the store is elsewhere.
+fn remote_pieces(
+    objects: &Arc<dyn ObjectStore>,
+    front: Bytes,
+    parts: Vec<(Digest, Range<u64>)>,
 ) -> ByteStream<'static> {
-    let cut = parts.iter().flat_map(|(digest, range)| {
-        let (digest, end) = (*digest, range.end);
-        let starts = range.clone().step_by(PIECE_BYTES as usize);
+    let cut = parts.into_iter().flat_map(|(digest, range)| {
+        let end = range.end;
+        let starts = range.step_by(PIECE_BYTES as usize);
         starts.map(move |start| (digest, start..end.min(start + PIECE_BYTES)))
     });
-    let cut: Vec<_> = cut.collect();
     let objects = Arc::clone(objects);
     let parts = stream::iter(cut).then(move |(digest, range)| {
         let objects = Arc::clone(&objects);
@@ -247,6 +285,5 @@ fn pieces(
             piece.map_err(std::io::Error::other)
         }
     });
-    let front = front.clone();
     Box::pin(stream::once(async move { Ok(front) }).chain(parts))
 }
