@@ -114,7 +114,7 @@ pub async fn survive_all(say: impl Fn(&Ending)) -> Survival {
     survival
 }
 
-/// Registers sets of which much would be made, and one that is large and good, and says how much memory each took of
+/// Registers files of which much would be made, and one that is large and good, and says how much memory each took of
 /// the service.
 pub async fn growths() -> Vec<Growth> {
     const RECORDS: usize = 3000;
@@ -138,17 +138,11 @@ pub async fn growths() -> Vec<Growth> {
     let lies = |case: &Case| case.name.contains("say-they-are");
     let cases = sets::large().into_iter().filter(|case| !lies(case));
     let mut growths = Vec::new();
-    for case in cases.chain([good]) {
+    for case in cases.chain([models::many_nodes(), good]) {
         let upload = case.upload(case.name);
         api.create_application(case.name).await;
         let before = cluster.forget_peak();
-        let accepted = api.upload(upload).await.json(202);
-        eprintln!(
-            "DEBUG {} {}",
-            case.name,
-            (cluster.peak_bytes() - before) >> 20
-        );
-        let job = api.job_over(accepted["job"].as_str().expect("a job")).await;
+        let job = api.register(upload).await;
         growths.push(Growth {
             name: case.name,
             state: job["state"].as_str().unwrap_or_default().to_owned(),

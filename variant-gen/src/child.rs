@@ -22,6 +22,7 @@ use crate::{
     },
     isolation::protocol::{Action, Answer, Checked, Head, Order},
     measure::{self, Batches, Cancel, MeasureError, Measurement, Refused, Subject, Uploaded},
+    memory::Baseline,
     score::{Judge, ScoreError},
     validation::{self, Expected, Invalid, Labels, ValidationSet},
 };
@@ -53,6 +54,10 @@ pub fn serve_measurements(
             };
         }
         let order = head.order;
+        if !order.action.takes_set() {
+            say(&answers, &Answer::Weighed(weigh(&artefact.graph)))?;
+            continue;
+        }
         if let (Action::RecordShapes, Some(file)) = (&order.action, &file) {
             let shapes = validation::record_shapes(file, order.limits);
             say(&answers, &shapes.map_or_else(unfit, Answer::RecordShapes))?;
@@ -151,6 +156,15 @@ fn read(file: &Bytes, order: &Order) -> Result<ValidationSet, Invalid> {
     validation::read(file, expected)
 }
 
+/// What reading a model takes, as often as it is held at once where it is adapted. What is wrong with it is said there.
+fn weigh(graph: &Bytes) -> u64 {
+    let before = Baseline::take(true);
+    let read = (sextant_onnx::decode(graph), sextant_onnx::inspect(graph));
+    let grown = before.grown().unwrap_or_default();
+    drop(read);
+    grown
+}
+
 fn unfit(invalid: Invalid) -> Answer {
     Answer::Unfit {
         of_shapes: invalid.is_of_shapes(),
@@ -189,7 +203,8 @@ impl Work {
                 }
             }
             Action::Check => Answer::Checked(Checked::of(&self.validation, self.order.metric)),
-            Action::RecordShapes => unfit(Invalid::NoRecords),
+            // They are answered before a set is read for a model.
+            Action::Weigh | Action::RecordShapes => unfit(Invalid::NoRecords),
             Action::Shapes { engine } => match self.output_shapes(engine, cancel) {
                 Ok(shapes) => Answer::Shapes(shapes),
                 Err(error) => refusal(&error),

@@ -46,6 +46,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Longest answer: labels of a set that has none are the longest ones.
 const MOST_ANSWER_BYTES: u64 = 256 << 20;
 
+/// Reading a model may take this part of what the process that measures may take.
+const READERS_SHARE: u64 = 4;
+
 /// How engines are isolated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolation {
@@ -180,6 +183,27 @@ impl Isolation {
         }
     }
 
+    /// Reads a model there first, and refuses one of which so much is made that this process should not. Blocks.
+    pub(crate) fn weigh(
+        &self,
+        seat: &Seat,
+        task: Task,
+        cancel: &Cancel,
+    ) -> Result<(), MeasureError> {
+        let most = self.program.memory_bytes / READERS_SHARE;
+        match self.run(seat, task, cancel)? {
+            Answer::Weighed(bytes) if bytes > most => Err(refused(
+                Code::MemoryExceeded,
+                format!(
+                    "reading the model takes `{bytes}` bytes, and at most `{most}` may be taken for that, a quarter of \
+                     `variants.memory_bytes`: it has very many nodes for its size"
+                ),
+            )),
+            Answer::Weighed(_) => Ok(()),
+            _ => Err(off_topic()),
+        }
+    }
+
     /// What a model will find in a validation set, which is read there. Blocks.
     pub(crate) fn check(
         &self,
@@ -212,7 +236,9 @@ impl Isolation {
         let is_large = weights.is_some();
         let wanted = Some(task.order.reads(&task.validation.digest));
         let mut running = match seat.take() {
-            Some(running) if running.set == wanted && !is_large => running,
+            Some(running) if (running.set.is_none() || running.set == wanted) && !is_large => {
+                running
+            }
             other => {
                 other.map(Running::end);
                 self.start(&task)?
@@ -385,19 +411,19 @@ impl Running {
         let artefact = task.order.artefact;
         let is_new = self.artefact != Some(artefact);
         let file = task.artefact.as_ref().filter(|_| is_new);
-        let has_set = self.set.is_some();
+        let sends_set = self.set.is_none() && task.order.action.takes_set();
         let weights = match (file.and_then(|it| it.weights.as_ref()), &self.folder) {
             (Some(weights), Some(folder)) => folder.show(weights).map(Some),
             _ => Ok(None),
         };
         let head = Head {
             order: task.order.clone(),
-            validation_bytes: (!has_set).then_some(task.validation.bytes),
+            validation_bytes: sends_set.then_some(task.validation.bytes),
             artefact_bytes: file.map(|it| it.graph.len() as u64),
             weights: weights.map_err(Spilt::NobodyTakes)?,
         };
         frame::write(&mut self.orders, &head, &[]).map_err(Spilt::NobodyTakes)?;
-        if !has_set {
+        if sends_set {
             task.validation.pour(&mut self.orders, cancel)?;
             self.set = Some(task.order.reads(&task.validation.digest));
         }

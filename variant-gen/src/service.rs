@@ -5,11 +5,12 @@
 //! behind its last stored step. A store that fails is tried again, more and more slowly; what
 //! still fails then, or could never succeed, fails the job, and a registration its model.
 //!
-//! Registrations come first, those of different applications in turn ([`Turns`]). Beside them the service looks for models that are ready and have not been
+//! Registrations come first, those of different applications in turn ([`Turns`]); one that takes long is given back to the
+//! queue where others wait for its place. Beside them the service looks for models that are ready and have not been
 //! measured with an engine of this process ([`Generator::plan`]), and takes the jobs that extend models
 //! by its engines, whoever created them.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -18,7 +19,7 @@ use prometheus_client::{
 };
 use sextant_registry::{Failure, JobKind};
 use sextant_types::time::unix_ms;
-use sextant_types::{Code, EngineName};
+use sextant_types::{ApplicationId, Code, EngineName};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -59,7 +60,8 @@ enum Ended {
     Failed(Error),
     /// Cancelled, or taken over by another runner.
     Lost,
-    ShutDown,
+    /// To go on later: the process ends, or others wait.
+    GivenBack,
 }
 
 impl RegistrationService {
@@ -123,9 +125,18 @@ impl Ended {
             Self::Done(_) => Self::NAMES[0],
             Self::Failed(_) => Self::NAMES[1],
             Self::Lost => Self::NAMES[2],
-            Self::ShutDown => Self::NAMES[3],
+            Self::GivenBack => Self::NAMES[3],
         }
     }
+}
+
+/// The work that is on its way.
+struct Works {
+    turns: Turns,
+    tasks: JoinSet<()>,
+    /// By the number of its turn: how whoever works is told that others wait.
+    workers: BTreeMap<u64, watch::Sender<bool>>,
+    ended: mpsc::UnboundedSender<u64>,
 }
 
 /// Whose turn it is, until it is dropped.
@@ -141,50 +152,94 @@ impl Drop for Turn {
     }
 }
 
+// === impl Works ===
+
+impl Works {
+    /// Has somebody work on a job.
+    fn begin(
+        &mut self,
+        service: Arc<RegistrationService>,
+        claim: Claim,
+        stopped: watch::Receiver<bool>,
+    ) {
+        let job = (&claim.job.application, &claim.job.id);
+        let number = self.turns.begin(job, Instant::now().into_std());
+        let (ended, (give_back, others_wait)) = (self.ended.clone(), watch::channel(false));
+        let turn = Turn { number, ended };
+        self.workers.insert(number, give_back);
+        self.tasks.spawn(async move {
+            service.work(&claim, [stopped, others_wait]).await;
+            drop(turn);
+        });
+    }
+
+    /// It has come to an end, whatever became of it.
+    fn end(&mut self, turn: u64) {
+        self.turns.end(turn);
+        self.workers.remove(&turn);
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    /// Has one give its place to those that wait, where one has to.
+    fn give_way(&mut self, waiting: &[ApplicationId]) {
+        let gives_way = self.turns.gives_way(waiting, Instant::now().into_std());
+        if let Some(worker) = gives_way.and_then(|turn| self.workers.get(&turn)) {
+            worker.send_replace(true);
+        }
+    }
+}
+
 impl RegistrationService {
     /// Claims jobs as there are places, and has them worked on, until it is stopped and all of them have ended.
     async fn hand_out(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let config = self.generator.config();
-        let mut turns = Turns::new(Places {
-            ordinary: config.parallel.max(1),
-            most: config.places(),
-            slow_after: config.slow_after,
-        });
-        let (mut works, mut jobs) = (JoinSet::new(), self.generator.registry().jobs_changed());
         let (ended, mut ends) = mpsc::unbounded_channel();
+        let mut works = Works {
+            turns: Turns::new(Places {
+                ordinary: config.parallel.max(1),
+                most: config.places(),
+                slow_after: config.slow_after,
+            }),
+            tasks: JoinSet::new(),
+            workers: BTreeMap::new(),
+            ended,
+        };
+        let mut jobs = self.generator.registry().jobs_changed();
         while !*stopped.borrow() {
             jobs.mark_unchanged();
-            match self.claim(&turns).await {
+            match self.claim(&works.turns).await {
                 Ok(Some(claim)) => {
-                    let turn = Turn {
-                        number: turns.begin(&claim.job.application, Instant::now().into_std()),
-                        ended: ended.clone(),
-                    };
-                    let (service, stopped) = (Arc::clone(&self), stopped.clone());
-                    works.spawn(async move {
-                        service.work(&claim, stopped).await;
-                        drop(turn);
-                    });
+                    works.begin(Arc::clone(&self), claim, stopped.clone());
                     continue;
                 }
-                Ok(None) => {}
+                Ok(None) => works.give_way(&self.kept_out(&works.turns).await),
                 Err(error) => warn!(%error, "no job can be claimed"),
             }
             // A claim of a runner that died lapses without anyone saying so.
             let mut next = Instant::now() + config.lease / 2;
-            if let Open::From(opens) = turns.open(Instant::now().into_std()) {
-                next = next.min(opens.into());
+            if let Some(changes) = works.turns.changes_at(Instant::now().into_std()) {
+                next = next.min(changes.into());
             }
             tokio::select! {
                 _ = stopped.wait_for(|stopped| *stopped) => {}
                 _ = jobs.changed() => {}
-                Some(turn) = ends.recv() => turns.end(turn),
+                Some(turn) = ends.recv() => works.end(turn),
                 () = sleep_until(next) => {}
             }
-            // Their results are in the registry.
-            while works.try_join_next().is_some() {}
         }
-        while works.join_next().await.is_some() {}
+        while works.tasks.join_next().await.is_some() {}
+    }
+
+    /// Whose registrations wait although no place is left.
+    async fn kept_out(&self, turns: &Turns) -> Vec<ApplicationId> {
+        let is_full = turns.open(Instant::now().into_std()) == Open::No;
+        if !is_full || !self.generator.config().registers {
+            return Vec::new();
+        }
+        let registry = self.generator.registry();
+        let waiting = registry.waiting(JobKind::Register, unix_ms()).await;
+        // Who waits cannot be known while the registry is away.
+        waiting.unwrap_or_default()
     }
 
     /// A registration, else a job that needs an engine of this process.
@@ -222,17 +277,20 @@ impl RegistrationService {
         Ok(None)
     }
 
-    async fn work(&self, claim: &Claim, mut stopped: watch::Receiver<bool>) {
+    /// Works on a job to its end, or until it is stopped or others wait.
+    async fn work(&self, claim: &Claim, ends: [watch::Receiver<bool>; 2]) {
         let job = &claim.job;
         let (kind, engine) = (job.kind.as_str(), &job.engine);
         let model = job.model.as_ref().map(tracing::field::display);
         let engine = engine.as_ref().map(tracing::field::display);
         info!(job = %job.id, kind, model, engine, attempt = job.attempts, "begins");
         self.running.inc();
+        let [mut stopped, mut others_wait] = ends;
         let ended = tokio::select! {
             ended = self.try_repeatedly(claim) => ended,
             () = self.hold(claim) => Ended::Lost,
-            _ = stopped.wait_for(|stopped| *stopped) => Ended::ShutDown,
+            _ = stopped.wait_for(|stopped| *stopped) => Ended::GivenBack,
+            _ = others_wait.wait_for(|wait| *wait) => Ended::GivenBack,
         };
         self.running.dec();
         let outcome = ended.name();
@@ -352,7 +410,7 @@ impl RegistrationService {
                 warn!(%job, %error, code = %error.code(), "it failed");
                 self.fail(claim, &error).await
             }
-            Ended::ShutDown => {
+            Ended::GivenBack => {
                 let released = registry.release(job, &claim.owner, unix_ms());
                 match released.await {
                     // Whatever was shown at the last moment must not stay.

@@ -36,12 +36,13 @@ async fn in_step(api: &Api, job: &str, step: &str) -> Value {
     .await
 }
 
-/// One that never ends is tried until its limit; who registers something else does not wait for that.
+/// One that never ends is tried until its limit; who registers something else does not wait for that, whether there is
+/// a place beside it or not.
 #[tokio::test]
 async fn a_good_model_is_ready_beside_endless_ones() {
     let cluster = TestCluster::start(settings(&[
         "variants.longest_step_ms=3600000",
-        "variants.max_registrations=3",
+        "variants.max_registrations=2",
         "variants.slow_registration_ms=500",
     ]));
     let api = cluster.api();
@@ -52,24 +53,15 @@ async fn a_good_model_is_ready_beside_endless_ones() {
         in_step(&api, &job, "inspect").await;
         endless.push(job);
     }
-    // More of the same do not take the last place.
-    let again = Upload {
-        application: "endless-1",
-        name: "endless-3",
-        model: Hostile::Endless.bytes(),
-        validation: records(),
-        validation_name: "validation.jsonl",
-    };
-    let queued = api.upload(again).await.json(202);
+    // There is no place left, and these two cannot end.
     let good = begin(&api, "good", Hostile::No, records()).await;
     let good = api.job_over(&good).await;
     assert_eq!(good["state"], "succeeded", "{good}");
     for job in &endless {
         let job = api.job(job).await;
-        assert_eq!(job["state"], "running", "{job}");
+        let state = job["state"].as_str().unwrap_or_default();
+        assert!(matches!(state, "running" | "queued"), "{job}");
     }
-    let queued = api.job(queued["job"].as_str().expect("a job")).await;
-    assert_eq!(queued["state"], "queued", "{queued}");
 }
 
 /// A limit is one of time that is computed: a machine that has none for a registration does not fail it.

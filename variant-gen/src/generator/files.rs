@@ -8,7 +8,7 @@ use std::{collections::HashMap, fs::File, io, ops::Range, os::unix::fs::FileExt,
 
 use bytes::{Bytes, BytesMut};
 use futures::stream;
-use sextant_engine::{ModelFile, read_range};
+use sextant_engine::{ModelFile, is_manifest, read_range};
 use sextant_objects::ByteStream;
 use sextant_onnx::{
     external::{self, Files},
@@ -18,7 +18,7 @@ use sextant_registry::{DataFile, METRIC_FILE};
 use sextant_types::Digest;
 
 use super::Registration;
-use crate::Error;
+use crate::{Error, isolation::protocol::Action};
 
 /// Most of a model that is read where it cannot be mapped, bytes.
 const MOST_READ_BYTES: u64 = 2 << 30;
@@ -76,6 +76,22 @@ impl Registration<'_> {
         }
         check_memory(size)?;
         Ok(objects.get_blob(&digest).await?.into())
+    }
+
+    /// Refuses a model of which too much is made when it is read. Where engines are isolated, their process finds that
+    /// out.
+    pub(super) async fn weigh(&self, file: &ModelFile) -> Result<(), Error> {
+        let Some(isolation) = self.parts.config.isolation.clone() else {
+            return Ok(());
+        };
+        if is_manifest(&file.graph) {
+            return Ok(());
+        }
+        let order = self.order_of_files(Action::Weigh);
+        let task = self.task(order, file.graph.clone().into()).await?;
+        let seat = self.seat.clone();
+        let weigh = move |cancel: &_| isolation.weigh(&seat, task, cancel);
+        Ok(self.parts.threads.run(weigh).await??)
     }
 
     /// The model's file and those beside it.

@@ -41,6 +41,7 @@ impl Registration<'_> {
         let judged = self.take_judge().await?;
         self.own_classes.clear();
         let file = self.read_artefact(self.model.digest).await?;
+        self.weigh(&file).await?;
         let engines = self.parts.engines.iter();
         let engines = engines.filter(|it| it.reads(&file.graph));
         let engines: Vec<_> = engines.cloned().collect();

@@ -108,6 +108,22 @@ impl Registration<'_> {
         told(self.parts.threads.run(check).await?)
     }
 
+    /// What a process of its own is to do with a file before anything is known of the model.
+    pub(super) fn order_of_files(&self, action: Action) -> Order {
+        Order {
+            action,
+            artefact: self.model.digest,
+            signature: Signature {
+                inputs: Vec::new(),
+                outputs: Vec::new(),
+                batched: false,
+            },
+            metric: self.application.metric,
+            scored: Scored::default(),
+            limits: self.parts.config.limits,
+        }
+    }
+
     /// What the validation set says of the shapes of its records.
     pub(super) async fn record_shapes(&self) -> Result<RecordShapes, Error> {
         let limits = self.parts.config.limits;
@@ -117,18 +133,7 @@ impl Registration<'_> {
             return Ok(self.parts.threads.run(read).await??);
         };
         let task = Task {
-            order: Order {
-                action: Action::RecordShapes,
-                artefact: self.model.digest,
-                signature: Signature {
-                    inputs: Vec::new(),
-                    outputs: Vec::new(),
-                    batched: false,
-                },
-                metric: self.application.metric,
-                scored: Scored::default(),
-                limits,
-            },
+            order: self.order_of_files(Action::RecordShapes),
             validation: self.set_file().await?,
             artefact: None,
         };

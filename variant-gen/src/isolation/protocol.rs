@@ -57,6 +57,8 @@ pub enum Action {
         /// Whether most of the file's weights have 16 bits.
         is_half: bool,
     },
+    /// Find out how much memory it takes to read a model; the set is not looked at.
+    Weigh,
     /// Read the validation set for a model.
     Check,
     /// Find out the shapes of its records, for no model.
@@ -88,9 +90,15 @@ impl Action {
     /// What it is, for whoever is told that it has failed.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Weigh => "reading the model",
             Self::Check | Self::RecordShapes => "reading the validation set",
             _ => "a load or a run",
         }
+    }
+
+    /// Whether it takes a validation set.
+    pub fn takes_set(&self) -> bool {
+        !matches!(self, Self::Weigh)
     }
 }
 
@@ -169,6 +177,8 @@ pub enum Answer {
     Answers(Vec<Labels>),
     /// The end of an order whose rest is not worth its time, and why.
     Pruned(String),
+    /// Bytes that the process grew by while it read the model; 0 where that is not known.
+    Weighed(u64),
     /// The set fits.
     Checked(Checked),
     /// The shape of a record of each input.
