@@ -240,7 +240,9 @@ impl Isolation {
                 running
             }
             other => {
-                other.map(Running::end);
+                if let Some(other) = other {
+                    other.end();
+                }
                 self.start(&task)?
             }
         };

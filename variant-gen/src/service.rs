@@ -207,7 +207,7 @@ impl RegistrationService {
         let mut jobs = self.generator.registry().jobs_changed();
         while !*stopped.borrow() {
             jobs.mark_unchanged();
-            match self.claim(&works.turns).await {
+            match self.claim(&mut works.turns).await {
                 Ok(Some(claim)) => {
                     works.begin(Arc::clone(&self), claim, stopped.clone());
                     continue;
@@ -243,7 +243,7 @@ impl RegistrationService {
     }
 
     /// A registration, else a job that needs an engine of this process.
-    async fn claim(&self, turns: &Turns) -> Result<Option<Claim>, sextant_registry::Error> {
+    async fn claim(&self, turns: &mut Turns) -> Result<Option<Claim>, sextant_registry::Error> {
         let (registry, config) = (self.generator.registry(), self.generator.config());
         let (lease_ms, now) = (milliseconds(config.lease), Instant::now().into_std());
         let open = turns.open(now);

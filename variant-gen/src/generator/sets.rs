@@ -179,19 +179,19 @@ impl Registration<'_> {
         let set = self.validation_file();
         let size = self.set_bytes(&set).await?;
         let front = self.front(&set, size).await?;
-        let file = front.start() + front.judge_bytes();
-        let mut parts = vec![(set, file.min(size)..size)];
+        let file = front.start().saturating_add(front.judge_bytes());
         let (front, judge) = match judge {
             Some(judge) => {
                 let bytes = objects.stat_blob(&judge).await?.unwrap_or_default();
                 (front.judged(bytes), Some((judge, 0..bytes)))
             }
             None => {
-                let range = front.start()..file.min(size);
+                let range = front.start().min(size)..file.min(size);
                 (front, (!range.is_empty()).then_some((set, range)))
             }
         };
-        parts.splice(0..0, judge);
+        let parts = judge.into_iter().chain([(set, file.min(size)..size)]);
+        let parts = parts.collect();
         let front = change(front).write().map_err(|source| Error::Step {
             step: step::INSPECT.to_owned(),
             source,
