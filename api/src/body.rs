@@ -33,7 +33,7 @@ pub struct Held {
 
 /// Most bytes that are read and thrown away behind a refusal: a client that is still sending
 /// when the connection closes may never see the answer.
-const DISCARD_BYTES: usize = 32 << 20;
+pub const DISCARD_BYTES: usize = 32 << 20;
 
 /// Most bytes that are set aside for a body because its head declares them.
 const BELIEVED_BYTES: usize = 1 << 20;

@@ -5,9 +5,9 @@ use std::time::Duration;
 /// Limits of the front end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes of a request body, uploads excepted.
+    /// Most bytes of a request body, uploads excepted, and of what the fields of a form hold.
     pub max_body_bytes: usize,
-    /// Most bytes that all requests hold at once: their bodies, uploads excepted, what is made of them, and answers that
+    /// Most bytes that all requests hold at once: their bodies, the files of uploads excepted, what is made of them, and answers that
     /// have not been taken; never less than twice `max_body_bytes`.
     pub max_body_bytes_in_flight: usize,
     /// Most bytes of an uploaded file: model, validation set or artefact.

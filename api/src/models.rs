@@ -33,6 +33,7 @@ mod files;
 mod new_model;
 mod registration;
 
+use files::Memory;
 pub use new_model::{NewModelBody, NewModelForm};
 use registration::{register, registered};
 
@@ -202,11 +203,13 @@ pub async fn create(
              registered by `POST /v1/registrations`";
         return Err(Problem::new(Code::InvalidRequest, detail));
     }
-    let request = request.map(|body| upload::paced(body, state.limits()));
-    let form = Multipart::from_request(request, &state)
+    let (parts, body) = request.into_parts();
+    let (body, progress) = upload::parsed(upload::paced(body, state.limits()));
+    let form = Multipart::from_request(Request::from_parts(parts, body), &state)
         .await
         .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
-    let model = files::from_form(&state, &caller, form).await?;
+    let mut memory = Memory::of(&state, progress);
+    let model = files::from_form(&state, &caller, (form, &mut memory)).await?;
     begin(
         &state,
         &model,

@@ -14,8 +14,10 @@ use crate::{
 };
 
 mod pace;
+mod parsed;
 
 pub use pace::paced;
+pub use parsed::{Progress, parsed};
 
 /// Bytes of a stored file that are held in memory at once.
 const PIECE_BYTES: u64 = 1 << 20;

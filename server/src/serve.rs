@@ -181,6 +181,8 @@ async fn build_variant_gen(
         cores: config.max_threads(),
         registers: config.variants.register,
         isolation: measure::isolation(config, engines)?,
+        most_at_once: config.max_registrations().into(),
+        slow_after: Duration::from_millis(config.variants.slow_registration_ms),
         lease: Duration::from_millis(LEASE_MS),
         map_from_bytes: config.limits.map_model_bytes,
         ..sextant_variant_gen::Config::default()

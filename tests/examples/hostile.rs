@@ -19,6 +19,16 @@ async fn main() -> ExitCode {
         );
     })
     .await;
+    let growths = hostile::growths().await;
+    for growth in &growths {
+        eprintln!(
+            "{}: {} with {} bytes more",
+            growth.name, growth.state, growth.bytes
+        );
+    }
+    let growth = growths.iter().map(|growth| growth.bytes).max();
+    let growth = growth.unwrap_or_default() >> 20;
+    let wait_s = hostile::wait_behind_endless().await;
     let survived = survival.tried - survival.wrong.len();
     let Survival {
         tried, restarts, ..
@@ -28,10 +38,13 @@ async fn main() -> ExitCode {
             "hostile_registrations": tried,
             "hostile_registrations_survived": survived,
             "hostile_restarts": restarts,
+            "registration_growth_mib": growth,
+            "registration_wait_s": wait_s,
         });
         println!("{figures}");
     } else {
         println!("{survived} of {tried} survived, {restarts} restarts");
+        println!("a set took {growth} MiB of the service, a good model waited {wait_s:.1} s");
     }
     ExitCode::from(u8::from(survived < tried || restarts > 0))
 }

@@ -185,21 +185,22 @@ impl TestCluster {
         self.memory("VmRSS:")
     }
 
-    /// Most resident memory of the process since the last call of [`TestCluster::forget_peak`], bytes.
+    /// The most that it was since it began or [`forget_peak`](Self::forget_peak) was called, bytes.
     pub fn peak_bytes(&self) -> u64 {
         self.memory("VmHWM:")
     }
 
-    /// From now on the peak of its memory is what it has, or will have.
-    pub fn forget_peak(&self) {
+    /// Forgets the peak so far, and says what is resident now, bytes.
+    pub fn forget_peak(&self) -> u64 {
         let file = format!("/proc/{}/clear_refs", self.process().id());
-        fs::write(file, "5").expect("the process is ours");
+        fs::write(file, "5").expect("the service runs");
+        self.resident_bytes()
     }
 
-    fn memory(&self, name: &str) -> u64 {
+    fn memory(&self, field: &str) -> u64 {
         let file = format!("/proc/{}/status", self.process().id());
         let status = fs::read_to_string(file).expect("the service runs");
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
         let kibibytes: Option<u64> =
             line.and_then(|line| line.split_whitespace().next()?.parse().ok());
         kibibytes.expect("the kernel knows its memory") * 1024
@@ -239,9 +240,17 @@ impl TestCluster {
 
     /// Kills a process that the service has started.
     pub fn kill_child(&self, id: u32) {
-        let id = i32::try_from(id).ok().and_then(Pid::from_raw);
-        // It may have ended.
-        kill_process(id.expect("a process has an id"), Signal::KILL).ok();
+        signal(id, Signal::KILL);
+    }
+
+    /// Lets a process that the service has started compute nothing until it is [resumed](Self::resume_child).
+    pub fn halt_child(&self, id: u32) {
+        signal(id, Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume_child(&self, id: u32) {
+        signal(id, Signal::CONT);
     }
 
     /// State (`R` computes, `S` waits) and name of each thread of the process.
@@ -308,6 +317,12 @@ pub(crate) const SHORT_MEASUREMENTS: [&str; 4] = [
     "variants.max_batch=8",
     "variants.profile_ms_per_batch=2",
 ];
+
+fn signal(process: u32, signal: Signal) {
+    let id = i32::try_from(process).ok().and_then(Pid::from_raw);
+    // It may have ended.
+    kill_process(id.expect("a process has an id"), signal).ok();
+}
 
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("the folder can be created");

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::{Api, Settings, TestCluster, Upload, onnx::Hostile};
+use crate::{Api, Settings, TestCluster, Upload, onnx::Hostile, until};
 
 mod models;
 mod sets;
@@ -41,6 +41,19 @@ pub struct Survival {
     pub wrong: Vec<(&'static str, String)>,
     /// How often the service had to be started again.
     pub restarts: usize,
+}
+
+/// What one registration made of the service.
+#[derive(Debug)]
+pub struct Growth {
+    /// What was sent.
+    pub name: &'static str,
+    /// How it ended.
+    pub state: String,
+    /// Why, where it failed.
+    pub error: Value,
+    /// By how much the service's memory was at its peak above what it was before, bytes.
+    pub bytes: u64,
 }
 
 /// Registrations between two good ones.
@@ -99,6 +112,66 @@ pub async fn survive_all(say: impl Fn(&Ending)) -> Survival {
         }
     }
     survival
+}
+
+/// Registers files of which much would be made, and one that is large and good, and says how much memory each took of
+/// the service.
+pub async fn growths() -> Vec<Growth> {
+    const RECORDS: usize = 3000;
+    let cluster = TestCluster::start(Settings {
+        set: [
+            "variants.engines=ort",
+            "variants.max_threads=1",
+            "variants.max_batch=4",
+            "variants.memory_bytes=3221225472",
+        ]
+        .map(str::to_owned)
+        .into(),
+        ..Settings::default()
+    });
+    let api = cluster.api();
+    good_one_answers(&api, "good").await;
+    let good = Case {
+        validation: sets::spacious(RECORDS),
+        ..Case::model("a-hundred-and-eighty-megabytes", Hostile::No.bytes())
+    };
+    let lies = |case: &Case| case.name.contains("say-they-are");
+    let cases = sets::large().into_iter().filter(|case| !lies(case));
+    let mut growths = Vec::new();
+    for case in cases.chain([models::many_nodes(), good]) {
+        let upload = case.upload(case.name);
+        api.create_application(case.name).await;
+        let before = cluster.forget_peak();
+        let job = api.register(upload).await;
+        growths.push(Growth {
+            name: case.name,
+            state: job["state"].as_str().unwrap_or_default().to_owned(),
+            error: job["error"].clone(),
+            bytes: cluster.peak_bytes().saturating_sub(before),
+        });
+    }
+    growths
+}
+
+/// Seconds until a good model is ready that is registered while one of another application never ends, with the limits
+/// that hold where nothing is set.
+pub async fn wait_behind_endless() -> f64 {
+    let cluster = TestCluster::start(Settings::default());
+    let api = cluster.api();
+    let endless = Case::model("endless", Hostile::Endless.bytes());
+    api.create_application(endless.name).await;
+    let accepted = api.upload(endless.upload(endless.name)).await.json(202);
+    let job = accepted["job"].as_str().expect("a job");
+    until("the endless one runs", || async {
+        (api.job(job).await["state"] == "running").then_some(())
+    })
+    .await;
+    let started = Instant::now();
+    good_one_answers(&api, "good").await;
+    let seconds = started.elapsed().as_secs_f64();
+    let job = api.job(job).await;
+    assert_eq!(job["state"], "running", "{job}");
+    seconds
 }
 
 async fn try_one(api: &Api, case: &Case, index: usize) -> Ending {

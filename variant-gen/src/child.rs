@@ -16,15 +16,15 @@ use sextant_isolation::frame;
 use sextant_types::Code;
 
 use crate::{
-    Error,
     generator::{
         adapt,
         calibrate::{self, Sample},
     },
-    isolation::protocol::{Action, Answer, Head, Order},
+    isolation::protocol::{Action, Answer, Checked, Head, Order},
     measure::{self, Batches, Cancel, MeasureError, Measurement, Refused, Subject, Uploaded},
+    memory::Baseline,
     score::{Judge, ScoreError},
-    validation::{self, Expected, Labels, ValidationSet},
+    validation::{self, Expected, Invalid, Labels, ValidationSet},
 };
 
 /// Time between two looks at whether something has ended.
@@ -45,21 +45,30 @@ pub fn serve_measurements(
     let mut uploaded = Arc::<Uploaded>::default();
     while let Some(head) = frame::read_head::<Head>(&mut orders)? {
         let file = head.validation_bytes;
-        let file = file.map(|length| frame::read_bytes(&mut orders, length));
+        let file = file.map(|length| frame::read_whole(&mut orders, length));
         let file = file.transpose()?;
         if let Some(length) = head.artefact_bytes {
             artefact = ModelFile {
-                graph: frame::read_bytes(&mut orders, length)?,
+                graph: frame::read_whole(&mut orders, length)?,
                 weights: head.weights.map(WeightsFolder::of_another).map(Arc::new),
             };
         }
         let order = head.order;
+        if !order.action.takes_set() {
+            say(&answers, &Answer::Weighed(weigh(&artefact.graph)))?;
+            continue;
+        }
+        if let (Action::RecordShapes, Some(file)) = (&order.action, &file) {
+            let shapes = validation::record_shapes(file, order.limits);
+            say(&answers, &shapes.map_or_else(unfit, Answer::RecordShapes))?;
+            continue;
+        }
         if let Some(file) = file {
             uploaded = Arc::default();
             validation = match read(&file, &order) {
                 Ok(read) => Some(Arc::new(read)),
-                Err(refused) => {
-                    say(&answers, &Answer::Refused(refused))?;
+                Err(invalid) => {
+                    say(&answers, &unfit(invalid))?;
                     continue;
                 }
             };
@@ -137,22 +146,30 @@ fn say(answers: &Mutex<impl Write>, answer: &Answer) -> io::Result<()> {
     answers.flush()
 }
 
-fn read(file: &Bytes, order: &Order) -> Result<ValidationSet, Refused> {
+fn read(file: &Bytes, order: &Order) -> Result<ValidationSet, Invalid> {
     let expected = Expected {
         signature: &order.signature,
         metric: order.metric,
         scored: &order.scored,
         limits: order.limits,
     };
-    validation::read(file, expected).map_err(|invalid| {
-        let error = Error::from(invalid);
-        Refused {
-            code: error.code(),
-            message: error.to_string(),
-            is_final: true,
-            may_pass: false,
-        }
-    })
+    validation::read(file, expected)
+}
+
+/// What reading a model takes, as often as it is held at once where it is adapted. What is wrong with it is said there.
+fn weigh(graph: &Bytes) -> u64 {
+    let before = Baseline::take(true);
+    let read = (sextant_onnx::decode(graph), sextant_onnx::inspect(graph));
+    let grown = before.grown().unwrap_or_default();
+    drop(read);
+    grown
+}
+
+fn unfit(invalid: Invalid) -> Answer {
+    Answer::Unfit {
+        of_shapes: invalid.is_of_shapes(),
+        message: invalid.to_string(),
+    }
 }
 
 fn refusal(error: &MeasureError) -> Answer {
@@ -185,6 +202,9 @@ impl Work {
                     Err(error) => refusal(&error),
                 }
             }
+            Action::Check => Answer::Checked(Checked::of(&self.validation, self.order.metric)),
+            // They are answered before a set is read for a model.
+            Action::Weigh | Action::RecordShapes => unfit(Invalid::NoRecords),
             Action::Shapes { engine } => match self.output_shapes(engine, cancel) {
                 Ok(shapes) => Answer::Shapes(shapes),
                 Err(error) => refusal(&error),

@@ -32,8 +32,12 @@ pub struct Config {
     pub registers: bool,
     /// Wait before a model is tried again with an engine that failed; doubles from there.
     pub extension_back_off: Duration,
-    /// Registrations at once. More than one disturb each other's measurements.
+    /// Registrations at once, as long as none is slow. More than one disturb each other's measurements.
     pub parallel: usize,
+    /// Registrations at once where those that run are slow and others wait; only where engines are isolated.
+    pub most_at_once: usize,
+    /// Time after which a registration is slow.
+    pub slow_after: Duration,
     /// How long a claimed job stays ours without a sign of life.
     pub lease: Duration,
     /// How long a job goes on trying where a store fails, from its first failure on.
@@ -45,8 +49,9 @@ pub struct Config {
     /// After so many configurations of an engine that ended its process or took too long, the others of the
     /// same engine are left out.
     pub most_crashes: u32,
-    /// How often one configuration may be begun: an engine that takes the process down with it
-    /// is left out afterwards.
+    /// How often one step may be begun that takes this process down with it: a configuration is left out afterwards, a
+    /// registration fails. Where engines are isolated, the end of this process says nothing about a model, unless the
+    /// process had grown by much during the step.
     pub starts: u32,
     /// How often one job may be claimed before it fails.
     pub claims: u32,
@@ -67,6 +72,8 @@ impl Default for Config {
             registers: true,
             extension_back_off: Duration::from_secs(60),
             parallel: 1,
+            most_at_once: 2,
+            slow_after: Duration::from_secs(5),
             lease: Duration::from_secs(30),
             store_patience: Duration::from_secs(600),
             back_off: Duration::from_millis(200),
@@ -79,6 +86,15 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Most registrations at once.
+    pub(crate) fn places(&self) -> usize {
+        let ordinary = self.parallel.max(1);
+        match self.isolation {
+            Some(_) => self.most_at_once.max(ordinary),
+            None => ordinary,
+        }
+    }
+
     /// The device that an engine is measured on.
     pub fn device(&self, engine: &EngineName) -> Arc<DeviceType> {
         let known = self.devices.iter().find(|it| it.engines.contains(engine));

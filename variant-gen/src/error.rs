@@ -73,7 +73,10 @@ pub enum Error {
         source: InvalidId,
     },
     /// The registration cannot go on where it was interrupted time and again.
-    #[error("the registration was interrupted `{attempts}` times")]
+    #[error(
+        "the registration was interrupted `{attempts}` times by the end of the service: if that had another reason, \
+         register the model again (`POST /v1/models/{{model}}/registration`)"
+    )]
     Interrupted {
         /// How often it was begun.
         attempts: u32,
@@ -146,6 +149,7 @@ impl Error {
                 source.kind().is_retryable() || matches!(source, sextant_objects::Error::Io { .. })
             }
             Self::Metadata(source) => source.kind().is_retryable(),
+            Self::Measure(MeasureError::Store { is_transient, .. }) => *is_transient,
             _ => false,
         }
     }
@@ -183,12 +187,17 @@ impl MeasureError {
             return refused.may_pass;
         }
         let (Self::Load(source) | Self::Run { source, .. }) = self else {
-            return matches!(self, Self::Cancelled);
+            return self.is_of_no_model();
         };
         matches!(
             source,
             Unavailable { .. } | OutOfMemory(_) | Lost(_) | Gone(_)
         )
+    }
+
+    /// Whether it says nothing about any model: whoever asked has to be told, whatever is made of other errors.
+    pub(crate) fn is_of_no_model(&self) -> bool {
+        matches!(self, Self::Cancelled | Self::Store { .. })
     }
 
     /// Whether another engine may do better.
@@ -215,6 +224,7 @@ impl MeasureError {
             }
             Self::Padding { .. } => Code::InvalidPadding,
             Self::Refused(refused) => refused.code,
+            Self::Store { code, .. } => *code,
             Self::Pruned(_) | Self::Cancelled => Code::Unavailable,
         }
     }

@@ -25,7 +25,7 @@ use crate::{
     isolation::Seat,
     measure::{MeasureError, Rival, Uploaded, rivals},
     step::{Generated, Inspected, Measured},
-    validation::{self, Expected, Scored, ValidationSet},
+    validation::ValidationSet,
 };
 
 pub(crate) mod adapt;
@@ -40,6 +40,7 @@ mod label;
 mod profile;
 mod publish;
 mod ranks;
+mod sets;
 mod warnings;
 
 /// Where things are kept.
@@ -130,7 +131,7 @@ impl Generator {
                 registry: stores.registry,
                 objects: stores.objects,
                 engines,
-                threads: Threads::start(config.parallel),
+                threads: Threads::start(config.places()),
                 config,
                 steps: Counter::default(),
                 checkpoint,
@@ -212,6 +213,8 @@ struct Registration<'a> {
     seat: Seat,
     /// By engine: configurations that ended its process or took too long.
     crashes: BTreeMap<String, u32>,
+    /// Looks at this process while a step is on its way.
+    watch: Option<begun::Watch>,
     /// When this claim was begun.
     opened: Instant,
 }
@@ -246,6 +249,7 @@ impl<'a> Registration<'a> {
             own_classes: Vec::new(),
             seat: Seat::default(),
             crashes: BTreeMap::new(),
+            watch: None,
             opened: Instant::now(),
         })
     }
@@ -384,6 +388,7 @@ impl<'a> Registration<'a> {
     async fn store<T: Serialize>(&mut self, step: &str, result: &T) -> Result<(), Error> {
         self.reach(step, Phase::Worked).await?;
         self.put(step, result).await?;
+        self.watch = None;
         self.done += 1;
         self.parts.steps.inc();
         self.reach(step, Phase::Stored).await
@@ -396,38 +401,6 @@ impl<'a> Registration<'a> {
         })?;
         let (registry, Claim { job, owner }) = (&self.parts.registry, self.claim);
         Ok(registry.put_step_held(&job.id, owner, step, &value).await?)
-    }
-
-    /// The file of the validation set, by its name in the artefact store.
-    fn validation_file(&self) -> Digest {
-        self.labelled.unwrap_or(self.model.validation)
-    }
-
-    /// The validation set, read and checked at most once.
-    async fn validation(
-        &mut self,
-        signature: &sextant_types::Signature,
-        scored: &Scored,
-    ) -> Result<Arc<ValidationSet>, Error> {
-        if let Some(validation) = &self.validation {
-            return Ok(validation.clone());
-        }
-        let bytes = self.read_set(&self.validation_file()).await?;
-        let (signature, metric) = (signature.clone(), self.application.metric);
-        let scored = scored.clone();
-        let limits = self.parts.config.limits;
-        let read = self.parts.threads.run(move |_| {
-            let expected = Expected {
-                signature: &signature,
-                metric,
-                scored: &scored,
-                limits,
-            };
-            validation::read(&bytes, expected)
-        });
-        let validation = Arc::new(read.await??);
-        self.validation = Some(validation.clone());
-        Ok(validation)
     }
 }
 

@@ -2,39 +2,52 @@
 //!
 //! A file may crash an engine, take all memory, or never end. In a child process that is the end of one
 //! measurement: the child has a limit of memory, and one that shows no progress for too long is killed.
-//! It is started by the first measurement of a registration and serves the later ones, which find the
-//! validation set and the last artefact there, until it ends or the registration does. Large models have one for each
-//! measurement.
+//! Validation sets are read there, too: what is made of their bytes takes many times as much. The service
+//! passes them on piece by piece. It is started by the first order of a registration and serves the later ones, which find
+//! the validation set and the last artefact there, until it ends or the registration does. Large models have one for
+//! each measurement.
 //!
 //! The child is this program with other arguments. Orders go to its standard input, answers come from its
 //! standard output ([`protocol`]); it has no environment, so no secrets, and it dies with its parent.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read, Write},
     process::{ChildStdin, Stdio},
     sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use sextant_engine::{ModelFile, ScratchFolder};
 use sextant_isolation::{Child, Death, Program, frame};
-use sextant_types::{Code, Digest};
+use sextant_types::{Code, Digest, Metric, Signature};
 
 use crate::{
     generator::calibrate::Calibrated,
-    measure::{Cancel, MeasureError, Measurement, Refused},
-    validation::Labels,
+    measure::{self, Cancel, MeasureError, Measurement, Refused},
+    validation::{Invalid, Labels, RecordShapes, Scored},
 };
 
+mod patience;
 pub(crate) mod protocol;
+mod set;
 
-use protocol::{Answer, Head, Order};
+pub(crate) use set::{SetFile, Source};
+
+use patience::Patience;
+
+use protocol::{Answer, Checked, Head, Order};
+use set::Spilt;
 
 /// Time between two looks at whether the measurement is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Longest answer: labels of a set that has none are the longest ones.
+const MOST_ANSWER_BYTES: u64 = 256 << 20;
+
+/// Reading a model may take this part of what the process that measures may take.
+const READERS_SHARE: u64 = 4;
 
 /// How engines are isolated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +56,10 @@ pub struct Isolation {
     pub program: Program,
     /// The engines that the child has, by name. Others are measured in this process.
     pub engines: Vec<String>,
-    /// Longest time of one load or one run.
+    /// Longest time that one load or one run computes.
     pub longest_step: Duration,
+    /// Longest time of all that is done for one configuration.
+    pub longest_configuration: Duration,
 }
 
 /// A place for the child of a registration.
@@ -56,7 +71,8 @@ struct Running {
     child: Child,
     orders: ChildStdin,
     answers: mpsc::Receiver<Answer>,
-    validation: Digest,
+    /// The validation set that it has.
+    set: Option<SetAsRead>,
     artefact: Option<Digest>,
     /// The one folder that it may read, with the files of a large model.
     folder: Option<ScratchFolder>,
@@ -65,29 +81,31 @@ struct Running {
 /// What is to be measured.
 pub(crate) struct Task {
     pub(crate) order: Order,
-    /// The validation set's file; empty where the child has it.
-    pub(crate) validation: (Digest, Bytes),
-    /// The artefact's file; empty where the child was sent it last.
-    pub(crate) artefact: (Digest, ModelFile),
+    /// The validation set, which the child is sent where it has not read it.
+    pub(crate) validation: SetFile,
+    /// The artefact's file, empty where the child was sent it last; none where only the set is looked at.
+    pub(crate) artefact: Option<ModelFile>,
+}
+
+/// A validation set as a child has read it: for which model, and what is scored.
+#[derive(Debug, Clone, PartialEq)]
+struct SetAsRead {
+    file: Digest,
+    signature: Signature,
+    metric: Metric,
+    scored: Scored,
 }
 
 // === impl Seat ===
 
 impl Seat {
-    /// Whether the child on it has read this validation set. Nobody need hold what it has.
-    pub(crate) fn has_validation(&self, digest: &Digest) -> bool {
+    /// Whether the child on it has read this validation set for this order, and was sent its artefact last. Nobody need
+    /// hold what it has.
+    pub(crate) fn has(&self, order: &Order, validation: &Digest) -> bool {
         let running = self.0.lock();
-        running
-            .as_ref()
-            .is_some_and(|it| it.validation == *digest && it.artefact.is_some())
-    }
-
-    /// Whether the artefact that it was sent last is this one.
-    pub(crate) fn has_artefact(&self, digest: &Digest) -> bool {
-        let running = self.0.lock();
-        running
-            .as_ref()
-            .is_some_and(|it| it.artefact == Some(*digest))
+        running.as_ref().is_some_and(|it| {
+            it.artefact == Some(order.artefact) && it.set == Some(order.reads(validation))
+        })
     }
 }
 
@@ -165,27 +183,97 @@ impl Isolation {
         }
     }
 
+    /// Reads a model there first, and refuses one of which so much is made that this process should not. Blocks.
+    pub(crate) fn weigh(
+        &self,
+        seat: &Seat,
+        task: Task,
+        cancel: &Cancel,
+    ) -> Result<(), MeasureError> {
+        let most = self.program.memory_bytes / READERS_SHARE;
+        match self.run(seat, task, cancel)? {
+            Answer::Weighed(bytes) if bytes > most => Err(refused(
+                Code::MemoryExceeded,
+                format!(
+                    "reading the model takes `{bytes}` bytes, and at most `{most}` may be taken for that, a quarter of \
+                     `variants.memory_bytes`: it has very many nodes for its size"
+                ),
+            )),
+            Answer::Weighed(_) => Ok(()),
+            _ => Err(off_topic()),
+        }
+    }
+
+    /// What a model will find in a validation set, which is read there. Blocks.
+    pub(crate) fn check(
+        &self,
+        seat: &Seat,
+        task: Task,
+        cancel: &Cancel,
+    ) -> Result<Checked, MeasureError> {
+        match self.run(seat, task, cancel)? {
+            Answer::Checked(checked) => Ok(checked),
+            _ => Err(off_topic()),
+        }
+    }
+
+    /// The shapes of a validation set's records, by what the file itself says of them. Blocks.
+    pub(crate) fn record_shapes(
+        &self,
+        task: Task,
+        cancel: &Cancel,
+    ) -> Result<RecordShapes, MeasureError> {
+        // It reads the file for no model, so it is of no use to another order.
+        match self.run(&Seat::default(), task, cancel)? {
+            Answer::RecordShapes(shapes) => Ok(shapes),
+            _ => Err(off_topic()),
+        }
+    }
+
     fn run(&self, seat: &Seat, task: Task, cancel: &Cancel) -> Result<Answer, MeasureError> {
         let mut seat = seat.0.lock();
-        let is_large = task.artefact.1.weights.is_some();
-        let fits = |running: &Running| running.validation == task.validation.0 && !is_large;
-        let mut running = match seat.take().filter(fits) {
-            Some(running) => running,
-            None => self.start(&task)?,
+        let weights = task.artefact.as_ref().and_then(|it| it.weights.as_ref());
+        let is_large = weights.is_some();
+        let wanted = Some(task.order.reads(&task.validation.digest));
+        let mut running = match seat.take() {
+            Some(running) if (running.set.is_none() || running.set == wanted) && !is_large => {
+                running
+            }
+            other => {
+                if let Some(other) = other {
+                    other.end();
+                }
+                self.start(&task)?
+            }
         };
-        // What it cannot be told shows in how it has ended.
-        let told = running.tell(&task).is_ok();
+        let told = match running.tell(&task, cancel) {
+            Ok(()) => true,
+            // What it cannot be told shows in how it has ended.
+            Err(Spilt::NobodyTakes(error)) => {
+                tracing::debug!(%error, "the process that measures takes no orders");
+                false
+            }
+            Err(Spilt::Source(error)) => {
+                running.end();
+                return Err(error);
+            }
+        };
+        let action = task.order.action.name();
         // It has the files now.
         drop(task);
-        match running.wait(self.longest_step, told, cancel) {
+        match running.wait(self, told, cancel) {
             Wait::Answered(answer) => {
-                match is_large {
-                    // What its allocator keeps would add up.
+                let is_unfit = matches!(answer, Answer::Unfit { .. });
+                match is_large || is_unfit {
+                    // What its allocator keeps would add up; and one that could not read the set has none.
                     true => drop(running.end()),
                     false => *seat = Some(running),
                 }
                 match answer {
                     Answer::Refused(refused) => Err(MeasureError::Refused(refused)),
+                    Answer::Unfit { message, of_shapes } => {
+                        Err(measure::unfit(Invalid::Told { message, of_shapes }))
+                    }
                     answer => Ok(answer),
                 }
             }
@@ -193,17 +281,25 @@ impl Isolation {
                 running.end();
                 Err(MeasureError::Cancelled)
             }
-            Wait::Silent => {
+            Wait::TooLong(late) => {
                 running.end();
-                let seconds = self.longest_step.as_secs_f64();
-                Err(refused(
-                    Code::TimeExceeded,
-                    format!("a load or a run took longer than the `{seconds}` s that it may take"),
-                ))
+                let (what, limit, setting) = match late {
+                    Late::Step => (action, self.longest_step, "longest_step_ms"),
+                    Late::Configuration => (
+                        "the configuration",
+                        self.longest_configuration,
+                        "longest_configuration_ms",
+                    ),
+                };
+                let seconds = limit.as_secs_f64();
+                let text = format!(
+                    "{what} took longer than the `{seconds}` s that it may take (`variants.{setting}`)"
+                );
+                Err(refused(Code::TimeExceeded, text))
             }
             Wait::Ended => {
                 let (code, text) = running.end().explain();
-                Err(refused(code, text))
+                Err(refused(code, format!("{action}: {text}")))
             }
         }
     }
@@ -216,7 +312,8 @@ impl Isolation {
                 format!("`{program}` cannot be started to measure the model: {error}"),
             )
         };
-        let folder = match &task.artefact.1.weights {
+        let weights = task.artefact.as_ref().and_then(|it| it.weights.as_ref());
+        let folder = match weights {
             Some(weights) => Some(weights.sibling().map_err(failed)?),
             None => None,
         };
@@ -232,9 +329,10 @@ impl Isolation {
         };
         let (sender, answers) = mpsc::channel();
         thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let answer = serde_json::from_str(&line);
-                if answer.is_ok_and(|answer| sender.send(answer).is_err()) {
+            let mut from = BufReader::new(stdout);
+            // One that says more than an answer may have is not listened to any longer.
+            while let Some(answer) = next(&mut from) {
+                if sender.send(answer).is_err() {
                     return;
                 }
             }
@@ -243,10 +341,26 @@ impl Isolation {
             child,
             orders,
             answers,
-            validation: task.validation.0,
+            set: None,
             artefact: None,
             folder,
         })
+    }
+}
+
+/// The next answer; none where there is no other. Libraries may say something between two.
+fn next(from: &mut impl BufRead) -> Option<Answer> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = from.take(MOST_ANSWER_BYTES).read_until(b'\n', &mut line);
+        let is_whole = read.is_ok_and(|_| line.last() == Some(&b'\n'));
+        if !is_whole {
+            return None;
+        }
+        if let Ok(answer) = serde_json::from_slice(&line) {
+            return Some(answer);
+        }
     }
 }
 
@@ -264,55 +378,86 @@ fn refused(code: Code, message: String) -> MeasureError {
     })
 }
 
+// === impl Order ===
+
+impl Order {
+    /// How a child reads this file for it.
+    fn reads(&self, file: &Digest) -> SetAsRead {
+        SetAsRead {
+            file: *file,
+            signature: self.signature.clone(),
+            metric: self.metric,
+            scored: self.scored.clone(),
+        }
+    }
+}
+
 // === impl Running ===
 
 /// How waiting for an answer ended.
 enum Wait {
     Answered(Answer),
     Ended,
-    Silent,
+    TooLong(Late),
     Cancelled,
 }
 
+/// What took too long.
+enum Late {
+    Step,
+    Configuration,
+}
+
 impl Running {
-    fn tell(&mut self, task: &Task) -> std::io::Result<()> {
-        let (digest, file) = &task.artefact;
-        let bytes = &file.graph;
-        let is_known = self.artefact == Some(*digest);
-        let is_first = self.artefact.is_none();
-        self.artefact = Some(*digest);
+    fn tell(&mut self, task: &Task, cancel: &Cancel) -> Result<(), Spilt> {
+        let artefact = task.order.artefact;
+        let is_new = self.artefact != Some(artefact);
+        let file = task.artefact.as_ref().filter(|_| is_new);
+        let sends_set = self.set.is_none() && task.order.action.takes_set();
+        let weights = match (file.and_then(|it| it.weights.as_ref()), &self.folder) {
+            (Some(weights), Some(folder)) => folder.show(weights).map(Some),
+            _ => Ok(None),
+        };
         let head = Head {
             order: task.order.clone(),
-            validation_bytes: is_first.then_some(task.validation.1.len() as u64),
-            artefact_bytes: (!is_known).then_some(bytes.len() as u64),
-            weights: match (&file.weights, &self.folder) {
-                (Some(weights), Some(folder)) if !is_known => Some(folder.show(weights)?),
-                _ => None,
-            },
+            validation_bytes: sends_set.then_some(task.validation.bytes),
+            artefact_bytes: file.map(|it| it.graph.len() as u64),
+            weights: weights.map_err(Spilt::NobodyTakes)?,
         };
-        let files = [
-            is_first.then_some(&task.validation.1),
-            (!is_known).then_some(bytes),
-        ];
-        let files: Vec<Bytes> = files.into_iter().flatten().cloned().collect();
-        frame::write(&mut self.orders, &head, &files)
+        frame::write(&mut self.orders, &head, &[]).map_err(Spilt::NobodyTakes)?;
+        if sends_set {
+            task.validation.pour(&mut self.orders, cancel)?;
+            self.set = Some(task.order.reads(&task.validation.digest));
+        }
+        if let Some(file) = file {
+            let sent = self.orders.write_all(&file.graph);
+            sent.map_err(Spilt::NobodyTakes)?;
+            self.artefact = Some(artefact);
+        }
+        self.orders.flush().map_err(Spilt::NobodyTakes)
     }
 
-    fn wait(&self, longest_step: Duration, told: bool, cancel: &Cancel) -> Wait {
-        let mut heard = Instant::now();
+    fn wait(&self, isolation: &Isolation, told: bool, cancel: &Cancel) -> Wait {
+        let begin = |limit| Patience::begin(limit, Instant::now(), self.child.computed());
+        let all = begin(isolation.longest_configuration);
+        let mut step = begin(isolation.longest_step);
         loop {
             if cancel.is_cancelled() {
                 return Wait::Cancelled;
             }
             match self.answers.recv_timeout(LOOK) {
-                Ok(Answer::Progress) => heard = Instant::now(),
+                Ok(Answer::Progress) => step = begin(isolation.longest_step),
                 Ok(answer) => return Wait::Answered(answer),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Wait::Ended,
                 Err(mpsc::RecvTimeoutError::Timeout) if !told => return Wait::Ended,
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
-            if heard.elapsed() > longest_step {
-                return Wait::Silent;
+            let (now, computed) = (Instant::now(), self.child.computed());
+            if step.is_over(now, computed) {
+                return Wait::TooLong(Late::Step);
+            }
+            if all.is_over(now, computed) {
+                return Wait::TooLong(Late::Configuration);
             }
         }
     }

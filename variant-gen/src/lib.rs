@@ -25,6 +25,7 @@ mod publisher;
 pub mod score;
 mod service;
 pub mod step;
+mod turns;
 pub mod validation;
 
 pub use child::serve_measurements;

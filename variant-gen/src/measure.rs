@@ -155,6 +155,16 @@ pub enum MeasureError {
     /// It was measured in another process, which says why it cannot be, or which ended.
     #[error("{}", .0.message)]
     Refused(Refused),
+    /// The artefact store failed while another process was given a file.
+    #[error("{message}")]
+    Store {
+        /// The stable public code.
+        code: Code,
+        /// What it said.
+        message: String,
+        /// Whether the same may succeed a moment later.
+        is_transient: bool,
+    },
     /// A configuration that was measured before is better in every way.
     #[error("{0}")]
     Pruned(String),

@@ -74,6 +74,11 @@ impl Baseline {
     }
 }
 
+/// Bytes that this process has in memory now, where that is known.
+pub(crate) fn resident() -> Option<u64> {
+    read("VmRSS:").ok()
+}
+
 /// Peak memory of something that cannot need less than `floor` bytes, where the process has grown by so many.
 pub fn peak(growth: Result<u64, String>, floor: u64) -> (u64, MemorySource) {
     match growth {

@@ -5,28 +5,33 @@
 //! behind its last stored step. A store that fails is tried again, more and more slowly; what
 //! still fails then, or could never succeed, fails the job, and a registration its model.
 //!
-//! Registrations come first. Beside them the service looks for models that are ready and have not been
+//! Registrations come first, those of different applications in turn ([`Turns`]); one that takes long is given back to the
+//! queue where others wait for its place. Beside them the service looks for models that are ready and have not been
 //! measured with an engine of this process ([`Generator::plan`]), and takes the jobs that extend models
 //! by its engines, whoever created them.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use sextant_registry::{Failure, Job, JobKind};
+use sextant_registry::{Failure, JobKind};
 use sextant_types::time::unix_ms;
-use sextant_types::{Code, EngineName};
+use sextant_types::{ApplicationId, Code, EngineName};
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     task::JoinSet,
     time::{Instant, sleep_until},
 };
 use tracing::{error, info, warn};
 
-use crate::{Claim, Error, Generator, Summary, measure::MeasureError};
+use crate::{
+    Claim, Error, Generator, Summary,
+    measure::MeasureError,
+    turns::{Open, Places, Turns},
+};
 
 /// Longest wait before a store that fails is tried again.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -58,7 +63,8 @@ enum Ended {
     Failed(Error),
     /// Cancelled, or taken over by another runner.
     Lost,
-    ShutDown,
+    /// To go on later: the process ends, or others wait.
+    GivenBack,
 }
 
 impl RegistrationService {
@@ -99,25 +105,18 @@ impl RegistrationService {
 
     /// Claims and runs jobs until `shutdown`; then gives back what is unfinished.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
-        let parallel = self.generator.config().parallel.max(1);
         let (stop, stopped) = watch::channel(false);
         let service = Arc::new(self);
-        let mut runners = JoinSet::new();
-        for number in 0..parallel {
-            let runner = Runner {
-                service: service.clone(),
-                owner: format!("{}-register-{number}", service.owner),
-                stopped: stopped.clone(),
-            };
-            runners.spawn(runner.run());
-        }
+        // It goes on until it has stopped by itself: there is work behind each claim.
+        let mut handing_out = JoinSet::new();
+        handing_out.spawn(Arc::clone(&service).hand_out(stopped));
         tokio::select! {
             () = service.keep_marks() => {}
             () = service.plan() => {}
             () = shutdown => {}
         }
         stop.send_replace(true);
-        while runners.join_next().await.is_some() {}
+        while handing_out.join_next().await.is_some() {}
     }
 }
 
@@ -129,87 +128,182 @@ impl Ended {
             Self::Done(_) => Self::NAMES[0],
             Self::Failed(_) => Self::NAMES[1],
             Self::Lost => Self::NAMES[2],
-            Self::ShutDown => Self::NAMES[3],
+            Self::GivenBack => Self::NAMES[3],
         }
     }
 }
 
-/// One job at a time.
-struct Runner {
-    service: Arc<RegistrationService>,
-    owner: String,
-    stopped: watch::Receiver<bool>,
+/// The work that is on its way.
+struct Works {
+    turns: Turns,
+    tasks: JoinSet<()>,
+    /// By the number of its turn: how whoever works is told that others wait.
+    workers: BTreeMap<u64, watch::Sender<bool>>,
+    ended: mpsc::UnboundedSender<u64>,
 }
 
-impl Runner {
-    async fn run(mut self) {
-        let registry = self.service.generator.registry().clone();
-        let mut jobs = registry.jobs_changed();
-        let lease = self.service.generator.config().lease;
-        while !*self.stopped.borrow() {
+/// Whose turn it is, until it is dropped.
+struct Turn {
+    number: u64,
+    ended: mpsc::UnboundedSender<u64>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Nobody takes turns any more where nobody listens.
+        self.ended.send(self.number).ok();
+    }
+}
+
+// === impl Works ===
+
+impl Works {
+    /// Has somebody work on a job.
+    fn begin(
+        &mut self,
+        service: Arc<RegistrationService>,
+        claim: Claim,
+        stopped: watch::Receiver<bool>,
+    ) {
+        let job = (&claim.job.application, &claim.job.id);
+        let number = self.turns.begin(job, Instant::now().into_std());
+        let (ended, (give_back, others_wait)) = (self.ended.clone(), watch::channel(false));
+        let turn = Turn { number, ended };
+        self.workers.insert(number, give_back);
+        self.tasks.spawn(async move {
+            service.work(&claim, [stopped, others_wait]).await;
+            drop(turn);
+        });
+    }
+
+    /// It has come to an end, whatever became of it.
+    fn end(&mut self, turn: u64) {
+        self.turns.end(turn);
+        self.workers.remove(&turn);
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    /// Has one give its place to those that wait, where one has to.
+    fn give_way(&mut self, waiting: &[ApplicationId]) {
+        let gives_way = self.turns.gives_way(waiting, Instant::now().into_std());
+        if let Some(worker) = gives_way.and_then(|turn| self.workers.get(&turn)) {
+            worker.send_replace(true);
+        }
+    }
+}
+
+impl RegistrationService {
+    /// Claims jobs as there are places, and has them worked on, until it is stopped and all of them have ended.
+    async fn hand_out(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
+        let config = self.generator.config();
+        let (ended, mut ends) = mpsc::unbounded_channel();
+        let mut works = Works {
+            turns: Turns::new(Places {
+                ordinary: config.parallel.max(1),
+                most: config.places(),
+                slow_after: config.slow_after,
+            }),
+            tasks: JoinSet::new(),
+            workers: BTreeMap::new(),
+            ended,
+        };
+        let mut jobs = self.generator.registry().jobs_changed();
+        while !*stopped.borrow() {
             jobs.mark_unchanged();
-            match self.claim().await {
-                Ok(Some(job)) => {
-                    let owner = self.owner.clone();
-                    self.work(&Claim { job, owner }).await;
+            match self.claim(&mut works.turns).await {
+                Ok(Some(claim)) => {
+                    works.begin(Arc::clone(&self), claim, stopped.clone());
                     continue;
                 }
-                Ok(None) => {}
+                Ok(None) => works.give_way(&self.kept_out(&works.turns).await),
                 Err(error) => warn!(%error, "no job can be claimed"),
             }
+            // A claim of a runner that died lapses without anyone saying so.
+            let mut next = Instant::now() + config.lease / 2;
+            if let Some(changes) = works.turns.changes_at(Instant::now().into_std()) {
+                next = next.min(changes.into());
+            }
             tokio::select! {
-                _ = self.stopped.wait_for(|stopped| *stopped) => {}
+                _ = stopped.wait_for(|stopped| *stopped) => {}
                 _ = jobs.changed() => {}
-                // A claim of a runner that died lapses without anyone saying so.
-                () = sleep_until(Instant::now() + lease / 2) => {}
+                Some(turn) = ends.recv() => works.end(turn),
+                () = sleep_until(next) => {}
             }
         }
+        while works.tasks.join_next().await.is_some() {}
+    }
+
+    /// Whose registrations wait although no place is left.
+    async fn kept_out(&self, turns: &Turns) -> Vec<ApplicationId> {
+        let is_full = turns.open(Instant::now().into_std()) == Open::No;
+        if !is_full || !self.generator.config().registers {
+            return Vec::new();
+        }
+        let registry = self.generator.registry();
+        let waiting = registry.waiting(JobKind::Register, unix_ms()).await;
+        // Who waits cannot be known while the registry is away.
+        waiting.unwrap_or_default()
     }
 
     /// A registration, else a job that needs an engine of this process.
-    async fn claim(&self) -> Result<Option<Job>, sextant_registry::Error> {
-        let generator = &self.service.generator;
-        let (registry, config) = (generator.registry(), generator.config());
-        let lease_ms = milliseconds(config.lease);
+    async fn claim(&self, turns: &mut Turns) -> Result<Option<Claim>, sextant_registry::Error> {
+        let (registry, config) = (self.generator.registry(), self.generator.config());
+        let (lease_ms, now) = (milliseconds(config.lease), Instant::now().into_std());
+        let open = turns.open(now);
+        if matches!(open, Open::From(_) | Open::No) {
+            return Ok(None);
+        }
+        let owner = format!("{}-register-{}", self.owner, turns.upcoming());
         if config.registers {
-            let claimed = registry.claim(JobKind::Register, &self.owner, lease_ms, unix_ms());
-            if let Some(job) = claimed.await? {
-                return Ok(Some(job));
+            let mut waiting = registry.waiting(JobKind::Register, unix_ms()).await?;
+            while let Some(next) = turns.next(&waiting, now) {
+                let what = (JobKind::Register, &next);
+                let claimed = registry.claim_of(what, &owner, lease_ms, unix_ms());
+                if let Some(job) = claimed.await? {
+                    return Ok(Some(Claim { job, owner }));
+                }
+                // Another process was quicker.
+                waiting.retain(|application| *application != next);
             }
         }
-        for engine in generator.engines() {
+        if open != Open::ToAll {
+            return Ok(None);
+        }
+        for engine in self.generator.engines() {
             let engine = EngineName(engine.name().to_owned());
             let what = (JobKind::Extend, &engine);
-            let claimed = registry.claim_for(what, &self.owner, lease_ms, unix_ms());
+            let claimed = registry.claim_for(what, &owner, lease_ms, unix_ms());
             if let Some(job) = claimed.await? {
-                return Ok(Some(job));
+                return Ok(Some(Claim { job, owner }));
             }
         }
         Ok(None)
     }
 
-    async fn work(&mut self, claim: &Claim) {
+    /// Works on a job to its end, or until it is stopped or others wait.
+    async fn work(&self, claim: &Claim, ends: [watch::Receiver<bool>; 2]) {
         let job = &claim.job;
         let (kind, engine) = (job.kind.as_str(), &job.engine);
         let model = job.model.as_ref().map(tracing::field::display);
         let engine = engine.as_ref().map(tracing::field::display);
         info!(job = %job.id, kind, model, engine, attempt = job.attempts, "begins");
-        let service = self.service.clone();
-        service.running.inc();
+        self.running.inc();
+        let [mut stopped, mut others_wait] = ends;
         let ended = tokio::select! {
-            ended = service.try_repeatedly(claim) => ended,
-            () = service.hold(claim) => Ended::Lost,
-            _ = self.stopped.wait_for(|stopped| *stopped) => Ended::ShutDown,
+            ended = self.try_repeatedly(claim) => ended,
+            () = self.hold(claim) => Ended::Lost,
+            _ = stopped.wait_for(|stopped| *stopped) => Ended::GivenBack,
+            _ = others_wait.wait_for(|wait| *wait) => Ended::GivenBack,
         };
-        service.running.dec();
+        self.running.dec();
         let outcome = ended.name();
         let counters = match job.kind {
-            JobKind::Extend => &service.extended,
-            JobKind::Register | JobKind::Offline => &service.ended,
+            JobKind::Extend => &self.extended,
+            JobKind::Register | JobKind::Offline => &self.ended,
         };
         counters.get_or_create(&OutcomeLabels { outcome }).inc();
-        service.end_job(claim, ended).await;
-        service.settled.send_modify(|count| *count += 1);
+        self.end_job(claim, ended).await;
+        self.settled.send_modify(|count| *count += 1);
     }
 }
 
@@ -323,7 +417,7 @@ impl RegistrationService {
                 warn!(%job, %error, code = %error.code(), "it failed");
                 self.fail(claim, &error).await
             }
-            Ended::ShutDown => {
+            Ended::GivenBack => {
                 let released = registry.release(job, &claim.owner, unix_ms());
                 match released.await {
                     // Whatever was shown at the last moment must not stay.

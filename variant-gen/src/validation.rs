@@ -30,11 +30,13 @@ mod csv;
 mod invalid;
 mod jsonl;
 mod labels;
+mod line;
 mod npz;
 mod scored;
 mod shapes;
 
-pub use bundle::{with_judge, with_labels, with_names};
+pub use bundle::with_labels;
+pub(crate) use bundle::{Found, Front};
 pub use invalid::Invalid;
 pub use labels::{Expectation, Labels, UNSCORED};
 pub use scored::Scored;

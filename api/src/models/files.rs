@@ -9,6 +9,7 @@ use axum::extract::{
     Multipart, Request,
     multipart::{Field, MultipartError},
 };
+use futures::StreamExt;
 use sextant_objects::{ObjectPath, PutBlob};
 use sextant_registry::{DataFile, METRIC_FILE, NO_LABELS, NewModel};
 use sextant_types::{
@@ -19,12 +20,16 @@ use super::{NewModelBody, archive};
 use crate::{
     ApiState,
     auth::Caller,
-    body,
+    body::{self, Taken},
     codec::short,
     json,
     problem::{Problem, refusal},
     upload,
 };
+
+mod memory;
+
+pub use memory::Memory;
 
 /// Longest text field of a form, bytes.
 const MAX_TEXT_BYTES: usize = 4096;
@@ -34,6 +39,9 @@ const MAX_CONSTANT_BYTES: usize = 1 << 20;
 
 /// Most bytes of the classes' names.
 const MAX_CLASSES_BYTES: usize = 4 << 20;
+
+/// What the name of a class takes beside its text.
+const CLASS_BYTES: usize = 48;
 
 /// The parts of a form as they come.
 #[derive(Default)]
@@ -64,20 +72,26 @@ struct Beside {
     classes: Vec<String>,
 }
 
-/// Takes a model from a form.
+/// Takes a model from a form, whose memory is held as long as the model.
 pub async fn from_form(
     state: &ApiState,
     caller: &Caller,
-    mut parts: Multipart,
+    (mut parts, memory): (Multipart, &mut Memory<'_>),
 ) -> Result<NewModel, Problem> {
     let mut form = Form::default();
-    let read = form.read(state, caller, &mut parts).await;
-    if read.is_err() {
-        discard(&mut parts).await;
-    }
+    let read = form.read(state, caller, (&mut parts, &mut *memory)).await;
     let mut stored = std::mem::take(&mut form.stored);
     let archives = std::mem::take(&mut form.archives);
-    let model = read.and_then(|()| form.complete());
+    let model = match read {
+        Ok(()) => form.complete(),
+        Err(problem) => {
+            // Nobody needs it any more, and a client may take its time.
+            drop(form);
+            memory.give_back();
+            discard(&mut parts, memory).await;
+            Err(problem)
+        }
+    };
     if model.is_ok() {
         stored = archives;
     }
@@ -85,8 +99,9 @@ pub async fn from_form(
     model
 }
 
-/// Reads past the fields that nobody wants any more, so that the client sees the refusal.
-async fn discard(parts: &mut Multipart) {
+/// Reads past what nobody wants any more, so that the client sees the refusal.
+async fn discard(parts: &mut Multipart, memory: &Memory<'_>) {
+    memory.progress().unwanted();
     let read = async { while let Ok(Some(_)) = parts.next_field().await {} };
     // Past the time the connection closes as it would have at once.
     let _ = tokio::time::timeout(body::DISCARD_TIME, read).await;
@@ -148,10 +163,11 @@ impl Form {
         &mut self,
         state: &ApiState,
         caller: &Caller,
-        parts: &mut Multipart,
+        (parts, memory): (&mut Multipart, &mut Memory<'_>),
     ) -> Result<(), Problem> {
         while let Some(field) = parts.next_field().await.map_err(|error| broken(&error))? {
-            self.take(state, caller, field).await?;
+            memory.begin_part()?;
+            self.take(state, caller, (field, &mut *memory)).await?;
         }
         Ok(())
     }
@@ -160,29 +176,33 @@ impl Form {
         &mut self,
         state: &ApiState,
         caller: &Caller,
-        field: Field<'_>,
+        (field, memory): (Field<'_>, &mut Memory<'_>),
     ) -> Result<(), Problem> {
         match field.name().unwrap_or_default() {
-            "name" => once("name", &mut self.name, ModelId::new(text(field).await?)?),
+            "name" => once(
+                "name",
+                &mut self.name,
+                ModelId::new(text(field, memory).await?)?,
+            ),
             "application" => {
-                let name = text(field).await?;
+                let name = text(field, memory).await?;
                 caller.check(&ApplicationId::new(&name)?)?;
                 let application = existing_application(state, &name).await?;
                 once("application", &mut self.application, application)
             }
             "model" => {
-                let blob = store(state, field, "model").await?;
+                let blob = store(state, (field, memory), "model").await?;
                 self.stored.push(blob.digest);
                 self.take_model(state, blob).await
             }
             "validation" => {
-                let blob = store(state, field, "validation").await?;
+                let blob = store(state, (field, memory), "validation").await?;
                 self.stored.push(blob.digest);
                 once("validation", &mut self.validation, blob)
             }
-            "mask" => once("mask", &mut self.mask, text(field).await?),
+            "mask" => once("mask", &mut self.mask, text(field, memory).await?),
             "pad" => {
-                let (input, value) = padding(&text(field).await?)?;
+                let (input, value) = padding(&text(field, memory).await?)?;
                 self.pad.insert(input, value);
                 Ok(())
             }
@@ -192,31 +212,45 @@ impl Form {
                         "the part `data` has no file name, by which the model refers to it";
                     return Err(Problem::new(Code::InvalidRequest, detail).field("data"));
                 };
-                let blob = store(state, field, "data").await?;
+                memory.hold(name.len())?;
+                let blob = store(state, (field, memory), "data").await?;
                 self.stored.push(blob.digest);
                 self.data.push(data_file(&name, blob));
                 Ok(())
             }
             "metric_model" => {
-                let blob = store(state, field, "metric_model").await?;
+                let blob = store(state, (field, memory), "metric_model").await?;
                 self.stored.push(blob.digest);
                 self.data.push(data_file(METRIC_FILE, blob));
                 Ok(())
             }
             "classes" => {
-                let names = text_within(field, MAX_CLASSES_BYTES, "`classes`").await?;
+                let most = (MAX_CLASSES_BYTES, "`classes`");
+                let names = text_within(field, most, memory).await?;
+                memory.hold(names.lines().count().saturating_mul(CLASS_BYTES))?;
                 let names = names.lines().map(|name| name.trim().to_owned());
                 once("classes", &mut self.classes, names.collect())
             }
-            "input_name" => named("input_name", &mut self.names.inputs, &text(field).await?),
-            "output_name" => named("output_name", &mut self.names.outputs, &text(field).await?),
-            "labels" => once("labels", &mut self.labels, text(field).await?),
+            "input_name" => named(
+                "input_name",
+                &mut self.names.inputs,
+                &text(field, memory).await?,
+            ),
+            "output_name" => named(
+                "output_name",
+                &mut self.names.outputs,
+                &text(field, memory).await?,
+            ),
+            "labels" => once("labels", &mut self.labels, text(field, memory).await?),
             "output" => {
-                self.outputs.push(text(field).await?);
+                self.outputs.push(text(field, memory).await?);
                 Ok(())
             }
             "constant" => {
-                let text = text_within(field, MAX_CONSTANT_BYTES, "`constant`").await?;
+                let most = (MAX_CONSTANT_BYTES, "`constant`");
+                let text = text_within(field, most, memory).await?;
+                let numbers = text.bytes().filter(|byte| *byte == b',').count() + 1;
+                memory.hold(numbers.saturating_mul(size_of::<f64>()))?;
                 let (input, values) = signature::constant(&text).map_err(invalid_constant)?;
                 match self.constants.insert(input, values) {
                     None => Ok(()),
@@ -408,8 +442,15 @@ async fn existing_application(state: &ApiState, name: &str) -> Result<Applicatio
     Ok(id)
 }
 
-async fn store(state: &ApiState, field: Field<'_>, what: &'static str) -> Result<PutBlob, Problem> {
-    let bytes = upload::limited(field, what, state.limits().max_model_bytes);
+async fn store(
+    state: &ApiState,
+    (field, memory): (Field<'_>, &mut Memory<'_>),
+    what: &'static str,
+) -> Result<PutBlob, Problem> {
+    let _held: Taken<'_> = memory.of_file()?;
+    let progress = memory.progress().clone();
+    let pieces = field.inspect(move |_| progress.made());
+    let bytes = upload::limited(pieces, what, state.limits().max_model_bytes);
     Ok(state.objects().put_blob_stream(bytes).await?)
 }
 
@@ -422,20 +463,32 @@ async fn copy(state: &ApiState, path: &str, what: &'static str) -> Result<PutBlo
     Ok(objects.put_blob_stream(bytes).await?)
 }
 
-async fn text(field: Field<'_>) -> Result<String, Problem> {
-    text_within(field, MAX_TEXT_BYTES, "a text field").await
+async fn text(field: Field<'_>, memory: &mut Memory<'_>) -> Result<String, Problem> {
+    text_within(field, (MAX_TEXT_BYTES, "a text field"), memory).await
 }
 
-async fn text_within(mut field: Field<'_>, most: usize, what: &str) -> Result<String, Problem> {
+async fn text_within(
+    mut field: Field<'_>,
+    (most, what): (usize, &str),
+    memory: &mut Memory<'_>,
+) -> Result<String, Problem> {
     let mut text = Vec::new();
     while let Some(piece) = field.chunk().await.map_err(|error| broken(&error))? {
+        memory.progress().made();
         if text.len() + piece.len() > most {
-            return Err(body::too_large(what, most as u64));
+            return Err(too_long(what, most));
         }
+        memory.hold(piece.len())?;
         text.extend_from_slice(&piece);
     }
     String::from_utf8(text)
         .map_err(|_| Problem::new(Code::InvalidRequest, "a text field is not UTF-8"))
+}
+
+/// The refusal of a field whose length no setting says.
+fn too_long(what: &str, most: usize) -> Problem {
+    let detail = format!("{what} is longer than the `{most}` bytes that it may have");
+    Problem::new(Code::TooLarge, detail)
 }
 
 fn once<T>(name: &str, slot: &mut Option<T>, value: T) -> Result<(), Problem> {

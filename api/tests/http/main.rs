@@ -13,6 +13,7 @@ mod cors;
 mod costs;
 mod documents;
 mod double;
+mod endless;
 mod errors;
 mod explained;
 mod forms;

@@ -69,6 +69,7 @@ impl Config {
         self.variants.max_threads = Some(self.max_threads());
         self.variants.profile_ms_per_batch = Some(self.variants.time_per_batch_ms());
         self.variants.memory_bytes = Some(self.variants_memory_bytes());
+        self.variants.max_registrations = Some(self.max_registrations());
         self.runtime.threads = Some(self.runtime.threads());
         for url in [&mut self.metadata.url, &mut self.registry.url] {
             *url = url.take().map(|url| without_password(&url));
@@ -116,6 +117,15 @@ impl Config {
     pub fn variants_memory_bytes(&self) -> u64 {
         let configured = self.variants.memory_bytes;
         configured.unwrap_or_else(|| machine::memory_bytes() / 4 * 3)
+    }
+
+    /// Most registrations at once: as configured, else as many as have the memory that each may take.
+    pub fn max_registrations(&self) -> u16 {
+        let configured = self.variants.max_registrations;
+        configured.unwrap_or_else(|| {
+            let fit = machine::memory_bytes() / self.variants_memory_bytes().max(1);
+            fit.clamp(2, 4) as u16
+        })
     }
 
     /// Bytes that loaded variants may occupy: as configured, else half of what the process may use.

@@ -131,8 +131,15 @@ section! {
         /// Memory that this process may take, bytes. What it needs beyond a model's weights is part of it.
         memory_bytes: Option<u64> = None, unset "three quarters of what the process may use",
             within 268_435_456.0..=ANY;
-        /// Longest time of one load or one run there, milliseconds; what takes longer is ended.
+        /// Longest time that one load or one run there computes, milliseconds; what takes longer is ended. On a machine that
+        /// has no time for it, it may take ten times as long.
         longest_step_ms: u64 = 60_000, within 100.0..=86_400_000.0;
+        /// The same of all loads and runs of one configuration, milliseconds.
+        longest_configuration_ms: u64 = 3_600_000, within 100.0..=86_400_000.0;
+        /// Most registrations at once. One runs alone, so that nothing disturbs what it measures, unless it is slow.
+        max_registrations: Option<u16> = None, unset "as many as have memory, from 2 to 4", within 1.0..=64.0;
+        /// Time after which a registration is slow, milliseconds: one of another application then begins beside it.
+        slow_registration_ms: u64 = 5_000, within 0.0..=86_400_000.0;
         /// Most intra-op threads of a variant, never more than the worker's cores.
         max_threads: Option<u16> = None, unset "the worker's cores", within 1.0..=65_535.0;
         /// Largest maximum batch of a variant, rows.
@@ -187,9 +194,9 @@ section! {
 section! {
     /// What is refused.
     Limits in "limits" {
-        /// Largest body of a request that is not an upload, bytes.
+        /// Largest body of a request that is not an upload, and the most that the fields of a form hold, bytes.
         max_body_bytes: usize = 16 << 20, within 1024.0..=ANY;
-        /// Most bytes that all requests hold at once, uploads excepted: their bodies, counted as they arrive;
+        /// Most bytes that all requests hold at once, the files of uploads excepted: their bodies, counted as they arrive;
         /// tensors, what engines make of strings, and outputs, before they are made; answers, until they are
         /// written. Beyond them requests are refused. The last quarter is for small ones: bodies up to a 4096th of
         /// this, and what is made of them up to a 256th. Never less than twice `limits.max_body_bytes`.

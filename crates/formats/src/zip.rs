@@ -31,6 +31,10 @@ const END_64: u32 = 0x0606_4b50;
 const LOCATOR_64: u32 = 0x0706_4b50;
 /// A size or place that does not fit into four bytes: it stands in an extra field.
 const ELSEWHERE: u32 = u32::MAX;
+/// So many times as long is what comes out of deflated bytes, at most.
+const MOST_RATIO: u64 = 1032;
+/// Bytes that are taken at least where a member is longer than it says.
+const LEAST_ROOM: u64 = 1 << 16;
 /// The tag of the extra field for large members.
 const EXTRA_64: u16 = 1;
 
@@ -135,23 +139,18 @@ impl Archive {
         &self.entries
     }
 
-    /// Unpacks a member of at most `limit` bytes, whatever the directory says about its size.
+    /// Unpacks a member of at most `limit` bytes. Memory is taken for what comes out, and never for more than the limit,
+    /// whatever the directory says about the size.
     ///
     /// # Errors
-    /// When it cannot be read, is damaged, or is larger.
+    /// When it cannot be read, is damaged, or is larger or said to be.
     pub fn read(&self, entry: &Entry, limit: u64) -> Result<Bytes, Problem> {
-        if entry.encrypted {
-            return Err(Problem::Encrypted);
-        }
-        let header = slice(&self.file, entry.header_at, LOCAL_BYTES).ok_or(Problem::Beyond)?;
-        let start = Entry::header_bytes(header)
-            .and_then(|bytes| entry.header_at.checked_add(bytes))
-            .ok_or(Problem::Beyond)?;
-        let packed = slice(&self.file, start, entry.packed_bytes).ok_or(Problem::Beyond)?;
+        let packed = self.packed(entry)?;
         let unpacked = match entry.method {
+            _ if entry.bytes > limit => return Err(Problem::TooLarge(limit)),
             Method::Stored if packed.len() as u64 > limit => return Err(Problem::TooLarge(limit)),
             Method::Stored => self.file.slice_ref(packed),
-            Method::Deflated => inflate(packed, limit)?,
+            Method::Deflated => inflate(packed, entry.bytes, limit)?,
             Method::Other(method) => return Err(Problem::Method(method)),
         };
         if crc32fast::hash(&unpacked) != entry.crc {
@@ -159,18 +158,63 @@ impl Archive {
         }
         Ok(unpacked)
     }
+
+    /// The first bytes of a member, at most so many. Whether the rest is damaged is not found out.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is damaged there.
+    pub fn beginning(&self, entry: &Entry, most: u64) -> Result<Bytes, Problem> {
+        let packed = self.packed(entry)?;
+        match entry.method {
+            Method::Stored => {
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                Ok(self.file.slice_ref(&packed[..packed.len().min(most)]))
+            }
+            Method::Deflated => {
+                let (mut bytes, unpacked) = (Vec::new(), DeflateDecoder::new(packed));
+                let read = unpacked.take(most).read_to_end(&mut bytes);
+                read.map_err(|error| damaged(&error))?;
+                Ok(bytes.into())
+            }
+            Method::Other(method) => Err(Problem::Method(method)),
+        }
+    }
+
+    /// What lies in the archive of a member.
+    fn packed(&self, entry: &Entry) -> Result<&[u8], Problem> {
+        if entry.encrypted {
+            return Err(Problem::Encrypted);
+        }
+        let header = slice(&self.file, entry.header_at, LOCAL_BYTES).ok_or(Problem::Beyond)?;
+        let start = Entry::header_bytes(header)
+            .and_then(|bytes| entry.header_at.checked_add(bytes))
+            .ok_or(Problem::Beyond)?;
+        slice(&self.file, start, entry.packed_bytes).ok_or(Problem::Beyond)
+    }
 }
 
-/// Stops one byte past the limit.
-fn inflate(packed: &[u8], limit: u64) -> Result<Bytes, Problem> {
-    let mut bytes = Vec::new();
-    let mut unpacked = DeflateDecoder::new(packed).take(limit.saturating_add(1));
-    let read = unpacked.read_to_end(&mut bytes);
-    let read = read.map_err(|error| Problem::Damaged(error.to_string()))?;
-    match read as u64 > limit {
-        true => Err(Problem::TooLarge(limit)),
-        false => Ok(bytes.into()),
+/// Stops one byte past the limit. The size that is declared is where it begins to take memory, as far as so many packed
+/// bytes can become as many; what is longer than that is given twice as much each time, up to the limit.
+fn inflate(packed: &[u8], declared: u64, limit: u64) -> Result<Bytes, Problem> {
+    let possible = (packed.len() as u64).saturating_mul(MOST_RATIO);
+    let (mut bytes, mut unpacked) = (Vec::new(), DeflateDecoder::new(packed));
+    // One more tells that it has come to its end.
+    let mut room = declared.min(possible).min(limit) + 1;
+    loop {
+        bytes.reserve_exact(usize::try_from(room).unwrap_or(usize::MAX));
+        let read = unpacked.by_ref().take(room).read_to_end(&mut bytes);
+        let read = read.map_err(|error| damaged(&error))? as u64;
+        let length = bytes.len() as u64;
+        match length > limit {
+            true => return Err(Problem::TooLarge(limit)),
+            false if read < room => return Ok(bytes.into()),
+            false => room = length.max(LEAST_ROOM).min(limit - length + 1),
+        }
     }
+}
+
+fn damaged(error: &std::io::Error) -> Problem {
+    Problem::Damaged(error.to_string())
 }
 
 fn slice(file: &[u8], start: u64, bytes: u64) -> Option<&[u8]> {

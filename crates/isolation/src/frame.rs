@@ -57,7 +57,19 @@ pub fn read_head<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option
 /// # Errors
 /// When the other side is gone before all have come.
 pub fn read_bytes(from: &mut impl Read, length: u64) -> io::Result<Bytes> {
-    let mut bytes = Vec::new();
+    read_into(from, length, Vec::new())
+}
+
+/// Reads so many bytes into memory of just that size. Whoever announces them is believed: a child its parent.
+///
+/// # Errors
+/// When the other side is gone before all have come.
+pub fn read_whole(from: &mut impl Read, length: u64) -> io::Result<Bytes> {
+    let bytes = usize::try_from(length).map_err(io::Error::other)?;
+    read_into(from, length, Vec::with_capacity(bytes))
+}
+
+fn read_into(from: &mut impl Read, length: u64, mut bytes: Vec<u8>) -> io::Result<Bytes> {
     let read = from.take(length).read_to_end(&mut bytes)?;
     if read as u64 != length {
         return Err(io::ErrorKind::UnexpectedEof.into());

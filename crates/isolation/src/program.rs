@@ -2,11 +2,13 @@
 
 use std::{
     ffi::OsString,
+    fs,
     io::{self, Read},
     os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::{self, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
     thread,
+    time::Duration,
 };
 
 use sextant_types::Code;
@@ -20,6 +22,9 @@ const MOST_STDERR_BYTES: u64 = 4 << 10;
 const RESERVES: u64 = 16;
 const LEAST_RESERVE_BYTES: u64 = 64 << 20;
 const MOST_RESERVE_BYTES: u64 = 1 << 30;
+
+/// The unit of times in `/proc`, for programs of every architecture.
+const TICK_MS: u64 = 10;
 
 /// Signals that say why a process ended.
 const SIGABRT: i32 = 6;
@@ -113,6 +118,12 @@ impl Child {
         self.child.stdin.take().zip(self.child.stdout.take())
     }
 
+    /// Time for which its threads have computed so far, together; `None` where the system does not say.
+    pub fn computed(&self) -> Option<Duration> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        computed_of(&stat)
+    }
+
     /// Kills it; its end is not waited for.
     pub fn kill(&mut self) {
         // It may have ended.
@@ -144,6 +155,15 @@ impl Child {
     }
 }
 
+/// Of `/proc/{id}/stat`, as user and as system.
+fn computed_of(stat: &str) -> Option<Duration> {
+    // The name in front, in brackets, may have blanks and brackets.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    let ticks = ticks()?.saturating_add(ticks()?);
+    Some(Duration::from_millis(ticks.saturating_mul(TICK_MS)))
+}
+
 // === impl Death ===
 
 impl Death {
@@ -172,5 +192,18 @@ impl Death {
         };
         let text = format!("the engine's process ended by {how}");
         (Code::EngineCrashed, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_read_whatever_the_name_is() {
+        let stat = "7 (a ) b) R 1 7 7 0 -1 4194560 90 0 0 0 150 25 0 0 20 0 1 0 100 200 300";
+        assert_eq!(computed_of(stat), Some(Duration::from_millis(1750)));
+        assert_eq!(computed_of("7 (a"), None);
+        assert_eq!(computed_of("7 (a) R 1 2"), None);
     }
 }

@@ -236,10 +236,15 @@ statements! {
         "update jobs set state = 'running', owner = $2, attempts = attempts + 1, \
          lease_until_ms = $3, updated_ms = $4 where id = ( \
              select id from jobs where kind = $1 and engine is not distinct from $5 \
-             and (state = 'queued' \
+             and (application = $6 or $6 is null) and (state = 'queued' \
              or (state in ('running', 'paused') and lease_until_ms <= $4)) \
              order by created_ms, id limit 1" [" for update skip locked"] ") \
          returning " {jobs}
+    );
+    WAITING_APPLICATIONS = (
+        "select application from jobs where kind = $1 and engine is null and (state = 'queued' \
+         or (state in ('running', 'paused') and lease_until_ms <= $2)) \
+         group by application order by min(created_ms), application"
     );
     // A job that is being changed at this moment has somebody who lives.
     REQUEUE_JOBS = (

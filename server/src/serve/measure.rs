@@ -74,5 +74,6 @@ pub(super) fn isolation(
         },
         engines: names,
         longest_step: Duration::from_millis(config.variants.longest_step_ms),
+        longest_configuration: Duration::from_millis(config.variants.longest_configuration_ms),
     }))
 }

@@ -39,7 +39,18 @@ fn no_models() -> Vec<Case> {
         Case::model("graphs-in-graphs", nested),
         Case::model("longer-than-the-file", too_long),
         Case::model("endless-number", vec![0xff; 64]),
+        many_nodes(),
     ]
+}
+
+/// Two million nodes of eight bytes each, which take some hundred once they are read.
+pub(super) fn many_nodes() -> Case {
+    const NODES: usize = 2 << 20;
+    let mut nodes = Message::default();
+    for _ in 0..NODES {
+        nodes.message(1, Message::default().text(4, "Relu"));
+    }
+    Case::model("two-million-nodes", model(&nodes))
 }
 
 /// What stands around a graph.

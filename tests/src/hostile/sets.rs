@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use flate2::{Compression, write::DeflateEncoder};
+use flate2::{Compress, Compression, FlushCompress, write::DeflateEncoder};
 
 use super::Case;
 
@@ -11,8 +11,61 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = lines();
     cases.extend(headers());
     cases.extend(archives());
+    cases.extend(large());
     cases
 }
+
+/// Sets that are small or quickly sent, and of which much would be made.
+pub(super) fn large() -> Vec<Case> {
+    let array = |said| {
+        let labels = Entry::stored("labels.npy", two_labels());
+        Case::set(
+            match said {
+                TWO_GIGABYTES => "two-gigabytes-in-two-megabytes",
+                _ => "two-gigabytes-that-say-they-are-few-bytes",
+            },
+            "validation.npz",
+            zip(&[Entry::of_zeros("x.npy", said), labels]),
+        )
+    };
+    let line = format!(
+        "{{\"inputs\":{{\"x\":[{}0]}},\"label\":0}}\n",
+        "0,".repeat(40 << 20)
+    );
+    let row = format!("x.0,x.1,label\n0,{}0,0\n", "0,".repeat(20 << 20));
+    vec![
+        array(TWO_GIGABYTES),
+        array(16),
+        Case::set(
+            "one-line-of-eighty-megabytes",
+            "validation.jsonl",
+            line.into(),
+        ),
+        Case::set("one-row-of-forty-megabytes", "validation.csv", row.into()),
+    ]
+}
+
+/// A set that fits, of so many records whose lines are filled up with blanks.
+pub(super) fn spacious(records: usize) -> Vec<u8> {
+    let mut set = Vec::with_capacity(records * LINE_BYTES);
+    for at in 0..records {
+        let label = at % 2;
+        let record = format!(
+            "{{\"inputs\":{{\"x\":[{},{label}]}},\"label\":{label}}}",
+            1 - label
+        );
+        set.extend(record.as_bytes());
+        set.resize((at + 1) * LINE_BYTES - 1, b' ');
+        set.push(b'\n');
+    }
+    set
+}
+
+/// Bytes of an array that is larger than a set may be.
+const TWO_GIGABYTES: u32 = 2000 << 20;
+
+/// Bytes of a line that is filled up.
+const LINE_BYTES: usize = 60_000;
 
 fn lines() -> Vec<Case> {
     let of = |name, bytes: Vec<u8>| Case::set(name, "validation.jsonl", bytes);
@@ -144,12 +197,7 @@ fn archives() -> Vec<Case> {
             &[0; 16],
         )
     };
-    let labels = || {
-        npy(
-            "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }",
-            &[0; 16],
-        )
-    };
+    let labels = two_labels;
     let good = || {
         vec![
             Entry::stored("x.npy", x()),
@@ -206,6 +254,14 @@ fn archives() -> Vec<Case> {
     ]
 }
 
+/// The labels of two records.
+fn two_labels() -> Vec<u8> {
+    npy(
+        "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }",
+        &[0; 16],
+    )
+}
+
 /// Two records of two numbers.
 fn shaped_two_by_two() -> Vec<u8> {
     let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }";
@@ -257,6 +313,24 @@ impl Entry {
         }
     }
 
+    /// An array of [`TWO_GIGABYTES`] of zeros, of which the archive says that it has `size` bytes.
+    fn of_zeros(name: &str, size: u32) -> Self {
+        const BLOCK_BYTES: usize = 1 << 20;
+        let rows = TWO_GIGABYTES / 8;
+        let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, 2), }}");
+        let mut packed = flushed(&npy(&header, &[]));
+        // What is flushed stands for itself, however often it is there.
+        let block = flushed(&vec![0; BLOCK_BYTES]);
+        packed.extend(block.repeat(TWO_GIGABYTES as usize / BLOCK_BYTES));
+        packed.extend([3, 0]);
+        Self {
+            method: 8,
+            size,
+            packed,
+            ..Self::stored(name, Vec::new())
+        }
+    }
+
     /// The fields that both headers of a member share.
     fn fields(&self) -> Vec<u8> {
         let mut fields = Vec::new();
@@ -271,6 +345,15 @@ impl Entry {
         fields.extend([0; 2]);
         fields
     }
+}
+
+/// A piece of deflated data, without the end.
+fn flushed(data: &[u8]) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(data.len() + 1024);
+    let mut deflate = Compress::new(Compression::best(), false);
+    let status = deflate.compress_vec(data, &mut packed, FlushCompress::Full);
+    status.expect("memory takes it");
+    packed
 }
 
 fn zip(entries: &[Entry]) -> Vec<u8> {

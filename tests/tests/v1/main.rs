@@ -15,6 +15,7 @@ mod memory;
 mod models;
 mod pipelines;
 mod queries;
+mod registrations;
 mod sizes;
 mod storage;
 mod workers;

@@ -14,7 +14,7 @@ use sextant_onnx::{
 };
 use sextant_types::{Optimization, Precision, Signature};
 
-use super::{Registration, inspect::is_half};
+use super::{Registration, inspect::is_half, sets::Wrapped};
 use crate::{
     Error, Isolation,
     isolation::{
@@ -22,7 +22,7 @@ use crate::{
         protocol::{Action, Order, Origin},
     },
     measure::{self, Batches, MeasureError},
-    validation::Scored,
+    validation::{RecordShapes, Scored},
 };
 
 /// A file that can be served.
@@ -37,7 +37,7 @@ pub(super) struct Readable {
     /// Why queries share no batches, where that was found.
     pub(super) apart: Option<String>,
     /// The validation set with names for inputs that it calls otherwise.
-    pub(super) named: Option<Bytes>,
+    pub(super) named: Option<Wrapped>,
 }
 
 /// Said where a model is declared without a batch dimension and takes batches all the same.
@@ -290,7 +290,10 @@ impl Registration<'_> {
     /// Whether what looks like a batch dimension is a dimension of the records, as of a vector of any length.
     async fn are_records_whole(&self, signature: &Signature) -> Result<bool, Error> {
         // What is wrong with the file is said when it is read for the model.
-        let shapes = self.record_shapes().await?.unwrap_or_default();
+        let shapes = match self.record_shapes().await {
+            Err(Error::Validation(_)) => RecordShapes::new(),
+            shapes => shapes?,
+        };
         let fits = |(given, declared): (&Option<u64>, &Option<u64>)| {
             declared.is_none() || given == declared
         };
@@ -367,7 +370,6 @@ impl Registration<'_> {
         if differ.as_ref().is_none_or(|differ| !differ.is_empty()) {
             // What was read for the wider model does not fit the other.
             self.validation = None;
-            self.seat = Default::default();
         }
         Ok(differ)
     }
@@ -378,11 +380,10 @@ impl Registration<'_> {
         order: Order,
         model: ModelFile,
     ) -> Result<Option<Vec<usize>>, Error> {
-        let validation = self.validation_file();
         let task = Task {
-            artefact: (order.artefact, model),
+            artefact: Some(model),
             order,
-            validation: (validation, self.read_set(&validation).await?),
+            validation: self.set_file().await?,
         };
         let seat = self.seat.clone();
         let run = self
@@ -425,10 +426,10 @@ pub(crate) fn request(model: &ModelFile) -> LoadRequest {
     }
 }
 
-/// A model that cannot be run in batches takes none; only a stop is passed on.
+/// A model that cannot be run in batches takes none; only what is of no model is passed on.
 fn judge(differ: Result<Vec<usize>, MeasureError>) -> Result<Option<Vec<usize>>, Error> {
     match differ {
-        Err(MeasureError::Cancelled) => Err(MeasureError::Cancelled.into()),
+        Err(error) if error.is_of_no_model() => Err(error.into()),
         differ => Ok(differ.ok()),
     }
 }

@@ -3,11 +3,23 @@
 //! What takes the whole process down cannot say so. Each claim of the job that begins a step leaves a mark
 //! before it does, and what was begun too often is not begun again. Measurements keep the mark as their own
 //! result (`profile.rs`); the other steps that read what users bring keep it beside.
+//!
+//! Where engines are isolated, they end another process, and this one ends for reasons of its own: a mark is left only
+//! where the step makes it grow by much, so that the system may have ended it for want of memory.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::task::AbortHandle;
 
 use super::Registration;
-use crate::{Error, step};
+use crate::{Error, memory, step};
+
+/// Growth from which on a step may be why this process ended.
+const SUSPICIOUS_BYTES: u64 = 256 << 20;
+
+/// Time between two looks at the memory.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The mark.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -18,9 +30,18 @@ struct Begun {
     claim: u32,
 }
 
+/// Looks at this process as long as a step is on its way.
+pub(super) struct Watch(AbortHandle);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl Registration<'_> {
     /// Notes that a step is begun once more. Fails where it was begun too often already.
-    pub(super) async fn count(&self, step: &str) -> Result<(), Error> {
+    pub(super) async fn count(&mut self, step: &str) -> Result<(), Error> {
         let (mark, claim) = (step::begun(step), self.claim_number());
         let before = self.stored.get(&mark).cloned();
         let before: Option<Begun> = before.and_then(|value| serde_json::from_value(value).ok());
@@ -33,7 +54,41 @@ impl Registration<'_> {
         if starts >= self.parts.config.starts {
             return Err(Error::Interrupted { attempts: starts });
         }
-        let starts = starts + 1;
-        self.put(&mark, &Begun { starts, claim }).await
+        let begun = Begun {
+            starts: starts + 1,
+            claim,
+        };
+        match self.parts.config.isolation {
+            None => self.put(&mark, &begun).await,
+            Some(_) => {
+                self.watch = Some(self.watch(mark, begun));
+                Ok(())
+            }
+        }
+    }
+
+    /// Leaves the mark once this process has grown.
+    fn watch(&self, mark: String, begun: Begun) -> Watch {
+        let registry = self.parts.registry.clone();
+        let (job, owner) = (self.claim.job.id.clone(), self.claim.owner.clone());
+        let before = memory::resident().unwrap_or(u64::MAX);
+        let watching = tokio::spawn(async move {
+            let grown = || {
+                memory::resident()
+                    .unwrap_or_default()
+                    .saturating_sub(before)
+            };
+            while grown() < SUSPICIOUS_BYTES {
+                tokio::time::sleep(LOOK).await;
+            }
+            let Ok(begun) = serde_json::to_value(begun) else {
+                return;
+            };
+            let noted = registry.put_step_held(&job, &owner, &mark, &begun).await;
+            if let Err(error) = noted {
+                tracing::warn!(%job, mark, %error, "a step that takes much memory cannot be noted");
+            }
+        });
+        Watch(watching.abort_handle())
     }
 }

@@ -8,8 +8,8 @@ use std::{collections::HashMap, fs::File, io, ops::Range, os::unix::fs::FileExt,
 
 use bytes::{Bytes, BytesMut};
 use futures::stream;
-use sextant_engine::{ModelFile, read_range};
-use sextant_objects::{ByteStream, digest_of};
+use sextant_engine::{ModelFile, is_manifest, read_range};
+use sextant_objects::ByteStream;
 use sextant_onnx::{
     external::{self, Files},
     outline::{self, Part, WEIGHTS},
@@ -18,7 +18,7 @@ use sextant_registry::{DataFile, METRIC_FILE};
 use sextant_types::Digest;
 
 use super::Registration;
-use crate::{Error, validation::Invalid};
+use crate::{Error, isolation::protocol::Action};
 
 /// Most of a model that is read where it cannot be mapped, bytes.
 const MOST_READ_BYTES: u64 = 2 << 30;
@@ -36,7 +36,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 const SMALLER: u64 = 16;
 
 /// The files that parts are copied from, by the names that tensors give them.
-type Sources = HashMap<String, Arc<File>>;
+pub(super) type Sources = HashMap<String, Arc<File>>;
 
 /// A model's file in the artefact store.
 #[derive(Debug, Clone)]
@@ -78,15 +78,20 @@ impl Registration<'_> {
         Ok(objects.get_blob(&digest).await?.into())
     }
 
-    /// The file of a validation set, which is read into memory: as text it may take twice what its arrays may.
-    pub(super) async fn read_set(&self, digest: &Digest) -> Result<Bytes, Error> {
-        let objects = &self.parts.objects;
-        let limit = self.parts.config.limits.bytes;
-        let size = objects.stat_blob(digest).await?.unwrap_or_default();
-        if size > limit.saturating_mul(2) {
-            return Err(Invalid::TooLarge { limit }.into());
+    /// Refuses a model of which too much is made when it is read. Where engines are isolated, their process finds that
+    /// out.
+    pub(super) async fn weigh(&self, file: &ModelFile) -> Result<(), Error> {
+        let Some(isolation) = self.parts.config.isolation.clone() else {
+            return Ok(());
+        };
+        if is_manifest(&file.graph) {
+            return Ok(());
         }
-        Ok(objects.get_blob(digest).await?)
+        let order = self.order_of_files(Action::Weigh);
+        let task = self.task(order, file.graph.clone().into()).await?;
+        let seat = self.seat.clone();
+        let weigh = move |cancel: &_| isolation.weigh(&seat, task, cancel);
+        Ok(self.parts.threads.run(weigh).await??)
     }
 
     /// The model's file and those beside it.
@@ -213,15 +218,6 @@ impl Registration<'_> {
         Ok(())
     }
 
-    /// The same of another file.
-    pub(super) async fn ensure_stored(&self, made: Bytes) -> Result<(), Error> {
-        let objects = &self.parts.objects;
-        if !objects.has_blob(&digest_of(&made)).await? {
-            objects.put_blob(made).await?;
-        }
-        Ok(())
-    }
-
     async fn put_parts(&self, file: &ModelFile, sources: Sources) -> Result<Stored, Error> {
         let sources = with_weights(file, sources)?;
         let (graph, files) = (file.graph.clone(), sources.clone());
@@ -273,7 +269,7 @@ fn with_weights(file: &ModelFile, mut sources: Sources) -> Result<Sources, Error
 
 /// The parts one after the other, in pieces. One buffer serves them all: what threads allocate for others piles up in
 /// the allocator.
-fn pieces(parts: Vec<Part>, sources: Sources) -> ByteStream<'static> {
+pub(super) fn pieces(parts: Vec<Part>, sources: Sources) -> ByteStream<'static> {
     let cut = parts.into_iter().flat_map(|part| match part {
         Part::Bytes(_) => vec![part],
         Part::Stored { location, range } => {

@@ -1,6 +1,5 @@
 //! A model beside those that its application has: the same names, dimensions, classes and types of labels.
 
-use bytes::Bytes;
 use sextant_onnx::{
     adapt::Plain,
     fit::{self, Named, Vocabulary},
@@ -8,11 +7,8 @@ use sextant_onnx::{
 };
 use sextant_types::Signature;
 
-use super::Registration;
-use crate::{
-    Error, step,
-    validation::{Scored, with_names},
-};
+use super::{Registration, sets::Wrapped};
+use crate::{Error, validation::Scored};
 
 impl Registration<'_> {
     /// The file under the stated names and those of its application, and the validation set for it, where that is one that
@@ -21,20 +17,15 @@ impl Registration<'_> {
         &mut self,
         plain: Plain,
         application: Option<Signature>,
-    ) -> Result<(Named, Option<Bytes>), Error> {
+    ) -> Result<(Named, Option<Wrapped>), Error> {
         let (stated, chosen) = (self.model.names.clone(), self.model.outputs.clone());
         let fit = move |_: &_| fit::names(plain, &stated, &chosen, application.as_ref());
         let named = self.parts.threads.run(fit).await??;
         if named.inputs.is_empty() {
             return Ok((named, None));
         }
-        let objects = &self.parts.objects;
-        let set = self.read_set(&self.validation_file()).await?;
-        let set = with_names(&set, &named.inputs).map_err(|source| Error::Step {
-            step: step::INSPECT.to_owned(),
-            source,
-        })?;
-        self.labelled = Some(objects.put_blob(set.clone()).await?);
+        let names = named.inputs.clone();
+        let set = self.wrap(|front| front.named(names), None).await?;
         Ok((named, Some(set)))
     }
 

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     Error, Isolation,
     isolation::protocol::{Action, Calibrate},
-    measure::{Cancel, MeasureError},
+    measure::Cancel,
     step,
 };
 
@@ -174,13 +174,14 @@ impl Registration<'_> {
     ) -> Result<Made, Error> {
         let digest = inspected.base(&self.model).0;
         let action = Action::Calibrate(how);
-        let task = self.task(action, (digest, model), inspected).await?;
+        let order = self.order(action, digest, inspected);
+        let task = self.task(order, model).await?;
         // The process that calibrates has it now.
         self.artefact = None;
         let seat = self.seat.clone();
         let run = move |cancel: &Cancel| isolation.calibrate(&seat, task, cancel);
         let calibrated = match self.parts.threads.run(run).await? {
-            Err(MeasureError::Cancelled) => return Err(MeasureError::Cancelled.into()),
+            Err(error) if error.is_of_no_model() => return Err(error.into()),
             Err(error) => return Ok(Err(error.to_string())),
             Ok(calibrated) => calibrated,
         };

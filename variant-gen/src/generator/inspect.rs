@@ -14,10 +14,11 @@ use sextant_types::{
 
 use super::{Inspected, Registration, adapt::Readable};
 use crate::{
-    Error, guess,
+    Error,
+    isolation::protocol::Checked,
     measure::MeasureError,
     step::{self, UNLABELLED},
-    validation::{Invalid, Scored, ValidationSet, row_shape},
+    validation::{Invalid, Scored, row_shape},
 };
 
 /// Why queries share nothing where the file has no batch dimension.
@@ -40,6 +41,7 @@ impl Registration<'_> {
         let judged = self.take_judge().await?;
         self.own_classes.clear();
         let file = self.read_artefact(self.model.digest).await?;
+        self.weigh(&file).await?;
         let engines = self.parts.engines.iter();
         let engines = engines.filter(|it| it.reads(&file.graph));
         let engines: Vec<_> = engines.cloned().collect();
@@ -59,8 +61,8 @@ impl Registration<'_> {
             padding.check(&info.signature)?;
         }
         let scored = self.with_classes(scored, &info.signature)?;
-        let validation = self.validation(&info.signature, &scored).await;
-        let validation = validation.map_err(|error| unbatched(error, &info.signature, &astray))?;
+        let checked = self.check_set(&info.signature, &scored).await;
+        let checked = checked.map_err(|error| unbatched(error, &info.signature, &astray))?;
         let (mut labelled, of_the_model) = (None, changes.len());
         let advice = advice_on_single_numbers(&info.signature);
         changes.extend(advice.map(|advice| format!("a query is one record: {advice}")));
@@ -71,11 +73,7 @@ impl Registration<'_> {
         if !info.signature.batched && apart.is_none() {
             apart = Some(UNBATCHED.to_owned());
         }
-        let guess = match validation.is_labelled() {
-            true => guess::best(self.application.metric, &validation),
-            false => None,
-        };
-        if !self.has_labels(&validation)? {
+        if !self.has_labels(&checked)? {
             let file = adapted.clone().unwrap_or(file);
             let of = (&info.signature, &scored);
             labelled = Some(self.label(file, of, &engines).await?);
@@ -90,7 +88,7 @@ impl Registration<'_> {
         };
         let inspected = Inspected {
             signature: info.signature,
-            records: validation.records() as u64,
+            records: checked.records,
             weights_bytes: info.weights_bytes,
             parameters: info.parameters,
             nodes: info.nodes,
@@ -100,7 +98,7 @@ impl Registration<'_> {
             scored,
             adapted: stored.as_ref().map(|it| (it.digest, it.size_bytes)),
             labelled: self.labelled,
-            guess,
+            guess: checked.guess,
             changes,
             apart,
             is_half,
@@ -110,14 +108,14 @@ impl Registration<'_> {
             self.ensure_model(&file, stored.digest).await?;
         }
         if let Some(set) = labelled.or(named).or(judged) {
-            self.ensure_stored(set).await?;
+            self.ensure_wrapped(&set).await?;
         }
         Ok(inspected)
     }
 
     /// Whether the set has labels, as was said of it.
-    fn has_labels(&self, validation: &ValidationSet) -> Result<bool, Error> {
-        match (validation.is_labelled(), self.model.unlabelled) {
+    fn has_labels(&self, set: &Checked) -> Result<bool, Error> {
+        match (set.is_labelled, self.model.unlabelled) {
             (false, false) => Err(Invalid::Unlabelled.into()),
             (true, true) => Err(Invalid::Labelled.into()),
             (labelled, _) => Ok(labelled),

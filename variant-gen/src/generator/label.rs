@@ -2,27 +2,26 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use sextant_engine::{Engine, ModelFile};
 use sextant_objects::digest_of;
 use sextant_registry::METRIC_FILE;
 use sextant_types::{Code, Metric, Signature};
 
-use super::{Registration, adapt::request};
+use super::{Registration, adapt::request, sets::Wrapped};
 use crate::{
     Error,
     isolation::{
         Task,
         protocol::{Action, Order},
     },
-    measure, step,
-    validation::{Labels, Scored, with_judge, with_labels},
+    measure,
+    validation::{Labels, Scored},
 };
 
 impl Registration<'_> {
     /// Stores the validation set with the graph of the metric, and takes it from now on, where the application is
     /// scored by one of the model's owner.
-    pub(super) async fn take_judge(&mut self) -> Result<Option<Bytes>, Error> {
+    pub(super) async fn take_judge(&mut self) -> Result<Option<Wrapped>, Error> {
         let graph = self.model.data.iter().find(|file| file.name == METRIC_FILE);
         let is_custom = self.application.metric == Metric::Custom;
         let refuse = |why: &str| Err(Error::MetricModel(why.to_owned()));
@@ -41,15 +40,7 @@ impl Registration<'_> {
             }
             (true, Some(graph)) => graph.digest,
         };
-        let objects = &self.parts.objects;
-        let set = self.read_set(&self.model.validation).await?;
-        let judged = with_judge(&set, &objects.get_blob(&graph).await?);
-        let judged = judged.map_err(|source| Error::Step {
-            step: step::INSPECT.to_owned(),
-            source,
-        })?;
-        self.labelled = Some(objects.put_blob(judged.clone()).await?);
-        Ok(Some(judged))
+        Ok(Some(self.wrap(|front| front, Some(graph)).await?))
     }
 
     /// Stores the validation set with what `file` answers to its records, and takes it from now on.
@@ -58,18 +49,10 @@ impl Registration<'_> {
         file: ModelFile,
         of: (&Signature, &Scored),
         engines: &[Arc<dyn Engine>],
-    ) -> Result<Bytes, Error> {
+    ) -> Result<Wrapped, Error> {
         let labels = self.first_answers(file, of, engines).await?;
-        let objects = &self.parts.objects;
-        let set = self.read_set(&self.validation_file()).await?;
-        let labelled = with_labels(&set, &labels).map_err(|source| Error::Step {
-            step: step::INSPECT.to_owned(),
-            source,
-        })?;
-        self.labelled = Some(objects.put_blob(labelled.clone()).await?);
-        // Whoever measures has read the file without labels.
+        let labelled = self.wrap(|front| front.labelled(labels), None).await?;
         self.validation = None;
-        self.seat = Default::default();
         Ok(labelled)
     }
 
@@ -112,7 +95,6 @@ impl Registration<'_> {
         };
         let isolation = self.parts.config.isolation.clone();
         if let Some(isolation) = isolation.filter(|it| it.has(engine.name())) {
-            let validation = self.validation_file();
             let task = Task {
                 order: Order {
                     action: Action::Answers {
@@ -125,8 +107,8 @@ impl Registration<'_> {
                     scored: scored.clone(),
                     limits: self.parts.config.limits,
                 },
-                validation: (validation, self.read_set(&validation).await?),
-                artefact: (digest_of(&file.graph), file),
+                validation: self.set_file().await?,
+                artefact: Some(file),
             };
             let seat = self.seat.clone();
             let run = move |cancel: &_| isolation.answers(&seat, task, cancel);

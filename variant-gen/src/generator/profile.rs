@@ -134,7 +134,9 @@ impl Registration<'_> {
         if let Some(reason) = self.budget_is_spent(trial) {
             return Ok(Measured::Pruned { reason });
         }
-        if starts >= self.parts.config.starts {
+        // An engine that is isolated takes another process down, which says so.
+        let is_isolated = self.is_isolated(trial.engine.name());
+        if starts >= self.parts.config.starts && !is_isolated {
             let reason = format!("the process ended `{starts}` times while it was measured");
             return Ok(Measured::skipped(Code::EngineFailed, reason));
         }
@@ -142,7 +144,9 @@ impl Registration<'_> {
             starts: starts + 1,
             claim: self.claim_number(),
         };
-        self.put(name, &begun).await?;
+        if !is_isolated {
+            self.put(name, &begun).await?;
+        }
         match self.run(artefact, trial).await? {
             Ok(measurement) => Ok(Measured::Done {
                 measurement: Box::new(measurement),
@@ -157,6 +161,11 @@ impl Registration<'_> {
                 self.judge(name, error)
             }
         }
+    }
+
+    fn is_isolated(&self, engine: &str) -> bool {
+        let isolation = self.parts.config.isolation.as_ref();
+        isolation.is_some_and(|isolation| isolation.has(engine))
     }
 
     /// Why nothing more is measured, where that is so. The first of each engine that runs is measured in any case.
@@ -174,7 +183,7 @@ impl Registration<'_> {
     /// Whether a configuration that does not run is left out, or the whole job ends.
     fn judge(&mut self, name: &str, error: MeasureError) -> Result<Measured, Error> {
         match error {
-            MeasureError::Cancelled => Err(error.into()),
+            error if error.is_of_no_model() => Err(error.into()),
             MeasureError::Pruned(reason) => Ok(Measured::Pruned { reason }),
             // The set does not fit the model: no other configuration can do better.
             MeasureError::Score(ScoreError::Invalid(invalid)) if !self.extends() => {
@@ -269,17 +278,14 @@ impl Registration<'_> {
             accuracy: trial.accuracy,
             is_half: trial.inspected.is_half,
         };
-        let validation = self.validation_file();
-        let is_there = self.seat.has_validation(&validation) && self.seat.has_artefact(&artefact);
-        let bytes = match is_there {
+        let order = self.order(action, artefact, trial.inspected);
+        let file = match self.seat.has(&order, &self.validation_file()) {
             true => Bytes::new().into(),
             false => self.read_artefact(artefact).await?,
         };
         // Once it is there, nobody needs it here: a large model is held once.
         self.artefact = None;
-        let task = self
-            .task(action, (artefact, bytes), trial.inspected)
-            .await?;
+        let task = self.task(order, file).await?;
         let seat = self.seat.clone();
         self.parts
             .threads
@@ -287,29 +293,24 @@ impl Registration<'_> {
             .await
     }
 
-    /// What a process of its own is to do.
-    pub(super) async fn task(
-        &self,
-        action: Action,
-        artefact: (Digest, ModelFile),
-        inspected: &Inspected,
-    ) -> Result<Task, Error> {
-        let validation = self.validation_file();
-        let set = match self.seat.has_validation(&validation) {
-            true => Bytes::new(),
-            false => self.read_set(&validation).await?,
-        };
-        Ok(Task {
-            order: Order {
-                action,
-                artefact: artefact.0,
-                signature: inspected.signature.clone(),
-                metric: self.application.metric,
-                scored: inspected.scored.clone(),
-                limits: self.parts.config.limits,
-            },
-            validation: (validation, set),
+    /// What a process of its own is to do with an artefact.
+    pub(super) fn order(&self, action: Action, artefact: Digest, inspected: &Inspected) -> Order {
+        Order {
+            action,
             artefact,
+            signature: inspected.signature.clone(),
+            metric: self.application.metric,
+            scored: inspected.scored.clone(),
+            limits: self.parts.config.limits,
+        }
+    }
+
+    /// With the files that it takes.
+    pub(super) async fn task(&self, order: Order, artefact: ModelFile) -> Result<Task, Error> {
+        Ok(Task {
+            order,
+            validation: self.set_file().await?,
+            artefact: Some(artefact),
         })
     }
 }

@@ -22,7 +22,7 @@ use crate::{
         protocol::{Action, Order, Origin},
     },
     measure::{self, MeasureError},
-    validation::{self, Expected, Invalid, RecordShapes, Scored},
+    validation::{self, Expected, Scored},
 };
 
 /// What to do about an input.
@@ -111,7 +111,7 @@ impl Registration<'_> {
 
     /// With a batch dimension in front of what the records have.
     async fn shapes_of_inputs(&self, names: &[String]) -> Result<Shapes, Error> {
-        let known = self.record_shapes().await??;
+        let known = self.record_shapes().await?;
         let shape = |name: &String| {
             let row = known
                 .get(name)
@@ -120,14 +120,6 @@ impl Registration<'_> {
             Ok((name.clone(), whole.collect()))
         };
         names.iter().map(shape).collect()
-    }
-
-    /// What the validation set says of the shapes of its records.
-    pub(super) async fn record_shapes(&self) -> Result<Result<RecordShapes, Invalid>, Error> {
-        let set = self.read_set(&self.validation_file()).await?;
-        let limits = self.parts.config.limits;
-        let read = move |_: &_| validation::record_shapes(&set, limits);
-        self.parts.threads.run(read).await
     }
 
     async fn shapes_of_outputs(
@@ -189,7 +181,7 @@ impl Registration<'_> {
             (None, None) => return Ok(Found::new()),
         };
         match found {
-            Err(MeasureError::Cancelled) => Err(MeasureError::Cancelled.into()),
+            Err(error) if error.is_of_no_model() => Err(error.into()),
             // Whoever reads it for the model itself says what is wrong with it.
             found => Ok(found.unwrap_or_default()),
         }
@@ -201,7 +193,6 @@ impl Registration<'_> {
         probe: &Bytes,
         signature: &Signature,
     ) -> Result<Result<Found, MeasureError>, Error> {
-        let validation = self.validation_file();
         let order = Order {
             action: Action::Shapes { engine },
             artefact: digest_of(probe),
@@ -212,12 +203,11 @@ impl Registration<'_> {
             limits: self.parts.config.limits,
         };
         let task = Task {
-            artefact: (order.artefact, self.over_weights(probe)),
+            artefact: Some(self.over_weights(probe)),
             order,
-            validation: (validation, self.read_set(&validation).await?),
+            validation: self.set_file().await?,
         };
-        // Whoever measures reads the records for another signature.
-        let seat = std::mem::take(&mut self.seat);
+        let seat = self.seat.clone();
         let run = move |cancel: &_| isolation.shapes(&seat, task, cancel);
         self.parts.threads.run(run).await
     }
@@ -228,7 +218,7 @@ impl Registration<'_> {
         probe: &Bytes,
         signature: &Signature,
     ) -> Result<Result<Found, MeasureError>, Error> {
-        let set = self.read_set(&self.validation_file()).await?;
+        let set = self.read_set().await?;
         let limits = self.parts.config.limits;
         let (request, signature) = (request(&self.over_weights(probe)), signature.clone());
         let run = move |cancel: &_| {

@@ -10,8 +10,9 @@ use sextant_types::{Accuracy, Digest, Metric, Optimization, Padding, Precision, 
 
 use crate::{
     generator::calibrate::Calibrated,
+    guess::{self, Guess},
     measure::{Batches, Effort, Measurement, Refused, Rival},
-    validation::{Labels, Limits, Scored},
+    validation::{Labels, Limits, RecordShapes, Scored, ValidationSet},
 };
 
 /// What is to be done, beside files.
@@ -56,6 +57,12 @@ pub enum Action {
         /// Whether most of the file's weights have 16 bits.
         is_half: bool,
     },
+    /// Find out how much memory it takes to read a model; the set is not looked at.
+    Weigh,
+    /// Read the validation set for a model.
+    Check,
+    /// Find out the shapes of its records, for no model.
+    RecordShapes,
     /// Find the ranges of values for static quantisation.
     Calibrate(Calibrate),
     /// Find out whether batches are answered as their records are one by one.
@@ -77,6 +84,45 @@ pub enum Action {
         /// Records at a time.
         batch: usize,
     },
+}
+
+impl Action {
+    /// What it is, for whoever is told that it has failed.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Weigh => "reading the model",
+            Self::Check | Self::RecordShapes => "reading the validation set",
+            _ => "a load or a run",
+        }
+    }
+
+    /// Whether it takes a validation set.
+    pub fn takes_set(&self) -> bool {
+        !matches!(self, Self::Weigh)
+    }
+}
+
+/// What is known of a validation set that fits its model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Checked {
+    /// Its records.
+    pub records: u64,
+    /// Whether they have labels.
+    pub is_labelled: bool,
+    /// What an answer that looks at no record scores at best.
+    pub guess: Option<Guess>,
+}
+
+impl Checked {
+    /// Of a set that was read.
+    pub fn of(set: &ValidationSet, metric: Metric) -> Self {
+        let is_labelled = set.is_labelled();
+        Self {
+            records: set.records() as u64,
+            is_labelled,
+            guess: is_labelled.then(|| guess::best(metric, set)).flatten(),
+        }
+    }
 }
 
 /// Where a model's batch dimension comes from.
@@ -131,6 +177,19 @@ pub enum Answer {
     Answers(Vec<Labels>),
     /// The end of an order whose rest is not worth its time, and why.
     Pruned(String),
+    /// Bytes that the process grew by while it read the model; 0 where that is not known.
+    Weighed(u64),
+    /// The set fits.
+    Checked(Checked),
+    /// The shape of a record of each input.
+    RecordShapes(RecordShapes),
+    /// The end of an order whose validation set cannot be read or does not fit.
+    Unfit {
+        /// Why not.
+        message: String,
+        /// Whether shapes are what does not fit.
+        of_shapes: bool,
+    },
     /// The end of an order that cannot be measured.
     Refused(Refused),
 }

@@ -13,6 +13,9 @@ use super::{Expected, Invalid, Labels, ValidationSet, read_file};
 /// What such a file begins with.
 const MAGIC: &[u8] = b"sextant-labels/1\n";
 
+/// Most bytes of what stands in front of a file that gets something more there.
+const MOST_FRONT_BYTES: u64 = 16 << 20;
+
 /// What stands in front of a file.
 #[derive(Default, Serialize, Deserialize)]
 struct Head {
@@ -22,7 +25,7 @@ struct Head {
     #[serde(default, skip_serializing_if = "Names::is_empty")]
     names: Names,
     /// Bytes of the metric's graph, which follow; 0 for none.
-    judge_bytes: usize,
+    judge_bytes: u64,
 }
 
 /// A file that was taken apart.
@@ -32,34 +35,28 @@ pub(super) struct Bundle {
     file: Bytes,
 }
 
+/// What stands in front of a file that need not be here, and gets something more.
+#[derive(Default)]
+pub(crate) struct Front {
+    head: Head,
+    /// Where what follows it begins: the metric's graph, where it has one, and the file.
+    start: u64,
+}
+
+/// What was found at the beginning of a file.
+pub(crate) enum Found {
+    Front(Front),
+    /// So many bytes of it are needed.
+    More(u64),
+}
+
 /// The file with these labels, those of each group of records.
 ///
 /// # Errors
 /// When they cannot be written down.
 pub fn with_labels(file: &Bytes, labels: &[Labels]) -> Result<Bytes, serde_json::Error> {
-    let mut bundle = Bundle::around(file);
-    bundle.head.labels = Some(labels.to_vec());
-    bundle.write()
-}
-
-/// The file with the graph of a metric.
-///
-/// # Errors
-/// When it cannot be written down.
-pub fn with_judge(file: &Bytes, judge: &Bytes) -> Result<Bytes, serde_json::Error> {
-    let mut bundle = Bundle::around(file);
-    bundle.judge = judge.clone();
-    bundle.write()
-}
-
-/// The file with the names of inputs that have others than the model's file gives them, by those.
-///
-/// # Errors
-/// When they cannot be written down.
-pub fn with_names(file: &Bytes, names: &Names) -> Result<Bytes, serde_json::Error> {
-    let mut bundle = Bundle::around(file);
-    bundle.head.names = names.clone();
-    bundle.write()
+    let front = Front::default().labelled(labels.to_vec()).write()?;
+    Ok([front, file.clone()].concat().into())
 }
 
 /// Takes a file apart; `None` where it is none of these.
@@ -67,15 +64,13 @@ pub(super) fn open(bytes: &Bytes) -> Result<Option<Bundle>, Invalid> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else {
         return Ok(None);
     };
-    let broken = || Invalid::Archive("what stands in front of it is cut short".to_owned());
     let (length, rest) = rest.split_first_chunk::<8>().ok_or_else(broken)?;
     let length = usize::try_from(u64::from_le_bytes(*length)).ok();
     let length = length.filter(|length| *length <= rest.len());
     let (head, rest) = rest.split_at(length.ok_or_else(broken)?);
-    let head = serde_json::from_slice::<Head>(head);
-    let head = head.map_err(|error| Invalid::Archive(error.to_string()))?;
-    let judge = rest.get(..head.judge_bytes).ok_or_else(broken)?;
-    let file = &rest[head.judge_bytes..];
+    let head = read_head(head)?;
+    let judge_bytes = usize::try_from(head.judge_bytes).map_err(|_| broken())?;
+    let (judge, file) = rest.split_at_checked(judge_bytes).ok_or_else(broken)?;
     Ok(Some(Bundle {
         judge: bytes.slice_ref(judge),
         file: bytes.slice_ref(file),
@@ -83,31 +78,83 @@ pub(super) fn open(bytes: &Bytes) -> Result<Option<Bundle>, Invalid> {
     }))
 }
 
-// === impl Bundle ===
+fn read_head(head: &[u8]) -> Result<Head, Invalid> {
+    serde_json::from_slice(head).map_err(|error| Invalid::Archive(error.to_string()))
+}
 
-impl Bundle {
-    /// What a file holds, with nothing more in front of it than was.
-    fn around(file: &Bytes) -> Self {
-        open(file).ok().flatten().unwrap_or_else(|| Self {
-            head: Head::default(),
-            judge: Bytes::new(),
-            file: file.clone(),
-        })
+fn broken() -> Invalid {
+    Invalid::Archive("what stands in front of it is cut short".to_owned())
+}
+
+// === impl Front ===
+
+impl Front {
+    /// Bytes from which on it can be seen whether a file has one.
+    pub(crate) const LEAST_BYTES: u64 = MAGIC.len() as u64 + 8;
+
+    /// By the first bytes of a file, [`Self::LEAST_BYTES`] where it has so many.
+    pub(crate) fn find(beginning: &[u8]) -> Result<Found, Invalid> {
+        let Some(rest) = beginning.strip_prefix(MAGIC) else {
+            return Ok(Found::Front(Self::default()));
+        };
+        let (length, rest) = rest.split_first_chunk::<8>().ok_or_else(broken)?;
+        let length = u64::from_le_bytes(*length);
+        if length > MOST_FRONT_BYTES {
+            let why = format!("what stands in front of it is over {MOST_FRONT_BYTES} bytes");
+            return Err(Invalid::Archive(why));
+        }
+        let start = Self::LEAST_BYTES + length;
+        match rest.get(..length as usize) {
+            None => Ok(Found::More(start)),
+            Some(head) => Ok(Found::Front(Self {
+                head: read_head(head)?,
+                start,
+            })),
+        }
     }
 
-    fn write(mut self) -> Result<Bytes, serde_json::Error> {
-        self.head.judge_bytes = self.judge.len();
+    /// Where what follows it begins in the file that it stands in.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Bytes of the metric's graph that follow it.
+    pub(crate) fn judge_bytes(&self) -> u64 {
+        self.head.judge_bytes
+    }
+
+    /// With the labels of each group of records.
+    pub(crate) fn labelled(mut self, labels: Vec<Labels>) -> Self {
+        self.head.labels = Some(labels);
+        self
+    }
+
+    /// With a metric's graph of so many bytes.
+    pub(crate) fn judged(mut self, bytes: u64) -> Self {
+        self.head.judge_bytes = bytes;
+        self
+    }
+
+    /// With the names of inputs that have others than the model's file gives them, by those.
+    pub(crate) fn named(mut self, names: Names) -> Self {
+        self.head.names = names;
+        self
+    }
+
+    /// Its bytes. The metric's graph, where there is one, and the file follow.
+    pub(crate) fn write(&self) -> Result<Bytes, serde_json::Error> {
         let head = serde_json::to_vec(&self.head)?;
-        let length = MAGIC.len() + 8 + head.len() + self.judge.len() + self.file.len();
-        let mut bytes = BytesMut::with_capacity(length);
+        let mut bytes = BytesMut::with_capacity(MAGIC.len() + 8 + head.len());
         bytes.put_slice(MAGIC);
         bytes.put_u64_le(head.len() as u64);
         bytes.put_slice(&head);
-        bytes.put_slice(&self.judge);
-        bytes.put_slice(&self.file);
         Ok(bytes.freeze())
     }
+}
 
+// === impl Bundle ===
+
+impl Bundle {
     /// The file as it was before, and the names of inputs that it may call otherwise.
     pub(super) fn into_file(self) -> (Bytes, Names) {
         (self.file, self.head.names)

@@ -2,12 +2,16 @@
 //!
 //! The first row names the columns, which belong to inputs as [`table`] says; `label` is what is to be answered.
 
-use ::csv::{ReaderBuilder, StringRecord};
+use ::csv::{ErrorKind, ReaderBuilder, StringRecord};
 use bytes::Bytes;
 use sextant_formats::{json::Elements, table};
 use sextant_types::{DataType, NamedTensor, Names, TensorSpec};
 
-use super::{Expected, Invalid, Raw, RowShape, ValidationSet, assemble, labels, meant, row_shape};
+use super::{
+    Expected, Invalid, Raw, RowShape, ValidationSet, assemble, labels,
+    line::{self, Rows},
+    meant, row_shape,
+};
 
 /// What a column of labels is called.
 const LABEL: &str = "label";
@@ -18,15 +22,20 @@ pub(super) fn read(
     expected: Expected<'_>,
     names: &Names,
 ) -> Result<ValidationSet, Invalid> {
-    let mut reader = ReaderBuilder::new().from_reader(&bytes[..]);
-    let head = reader.headers().map_err(|error| broken(&error))?;
+    let most = line::most_bytes(expected)?;
+    let (rows, end) = Rows::of(bytes, most);
+    let mut reader = ReaderBuilder::new().from_reader(rows);
+    let head = reader.headers().map_err(|error| broken(&error, 1, most))?;
     let head = head.iter().map(|it| renamed(it, names, expected)).collect();
     let mut table = Table::new(&head, expected)?;
     let mut record = StringRecord::new();
-    while reader
-        .read_record(&mut record)
-        .map_err(|error| broken(&error))?
-    {
+    loop {
+        let (start, at) = (reader.position().byte(), reader.position().line());
+        end.allow(start, most);
+        let read = reader.read_record(&mut record);
+        if !read.map_err(|error| broken(&error, at, most))? {
+            break;
+        }
         table.push(&record)?;
     }
     assemble(&[table.finish()?], expected)
@@ -45,8 +54,16 @@ fn renamed(column: &str, names: &Names, expected: Expected<'_>) -> String {
     }
 }
 
-fn broken(error: &::csv::Error) -> Invalid {
-    Invalid::Table(error.to_string())
+/// Why the row that begins with this line cannot be read.
+fn broken(error: &::csv::Error, at: u64, most: u64) -> Invalid {
+    match error.kind() {
+        // Memory is read: nothing else goes wrong there.
+        ErrorKind::Io(_) => Invalid::Line {
+            line: usize::try_from(at).unwrap_or(usize::MAX),
+            limit: most,
+        },
+        _ => Invalid::Table(error.to_string()),
+    }
 }
 
 /// The rows as they come.

@@ -54,6 +54,24 @@ pub enum Invalid {
         /// What is wrong with it.
         problem: Problem,
     },
+    /// What another process found, in its words.
+    #[error("{message}")]
+    Told {
+        /// What it said.
+        message: String,
+        /// Whether shapes are what does not fit.
+        of_shapes: bool,
+    },
+    /// A line is longer than any record that fits.
+    #[error(
+        "line {line} is longer than the `{limit}` bytes that a record of this model takes at most"
+    )]
+    Line {
+        /// Number of the line, from 1.
+        line: usize,
+        /// The limit.
+        limit: u64,
+    },
     /// A line of JSONL cannot be read.
     #[error("record {record}: {why}")]
     Record {
@@ -309,6 +327,10 @@ impl Invalid {
                 | Self::AlwaysRight { .. }
                 | Self::OutputShape { .. }
                 | Self::Tensor { .. }
+                | Self::Told {
+                    of_shapes: true,
+                    ..
+                }
         )
     }
 }

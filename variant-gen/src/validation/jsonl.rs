@@ -9,16 +9,19 @@ use sextant_formats::json::{Elements, nested_shape};
 use sextant_types::{DataType, Metric, NamedTensor, Names, Signature};
 
 use super::{
-    Expected, Invalid, Limits, Raw, RowShape, ValidationSet, assemble, fit_row, labels, meant,
-    row_shape, shape_text,
+    Expected, Invalid, Limits, Raw, RowShape, ValidationSet, assemble, fit_row, labels, line,
+    meant, row_shape, shape_text, shapes::Shape,
 };
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
-    inputs: BTreeMap<String, Value>,
-    label: Option<Value>,
+struct Record<T> {
+    inputs: BTreeMap<String, T>,
+    label: Option<T>,
 }
+
+/// What part of a set's bytes a line may have of which only the shapes are read, which takes no memory for elements.
+const LONGEST_PART: u64 = 16;
 
 /// Said of a record that differs from the first one in having a label.
 const SOME_LABELS: &str =
@@ -32,7 +35,8 @@ pub(super) fn read(
     names: &Names,
 ) -> Result<ValidationSet, Invalid> {
     let (mut data_type, shape) = labels::untyped(expected)?;
-    match first_label(bytes) {
+    let most = line::most_bytes(expected)?;
+    match first_label(bytes, most)? {
         Some(Value::String(_)) if !expected.scored.classes.is_empty() => {
             data_type = DataType::Bytes;
         }
@@ -46,7 +50,8 @@ pub(super) fn read(
     let table = || Table::new(expected, (data_type, shape));
     let (mut tables, mut by_lengths) = (Vec::<Table<'_>>::new(), BTreeMap::new());
     let (mut held, mut labelled) = (0, None);
-    for (index, line) in lines(bytes).enumerate() {
+    for (index, (number, text)) in lines(bytes).enumerate() {
+        line::check(number, text, most)?;
         if index == expected.limits.records {
             let limit = expected.limits.records;
             return Err(Invalid::TooManyRecords { limit });
@@ -55,8 +60,8 @@ pub(super) fn read(
             record: index + 1,
             why,
         };
-        let mut record: Record =
-            serde_json::from_slice(line).map_err(|it| wrong(it.to_string()))?;
+        let mut record: Record<Value> =
+            serde_json::from_slice(text).map_err(|it| wrong(it.to_string()))?;
         record.rename(names, expected.signature);
         if *labelled.get_or_insert(record.label.is_some()) != record.label.is_some() {
             return Err(wrong(SOME_LABELS.to_owned()));
@@ -79,14 +84,15 @@ pub(super) fn read(
     assemble(&raws.collect::<Result<Vec<_>, _>>()?, expected)
 }
 
-/// The inputs of each record, as they stand there.
+/// The shapes of the inputs of each record, as they stand there.
 pub(super) fn inputs(
     bytes: &[u8],
     limits: Limits,
-) -> impl Iterator<Item = Result<BTreeMap<String, Value>, Invalid>> {
+) -> impl Iterator<Item = Result<BTreeMap<String, Shape>, Invalid>> {
     let records = lines(bytes).take(limits.records).enumerate();
-    records.map(|(index, line)| {
-        let record: Result<Record, _> = serde_json::from_slice(line);
+    records.map(move |(index, (number, text))| {
+        line::check(number, text, limits.bytes / LONGEST_PART)?;
+        let record: Result<Record<Shape>, _> = serde_json::from_slice(text);
         let record = record.map_err(|error| Invalid::Record {
             record: index + 1,
             why: error.to_string(),
@@ -95,25 +101,29 @@ pub(super) fn inputs(
     })
 }
 
-fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let lines = bytes.split(|byte| *byte == b'\n');
+/// The lines that are not empty, each with its number.
+fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let lines = bytes.split(|byte| *byte == b'\n').enumerate();
     lines
-        .map(<[u8]>::trim_ascii)
-        .filter(|line| !line.is_empty())
+        .map(|(index, line)| (index + 1, line.trim_ascii()))
+        .filter(|(_, line)| !line.is_empty())
 }
 
 /// The first record's label, or the first element of one that is a list.
-fn first_label(bytes: &[u8]) -> Option<Value> {
-    let first = lines(bytes).next().unwrap_or_default();
-    let record = serde_json::from_slice::<Record>(first).ok();
+fn first_label(bytes: &[u8], most: u64) -> Result<Option<Value>, Invalid> {
+    let Some((number, first)) = lines(bytes).next() else {
+        return Ok(None);
+    };
+    line::check(number, first, most)?;
+    let record = serde_json::from_slice::<Record<Value>>(first).ok();
     let mut label = record.and_then(|record| record.label);
     while let Some(Value::Array(items)) = label {
         label = items.into_iter().next();
     }
-    label
+    Ok(label)
 }
 
-impl Record {
+impl Record<Value> {
     /// Gives inputs that the file calls otherwise their names.
     fn rename(&mut self, names: &Names, signature: &Signature) {
         if names.is_empty() {
@@ -159,7 +169,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn push(&mut self, mut record: Record) -> Result<(), String> {
+    fn push(&mut self, mut record: Record<Value>) -> Result<(), String> {
         for column in &mut self.columns {
             let value = record.inputs.remove(column.name);
             column.push(&value.ok_or_else(|| format!("input `{}` is missing", column.name))?)?;

@@ -88,6 +88,27 @@ fn what_others_pack_is_unpacked_up_to_the_limit() {
     }
 }
 
+/// What a directory says is where memory is taken from, and no more than that.
+#[test]
+fn sizes_that_are_said_wrongly_change_nothing_but_the_refusal() {
+    let content = [5; 300_000];
+    for said in [0, 1, 299_999, 300_001, 4_000_000] {
+        let archive = Archive::open(packed(&content, 8, 0).into()).expect("an archive");
+        let entry = Entry {
+            bytes: said,
+            ..archive.entries()[0].clone()
+        };
+        let read = |limit| archive.read(&entry, limit);
+        assert_eq!(read(4_000_000).expect("it fits"), content[..], "{said}");
+        assert_eq!(read(299_999), Err(Problem::TooLarge(299_999)), "{said}");
+        let begins = archive.beginning(&entry, 10).expect("a member");
+        assert_eq!(begins, content[..10]);
+    }
+    let stored = Archive::open(packed(&content, 0, 0).into()).expect("an archive");
+    let begins = stored.beginning(&stored.entries()[0], 10);
+    assert_eq!(begins.expect("a member"), content[..10]);
+}
+
 #[test]
 fn what_cannot_be_unpacked_is_refused() {
     let content = b"some numbers";

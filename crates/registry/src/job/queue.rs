@@ -1,6 +1,6 @@
 //! Creating, finding and claiming jobs.
 
-use sextant_types::{Code, EngineName, JobId, ModelId};
+use sextant_types::{ApplicationId, Code, EngineName, JobId, ModelId};
 
 use super::{Job, JobFilter, JobKind, JobState, NewJob};
 use crate::{
@@ -76,7 +76,35 @@ impl Registry {
         lease_ms: u64,
         now_ms: u64,
     ) -> Result<Option<Job>, Error> {
-        self.hand_out((kind, None), owner, lease_ms, now_ms).await
+        self.hand_out((kind, None, None), owner, lease_ms, now_ms)
+            .await
+    }
+
+    /// [`claim`](Self::claim) among the jobs of this application, and no others.
+    pub async fn claim_of(
+        &self,
+        (kind, application): (JobKind, &ApplicationId),
+        owner: &str,
+        lease_ms: u64,
+        now_ms: u64,
+    ) -> Result<Option<Job>, Error> {
+        let what = (kind, None, Some(application));
+        self.hand_out(what, owner, lease_ms, now_ms).await
+    }
+
+    /// The applications of the jobs of a kind that [`claim`](Self::claim) would hand out, in the order of the oldest
+    /// of each.
+    pub async fn waiting(&self, kind: JobKind, now_ms: u64) -> Result<Vec<ApplicationId>, Error> {
+        let mut reader = self.read().await?;
+        let waiting = sql::WAITING_APPLICATIONS
+            .bind(kind.as_str())
+            .bind(int(now_ms));
+        let rows = reader.rows(waiting).await?;
+        let rows = rows.iter().map(|row| {
+            let columns = Columns::new(row, Entity::Job, "application")?;
+            columns.parse("application")
+        });
+        rows.collect()
     }
 
     /// [`claim`](Self::claim) among the jobs that need this engine, and no others.
@@ -87,13 +115,13 @@ impl Registry {
         lease_ms: u64,
         now_ms: u64,
     ) -> Result<Option<Job>, Error> {
-        let what = (kind, Some(engine));
+        let what = (kind, Some(engine), None);
         self.hand_out(what, owner, lease_ms, now_ms).await
     }
 
     async fn hand_out(
         &self,
-        (kind, engine): (JobKind, Option<&EngineName>),
+        (kind, engine, application): (JobKind, Option<&EngineName>, Option<&ApplicationId>),
         owner: &str,
         lease_ms: u64,
         now_ms: u64,
@@ -106,7 +134,8 @@ impl Registry {
                     .bind(owner)
                     .bind(int(now_ms.saturating_add(lease_ms)))
                     .bind(int(now_ms))
-                    .bind(engine.map(|engine| engine.0.as_str())),
+                    .bind(engine.map(|engine| engine.0.as_str()))
+                    .bind(application.map(ApplicationId::as_str)),
             )
             .await?;
         tx.commit().await?;

@@ -19,6 +19,7 @@ on_both! {
     lists_are_filtered_and_paged_newest_first,
     a_new_job_wakes_a_waiting_runner,
     no_job_goes_to_two_claimers,
+    jobs_are_handed_out_by_application,
 }
 
 /// Long enough for a wake-up on any machine; only a failing test waits for it.
@@ -309,4 +310,37 @@ async fn no_job_goes_to_two_claimers(place: Place) {
         JOBS,
         "one went to two"
     );
+}
+
+async fn jobs_are_handed_out_by_application(place: Place) {
+    let registry = with_application(&place).await;
+    let other = Application {
+        id: ApplicationId::new("other").unwrap(),
+        ..application()
+    };
+    registry.create_application(&other).await.unwrap();
+    let job = |of: &Application| NewJob::new(JobKind::Offline, of.id.clone(), json!({}));
+    let mine = registry.create_job(&job(&application()), 10).await.unwrap();
+    registry.create_job(&job(&application()), 11).await.unwrap();
+    let theirs = registry.create_job(&job(&other), 12).await.unwrap();
+    let waiting = async |now_ms| registry.waiting(JobKind::Offline, now_ms).await.unwrap();
+    let names = [application().id, other.id.clone()];
+    assert_eq!(waiting(20).await, names);
+    assert_eq!(
+        registry.waiting(JobKind::Register, 20).await.unwrap(),
+        Vec::new()
+    );
+    let claim = async |of: &ApplicationId, now_ms| {
+        let what = (JobKind::Offline, of);
+        registry.claim_of(what, "me", 100, now_ms).await.unwrap()
+    };
+    let claimed = claim(&other.id, 20).await.expect("one waits");
+    assert_eq!(claimed.id, theirs.id);
+    assert_eq!(claim(&other.id, 20).await, None);
+    assert_eq!(waiting(20).await, names[..1]);
+    let claimed = claim(&names[0], 20).await.expect("two wait");
+    assert_eq!(claimed.id, mine.id);
+    assert_eq!(waiting(20).await, names[..1]);
+    // Claims that have lapsed are for others.
+    assert_eq!(waiting(120).await, names);
 }

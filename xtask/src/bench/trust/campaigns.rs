@@ -58,6 +58,8 @@ pub const CAMPAIGNS: [Campaign; 8] = [
                 Some("all"),
             ),
             ("hostile_restarts", "restarts", Some("0")),
+            ("registration_growth_mib", "MiB", Some("<= 64")),
+            ("registration_wait_s", "s", Some("<= 10")),
         ],
     },
     Campaign {

@@ -1,0 +1,79 @@
+//! What a form holds in memory, which has bounds, and counts among the bytes of all bodies in flight.
+
+use sextant_types::Code;
+
+use crate::{ApiState, body::Taken, problem::Problem, upload::Progress};
+
+/// Most parts of a form, fields and files together: as many as an archive may have files.
+const MOST_PARTS: usize = 10_000;
+
+/// What a part takes beside its text: its place in a list or a map, and the allocator's share.
+const PART_BYTES: usize = 128;
+
+/// What a file takes while it is stored: the piece that was read last, and the one on its way into the store.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// The memory of one form. It is given back when this is dropped.
+pub struct Memory<'a> {
+    taken: Taken<'a>,
+    progress: Progress,
+    most_bytes: usize,
+    bytes: usize,
+    parts: usize,
+}
+
+impl<'a> Memory<'a> {
+    /// Of a form whose body tells `progress` what is parsed.
+    pub fn of(state: &'a ApiState, progress: Progress) -> Self {
+        Self {
+            taken: state.bodies().take(),
+            progress,
+            most_bytes: state.limits().max_body_bytes,
+            bytes: 0,
+            parts: 0,
+        }
+    }
+
+    /// How far the body is parsed.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// One more part, whatever it is.
+    pub fn begin_part(&mut self) -> Result<(), Problem> {
+        self.progress.made();
+        self.parts += 1;
+        if self.parts > MOST_PARTS {
+            let detail = format!(
+                "the form has more than `{MOST_PARTS}` parts: send many files as one archive, as the part `model`"
+            );
+            return Err(Problem::new(Code::TooLarge, detail));
+        }
+        self.hold(PART_BYTES)
+    }
+
+    /// So many bytes more are held as long as the form is.
+    pub fn hold(&mut self, bytes: usize) -> Result<(), Problem> {
+        self.bytes += bytes;
+        if self.bytes > self.most_bytes {
+            let detail = format!(
+                "the fields of the form take more than `{}` bytes, which `limits.max_body_bytes` allows",
+                self.most_bytes
+            );
+            return Err(Problem::new(Code::TooLarge, detail));
+        }
+        self.taken.grow(bytes)
+    }
+
+    /// Nothing is held any more.
+    pub fn give_back(&mut self) {
+        drop(self.taken.split(usize::MAX));
+        self.bytes = 0;
+    }
+
+    /// The memory of a file while it is stored.
+    pub fn of_file(&mut self) -> Result<Taken<'a>, Problem> {
+        self.taken.grow(PIECE_BYTES)?;
+        Ok(self.taken.split(PIECE_BYTES))
+    }
+}

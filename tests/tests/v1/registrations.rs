@@ -1,0 +1,136 @@
+//! Registrations wait for each other no longer than they must, and outlive the service.
+
+use serde_json::Value;
+use sextant_tests::{Api, Settings, TestCluster, Upload, onnx::Hostile, until};
+
+fn settings(more: &[&str]) -> Settings {
+    let common = ["variants.max_batch=4", "variants.memory_bytes=3221225472"];
+    let set = common.iter().chain(more);
+    Settings {
+        set: set.map(|pair| (*pair).to_owned()).collect(),
+        ..Settings::default()
+    }
+}
+
+/// Begins a registration under an application of its own name; the job.
+async fn begin(api: &Api, name: &str, model: Hostile, validation: Vec<u8>) -> String {
+    api.create_application(name).await;
+    let upload = Upload {
+        application: name,
+        name,
+        model: model.bytes(),
+        validation,
+        validation_name: "validation.jsonl",
+    };
+    let accepted = api.upload(upload).await.json(202);
+    accepted["job"].as_str().expect("a job").to_owned()
+}
+
+/// The job, once it is in this step.
+async fn in_step(api: &Api, job: &str, step: &str) -> Value {
+    until(&format!("job `{job}` is in step `{step}`"), || async {
+        let job = api.job(job).await;
+        let is_there = job["step"].as_str().is_some_and(|it| it.starts_with(step));
+        (is_there && job["state"] == "running").then_some(job)
+    })
+    .await
+}
+
+/// One that never ends is tried until its limit; who registers something else does not wait for that, whether there is
+/// a place beside it or not.
+#[tokio::test]
+async fn a_good_model_is_ready_beside_endless_ones() {
+    let cluster = TestCluster::start(settings(&[
+        "variants.longest_step_ms=3600000",
+        "variants.max_registrations=2",
+        "variants.slow_registration_ms=500",
+    ]));
+    let api = cluster.api();
+    let records = || Hostile::RECORDS.into();
+    let mut endless = Vec::new();
+    for name in ["endless-1", "endless-2"] {
+        let job = begin(&api, name, Hostile::Endless, records()).await;
+        in_step(&api, &job, "inspect").await;
+        endless.push(job);
+    }
+    // There is no place left, and these two cannot end.
+    let good = begin(&api, "good", Hostile::No, records()).await;
+    let good = api.job_over(&good).await;
+    assert_eq!(good["state"], "succeeded", "{good}");
+    for job in &endless {
+        let job = api.job(job).await;
+        let state = job["state"].as_str().unwrap_or_default();
+        assert!(matches!(state, "running" | "queued"), "{job}");
+    }
+}
+
+/// A limit is one of time that is computed: a machine that has none for a registration does not fail it.
+#[tokio::test]
+async fn a_registration_that_gets_no_processor_is_waited_for() {
+    let cluster = TestCluster::start(settings(&[
+        "variants.profile_ms_per_batch=200",
+        "variants.longest_step_ms=2000",
+        "variants.slow_registration_ms=3000",
+    ]));
+    let api = cluster.api();
+    let records = || Hostile::RECORDS.into();
+    let halted = begin(&api, "halted", Hostile::No, records()).await;
+    in_step(&api, &halted, "measure:").await;
+    let processes = cluster.children("measure");
+    assert!(!processes.is_empty(), "nobody measures");
+    processes.iter().for_each(|it| cluster.halt_child(*it));
+    // It begins when the other is slow, which is past the limit of a step.
+    let good = begin(&api, "good", Hostile::No, records()).await;
+    let good = api.job_over(&good).await;
+    assert_eq!(good["state"], "succeeded", "{good}");
+    assert_eq!(api.job(&halted).await["state"], "running");
+    processes.iter().for_each(|it| cluster.resume_child(*it));
+    let halted = api.job_over(&halted).await;
+    assert_eq!(halted["state"], "succeeded", "{halted}");
+    let skipped = halted["result"]["skipped"].to_string();
+    assert!(!skipped.contains("took longer"), "{halted}");
+}
+
+/// Steps that end one by one have an end in their sum as well.
+#[tokio::test]
+async fn a_configuration_has_a_limit_beside_that_of_its_steps() {
+    let cluster = TestCluster::start(settings(&["variants.longest_configuration_ms=3000"]));
+    let api = cluster.api();
+    let slow = "{\"inputs\":{\"x\":[300000,0]},\"label\":0}\n".repeat(20_000);
+    let job = begin(&api, "slow", Hostile::Turns, slow.into()).await;
+    let job = api.job_over(&job).await;
+    assert_eq!(job["error"]["code"], "time_exceeded", "{job}");
+    let message = job["error"]["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains("`variants.longest_configuration_ms`"),
+        "{job}"
+    );
+}
+
+/// The service may be killed as often as it likes: engines have a process of their own, and what they do to it is
+/// known.
+#[tokio::test]
+async fn the_end_of_the_service_says_nothing_about_a_model() {
+    const KILLS: usize = 5;
+    let mut cluster = TestCluster::start(settings(&["variants.profile_ms_per_batch=1000"]));
+    let job = begin(
+        &cluster.api(),
+        "good",
+        Hostile::No,
+        Hostile::RECORDS.repeat(100).into(),
+    )
+    .await;
+    for step in ["inspect", "measure:"] {
+        for _ in 0..KILLS {
+            in_step(&cluster.api(), &job, step).await;
+            cluster.kill();
+            cluster.launch();
+        }
+    }
+    let job = cluster.api().job_over(&job).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let skipped = &job["result"]["skipped"];
+    let skipped = skipped.as_object().into_iter().flatten();
+    let ended = skipped.filter(|(_, reason)| reason.to_string().contains("the process ended"));
+    assert_eq!(ended.count(), 0, "{job}");
+}

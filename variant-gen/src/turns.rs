@@ -1,0 +1,331 @@
+//! Whose registration begins next, and when.
+//!
+//! Registrations at the same time disturb each other's measurements, so there are few places, usually one. Whoever has
+//! had no turn for the longest time is next, whatever others have in the queue; who is new is taken to have had one as long
+//! ago as any of those that wait or run, so that those who come again and again under new names keep nobody out. A registration
+//! that takes long would keep everybody else waiting: once all that run are slow, one of another application begins beside
+//! them, up to a number that the memory bears. Where that is reached, the one that has run longest beyond its time is given
+//! back to the queue, to go on behind its last step. Its next time is twice as long, so that every step comes to its end.
+//!
+//! Nothing here knows a clock: *now* is handed in.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use sextant_types::{ApplicationId, JobId};
+
+/// How many may run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Places {
+    /// As long as none is slow; at least 1.
+    pub(crate) ordinary: usize,
+    /// Where all are.
+    pub(crate) most: usize,
+    /// Time after which one is slow.
+    pub(crate) slow_after: Duration,
+}
+
+/// Who runs, and who had their last turn when.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    places: Places,
+    running: BTreeMap<u64, Running>,
+    /// By application: the number of its last turn, or of one when it was new.
+    had: BTreeMap<ApplicationId, u64>,
+    /// By job: how often it was given back.
+    given_back: BTreeMap<JobId, u32>,
+    turn: u64,
+}
+
+#[derive(Debug)]
+struct Running {
+    application: ApplicationId,
+    job: JobId,
+    since: Instant,
+    /// How long it may run while others wait for its place.
+    time: Duration,
+    /// Whether it is on its way back.
+    is_leaving: bool,
+}
+
+/// So many times the time after which it is slow a registration may run before it is given back for others.
+const FIRST_TIME: u32 = 4;
+
+/// It doubles so often.
+const MOST_DOUBLINGS: u32 = 16;
+
+/// What may begin now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// A place is free: for anybody.
+    ToAll,
+    /// All are slow: for applications that have nothing running.
+    ToOthers,
+    /// Nothing before that moment, unless something ends.
+    From(Instant),
+    /// Nothing before something ends.
+    No,
+}
+
+// === impl Turns ===
+
+impl Turns {
+    /// Nobody has had a turn yet.
+    pub(crate) fn new(places: Places) -> Self {
+        Self {
+            places,
+            running: BTreeMap::new(),
+            had: BTreeMap::new(),
+            given_back: BTreeMap::new(),
+            turn: 0,
+        }
+    }
+
+    /// For whom there is a place.
+    pub(crate) fn open(&self, now: Instant) -> Open {
+        if self.running.len() < self.places.ordinary {
+            return Open::ToAll;
+        }
+        if self.running.len() >= self.places.most {
+            return Open::No;
+        }
+        let youngest = self.running.values().map(|it| it.since).max();
+        match youngest.map(|since| since + self.places.slow_after) {
+            Some(slow) if slow > now => Open::From(slow),
+            _ => Open::ToOthers,
+        }
+    }
+
+    /// Who is next of those that wait, which are in the order in which they would be without turns.
+    pub(crate) fn next(
+        &mut self,
+        waiting: &[ApplicationId],
+        now: Instant,
+    ) -> Option<ApplicationId> {
+        self.see(waiting);
+        let open = self.open(now);
+        let may_begin = |application: &&ApplicationId| match open {
+            Open::ToAll => true,
+            Open::ToOthers => self.running_of(application) == 0,
+            Open::From(_) | Open::No => false,
+        };
+        let had = |application: &&ApplicationId| {
+            (self.running_of(application), self.had.get(*application))
+        };
+        waiting.iter().filter(may_begin).min_by_key(had).cloned()
+    }
+
+    /// Takes those who are new to have had their turn as long ago as any that is known of those that wait or run.
+    fn see(&mut self, waiting: &[ApplicationId]) {
+        let running = self.running.values().map(|it| &it.application);
+        let known = waiting.iter().chain(running);
+        let longest = known.filter_map(|it| self.had.get(it)).min();
+        let longest = longest.copied().unwrap_or(self.turn);
+        for application in waiting {
+            self.had.entry(application.clone()).or_insert(longest);
+        }
+    }
+
+    /// The one that is given back now, by its number: no place is left, somebody waits who has none, and it has had its
+    /// time.
+    pub(crate) fn gives_way(&mut self, waiting: &[ApplicationId], now: Instant) -> Option<u64> {
+        let is_kept_out = waiting.iter().any(|it| self.running_of(it) == 0);
+        let is_leaving = self.running.values().any(|it| it.is_leaving);
+        if self.open(now) != Open::No || !is_kept_out || is_leaving {
+            return None;
+        }
+        let over = self.running.iter().filter_map(|(number, it)| {
+            let over = now.checked_duration_since(it.since + it.time)?;
+            Some((over, *number))
+        });
+        let (_, number) = over.max()?;
+        self.turn += 1;
+        let running = self.running.get_mut(&number)?;
+        running.is_leaving = true;
+        *self.given_back.entry(running.job.clone()).or_default() += 1;
+        // Whoever has waited meanwhile comes first.
+        self.had.insert(running.application.clone(), self.turn);
+        Some(number)
+    }
+
+    /// When something may change by itself, from now on.
+    pub(crate) fn changes_at(&self, now: Instant) -> Option<Instant> {
+        match self.open(now) {
+            Open::From(opens) => Some(opens),
+            Open::No => {
+                let times = self.running.values().map(|it| it.since + it.time);
+                times.filter(|at| *at > now).min()
+            }
+            Open::ToAll | Open::ToOthers => None,
+        }
+    }
+
+    /// The number of the next one that [begins](Self::begin).
+    pub(crate) fn upcoming(&self) -> u64 {
+        self.turn + 1
+    }
+
+    /// One of this application begins; the number under which it [ends](Self::end).
+    pub(crate) fn begin(
+        &mut self,
+        (application, job): (&ApplicationId, &JobId),
+        now: Instant,
+    ) -> u64 {
+        self.turn = self.upcoming();
+        self.had.insert(application.clone(), self.turn);
+        let doublings = self.given_back.get(job).copied().unwrap_or_default();
+        let times = FIRST_TIME << doublings.min(MOST_DOUBLINGS);
+        let running = Running {
+            application: application.clone(),
+            job: job.clone(),
+            since: now,
+            time: self.places.slow_after.saturating_mul(times),
+            is_leaving: false,
+        };
+        self.running.insert(self.turn, running);
+        self.turn
+    }
+
+    /// It has ended, or was given back.
+    pub(crate) fn end(&mut self, number: u64) {
+        self.running.remove(&number);
+        // Names of jobs grow with time: the oldest have ended long ago.
+        while self.given_back.len() > MOST_REMEMBERED {
+            self.given_back.pop_first();
+        }
+        while self.had.len() > MOST_REMEMBERED {
+            let oldest = self.had.iter().min_by_key(|(_, turn)| **turn);
+            let Some(oldest) = oldest.map(|(application, _)| application.clone()) else {
+                break;
+            };
+            self.had.remove(&oldest);
+        }
+    }
+
+    fn running_of(&self, application: &ApplicationId) -> usize {
+        let all = self.running.values();
+        all.filter(|it| it.application == *application).count()
+    }
+}
+
+/// Applications whose last turn is known.
+const MOST_REMEMBERED: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn id(name: &str) -> ApplicationId {
+        ApplicationId::new(name).expect("valid")
+    }
+
+    /// Begins a job of this application.
+    fn begin(turns: &mut Turns, application: &ApplicationId, now: Instant) -> u64 {
+        turns.begin((application, &job(application)), now)
+    }
+
+    /// Its only one.
+    fn job(application: &ApplicationId) -> JobId {
+        JobId::new(format!("job-of-{application}")).expect("valid")
+    }
+
+    fn turns(ordinary: usize, most: usize) -> Turns {
+        Turns::new(Places {
+            ordinary,
+            most,
+            slow_after: 5 * SECOND,
+        })
+    }
+
+    #[test]
+    fn applications_take_turns() {
+        let (mut turns, now) = (turns(1, 1), Instant::now());
+        let waiting = [id("a"), id("b"), id("c")];
+        let mut order = Vec::new();
+        for _ in 0..6 {
+            let next = turns.next(&waiting, now).expect("a place");
+            let number = begin(&mut turns, &next, now);
+            assert_eq!(turns.next(&waiting, now), None);
+            turns.end(number);
+            order.push(next.to_string());
+        }
+        assert_eq!(order.concat(), "abcabc");
+        // A new one is taken to have waited as long as the one that has waited longest, and came later.
+        let waiting = [id("b"), id("a"), id("d")];
+        assert_eq!(turns.next(&waiting, now), Some(id("a")));
+        let number = begin(&mut turns, &id("a"), now);
+        turns.end(number);
+        assert_eq!(turns.next(&waiting, now), Some(id("d")));
+    }
+
+    #[test]
+    fn others_begin_beside_a_slow_one() {
+        let (mut turns, start) = (turns(1, 3), Instant::now());
+        let waiting = [id("a"), id("b"), id("c"), id("d")];
+        let endless = begin(&mut turns, &id("a"), start);
+        assert_eq!(turns.open(start), Open::From(start + 5 * SECOND));
+        assert_eq!(turns.next(&waiting, start), None);
+        let slow = start + 5 * SECOND;
+        assert_eq!(turns.next(&waiting[..1], slow), None, "it has one running");
+        assert_eq!(turns.next(&waiting, slow), Some(id("b")));
+        let second = begin(&mut turns, &id("b"), slow);
+        // The next has to wait until that one is slow or has ended.
+        assert_eq!(turns.open(slow), Open::From(slow + 5 * SECOND));
+        turns.end(second);
+        assert_eq!(turns.next(&waiting, slow), Some(id("c")));
+        begin(&mut turns, &id("b"), slow);
+        begin(&mut turns, &id("c"), slow);
+        assert_eq!(turns.open(slow + 60 * SECOND), Open::No);
+        turns.end(endless);
+        let later = slow + 60 * SECOND;
+        assert_eq!(turns.next(&waiting[1..], later), Some(id("d")));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (mut turns, now) = (turns(1, 1), Instant::now());
+        for at in 0..2 * MOST_REMEMBERED {
+            let number = begin(&mut turns, &id(&format!("a{at}")), now);
+            turns.given_back.insert(job(&id(&format!("a{at}"))), 1);
+            turns.end(number);
+        }
+        assert!(turns.had.len() <= MOST_REMEMBERED);
+        assert_eq!(turns.given_back.len(), MOST_REMEMBERED);
+    }
+
+    #[test]
+    fn who_has_had_its_time_gives_way_and_gets_more_of_it() {
+        let (mut turns, start) = (turns(1, 2), Instant::now());
+        let (a, b, c) = (id("a"), id("b"), id("c"));
+        let first = begin(&mut turns, &a, start);
+        let second = begin(&mut turns, &b, start + 5 * SECOND);
+        let all = [a.clone(), b.clone(), c.clone()];
+        assert_eq!(
+            turns.changes_at(start + 6 * SECOND),
+            Some(start + 20 * SECOND)
+        );
+        assert_eq!(turns.gives_way(&all, start + 19 * SECOND), None);
+        let now = start + 30 * SECOND;
+        assert_eq!(turns.gives_way(&all[..2], now), None, "nobody is kept out");
+        assert_eq!(turns.gives_way(&all, now), Some(first));
+        assert_eq!(turns.gives_way(&all, now), None, "one is on its way");
+        turns.end(first);
+        assert_eq!(turns.next(&all, now), Some(c.clone()));
+        let third = begin(&mut turns, &c, now);
+        assert_eq!(turns.gives_way(&all, now), Some(second));
+        turns.end(second);
+        // The first again, for twice its time; those who are new are not in front of it.
+        let waiting = [a.clone(), id("new")];
+        assert_eq!(turns.next(&waiting, now + 5 * SECOND), Some(a.clone()));
+        let first = begin(&mut turns, &a, now + 5 * SECOND);
+        turns.end(third);
+        begin(&mut turns, &id("new"), now + 44 * SECOND);
+        let all = [b];
+        assert_eq!(turns.gives_way(&all, now + 44 * SECOND), None);
+        assert_eq!(turns.gives_way(&all, now + 45 * SECOND), Some(first));
+    }
+}
