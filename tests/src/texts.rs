@@ -64,7 +64,11 @@ pub fn empty_strings(application: &str, body_bytes: usize) -> Vec<u8> {
 }
 
 /// Asserts that what `asks` does takes no more memory than four times a body of this size.
-pub async fn within<T>(cluster: &TestCluster, body_bytes: usize, asks: impl Future<Output = T>) -> T {
+pub async fn within<T>(
+    cluster: &TestCluster,
+    body_bytes: usize,
+    asks: impl Future<Output = T>,
+) -> T {
     let before = cluster.resident_bytes();
     cluster.forget_peak();
     let answer = asks.await;

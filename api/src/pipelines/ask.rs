@@ -8,7 +8,9 @@ use axum::{
 };
 use serde::Deserialize;
 use sextant_rpc::{Query, Route};
-use sextant_types::{ApplicationId, Code, DataType, NamedTensor, Signature, Tensor, TensorSpec};
+use sextant_types::{
+    ApplicationId, Code, DataType, NamedTensor, Signature, Tensor, TensorSpec, Texts,
+};
 
 use crate::{
     ApiState,
@@ -89,7 +91,8 @@ async fn answered(
         Problem::new(Code::Unavailable, format!("the pipeline cannot run: {why}"))
     })?;
     let input = only_input(&graph.signature)?;
-    let tensor = Tensor::from_strings(vec![1; input.shape.len()], vec![body.bytes().clone()]);
+    let text = Texts::one(body.bytes().clone());
+    let tensor = text.and_then(|text| Tensor::from_texts(vec![1; input.shape.len()], text));
     let tensor = tensor.map_err(|error| Problem::new(Code::InvalidTensor, error.to_string()))?;
     let targets = TargetsBody {
         latency_ms: params.latency_ms,

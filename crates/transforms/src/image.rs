@@ -2,7 +2,6 @@
 
 use std::io::Cursor;
 
-use bytes::Bytes;
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer, images};
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
 use schemars::JsonSchema;
@@ -220,7 +219,7 @@ impl Image {
             Some(boxes) => {
                 let [_, _] = numbers::shape("boxes", boxes)?;
                 let corners = numbers::floats("boxes", boxes)?;
-                let file = files.first().filter(|_| count > 0);
+                let file = files.get(0).filter(|_| count > 0);
                 let picture = file.map(|file| self.decode(0, file)).transpose()?;
                 for (row, corners) in corners.chunks_exact(4).enumerate() {
                     let Some(picture) = &picture else { break };
@@ -238,7 +237,7 @@ impl Image {
     }
 
     /// The picture in a file, upright, in the channels that are asked for.
-    fn decode(&self, row: usize, file: &Bytes) -> Result<images::Image<'static>, Error> {
+    fn decode(&self, row: usize, file: &[u8]) -> Result<images::Image<'static>, Error> {
         let fail = |why: String| Error::Row {
             input: "image",
             row,

@@ -1,7 +1,7 @@
 //! Tensors as Rust's numbers and strings, and back.
 
 use bytes::Bytes;
-use sextant_types::{Data, Element, NamedTensor, Tensor, convert};
+use sextant_types::{Data, Element, NamedTensor, Tensor, Texts, convert};
 
 use crate::Error;
 
@@ -18,7 +18,7 @@ pub fn floats(input: &'static str, tensor: &Tensor) -> Result<Vec<f32>, Error> {
 }
 
 /// The elements of a tensor of strings.
-pub fn strings(input: &'static str, tensor: &Tensor) -> Result<Vec<Bytes>, Error> {
+pub fn strings(input: &'static str, tensor: &Tensor) -> Result<Texts, Error> {
     match tensor.data() {
         Data::Strings(strings) => Ok(strings.clone()),
         Data::Plain(_) => Err(Error::Input {

@@ -182,7 +182,7 @@ impl Tokenize {
 /// The rows of an input of texts.
 fn sentences(inputs: &[NamedTensor], input: &'static str) -> Result<Vec<String>, Error> {
     let rows = numbers::strings(input, named(inputs, input)?)?;
-    let rows = rows.into_iter().enumerate().map(|(row, text)| {
+    let rows = rows.iter().enumerate().map(|(row, text)| {
         let fail = |why: String| Error::Row { input, row, why };
         if text.len() > MOST_TEXT_BYTES {
             return Err(fail(format!(
@@ -190,7 +190,7 @@ fn sentences(inputs: &[NamedTensor], input: &'static str) -> Result<Vec<String>,
                 text.len()
             )));
         }
-        let text = String::from_utf8(text.into());
+        let text = std::str::from_utf8(text).map(str::to_owned);
         text.map_err(|error| fail(format!("is not UTF-8: {error}")))
     });
     rows.collect()

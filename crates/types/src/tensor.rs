@@ -416,34 +416,13 @@ impl Tensor {
                 let size = row * self.data_type.size().unwrap_or(1);
                 Data::Plain(bytes.slice(start * size..(start + count) * size))
             }
-            Data::Strings(texts) => {
-                Data::Strings(texts.slice(start * row..(start + count) * row))
-            }
+            Data::Strings(texts) => Data::Strings(texts.slice(start * row..(start + count) * row)),
         };
         Ok(Tensor {
             data_type: self.data_type,
             shape,
             data,
         })
-    }
-
-    /// The same elements in another shape.
-    ///
-    /// # Errors
-    /// When the shape has another number of elements.
-    pub fn reshaped(self, shape: Vec<usize>) -> Result<Tensor, InvalidTensor> {
-        let expected = elements(&shape)?;
-        let given = self.len();
-        if expected != given {
-            let data_type = self.data_type;
-            return Err(InvalidTensor::Length {
-                shape,
-                data_type,
-                expected,
-                given,
-            });
-        }
-        Ok(Self { shape, ..self })
     }
 
     /// The tensor with other sizes of its dimensions: cut where they are smaller, filled where they

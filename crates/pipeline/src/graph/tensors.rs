@@ -1,6 +1,6 @@
 //! What a step gives when it fails, read from the definition.
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use serde_json::Value;
 use sextant_types::{DataType, NamedTensor, Tensor, TensorSpec};
 
@@ -63,12 +63,9 @@ fn tensor(value: &Value, data_type: DataType) -> Result<Tensor, String> {
     flatten(value, &shape, &mut elements)?;
     let made = match data_type {
         DataType::Bytes => {
-            let strings = elements
-                .iter()
-                .map(|it| it.as_str().map(|it| Bytes::copy_from_slice(it.as_bytes())));
-            let strings = strings
-                .collect::<Option<_>>()
-                .ok_or("an element that is no string")?;
+            let strings = elements.iter().map(|element| element.as_str());
+            let strings: Option<Vec<&str>> = strings.collect();
+            let strings = strings.ok_or("an element that is no string")?;
             Tensor::from_strings(shape, strings)
         }
         numeric => {

@@ -221,7 +221,7 @@ impl Begun {
             });
             let tensor = match spec.data_type.size() {
                 Some(_) => Tensor::from_bytes(spec.data_type, shape.collect(), bytes::Bytes::new()),
-                None => Tensor::from_strings(shape.collect(), Vec::new()),
+                None => Tensor::from_strings(shape.collect(), [""; 0]),
             };
             Some(NamedTensor::new(&spec.name, tensor.ok()?))
         });
