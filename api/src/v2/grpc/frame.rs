@@ -74,7 +74,12 @@ pub fn decode<M: Message + Default>(
 ) -> Result<M, Problem> {
     let refuse = |detail: String| Problem::new(Code::InvalidRequest, detail);
     let bytes = match encoding {
-        None | Some(Encoding::Identity) => bytes,
+        None => bytes,
+        Some(Encoding::Identity) => {
+            let detail =
+                "the message says that it is compressed, and `grpc-encoding` does not say how";
+            return Err(refuse(detail.to_owned()));
+        }
         Some(Encoding::Gzip) => inflate(GzDecoder::new(&bytes[..]), taken, max_bytes)?,
         Some(Encoding::Deflate) => inflate(ZlibDecoder::new(&bytes[..]), taken, max_bytes)?,
     };

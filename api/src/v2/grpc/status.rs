@@ -55,8 +55,9 @@ fn status_of_kind(kind: ErrorKind) -> Status {
 pub(crate) fn is_call(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
     let rest = kind.and_then(|kind| kind.as_bytes().strip_prefix(CONTENT_TYPE.as_bytes()));
-    // `application/grpc+proto` is one, `application/grpc-web` is not.
-    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';')))
+    // `application/grpc+proto` is one; `application/grpc-web` is not, nor is one whose messages are JSON.
+    let rest = rest.map(|rest| rest.strip_prefix(b"+proto").unwrap_or(rest));
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b';')))
 }
 
 /// The response to a call that failed before its first message.
@@ -132,6 +133,8 @@ mod tests {
             ("application/grpc", true),
             ("application/grpc+proto", true),
             ("application/grpc;x=1", true),
+            ("application/grpc+proto;x=1", true),
+            ("application/grpc+json", false),
             ("application/grpc-web", false),
             ("application/json", false),
         ] {

@@ -271,6 +271,17 @@ async fn messages_are_compressed_both_ways() {
 }
 
 #[tokio::test]
+async fn a_message_that_is_compressed_nobody_says_how_is_refused() {
+    let api = Api::new(Recorder::answering()).await;
+    let message = query().encode_to_vec();
+    for headers in [&[][..], &[("grpc-encoding", "identity")]] {
+        let ended = call(&api, INFER, headers, framed(true, &message)).await;
+        ended.is(INVALID_ARGUMENT, "invalid_request");
+        assert!(ended.message.contains("grpc-encoding"), "{ended:?}");
+    }
+}
+
+#[tokio::test]
 async fn sizes_are_limited_compressed_or_not() {
     let limits = Limits {
         max_body_bytes: 4096,
