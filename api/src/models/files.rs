@@ -20,10 +20,11 @@ use super::{NewModelBody, archive};
 use crate::{
     ApiState,
     auth::Caller,
-    body::{self, Taken},
+    body,
     codec::short,
     json,
     problem::{Problem, refusal},
+    room::Taken,
     upload,
 };
 
@@ -76,7 +77,7 @@ struct Beside {
 pub async fn from_form(
     state: &ApiState,
     caller: &Caller,
-    (mut parts, memory): (Multipart, &mut Memory<'_>),
+    (mut parts, memory): (Multipart, &mut Memory),
 ) -> Result<NewModel, Problem> {
     let mut form = Form::default();
     let read = form.read(state, caller, (&mut parts, &mut *memory)).await;
@@ -100,7 +101,7 @@ pub async fn from_form(
 }
 
 /// Reads past what nobody wants any more, so that the client sees the refusal.
-async fn discard(parts: &mut Multipart, memory: &Memory<'_>) {
+async fn discard(parts: &mut Multipart, memory: &Memory) {
     memory.progress().unwanted();
     let read = async { while let Ok(Some(_)) = parts.next_field().await {} };
     // Past the time the connection closes as it would have at once.
@@ -163,7 +164,7 @@ impl Form {
         &mut self,
         state: &ApiState,
         caller: &Caller,
-        (parts, memory): (&mut Multipart, &mut Memory<'_>),
+        (parts, memory): (&mut Multipart, &mut Memory),
     ) -> Result<(), Problem> {
         while let Some(field) = parts.next_field().await.map_err(|error| broken(&error))? {
             memory.begin_part()?;
@@ -176,7 +177,7 @@ impl Form {
         &mut self,
         state: &ApiState,
         caller: &Caller,
-        (field, memory): (Field<'_>, &mut Memory<'_>),
+        (field, memory): (Field<'_>, &mut Memory),
     ) -> Result<(), Problem> {
         match field.name().unwrap_or_default() {
             "name" => once(
@@ -444,10 +445,10 @@ async fn existing_application(state: &ApiState, name: &str) -> Result<Applicatio
 
 async fn store(
     state: &ApiState,
-    (field, memory): (Field<'_>, &mut Memory<'_>),
+    (field, memory): (Field<'_>, &mut Memory),
     what: &'static str,
 ) -> Result<PutBlob, Problem> {
-    let _held: Taken<'_> = memory.of_file()?;
+    let _held: Taken = memory.of_file()?;
     let progress = memory.progress().clone();
     let pieces = field.inspect(move |_| progress.made());
     let bytes = upload::limited(pieces, what, state.limits().max_model_bytes);
@@ -463,14 +464,14 @@ async fn copy(state: &ApiState, path: &str, what: &'static str) -> Result<PutBlo
     Ok(objects.put_blob_stream(bytes).await?)
 }
 
-async fn text(field: Field<'_>, memory: &mut Memory<'_>) -> Result<String, Problem> {
+async fn text(field: Field<'_>, memory: &mut Memory) -> Result<String, Problem> {
     text_within(field, (MAX_TEXT_BYTES, "a text field"), memory).await
 }
 
 async fn text_within(
     mut field: Field<'_>,
     (most, what): (usize, &str),
-    memory: &mut Memory<'_>,
+    memory: &mut Memory,
 ) -> Result<String, Problem> {
     let mut text = Vec::new();
     while let Some(piece) = field.chunk().await.map_err(|error| broken(&error))? {

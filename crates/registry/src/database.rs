@@ -86,6 +86,16 @@ impl Session {
         }
     }
 
+    /// One of nobody's pool: what it reads is counted nowhere.
+    pub(crate) fn alone(connection: Connection) -> Self {
+        Self::new(connection, &Arc::default())
+    }
+
+    /// The connection to its database.
+    pub(crate) fn connection(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
     pub(crate) async fn rows(&mut self, query: Query) -> Result<Vec<Row>, Error> {
         let rows = match &mut self.connection {
             Connection::Sqlite(session) => session.rows(query).await,

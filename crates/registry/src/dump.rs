@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use crate::{
     Entity, Error, Registry,
     blob::mentioned,
-    database::{Json, Row, Session, migrations, sqlite},
+    database::{Connection, Json, Row, Session, migrations, sqlite},
     rows::{Columns, int, value},
     sql,
 };
@@ -94,14 +94,15 @@ impl Dump {
     /// [`Error::OtherSchema`] where it is not of this version's schema, [`Error::UnknownTable`] where a table is not among
     /// those of a backup, or why it cannot be read.
     pub async fn open(place: &Place) -> Result<Self, Error> {
-        let mut session = match place {
-            Place::File(file) => Session::Sqlite(sqlite::Session::snapshot(file).await?),
+        let connection = match place {
+            Place::File(file) => Connection::Sqlite(sqlite::Session::snapshot(file).await?),
             #[cfg(feature = "postgres")]
             Place::Server(options) => {
                 use crate::database::postgres;
-                Session::Postgres(postgres::Session::snapshot(options).await?)
+                Connection::Postgres(postgres::Session::snapshot(options).await?)
             }
         };
+        let mut session = Session::alone(connection);
         let schema = schema(&mut session).await?;
         let known = known_schema();
         if schema != known {
@@ -148,15 +149,15 @@ impl Dump {
             .map(|it| format!("\"{}\"", it.name))
             .collect();
         let query = AssertSqlSafe(format!("select {} from \"{table}\"", names.join(", ")));
-        match &mut self.session {
-            Session::Sqlite(session) => {
+        match self.session.connection() {
+            Connection::Sqlite(session) => {
                 let mut rows = sqlx::query(query).fetch(session.connection());
                 while let Some(row) = rows.try_next().await.map_err(Error::from)? {
                     take(cells(&Row::Sqlite(row), columns)?)?;
                 }
             }
             #[cfg(feature = "postgres")]
-            Session::Postgres(session) => {
+            Connection::Postgres(session) => {
                 let mut rows = sqlx::query(query).fetch(session.connection());
                 while let Some(row) = rows.try_next().await.map_err(Error::of_server)? {
                     take(cells(&Row::Postgres(row), columns)?)?;
@@ -253,10 +254,10 @@ impl Restoring {
                     .map_err($failed)?;
             }};
         }
-        match &mut self.session {
-            Session::Sqlite(session) => insert!(session, std::convert::identity, Error::from),
+        match self.session.connection() {
+            Connection::Sqlite(session) => insert!(session, std::convert::identity, Error::from),
             #[cfg(feature = "postgres")]
-            Session::Postgres(session) => insert!(session, Json, Error::of_server),
+            Connection::Postgres(session) => insert!(session, Json, Error::of_server),
         }
         Ok(())
     }
@@ -286,12 +287,12 @@ async fn schema(session: &mut Session) -> Result<i64, Error> {
 }
 
 async fn tables(session: &mut Session) -> Result<Vec<String>, Error> {
-    let query = match session {
-        Session::Sqlite(_) => {
+    let query = match session.connection() {
+        Connection::Sqlite(_) => {
             "select name from sqlite_master where type = 'table' and name not like 'sqlite\\_%' escape '\\'"
         }
         #[cfg(feature = "postgres")]
-        Session::Postgres(_) => {
+        Connection::Postgres(_) => {
             "select table_name::text as name from information_schema.tables \
              where table_schema = current_schema() and table_type = 'BASE TABLE'"
         }
@@ -303,12 +304,12 @@ async fn tables(session: &mut Session) -> Result<Vec<String>, Error> {
 }
 
 async fn columns(session: &mut Session, table: &str) -> Result<Vec<Column>, Error> {
-    let query = match session {
-        Session::Sqlite(_) => {
+    let query = match session.connection() {
+        Connection::Sqlite(_) => {
             format!("select name, type as kind from pragma_table_info('{table}')")
         }
         #[cfg(feature = "postgres")]
-        Session::Postgres(_) => format!(
+        Connection::Postgres(_) => format!(
             "select column_name::text as name, data_type::text as kind from information_schema.columns \
              where table_schema = current_schema() and table_name = '{table}' order by ordinal_position"
         ),
@@ -337,15 +338,15 @@ async fn names<T>(
     query: AssertSqlSafe<String>,
     read: impl Fn(&Row) -> Result<T, Error>,
 ) -> Result<Vec<T>, Error> {
-    match session {
-        Session::Sqlite(session) => {
+    match session.connection() {
+        Connection::Sqlite(session) => {
             let rows = sqlx::query(query).fetch_all(session.connection()).await?;
             rows.into_iter()
                 .map(|row| read(&Row::Sqlite(row)))
                 .collect()
         }
         #[cfg(feature = "postgres")]
-        Session::Postgres(session) => {
+        Connection::Postgres(session) => {
             let rows = sqlx::query(query).fetch_all(session.connection()).await;
             let rows = rows.map_err(Error::of_server)?.into_iter();
             rows.map(|row| read(&Row::Postgres(row))).collect()

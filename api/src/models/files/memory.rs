@@ -2,7 +2,7 @@
 
 use sextant_types::Code;
 
-use crate::{ApiState, body::Taken, problem::Problem, upload::Progress};
+use crate::{ApiState, problem::Problem, room::Taken, upload::Progress};
 
 /// Most parts of a form, fields and files together: as many as an archive may have files.
 const MOST_PARTS: usize = 10_000;
@@ -14,19 +14,19 @@ const PART_BYTES: usize = 128;
 const PIECE_BYTES: usize = 64 << 10;
 
 /// The memory of one form. It is given back when this is dropped.
-pub struct Memory<'a> {
-    taken: Taken<'a>,
+pub struct Memory {
+    taken: Taken,
     progress: Progress,
     most_bytes: usize,
     bytes: usize,
     parts: usize,
 }
 
-impl<'a> Memory<'a> {
+impl Memory {
     /// Of a form whose body tells `progress` what is parsed.
-    pub fn of(state: &'a ApiState, progress: Progress) -> Self {
+    pub fn of(state: &ApiState, progress: Progress) -> Self {
         Self {
-            taken: state.bodies().take(),
+            taken: state.room().take_body(),
             progress,
             most_bytes: state.limits().max_body_bytes,
             bytes: 0,
@@ -72,7 +72,7 @@ impl<'a> Memory<'a> {
     }
 
     /// The memory of a file while it is stored.
-    pub fn of_file(&mut self) -> Result<Taken<'a>, Problem> {
+    pub fn of_file(&mut self) -> Result<Taken, Problem> {
         self.taken.grow(PIECE_BYTES)?;
         Ok(self.taken.split(PIECE_BYTES))
     }
