@@ -185,12 +185,14 @@ impl Scaler {
                 needed: *count,
             })
             .collect();
-        let warm = look::wanted(view, self.config.warm_memory_share);
-        for of in warm {
-            match wanted.iter_mut().find(|known| known.variant == of.variant) {
+        let needed = wanted.len();
+        for of in look::wanted(view, self.config.warm_memory_share) {
+            // What is needed is sorted as the plan is.
+            let known = wanted[..needed].binary_search_by(|known| known.variant.cmp(&of.variant));
+            match known {
                 // Warm wherever it can be, and needed on some of these.
-                Some(known) => known.workers = of.workers,
-                None => wanted.push(of),
+                Ok(at) => wanted[at].workers = of.workers,
+                Err(_) => wanted.push(of),
             }
         }
         wanted

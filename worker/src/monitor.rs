@@ -1,7 +1,7 @@
 //! The worker's own watch: lease, utilisation, condition of each instance.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     future::Future,
     sync::{
         Arc,
@@ -204,8 +204,8 @@ impl Service {
             together.share += seen.share;
             together.busy_instances += u32::from(seen.share.online > 0.0);
         }
-        self.seen
-            .retain(|variant, _| instances.iter().any(|it| it.variant.id == *variant));
+        let loaded: BTreeSet<&VariantId> = instances.iter().map(|it| &it.variant.id).collect();
+        self.seen.retain(|variant, _| loaded.contains(variant));
         together
     }
 
