@@ -12,13 +12,6 @@ use sextant_tests::hostile::{self, Survival};
 #[tokio::main]
 async fn main() -> ExitCode {
     let is_json = std::env::args().any(|argument| argument == "--json");
-    let survival = hostile::survive_all(|ending| {
-        eprintln!(
-            "{}: {} in {:.1} s",
-            ending.name, ending.code, ending.seconds
-        );
-    })
-    .await;
     let growths = hostile::growths().await;
     for growth in &growths {
         eprintln!(
@@ -29,6 +22,14 @@ async fn main() -> ExitCode {
     let growth = growths.iter().map(|growth| growth.bytes).max();
     let growth = growth.unwrap_or_default() >> 20;
     let wait_s = hostile::wait_behind_endless().await;
+    eprintln!("good-behind-endless: ready in {wait_s:.1} s");
+    let survival = hostile::survive_all(|ending| {
+        eprintln!(
+            "{}: {} in {:.1} s",
+            ending.name, ending.code, ending.seconds
+        );
+    })
+    .await;
     let survived = survival.tried - survival.wrong.len();
     let Survival {
         tried, restarts, ..

@@ -2,9 +2,12 @@
 
 use std::{future::Future, sync::Arc, task::Poll, time::Duration};
 
+use sextant_isolation::Program;
 use sextant_registry::{JobState, ModelStatus};
 use sextant_types::{Code, ModelId, Variant};
-use sextant_variant_gen::{Config, Error, Publisher, RegistrationService, checkpoint::Phase};
+use sextant_variant_gen::{
+    Config, Error, Isolation, Publisher, RegistrationService, checkpoint::Phase, step,
+};
 
 use crate::bed::{Action, Bed, STEPS, Trap, model, quick, unmeasured, validation};
 
@@ -178,6 +181,73 @@ async fn steps_that_end_the_process_again_and_again_are_not_begun_for_ever() {
         assert_eq!(job.state, state, "{step}: {:?}", job.error);
         assert_eq!(bed.visible().await.is_empty(), !succeeds, "{step}");
     }
+}
+
+/// Isolation by a program that is not there, for no engine.
+fn isolated() -> Config {
+    let program = Program {
+        program: "/nowhere".into(),
+        arguments: Vec::new(),
+        memory_bytes: 1 << 30,
+    };
+    Config {
+        isolation: Some(Isolation {
+            program,
+            engines: Vec::new(),
+            longest_step: Duration::from_secs(60),
+            longest_configuration: Duration::from_secs(600),
+        }),
+        ..quick()
+    }
+}
+
+/// Returns once a step is noted to have been begun so often.
+async fn noted(bed: &Bed, step: &str, starts: u32) {
+    let (id, mark) = (ModelId::new("m").expect("valid"), step::begun(step));
+    loop {
+        let steps = bed.registry.steps(&id).await.expect("reads");
+        let noted = steps.iter().find(|it| it.name == mark);
+        if noted.is_some_and(|it| it.result["starts"] == starts) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Where engines are isolated, the end of the process is held against a step that made it grow by much.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_takes_all_memory_is_not_begun_for_ever() {
+    const MEMORY_BYTES: usize = 1 << 30;
+    let step = "generate:int8d";
+    let mut bed = Bed::new().await;
+    let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
+    let inspected = Trap::new("generate:fp32", Phase::Begin, Action::Hang);
+    let service = RegistrationService::new(bed.watched(quick(), inspected.clone()), "killed");
+    tokio::select! {
+        () = service.run(std::future::pending()) => unreachable!("it is never stopped"),
+        () = inspected.reached.notified() => {}
+    }
+    bed.restart().await;
+    for starts in 1..=quick().starts {
+        let trap = Trap::new(step, Phase::Worked, Action::Hang);
+        let service = RegistrationService::new(bed.watched(isolated(), trap.clone()), "killed");
+        let grows = async {
+            trap.reached.notified().await;
+            let memory = std::hint::black_box(vec![1u8; MEMORY_BYTES]);
+            noted(&bed, step, starts).await;
+            drop(memory);
+        };
+        tokio::select! {
+            () = service.run(std::future::pending()) => unreachable!("it is never stopped"),
+            () = grows => {}
+        }
+        bed.restart().await;
+    }
+    let job = bed.run_to_end(bed.generator(isolated()), &job.id).await;
+    assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
+    let visible = bed.visible().await;
+    let are_left = |precision: &str| visible.iter().any(|name| name.contains(precision));
+    assert!(are_left("-fp32-") && !are_left("-int8d-"), "{visible:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
