@@ -21,9 +21,7 @@
 
 use bytes::Bytes;
 use sextant_formats::npy;
-use sextant_types::{
-    DataType, Metric, NamedTensor, Names, Signature, Tensor, TensorSpec, convert,
-};
+use sextant_types::{DataType, Metric, NamedTensor, Names, Signature, Tensor, TensorSpec, convert};
 
 mod bundle;
 mod csv;

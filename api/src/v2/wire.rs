@@ -37,7 +37,11 @@ pub struct InferBody<'a> {
     #[schema(value_type = Vec<TensorBody<'_>>)]
     pub inputs: Vec<TensorBody<'a>>,
     /// Which outputs are wanted; all when left out.
-    #[serde(borrow, default, deserialize_with = "json::at_most::<_, _, MOST_TENSORS>")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "json::at_most::<_, _, MOST_TENSORS>"
+    )]
     #[schema(value_type = Option<Vec<serde_json::Value>>)]
     pub outputs: Vec<Wanted<'a>>,
 }

@@ -4,10 +4,7 @@ use std::time::Instant;
 
 use sextant_api::Limits;
 use sextant_types::{NamedTensor, Tensor};
-use tokio::{
-    io::AsyncReadExt,
-    net::TcpStream,
-};
+use tokio::{io::AsyncReadExt, net::TcpStream};
 
 use crate::{
     double::{Api, Recorder, answer},
@@ -101,13 +98,22 @@ async fn what_a_body_becomes_is_counted_before_it_is_made() {
     let zeros = format!("[{}0]", "0,".repeat(count - 1));
     let shape = format!("[1,{count}]");
     // Eight bytes an element and as many in the batch are more than the room has.
-    let refused = api.call("POST", "/v1/queries", query("INT64", &shape, &zeros)).await;
+    let refused = api
+        .call("POST", "/v1/queries", query("INT64", &shape, &zeros))
+        .await;
     let detail = refused.problem("too_large")["detail"].to_string();
-    assert!(detail.contains("limits.max_body_bytes_in_flight"), "{detail}");
-    let fits = api.call("POST", "/v1/queries", query("UINT8", &shape, &zeros)).await;
+    assert!(
+        detail.contains("limits.max_body_bytes_in_flight"),
+        "{detail}"
+    );
+    let fits = api
+        .call("POST", "/v1/queries", query("UINT8", &shape, &zeros))
+        .await;
     assert_eq!(fits.status, 200);
     // The shape is believed no further than the text: elements beyond it are counted and not kept.
-    let refused = api.call("POST", "/v1/queries", query("FP32", "[1,1]", &zeros)).await;
+    let refused = api
+        .call("POST", "/v1/queries", query("FP32", "[1,1]", &zeros))
+        .await;
     let detail = refused.problem("invalid_tensor")["detail"].to_string();
     assert!(detail.contains("100000 are given"), "{detail}");
 }
@@ -128,7 +134,10 @@ async fn strings_for_numbers_are_refused_unread() {
 async fn inputs_are_as_many_as_a_model_may_have() {
     let api = Api::new(Recorder::answering()).await;
     let input = r#"{"name":"x","shape":[1],"datatype":"FP32","data":[0]},"#;
-    for (path, name) in [("/v1/queries", r#""application":"digits","#), ("/v2/models/mlp/infer", "")] {
+    for (path, name) in [
+        ("/v1/queries", r#""application":"digits","#),
+        ("/v2/models/mlp/infer", ""),
+    ] {
         let inputs = input.repeat(5000);
         let body = format!("{{{name}\"inputs\":[{}]}}", inputs.trim_end_matches(','));
         let refused = api.call("POST", path, body).await;

@@ -126,9 +126,7 @@ impl Elements {
             format!("has `{brief}` where {data_type} is needed")
         };
         match (data_type, value) {
-            (DataType::Bytes, Value::String(text)) => {
-                self.push_text(text.as_bytes())
-            }
+            (DataType::Bytes, Value::String(text)) => self.push_text(text.as_bytes()),
             (DataType::Bool, Value::Bool(value)) => self.push(Number::Integer((*value).into())),
             (DataType::Bytes | DataType::Bool, _) => Err(wrong()),
             (_, Value::Number(number)) => {

@@ -75,8 +75,8 @@ impl Texts {
     pub fn from_parts(bytes: Bytes, places: Bytes) -> Option<Self> {
         let (all, rest) = places.as_chunks::<PLACE_BYTES>();
         let is_sorted = all.is_sorted_by_key(|place| u32::from_le_bytes(*place));
-        let texts = (!all.is_empty() && rest.is_empty() && is_sorted)
-            .then_some(Self { bytes, places })?;
+        let texts =
+            (!all.is_empty() && rest.is_empty() && is_sorted).then_some(Self { bytes, places })?;
         (texts.range(0, texts.len()).len() == texts.bytes.len()).then_some(texts)
     }
 

@@ -62,7 +62,9 @@ fn a_text_is_written_in_pieces() {
     built.push(b"at once").expect("it is short");
     assert_eq!((built.len(), built.is_empty()), (2, false));
     assert!(built.iter().eq([&b"in pieces"[..], b"at once"]));
-    built.extend(&texts(&["x", "yz", ""]).slice(1..3)).expect("they are short");
+    built
+        .extend(&texts(&["x", "yz", ""]).slice(1..3))
+        .expect("they are short");
     assert_eq!(all(&built.finish()), ["in pieces", "at once", "yz", ""]);
 }
 
@@ -76,11 +78,17 @@ fn rows_are_cut_shared_and_joined() {
     assert!(inside.contains(&last.texts().expect("strings").bytes().as_ptr()));
     let first = tensor.slice_rows(0, 1).expect("a row");
     let joined = Tensor::concat(&[&last, &first]).expect("they are alike");
-    assert_eq!(all(joined.texts().expect("strings")), ["", "d", "e", "f", "a", "bc"]);
+    assert_eq!(
+        all(joined.texts().expect("strings")),
+        ["", "d", "e", "f", "a", "bc"]
+    );
     let wider = first.resized(&[1, 3], Fill::Value(0.0)).expect("it grows");
     assert_eq!(all(wider.texts().expect("strings")), ["a", "bc", ""]);
     let again = first.resized(&[2, 3], Fill::Repeated).expect("it grows");
-    assert_eq!(all(again.texts().expect("strings")), ["a", "bc", "a", "a", "bc", "a"]);
+    assert_eq!(
+        all(again.texts().expect("strings")),
+        ["a", "bc", "a", "a", "bc", "a"]
+    );
     let flat = tensor.reshaped(vec![6]).expect("as many");
     assert_eq!(flat.texts(), tensor.texts());
     assert!(tensor.reshaped(vec![5]).is_err());

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use sextant_registry::Failure;
 use sextant_rpc::{Infer, InferError, InferOutcome, Part, WorkerClient};
 use sextant_types::{
-    BatchLatency, Code, Concurrent, DataType, Fill, NamedTensor, Profile, ShapeProfile, Sizes, Texts,
-    Tensor, TensorSpec, Variant, fit,
+    BatchLatency, Code, Concurrent, DataType, Fill, NamedTensor, Profile, ShapeProfile, Sizes,
+    Tensor, TensorSpec, Texts, Variant, fit,
 };
 use tokio::sync::oneshot;
 

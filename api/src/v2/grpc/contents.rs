@@ -85,8 +85,13 @@ impl Message for Contents {
     }
 
     fn encoded_len(&self) -> usize {
-        let head = |text: &[u8]| encoding::key_len(BYTES) + encoding::encoded_len_varint(text.len() as u64);
-        let strings = self.bytes_contents.iter().map(|text| head(text) + text.len());
+        let head = |text: &[u8]| {
+            encoding::key_len(BYTES) + encoding::encoded_len_varint(text.len() as u64)
+        };
+        let strings = self
+            .bytes_contents
+            .iter()
+            .map(|text| head(text) + text.len());
         strings.sum::<usize>()
             + bool::encoded_len_packed(1, &self.bool_contents)
             + int32::encoded_len_packed(2, &self.int_contents)

@@ -12,11 +12,7 @@ use flate2::{
 use prost::Message;
 use sextant_types::Code;
 
-use crate::{
-    body::too_large,
-    problem::Problem,
-    room::Taken,
-};
+use crate::{body::too_large, problem::Problem, room::Taken};
 
 /// Bytes before a message.
 pub const HEAD_BYTES: usize = 5;

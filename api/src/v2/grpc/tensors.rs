@@ -145,11 +145,7 @@ fn is_half(data_type: DataType) -> bool {
 }
 
 /// A tensor from typed fields; those of other types must be empty.
-fn typed(
-    data_type: DataType,
-    shape: Vec<usize>,
-    contents: Contents,
-) -> Result<Tensor, String> {
+fn typed(data_type: DataType, shape: Vec<usize>, contents: Contents) -> Result<Tensor, String> {
     let Some(field) = field(data_type) else {
         return Err(format!(
             "{data_type} has no typed field: send its bytes in `raw_input_contents`"

@@ -110,9 +110,7 @@ impl Output<'_> {
             (Some(size), _) if size <= tail.len() => {
                 let bytes = tail.split_to(size);
                 match data_type {
-                    DataType::Bytes => {
-                        Tensor::from_texts(shape, elements::strings(&bytes, count)?)
-                    }
+                    DataType::Bytes => Tensor::from_texts(shape, elements::strings(&bytes, count)?),
                     DataType::Bool if bytes.iter().any(|byte| *byte > 1) => {
                         return Err("has booleans that are neither 0 nor 1".to_owned());
                     }
@@ -127,9 +125,7 @@ impl Output<'_> {
                 elements::Elements::Plain(bytes) => {
                     Tensor::from_bytes(data_type, shape, bytes.into())
                 }
-                elements::Elements::Strings(texts) => {
-                    Tensor::from_texts(shape, texts.finish())
-                }
+                elements::Elements::Strings(texts) => Tensor::from_texts(shape, texts.finish()),
             },
             (None, None) => return Err("has no data".to_owned()),
         };

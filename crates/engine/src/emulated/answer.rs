@@ -94,10 +94,7 @@ fn seed(inputs: &[NamedTensor], row: usize, rows: usize) -> u64 {
         .iter()
         .fold(0, |hash, input| match input.tensor.data() {
             Data::Plain(bytes) => hash_bytes(hash, &bytes[part(bytes.len())]),
-            Data::Strings(texts) => texts
-                .slice(part(texts.len()))
-                .iter()
-                .fold(hash, hash_bytes),
+            Data::Strings(texts) => texts.slice(part(texts.len())).iter().fold(hash, hash_bytes),
         })
 }
 

@@ -116,7 +116,12 @@ fn survive(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     // Without a group nobody was there to end it.
     let over = u64::from(!lives || (group.is_none() && peak > SERVICE_BYTES));
     let kills = group.as_ref().map_or(0, Group::kills).max(over);
-    report.add(figure("service_oom_kills", kills as f64, "count", Some("0")));
+    report.add(figure(
+        "service_oom_kills",
+        kills as f64,
+        "count",
+        Some("0"),
+    ));
     report.add(figure("memory_peak_bytes", peak as f64, "B", None));
     for (metric, count) in [
         ("memory_answered", &tally.answered),
