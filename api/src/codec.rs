@@ -144,7 +144,7 @@ impl TensorBody<'_> {
         reader.taken.grow(most)?;
         let tensor = elements::parse(data_type, self.shape, data.get())
             .map_err(|error| refuse(&self.name, index, &error))?;
-        drop(reader.taken.split(most - tensor.held_bytes().min(most)));
+        reader.taken.give_back(most - tensor.held_bytes().min(most));
         Ok(NamedTensor::new(self.name, tensor))
     }
 

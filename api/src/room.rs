@@ -87,11 +87,6 @@ impl Taken {
         self.bytes
     }
 
-    /// An empty part of the same room, for what is made of a body.
-    pub fn beside(&self) -> Taken {
-        self.room.take()
-    }
-
     /// The first `bytes` of this part, as one of its own.
     pub fn split(&mut self, bytes: usize) -> Taken {
         let bytes = bytes.min(self.bytes);
@@ -126,6 +121,14 @@ impl Taken {
         }
     }
 
+    /// Makes the part so many bytes smaller, at most as many as it has.
+    pub fn give_back(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        let space = &self.room.0;
+        space.taken_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// Makes the part as large as this, in either direction.
     ///
     /// # Errors
@@ -134,7 +137,7 @@ impl Taken {
         match bytes.checked_sub(self.bytes) {
             Some(more) => self.grow(more),
             None => {
-                drop(self.split(self.bytes - bytes));
+                self.give_back(self.bytes - bytes);
                 Ok(())
             }
         }

@@ -247,52 +247,6 @@ pub fn shares() -> Vec<u8> {
     model.0
 }
 
-/// A model of texts: `x` are rows of strings, `[N, T]`.
-#[derive(Debug, Clone, Copy)]
-pub enum Texts {
-    /// `y` are the same strings.
-    Echo,
-    /// `y` is 1 for each row, `[N, 1]`: all strings are equal to themselves.
-    Same,
-}
-
-impl Texts {
-    /// The file.
-    pub fn bytes(self) -> Vec<u8> {
-        let mut graph = Message::default();
-        let row = [Err("N"), Err("T")];
-        graph.message(11, &tensor_value("x", 8, &row));
-        match self {
-            Self::Echo => {
-                graph.message(1, &node("Identity", &["x"], "y"));
-                graph.message(12, &tensor_value("y", 8, &row));
-            }
-            Self::Same => {
-                graph.message(1, &node("Equal", &["x", "x"], "same"));
-                let mut number = node("Cast", &["same"], "number");
-                number.message(5, &number_attribute("to", 1));
-                graph.message(1, &number);
-                graph.message(1, &node("ReduceMean", &["number", "axis"], "y"));
-                graph.message(5, &scalar_list("axis", 1));
-                graph.message(12, &tensor_value("y", 1, &[Err("N"), Ok(1)]));
-            }
-        }
-        graph.text(2, "texts");
-        let mut model = Message::default();
-        model.number(1, 9).message(7, &graph);
-        model.message(8, Message::default().number(2, 19));
-        model.0
-    }
-}
-
-/// One whole number in a list.
-fn scalar_list(name: &str, value: i64) -> Message {
-    let mut list = Message::default();
-    list.number(1, 1).number(2, 7).text(8, name);
-    list.bytes(9, &value.to_le_bytes());
-    list
-}
-
 /// A model of rows that it multiplies: `x` and `y` are `[N, 4]`, and its input `scale` is one number.
 pub fn scaled() -> Vec<u8> {
     let mut graph = Message::default();

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Texts, TextsBuilder};
 
+mod resize;
+
+use resize::Sources;
+
 /// Element types: all numeric types of ONNX that have a memory layout of their own, and strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -486,64 +490,6 @@ impl Tensor {
             Data::Plain(bytes) => bytes,
             Data::Strings(_) => &[],
         }
-    }
-}
-
-/// Where the elements of a resized tensor come from, in row-major order.
-struct Sources<'a> {
-    from: &'a [usize],
-    to: &'a [usize],
-    repeated: bool,
-}
-
-impl<'a> Sources<'a> {
-    fn new(from: &'a [usize], to: &'a [usize], fill: Fill) -> Self {
-        Self {
-            from,
-            to,
-            repeated: fill == Fill::Repeated,
-        }
-    }
-
-    /// Calls `take` with runs of elements, as position and number, and with `None` for each element
-    /// that is filled in.
-    fn for_each(&self, mut take: impl FnMut(Option<(usize, usize)>)) {
-        let (Some((last_from, outer_from)), Some((last_to, outer_to))) =
-            (self.from.split_last(), self.to.split_last())
-        else {
-            return take(Some((0, 1)));
-        };
-        let outer: usize = outer_to.iter().product();
-        for number in 0..outer {
-            let row = self.row(number, outer_from, outer_to);
-            let mut done = 0;
-            if let Some(row) = row {
-                while done < *last_to && (done == 0 || self.repeated) && *last_from > 0 {
-                    let count = (*last_from).min(last_to - done);
-                    take(Some((row * last_from, count)));
-                    done += count;
-                }
-            }
-            (done..*last_to).for_each(|_| take(None));
-        }
-    }
-
-    /// The row that the one of this number comes from; `None`: it is filled in.
-    fn row(&self, mut number: usize, from: &[usize], to: &[usize]) -> Option<usize> {
-        let (mut row, mut stride) = (0, 1);
-        for (from, to) in from.iter().zip(to).rev() {
-            let mut at = number % to;
-            number /= to;
-            if at >= *from {
-                if !self.repeated || *from == 0 {
-                    return None;
-                }
-                at %= from;
-            }
-            row += at * stride;
-            stride *= from;
-        }
-        Some(row)
     }
 }
 

@@ -2,10 +2,7 @@
 
 use futures::future::join_all;
 use serde_json::json;
-use sextant_tests::{
-    onnx::Texts,
-    texts::{BODY_BYTES, empty_strings, service, within, without_engine},
-};
+use sextant_tests::texts::{BODY_BYTES, Texts, empty_strings, service, within, without_engine};
 
 /// What requests may hold; a quarter of the default, so that bodies of a quarter do.
 const ROOM_BYTES: u64 = 256 << 20;

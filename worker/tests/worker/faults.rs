@@ -14,7 +14,7 @@ const KINDS: [Kind; 3] = [Kind::Cpu, Kind::Dedicated, Kind::Staged];
 
 /// Outputs of each part, or its error.
 fn answers(result: BatchResult) -> Vec<Result<Vec<f32>, InferError>> {
-    let values = |outputs: Vec<sextant_types::Tensor>| outputs[0].to_vec::<f32>().unwrap();
+    let values = |outputs: Vec<Tensor>| outputs[0].to_vec::<f32>().unwrap();
     let outputs = result.outputs.into_iter();
     outputs.map(|part| part.map(values)).collect()
 }

@@ -27,7 +27,7 @@ use sextant_objects::{LocalStore, ObjectStore};
 use sextant_rpc::{BatchResult, Infer, InferError, InferOutcome, Load, Work, WorkError};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, Digest, EngineName, Metric, ModelId, NamedTensor,
-    Optimization, Precision, Profile, Variant, VariantId, VariantSpec, WorkerId,
+    Optimization, Precision, Profile, Tensor, Texts, Variant, VariantId, VariantSpec, WorkerId,
 };
 use sextant_worker::{Config, End, Service, Watchdog, Worker};
 

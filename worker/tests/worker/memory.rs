@@ -160,6 +160,23 @@ async fn unloading_is_idempotent_and_needs_no_consent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn strings_count_as_engines_hold_them() {
+    let config = Config {
+        io_bytes: 300,
+        ..config()
+    };
+    let world = World::with(Kind::Staged, config).await;
+    world.loaded("m-a").await;
+    // They have no bytes at all.
+    let texts = Tensor::from_texts(vec![1, 3], Texts::empty(3)).unwrap();
+    let inputs = vec![NamedTensor::new("x", texts)];
+    let refused = world.send("m-a", vec![inputs], now()).error();
+    assert_eq!(refused.code(), "no_memory");
+    assert!(refused.to_string().contains("room for `300`"), "{refused}");
+    world.infer("m-a", 1, now()).ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn inputs_beyond_the_room_for_them_are_refused() {
     let config = Config {
         io_bytes: 20,

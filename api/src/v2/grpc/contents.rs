@@ -72,9 +72,7 @@ impl Message for Contents {
                 let mut text = Bytes::new();
                 encoding::bytes::merge(wire, &mut text, buf, ctx)?;
                 if self.bytes_contents.is_empty() {
-                    // A string is two bytes at least. Nothing is touched that is not needed.
-                    let (most, bytes) = (buf.remaining() / 2 + 1, buf.remaining() + text.len());
-                    self.bytes_contents = TextsBuilder::with_capacity(most, bytes);
+                    self.bytes_contents = with_room(text.len(), buf.chunk());
                 }
                 // Beyond 4 GiB there is no room: there are then fewer than the shape has, which is refused.
                 self.bytes_contents.push(&text).unwrap_or_default();
@@ -105,6 +103,19 @@ impl Message for Contents {
     fn clear(&mut self) {
         *self = Self::default();
     }
+}
+
+/// Room for a string of so many bytes and all that follow it at once: a list that grows is copied, and takes twice as
+/// much meanwhile.
+fn with_room(bytes: usize, rest: &[u8]) -> TextsBuilder {
+    let following = fields(rest).map_while(|field| match field {
+        (8, Value::Bytes(text)) => Some(text.len()),
+        _ => None,
+    });
+    let (count, bytes) = following.fold((1, bytes), |(count, bytes), length| {
+        (count + 1, bytes + length)
+    });
+    TextsBuilder::with_capacity(count, bytes)
 }
 
 /// Most bytes that reading makes of an `InferTensorContents`.
