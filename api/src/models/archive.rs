@@ -24,6 +24,7 @@ use sextant_types::{Code, Digest};
 
 use crate::{
     ApiState,
+    body::Taken,
     codec::short,
     problem::{Problem, Refused},
     upload,
@@ -34,6 +35,9 @@ const MAX_CONFIG_BYTES: usize = 1 << 20;
 
 /// Most files of an archive.
 const MOST_MEMBERS: usize = 10_000;
+
+/// What a file takes in memory beside its name.
+const MEMBER_BYTES: usize = 128;
 
 /// What an archive holds.
 #[derive(Debug)]
@@ -54,6 +58,10 @@ pub struct Unpacked {
 struct Packed<'a> {
     state: &'a ApiState,
     blob: PutBlob,
+    /// The memory of its directory.
+    held: Taken<'a>,
+    /// Bytes of the names of its files.
+    names_bytes: u64,
 }
 
 /// A file in it.
@@ -75,7 +83,12 @@ pub async fn unpacked(
     stored: &mut Vec<Digest>,
 ) -> Result<Option<Unpacked>, Problem> {
     let mut done = vec![blob.digest];
-    let mut packed = Packed { state, blob };
+    let mut packed = Packed {
+        state,
+        blob,
+        held: state.bodies().take(),
+        names_bytes: 0,
+    };
     // One that a sweep was quicker to remove is missed where the model is registered.
     let Ok(beginning) = packed.get(0, unpack::BEGINNING_BYTES).await else {
         return Ok(None);
@@ -230,7 +243,7 @@ impl Packed<'_> {
         Ok(objects.get_blob_range(&self.blob.digest, range).await?)
     }
 
-    async fn of_zip(&self) -> Result<Vec<Member>, Problem> {
+    async fn of_zip(&mut self) -> Result<Vec<Member>, Problem> {
         let size = self.blob.size_bytes;
         let damaged = || broken("its directory is missing, damaged or over 16 MiB");
         let tail = self
@@ -246,6 +259,7 @@ impl Packed<'_> {
         if bytes > MAX_DIRECTORY_BYTES || start.checked_add(bytes).is_none_or(|end| end > size) {
             return Err(damaged());
         }
+        self.held.grow(bytes as usize)?;
         let directory = self.get(start, bytes).await?;
         let entries = zip::entries(&directory).ok_or_else(damaged)?;
         let mut members = Vec::new();
@@ -257,12 +271,12 @@ impl Packed<'_> {
                 path: inner(&entry.name)?,
                 packed: Packing::Zip(entry),
             });
-            counted(&members)?;
+            self.count(&members)?;
         }
         Ok(members)
     }
 
-    async fn of_tar(&self) -> Result<Vec<Member>, Problem> {
+    async fn of_tar(&mut self) -> Result<Vec<Member>, Problem> {
         let wrong = |problem: &tar::Problem| broken(&problem.to_string());
         let (mut members, mut at, mut next) = (Vec::new(), 0_u64, (None, None));
         loop {
@@ -292,7 +306,7 @@ impl Packed<'_> {
                         path: inner(&long.unwrap_or(name))?,
                         packed: Packing::Tar { start, bytes },
                     });
-                    counted(&members)?;
+                    self.count(&members)?;
                     bytes
                 }
             };
@@ -300,6 +314,20 @@ impl Packed<'_> {
             let end = end.filter(|end| *end <= self.blob.size_bytes);
             at = end.ok_or_else(|| wrong(&tar::Problem::Damaged))?;
         }
+    }
+
+    /// Counts the last of the members that were found.
+    fn count(&mut self, members: &[Member]) -> Result<(), Problem> {
+        if members.len() > MOST_MEMBERS {
+            return Err(broken(&format!("it has more than {MOST_MEMBERS} files")));
+        }
+        let name = members.last().map_or(0, |member| member.path.len());
+        self.names_bytes += name as u64;
+        if self.names_bytes > MAX_DIRECTORY_BYTES {
+            return Err(broken("the names of its files take more than 16 MiB"));
+        }
+        // Names are held twice while it is found out whether there are two of one.
+        self.held.grow(2 * (name + MEMBER_BYTES))
     }
 
     async fn without_gzip(&self) -> Result<PutBlob, Problem> {
@@ -394,12 +422,5 @@ impl Packed<'_> {
             let is_empty = piece.as_ref().is_ok_and(Bytes::is_empty);
             std::future::ready(!is_empty)
         })
-    }
-}
-
-fn counted(members: &[Member]) -> Result<(), Problem> {
-    match members.len() > MOST_MEMBERS {
-        true => Err(broken(&format!("it has more than {MOST_MEMBERS} files"))),
-        false => Ok(()),
     }
 }

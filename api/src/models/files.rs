@@ -192,9 +192,10 @@ impl Form {
                 once("application", &mut self.application, application)
             }
             "model" => {
-                let blob = store(state, (field, memory), "model").await?;
+                let blob = store(state, (field, &mut *memory), "model").await?;
                 self.stored.push(blob.digest);
-                self.take_model(state, blob).await
+                self.take_model(state, blob).await?;
+                memory.hold(self.data.iter().map(|file| file.name.len()).sum())
             }
             "validation" => {
                 let blob = store(state, (field, memory), "validation").await?;

@@ -224,3 +224,20 @@ async fn archives_with_tricks_are_refused_by_name() {
     upload(&api, &bomb).await.problem("too_large");
     assert_eq!(api.get("/v1/models").await.json(), json!({"models": []}));
 }
+
+/// Names count like a directory: they are held until the files are stored.
+#[tokio::test]
+async fn names_of_files_are_bounded_in_their_sum() {
+    let api = with_digits(sextant_api::Limits::default()).await;
+    let member = |at: usize| {
+        let name = format!("{at}{}", "n".repeat(60_000));
+        let member = tar(&[("././@LongLink", b'L', name.as_bytes()), ("x", b'0', b"")]);
+        member[..member.len() - 1024].to_vec()
+    };
+    let mut archive: Vec<u8> = (0..300).flat_map(member).collect();
+    archive.resize(archive.len() + 1024, 0);
+    let refused = upload(&api, &archive).await;
+    let problem = refused.problem("invalid_model");
+    let detail = problem["detail"].as_str().expect("a text");
+    assert!(detail.contains("names of its files"), "{detail}");
+}
