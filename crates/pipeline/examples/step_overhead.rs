@@ -12,12 +12,13 @@ use std::{
 };
 
 use async_trait::async_trait;
+use serde_json::{Value, json};
 use sextant_pipeline::{Definition, Graph, Known, Loaded, Pipelines, Target};
 use sextant_rpc::{Answer, Dispatch, DispatcherClient, Query, QueryError, Route, Timings};
 use sextant_types::{
-    ApplicationId, DataType, ModelId, NamedTensor, Signature, Targets, Tensor, TensorSpec, VariantId,
+    ApplicationId, DataType, ModelId, NamedTensor, Signature, Targets, Tensor, TensorSpec,
+    VariantId,
 };
-use serde_json::{Value, json};
 
 /// Steps of a chain.
 const STEPS: usize = 10;
@@ -111,7 +112,10 @@ fn pipelines(definition: Value) -> Result<Arc<Pipelines>, Box<dyn std::error::Er
 }
 
 /// Microseconds of one query.
-async fn turn(dispatcher: &DispatcherClient, inputs: &[NamedTensor]) -> Result<f64, Box<dyn std::error::Error>> {
+async fn turn(
+    dispatcher: &DispatcherClient,
+    inputs: &[NamedTensor],
+) -> Result<f64, Box<dyn std::error::Error>> {
     let begun = Instant::now();
     for _ in 0..QUERIES {
         let query = Query {
@@ -145,8 +149,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         turns.sort_by(f64::total_cmp);
         let of_step = turns[TURNS / 2] / STEPS as f64;
-        println!("{}", json!({"experiment": "pipelines", "metric": "pipeline_step_overhead_us", "cell": name,
-            "value": (of_step * 1000.0).round() / 1000.0, "unit": "us"}));
+        println!(
+            "{}",
+            json!({"experiment": "pipelines", "metric": "pipeline_step_overhead_us", "cell": name,
+            "value": (of_step * 1000.0).round() / 1000.0, "unit": "us"})
+        );
     }
     Ok(())
 }
