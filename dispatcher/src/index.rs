@@ -272,45 +272,44 @@ impl Snapshot {
     }
 
     fn index_scopes(&mut self, before: &Self) {
-        let mut applications: BTreeMap<ApplicationId, Vec<Arc<Known>>> = BTreeMap::new();
-        let mut models: BTreeMap<ModelId, Vec<Arc<Known>>> = BTreeMap::new();
+        let mut groups: IndexVec<ApplicationIx, Vec<Arc<Known>>> = IndexVec::default();
         for known in self.known.iter().flatten() {
-            let variant = &known.variant;
-            applications
-                .entry(variant.application.clone())
-                .or_default()
-                .push(Arc::clone(known));
-            models
-                .entry(variant.model.clone())
-                .or_default()
-                .push(Arc::clone(known));
+            groups.grown(known.application).push(Arc::clone(known));
         }
-        let scopes = applications.into_iter();
-        self.applications = scopes
-            .filter_map(|(id, members)| {
-                let known = before.applications.get(&id);
-                if let Some(known) = known.filter(|known| known.is_of(&members)) {
-                    return Some((id, Arc::clone(known)));
-                }
-                Some((id, Arc::new(self.scope(members, |_| true)?)))
-            })
-            .collect();
-        let scopes = models.into_iter();
-        self.models = scopes
-            .filter_map(|(id, members)| {
-                let known = before.models.get(&id);
-                if let Some(known) = known.filter(|known| known.is_of(&members)) {
-                    return Some((id, Arc::clone(known)));
-                }
-                let usual_quality = usual::usual_quality(&members);
-                let scope = self.scope(members, |known| known.variant.model == id)?;
-                let scope = Scope {
-                    usual_quality,
-                    ..scope
-                };
-                Some((id, Arc::new(scope)))
-            })
-            .collect();
+        for members in groups.iter().filter(|members| !members.is_empty()) {
+            self.index_application(members, before);
+        }
+    }
+
+    /// Indexes an application with all of its variants, and its models.
+    fn index_application(&mut self, members: &[Arc<Known>], before: &Self) {
+        let application = &members[0].variant.application;
+        let known = before.applications.get(application);
+        let known = known.filter(|known| known.is_of(members)).cloned();
+        let scope = known.or_else(|| self.scope(members.to_vec(), |_| true).map(Arc::new));
+        self.applications
+            .extend(scope.map(|scope| (application.clone(), scope)));
+        let mut models: BTreeMap<&ModelId, Vec<Arc<Known>>> = BTreeMap::new();
+        for known in members {
+            let of_model = models.entry(&known.variant.model).or_default();
+            of_model.push(Arc::clone(known));
+        }
+        for (model, members) in models {
+            let known = before.models.get(model);
+            let known = known.filter(|known| known.is_of(&members)).cloned();
+            let scope = known.or_else(|| self.model_scope(model, members).map(Arc::new));
+            self.models
+                .extend(scope.map(|scope| (model.clone(), scope)));
+        }
+    }
+
+    fn model_scope(&self, model: &ModelId, members: Vec<Arc<Known>>) -> Option<Scope> {
+        let usual_quality = usual::usual_quality(&members);
+        let scope = self.scope(members, |known| known.variant.model == *model)?;
+        Some(Scope {
+            usual_quality,
+            ..scope
+        })
     }
 
     /// The index of `members`, among which are all of their application that `within` says so of.

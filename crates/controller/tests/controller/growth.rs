@@ -85,7 +85,7 @@ fn ask(controller: &mut Controller<u32>, now: Nanos, tenant: u32) -> Actions<u32
     actions
 }
 
-fn started(actions: &Actions<u32>) -> Option<BatchId> {
+fn started(actions: &[Action<u32>]) -> Option<BatchId> {
     actions.iter().find_map(|action| match action {
         Action::Infer { id, .. } => Some(*id),
         _ => None,
