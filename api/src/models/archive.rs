@@ -24,7 +24,7 @@ use sextant_types::{Code, Digest};
 
 use crate::{
     ApiState,
-    body::Taken,
+    room::Taken,
     codec::short,
     problem::{Problem, Refused},
     upload,
@@ -59,7 +59,7 @@ struct Packed<'a> {
     state: &'a ApiState,
     blob: PutBlob,
     /// The memory of its directory.
-    held: Taken<'a>,
+    held: Taken,
     /// Bytes of the names of its files.
     names_bytes: u64,
 }
@@ -86,7 +86,7 @@ pub async fn unpacked(
     let mut packed = Packed {
         state,
         blob,
-        held: state.bodies().take(),
+        held: state.room().take_body(),
         names_bytes: 0,
     };
     // One that a sweep was quicker to remove is missed where the model is registered.
