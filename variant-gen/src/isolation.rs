@@ -235,10 +235,9 @@ impl Isolation {
         let weights = task.artefact.as_ref().and_then(|it| it.weights.as_ref());
         let is_large = weights.is_some();
         let wanted = Some(task.order.reads(&task.validation.digest));
+        let fits = |it: &Running| (it.set.is_none() || it.set == wanted) && !is_large;
         let mut running = match seat.take() {
-            Some(running) if (running.set.is_none() || running.set == wanted) && !is_large => {
-                running
-            }
+            Some(running) if fits(&running) => running,
             other => {
                 if let Some(other) = other {
                     other.end();
@@ -283,25 +282,29 @@ impl Isolation {
             }
             Wait::TooLong(late) => {
                 running.end();
-                let (what, limit, setting) = match late {
-                    Late::Step => (action, self.longest_step, "longest_step_ms"),
-                    Late::Configuration => (
-                        "the configuration",
-                        self.longest_configuration,
-                        "longest_configuration_ms",
-                    ),
-                };
-                let seconds = limit.as_secs_f64();
-                let text = format!(
-                    "{what} took longer than the `{seconds}` s that it may take (`variants.{setting}`)"
-                );
-                Err(refused(Code::TimeExceeded, text))
+                Err(self.too_long(action, late))
             }
             Wait::Ended => {
                 let (code, text) = running.end().explain();
                 Err(refused(code, format!("{action}: {text}")))
             }
         }
+    }
+
+    fn too_long(&self, action: &str, late: Late) -> MeasureError {
+        let (what, limit, setting) = match late {
+            Late::Step => (action, self.longest_step, "longest_step_ms"),
+            Late::Configuration => (
+                "the configuration",
+                self.longest_configuration,
+                "longest_configuration_ms",
+            ),
+        };
+        let seconds = limit.as_secs_f64();
+        let text = format!(
+            "{what} took longer than the `{seconds}` s that it may take (`variants.{setting}`)"
+        );
+        refused(Code::TimeExceeded, text)
     }
 
     fn start(&self, task: &Task) -> Result<Running, MeasureError> {
