@@ -24,9 +24,9 @@ use sextant_types::{Code, Digest};
 
 use crate::{
     ApiState,
-    room::Taken,
     codec::short,
     problem::{Problem, Refused},
+    room::Taken,
     upload,
 };
 

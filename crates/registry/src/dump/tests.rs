@@ -58,7 +58,7 @@ async fn every_table_of_a_real_file_is_known() {
     assert_eq!(found.len(), TABLES.len() + LEFT_OUT.len(), "{found:?}");
     drop(dump);
     let mut writer = registry.begin().await.expect("a transaction");
-    let Session::Sqlite(session) = &mut writer else {
+    let Connection::Sqlite(session) = writer.connection() else {
         panic!("it is a file");
     };
     sqlx::query("create table forgotten (id text) strict")

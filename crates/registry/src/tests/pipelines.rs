@@ -71,10 +71,14 @@ async fn each_change_makes_a_version_and_the_latest_answers(place: Place) {
         definition: json!({"name": "digits", "steps": []}),
         ..first()
     };
-    let change = |new: NewPipeline| registry.change_pipeline(&app(), move |_| Ok::<_, ()>(new), 7);
-    let made = change(second.clone()).await.unwrap().unwrap();
+    let change = async |new: NewPipeline| {
+        let id = app();
+        let changed = registry.change_pipeline(&id, move |_| Ok::<_, ()>(new), 7);
+        changed.await.unwrap().unwrap()
+    };
+    let made = change(second.clone()).await;
     assert_eq!((made.version, &made.definition), (2, &second.definition));
-    assert_eq!(change(second).await.unwrap().unwrap(), made);
+    assert_eq!(change(second).await, made);
     assert_eq!(registry.pipelines().await.unwrap(), [made]);
     let refused = registry
         .change_pipeline(&app(), |_| Err::<NewPipeline, _>("no"), 7)

@@ -10,4 +10,4 @@ create table pipelines (
     files text not null,
     created_ms integer not null,
     primary key (application, version)
-);
+) strict;
