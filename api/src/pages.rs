@@ -22,7 +22,7 @@ use crate::{
     codec::short,
     explanations::LONGEST_ID,
     extract::Params,
-    jobs, models,
+    jobs, models, pipelines,
     problem::{Problem, status as status_of},
     scaling, status, variants,
 };
@@ -121,6 +121,7 @@ async fn make_registered(state: &ApiState, viewer: &Viewer) -> Result<String, Pr
         frame: viewer.frame(Some(Question::Registered)),
         models: member(&models.0, "models")?,
         variants: member(&variants.0, "variants")?,
+        pipelines: pipelines::drawn(state, caller).await?,
         jobs: member(&jobs.0, "jobs")?,
     })
 }

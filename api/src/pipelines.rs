@@ -35,6 +35,9 @@ use schema::{DefinitionBody, DefinitionChangeBody};
 
 pub use ask::{__path_ask, ask};
 
+/// Why a pipeline that is registered is not known here.
+const UNREAD: &str = "this front end has not read it yet";
+
 /// A pipeline.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Pipeline)]
@@ -275,9 +278,7 @@ pub async fn graph(
 ) -> Result<Response, Problem> {
     state.registry().pipeline(&name).await?;
     let loaded = state.pipelines().get(&name);
-    let graph = loaded
-        .as_deref()
-        .map_or(Err("this front end has not read it yet"), Loaded::graph);
+    let graph = loaded.as_deref().map_or(Err(UNREAD), Loaded::graph);
     let unusable =
         |why: &str| Problem::new(Code::Unavailable, format!("the pipeline cannot run: {why}"));
     let graph = graph.map_err(|why| unusable(why).retry_after_ms(1000))?;
@@ -311,6 +312,25 @@ pub async fn delete(
     state.registry().delete_pipeline(&name).await?;
     state.refresh_pipeline(&name).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Those that a caller sees, for the page.
+pub(crate) async fn drawn(
+    state: &ApiState,
+    caller: &Caller,
+) -> Result<Vec<sextant_pages::Pipeline>, Problem> {
+    let pipelines = state.registry().pipelines().await?.into_iter();
+    let seen = pipelines.filter(|it| caller.sees(&it.application));
+    let drawn = seen.map(|pipeline| {
+        let loaded = state.pipelines().get(&pipeline.application);
+        let graph = loaded.as_deref().map_or(Err(UNREAD), Loaded::graph);
+        sextant_pages::Pipeline {
+            name: pipeline.application.to_string(),
+            version: pipeline.version,
+            graph: graph.map(Graph::figure).map_err(str::to_owned),
+        }
+    });
+    Ok(drawn.collect())
 }
 
 /// The JSON Schema of definitions.
@@ -412,7 +432,7 @@ fn shown(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
     let loaded = loaded.filter(|loaded| loaded.version == pipeline.version);
     let graph = match &loaded {
         Some(loaded) => loaded.graph().map_err(str::to_owned),
-        None => Err("this front end has not read it yet".to_owned()),
+        None => Err(UNREAD.to_owned()),
     };
     let signature = graph
         .as_ref()

@@ -349,6 +349,7 @@ mod tests {
             "health_live",
             "health_ready",
             "index",
+            "pipeline_schema",
             "v2_live",
             "v2_ready",
             "v2_server",

@@ -90,6 +90,10 @@ async fn a_picture_goes_in_and_a_label_comes_out() {
     );
     let id = answer["id"].as_str().expect("an id");
     let explained = api.get(&format!("/v1/queries/{id}")).await.json();
+    let request = Request::get(format!("/answer/{id}")).header("accept", "text/html");
+    let page = api.send(request.body(Body::empty()).expect("a request")).await;
+    let page = String::from_utf8(page.bytes).expect("text");
+    assert!(page.contains("Steps, as they ended") && page.contains("classify"), "{page}");
     assert_eq!(
         explained["explanation"]["steps"][1]["variant"],
         "mlp-ort-fp32-all-t1-b32"
@@ -469,4 +473,37 @@ async fn its_graph_is_a_picture_and_a_text() {
         .problem("pipeline_not_found");
     let application = api.get("/v1/applications/photos").await.json();
     assert_eq!(application["signature"]["inputs"][0]["name"], "image");
+}
+
+#[tokio::test]
+async fn its_steps_are_on_the_page() {
+    let api = with_pipeline().await;
+    let request = Request::get("/registered").header("accept", "text/html");
+    let page = api
+        .send(request.body(Body::empty()).expect("a request"))
+        .await;
+    let page = String::from_utf8(page.bytes).expect("text");
+    assert!(
+        page.contains("photos, version 1") && page.contains(">classify</text>"),
+        "{page}"
+    );
+    assert!(
+        !page.contains("<style"),
+        "pages load their styles from files"
+    );
+}
+
+#[tokio::test]
+async fn offline_jobs_are_refused() {
+    let api = with_pipeline().await;
+    assert_eq!(
+        api.call("PUT", "/v1/artefacts/in.jsonl", "{}").await.status,
+        201
+    );
+    let job = json!({"application": "photos", "input": "in.jsonl", "output": "out.jsonl"});
+    let refused = api
+        .call("POST", "/v1/jobs", job.to_string())
+        .await
+        .problem("invalid_request");
+    assert_eq!(refused["field"], "application", "{refused}");
 }

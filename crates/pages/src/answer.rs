@@ -31,6 +31,21 @@ struct Explanation {
     reason: String,
     considered: u64,
     candidates: Vec<Candidate>,
+    #[serde(default)]
+    steps: Vec<Step>,
+}
+
+/// What became of one step of a pipeline.
+#[derive(Debug, Clone, Deserialize)]
+struct Step {
+    name: String,
+    outcome: String,
+    why: Option<String>,
+    variant: Option<String>,
+    queue_us: f64,
+    compute_us: f64,
+    total_us: f64,
+    cost_usd: f64,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -108,6 +123,11 @@ impl Kept {
 // === impl ExplainedQuery ===
 
 impl ExplainedQuery {
+    /// Of a query that a pipeline answered.
+    fn steps(&self) -> &[Step] {
+        self.explanation.as_ref().map_or(&[], |of| &of.steps)
+    }
+
     fn is_answered(&self) -> bool {
         self.outcome == "answered"
     }

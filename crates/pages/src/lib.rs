@@ -21,7 +21,7 @@ pub use answer::{Answered, ExplainedQuery, Kept};
 pub use askama::Error;
 pub use assets::{Asset, file};
 pub use frame::{Frame, Page, Question};
-pub use registered::{Job, Model, Registered, Variant};
+pub use registered::{Job, Model, Pipeline, Registered, Variant};
 pub use served::{Served, Status};
 pub use sign_in::{Refused, SignIn};
 pub use size::{Decision, Scaling, Size};

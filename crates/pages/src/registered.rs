@@ -86,6 +86,17 @@ struct Progress {
     left_s: Option<u64>,
 }
 
+/// A pipeline.
+#[derive(Debug, Clone)]
+pub struct Pipeline {
+    /// Its name.
+    pub name: String,
+    /// The version that answers.
+    pub version: u32,
+    /// Its steps, as SVG that has no text of anybody unescaped; or why it cannot run.
+    pub graph: Result<String, String>,
+}
+
 /// The page.
 #[derive(Debug, Template)]
 #[template(path = "registered.html")]
@@ -96,6 +107,8 @@ pub struct Registered {
     pub models: Vec<Model>,
     /// Those of the frontier.
     pub variants: Vec<Variant>,
+    /// Sorted by name.
+    pub pipelines: Vec<Pipeline>,
     /// The last ones, newest first.
     pub jobs: Vec<Job>,
 }

@@ -6,7 +6,8 @@ use flate2::{Compression, write::GzEncoder};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sextant_pages::{
-    Answered, Frame, Kept, Page, Question, Refused, Registered, Served, SignIn, Size, file,
+    Answered, Frame, Kept, Page, Pipeline, Question, Refused, Registered, Served, SignIn, Size,
+    file,
 };
 
 const NOW_MS: u64 = 1_764_000_000_000;
@@ -96,6 +97,18 @@ fn registered() -> Registered {
         job("job-1", "register", "failed", 3),
     ];
     Registered {
+        pipelines: vec![
+            Pipeline {
+                name: "photos".to_owned(),
+                version: 3,
+                graph: Ok("<svg><title>photos</title></svg>".to_owned()),
+            },
+            Pipeline {
+                name: "sentences".to_owned(),
+                version: 1,
+                graph: Err("no application `<sentiment>`".to_owned()),
+            },
+        ],
         frame: frame(Question::Registered),
         models: vec![read(model)],
         variants: variants.collect(),
@@ -263,6 +276,11 @@ fn what_clients_name_is_text_and_nothing_else() {
         .text(),
         Registered {
             variants: vec![read(variant)],
+            pipelines: vec![Pipeline {
+                name: HOSTILE.to_owned(),
+                version: 1,
+                graph: Err(HOSTILE.to_owned()),
+            }],
             ..registered
         }
         .text(),

@@ -85,8 +85,18 @@ impl Graph {
         text
     }
 
-    /// The same as a picture, SVG: from the left to the right.
+    /// The same as a picture, SVG: from the left to the right. It stands alone.
     pub fn svg(&self) -> String {
+        self.drawn(&format!("<style>{STYLE}</style>"))
+    }
+
+    /// The picture for a page that has styles of its own: steps are boxes, inputs and outputs of the class `end`; what may
+    /// not be taken is of the class `maybe`.
+    pub fn figure(&self) -> String {
+        self.drawn("")
+    }
+
+    fn drawn(&self, style: &str) -> String {
         let (shapes, lines) = self.shapes();
         let columns = shapes
             .iter()
@@ -104,7 +114,7 @@ impl Graph {
         };
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
-             height=\"{height}\"><title>{}</title><style>{STYLE}</style>",
+             height=\"{height}\"><title>{}</title>{style}",
             escaped(&self.definition.name)
         );
         for (from, to, is_certain) in lines {
