@@ -27,7 +27,7 @@ use crate::{
     explanations::Explanations,
     failures::Failures,
     pages::Sessions,
-    pipelines,
+    pipelines::{self, StepMemory},
     places::{Places, Share},
     problem::Problem,
     query::split::Splitting,
@@ -117,12 +117,13 @@ impl ApiState {
 
     /// Wraps the parts.
     pub fn new(mut parts: ApiParts) -> Self {
-        let pipelines = Pipelines::over(Splitting::over(parts.dispatcher));
-        parts.dispatcher = Arc::clone(&pipelines) as DispatcherClient;
         let places = Places::new(parts.limits.max_concurrent_queries);
         let limits = &parts.limits;
         let least = limits.max_body_bytes.saturating_mul(2);
         let room = Room::new(limits.max_body_bytes_in_flight.max(least));
+        let beneath = Splitting::over(parts.dispatcher);
+        let pipelines = Pipelines::over(beneath, Arc::new(StepMemory::new(&room)));
+        parts.dispatcher = Arc::clone(&pipelines) as DispatcherClient;
         let metrics = Metrics::new(std::mem::take(&mut parts.metrics));
         let rates = Arc::clone(&parts.rates);
         let keyring = Keyring::new(rates, parts.auth.max_concurrent_per_key);

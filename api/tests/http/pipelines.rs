@@ -91,9 +91,14 @@ async fn a_picture_goes_in_and_a_label_comes_out() {
     let id = answer["id"].as_str().expect("an id");
     let explained = api.get(&format!("/v1/queries/{id}")).await.json();
     let request = Request::get(format!("/answer/{id}")).header("accept", "text/html");
-    let page = api.send(request.body(Body::empty()).expect("a request")).await;
+    let page = api
+        .send(request.body(Body::empty()).expect("a request"))
+        .await;
     let page = String::from_utf8(page.bytes).expect("text");
-    assert!(page.contains("Steps, as they ended") && page.contains("classify"), "{page}");
+    assert!(
+        page.contains("Steps, as they ended") && page.contains("classify"),
+        "{page}"
+    );
     assert_eq!(
         explained["explanation"]["steps"][1]["variant"],
         "mlp-ort-fp32-all-t1-b32"

@@ -13,7 +13,7 @@ use std::{
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use sextant_pipeline::{Definition, Graph, Known, Loaded, Pipelines, Target};
+use sextant_pipeline::{Definition, Graph, Known, Loaded, Pipelines, Target, Unbounded};
 use sextant_rpc::{Answer, Dispatch, DispatcherClient, Query, QueryError, Route, Timings};
 use sextant_types::{
     ApplicationId, DataType, ModelId, NamedTensor, Signature, Targets, Tensor, TensorSpec,
@@ -103,10 +103,11 @@ fn pipelines(definition: Value) -> Result<Arc<Pipelines>, Box<dyn std::error::Er
         files: &BTreeMap::new(),
     };
     let loaded = Loaded::new(Graph::new(definition, &known)?, 1)?;
-    let pipelines = Pipelines::over(Arc::new(Echo {
+    let echo = Echo {
         model: "echo".parse()?,
         variant: "echo-b1".parse()?,
-    }));
+    };
+    let pipelines = Pipelines::over(Arc::new(echo), Arc::new(Unbounded));
     pipelines.set(HashMap::from([("chain".parse()?, Arc::new(loaded))]));
     Ok(pipelines)
 }

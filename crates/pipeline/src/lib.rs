@@ -14,6 +14,7 @@ mod condition;
 mod definition;
 mod draw;
 mod graph;
+mod memory;
 mod pace;
 mod run;
 mod service;
@@ -27,6 +28,7 @@ pub use crate::{
     condition::Condition,
     definition::{Default, Definition, Input, OnError, Sources, Step, StepTargets},
     graph::{Graph, Invalid, Known, Target},
+    memory::{Memory, Part, Unbounded},
     pace::Pace,
     service::{Loaded, Pipelines},
 };

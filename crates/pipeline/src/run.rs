@@ -14,7 +14,7 @@ use sextant_types::{Code, ModelId, NamedTensor, VariantId};
 use tokio::sync::Semaphore;
 
 use crate::{
-    Graph, OnError, Pace,
+    Graph, Memory, OnError, Pace, Part,
     graph::{Node, Origin},
     pace::Ahead,
 };
@@ -27,6 +27,8 @@ pub(crate) struct Means {
     pub dispatcher: DispatcherClient,
     /// Transforms that run at once.
     pub cores: Arc<Semaphore>,
+    /// What steps make is counted there.
+    pub memory: Arc<dyn Memory>,
 }
 
 /// How the answers of a pipeline are called: it is their model, and its version the variant.
@@ -52,6 +54,8 @@ struct Way<'a> {
     inputs: Vec<NamedTensor>,
     ended: Vec<Option<Ended>>,
     taken: Vec<StepTaken>,
+    /// What its steps have made, as long as the query lasts.
+    held: Vec<Part>,
 }
 
 /// Answers a query. Each is answered once; dropping the future gives up all that runs for it.
@@ -87,6 +91,7 @@ pub(crate) async fn answer(
         inputs,
         ended: graph.nodes.iter().map(|_| None).collect(),
         taken: Vec::with_capacity(graph.nodes.len()),
+        held: Vec::with_capacity(graph.nodes.len()),
     };
     way.run().await?;
     way.compose(names)
@@ -245,6 +250,7 @@ impl Way<'_> {
     fn gave(&mut self, at: usize, gave: Gave) {
         self.pace.ran(at, gave.taken.total_us / 1e3);
         self.taken.push(gave.taken);
+        self.held.extend(gave.held);
         self.ended[at] = Some(Ended::Gave(gave.outputs));
     }
 

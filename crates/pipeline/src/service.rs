@@ -9,7 +9,7 @@ use sextant_types::{ApplicationId, Code, ModelId, Signature, VariantId};
 use tokio::sync::Semaphore;
 
 use crate::{
-    Graph, Pace,
+    Graph, Memory, Pace,
     run::{self, Means, Names},
 };
 
@@ -85,12 +85,14 @@ impl Loaded {
 
 impl Pipelines {
     /// Over a dispatcher that answers the steps. It knows no pipeline yet.
-    pub fn over(dispatcher: DispatcherClient) -> Arc<Self> {
+    /// What steps make is counted in `memory`.
+    pub fn over(dispatcher: DispatcherClient, memory: Arc<dyn Memory>) -> Arc<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self {
             means: Means {
                 dispatcher,
                 cores: Arc::new(Semaphore::new(cores)),
+                memory,
             },
             loaded: ArcSwap::default(),
         })

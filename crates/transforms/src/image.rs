@@ -16,6 +16,9 @@ const MOST_SIDE: u32 = 16_384;
 /// Most bytes that decoding one picture may take: a small file may claim to be a large picture.
 const MOST_DECODED_BYTES: u64 = 256 << 20;
 
+/// Bytes that a pixel takes while its picture is decoded and turned: four channels, twice.
+const DECODED_PIXEL_BYTES: u64 = 8;
+
 /// How pictures become tensors. A pixel is `(value / 255 * scale - mean) / std`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -234,6 +237,30 @@ impl Image {
             }
         }
         Ok(vec![numbers::tensor("pixels", shape, &pixels)?])
+    }
+
+    /// Bytes of all pixels, and of the largest picture while it is decoded, turned and brought to its channels.
+    pub fn needs_bytes(&self, inputs: &[NamedTensor]) -> u64 {
+        let Ok(files) = named(inputs, "image").and_then(|it| numbers::strings("image", it)) else {
+            return 0;
+        };
+        let boxes = if self.cuts {
+            named(inputs, "boxes").ok()
+        } else {
+            None
+        };
+        let count = boxes.map_or(files.len(), |boxes| boxes.rows());
+        let shape = self.shape(count as i64);
+        let pixels = shape
+            .iter()
+            .fold(4u64, |bytes, size| bytes.saturating_mul(*size as u64));
+        let decoded = files.iter().map(|file| {
+            let reader = ImageReader::new(Cursor::new(file)).with_guessed_format();
+            let size = reader.ok().and_then(|reader| reader.into_dimensions().ok());
+            let (width, height) = size.unwrap_or((0, 0));
+            u64::from(width) * u64::from(height) * DECODED_PIXEL_BYTES
+        });
+        pixels.saturating_add(decoded.max().unwrap_or(0).min(2 * MOST_DECODED_BYTES))
     }
 
     /// The picture in a file, upright, in the channels that are asked for.

@@ -237,6 +237,18 @@ impl Transform {
                 .all(|input| input.tensor.len() <= QUICK_ELEMENTS)
     }
 
+    /// Bytes that it takes at most while it runs, its outputs included. Looks at the heads of pictures, and makes nothing.
+    pub fn needs_bytes(&self, inputs: &[NamedTensor]) -> u64 {
+        match &self.kind {
+            Kind::Image(image) => image.needs_bytes(inputs),
+            Kind::Tokenize(_) => text::needs_bytes(inputs),
+            _ => inputs
+                .iter()
+                .map(|input| 8 * input.tensor.held_bytes() as u64)
+                .sum(),
+        }
+    }
+
     /// Runs it. It takes a core for as long as it takes: whoever serves others runs it elsewhere.
     ///
     /// # Errors

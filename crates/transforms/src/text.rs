@@ -16,7 +16,13 @@ use crate::{Error, check_size, named, numbers, spec};
 const MOST_TOKENS: usize = 65_536;
 
 /// Most bytes of one sentence.
-const MOST_TEXT_BYTES: usize = 4 << 20;
+const MOST_TEXT_BYTES: usize = 1 << 20;
+
+/// Bytes that a tokenizer takes for each byte of text: a token may be as short, and has a text, places and ids.
+const TIMES: u64 = 128;
+
+/// Bytes that it takes for a sentence beside these.
+const SENTENCE_BYTES: u64 = 1024;
 
 /// How sentences become token ids.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -177,6 +183,14 @@ impl Tokenize {
             column("token_type_ids", Encoding::get_type_ids)?,
         ])
     }
+}
+
+/// Bytes that sentences take while they are tokenised.
+pub(crate) fn needs_bytes(inputs: &[NamedTensor]) -> u64 {
+    let texts = inputs.iter().filter_map(|input| input.tensor.texts());
+    let bytes =
+        texts.map(|texts| TIMES * texts.bytes().len() as u64 + SENTENCE_BYTES * texts.len() as u64);
+    bytes.sum()
 }
 
 /// The rows of an input of texts.

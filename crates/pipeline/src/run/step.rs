@@ -12,7 +12,10 @@ use sextant_types::{Code, NamedTensor, Targets, Tensor, TensorSpec};
 use tokio::sync::Semaphore;
 
 use super::{Means, elapsed_us};
-use crate::graph::{Node, Work};
+use crate::{
+    Memory, Part,
+    graph::{Node, Work},
+};
 
 /// Most rows of which each is asked.
 const MOST_ROWS: usize = 4096;
@@ -30,6 +33,7 @@ const MOST_RETRY_MS: u64 = 1000;
 pub(super) struct Begun {
     name: Arc<str>,
     work: Doing,
+    memory: Arc<dyn Memory>,
     /// What it is asked for; several where it is asked row by row.
     asked: Vec<Vec<NamedTensor>>,
     by_row: bool,
@@ -52,10 +56,15 @@ enum Doing {
     Transform(Arc<Transform>, Arc<Semaphore>),
 }
 
+/// The result of one set of inputs.
+type Made = (Vec<NamedTensor>, Part);
+
 /// What a step gave.
 pub(super) struct Gave {
     pub outputs: Vec<NamedTensor>,
     pub taken: StepTaken,
+    /// The memory of its outputs.
+    pub held: Vec<Part>,
 }
 
 // === impl Begun ===
@@ -94,6 +103,7 @@ impl Begun {
         Ok(Self {
             name: Arc::clone(&node.name),
             work,
+            memory: Arc::clone(&means.memory),
             asked,
             by_row: !node.cut.is_empty(),
             gives: node.gives.clone(),
@@ -134,15 +144,17 @@ impl Begun {
     }
 
     async fn once(&self) -> Result<Gave, QueryError> {
-        let mut taken = StepTaken::answered(&self.name);
+        let (mut taken, mut held) = (StepTaken::answered(&self.name), Vec::new());
         let outputs = match &self.work {
             Doing::Transform(transform, cores) => {
                 let rows = stream::iter(0..self.asked.len());
                 let gave = rows
-                    .map(|row| transformed(transform, cores, &self.asked[row]))
+                    .map(|row| self.transform((transform, cores), &self.asked[row]))
                     .buffered(ROWS_AT_ONCE);
-                let gave: Vec<Vec<NamedTensor>> = self.in_rows(gave).await?;
+                let gave: Vec<Made> = self.in_rows(gave).await?;
                 taken.compute_us = elapsed_us(self.begun);
+                let (gave, parts): (Vec<_>, Vec<_>) = gave.into_iter().unzip();
+                held = parts;
                 self.joined(gave)?
             }
             Doing::Ask { .. } => {
@@ -153,6 +165,7 @@ impl Begun {
                 let answers: Vec<Option<Answer>> = self.in_rows(answers).await?;
                 for answer in answers.iter().flatten() {
                     count(&mut taken, answer);
+                    held.push(self.memory.take(held_bytes(&answer.outputs))?);
                 }
                 let gave = answers.into_iter().map(|answer| match answer {
                     Some(answer) => answer.outputs,
@@ -162,7 +175,11 @@ impl Begun {
             }
         };
         taken.total_us = elapsed_us(self.begun);
-        Ok(Gave { outputs, taken })
+        Ok(Gave {
+            outputs,
+            taken,
+            held,
+        })
     }
 
     /// All that a stream gives, and in which row it failed.
@@ -180,6 +197,19 @@ impl Begun {
             })
         });
         rows.try_collect().await
+    }
+
+    /// Runs a transform on one set of inputs, in the room that it needs; what it gives keeps its own.
+    async fn transform(
+        &self,
+        (transform, cores): (&Arc<Transform>, &Arc<Semaphore>),
+        inputs: &[NamedTensor],
+    ) -> Result<Made, QueryError> {
+        let needed = self.memory.take(transform.needs_bytes(inputs))?;
+        let outputs = transformed(transform, cores, inputs).await?;
+        drop(needed);
+        let part = self.memory.take(held_bytes(&outputs))?;
+        Ok((outputs, part))
     }
 
     /// Asks for one set of inputs. A batch of no rows is not asked for: nothing is known of it.
@@ -257,6 +287,14 @@ impl Begun {
         });
         columns.collect()
     }
+}
+
+/// Bytes that tensors take up.
+fn held_bytes(outputs: &[NamedTensor]) -> u64 {
+    let bytes = outputs
+        .iter()
+        .map(|output| output.tensor.held_bytes() as u64);
+    bytes.sum()
 }
 
 fn unequal(spec: &TensorSpec) -> QueryError {

@@ -9,7 +9,9 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::Value;
-use sextant_pipeline::{Definition, Graph, Invalid, Known, Loaded, Pipelines, Target};
+use sextant_pipeline::{
+    Definition, Graph, Invalid, Known, Loaded, Memory, Pipelines, Target, Unbounded,
+};
 use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, Timings};
 use sextant_types::{
     ApplicationId, Code, DataType, Metric, ModelId, NamedTensor, Signature, Targets, Tensor,
@@ -165,9 +167,14 @@ pub struct Service {
 }
 
 pub fn service(worker: Worker, definition: &Value) -> Service {
+    service_in(Arc::new(Unbounded), worker, definition)
+}
+
+/// One whose steps have so much memory.
+pub fn service_in(memory: Arc<dyn Memory>, worker: Worker, definition: &Value) -> Service {
     let graph = graph(&worker, definition).unwrap_or_else(|error| panic!("{error}"));
     let worker = Arc::new(worker);
-    let pipelines = Pipelines::over(Arc::clone(&worker) as Arc<dyn Dispatch>);
+    let pipelines = Pipelines::over(Arc::clone(&worker) as Arc<dyn Dispatch>, memory);
     let application = graph.definition.application().expect("a name");
     let loaded = Arc::new(Loaded::new(graph, 1).expect("names"));
     pipelines.set(HashMap::from([(application, loaded)]));
