@@ -94,8 +94,8 @@ pub struct GraphParams {
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum GraphForm {
-    #[default]
     Svg,
+    #[default]
     Text,
 }
 
@@ -263,14 +263,14 @@ pub async fn replace(
     Ok(Shown::new(&shown(&state, changed)).with(StatusCode::OK))
 }
 
-/// The graph of a pipeline for people: a picture, or with `as=text` a step to a line.
+/// The graph of a pipeline for people: a step to a line, or with `as=svg` a picture (`image/svg+xml`).
 #[utoipa::path(get, operation_id = "pipelines_graph", path = "/v1/pipelines/{pipeline}/graph", tag = "pipelines",
     params(
         ("pipeline" = String, Path, description = "its name"),
-        ("as" = Option<String>, Query, description = "`svg` or `text`"),
+        ("as" = Option<String>, Query, description = "`text` or `svg`"),
     ),
     responses(
-        (status = 200, description = "The graph", body = String, content_type = "image/svg+xml"),
+        (status = 200, description = "The graph", body = String, content_type = "text/plain"),
         (status = 404, description = "There is none", body = ProblemBody, content_type = "application/problem+json"),
     ))]
 pub async fn graph(

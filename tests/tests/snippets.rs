@@ -26,7 +26,7 @@ const ADDRESSES: [&str; 3] = [
 const BUSY: [&str; 3] = ["deadline_exceeded", "overloaded", "warming"];
 
 /// Commands that cannot end well here, and how they end instead.
-const OTHERWISE: [(&str, End); 13] = [
+const OTHERWISE: [(&str, End); 15] = [
     ("--input in.jsonl", End::NotFound),
     ("--model manifest.json", End::NoFile),
     ("/v1/queries/q-17", End::NotFound),
@@ -40,6 +40,8 @@ const OTHERWISE: [(&str, End); 13] = [
     ("key revoke 0199f7c2", End::NotFound),
     ("--model encoder.onnx", End::NoFile),
     ("--python venv/bin/python", End::NoFile),
+    ("backup /backups/monday", End::NoFile),
+    ("restore /backups/monday", End::NoFile),
 ];
 
 /// How a command ends.
@@ -185,7 +187,7 @@ fn check(end: End, output: &Output) -> Result<(), String> {
         End::Well => output.status.success(),
         End::NotFound => !output.status.success() && text.contains("not_found"),
         End::NoFile => {
-            let says = ["No such file", "Failed to open"];
+            let says = ["No such file", "Failed to open", "it is not there"];
             !output.status.success() && says.iter().any(|word| text.contains(word))
         }
         End::Never => output.status.code() == Some(28),

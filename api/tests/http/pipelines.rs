@@ -452,7 +452,7 @@ async fn it_is_replaced_as_a_whole() {
 #[tokio::test]
 async fn its_graph_is_a_picture_and_a_text() {
     let api = with_pipeline().await;
-    let text = api.get("/v1/pipelines/photos/graph?as=text").await;
+    let text = api.get("/v1/pipelines/photos/graph").await;
     let text = String::from_utf8(text.bytes).expect("text");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
@@ -466,7 +466,7 @@ async fn its_graph_is_a_picture_and_a_text() {
             "-> score: FP32 [?, 1]  <- name.scores",
         ]
     );
-    let picture = api.get("/v1/pipelines/photos/graph").await;
+    let picture = api.get("/v1/pipelines/photos/graph?as=svg").await;
     assert_eq!(picture.headers["content-type"], "image/svg+xml");
     let svg = String::from_utf8(picture.bytes).expect("text");
     assert!(
