@@ -85,11 +85,13 @@ impl Publisher {
     pub async fn publish_all(&self) -> Result<usize, Error> {
         let mut turn = self.take_turn().await;
         *turn = None;
+        // What changes meanwhile is followed from here: the registry may have been read before somebody deleted a model
+        // from it, and be shown after its variants were retired.
+        let mut shown = Shown::of(self.metadata.snapshot().await?);
         let wanted = self.follow_registry().await?;
-        // Where something has gone meanwhile, the marks of others may be out of date.
-        let shown = Shown::of(self.metadata.snapshot().await?);
-        let is_whole = wanted.iter().all(|id| shown.applications.contains_key(id));
-        *turn = is_whole.then_some(shown);
+        let after = Shown::of(self.metadata.snapshot().await?);
+        shown.applications.extend(after.applications);
+        *turn = Some(shown);
         Ok(wanted.len())
     }
 
@@ -152,10 +154,13 @@ impl Publisher {
 
     /// Publishes everything; where to follow from.
     async fn publish_and_follow(&self) -> Result<Shown, Error> {
-        let before = Shown::of(self.metadata.snapshot().await?);
-        self.publish_all().await?;
-        let after = self.take_turn().await.take();
-        Ok(after.unwrap_or(before))
+        loop {
+            self.publish_all().await?;
+            // Somebody else may have begun to publish everything since.
+            if let Some(shown) = self.take_turn().await.take() {
+                return Ok(shown);
+            }
+        }
     }
 
     /// While the guard lives, nobody else changes what is published.

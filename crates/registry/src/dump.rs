@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use crate::{
     Entity, Error, Registry,
     blob::mentioned,
-    database::{Connection, Json, Row, Session, migrations, sqlite},
+    database::{Connection, Row, Session, migrations, sqlite},
     rows::{Columns, int, value},
     sql,
 };
@@ -257,7 +257,10 @@ impl Restoring {
         match self.session.connection() {
             Connection::Sqlite(session) => insert!(session, std::convert::identity, Error::from),
             #[cfg(feature = "postgres")]
-            Connection::Postgres(session) => insert!(session, Json, Error::of_server),
+            Connection::Postgres(session) => {
+                use crate::database::Json;
+                insert!(session, Json, Error::of_server);
+            }
         }
         Ok(())
     }
@@ -385,7 +388,8 @@ fn document(row: &Row, index: usize) -> Result<Option<String>, Error> {
         Row::Sqlite(row) => Ok(row.try_get(index)?),
         #[cfg(feature = "postgres")]
         Row::Postgres(row) => {
-            let found: Option<Json> = row.try_get(index).map_err(Error::of_server)?;
+            let found: Option<crate::database::Json> =
+                row.try_get(index).map_err(Error::of_server)?;
             Ok(found.map(|document| document.0))
         }
     }

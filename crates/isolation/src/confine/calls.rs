@@ -221,21 +221,21 @@ fn rules(own: u32) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
     let whole = REFUSED.iter().chain(OLDER);
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
         whole.map(|call| (*call, Vec::new())).collect();
-    rules.insert(libc::SYS_kill, vec![rule([is_not(0, own)?])?]);
-    rules.insert(libc::SYS_tgkill, vec![rule([is_not(0, own)?])?]);
+    rules.insert(libc::SYS_kill, vec![rule(&[is_not(0, own)?])?]);
+    rules.insert(libc::SYS_tgkill, vec![rule(&[is_not(0, own)?])?]);
     rules.insert(
         libc::SYS_sched_setaffinity,
-        vec![rule([is_not(0, 0)?, is_not(0, own)?])?],
+        vec![rule(&[is_not(0, 0)?, is_not(0, own)?])?],
     );
     let limits = vec![
-        rule([is_not(0, 0)?, is_not(0, own)?])?,
+        rule(&[is_not(0, 0)?, is_not(0, own)?])?,
         // The third says which limit it is to be.
-        rule([pointer_is_there(2)?])?,
+        rule(&[pointer_is_there(2)?])?,
     ];
     rules.insert(libc::SYS_prlimit64, limits);
-    let mut clone = vec![rule([masked(0, libc::CLONE_THREAD, 0)?])?];
+    let mut clone = vec![rule(&[masked(0, libc::CLONE_THREAD, 0)?])?];
     for flag in NAMESPACES {
-        clone.push(rule([masked(0, flag, flag)?])?);
+        clone.push(rule(&[masked(0, flag, flag)?])?);
     }
     rules.insert(libc::SYS_clone, clone);
     rules.insert(libc::SYS_prctl, any_of(0, &PROCESS)?);
@@ -244,14 +244,14 @@ fn rules(own: u32) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
     Ok(rules)
 }
 
-fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule, BackendError> {
+fn rule(conditions: &[SeccompCondition]) -> Result<SeccompRule, BackendError> {
     SeccompRule::new(conditions.to_vec())
 }
 
 fn any_of(argument: u8, values: &[i32]) -> Result<Vec<SeccompRule>, BackendError> {
     let of = |value: &i32| {
         let value = u64::from(value.cast_unsigned());
-        rule([SeccompCondition::new(
+        rule(&[SeccompCondition::new(
             argument,
             SeccompCmpArgLen::Dword,
             SeccompCmpOp::Eq,
