@@ -109,7 +109,7 @@ fn joined(input: &NamedTensor, signature: Option<&Signature>) -> usize {
 
 /// An output of so many rows in the engine, beside it and as text; nothing where its size is not known.
 fn made(spec: &TensorSpec, batched: bool, rows: usize) -> usize {
-    let sizes = spec
+    let mut sizes = spec
         .shape
         .iter()
         .enumerate()
@@ -117,7 +117,7 @@ fn made(spec: &TensorSpec, batched: bool, rows: usize) -> usize {
             0 if batched => Some(rows),
             _ => size.and_then(|size| usize::try_from(size).ok()),
         });
-    let count = sizes.fold(Some(1usize), |all, size| Some(all?.saturating_mul(size?)));
+    let count = sizes.try_fold(1usize, |all, size| Some(all.saturating_mul(size?)));
     let count = count.unwrap_or(0);
     let element = match spec.data_type.size() {
         Some(size) => 2 * size,

@@ -400,7 +400,7 @@ async fn checked(
         digests.insert(path.clone(), digest);
         files.insert(path, bytes);
     }
-    let graph = load::graph(state, definition, &files).map_err(refused)?;
+    let graph = load::graph(state, definition, &files).map_err(|invalid| refused(&invalid))?;
     for route in graph.routes() {
         state.check_owner(caller, route).await?;
     }
@@ -411,14 +411,16 @@ async fn checked(
     Ok((graph, new))
 }
 
-fn refused(invalid: Invalid) -> Problem {
+fn refused(invalid: &Invalid) -> Problem {
     Problem::new(Code::InvalidPipeline, invalid.to_string()).field(invalid.key)
 }
 
 /// The application that a pipeline is.
 fn application(definition: &Definition) -> Result<Application, Problem> {
     Ok(Application {
-        id: definition.application().map_err(refused)?,
+        id: definition
+            .application()
+            .map_err(|invalid| refused(&invalid))?,
         metric: Metric::Exact,
         description: definition.description.clone(),
         default_targets: Targets::default(),

@@ -60,7 +60,10 @@ pub fn serve_measurements(
         }
         if let (Action::RecordShapes, Some(file)) = (&order.action, &file) {
             let shapes = validation::record_shapes(file, order.limits);
-            say(&answers, &shapes.map_or_else(unfit, Answer::RecordShapes))?;
+            say(
+                &answers,
+                &shapes.map_or_else(|invalid| unfit(&invalid), Answer::RecordShapes),
+            )?;
             continue;
         }
         if let Some(file) = file {
@@ -68,7 +71,7 @@ pub fn serve_measurements(
             validation = match read(&file, &order) {
                 Ok(read) => Some(Arc::new(read)),
                 Err(invalid) => {
-                    say(&answers, &unfit(invalid))?;
+                    say(&answers, &unfit(&invalid))?;
                     continue;
                 }
             };
@@ -165,7 +168,7 @@ fn weigh(graph: &Bytes) -> u64 {
     grown
 }
 
-fn unfit(invalid: Invalid) -> Answer {
+fn unfit(invalid: &Invalid) -> Answer {
     Answer::Unfit {
         of_shapes: invalid.is_of_shapes(),
         message: invalid.to_string(),
@@ -204,7 +207,7 @@ impl Work {
             }
             Action::Check => Answer::Checked(Checked::of(&self.validation, self.order.metric)),
             // They are answered before a set is read for a model.
-            Action::Weigh | Action::RecordShapes => unfit(Invalid::NoRecords),
+            Action::Weigh | Action::RecordShapes => unfit(&Invalid::NoRecords),
             Action::Shapes { engine } => match self.output_shapes(engine, cancel) {
                 Ok(shapes) => Answer::Shapes(shapes),
                 Err(error) => refusal(&error),

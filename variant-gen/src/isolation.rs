@@ -406,6 +406,7 @@ enum Wait {
 }
 
 /// What took too long.
+#[derive(Debug, Clone, Copy)]
 enum Late {
     Step,
     Configuration,

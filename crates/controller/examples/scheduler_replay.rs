@@ -8,7 +8,7 @@
 #[path = "../benches/scheduler/load.rs"]
 mod load;
 
-use load::{SEED, SIZES, Shape, Size, Tenants, Trace};
+use load::{SEED, SIZES, Shape, Size, Trace};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -25,10 +25,8 @@ fn main() {
     let mut size = Size::new(of, shape);
     if let Some(asked) = number(5) {
         size.asked = asked;
-        size.tenants = match asked < size.queues {
-            true => Tenants::EachTold,
-            false => Tenants::Each,
-        };
+        size.has_tenants = true;
+        size.is_told = asked < size.queues;
     }
     let requests = number(3).map_or(20_000, u64::from);
     let trace = Trace::record(policy, size, requests);

@@ -5,6 +5,8 @@
 //! cargo run --release --package sextant-pipeline --example step_overhead
 //! ```
 
+#![expect(clippy::print_stdout, reason = "its figures are what it is for")]
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,

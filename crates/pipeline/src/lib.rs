@@ -2,13 +2,13 @@
 //!
 //! A [`Definition`] is what users write. [`Graph::new`] checks it against what is registered, and tells the
 //! [`sextant_types::Signature`] of the whole. [`Pipelines`] is a dispatcher over another one: a query of an
-//! application that is a pipeline goes through its graph ([`run`]), every other one straight on. So whoever asks a
+//! application that is a pipeline goes through its graph (`run`), every other one straight on. So whoever asks a
 //! dispatcher, over whichever protocol, asks a pipeline as it asks an application.
 //!
 //! The definition's form follows what users of other servers ask for: steps in a flat list, tensors named
 //! `step.output`, no map where names match, conditions in the Common Expression Language, a step for each row of a
 //! tensor. One latency target is of the whole; it is split over the steps by what they took lately, and anew at each
-//! ([`pace`], after InferLine section 4 and PARD section 3).
+//! ([`Pace`], after InferLine section 4 and PARD section 3).
 
 mod condition;
 mod definition;

@@ -141,7 +141,7 @@ fn pool_row(mode: Pooling, hidden: &[f32], mask: &[f32], into: &mut [f32]) {
             tokens.for_each(|token| {
                 into.iter_mut()
                     .zip(token)
-                    .for_each(|(most, it)| *most = most.max(*it))
+                    .for_each(|(most, it)| *most = most.max(*it));
             });
         }
     }

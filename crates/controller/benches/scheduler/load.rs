@@ -39,21 +39,12 @@ pub struct Size {
     pub devices: u32,
     /// What is driven, and what the devices hold.
     pub shape: Shape,
-    /// Whose the queues are.
-    pub tenants: Tenants,
+    /// Whether each queue is of a tenant of its own; all are of one tenant otherwise.
+    pub has_tenants: bool,
+    /// Whether what has changed is taken after every call, as a dispatcher does.
+    pub is_told: bool,
     /// Queues that are asked, the first ones; the others are only there.
     pub asked: u32,
-}
-
-/// Whose queues are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tenants {
-    /// All of one tenant.
-    One,
-    /// Each of a tenant of its own.
-    Each,
-    /// The same, and what has changed is taken after every call, as a dispatcher does.
-    EachTold,
 }
 
 /// The sizes that are measured.
@@ -98,7 +89,7 @@ enum Event {
 /// A subject in the state in which the measured part finds it.
 pub struct Prepared {
     subject: Subject,
-    tenants: Tenants,
+    is_told: bool,
 }
 
 // === impl Size ===
@@ -110,7 +101,8 @@ impl Size {
             queues,
             devices,
             shape,
-            tenants: Tenants::One,
+            has_tenants: false,
+            is_told: false,
             asked: queues,
         }
     }
@@ -161,7 +153,7 @@ impl Prepared {
     fn new(options: &Options, size: Size) -> Self {
         Self {
             subject: Subject::new(options, size),
-            tenants: size.tenants,
+            is_told: size.is_told,
         }
     }
 
@@ -172,7 +164,7 @@ impl Prepared {
             self.subject.clear();
             // Whoever drives it asks after every call when it wants to be woken.
             black_box(self.subject.next_timer());
-            if self.tenants == Tenants::EachTold {
+            if self.is_told {
                 self.subject.take_news(&mut pools);
             }
         }
@@ -287,10 +279,7 @@ impl Run {
 }
 
 fn spec(size: Size, queue: u32) -> QueueSpec {
-    let tenant = match size.tenants {
-        Tenants::One => 0,
-        Tenants::Each | Tenants::EachTold => queue,
-    };
+    let tenant = if size.has_tenants { queue } else { 0 };
     QueueSpec {
         max_rows: 32,
         batched: true,

@@ -277,7 +277,7 @@ impl Begun {
                 if keeps {
                     Ok(tensor)
                 } else {
-                    as_row(tensor).ok_or_else(|| unequal(spec))
+                    as_row(&tensor).ok_or_else(|| unequal(spec))
                 }
             });
             let rows: Vec<Tensor> = rows.collect::<Result<_, QueryError>>()?;
@@ -306,7 +306,7 @@ fn unequal(spec: &TensorSpec) -> QueryError {
 }
 
 /// The tensor as the only row of another.
-fn as_row(tensor: Tensor) -> Option<Tensor> {
+fn as_row(tensor: &Tensor) -> Option<Tensor> {
     let shape: Vec<usize> = std::iter::once(1)
         .chain(tensor.shape().iter().copied())
         .collect();

@@ -12,13 +12,13 @@ fn worker() -> Worker {
         .with("single", false, |rows| Ok(rows.to_vec()))
 }
 
-fn pipeline(steps: Value) -> Value {
+fn pipeline(steps: &Value) -> Value {
     json!({"name": "p", "steps": steps})
 }
 
 #[test]
 fn inputs_and_outputs_follow_from_the_steps() {
-    let definition = pipeline(json!([
+    let definition = pipeline(&json!([
         {"name": "a", "application": "one"},
         {"name": "b", "application": "two", "inputs": {"x": "a.y"}},
     ]));
@@ -54,31 +54,36 @@ fn wrong_definitions_are_refused_by_step_and_key() {
         step.as_object_mut()
             .expect("a step")
             .extend(more.as_object().cloned().expect("keys"));
-        pipeline(json!([a, step]))
+        pipeline(&json!([a, step]))
     };
     let cases = [
-        (pipeline(json!([])), None, "steps", "1 to 64"),
-        (pipeline(json!([a, a])), Some("a"), "name", "another step's"),
+        (pipeline(&json!([])), None, "steps", "1 to 64"),
         (
-            pipeline(json!([{"name": "a b", "application": "one"}])),
+            pipeline(&json!([a, a])),
+            Some("a"),
+            "name",
+            "another step's",
+        ),
+        (
+            pipeline(&json!([{"name": "a b", "application": "one"}])),
             None,
             "steps",
             "no name of a step",
         ),
         (
-            pipeline(json!([{"name": "a"}])),
+            pipeline(&json!([{"name": "a"}])),
             Some("a"),
             "application",
             "is missing",
         ),
         (
-            pipeline(json!([{"name": "a", "application": "one", "softmax": {}}])),
+            pipeline(&json!([{"name": "a", "application": "one", "softmax": {}}])),
             Some("a"),
             "application",
             "one thing",
         ),
         (
-            pipeline(json!([{"name": "a", "application": "none"}])),
+            pipeline(&json!([{"name": "a", "application": "none"}])),
             Some("a"),
             "application",
             "no application `none`",
@@ -175,21 +180,21 @@ fn wrong_definitions_are_refused_by_step_and_key() {
             "which takes [1]",
         ),
         (
-            pipeline(json!([a, {"name": "t", "tokenize": {"tokenizer": "t.json"}}])),
+            pipeline(&json!([a, {"name": "t", "tokenize": {"tokenizer": "t.json"}}])),
             Some("t"),
             "tokenize",
             "not in the artefact store",
         ),
         (
             pipeline(
-                json!([a, {"name": "t", "image": {"width": 1, "height": 1}, "inputs": {"image": "a.y"}}]),
+                &json!([a, {"name": "t", "image": {"width": 1, "height": 1}, "inputs": {"image": "a.y"}}]),
             ),
             Some("t"),
             "inputs",
             "FP32, to `image`, which takes BYTES",
         ),
         (
-            pipeline(json!([a, {"name": "c", "application": "two"}])),
+            pipeline(&json!([a, {"name": "c", "application": "two"}])),
             Some("a"),
             "name",
             "used by no other",
@@ -244,7 +249,7 @@ fn wrong_definitions_are_refused_by_step_and_key() {
 
 #[test]
 fn what_is_not_there_keeps_its_code() {
-    let definition = pipeline(json!([{"name": "a", "application": "none"}]));
+    let definition = pipeline(&json!([{"name": "a", "application": "none"}]));
     let error = graph(&worker(), &definition).err().expect("refused");
     assert_eq!(error.code, Code::ApplicationNotFound);
 }

@@ -52,7 +52,10 @@ async fn a_pipeline_is_an_application_with_a_definition(place: Place) {
     assert_eq!(refused.code(), Code::PipelineExists);
     registry.close().await;
     let registry = place.open().await;
-    assert_eq!(registry.pipelines().await.unwrap(), [made.clone()]);
+    assert_eq!(
+        registry.pipelines().await.unwrap(),
+        std::slice::from_ref(&made)
+    );
     assert_eq!(registry.pipeline(&app()).await.unwrap(), made);
     assert_eq!(registry.applications().await.unwrap(), [application()]);
     registry.delete_pipeline(&app()).await.unwrap();

@@ -54,7 +54,7 @@ async fn write(registry: &Bench, store: &Bench, to: &Path) -> Result<Manifest, E
 
 async fn take(bench: &Bench) -> (TempDir, Manifest) {
     let folder = tempfile::tempdir().expect("a folder");
-    let manifest = write(&bench, &bench, folder.path());
+    let manifest = write(bench, bench, folder.path());
     let manifest = manifest.await.expect("a backup");
     (folder, manifest)
 }

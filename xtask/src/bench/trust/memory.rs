@@ -101,7 +101,7 @@ fn survive(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     for large in Large::all() {
         thread::scope(|scope| {
             for _ in 0..AT_ONCE {
-                scope.spawn(|| tally.count(large.send(address)));
+                scope.spawn(|| tally.count(&large.send(address)));
             }
         });
     }
@@ -244,7 +244,7 @@ impl Large {
 // === impl Tally ===
 
 impl Tally {
-    fn count(&self, status: Result<u16>) {
+    fn count(&self, status: &Result<u16>) {
         let counter = match status {
             Ok(200) => &self.answered,
             Ok(_) => &self.refused,
