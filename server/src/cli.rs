@@ -79,7 +79,7 @@ enum Command {
     Config(Inspect),
     Doctor(doctor::Doctor),
     /// Register a trained model and follow how its variants are made and measured.
-    Register(register::Register),
+    Register(Box<register::Register>),
     /// Ask an application, a model or a variant.
     Query(query::Query),
     /// Show whether applications are served: rate, share in time, refusals, where the time goes, cost.
