@@ -15,6 +15,9 @@ use crate::{
     sql,
 };
 
+/// Tables in whose rows digests stand that name blobs: those that [`Registry::blob_uses`] reads.
+pub(crate) const NAMING: [&str; 4] = ["models", "pipelines", "steps", "variants"];
+
 /// Digits of a digest in text.
 const DIGITS: usize = 64;
 

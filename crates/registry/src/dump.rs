@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::{
     Entity, Error, Registry,
-    blob::mentioned,
+    blob::{NAMING, mentioned},
     database::{Connection, Row, Session, migrations, sqlite},
     rows::{Columns, int, value},
     sql,
@@ -46,9 +46,6 @@ pub const LEFT_OUT: [(&str, &str); 3] = [
         "the schema is that of whoever opens the registry",
     ),
 ];
-
-/// Tables in whose rows digests stand that name blobs.
-const NAMING: [&str; 3] = ["models", "variants", "steps"];
 
 /// Where a registry is.
 #[derive(Debug, Clone)]

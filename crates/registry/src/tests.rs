@@ -82,6 +82,22 @@ async fn create_model(
     registry.register_model(model, &job, now_ms).await
 }
 
+/// Rows of each kind that name blobs: a model with its set, a variant, a pipeline.
+pub(crate) async fn fill(registry: &Registry) {
+    registry.create_application(&application()).await.unwrap();
+    create_model(registry, &new_model("m"), 1).await.unwrap();
+    registry.put_variants(&[variant("m", 8)]).await.unwrap();
+    let pipeline = Application {
+        id: ApplicationId::new("pipeline").unwrap(),
+        ..application()
+    };
+    let new = crate::NewPipeline {
+        definition: serde_json::json!({"name": "pipeline"}),
+        files: [("tokens.json".to_owned(), Digest::from_bytes([4; 32]))].into(),
+    };
+    registry.create_pipeline(&pipeline, &new, 1).await.unwrap();
+}
+
 /// Ends the registrations under way.
 async fn finish_registrations(registry: &Registry) {
     while let Some(job) = registry

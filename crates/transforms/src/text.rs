@@ -188,9 +188,11 @@ impl Tokenize {
 /// Bytes that sentences take while they are tokenised.
 pub(crate) fn needs_bytes(inputs: &[NamedTensor]) -> u64 {
     let texts = inputs.iter().filter_map(|input| input.tensor.texts());
-    let bytes =
-        texts.map(|texts| TIMES * texts.bytes().len() as u64 + SENTENCE_BYTES * texts.len() as u64);
-    bytes.sum()
+    // A longer one is refused before it is read.
+    let bytes = texts.flat_map(|texts| texts.iter().map(|text| text.len().min(MOST_TEXT_BYTES)));
+    bytes
+        .map(|bytes| TIMES * bytes as u64 + SENTENCE_BYTES)
+        .sum()
 }
 
 /// The rows of an input of texts.

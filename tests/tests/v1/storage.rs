@@ -206,6 +206,15 @@ async fn a_backup_is_restored_into_an_empty_machine_that_answers_alike() {
     let cluster = digits::service(Settings::default()).await;
     let api = cluster.api();
     api.put("/v1/artefacts/a/mine", "12345").await.json(201);
+    let labels = (0..10)
+        .map(|digit| format!("digit {digit}\n"))
+        .collect::<String>();
+    api.put("/v1/artefacts/a/labels", labels).await.json(201);
+    let pipeline = json!({"name": "named", "steps": [
+        {"name": "classify", "application": "digits"},
+        {"name": "label", "top_k": {"labels_file": "a/labels"}, "inputs": {"scores": "classify.scores"}}
+    ]});
+    api.post("/v1/pipelines", &pipeline).await.json(201);
     let before = answers(&api).await;
     let variants = known(&api).await;
     let folder = tempfile::tempdir().expect("a folder");
@@ -217,7 +226,7 @@ async fn a_backup_is_restored_into_an_empty_machine_that_answers_alike() {
     assert!(output.status.success(), "{told}");
     assert!(told.contains("files of models: "), "{told}");
     let told: Value = serde_json::from_slice(&output.stdout).expect("a document");
-    assert_eq!((&told["files"], &told["missing"]), (&json!(1), &json!([])));
+    assert_eq!((&told["files"], &told["missing"]), (&json!(2), &json!([])));
     let again = alone(&["--json", "backup", &to, "--data-dir", &data]);
     let refused: Value = serde_json::from_slice(&again.stderr).expect("a document");
     assert_eq!(refused["code"], "not_empty", "{refused}");
@@ -255,6 +264,13 @@ async fn a_backup_is_restored_into_an_empty_machine_that_answers_alike() {
     let swept = command(&empty, &["sweep", "--grace", "0"]);
     assert_eq!(swept["blobs"]["objects"], 0, "{swept}");
     assert_eq!(answers(&api).await, before);
+    let query = json!({"application": "named", "inputs": digits::Images::load("test").input(0)});
+    let named = until("the restored pipeline answers", || async {
+        let answer = api.post("/v1/queries", &query).await;
+        answer.status.is_success().then(|| answer.json(200))
+    })
+    .await;
+    assert_eq!(named["outputs"][0]["data"][0], "digit 5", "{named}");
 }
 
 #[tokio::test]

@@ -72,3 +72,18 @@ async fn every_table_of_a_real_file_is_known() {
         "{refused:?}"
     );
 }
+
+#[tokio::test]
+async fn a_backup_has_the_blobs_that_a_sweep_would_keep() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("registry.sqlite");
+    let registry = Registry::open(&file).await.expect("a registry");
+    crate::tests::fill(&registry).await;
+    let used = registry.blob_uses().await.expect("uses");
+    let roles: BTreeSet<_> = used.iter().map(|used| used.role).collect();
+    assert_eq!(roles.len(), 4, "each role is there: {roles:?}");
+    let used: BTreeSet<Digest> = used.into_iter().map(|used| used.digest).collect();
+    let mut dump = Dump::open(&Place::File(file)).await.expect("a dump");
+    let named = dump.digests().await.expect("digests");
+    assert_eq!(named, used.into_iter().collect::<Vec<_>>());
+}
