@@ -125,7 +125,14 @@ pub async fn create(
     let (graph, new) = checked(&state, &caller, document, !params.dry_run).await?;
     let application = application(&graph.definition)?;
     if params.dry_run {
-        let body = PipelineBody::of_graph(&graph, &new, 0);
+        let checked = Pipeline {
+            application: application.id,
+            version: 0,
+            definition: new.definition,
+            files: new.files,
+            created_ms: unix_ms(),
+        };
+        let body = PipelineBody::new(checked, Ok(&graph));
         return Ok((StatusCode::OK, Json(body)).into_response());
     }
     let made = state
@@ -434,46 +441,28 @@ fn application(definition: &Definition) -> Result<Application, Problem> {
 fn shown(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
     let loaded = state.pipelines().get(&pipeline.application);
     let loaded = loaded.filter(|loaded| loaded.version == pipeline.version);
-    let graph = match &loaded {
-        Some(loaded) => loaded.graph().map_err(str::to_owned),
-        None => Err(UNREAD.to_owned()),
-    };
-    let signature = graph
-        .as_ref()
-        .ok()
-        .map(|graph| SignatureBody::from(&graph.signature));
-    let files = pipeline
-        .files
-        .iter()
-        .map(|(path, digest)| (path.clone(), digest.to_string()));
-    PipelineBody {
-        name: pipeline.application.to_string(),
-        version: pipeline.version,
-        files: files.collect(),
-        definition: pipeline.definition,
-        signature,
-        unusable: graph.err(),
-        created_ms: pipeline.created_ms,
-    }
+    let graph = loaded.as_deref().map_or(Err(UNREAD), Loaded::graph);
+    PipelineBody::new(pipeline, graph)
 }
 
 // === impl PipelineBody ===
 
 impl PipelineBody {
-    /// One that was checked and not registered.
-    fn of_graph(graph: &Graph, new: &NewPipeline, version: u32) -> Self {
-        let files = new
-            .files
-            .iter()
-            .map(|(path, digest)| (path.clone(), digest.to_string()));
+    /// A pipeline with its graph, or with why it cannot run.
+    fn new(pipeline: Pipeline, graph: Result<&Graph, &str>) -> Self {
+        let files = pipeline.files.into_iter();
         Self {
-            name: graph.definition.name.clone(),
-            version,
-            files: files.collect(),
-            definition: new.definition.clone(),
-            signature: Some(SignatureBody::from(&graph.signature)),
-            unusable: None,
-            created_ms: unix_ms(),
+            name: pipeline.application.to_string(),
+            version: pipeline.version,
+            files: files
+                .map(|(path, digest)| (path, digest.to_string()))
+                .collect(),
+            definition: pipeline.definition,
+            signature: graph
+                .ok()
+                .map(|graph| SignatureBody::from(&graph.signature)),
+            unusable: graph.err().map(str::to_owned),
+            created_ms: pipeline.created_ms,
         }
     }
 }

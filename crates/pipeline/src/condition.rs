@@ -15,7 +15,7 @@ const MOST_ELEMENTS: usize = 1024;
 const MOST_LOOPS: usize = 2;
 
 /// A condition that was read.
-pub struct Condition {
+pub(crate) struct Condition {
     text: String,
     program: Program,
     steps: BTreeSet<String>,

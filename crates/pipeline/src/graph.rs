@@ -15,7 +15,8 @@ use sextant_transforms::Transform;
 use sextant_types::{Code, Metric, NamedTensor, Signature, Targets, TensorSpec};
 
 use crate::{
-    Condition, Definition, OnError, StepTargets,
+    Definition, OnError, StepTargets,
+    condition::Condition,
     definition::{Action, Step},
 };
 

@@ -8,7 +8,7 @@
 //! The definition's form follows what users of other servers ask for: steps in a flat list, tensors named
 //! `step.output`, no map where names match, conditions in the Common Expression Language, a step for each row of a
 //! tensor. One latency target is of the whole; it is split over the steps by what they took lately, and anew at each
-//! ([`Pace`], after InferLine section 4 and PARD section 3).
+//! (`pace`, after InferLine section 4 and PARD section 3).
 
 mod condition;
 mod definition;
@@ -25,10 +25,8 @@ pub fn schema() -> serde_json::Value {
 }
 
 pub use crate::{
-    condition::Condition,
     definition::{Default, Definition, Input, OnError, Sources, Step, StepTargets},
     graph::{Graph, Invalid, Known, Target},
     memory::{Memory, Part, Unbounded},
-    pace::Pace,
     service::{Loaded, Pipelines},
 };

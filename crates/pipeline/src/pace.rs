@@ -22,7 +22,7 @@ const UNKNOWN_MS: f64 = 1.0;
 
 /// What the steps of one pipeline took. Shared by its queries.
 #[derive(Debug)]
-pub struct Pace {
+pub(crate) struct Pace {
     steps: Box<[StepPace]>,
 }
 

@@ -14,9 +14,9 @@ use sextant_types::{Code, ModelId, NamedTensor, VariantId};
 use tokio::sync::Semaphore;
 
 use crate::{
-    Graph, Memory, OnError, Pace, Part,
+    Graph, Memory, OnError, Part,
     graph::{Node, Origin},
-    pace::Ahead,
+    pace::{Ahead, Pace},
 };
 
 use step::{Begun, Gave};

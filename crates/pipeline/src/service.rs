@@ -9,7 +9,8 @@ use sextant_types::{ApplicationId, Code, ModelId, Signature, VariantId};
 use tokio::sync::Semaphore;
 
 use crate::{
-    Graph, Memory, Pace,
+    Graph, Memory,
+    pace::Pace,
     run::{self, Means, Names},
 };
 

@@ -6,7 +6,8 @@ use sextant_types::{TensorSpec, convert};
 
 use super::{Invalid, Node, Origin, Part};
 use crate::{
-    Condition, Definition,
+    Definition,
+    condition::Condition,
     definition::{Sources, Step},
 };
 
