@@ -37,6 +37,26 @@ fn inputs_and_outputs_follow_from_the_steps() {
 }
 
 #[test]
+fn an_input_without_a_map_is_what_the_latest_earlier_step_calls_so() {
+    let definition = pipeline(&json!([
+        {"name": "first", "normalize": {}},
+        {"name": "second", "normalize": {}},
+        {"name": "third", "normalize": {}},
+    ]));
+    let graph = graph(&worker(), &definition).unwrap_or_else(|error| panic!("{error}"));
+    let text = graph.text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[1..4],
+        [
+            "first   normalize  vectors <- vectors",
+            "second  normalize  vectors <- first.vectors",
+            "third   normalize  vectors <- second.vectors",
+        ]
+    );
+}
+
+#[test]
 fn steps_may_stand_in_any_order() {
     let definition = json!({"name": "p", "outputs": {"sum": "b.y"}, "steps": [
         {"name": "b", "application": "two", "inputs": {"x": "a.y"}},

@@ -513,3 +513,26 @@ const PIXELS: &[u8] = &[
     0x00, 0x00, 0x01, 0x45, 0x00, 0xa1, 0x8e, 0xd8, 0x34, 0x5f, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45,
     0x4e, 0x44, 0xae, 0x42, 0x60, 0x82,
 ];
+
+#[tokio::test]
+async fn what_a_step_made_stays_counted_until_the_answer() {
+    let left = Arc::new(AtomicU64::new(1000));
+    let chain = json!({"name": "p", "outputs": {"y": "second.probabilities"}, "steps": [
+        {"name": "first", "softmax": {}},
+        {"name": "second", "softmax": {}, "inputs": {"scores": "first.probabilities"}},
+    ]});
+    let service = service_in(Arc::new(Bounded(Arc::clone(&left))), adding(), &chain);
+    // A step needs eight times its input while it runs, and keeps once.
+    let ask = async |elements: usize| {
+        let scores = Tensor::from_elements(vec![1, elements], &vec![0.0f32; elements]);
+        let inputs = vec![NamedTensor::new("scores", scores.expect("floats"))];
+        service.pipelines.query(query(inputs)).await
+    };
+    assert!(
+        ask(27).await.is_ok(),
+        "864 bytes beside the 108 of the step before"
+    );
+    let refused = ask(30).await.expect_err("960 bytes, and 120 are held");
+    assert_eq!(refused.message, "step `second`: there is no room");
+    assert_eq!(left.load(Ordering::Relaxed), 1000);
+}
