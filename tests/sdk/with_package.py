@@ -116,6 +116,15 @@ def main(address, folder):
     fails("invalid_model", lambda: client.register("digits", "none", model=b"none", validation=folder / "validation.npz"))
     assert [model["name"] for model in client.request("GET", "/v1/models")["models"]] == ["mlp", "none"]
 
+    # A job over a file.
+    lines = [json.dumps({"inputs": {"pixels": image.tolist()}}) for image in images[:20]]
+    client.put("in/some images.jsonl", "\n".join(lines).encode())
+    job = digits.job("in/some images.jsonl", "out/answers.jsonl", targets={"min_accuracy": 0.9})
+    assert job["state"] == "succeeded", job
+    answers = [json.loads(line) for line in client.get("out/answers.jsonl").splitlines()]
+    assert len(answers) == 20 and all("outputs" in answer for answer in answers), answers[0]
+    fails("artefact_not_found", lambda: client.get("out/none.jsonl"))
+
     # A data frame, as pandas writes it.
     class Frame:
         def to_csv(self, *, index):

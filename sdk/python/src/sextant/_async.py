@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -23,6 +24,10 @@ class AsyncAddressee:
     async def query(self, inputs: Mapping[str, Any] | None = None, **options: Any) -> Answer:
         """`Addressee.query`, with the same arguments."""
         return await self._client._run(self._addressee.query, inputs, **options)
+
+    async def job(self, input: str, output: str, **options: Any) -> dict[str, Any]:
+        """`Addressee.job`, with the same arguments."""
+        return await self._client._run(self._addressee.job, input, output, **options)
 
     async def signature(self) -> dict[str, Any]:
         """`Addressee.signature`."""
@@ -70,6 +75,14 @@ class AsyncClient:
     async def wait(self, job: str, timeout_s: float | None = None) -> dict[str, Any]:
         """`Client.wait`."""
         return await self._run(self._client.wait, job, timeout_s)
+
+    async def put(self, path: str, source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
+        """`Client.put`."""
+        return await self._run(self._client.put, path, source)
+
+    async def get(self, path: str) -> bytes:
+        """`Client.get`."""
+        return await self._run(self._client.get, path)
 
     async def request(self, method: str, path: str, body: Any = None) -> Any:
         """`Client.request`."""
