@@ -57,8 +57,8 @@ pub(crate) fn copies(view: &View, wanted: &Wanted) -> BTreeMap<VariantIx, u32> {
     copies
 }
 
-/// Workers that somebody has taken out, and those that are more than are wanted and on which alone
-/// something wanted serves: it is to be loaded elsewhere before they end.
+/// Returns the workers to be emptied before they end: those that an administrator has taken out, and surplus workers
+/// that hold the only copy of a desired variant.
 pub(crate) fn emptying(view: &View, wanted: &Wanted) -> Vec<WorkerId> {
     let copies = copies(view, wanted);
     let managed = wanted.pools.iter().filter(|pool| pool.provider.is_some());

@@ -97,16 +97,16 @@ impl Set {
         let set = self.0.get(application).copied().unwrap_or_default();
         match limit {
             Limit::Budget => format!(
-                "more is asked of `{application}` than its budget of {} US dollars an hour pays for",
+                "demand for `{application}` exceeds what its budget of {} US dollars an hour pays for",
                 set.budget_per_hour_usd.unwrap_or(0.0)
             ),
             Limit::Most => format!(
-                "more is asked of `{application}` than the {} workers answer that it may have",
+                "demand for `{application}` exceeds what its limit of {} workers can serve",
                 set.most_workers.unwrap_or(0)
             ),
             Limit::Others => format!(
-                "there is not enough for all, and others come before `{application}` by priority or \
-                 have their share by weight"
+                "capacity is short: other applications precede `{application}` by priority or hold \
+                 their share by weight"
             ),
         }
         .into()

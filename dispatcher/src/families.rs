@@ -1,7 +1,7 @@
 //! How many queries of a model run side by side, and on how many threads each (SERF, section V).
 //!
 //! Variants that differ in nothing but their threads are a *family*: they share their weights, so
-//! changing from one to another moves nothing. For each family a policy watches the arrivals and
+//! changing from one to another moves nothing. For each family SERF watches the arrivals and
 //! chooses a configuration; a query that selection gave to one member goes to the member with the
 //! chosen threads, and every member's batches occupy as many slots as leave room for the chosen
 //! number side by side. What runs keeps its threads.
@@ -22,9 +22,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sextant_parallelism::{
-    Backlog, Choose, Configuration, Objective, Policy, Profile, Summary, Tuple,
-};
+use sextant_parallelism::{Configuration, Profile, Serf, Summary, Tuple};
 use sextant_schedule::Nanos;
 use sextant_types::{EngineName, ModelId, Optimization, Precision};
 
@@ -47,13 +45,9 @@ struct Key {
     max_batch: u16,
 }
 
-/// Who chooses, and what for.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// That threads are chosen by load, and of what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// The policy.
-    pub policy: Policy,
-    /// What latency `sextant` makes low; `serf` knows the mean alone.
-    pub objective: Objective,
     /// Most cores of a worker that the queries of one model are granted; `None` for all.
     pub cores: Option<u16>,
 }
@@ -68,7 +62,6 @@ pub(crate) struct Families {
 
 /// Variants that differ in their threads alone.
 pub(crate) struct Family {
-    choice: Choice,
     /// Threads and ordinal, fewest threads first.
     members: Vec<(u16, VariantIx)>,
     cores: u16,
@@ -78,7 +71,7 @@ pub(crate) struct Family {
 }
 
 struct State {
-    choose: Box<dyn Choose>,
+    serf: Serf,
     current: Configuration,
     /// What the predictions were built from, and what was measured since.
     built: Profile,
@@ -126,7 +119,7 @@ impl Families {
             let same = |family: &Arc<Family>| family.members == numbers;
             let family = known.filter(same).or_else(|| {
                 let profile = profile(&members, cores.unwrap_or(1));
-                Some(Arc::new(Family::new(choice, numbers, cores?, profile)?))
+                Some(Arc::new(Family::new(numbers, cores?, profile)?))
             });
             if let Some(family) = family {
                 for (_, ordinal) in &family.members {
@@ -203,25 +196,18 @@ fn tuple(running: u16, intra: u16) -> Tuple {
 
 impl Family {
     /// `None` where there is nothing to choose.
-    fn new(
-        choice: Choice,
-        members: Vec<(u16, VariantIx)>,
-        cores: u16,
-        profile: Profile,
-    ) -> Option<Self> {
+    fn new(members: Vec<(u16, VariantIx)>, cores: u16, profile: Profile) -> Option<Self> {
         if members.len() < 2 {
             return None;
         }
-        let built = choice.policy.build(&profile, choice.objective);
-        let mut choose = built.ok().flatten()?;
-        let current = choose.choose(0, Backlog::default());
+        let mut serf = Serf::of(&profile).ok().flatten()?;
+        let current = serf.choose(0);
         Some(Self {
-            choice,
             members,
             cores,
             under_way: AtomicUsize::new(0),
             state: Mutex::new(State {
-                choose,
+                serf,
                 current,
                 built: profile.clone(),
                 measured: profile,
@@ -236,15 +222,9 @@ impl Family {
         chosen: VariantIx,
         usable: impl Fn(VariantIx) -> bool,
     ) -> Assigned {
-        let under_way = self.under_way.load(Ordering::Relaxed);
         let mut state = self.state.lock();
-        let running = under_way.min(usize::from(state.current.service));
-        let backlog = Backlog {
-            running,
-            queued: under_way - running,
-        };
-        state.choose.arrived(now);
-        let configuration = state.choose.choose(now, backlog);
+        state.serf.arrived();
+        let configuration = state.serf.choose(now);
         let changed = configuration != state.current;
         state.current = configuration;
         drop(state);
@@ -294,11 +274,8 @@ impl Family {
         if (summary.mean_s - built).abs() <= CHANGE * built {
             return;
         }
-        let Choice {
-            policy, objective, ..
-        } = self.choice;
-        if let Ok(Some(choose)) = policy.build(&state.measured, objective) {
-            state.choose = choose;
+        if let Ok(Some(serf)) = Serf::of(&state.measured) {
+            state.serf = serf;
             state.built = state.measured.clone();
         }
     }

@@ -10,7 +10,7 @@ use std::{
 use sextant_types::WorkerId;
 use tokio::{sync::watch, time::timeout};
 
-/// Who is not reached after so long is away, and what nobody else can answer is refused.
+/// A worker that is not reached within this time counts as unavailable. Queries that only it could serve are refused.
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// Since when workers are being reached; not at all where all are, or those that are missing have been for long.

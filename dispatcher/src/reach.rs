@@ -1,4 +1,4 @@
-//! What of the targets that nothing meets could be met: the number that a caller needs to ask for less.
+//! Tells a refused caller the best value that is available for each target.
 
 use sextant_selection::{Demand, Entry, Index, expected_ms};
 use sextant_types::{Accuracy, AccuracyKind, LeastQuality, Quality};

@@ -43,7 +43,7 @@ pub(crate) fn overdue(waited: Duration) -> QueryError {
 /// No engine takes inputs so long.
 pub(crate) fn too_long(longest: u64) -> QueryError {
     let message = format!(
-        "the inputs are too long: what was registered takes at most `{longest}` in each dynamic \
+        "the inputs are too long: the registered variants take at most `{longest}` in each dynamic \
          dimension"
     );
     QueryError::new(Code::InvalidTensor, message)

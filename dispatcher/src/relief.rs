@@ -18,7 +18,7 @@ pub(crate) struct Reliever {
     relief: Relief,
     began: Instant,
     /// By position: the life in which the worker was last seen.
-    lives: BTreeMap<DeviceIx, u64>,
+    incarnations: BTreeMap<DeviceIx, u64>,
     answers: Answers,
 }
 
@@ -27,28 +27,28 @@ impl Reliever {
         Self {
             relief: Relief::default(),
             began: Instant::now(),
-            lives: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             answers: Answers::default(),
         }
     }
 
-    /// Has done what is to be done now. `places` are the workers that may be used, by position; `lives`
-    /// the lives that they live. Must be called within a runtime.
+    /// Carries out what is due now. `places` are the workers that may be used, by position; `incarnations` are
+    /// their current incarnations. Must be called within a runtime.
     pub(crate) fn look(
         &mut self,
         driver: &Arc<Driver>,
         places: &[Place],
-        lives: BTreeMap<DeviceIx, u64>,
+        incarnations: BTreeMap<DeviceIx, u64>,
     ) {
-        for (at, before) in &self.lives {
-            if lives.get(at) != Some(before) {
+        for (at, before) in &self.incarnations {
+            if incarnations.get(at) != Some(before) {
                 self.relief.forget(*at);
             }
         }
-        self.lives = lives;
+        self.incarnations = incarnations;
         let answers = std::mem::take(&mut *self.answers.lock());
         for (at, life, found) in answers {
-            if self.lives.get(&at) == Some(&life) {
+            if self.incarnations.get(&at) == Some(&life) {
                 self.relief.on_repinned(at, found);
             }
         }
@@ -62,7 +62,7 @@ impl Reliever {
     }
 
     fn repin(&self, driver: &Arc<Driver>, at: DeviceIx) {
-        let Some(life) = self.lives.get(&at).copied() else {
+        let Some(life) = self.incarnations.get(&at).copied() else {
             return;
         };
         let Some(client) = driver.workers().client_in(at, life) else {

@@ -4,7 +4,7 @@
 //! Answers go to standard output (a table or sentence, or JSON with `--json`), progress and errors
 //! to standard error. Progress bars are drawn on a terminal only; elsewhere each step is a line.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use sextant_config::{self as config, Config};
 
@@ -20,6 +20,7 @@ mod completions;
 mod docs;
 mod doctor;
 mod error;
+mod examples;
 mod explain;
 mod follow;
 mod health;
@@ -146,6 +147,17 @@ struct Inspect {
     describe: bool,
     #[command(flatten)]
     settings: Settings,
+}
+
+impl Arguments {
+    /// What this process was started with.
+    ///
+    /// # Errors
+    /// Help that was asked for, and what is wrong with the arguments.
+    pub fn of_process() -> Result<Self, clap::Error> {
+        let matches = examples::add(Self::command()).try_get_matches()?;
+        Self::from_arg_matches(&matches)
+    }
 }
 
 /// Does what the command line says.

@@ -4,8 +4,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 mod cli;
 mod environment;
 mod logging;
@@ -16,7 +14,7 @@ mod serve;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = match cli::Arguments::try_parse() {
+    let arguments = match cli::Arguments::of_process() {
         Ok(arguments) => arguments,
         Err(error) => return refuse(&error),
     };

@@ -32,7 +32,6 @@ pub mod goodput;
 pub mod paged;
 mod parallel;
 pub mod partition;
-pub mod plot;
 pub mod profiles;
 pub mod replicas;
 mod table;

@@ -1,5 +1,6 @@
 """Our own Python package against a service. Arguments: the service's address, the folder of the example."""
 
+import asyncio
 import json
 import socket
 import sys
@@ -40,6 +41,28 @@ def tries_again():
     except sextant.Error as error:
         assert error.code == "overloaded" and len(asked) == 3, asked
     server.shutdown()
+
+
+async def awaited(address, images, labels):
+    """The same methods in an event loop, more of them at a time than there are connections."""
+    async with sextant.AsyncClient(address, connections=4) as client:
+        digits = client.application("digits")
+        (output,) = [spec["name"] for spec in (await digits.signature())["outputs"]]
+        answers = await asyncio.gather(*[digits.query(pixels=image) for image in images])
+        shown = [int(answer[output].argmax()) for answer in answers]
+        assert (numpy.array(shown) == labels).mean() >= 0.9, shown
+        try:
+            await digits.query(pixels=images[0], min_accuracy=1)
+            raise AssertionError("it was answered")
+        except sextant.Error as error:
+            assert error.code == "target_infeasible", error
+        models = await client.request("GET", "/v1/models")
+        assert models["models"], models
+    try:
+        await client.request("GET", "/v1/models")
+        raise AssertionError("a closed client asked")
+    except RuntimeError:
+        pass
 
 
 def main(address, folder):
@@ -93,6 +116,15 @@ def main(address, folder):
     fails("invalid_model", lambda: client.register("digits", "none", model=b"none", validation=folder / "validation.npz"))
     assert [model["name"] for model in client.request("GET", "/v1/models")["models"]] == ["mlp", "none"]
 
+    # A job over a file.
+    lines = [json.dumps({"inputs": {"pixels": image.tolist()}}) for image in images[:20]]
+    client.put("in/some images.jsonl", "\n".join(lines).encode())
+    job = digits.job("in/some images.jsonl", "out/answers.jsonl", targets={"min_accuracy": 0.9})
+    assert job["state"] == "succeeded", job
+    answers = [json.loads(line) for line in client.get("out/answers.jsonl").splitlines()]
+    assert len(answers) == 20 and all("outputs" in answer for answer in answers), answers[0]
+    fails("artefact_not_found", lambda: client.get("out/none.jsonl"))
+
     # A data frame, as pandas writes it.
     class Frame:
         def to_csv(self, *, index):
@@ -113,6 +145,8 @@ def main(address, folder):
         raise AssertionError("somebody answered")
     except sextant.Unreachable as error:
         assert nobody in str(error), error
+
+    asyncio.run(awaited(address, images[:64], labels[:64]))
 
     # Threads share a client.
     shown = [None] * 64

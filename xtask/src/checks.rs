@@ -5,18 +5,23 @@ use std::time::Instant;
 
 use anyhow::Result;
 
+use crate::packages::Packages;
 use crate::paths;
 use crate::provision::{self, Everything, ForTests, Provisioned, needs};
 use crate::shell::{self, say};
 use enclosure::Enclosure;
+use since::Reach;
 
 mod enclosure;
+mod since;
+#[cfg(test)]
+mod unused;
 
 /// What all that is built takes from nothing, bytes, with some to spare for what the tests write.
 const DISK_BYTES: u64 = 10_000_000_000;
 
 /// Options of `cargo xtask test`.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub struct Arguments {
     /// Stop at the first step that fails
     #[arg(long)]
@@ -27,6 +32,9 @@ pub struct Arguments {
     /// Build and run the tests of this package, and no other step; may be given several times
     #[arg(long, value_name = "NAME")]
     package: Vec<String>,
+    /// Run the tests that the changes since this revision can reach, and no other step
+    #[arg(long, value_name = "REVISION", conflicts_with_all = ["filter", "package"])]
+    since: Option<String>,
 }
 
 /// One step: what it is called in the summary, and what to run.
@@ -40,6 +48,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let started = Instant::now();
     warn_of_a_small_disk();
     let mut failed = Vec::new();
+    if let Some(revision) = &arguments.since {
+        run_since(revision, &mut failed)?;
+        return Ok(summary(&failed, started));
+    }
     if arguments.is_selective() {
         let step = tests(arguments, &provision::for_tests()?)?;
         carry_out(step, &mut failed);
@@ -69,6 +81,22 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         failed.extend(advisories(path));
     }
     Ok(summary(&failed, started))
+}
+
+/// Runs the tests that the changes since a revision can reach.
+fn run_since(revision: &str, failed: &mut Vec<&'static str>) -> Result<()> {
+    let files = since::changed_files(revision)?;
+    let reach = Reach::of(&Packages::of_workspace()?, files.iter().map(String::as_str));
+    say(reach.to_string());
+    if reach.is_none() {
+        return Ok(());
+    }
+    let arguments = Arguments {
+        filter: reach.filter(),
+        ..Arguments::default()
+    };
+    carry_out(tests(&arguments, &provision::for_tests()?)?, failed);
+    Ok(())
 }
 
 fn carry_out(mut step: Step, failed: &mut Vec<&'static str>) {

@@ -19,6 +19,7 @@ mod http;
 mod models;
 mod mutants;
 mod openapi;
+mod packages;
 mod pages;
 mod paths;
 mod planted;

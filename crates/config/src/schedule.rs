@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sextant_dispatcher::{Choice, Sampling, Tenant};
-use sextant_parallelism as parallelism;
-use sextant_parallelism::Objective;
 use sextant_placement as placement;
 use sextant_profile::{Estimation, UnknownEstimation};
 use sextant_schedule::{Delay, Nanos, Options, Policy, UnknownPolicy};
@@ -101,14 +99,10 @@ section! {
         /// `clockwork` as the 99th percentile of the last ten runs of its size, `sextant` by what
         /// slows all sizes of a variant, with outliers in quarantine.
         run_times: RunTimes = RunTimes::default();
-        /// Who chooses how many queries of a model run side by side and on how many threads each,
-        /// for models whose queries do not share batches: the selection by targets alone (`off`),
-        /// SERF's table of predicted mean latencies by load (`serf`), or the same predictions with
-        /// bursts, backlog and the scatter of service times in them (`sextant`).
-        parallelism: Parallelism = Parallelism::Off;
-        /// Which latency `parallelism` makes low: 0 for the mean, 0.99 for the 99th percentile.
-        /// `serf` knows the mean alone.
-        parallelism_quantile: f64 = 0.0, within 0.0..=0.9999;
+        /// What chooses how many queries of a model run side by side and on how many threads each,
+        /// for models whose queries do not share batches: SERF's table of predicted mean latencies by
+        /// load (`serf`), or the selection by targets alone (`off`).
+        parallelism: Parallelism = Parallelism::Serf;
         /// Cores of a worker that `parallelism` grants the queries of one model at most; 0 for all.
         parallelism_cores: u16 = 0, within 0.0..=65_535.0;
         /// High bound of the way from the dispatcher to a worker, microseconds. Batches are sent so
@@ -197,24 +191,13 @@ word! {
 pub enum Parallelism {
     /// The selection by targets.
     Off,
-    /// SERF as published.
+    /// The load (SERF).
     Serf,
-    /// Ours.
-    Sextant,
 }
 
 impl Parallelism {
     /// The words of the configuration.
-    pub(super) const NAMES: &'static [&'static str] = &["off", "serf", "sextant"];
-
-    /// The policy, if one is to choose.
-    fn policy(self) -> Option<parallelism::Policy> {
-        match self {
-            Self::Off => None,
-            Self::Serf => Some(parallelism::Policy::Serf),
-            Self::Sextant => Some(parallelism::Policy::Sextant),
-        }
-    }
+    pub(super) const NAMES: &'static [&'static str] = &["off", "serf"];
 }
 
 fn millis(nanos: Nanos) -> f64 {
@@ -246,12 +229,7 @@ impl Placement {
 impl Schedule {
     /// Who chooses the threads of queries that run alone, and what for.
     pub fn parallelism(&self) -> Option<Choice> {
-        Some(Choice {
-            policy: self.parallelism.policy()?,
-            objective: match self.parallelism_quantile {
-                0.0 => Objective::Mean,
-                share => Objective::Quantile(share),
-            },
+        (self.parallelism == Parallelism::Serf).then_some(Choice {
             cores: (self.parallelism_cores > 0).then_some(self.parallelism_cores),
         })
     }

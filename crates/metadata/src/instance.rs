@@ -206,7 +206,7 @@ pub enum Rejected {
         command: &'static str,
     },
     /// The lease has not lapsed.
-    #[error("instance `{key}` holds its lease until `{lease_until_ms}`, now is `{now_ms}`")]
+    #[error("the lease of instance `{key}` is valid until `{lease_until_ms}` (now `{now_ms}`)")]
     LeaseHeld {
         /// Which instance.
         key: InstanceKey,

@@ -205,7 +205,7 @@ impl Inner {
         let read = into.len() - before;
         match expected {
             Some(expected) if expected != read => {
-                let text = format!("{read} bytes came of {expected}");
+                let text = format!("received {read} of {expected} bytes");
                 Err(Failure::new(Reason::Passing, text))
             }
             _ => Ok(()),

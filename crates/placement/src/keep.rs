@@ -10,7 +10,7 @@ use sextant_types::index::{DeviceIx, VariantIx};
 /// Variants that found no room on a device before the rest of the list is left alone.
 const MOST_WITHOUT_ROOM: usize = 16;
 
-/// Looks at what is unused in the time after which it may be unloaded.
+/// Number of idle checks in each period after which unused variants may be unloaded.
 const LOOKS: Nanos = 8;
 
 impl<R: Rule> Machine<R> {

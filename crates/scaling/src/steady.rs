@@ -29,7 +29,7 @@ impl<K: Ord + Copy> Steady<K> {
         self.push(key, now_ms, count);
     }
 
-    /// What is wanted of a thing now that so much is planned of it.
+    /// Returns the desired count, given the newly planned one.
     pub fn want(&mut self, key: K, now_ms: u64, planned: u32) -> u32 {
         self.push(key, now_ms, planned);
         let held = self.planned.get_mut(&key).expect("pushed just now");

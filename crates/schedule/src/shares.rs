@@ -1,6 +1,6 @@
 //! Weighted max-min shares of a pool's device time among tenants.
 //!
-//! What one tenant sends must not make another one's answers late that asks for less than its share.
+//! A tenant below its share must not be delayed by another tenant's load.
 //! While devices suffice, the earliest deadline goes first, whoever asks. Once what waits would keep a
 //! tenant for longer than half of what its targets leave it, its *room*, the pool is *contended*, and
 //! device time is shared out by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): each

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 
 use sextant_dispatcher::{Choice, Config, Tenant};
 use sextant_metadata::{Command, InstanceKey, Transition};
-use sextant_parallelism as parallelism;
 use sextant_profile::Estimation;
 use sextant_rpc::{ActionKind, Answer, Query, QueryError};
 use sextant_schedule::{Delay, Options, Policy};
@@ -413,13 +412,9 @@ const WIDE: Kind = Kind {
     ..NARROW
 };
 
-fn chosen_by(policy: parallelism::Policy, cores: Option<u16>) -> Config {
+fn by_load(cores: Option<u16>) -> Config {
     Config {
-        parallelism: Some(Choice {
-            policy,
-            objective: parallelism::Objective::Mean,
-            cores,
-        }),
+        parallelism: Some(Choice { cores }),
         ..Config::default()
     }
 }
@@ -428,56 +423,47 @@ fn chosen_by(policy: parallelism::Policy, cores: Option<u16>) -> Config {
 /// query gets both cores, however many wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_measured_side_by_side_decides_the_threads() {
-    for policy in parallelism::Policy::ALL {
-        let world = World::with_cores(chosen_by(policy, None), 1, 2).await;
-        world
-            .serve_with("app", NARROW, |variant| {
-                variant.profile.concurrent = vec![Concurrent {
-                    running: 2,
-                    mean_ms: 60.0,
-                    scv: 0.0,
-                    samples: 20,
-                }];
-            })
-            .await;
-        world.serve(WIDE).await;
-        let all: Vec<_> = (0..60)
-            .map(|number| world.send(query(&[number as f32, 0.0])))
-            .collect();
-        for handle in all {
-            let answer = answer(handle).await;
-            assert_eq!(answer.variant.as_str(), "m-t2", "{policy:?}");
-        }
+    let world = World::with_cores(by_load(None), 1, 2).await;
+    world
+        .serve_with("app", NARROW, |variant| {
+            variant.profile.concurrent = vec![Concurrent {
+                running: 2,
+                mean_ms: 60.0,
+                scv: 0.0,
+                samples: 20,
+            }];
+        })
+        .await;
+    world.serve(WIDE).await;
+    let all: Vec<_> = (0..60)
+        .map(|number| world.send(query(&[number as f32, 0.0])))
+        .collect();
+    for handle in all {
+        let answer = answer(handle).await;
+        assert_eq!(answer.variant.as_str(), "m-t2");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_is_granted_no_more_cores_than_were_said() {
-    for policy in parallelism::Policy::ALL {
-        let world = World::with_cores(chosen_by(policy, Some(1)), 1, 2).await;
-        world.serve(NARROW).await;
-        world.serve(WIDE).await;
-        for number in 0..20 {
-            let answer = world.ask(query(&[number as f32, 0.0])).await.unwrap();
-            assert_eq!(answer.variant.as_str(), "m-t1", "{policy:?}");
-        }
+    let world = World::with_cores(by_load(Some(1)), 1, 2).await;
+    world.serve(NARROW).await;
+    world.serve(WIDE).await;
+    for number in 0..20 {
+        let answer = world.ask(query(&[number as f32, 0.0])).await.unwrap();
+        assert_eq!(answer.variant.as_str(), "m-t1");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_threads_of_queries_that_run_alone_follow_the_policy_where_there_is_one() {
-    for (policy, expected) in [
-        (None, "m-t1"),
-        (Some(parallelism::Policy::Serf), "m-t2"),
-        (Some(parallelism::Policy::Sextant), "m-t2"),
-    ] {
-        let config = policy.map_or_else(Config::default, |policy| chosen_by(policy, None));
+    for (config, expected) in [(Config::default(), "m-t1"), (by_load(None), "m-t2")] {
         let world = World::with_cores(config, 1, 2).await;
         world.serve(NARROW).await;
         world.serve(WIDE).await;
         // At low load a query is answered soonest by both cores.
         let first = world.ask(query(&[1.0, 2.0])).await.unwrap();
-        assert_eq!(first.variant.as_str(), expected, "{policy:?}");
+        assert_eq!(first.variant.as_str(), expected);
         let all: Vec<_> = (0..40)
             .map(|number| world.send(query(&[number as f32, 0.0])))
             .collect();

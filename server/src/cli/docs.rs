@@ -2,7 +2,7 @@
 
 use clap::{Command, CommandFactory};
 
-use super::Arguments;
+use super::{Arguments, examples};
 
 const OPENING: &str = "\
 # Command line
@@ -41,7 +41,7 @@ fn the_page_is_current() {
 }
 
 fn render() -> String {
-    let mut command = Arguments::command().term_width(96);
+    let mut command = examples::add(Arguments::command()).term_width(96);
     command.build();
     let mut page = OPENING.to_owned();
     describe(&command, &mut page);

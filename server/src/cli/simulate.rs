@@ -10,10 +10,7 @@ use serde_json::json;
 use sextant_partition as division;
 use sextant_scaling::autoscale;
 use sextant_schedule::Policy;
-use sextant_simulator::{
-    experiment::{self, Event, Experiment, Plan, Record},
-    plot,
-};
+use sextant_simulator::experiment::{self, Event, Experiment, Plan, Record};
 
 use super::{Client, Error, output::Output};
 
@@ -114,9 +111,6 @@ pub struct Simulate {
     /// Append what is finished to this file, and do not run again what is in it.
     #[arg(long, value_name = "JSONL", requires = "experiment")]
     resume: Option<PathBuf>,
-    /// Draw the figures.
-    #[arg(long, value_name = "SVG", conflicts_with = "list")]
-    plot: Option<PathBuf>,
 }
 
 /// The names of scheduling policies, of autoscalers, of ways to divide models and of ways to run a fleet;
@@ -174,7 +168,6 @@ impl Simulate {
     }
 
     fn experiment(&self, experiment: &Experiment, output: Output) -> Result<(), Error> {
-        self.check_plot()?;
         let plan = Plan {
             policies: self.schedulers()?,
             seeds: self.seeds.unwrap_or(0),
@@ -204,7 +197,7 @@ impl Simulate {
         if !output.json {
             output.text(&tables::of_experiment(experiment, &records))?;
         }
-        self.draw(&experiment.name, &records)
+        Ok(())
     }
 
     /// The scheduling policies that were asked for.
@@ -212,28 +205,6 @@ impl Simulate {
         let policies = self.policy.iter().map(|name| name.parse::<Policy>());
         let policies: Result<Vec<Policy>, _> = policies.collect();
         policies.map_err(|error| Error::Usage(error.to_string()))
-    }
-
-    /// Fails before minutes are spent rather than after.
-    fn check_plot(&self) -> Result<(), Error> {
-        let Some(path) = &self.plot else {
-            return Ok(());
-        };
-        let opened = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path);
-        opened.map(drop).map_err(|source| Error::Io {
-            path: path.clone(),
-            source,
-        })
-    }
-
-    fn draw(&self, title: &str, records: &[Record]) -> Result<(), Error> {
-        match &self.plot {
-            Some(path) => write(path, &plot::svg(&plot::charts(title, records))),
-            None => Ok(()),
-        }
     }
 }
 

@@ -27,6 +27,14 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
+/// The words of a command line that the program gets: what follows a pipe or a redirection is the shell's.
+pub(super) fn ours(line: &str) -> Vec<String> {
+    let shell = ["|", ">", "&", "&&", "2>&1"];
+    let all = words(line).into_iter();
+    all.take_while(|word| !shell.contains(&word.as_str()))
+        .collect()
+}
+
 /// Lines of the code of a page that are commands of this program, continued lines joined.
 fn commands(page: &str) -> Vec<String> {
     let code = page.split("```").skip(1).step_by(2);
@@ -51,12 +59,7 @@ fn every_command_of_the_documents_is_understood() {
         }
         let text = fs::read_to_string(&page).expect("a readable page");
         for command in commands(&text) {
-            let all = words(&command);
-            // What follows is the shell's.
-            let ours = all
-                .iter()
-                .take_while(|word| !["|", ">", "&", "&&", "2>&1"].contains(&word.as_str()));
-            let parsed = Arguments::try_parse_from(ours);
+            let parsed = Arguments::try_parse_from(ours(&command));
             let why = parsed.err().map(|error| error.to_string());
             assert_eq!(why, None, "{}: {command}", page.display());
             seen += 1;

@@ -103,7 +103,7 @@ fn openvino_library(config: &Config) -> anyhow::Result<PathBuf> {
     let configured = config.openvino_library.as_deref();
     sextant_engine_openvino::OpenvinoEngine::find_library(configured).with_context(|| {
         if let Some(path) = configured {
-            return format!("`openvino_library` is `{}`, which is no file", path.display());
+            return format!("`openvino_library`: no such file: `{}`", path.display());
         }
         "OpenVINO's library is missing: `pip install openvino` and set `openvino_library` to its \
          `libopenvino_c.so` (in a checkout, `cargo xtask provision` does both), or leave `openvino` out of \
@@ -177,7 +177,7 @@ pub(super) fn library(config: &Config) -> anyhow::Result<PathBuf> {
     let configured = config.onnxruntime_library.as_deref();
     OrtEngine::find_library(configured).with_context(|| {
         if let Some(path) = configured {
-            return format!("`onnxruntime_library` is `{}`, which is no file", path.display());
+            return format!("`onnxruntime_library`: no such file: `{}`", path.display());
         }
         format!(
             "the ONNX Runtime library is missing: download version {} from \

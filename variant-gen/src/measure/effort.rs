@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Effort {
     /// Time for one batch size, once the least number of runs is done.
     pub budget: Duration,
-    /// Least number of runs of one batch size.
+    /// Minimum number of runs of each batch size.
     pub runs: u32,
     /// So many runs of one batch size are enough after a fifth of that time.
     pub many_runs: u32,
@@ -35,9 +35,9 @@ pub struct Effort {
     pub scores_each: bool,
     /// Time for one batch at another size than that of the records.
     pub shape_budget: Duration,
-    /// Least number of runs of one.
+    /// Minimum number of runs of each of these batches.
     pub shape_runs: u32,
-    /// The same of one that is [slow](Self::slow).
+    /// Minimum number of runs of those that are [slow](Self::slow).
     pub slow_shape_runs: u32,
     /// A lone row slower than this ends what is measured of larger sizes; batches take half of it at most.
     pub longest_shape: Duration,

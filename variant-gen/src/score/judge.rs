@@ -24,7 +24,7 @@ const OUTPUTS: &str = "outputs";
 pub struct Judge(Arc<dyn LoadedModel>);
 
 impl Judge {
-    /// Has the first engine load it that can.
+    /// Loads the graph with the first engine that accepts it.
     ///
     /// # Errors
     /// Why none can.

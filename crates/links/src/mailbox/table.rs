@@ -45,7 +45,7 @@ pub(super) struct Batch {
 pub(super) enum Put {
     /// It was the last that the batch wanted.
     Complete(Box<Batch>),
-    /// It waits; `sooner` than anything that the keeper knows of, it is to be looked at.
+    /// It is stored. `sooner` is true if the expiry timer must be moved forward.
     Kept {
         sooner: bool,
     },

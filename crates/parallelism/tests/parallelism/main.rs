@@ -1,10 +1,9 @@
 //! Parallelism on CPU cores: the queueing model against its vectors, its properties and a simulator
-//! of its own, and the policies on changing loads.
+//! of its own, and the policy on changing loads.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod known;
-mod load;
 mod machine;
 mod policies;
 mod queueing;

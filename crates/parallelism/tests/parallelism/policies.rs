@@ -1,11 +1,8 @@
-//! The policies on loads that change, played on a machine that switches as they say.
+//! The policy on loads that change, played on a machine that switches as it says.
 
 use std::collections::VecDeque;
 
-use sextant_parallelism::{
-    Backlog, Choose, Configuration, Objective, Policy, Profile, Sextant, SextantOptions, Summary,
-    Unit,
-};
+use sextant_parallelism::{Configuration, Profile, Serf, Summary};
 use sextant_types::random::Random;
 
 use crate::table::crossing;
@@ -35,12 +32,6 @@ impl Played {
     fn mean_s(&self) -> f64 {
         self.latencies_s.iter().sum::<f64>() / self.latencies_s.len() as f64
     }
-
-    fn p99_s(&self) -> f64 {
-        let mut sorted = self.latencies_s.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted[sorted.len() * 99 / 100]
-    }
 }
 
 /// Two cores: running requests keep their threads, a request starts when the newest configuration
@@ -65,15 +56,11 @@ fn play(policy: &mut dyn Choose, profile: &Profile, arrivals: &[f64]) -> Played 
         if step == arrival {
             next += 1;
             queue.push_back(now);
-            policy.arrived(nanos(now));
+            policy.arrived();
         } else if let Some(at) = running.iter().position(|it| it.0 <= 1e-9) {
             latencies_s.push(now - running.remove(at).1);
         }
-        let backlog = Backlog {
-            running: running.len(),
-            queued: queue.len(),
-        };
-        let newest = policy.choose(nanos(now), backlog);
+        let newest = policy.choose(nanos(now));
         switches += usize::from(
             before
                 .replace(newest)
@@ -95,31 +82,35 @@ fn play(policy: &mut dyn Choose, profile: &Profile, arrivals: &[f64]) -> Played 
     }
 }
 
-fn sextant(objective: Objective) -> Sextant {
-    let unit = Unit::of(&crossing()).unwrap().unwrap();
-    let options = SextantOptions {
-        objective,
-        ..SextantOptions::default()
-    };
-    Sextant::new(unit, options)
-}
-
-fn mean_over_seeds(
-    phases: &[(f64, f64, f64)],
-    make: impl Fn() -> Box<dyn Choose>,
-) -> (f64, f64, usize) {
-    let (mut mean, mut p99, mut switches) = (0.0, 0.0, 0);
+/// The mean latency, s, and how often the configuration changed in all.
+fn mean_over_seeds(phases: &[(f64, f64, f64)], make: impl Fn() -> Box<dyn Choose>) -> (f64, usize) {
+    let (mut mean, mut switches) = (0.0, 0);
     for seed in SEEDS {
         let played = play(make().as_mut(), &crossing(), &arrivals(phases, seed));
         mean += played.mean_s() / SEEDS.end as f64;
-        p99 += played.p99_s() / SEEDS.end as f64;
         switches += played.switches;
     }
-    (mean, p99, switches)
+    (mean, switches)
 }
 
-fn named(policy: Policy) -> Box<dyn Choose> {
-    policy.build(&crossing(), Objective::Mean).unwrap().unwrap()
+/// What chooses on the machine: the policy, or a configuration that stays.
+trait Choose {
+    fn arrived(&mut self);
+    fn choose(&mut self, now: u64) -> Configuration;
+}
+
+impl Choose for Serf {
+    fn arrived(&mut self) {
+        Self::arrived(self);
+    }
+
+    fn choose(&mut self, now: u64) -> Configuration {
+        Self::choose(self, now)
+    }
+}
+
+fn serf() -> Serf {
+    Serf::of(&crossing()).unwrap().unwrap()
 }
 
 /// Always the same configuration.
@@ -127,9 +118,9 @@ fn named(policy: Policy) -> Box<dyn Choose> {
 struct Fixed(Configuration);
 
 impl Choose for Fixed {
-    fn arrived(&mut self, _now: u64) {}
+    fn arrived(&mut self) {}
 
-    fn choose(&mut self, _now: u64, _backlog: Backlog) -> Configuration {
+    fn choose(&mut self, _now: u64) -> Configuration {
         self.0
     }
 }
@@ -138,119 +129,29 @@ impl Choose for Fixed {
 const STEPS: [(f64, f64, f64); 3] = [(60.0, 4.0, 1.0), (30.0, 14.0, 1.0), (60.0, 4.0, 1.0)];
 
 #[test]
-fn both_policies_beat_every_fixed_configuration_on_steps() {
-    // A periodic estimate that is blind to the backlog pays for each step; it needs longer phases.
-    let long = STEPS.map(|(seconds, per_s, cv)| (4.0 * seconds, per_s, cv));
-    for (policy, phases) in [(Policy::Serf, long), (Policy::Sextant, STEPS)] {
-        let (adaptive, _, switches) = mean_over_seeds(&phases, || named(policy));
-        let expected = 2 * SEEDS.end as usize;
-        assert!(switches >= expected, "{} {switches}", policy.name());
-        for (service, intra) in [(1, 1), (1, 2), (2, 1)] {
-            let fixed = Fixed(Configuration::local(service, intra));
-            let (fixed, _, _) = mean_over_seeds(&phases, || Box::new(fixed));
-            assert!(adaptive < fixed, "{}: {adaptive} {fixed}", policy.name());
-        }
+fn it_beats_every_fixed_configuration_on_steps() {
+    // A periodic estimate that is blind to the backlog pays for each step, so the phases are long.
+    let phases = STEPS.map(|(seconds, per_s, cv)| (4.0 * seconds, per_s, cv));
+    let (adaptive, switches) = mean_over_seeds(&phases, || Box::new(serf()));
+    assert!(switches >= 2 * SEEDS.end as usize, "{switches}");
+    for (service, intra) in [(1, 1), (1, 2), (2, 1)] {
+        let fixed = Fixed(Configuration::local(service, intra));
+        let (fixed, _) = mean_over_seeds(&phases, || Box::new(fixed));
+        assert!(adaptive < fixed, "{adaptive} {fixed}");
     }
-}
-
-#[test]
-fn ours_is_no_slower_than_serf_on_steps_and_bursts() {
-    let bursts = [(30.0, 3.0, 2.0), (30.0, 10.0, 2.5), (30.0, 4.0, 2.0)];
-    for phases in [STEPS, bursts] {
-        let (serf, serf_p99, _) = mean_over_seeds(&phases, || named(Policy::Serf));
-        let (ours, ours_p99, _) = mean_over_seeds(&phases, || named(Policy::Sextant));
-        assert!(ours < serf, "{phases:?}: {ours} {serf}");
-        assert!(
-            ours_p99 < 1.05 * serf_p99,
-            "{phases:?}: {ours_p99} {serf_p99}"
-        );
-    }
-}
-
-#[test]
-fn steady_load_does_not_make_it_go_back_and_forth() {
-    // Right at the crossover, where neither is better.
-    let (_, _, switches) =
-        mean_over_seeds(&[(40.0, 9.257, 1.0)], || Box::new(sextant(Objective::Mean)));
-    let (_, _, clear) = mean_over_seeds(&[(40.0, 3.0, 1.0)], || Box::new(sextant(Objective::Mean)));
-    assert!(clear <= 2 * SEEDS.end as usize, "{clear}");
-    // 1 200 decisions a seed.
-    assert!(switches <= 240 * SEEDS.end as usize, "{switches}");
-}
-
-#[test]
-fn a_tail_objective_gives_a_better_tail() {
-    let phases = [(40.0, 8.0, 2.0)];
-    let (_, by_mean, _) = mean_over_seeds(&phases, || Box::new(sextant(Objective::Mean)));
-    let (_, by_tail, _) = mean_over_seeds(&phases, || Box::new(sextant(Objective::Quantile(0.99))));
-    assert!(by_tail <= by_mean * 1.02, "{by_tail} {by_mean}");
-}
-
-#[test]
-fn a_backlog_weighs_more_than_a_low_load() {
-    let mut policy = sextant(Objective::Mean);
-    let mut now = 0;
-    for gap in Random::new(3).gaps(200, 0.25, 1.0) {
-        now += (gap * 1e9) as u64;
-        policy.arrived(now);
-    }
-    let idle = policy.choose(now, Backlog::default());
-    assert_eq!(idle, Configuration::local(1, 2));
-    let backlog = Backlog {
-        running: 1,
-        queued: 400,
-    };
-    assert_eq!(
-        policy.choose(now + 200_000_000, backlog),
-        Configuration::local(2, 1)
-    );
-    let last = policy.last().unwrap();
-    assert!(last.switched && last.chosen_s < last.before_s, "{last:?}");
-}
-
-#[test]
-fn it_decides_no_more_often_than_it_may() {
-    let mut policy = sextant(Objective::Mean);
-    (0..100_u64).for_each(|n| policy.arrived(n * 250_000_000));
-    let backlog = Backlog {
-        running: 1,
-        queued: 400,
-    };
-    let before = policy.choose(25_000_000_000, Backlog::default());
-    assert_eq!(policy.choose(25_099_999_999, backlog), before);
-    assert_ne!(policy.choose(25_100_000_000, backlog), before);
 }
 
 #[test]
 fn the_same_history_gives_the_same_choices() {
     let run = || {
-        let played = play(
-            named(Policy::Sextant).as_mut(),
-            &crossing(),
-            &arrivals(&STEPS, 9),
-        );
+        let played = play(&mut serf(), &crossing(), &arrivals(&STEPS, 9));
         (played.latencies_s, played.switches)
     };
     assert_eq!(run(), run());
 }
 
 #[test]
-fn names_are_known() {
-    for policy in Policy::ALL {
-        assert_eq!(policy.name().parse::<Policy>(), Ok(policy));
-        assert!(
-            policy
-                .build(&Profile::default(), Objective::Mean)
-                .unwrap()
-                .is_none()
-        );
-    }
-    let error = "fast".parse::<Policy>().unwrap_err().to_string();
-    assert!(error.contains("serf, sextant"), "{error}");
-}
-
-#[test]
-fn an_empty_service_time_is_refused() {
+fn a_profile_without_a_service_time_is_refused() {
     let mut profile = crossing();
     let tuple = Configuration::local(2, 1).full();
     let summary = *profile.tuple(tuple).unwrap();
@@ -261,9 +162,6 @@ fn an_empty_service_time_is_refused() {
             ..summary
         },
     );
-    assert!(
-        Policy::ALL
-            .iter()
-            .all(|policy| policy.build(&profile, Objective::Mean).is_err())
-    );
+    assert!(Serf::of(&profile).is_err());
+    assert!(Serf::of(&Profile::default()).unwrap().is_none());
 }

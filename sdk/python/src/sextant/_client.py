@@ -163,6 +163,27 @@ class Addressee:
             rest = rest[size:]
         return Answer(document, outputs)
 
+    def job(
+        self,
+        input: str,
+        output: str,
+        *,
+        targets: Mapping[str, float] | None = None,
+        preset: str | None = None,
+        webhook: str | None = None,
+        wait: bool = True,
+    ) -> dict[str, Any]:
+        """Has the records of a file of the artefact store answered into another one, on spare capacity; the job's document.
+
+        `targets` are those of a query, such as `{"min_accuracy": 0.95}`, without `latency_ms`. Waits for the job's end
+        unless `wait` is false. Raises `Error` where the job fails.
+        """
+        body: dict[str, Any] = {self.kind: self.name, "input": input, "output": output}
+        chosen = {"targets": targets, "preset": preset, "webhook": webhook}
+        body |= {name: value for name, value in chosen.items() if value is not None}
+        document = self._client.request("POST", "/v1/jobs", body)
+        return self._client.wait(document["id"]) if wait else document
+
     def signature(self) -> dict[str, Any]:
         """Inputs and outputs, and whether there is a batch dimension: `inputs`, `outputs`, `batched`."""
         if self._signature is None:
@@ -299,6 +320,16 @@ class Client:
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"job `{job}` is at `{document['step']}`")
 
+    def put(self, path: str, source: str | os.PathLike[str] | bytes) -> dict[str, Any]:
+        """Stores a file, or bytes, in the artefact store; the artefact's document."""
+        headers = {"content-type": "application/octet-stream"}
+        _, answer = self._send("PUT", f"/v1/artefacts/{_quoted_path(path)}", _content(source), headers)
+        return json.loads(answer)
+
+    def get(self, path: str) -> bytes:
+        """The content of a file of the artefact store."""
+        return self._send("GET", f"/v1/artefacts/{_quoted_path(path)}", None, {})[1]
+
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """Any request with JSON in and out, such as `request("GET", "/v1/models")`."""
         content = None if body is None else json.dumps(body).encode()
@@ -371,6 +402,10 @@ class Client:
 
 def _quoted(name: str) -> str:
     return urllib.parse.quote(name, safe="")
+
+
+def _quoted_path(path: str) -> str:
+    return urllib.parse.quote(path, safe="/")
 
 
 def _content(source: str | os.PathLike[str] | bytes) -> bytes:

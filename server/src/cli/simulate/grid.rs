@@ -30,7 +30,6 @@ pub fn refuse_others(of: &Simulate, what: &str) -> Result<(), Error> {
         ("--sample", of.sample.is_some()),
         ("--full", of.full),
         ("--resume", of.resume.is_some()),
-        ("--plot", of.plot.is_some()),
     ];
     super::refuse(&others, what)
 }

@@ -2,12 +2,9 @@
 
 use std::path::Path;
 
-use sextant_simulator::{
-    plot::{self, Body, Chart, Line},
-    what_if::{Answer, Outcome, PolicyAnswer, Question, SERVED, Trials},
-};
+use sextant_simulator::what_if::{Answer, Outcome, PolicyAnswer, Question, SERVED, Trials};
 
-use super::{Error, Output, Progress, Simulate, machine, tables::Sheet, write};
+use super::{Error, Output, Progress, Simulate, machine, tables::Sheet};
 use crate::cli::output::short;
 
 /// Answers the question of `--workload` and `--devices`.
@@ -18,7 +15,6 @@ pub fn run(
     output: Output,
 ) -> Result<(), Error> {
     let question = Question::load(workload, devices)?;
-    arguments.check_plot()?;
     for model in question.impossible() {
         eprintln!(
             "warning: model `{}` takes {} ms alone on the fastest device, more than its target of \
@@ -38,18 +34,13 @@ pub fn run(
         progress.show(done, total, "policies tried");
     });
     progress.finish();
-    if output.json {
-        let lines = answer.records();
-        lines
-            .iter()
-            .try_for_each(|record| output.text(&record.to_json()))?;
-    } else {
-        output.text(&page(&question, &answer))?;
+    if !output.json {
+        return output.text(&page(&question, &answer));
     }
-    match &arguments.plot {
-        Some(path) => write(path, &plot::svg(&charts(&answer))),
-        None => Ok(()),
-    }
+    let lines = answer.records();
+    lines
+        .iter()
+        .try_for_each(|record| output.text(&record.to_json()))
 }
 
 fn page(question: &Question, answer: &Answer) -> String {
@@ -121,36 +112,4 @@ fn least(answer: &Answer) -> String {
         100.0 * SERVED,
         sheet.render()
     )
-}
-
-fn charts(answer: &Answer) -> Vec<Chart> {
-    let chart = |label: &str, value: fn(&Outcome) -> f64| Chart {
-        title: format!("{label}, by the number of devices (simulated)"),
-        x_label: "devices".to_owned(),
-        y_label: label.to_owned(),
-        body: Body::Lines {
-            series: answer
-                .policies
-                .iter()
-                .map(|of| Line {
-                    name: of.policy.to_string(),
-                    points: of
-                        .outcomes
-                        .iter()
-                        .map(|outcome| (f64::from(outcome.devices), value(outcome)))
-                        .collect(),
-                    reference: false,
-                })
-                .collect(),
-            log_x: answer.most_devices > 16,
-        },
-    };
-    vec![
-        chart("worst model's share answered in time", |outcome| {
-            outcome.worst.1
-        }),
-        chart("goodput, requests/s", |outcome| outcome.goodput_rps),
-        chart("99th percentile, ms", |outcome| outcome.p99_ms),
-        chart("share of device time used", |outcome| outcome.busy_share),
-    ]
 }

@@ -23,7 +23,7 @@ use crate::{
 /// Poisson loads, as shares of what one thread for each query completes.
 const LOADS: [f64; 3] = [0.2, 0.5, 0.8];
 /// Who chooses the threads of a query.
-const POLICIES: [&str; 3] = ["off", "serf", "sextant"];
+const POLICIES: [&str; 2] = ["off", "serf"];
 const MIN_ACCURACY: f64 = 0.8;
 /// Shortest time that is measured at once, s.
 const LEAST_S: u64 = 20;

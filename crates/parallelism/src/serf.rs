@@ -1,0 +1,69 @@
+//! Chooses a configuration while requests arrive.
+
+use sextant_types::time::Nanos;
+
+use super::{Configuration, MissingTuple, Model, Profile, Table};
+
+/// SERF as printed: the observed rate, updated periodically, looked up in the table of equation 12.
+///
+/// The paper leaves the period open; here it is what [`Serf::new`] is given, and the rate is that
+/// of the last one.
+///
+/// Contract: is told of every arrival and asked as often as the caller likes, in order of time. The same calls give the
+/// same answers.
+#[derive(Debug, Clone)]
+pub struct Serf {
+    table: Table,
+    period: Nanos,
+    until: Nanos,
+    arrivals: u64,
+    current: Configuration,
+}
+
+// === impl Serf ===
+
+impl Serf {
+    /// The period where none is given, ns.
+    pub const PERIOD: Nanos = 2_000_000_000;
+
+    /// For a profile on one machine; `None` of an empty profile.
+    ///
+    /// # Errors
+    /// Names a tuple without a usable service time.
+    pub fn of(profile: &Profile) -> Result<Option<Self>, MissingTuple> {
+        let table = Table::build(profile, 1, Model::Serf)?;
+        Ok(table.map(|table| Self::new(table, Self::PERIOD)))
+    }
+
+    /// Looks `table` up once every `period` ns.
+    pub fn new(table: Table, period: Nanos) -> Self {
+        let current = table.at(0.0);
+        Self {
+            table,
+            period: period.max(1),
+            until: 0,
+            arrivals: 0,
+            current,
+        }
+    }
+
+    /// A request arrived.
+    pub fn arrived(&mut self) {
+        self.arrivals += 1;
+    }
+
+    /// The configuration for requests that start from `now` on.
+    pub fn choose(&mut self, now: Nanos) -> Configuration {
+        if self.until == 0 {
+            self.until = now + self.period;
+        }
+        if now >= self.until {
+            let passed = self.period + (now - self.until);
+            let load_per_s = self.arrivals as f64 * 1e9 / passed as f64;
+            self.current = self.table.at(load_per_s);
+            self.arrivals = 0;
+            self.until = now + self.period;
+        }
+        self.current
+    }
+}
