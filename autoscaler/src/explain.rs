@@ -8,7 +8,9 @@ use sextant_scaling::{
 };
 use sextant_types::{ApplicationId, VariantId, index::KindIx};
 
-use crate::{Config, picture::Picture};
+use sextant_picture::Picture;
+
+use crate::Config;
 
 /// A decision that has no number yet.
 pub(crate) struct Change {
@@ -252,10 +254,10 @@ pub(crate) fn of_variants(
         .filter(|name| count(before, name) != count(now, name));
     let changes = changed.map(|name| {
         let (from, to) = (count(before, name), count(now, name));
-        let of = picture.variants.iter().find(|it| it.id == *name);
+        let of = picture.variants.values().find(|it| it.id == *name);
         let application = of.map(|variant| &variant.application);
         let others = before.keys().filter(|other| {
-            let variant = picture.variants.iter().find(|it| it.id == **other);
+            let variant = picture.variants.values().find(|it| it.id == **other);
             **other != *name && variant.map(|it| &it.application) == application
         });
         let fastest = others
@@ -289,13 +291,13 @@ pub(crate) fn of_variants(
 /// The most that a device answers with a variant, 1/s; 0 where it meets no need.
 fn speed(picture: &Picture, name: &VariantId) -> f64 {
     let choices = picture.problem.choices.iter();
-    let of = choices.filter(|choice| picture.variants[choice.variant].id == *name);
+    let of = choices.filter(|choice| picture.variants[&choice.variant].id == *name);
     of.map(|choice| choice.rps).fold(0.0, f64::max)
 }
 
 fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<str> {
     let served = picture.problem.choices.iter().zip(&here.served_rps);
-    let own = served.filter(|(choice, _)| picture.variants[choice.variant].id == *name);
+    let own = served.filter(|(choice, _)| picture.variants[&choice.variant].id == *name);
     // Of devices that answer nothing of it the rate says nothing.
     let own = own.filter(|(_, served)| **served > 0.0);
     let (rps, most) = own.fold((0.0, 0.0f64), |(rps, most), (choice, served)| {
@@ -322,7 +324,7 @@ fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
         let kind = &picture.kinds[choice.kind()];
         kind.facts.price_per_hour_usd / choice.rps / 3.6
     };
-    let id = |choice: &sextant_scaling::Choice| &picture.variants[choice.variant].id;
+    let id = |choice: &sextant_scaling::Choice| &picture.variants[&choice.variant].id;
     let needs: Vec<u32> = problem
         .choices
         .iter()

@@ -6,7 +6,7 @@ use sextant_rpc::Route;
 use sextant_selection::Demand;
 use sextant_types::{Signature, Targets};
 
-use crate::{extent::Extent, index::Known};
+use sextant_picture::{Extent, Known};
 
 /// A query without its inputs.
 pub(crate) struct Ask {

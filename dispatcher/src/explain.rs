@@ -4,7 +4,8 @@ use sextant_rpc::{Candidate, Explanation};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Entry, Index, Readiness, expected_ms, verdict};
 
-use crate::index::{Known, LiveLoad};
+use crate::live_load::LiveLoad;
+use sextant_picture::Known;
 
 /// One considered variant.
 pub(crate) fn candidate(

@@ -10,7 +10,8 @@ use sextant_selection::{Demand, distance};
 use sextant_types::{Code, Signature, VariantId};
 
 use super::stop::Stop;
-use crate::{Dispatcher, extent::Extent, index::Known, reach};
+use crate::{Dispatcher, reach};
+use sextant_picture::{Extent, Known};
 
 /// Most files below one input.
 const MOST_FILES: usize = 100_000;
