@@ -151,7 +151,7 @@ fn specs(setting: &Setting, shown: &mut Shown) -> Vec<(VariantIx, VariantSpec)> 
         busy_share: 0.0,
         variants: Vec::new(),
     });
-    shown.show(&each.collect::<Vec<Seen>>());
+    shown.show(each.collect());
     let known: Vec<Arc<Known>> = shown.snapshot().all().cloned().collect();
     let specs = known.iter().map(|known| {
         let application = setting.variants[known.ordinal].application;
@@ -167,7 +167,7 @@ fn specs(setting: &Setting, shown: &mut Shown) -> Vec<(VariantIx, VariantSpec)> 
         (known.ordinal, spec)
     });
     let specs = specs.collect();
-    shown.show(&[]);
+    shown.show(Vec::new());
     specs
 }
 

@@ -39,13 +39,25 @@ pub struct Shown {
     facts: BTreeMap<DeviceTypeName, Arc<DeviceType>>,
     slowdowns: Slowdowns,
     snapshot: Snapshot,
-    /// What is asked for when nothing is loaded.
+    /// The devices that were shown last.
+    devices: Vec<Seen>,
+    /// What may answer an application of which no variant is published.
     nothing: Index,
 }
 
 impl fmt::Debug for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shown").finish_non_exhaustive()
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    /// Whether another one differs in nothing but how busy it is.
+    fn is_like(&self, other: &Self) -> bool {
+        let what = |seen: &Self| (seen.device, seen.kind);
+        what(self) == what(other) && self.variants == other.variants
     }
 }
 
@@ -79,46 +91,23 @@ impl Shown {
             view,
             interner,
             snapshot: Snapshot::default(),
+            devices: Vec::new(),
             nothing: Index::default(),
         };
-        shown.show(&[]);
+        shown.rebuild();
         shown
     }
 
     /// These devices and no others take work now.
-    pub fn show(&mut self, devices: &[Seen]) {
-        self.view.workers.clear();
-        self.view.instances.clear();
-        for seen in devices {
-            let worker = self.worker(seen);
-            for (variant, state) in &seen.variants {
-                let instance = self.instance(&worker.id, *variant, *state);
-                self.view.instances.insert(instance.key.clone(), instance);
-            }
-            self.view.workers.insert(worker.id.clone(), worker);
+    pub fn show(&mut self, devices: Vec<Seen>) {
+        let is_same = self.devices.len() == devices.len()
+            && (self.devices.iter().zip(&devices)).all(|(one, other)| one.is_like(other));
+        self.devices = devices;
+        // How busy they are is nothing that selection goes by.
+        match is_same {
+            true => self.measure(),
+            false => self.rebuild(),
         }
-        let usable = devices.iter().filter_map(|seen| {
-            let id = name::<WorkerId>("d", seen.device.get());
-            let (id, _) = self.view.workers.get_key_value(&id)?;
-            let facts = &self.registered.types[seen.kind];
-            let usable = Usable {
-                at: seen.device,
-                kind: KindIx::new(seen.kind as u32),
-                device_type: Some(&facts.name),
-                engines: &facts.engines,
-                slowed: false,
-            };
-            Some((id, usable))
-        });
-        let types = DeviceTypes::of(self.view.workers.values());
-        let around = Surroundings {
-            workers: usable.collect(),
-            types: &types,
-            round_trip: 0,
-            slowdowns: self.slowdowns.clone(),
-        };
-        let before = std::mem::take(&mut self.snapshot);
-        self.snapshot = Snapshot::build(&self.view, &around, &mut self.interner, &before);
     }
 
     /// What may answer an application now.
@@ -189,7 +178,7 @@ impl Shown {
     }
 
     /// The targets of a class with figures in place of shares.
-    pub(super) fn targets(&self, class: &Class) -> Targets {
+    pub fn targets(&self, class: &Class) -> Targets {
         let targets = Targets {
             latency_ms: class.latency_ms,
             min_quality: class.min_accuracy,
@@ -210,6 +199,50 @@ impl Shown {
     pub(super) fn weights(&mut self, variant: VariantIx) -> u32 {
         let variant = &self.registered.variants[variant];
         self.interner.weights(variant)
+    }
+
+    fn measure(&mut self) {
+        for seen in &self.devices {
+            let id = name::<WorkerId>("d", seen.device.get());
+            if let Some(worker) = self.view.workers.get_mut(&id) {
+                worker.record.utilization = seen.busy_share;
+            }
+        }
+    }
+
+    fn rebuild(&mut self) {
+        self.view.workers.clear();
+        self.view.instances.clear();
+        for seen in &self.devices {
+            let worker = self.worker(seen);
+            for (variant, state) in &seen.variants {
+                let instance = self.instance(&worker.id, *variant, *state);
+                self.view.instances.insert(instance.key.clone(), instance);
+            }
+            self.view.workers.insert(worker.id.clone(), worker);
+        }
+        let usable = self.devices.iter().filter_map(|seen| {
+            let id = name::<WorkerId>("d", seen.device.get());
+            let (id, _) = self.view.workers.get_key_value(&id)?;
+            let facts = &self.registered.types[seen.kind];
+            let usable = Usable {
+                at: seen.device,
+                kind: KindIx::new(seen.kind as u32),
+                device_type: Some(&facts.name),
+                engines: &facts.engines,
+                slowed: false,
+            };
+            Some((id, usable))
+        });
+        let types = DeviceTypes::of(self.view.workers.values());
+        let around = Surroundings {
+            workers: usable.collect(),
+            types: &types,
+            round_trip: 0,
+            slowdowns: self.slowdowns.clone(),
+        };
+        let before = std::mem::take(&mut self.snapshot);
+        self.snapshot = Snapshot::build(&self.view, &around, &mut self.interner, &before);
     }
 
     fn application(&self, application: ApplicationIx) -> &ApplicationId {

@@ -115,7 +115,8 @@ impl World<'_> {
             let there = Presences {
                 devices: &self.devices,
             };
-            self.control.shown.show(&there.seen());
+            let seen = there.seen();
+            self.control.shown.show(seen);
         }
     }
 }
