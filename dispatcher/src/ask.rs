@@ -39,6 +39,7 @@ impl Ask {
             least_quality: self.targets.least_quality(),
             max_cost_per_1k_usd: self.targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
             rows: self.rows,
+            prefer: self.targets.prefer.unwrap_or_default(),
         }
     }
 }

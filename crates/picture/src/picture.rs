@@ -13,7 +13,8 @@ use sextant_scaling::{
 };
 use sextant_types::index::{KindIx, VariantIx};
 use sextant_types::{
-    ApplicationId, DeviceType, DeviceTypeName, Slowdowns, Variant, VariantId, uploaded_qualities,
+    ApplicationId, DeviceType, DeviceTypeName, Prefer, Quality, Slowdowns, Variant, VariantId,
+    uploaded_qualities,
 };
 
 use crate::{Interner, Outlook, tenants::Set};
@@ -65,8 +66,12 @@ pub struct Picture {
     pub variants: BTreeMap<VariantIx, Arc<Variant>>,
     /// The planner's.
     pub problem: Problem,
+    /// By choice: 0 where none is preferred to it for its need, then 1 and so on.
+    pub preferences: Vec<u32>,
     /// By choice: memory of its variant.
     footprints: Vec<Footprint>,
+    /// By choice: the quality of its variant, and the time of a lone query there, ms.
+    merits: Vec<(Quality, f64)>,
     /// Which applications have set something, and whose needs are whose.
     pub set: Set,
     tenants: Tenants,
@@ -118,8 +123,11 @@ impl Picture {
             kinds,
             variants,
             footprints: Vec::new(),
+            preferences: Vec::new(),
+            merits: Vec::new(),
         };
         picture.add_choices(view, (options, interner));
+        picture.preferences = picture.preferences();
         picture
     }
 
@@ -137,6 +145,7 @@ impl Picture {
             problem: self.problem.clone(),
             outlooks: self.outlooks.iter().map(|it| it.of).collect(),
             footprints: self.footprints.clone(),
+            preferences: self.preferences.clone(),
             tenants: self.tenants.clone(),
         }
     }
@@ -187,6 +196,8 @@ impl Picture {
                         load_s: profile.load_ms / 1e3,
                         running: running.get(&kind.name).copied().unwrap_or(0),
                     });
+                    let lone_ms = profile.tail_latency_ms(1);
+                    self.merits.push((quality, lone_ms));
                     self.footprints.push(Footprint {
                         variant: number,
                         own_bytes: bytes.saturating_sub(profile.weights_bytes),
@@ -198,6 +209,37 @@ impl Picture {
                 }
             }
         }
+    }
+
+    /// How much each choice is preferred for its need: of a need that prefers a low price all are alike.
+    fn preferences(&self) -> Vec<u32> {
+        let mut ranks = vec![0; self.problem.choices.len()];
+        let mut of_needs: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (at, choice) in self.problem.choices.iter().enumerate() {
+            if self.prefers(choice.need) != Prefer::Cost {
+                of_needs.entry(choice.need).or_default().push(at);
+            }
+        }
+        for (need, mut own) in of_needs {
+            let is_better = |one: usize, other: usize| {
+                let ((quality, ms), (others, others_ms)) = (self.merits[one], self.merits[other]);
+                match self.prefers(need) {
+                    Prefer::Accuracy => quality.exceeds(others),
+                    Prefer::Cost | Prefer::Latency => ms < others_ms,
+                }
+            };
+            let order =
+                |one: &usize, other: &usize| is_better(*other, *one).cmp(&is_better(*one, *other));
+            own.sort_by(order);
+            for pair in own.windows(2) {
+                ranks[pair[1]] = ranks[pair[0]] + u32::from(is_better(pair[0], pair[1]));
+            }
+        }
+        ranks
+    }
+
+    fn prefers(&self, need: u32) -> Prefer {
+        self.outlooks[need as usize].need.class.prefer
     }
 
     /// Whether another variant dominates this one and can be loaded. Then no query is answered by this

@@ -109,6 +109,7 @@ impl Control {
             least_quality: targets.least_quality(),
             max_cost_per_1k_usd: targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
             rows: 1,
+            prefer: targets.prefer.unwrap_or_default(),
         };
         let waits = Waits {
             controller: &self.controller,

@@ -10,7 +10,10 @@ mod variants;
 use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
-use sextant_types::index::{ApplicationIx, VariantIx};
+use sextant_types::{
+    Prefer,
+    index::{ApplicationIx, VariantIx},
+};
 use toml::{Table, Value};
 
 use super::{Application, Cell, Class, DeviceType, Experiment, Policy, Scaling, Setting};
@@ -133,6 +136,8 @@ struct ClassFile {
     min_relative_accuracy: Option<f64>,
     #[serde(default)]
     max_cost_per_1k_usd: Option<f64>,
+    #[serde(default)]
+    prefer: Option<Prefer>,
     /// Of the load's rate, in place of a rate of its own.
     #[serde(default)]
     share: Option<f64>,
@@ -279,6 +284,7 @@ impl CellFile {
                 min_accuracy: class.min_accuracy,
                 min_relative_accuracy: class.min_relative_accuracy,
                 max_cost_per_1k_usd: class.max_cost_per_1k_usd,
+                prefer: class.prefer,
                 rate,
                 gaps: match class.shape {
                     Some(shape) => Gaps::Gamma { shape },

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use sextant_scaling::{rate_in_time, tenants::Tenant};
 use sextant_schedule::LatencyTable;
 use sextant_types::{
-    BatchLatency, Digest, LeastQuality, Precision, Quality,
+    BatchLatency, Digest, LeastQuality, Precision, Prefer, Quality,
     index::{ApplicationIx, IndexVec, VariantIx},
 };
 
@@ -188,6 +188,8 @@ pub struct Class {
     pub min_relative_accuracy: Option<f64>,
     /// Most that a thousand queries may cost at full batches, US dollars; `None` for any price.
     pub max_cost_per_1k_usd: Option<f64>,
+    /// Which of the variants that meet all of that answers.
+    pub prefer: Option<Prefer>,
     /// How many come.
     pub rate: Rate,
     /// How they are spread.

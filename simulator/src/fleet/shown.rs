@@ -184,6 +184,7 @@ impl Shown {
             min_quality: class.min_accuracy,
             min_relative_accuracy: class.min_relative_accuracy,
             max_cost_per_1k_usd: class.max_cost_per_1k_usd,
+            prefer: class.prefer,
             ..Targets::default()
         };
         let route = Route::Application(self.application(class.application).clone());

@@ -185,6 +185,12 @@ impl Parts<'_> {
                     class.insert(key.to_owned(), value.into());
                 }
             }
+            if let Some(prefer) = about
+                .pointer("/default_targets/prefer")
+                .and_then(Value::as_str)
+            {
+                class.insert("prefer".to_owned(), prefer.into());
+            }
             classes.push(Toml::Table(class));
         }
         let name = ("name".to_owned(), targets.name().into());

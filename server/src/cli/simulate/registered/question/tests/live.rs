@@ -106,7 +106,7 @@ impl Live {
         let targets = json!({
             "latency_ms": of.latency_ms, bound: quality,
             "min_relative_accuracy": of.min_relative_accuracy,
-            "max_cost_per_1k_usd": of.max_cost_per_1k_usd,
+            "max_cost_per_1k_usd": of.max_cost_per_1k_usd, "prefer": of.prefer,
         });
         let variants = self.view.variants.values();
         let variants: Vec<Value> = variants.map(|it| self.shown_variant(it)).collect();
@@ -214,6 +214,7 @@ fn chosen(index: &Index, targets: &Targets, names: Names<'_>) -> String {
         least_quality: targets.least_quality(),
         max_cost_per_1k_usd: targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
         rows: 1,
+        prefer: targets.prefer.unwrap_or_default(),
     };
     match select(index, &demand, &Idle) {
         Decision::Use { ordinal } => format!("use {}", names(ordinal)),
@@ -247,6 +248,12 @@ fn choices(picture: &Picture, names: Names<'_>) -> Vec<String> {
     });
     let mut choices: Vec<String> = choices.collect();
     choices.sort();
+    let ranks = picture.preferences.iter().zip(&problem.choices);
+    let mut ranks: Vec<String> = ranks
+        .map(|(rank, of)| format!("{rank} {} {}", names(of.variant), of.device))
+        .collect();
+    ranks.sort();
+    choices.extend(ranks);
     choices.extend(problem.devices.iter().map(|of| format!("{of:?}")));
     choices.extend(picture.kinds.iter().map(|of| format!("{:?}", of.measured)));
     choices

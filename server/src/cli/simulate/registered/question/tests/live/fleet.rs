@@ -9,8 +9,8 @@ use sextant_picture::frontier;
 use sextant_scaling::demand;
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, BatchLatency, DeviceType, DeviceTypeName, Digest,
-    EngineName, Metric, Optimization, Precision, Profile, Signature, Sizes, Targets, Variant,
-    VariantSpec, WorkerId, fit,
+    EngineName, Metric, Optimization, Precision, Prefer, Profile, Signature, Sizes, Targets,
+    Variant, VariantSpec, WorkerId, fit,
 };
 
 const METRICS: [Metric; 7] = [
@@ -249,6 +249,7 @@ fn targets(metric: Metric, random: &mut ChaCha8Rng) -> Targets {
         min_quality: quality,
         min_relative_accuracy,
         max_cost_per_1k_usd: most_usd.map(|most| random.random_range(1e-4..most)),
+        prefer: (random.random_bool(0.5)).then(|| *Prefer::ALL.choose(random).expect("some")),
         ..Targets::default()
     }
 }
