@@ -352,7 +352,10 @@ fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
             cost_per_hour_usd: None,
             why_not: match kind.up {
                 0 => format!("no worker of `{}` is up", kind.name),
-                _ => format!("a thousand queries would cost {price:.6} USD in time of a worker"),
+                _ => format!(
+                    "a thousand queries would cost {} USD in time of a worker",
+                    usd(price)
+                ),
             }
             .into(),
         }
@@ -360,7 +363,34 @@ fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
     .collect()
 }
 
+/// A price with two digits that count, however small it is.
+fn usd(price: f64) -> String {
+    let places = match price > 0.0 {
+        true => (1.0 - price.log10().floor()).clamp(2.0, 12.0) as usize,
+        false => 2,
+    };
+    format!("{price:.places$}")
+}
+
 /// As many digits as anybody reads.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::usd;
+
+    #[test]
+    fn a_small_price_is_not_nothing() {
+        for (price, said) in [
+            (0.0000000231, "0.000000023"),
+            (0.0021, "0.0021"),
+            (0.5, "0.50"),
+            (12.0, "12.00"),
+            (0.0, "0.00"),
+        ] {
+            assert_eq!(usd(price), said);
+        }
+    }
 }
