@@ -6,7 +6,7 @@ use sextant_metadata::{Action, Alternative, Decision, Input, MOST_DECISION_ROWS,
 use sextant_scaling::{
     Decided, Plan, Wanted, fleet::Trigger, shared, shared::Effort, tenants::Cut,
 };
-use sextant_types::{ApplicationId, VariantId, index::KindIx};
+use sextant_types::{ApplicationId, Prefer, VariantId, index::KindIx};
 
 use sextant_picture::Picture;
 
@@ -309,12 +309,25 @@ fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<s
     if rps <= 0.0 {
         return "it was planned for a moment ago, and stays for a while".into();
     }
+    let merit = merit(picture, name);
     format!(
-        "of those that meet the targets it answers for the least: {rps:.1} rows a second, of \
+        "of those that meet the targets it {merit}: {rps:.1} rows a second, of \
          {most:.1} that a worker could; it is loaded on all {to} workers that have room and may take \
          each other's queries"
     )
     .into()
+}
+
+/// Why a variant was planned for, by what is preferred of the first need that it may answer.
+fn merit(picture: &Picture, name: &VariantId) -> &'static str {
+    let mut choices = picture.problem.choices.iter();
+    let own = choices.find(|choice| picture.variants[&choice.variant].id == *name);
+    let need = own.and_then(|choice| picture.outlooks.get(choice.need as usize));
+    match need.map_or(Prefer::Cost, |outlook| outlook.need.class.prefer) {
+        Prefer::Cost => "answers for the least",
+        Prefer::Accuracy => "is the most accurate that there is room for",
+        Prefer::Latency => "is the quickest that there is room for",
+    }
 }
 
 /// The variants that could answer the same and were not taken.
