@@ -88,7 +88,7 @@ fn accuracy_gives_way_before_answers_do_and_not_below_what_is_asked_for() {
 }
 
 #[test]
-fn bursts_on_a_fixed_number_of_devices_cost_little_accuracy_and_few_answers() {
+fn bursts_on_a_fixed_number_of_devices_cost_accuracy_before_answers() {
     let experiment = Experiment::named("accuracy-scaling").unwrap().unwrap();
     let plan = Plan {
         policies: vec![Policy::SEXTANT],
@@ -110,6 +110,6 @@ fn bursts_on_a_fixed_number_of_devices_cost_little_accuracy_and_few_answers() {
     let (accurate, cheap) = (of("accuracy"), of("cost"));
     let best = of("nothing but the best");
     let all = format!("{accurate:?}, {cheap:?}, {best:?}");
-    assert!(accurate.0 < 4.0 && accurate.1 > 93.0, "{all}");
-    assert!(cheap.1 < accurate.1 && best.0 > accurate.0, "{all}");
+    assert!(accurate.0 < 0.75 * best.0 && accurate.1 > 93.0, "{all}");
+    assert!(cheap.0 < 1.0 && cheap.1 < accurate.1, "{all}");
 }
