@@ -74,6 +74,7 @@ fn fill(targets: Targets, others: &Targets) -> Targets {
         min_relative_accuracy,
         min_agreement: None,
         max_cost_per_1k_usd: targets.max_cost_per_1k_usd.or(others.max_cost_per_1k_usd),
+        prefer: targets.prefer.or(others.prefer),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Targets on the wire.
 
 use serde::{Deserialize, Serialize};
-use sextant_types::{Code, Metric, Targets};
+use sextant_types::{Code, Metric, Prefer, Targets};
 use utoipa::ToSchema;
 
 use crate::problem::Problem;
@@ -34,6 +34,44 @@ pub struct TargetsBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub max_cost_per_1k_usd: Option<f64>,
+    /// Which of the variants that meet all of that answers; the cheapest where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "accuracy")]
+    pub prefer: Option<PreferBody>,
+}
+
+/// Which of the variants that meet all targets answers: the one that costs least, the most accurate one, or the one
+/// that answers first. Where there is not time for all queries, accuracy gives way before answers do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = Prefer)]
+pub enum PreferBody {
+    /// The cheapest.
+    Cost,
+    /// The most accurate.
+    Accuracy,
+    /// The quickest.
+    Latency,
+}
+
+impl From<PreferBody> for Prefer {
+    fn from(body: PreferBody) -> Self {
+        match body {
+            PreferBody::Cost => Self::Cost,
+            PreferBody::Accuracy => Self::Accuracy,
+            PreferBody::Latency => Self::Latency,
+        }
+    }
+}
+
+impl From<Prefer> for PreferBody {
+    fn from(prefer: Prefer) -> Self {
+        match prefer {
+            Prefer::Cost => Self::Cost,
+            Prefer::Accuracy => Self::Accuracy,
+            Prefer::Latency => Self::Latency,
+        }
+    }
 }
 
 // === impl TargetsBody ===
@@ -47,6 +85,7 @@ impl TargetsBody {
             min_relative_accuracy: self.min_relative_accuracy,
             min_agreement: None,
             max_cost_per_1k_usd: self.max_cost_per_1k_usd,
+            prefer: self.prefer.map(Prefer::from),
         };
         targets.validate()?;
         Ok(targets)
@@ -61,6 +100,7 @@ impl TargetsBody {
             max_error: targets.min_quality.filter(|_| !higher).map(|value| -value),
             min_relative_accuracy: targets.min_relative_accuracy,
             max_cost_per_1k_usd: targets.max_cost_per_1k_usd,
+            prefer: targets.prefer.map(PreferBody::from),
         }
     }
 

@@ -3,18 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{ApplicationDemand, Demand};
-use sextant_scaling::{
-    demand,
-    demand::{Ended, Load},
-};
-use sextant_types::{ApplicationId, Code, ErrorKind, TargetClass};
-
-/// Queries of an application with like targets.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Need {
-    pub(crate) application: ApplicationId,
-    pub(crate) class: TargetClass,
-}
+use sextant_picture::{Need, Outlook};
+use sextant_scaling::demand::{Ended, Load};
+use sextant_types::{Code, ErrorKind, TargetClass};
 
 /// After how long without a query a need is forgotten altogether, ms.
 const FORGOTTEN_MS: u64 = 24 * 3_600_000;
@@ -39,16 +30,6 @@ struct Known {
     load: Load,
     /// Of this time, since when, ms, and of the one before.
     targets: (Option<Span>, u64, Option<Span>),
-}
-
-/// What is expected of a need, in rows.
-#[derive(Debug, Clone)]
-pub(crate) struct Outlook {
-    pub(crate) need: Need,
-    pub(crate) of: demand::Outlook,
-    /// The strictest and the loosest latency target that was seen lately, ms; those of the class where
-    /// nothing is known, none where it has none.
-    pub(crate) latency_ms: Option<Span>,
 }
 
 // === impl Seen ===
@@ -97,18 +78,6 @@ impl Seen {
         }
         self.needs
             .retain(|_, known| now_ms.saturating_sub(known.load.last_ms()) < FORGOTTEN_MS);
-    }
-
-    /// A need that nobody has, of an application for which devices are kept.
-    pub(crate) fn nobody(application: &ApplicationId) -> Outlook {
-        Outlook {
-            need: Need {
-                application: application.clone(),
-                class: TargetClass::default(),
-            },
-            of: demand::Outlook::default(),
-            latency_ms: None,
-        }
     }
 
     /// What is expected in the next `ahead_s` of everything that was asked for. What nobody has asked

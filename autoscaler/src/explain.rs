@@ -6,9 +6,11 @@ use sextant_metadata::{Action, Alternative, Decision, Input, MOST_DECISION_ROWS,
 use sextant_scaling::{
     Decided, Plan, Wanted, fleet::Trigger, shared, shared::Effort, tenants::Cut,
 };
-use sextant_types::{ApplicationId, VariantId, index::KindIx};
+use sextant_types::{ApplicationId, Prefer, VariantId, index::KindIx};
 
-use crate::{Config, picture::Picture};
+use sextant_picture::Picture;
+
+use crate::Config;
 
 /// A decision that has no number yet.
 pub(crate) struct Change {
@@ -252,10 +254,10 @@ pub(crate) fn of_variants(
         .filter(|name| count(before, name) != count(now, name));
     let changes = changed.map(|name| {
         let (from, to) = (count(before, name), count(now, name));
-        let of = picture.variants.iter().find(|it| it.id == *name);
+        let of = picture.variants.values().find(|it| it.id == *name);
         let application = of.map(|variant| &variant.application);
         let others = before.keys().filter(|other| {
-            let variant = picture.variants.iter().find(|it| it.id == **other);
+            let variant = picture.variants.values().find(|it| it.id == **other);
             **other != *name && variant.map(|it| &it.application) == application
         });
         let fastest = others
@@ -289,13 +291,13 @@ pub(crate) fn of_variants(
 /// The most that a device answers with a variant, 1/s; 0 where it meets no need.
 fn speed(picture: &Picture, name: &VariantId) -> f64 {
     let choices = picture.problem.choices.iter();
-    let of = choices.filter(|choice| picture.variants[choice.variant].id == *name);
+    let of = choices.filter(|choice| picture.variants[&choice.variant].id == *name);
     of.map(|choice| choice.rps).fold(0.0, f64::max)
 }
 
 fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<str> {
     let served = picture.problem.choices.iter().zip(&here.served_rps);
-    let own = served.filter(|(choice, _)| picture.variants[choice.variant].id == *name);
+    let own = served.filter(|(choice, _)| picture.variants[&choice.variant].id == *name);
     // Of devices that answer nothing of it the rate says nothing.
     let own = own.filter(|(_, served)| **served > 0.0);
     let (rps, most) = own.fold((0.0, 0.0f64), |(rps, most), (choice, served)| {
@@ -307,12 +309,25 @@ fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<s
     if rps <= 0.0 {
         return "it was planned for a moment ago, and stays for a while".into();
     }
+    let merit = merit(picture, name);
     format!(
-        "of those that meet the targets it answers for the least: {rps:.1} rows a second, of \
+        "of those that meet the targets it {merit}: {rps:.1} rows a second, of \
          {most:.1} that a worker could; it is loaded on all {to} workers that have room and may take \
          each other's queries"
     )
     .into()
+}
+
+/// Why a variant was planned for, by what is preferred of the first need that it may answer.
+fn merit(picture: &Picture, name: &VariantId) -> &'static str {
+    let mut choices = picture.problem.choices.iter();
+    let own = choices.find(|choice| picture.variants[&choice.variant].id == *name);
+    let need = own.and_then(|choice| picture.outlooks.get(choice.need as usize));
+    match need.map_or(Prefer::Cost, |outlook| outlook.need.class.prefer) {
+        Prefer::Cost => "answers for the least",
+        Prefer::Accuracy => "is the most accurate that there is room for",
+        Prefer::Latency => "is the quickest that there is room for",
+    }
 }
 
 /// The variants that could answer the same and were not taken.
@@ -322,7 +337,7 @@ fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
         let kind = &picture.kinds[choice.kind()];
         kind.facts.price_per_hour_usd / choice.rps / 3.6
     };
-    let id = |choice: &sextant_scaling::Choice| &picture.variants[choice.variant].id;
+    let id = |choice: &sextant_scaling::Choice| &picture.variants[&choice.variant].id;
     let needs: Vec<u32> = problem
         .choices
         .iter()
@@ -350,7 +365,10 @@ fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
             cost_per_hour_usd: None,
             why_not: match kind.up {
                 0 => format!("no worker of `{}` is up", kind.name),
-                _ => format!("a thousand queries would cost {price:.6} USD in time of a worker"),
+                _ => format!(
+                    "a thousand queries would cost {} USD in time of a worker",
+                    usd(price)
+                ),
             }
             .into(),
         }
@@ -358,7 +376,34 @@ fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
     .collect()
 }
 
+/// A price with two digits that count, however small it is.
+fn usd(price: f64) -> String {
+    let places = match price > 0.0 {
+        true => (1.0 - price.log10().floor()).clamp(2.0, 12.0) as usize,
+        false => 2,
+    };
+    format!("{price:.places$}")
+}
+
 /// As many digits as anybody reads.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::usd;
+
+    #[test]
+    fn a_small_price_is_not_nothing() {
+        for (price, said) in [
+            (0.0000000231, "0.000000023"),
+            (0.0021, "0.0021"),
+            (0.5, "0.50"),
+            (12.0, "12.00"),
+            (0.0, "0.00"),
+        ] {
+            assert_eq!(usd(price), said);
+        }
+    }
 }

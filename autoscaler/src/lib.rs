@@ -13,12 +13,8 @@
 
 mod demand;
 mod explain;
-mod look;
 mod machines;
-mod picture;
 mod scaler;
-mod seats;
-mod tenants;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -92,6 +88,23 @@ impl Default for Config {
             budget_per_hour_usd: None,
             estimate_factor: 2.0,
             pools: BTreeMap::new(),
+        }
+    }
+}
+
+// === impl Config ===
+
+impl Config {
+    /// As far as the picture of the fleet depends on it.
+    fn picture(&self) -> sextant_picture::Options {
+        let pools = self.pools.iter();
+        let pools = pools.map(|(name, pool)| (name.clone(), (pool.least, pool.most)));
+        sextant_picture::Options {
+            policy: self.policy,
+            serves_silent: self.cold_start_s.is_some(),
+            budget_per_hour_usd: self.budget_per_hour_usd,
+            estimate_factor: self.estimate_factor,
+            pools: pools.collect(),
         }
     }
 }
@@ -244,7 +257,8 @@ impl Service {
         if pools.is_empty() {
             return;
         }
-        let looked = self.machines.look(pools, view, wanted, unix_ms());
+        let picture = (view, wanted, self.scaler.interner());
+        let looked = self.machines.look(pools, picture, unix_ms());
         for (pool, trouble) in looked.await {
             self.scaler.report(&pool, trouble);
         }

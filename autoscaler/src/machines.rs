@@ -17,7 +17,10 @@ use sextant_scaling::fleet::{LONGEST_STAY, Removable, leaving};
 use sextant_types::{DeviceTypeName, WorkerId, index::VariantIx};
 use tokio::{task::JoinHandle, time::timeout};
 
-use crate::seats::{Seat, copies, leavers, seats};
+use sextant_picture::{
+    Interner,
+    seats::{Seat, copies, leavers, seats},
+};
 
 /// Longest time that a provider may take for an order.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -85,8 +88,7 @@ impl Machines {
     pub(crate) async fn look(
         &mut self,
         pools: &BTreeMap<DeviceTypeName, crate::PoolConfig>,
-        view: &View,
-        wanted: &Wanted,
+        (view, wanted, interner): (&View, &Wanted, &Interner),
         now_ms: u64,
     ) -> Vec<(DeviceTypeName, Option<Arc<str>>)> {
         let mut troubles = Vec::new();
@@ -104,7 +106,7 @@ impl Machines {
             let Some(said) = wanted.pool(name) else {
                 continue;
             };
-            let workers = seats(view, wanted, name);
+            let workers = seats(view, wanted, name, interner);
             let surplus = workers.len() > said.wanted as usize;
             match surplus {
                 true => {
@@ -122,7 +124,7 @@ impl Machines {
                 wanted: said.wanted,
                 workers,
                 leavers: leavers(view, name),
-                copies: copies(view, wanted),
+                copies: copies(view, wanted, interner),
                 now_ms,
                 start_ms: said.facts.as_ref().map_or(0, |facts| facts.start_ms),
                 forced: since.is_some_and(|since| since.elapsed() > LONGEST_STAY),

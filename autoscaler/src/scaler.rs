@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use sextant_metadata::{Action, Count, Decision, Pool, Subject, View, Wanted, WantedVariant};
+use sextant_metadata::{Action, Decision, Pool, Subject, View, Wanted};
+use sextant_picture::{Interner, Picture, seats};
 use sextant_scaling as scaling;
 use sextant_scaling::{Decided, Options};
 use sextant_types::{DeviceType, DeviceTypeName, VariantId};
@@ -11,13 +12,7 @@ use crate::{
     Config,
     demand::Seen,
     explain::{self, Change},
-    look,
-    picture::{Keys, Picture},
-    seats,
 };
-
-/// Longest time ahead that is foreseen, s.
-const AHEAD_S: f64 = 180.0;
 
 /// Decides, and remembers what was asked for and what it has decided.
 pub(crate) struct Scaler {
@@ -25,7 +20,8 @@ pub(crate) struct Scaler {
     seen: Seen,
     /// Facts of types of which no worker may be up.
     facts: BTreeMap<DeviceTypeName, Arc<DeviceType>>,
-    keys: Keys,
+    /// Numbers of variants and types that stay the same over all looks.
+    interner: Interner,
     scaler: scaling::Scaler,
     /// What was wanted last; `None` before the first look of a leadership.
     last: Option<Last>,
@@ -47,7 +43,7 @@ impl Scaler {
             config,
             seen: Seen::default(),
             facts: BTreeMap::new(),
-            keys: Keys::default(),
+            interner: Interner::default(),
             last: None,
             trouble: BTreeMap::new(),
         }
@@ -57,6 +53,11 @@ impl Scaler {
     pub(crate) fn begin(&mut self) {
         self.last = None;
         self.scaler = scaling::Scaler::new(options(&self.config));
+    }
+
+    /// The numbers that it gives variants.
+    pub(crate) fn interner(&self) -> &Interner {
+        &self.interner
     }
 
     /// What went wrong with the workers of a type, or that nothing does any more.
@@ -75,23 +76,25 @@ impl Scaler {
     pub(crate) fn decide(&mut self, view: &View, now_ms: u64, token: u64) -> Wanted {
         self.seen.observe(now_ms, view.demand.as_ref());
         self.learn(view, now_ms);
-        let starts = self.facts.values().map(|facts| facts.start_ms as f64 / 1e3);
-        let ahead_s = starts.fold(0.0, f64::max).min(AHEAD_S);
+        let ahead_s = sextant_picture::ahead_s(self.facts.values().map(|facts| &**facts));
         let outlooks = self.seen.outlook(now_ms, ahead_s, self.config.idle_ms);
-        let picture = Picture::new(view, outlooks, &self.facts, &self.config);
-        let scene = picture.scene(&self.config, &mut self.keys);
-        let decided = self.scaler.decide(&scene, now_ms);
+        let options = self.config.picture();
+        let numbers = (&options, &mut self.interner);
+        let picture = Picture::new(view, outlooks, &self.facts, numbers);
+        let decided = self.scaler.decide(&picture.scene(), now_ms);
         let pools = self.pools(&picture, &decided);
-        let planned = self.planned(&picture, &decided);
+        let planned = Self::planned(&picture, &decided);
         let decisions = self.explain(&picture, &decided, (&pools, &planned), now_ms);
-        let variants = self.variants(view, &planned);
+        let share = self.config.warm_memory_share;
+        let warm = sextant_picture::wanted(view, share, &mut self.interner);
+        let variants = sextant_picture::desired(&planned, warm);
         let idle_unload_ms = self.config.idle_unload_s.saturating_mul(1000);
         let held_back = picture.set.held_back(&picture.outlooks, &decided.cuts);
         let wanted = Wanted {
             held_back,
             ..Wanted::new(token, variants, idle_unload_ms).with_scaling(pools, decisions)
         };
-        let emptying = seats::emptying(view, &wanted);
+        let emptying = seats::emptying(view, &wanted, &self.interner);
         wanted.with_emptying(emptying)
     }
 
@@ -135,13 +138,13 @@ impl Scaler {
         last.number = last.decisions.last().map_or(0, |decision| decision.number);
         for pool in said {
             last.pools.insert(pool.device_type.clone(), pool.wanted);
-            let key = self.keys.kind(&pool.device_type);
+            let key = self.interner.device_type(&pool.device_type);
             self.scaler.assume_devices(key, now_ms, pool.wanted);
         }
         for of in wanted.into_iter().flat_map(|wanted| &wanted.variants) {
             if of.needed > 0 {
                 last.variants.insert(of.variant.clone(), of.needed);
-                let key = self.keys.variant(&of.variant);
+                let key = self.interner.ordinal(&of.variant);
                 self.scaler.assume_variant(key, now_ms, of.needed);
             }
         }
@@ -164,38 +167,12 @@ impl Scaler {
     }
 
     /// Published variants that load asks for, and on how many workers.
-    fn planned(&self, picture: &Picture, decided: &Decided) -> BTreeMap<VariantId, u32> {
+    fn planned(picture: &Picture, decided: &Decided) -> BTreeMap<VariantId, u32> {
         let named = decided.variants.iter().filter_map(|(key, count)| {
-            let name = self.keys.name(*key)?;
-            Some((name.clone(), *count))
+            let published = picture.variants.get(key)?;
+            Some((published.id.clone(), *count))
         });
-        let published = |id: &VariantId| picture.variants.iter().any(|it| it.id == *id);
-        named.filter(|(id, _)| published(id)).collect()
-    }
-
-    /// What load asks for, and beside it what is kept warm.
-    fn variants(&self, view: &View, planned: &BTreeMap<VariantId, u32>) -> Vec<WantedVariant> {
-        let mut wanted: Vec<WantedVariant> = planned
-            .iter()
-            .map(|(variant, count)| WantedVariant {
-                variant: variant.clone(),
-                workers: Count::Workers(*count),
-                // Where memory is short, the dispatcher knows from query to query what is worth most.
-                pinned: false,
-                needed: *count,
-            })
-            .collect();
-        let needed = wanted.len();
-        for of in look::wanted(view, self.config.warm_memory_share) {
-            // What is needed is sorted as the plan is.
-            let known = wanted[..needed].binary_search_by(|known| known.variant.cmp(&of.variant));
-            match known {
-                // Warm wherever it can be, and needed on some of these.
-                Ok(at) => wanted[at].workers = of.workers,
-                Err(_) => wanted.push(of),
-            }
-        }
-        wanted
+        named.collect()
     }
 
     /// Records what has changed since the last look.

@@ -30,7 +30,8 @@ use sextant_rpc::{Infer, InferOutcome, Part, WorkerClient};
 use sextant_types::{NamedTensor, Precision, Tensor, Variant, VariantId};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{Dispatcher, index::Known};
+use crate::Dispatcher;
+use sextant_picture::Known;
 
 /// Which queries are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]

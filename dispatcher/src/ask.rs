@@ -6,7 +6,7 @@ use sextant_rpc::Route;
 use sextant_selection::Demand;
 use sextant_types::{Signature, Targets};
 
-use crate::{extent::Extent, index::Known};
+use sextant_picture::{Extent, Known};
 
 /// A query without its inputs.
 pub(crate) struct Ask {
@@ -39,6 +39,7 @@ impl Ask {
             least_quality: self.targets.least_quality(),
             max_cost_per_1k_usd: self.targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
             rows: self.rows,
+            prefer: self.targets.prefer.unwrap_or_default(),
         }
     }
 }

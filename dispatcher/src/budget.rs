@@ -7,16 +7,13 @@
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use sextant_picture::Known;
 use sextant_rpc::QueryError;
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Index, budget, budget::Purse};
 use sextant_types::{ApplicationId, Code};
 
-use crate::{
-    ask::Ask,
-    clock::Clock,
-    index::{Known, LiveLoad},
-};
+use crate::{ask::Ask, clock::Clock, live_load::LiveLoad};
 
 /// The account of an application that has a budget.
 pub(crate) struct Account {

@@ -18,6 +18,7 @@ use std::{
 
 use parking_lot::Mutex;
 use sextant_metadata::{CostRow, Costs as Record, InstanceState, MOST_DEMAND_ROWS, View};
+use sextant_picture::DEFAULT_SLOT_HOUR_USD;
 use sextant_types::time::unix_ms;
 use sextant_types::{DeviceType, DeviceTypeName, Variant, VariantId, WorkerId};
 use tokio::time::Instant;
@@ -28,10 +29,6 @@ use self::{
     idle::{Kept, split},
 };
 use crate::{Dispatcher, driver::Driver};
-
-/// Price of a slot of a device that says nothing of itself: that of a core of the processors that
-/// cloud providers rent out, as in the default prices.
-pub(crate) const DEFAULT_SLOT_HOUR_USD: f64 = 0.036;
 
 /// What a worker's device costs.
 #[derive(Debug, Clone, PartialEq)]

@@ -17,7 +17,8 @@ pub(crate) use self::{
     counts::{Counts, Ended, Totals},
     publisher::{Ticks, class_of},
 };
-use crate::{Dispatcher, ask::Ask, index::Known, pending::Done};
+use crate::{Dispatcher, ask::Ask, pending::Done};
+use sextant_picture::Known;
 
 /// An online query on its way; it is counted when this is dropped.
 pub(crate) struct Offer<'a> {

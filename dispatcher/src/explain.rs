@@ -4,7 +4,9 @@ use sextant_rpc::{Candidate, Explanation};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Entry, Index, Readiness, expected_ms, verdict};
 
-use crate::index::{Known, LiveLoad};
+use crate::live_load::LiveLoad;
+use sextant_picture::Known;
+use sextant_types::Prefer;
 
 /// One considered variant.
 pub(crate) fn candidate(
@@ -69,17 +71,30 @@ fn reason(decision: &Decision, chosen: &Known, demand: &Demand, load: &LiveLoad<
     let id = &chosen.variant.id;
     match decision {
         Decision::Use { .. } if chosen.readiness == Readiness::Active => {
-            format!("`{id}` is the cheapest active variant that meets the targets")
+            format!(
+                "`{id}` is the {} active variant that meets the targets",
+                superlative(demand.prefer)
+            )
         }
         Decision::Use { .. } => format!(
             "`{id}` is overloaded or interfered, yet the cheapest loaded one that meets the targets now"
         ),
         Decision::LoadThenUse { .. } => format!(
-            "no loaded variant meets the targets; `{id}` is the cheapest that does when its load is counted in"
+            "no loaded variant meets the targets; `{id}` is the {} that does when its load is counted in",
+            superlative(demand.prefer)
         ),
         _ => format!(
             "nothing meets the targets; `{id}` is the closest (distance {:.3})",
             select::distance(&chosen.entry(load.extent), demand)
         ),
+    }
+}
+
+/// What a query prefers, of a variant.
+fn superlative(prefer: Prefer) -> &'static str {
+    match prefer {
+        Prefer::Cost => "cheapest",
+        Prefer::Accuracy => "most accurate",
+        Prefer::Latency => "quickest",
     }
 }

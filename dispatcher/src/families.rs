@@ -26,7 +26,7 @@ use sextant_parallelism::{Configuration, Profile, Serf, Summary, Tuple};
 use sextant_schedule::Nanos;
 use sextant_types::{EngineName, ModelId, Optimization, Precision};
 
-use crate::index::Known;
+use sextant_picture::Known;
 use sextant_types::index::VariantIx;
 
 /// Share by which a service time has to change before predictions are built again.

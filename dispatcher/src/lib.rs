@@ -17,12 +17,11 @@ mod costs;
 mod demand;
 mod driver;
 mod explain;
-mod extent;
 mod families;
 mod gathering;
 mod gauges;
 mod grown;
-mod index;
+mod live_load;
 mod loads;
 mod meter;
 mod metrics;
@@ -34,6 +33,7 @@ mod reach;
 mod refusal;
 mod relief;
 mod service;
+mod snapshot;
 mod workers;
 
 pub mod jobs;
@@ -43,6 +43,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use sextant_fleet::Token;
 use sextant_metadata::MetadataStore;
+use sextant_picture::Queueing;
 use sextant_placement as placement;
 use sextant_profile::Estimation;
 use sextant_rpc::WorkerClient;
@@ -53,7 +54,7 @@ use tokio::sync::watch;
 
 use crate::{
     agreement::Agreements, clock::Clock, demand::Counts, driver::Driver, gathering::Gathering,
-    index::Snapshot, meter::OnlineMeter,
+    meter::OnlineMeter, snapshot::Snapshot,
 };
 pub use crate::{agreement::Sampling, families::Choice, service::Service};
 
@@ -120,6 +121,20 @@ impl Default for Config {
             longest_stay: LONGEST_STAY,
             tenants: BTreeMap::new(),
             agreement: Sampling::default(),
+        }
+    }
+}
+
+// === impl Config ===
+
+impl Config {
+    /// How queries of an application wait, where nothing is set for it in the registry.
+    fn queueing(&self, application: &ApplicationId) -> Queueing {
+        let tenant = self.tenants.get(application).copied().unwrap_or_default();
+        Queueing {
+            max_waiting_rows: self.max_waiting_rows,
+            priority: tenant.priority,
+            weight: tenant.weight,
         }
     }
 }

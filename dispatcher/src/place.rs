@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sextant_picture::Known;
 use sextant_rpc::{Holder, InferError, QueryError, Ticket};
 use sextant_schedule::{DropReason, NEVER, Request};
 use sextant_types::{Code, NamedTensor};
@@ -19,7 +20,6 @@ use crate::{
     ask::{Ask, suits},
     budget::Charge,
     demand::Offer,
-    index::Known,
     pending::{Done, Held, Inputs, Pending, Refusal, Reply},
     query::Chosen,
     refusal::{refused, standing_by, unloadable, warming},

@@ -25,7 +25,7 @@ use sextant_types::time::unix_ms;
 use sextant_types::{Code, DeviceTypeName, Profile, Variant, VariantId};
 use tokio::sync::watch;
 
-use crate::{Dispatcher, index::Snapshot};
+use crate::{Dispatcher, snapshot::Snapshot};
 use sextant_types::index::DeviceIx;
 
 /// How variants are measured on further types of devices.

@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use sextant_picture::{Extent, Known, Scope};
 use sextant_rpc::{Answer, Dispatch, Explanation, Holder, Query, QueryError, Route, Timings};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Index};
@@ -15,12 +16,12 @@ use crate::{
     ask::{Ask, met, suits},
     budget::{self, Charge},
     explain::{candidate, explain},
-    extent::Extent,
     families::{Family, UnderWay},
-    index::{Known, LiveLoad, Scope, Snapshot},
+    live_load::LiveLoad,
     pending::Done,
     place::Source,
     refusal::{overdue, refuse, standing_by, too_long, uninformed, unsuited},
+    snapshot::Snapshot,
 };
 use sextant_types::index::{DeviceIx, VariantIx};
 

@@ -3,7 +3,7 @@
 use sextant_selection::{Demand, Entry, Index, expected_ms};
 use sextant_types::{Accuracy, AccuracyKind, LeastQuality, Quality};
 
-use crate::index::LiveLoad;
+use crate::live_load::LiveLoad;
 
 /// The best that is registered, of each thing that is asked for, for a query of these rows.
 struct Best {

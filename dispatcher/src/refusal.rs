@@ -2,18 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use sextant_picture::Known;
 use sextant_rpc::{Candidate, InferError, QueryError};
 use sextant_schedule::DropReason;
 use sextant_selection::{Decision, Demand, Entry, Index};
 use sextant_types::Code;
 
-use crate::{
-    ask::Ask,
-    explain::candidate,
-    index::{Known, LiveLoad},
-    pending::Refusal,
-    reach,
-};
+use crate::{ask::Ask, explain::candidate, live_load::LiveLoad, pending::Refusal, reach};
 
 /// When a query that met a dispatcher which does not lead may be tried again, ms: once another has
 /// been elected.

@@ -11,7 +11,8 @@ use std::{
 
 use sextant_controller::OnKind;
 use sextant_fleet::{Follower, News, Token};
-use sextant_metadata::{Count, DeviceTypes, HardwareWarning, InstanceState, MetadataStore, View};
+use sextant_metadata::{DeviceTypes, HardwareWarning, InstanceState, MetadataStore, View};
+use sextant_picture::{Interner, Known, Surroundings};
 use sextant_placement as placement;
 use sextant_schedule::{NEVER, Nanos};
 use sextant_types::{Slowdowns, VariantId, WorkerId};
@@ -28,8 +29,8 @@ use crate::{
     demand::Ticks,
     driver::Driver,
     families::Families,
-    index::{Interner, Known, Snapshot, Surroundings},
     relief::Reliever,
+    snapshot::{Accounts, Snapshot},
 };
 use sextant_types::index::{DeviceIx, IndexVec, KindIx, VariantIx};
 
@@ -174,10 +175,19 @@ impl Updater {
                 view.variants.values().map(|it| &**it),
                 self.dispatcher.config.estimate_factor,
             ),
-            clock: self.dispatcher.clock,
         };
         let before = self.dispatcher.snapshot.load_full();
-        let mut snapshot = Snapshot::build(view, &around, &mut self.interner, &before);
+        let clock = self.dispatcher.clock;
+        let mut snapshot = Snapshot {
+            picture: sextant_picture::Snapshot::build(
+                view,
+                &around,
+                &mut self.interner,
+                &before.picture,
+            ),
+            accounts: Accounts::of(view, &before.accounts, &mut self.interner, clock),
+            ..Snapshot::default()
+        };
         snapshot.families = self.families(&snapshot, &present);
         self.tell_of_publications(&driver, &snapshot, &present);
         driver.set_tariffs(tariffs(&present, &types));
@@ -313,26 +323,7 @@ impl Updater {
     /// and the smallest first.
     fn tell_of_wanted(&mut self, driver: &Driver, view: &View, snapshot: &Snapshot) {
         let Some(wanted) = &view.wanted else { return };
-        let known = wanted.variants.iter().filter_map(|of| {
-            let known = snapshot.variant(&of.variant)?;
-            let bytes = known.variant.profile.peak_memory_bytes;
-            Some(((of.needed == 0, bytes), known.ordinal, of))
-        });
-        let mut in_order: Vec<_> = known.collect();
-        in_order.sort_by_key(|(first, ordinal, _)| (*first, *ordinal));
-        let list = (0..).zip(in_order).map(|(order, (_, ordinal, of))| {
-            let wanted = placement::Wanted {
-                devices: match of.workers {
-                    Count::Everywhere => u32::MAX,
-                    Count::Workers(count) => count,
-                },
-                pinned: of.pinned,
-                order,
-            };
-            (ordinal, wanted)
-        });
-        let mut list: Vec<_> = list.collect();
-        list.sort_by_key(|(ordinal, _)| *ordinal);
+        let list = sextant_picture::in_order(&wanted.variants, snapshot);
         let idle = wanted.idle_unload_ms.checked_mul(1_000_000);
         let told = (list, idle.unwrap_or(NEVER));
         if self.wanted.as_ref() != Some(&told) {
@@ -370,9 +361,9 @@ impl Updater {
                 None => {
                     let variant = &known.variant;
                     let weights = self.interner.weights(variant);
-                    let config = &self.dispatcher.config;
+                    let queueing = self.dispatcher.config.queueing(&variant.application);
                     let kinds = now.kinds.clone();
-                    let spec = known.spec(config, now.page_bytes, weights, kinds);
+                    let spec = known.spec(queueing, now.page_bytes, weights, kinds);
                     driver.on_variant(known.ordinal, variant, spec);
                 }
             }

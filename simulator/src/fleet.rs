@@ -22,10 +22,12 @@ mod format;
 mod load;
 mod need;
 mod policy;
+mod registered;
 mod replicas;
 mod report;
 mod scaling;
 mod setting;
+mod shown;
 mod traffic;
 mod variants;
 mod world;
@@ -33,7 +35,8 @@ mod world;
 pub use experiment::{Cell, Experiment, Plan, names, play};
 pub use policy::{Policy, UnknownPolicy};
 pub use report::{Counted, Report};
-pub use setting::{Application, Class, DeviceType, Scaling, Setting, Variant};
+pub use setting::{Application, Class, DeviceType, Entry, Measured, Scaling, Setting, Variant};
+pub use shown::{Seen, Shown};
 
 use crate::Error;
 

@@ -10,7 +10,7 @@ use super::presets;
 use crate::{
     problem::Problem,
     resources::{ResourcesChangeBody, given},
-    targets::TargetsBody,
+    targets::{PreferBody, TargetsBody},
 };
 
 /// What is to change of an application. A member that is left out stays as it is.
@@ -69,6 +69,10 @@ pub struct TargetsChangeBody {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<f64>, minimum = 0)]
     max_cost_per_1k_usd: Option<Option<f64>>,
+    /// Which of the variants that meet all of that answers.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<PreferBody>)]
+    prefer: Option<Option<PreferBody>>,
 }
 
 // === impl ApplicationChangeBody ===
@@ -140,6 +144,7 @@ impl TargetsChangeBody {
                 .min_relative_accuracy
                 .unwrap_or(to.min_relative_accuracy),
             max_cost_per_1k_usd: self.max_cost_per_1k_usd.unwrap_or(to.max_cost_per_1k_usd),
+            prefer: self.prefer.unwrap_or(to.prefer),
         }
     }
 }

@@ -1,28 +1,32 @@
 //! What a request by the protocol demands of its answer, whatever the request came in.
 
 use axum::http::{HeaderMap, HeaderName};
-use sextant_types::Code;
+use sextant_types::{Code, Prefer};
 
-use crate::{codec::short, extract::digits, problem::Problem, targets::TargetsBody};
+use crate::{
+    codec::short, extract::digits, problem::Problem, targets::PreferBody, targets::TargetsBody,
+};
 
 /// Parameters that name targets. All that begin as they do are Sextant's own: what is not among them is misspelt.
-const PARAMETERS: [&str; 7] = [
+const PARAMETERS: [&str; 8] = [
     "slo_latency_ms",
     "slo_min_accuracy",
     "slo_max_error",
     "slo_min_relative_accuracy",
     "slo_max_cost_per_1k_usd",
+    "slo_prefer",
     "slo_preset",
     "slo_policy",
 ];
 
 /// The same as headers, in the same order.
-const HEADERS: [&str; 7] = [
+const HEADERS: [&str; 8] = [
     "x-slo-latency-ms",
     "x-slo-min-accuracy",
     "x-slo-max-error",
     "x-slo-min-relative-accuracy",
     "x-slo-max-cost-per-1k-usd",
+    "x-slo-prefer",
     "x-slo-preset",
     "x-slo-policy",
 ];
@@ -40,6 +44,8 @@ pub struct Demands {
     pub min_relative_accuracy: Option<f64>,
     /// `slo_max_cost_per_1k_usd`.
     pub max_cost_per_1k_usd: Option<f64>,
+    /// `slo_prefer`.
+    pub prefer: Option<Prefer>,
     /// The application's preset whose targets fill what the others leave open: `slo_preset`.
     pub preset: Option<String>,
     /// Whether the closest variant may answer when nothing meets the targets: `slo_policy`.
@@ -82,6 +88,11 @@ impl Demands {
             max_error,
             min_relative_accuracy: or(self.min_relative_accuracy, "x-slo-min-relative-accuracy")?,
             max_cost_per_1k_usd: or(self.max_cost_per_1k_usd, "x-slo-max-cost-per-1k-usd")?,
+            prefer: match self.prefer {
+                Some(prefer) => Some(prefer),
+                None => prefer(text(headers, "x-slo-prefer")?, "x-slo-prefer")?,
+            }
+            .map(PreferBody::from),
         })
     }
 
@@ -152,6 +163,12 @@ pub fn best_effort(policy: Option<&str>) -> Result<Option<bool>, Problem> {
             Err(Problem::new(Code::InvalidRequest, detail).field("parameters.slo_policy"))
         }
     }
+}
+
+/// Which of the variants that meet all targets is to answer, as `field` says it.
+pub fn prefer(name: Option<&str>, field: &'static str) -> Result<Option<Prefer>, Problem> {
+    let prefer = name.map(str::parse::<Prefer>).transpose();
+    prefer.map_err(|error| Problem::new(Code::InvalidTarget, error.to_string()).field(field))
 }
 
 /// What `timeout` says, microseconds. Text is taken too, as clients send it.

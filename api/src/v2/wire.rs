@@ -62,6 +62,8 @@ struct Known<'a> {
     slo_min_relative_accuracy: Option<f64>,
     slo_max_cost_per_1k_usd: Option<f64>,
     #[serde(borrow, default)]
+    slo_prefer: Option<Text<'a>>,
+    #[serde(borrow, default)]
     slo_preset: Option<Text<'a>>,
     #[serde(borrow, default)]
     slo_policy: Option<Text<'a>>,
@@ -192,6 +194,7 @@ impl Parameters<'_> {
         demands::check_parameters(self.misspelt.as_deref().into_iter())?;
         let known = &self.known;
         let policy = known.slo_policy.as_ref().map(|policy| policy.0.as_ref());
+        let prefer = known.slo_prefer.as_ref().map(|prefer| prefer.0.as_ref());
         let timeout = known.timeout.map(|raw| demands::timeout_us(raw.get()));
         if let Some(raw) = known.priority {
             demands::check_priority(raw.get())?;
@@ -202,6 +205,7 @@ impl Parameters<'_> {
             max_error: known.slo_max_error,
             min_relative_accuracy: known.slo_min_relative_accuracy,
             max_cost_per_1k_usd: known.slo_max_cost_per_1k_usd,
+            prefer: demands::prefer(prefer, "parameters.slo_prefer")?,
             preset: known
                 .slo_preset
                 .as_ref()

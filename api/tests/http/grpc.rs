@@ -21,7 +21,7 @@ use futures::stream;
 use http_body_util::BodyExt;
 use prost::Message;
 use sextant_api::Limits;
-use sextant_types::{DataType, NamedTensor};
+use sextant_types::{DataType, NamedTensor, Prefer};
 
 use crate::{
     double::{ADMIN, Api, Recorder, Settings, answer},
@@ -360,6 +360,35 @@ async fn a_share_of_the_uploaded_accuracy_is_asked_for_over_grpc_and_http() {
     let answer = api.call("POST", path, body.to_owned()).await;
     assert_eq!(answer.status, 200);
     assert_eq!(recorder.last().targets.min_relative_accuracy, Some(0.98));
+}
+
+#[tokio::test]
+async fn what_is_preferred_is_said_over_every_protocol() {
+    let recorder = Recorder::answering();
+    let api = Api::new(recorder.clone()).await;
+    let mut with = query();
+    let accuracy = ParameterChoice::StringParam("accuracy".to_owned());
+    with.parameters = parameters(&[("slo_prefer", accuracy)]);
+    let header = ("x-slo-prefer", "latency");
+    for (message, headers, wanted) in [
+        (&with, &[][..], Some(Prefer::Accuracy)),
+        (&with, &[header], Some(Prefer::Accuracy)),
+        (&query(), &[header], Some(Prefer::Latency)),
+        (&query(), &[], None),
+    ] {
+        let ended = call(&api, INFER, headers, frame(message)).await;
+        assert_eq!(ended.status, OK, "{wanted:?}");
+        assert_eq!(recorder.last().targets.prefer, wanted);
+    }
+    let tensor = r#"[{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]}]"#;
+    let path = "/v2/models/digits/infer";
+    let body =
+        |prefer: &str| format!(r#"{{"parameters":{{"slo_prefer":"{prefer}"}},"inputs":{tensor}}}"#);
+    let answer = api.call("POST", path, body("cost")).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(recorder.last().targets.prefer, Some(Prefer::Cost));
+    let refused = api.call("POST", path, body("beauty")).await;
+    assert_eq!(refused.status, 400);
 }
 
 #[tokio::test]

@@ -305,6 +305,7 @@ async fn a_decision_tells_what_it_rests_on() {
         latency_log2_ms: Some(4),
         min_quality_hundredths: Some(95),
         min_agreement_hundredths: None,
+        prefer: Default::default(),
     };
     let made = Decision {
         inputs: vec![Input {

@@ -300,6 +300,7 @@ fn targets(step: &str, own: &StepTargets, target: &Target) -> Result<Targets, In
         min_relative_accuracy,
         min_agreement: None,
         max_cost_per_1k_usd: own.max_cost_per_1k_usd.or(defaults.max_cost_per_1k_usd),
+        prefer: defaults.prefer,
     };
     let valid = targets.validate();
     valid.map_err(|error| Invalid::step(step, "targets", format!("cannot be met: {error}")))?;

@@ -44,6 +44,7 @@ fn application() -> Application {
             min_relative_accuracy: Some(0.99),
             min_agreement: None,
             max_cost_per_1k_usd: Some(1e-7),
+            prefer: Some(sextant_types::Prefer::Accuracy),
         },
         signature: None,
         resources: Default::default(),

@@ -6,6 +6,7 @@
 //! are up; it says what should be loaded on them now. So a variant that a cheaper device will run is
 //! kept where it is until that device is there.
 
+mod preferred;
 mod variants;
 
 use std::collections::BTreeMap;
@@ -86,6 +87,9 @@ pub struct Scene {
     pub footprints: Vec<Footprint>,
     /// What applications may use.
     pub tenants: Tenants,
+    /// By choice, in the problem's order: 0 where none is preferred to it for its need, then 1 and so on; empty where
+    /// what costs least is preferred for all.
+    pub preferences: Vec<u32>,
 }
 
 /// How many of the devices of a type there should be.
@@ -207,7 +211,7 @@ impl Scaler {
     fn plan(&mut self, scene: &Scene, fleet: Fleet) -> (Plan, Granted) {
         let mut granted = scene.tenants.bounded(&of_fleet(scene, fleet));
         let infaas = self.infaas.clone();
-        let plan = self.answer(&granted.problem, fleet);
+        let plan = self.preferred(scene, &granted.problem, fleet);
         let is_short = plan.unserved_rps.iter().any(|rps| *rps > UNANSWERED_RPS);
         let divided = match is_short {
             true => scene.tenants.divided(&granted.problem),
@@ -220,7 +224,7 @@ impl Scaler {
         self.infaas = infaas;
         granted.problem = divided.problem;
         granted.cuts.extend(divided.cuts);
-        (self.answer(&granted.problem, fleet), granted)
+        (self.preferred(scene, &granted.problem, fleet), granted)
     }
 
     fn answer(&mut self, problem: &Problem, fleet: Fleet) -> Plan {

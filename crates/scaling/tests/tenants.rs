@@ -107,6 +107,7 @@ fn decide(problem: Problem, tenants: Tenants, policy: Policy) -> Decided {
         footprints: footprints.collect(),
         problem,
         tenants,
+        preferences: Vec::new(),
     };
     let options = Options {
         policy,

@@ -65,6 +65,7 @@ fn demands(rng: &mut ChaCha8Rng) -> Vec<Demand> {
             least_quality: LeastQuality::new(Some(rng.random_range(0.55..0.8)), None),
             max_cost_per_1k_usd: f64::INFINITY,
             rows: 1,
+            prefer: Default::default(),
         })
         .collect()
 }

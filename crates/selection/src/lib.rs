@@ -24,6 +24,9 @@
 //!   within what is asked: a model that others of its application dominate is the best there is for
 //!   a query that names it ([`mark_dominated`]).
 //!
+//! Where a query prefers accuracy or latency, the most accurate or the quickest of the active ones goes first in place of
+//! the cheapest ([`sextant_types::Prefer`], `preferred.rs`).
+//!
 //! A variant has an entry for each kind of device, with the latency and the price that it has there.
 //!
 //! A query without a latency target waits for its load, however long it takes.
@@ -39,9 +42,10 @@
 //! depends on a hash, and the same inputs give the same answer.
 
 pub mod budget;
+mod preferred;
 
 use sextant_types::{
-    LeastQuality, Quality,
+    LeastQuality, Prefer, Quality,
     index::{KindIx, VariantIx},
 };
 use std::{cmp::Ordering, collections::BTreeSet};
@@ -116,6 +120,8 @@ pub struct Demand {
     pub max_cost_per_1k_usd: f64,
     /// Rows of the query, at least 1.
     pub rows: u32,
+    /// Which of those that meet all of that answers.
+    pub prefer: Prefer,
 }
 
 /// The part of the state that changes with every query, asked for candidates only.
@@ -205,6 +211,10 @@ struct Found {
 
 /// Chooses a variant for `demand`. Pure; allocates only when nothing is feasible.
 pub fn select(index: &Index, demand: &Demand, load: &impl Load) -> Decision {
+    let is_loaded = |entry: &Entry| entry.readiness == Readiness::Active;
+    if let Some(ordinal) = preferred::among(index, demand, load, is_loaded) {
+        return Decision::Use { ordinal };
+    }
     if let Some(found) = index.active.cheapest(demand, load) {
         return Decision::Use {
             ordinal: index.active.ordinal[found.at],
@@ -214,6 +224,12 @@ pub fn select(index: &Index, demand: &Demand, load: &impl Load) -> Decision {
         return Decision::Use {
             ordinal: index.degraded.ordinal[found.at],
         };
+    }
+    let is_cold = |entry: &Entry| {
+        matches!(entry.readiness, Readiness::Loading | Readiness::Inactive) && !entry.dominated
+    };
+    if let Some(ordinal) = preferred::among(index, demand, load, is_cold) {
+        return Decision::LoadThenUse { ordinal };
     }
     if let Some(found) = index.cold.cheapest(demand, &NoWait(load)) {
         return Decision::LoadThenUse {
@@ -261,7 +277,11 @@ pub fn verdict(entry: &Entry, demand: &Demand, load: &impl Load) -> &'static str
             } else if entry.readiness == Readiness::Degraded {
                 "degraded"
             } else {
-                "dearer"
+                match demand.prefer {
+                    Prefer::Cost => "dearer",
+                    Prefer::Accuracy => "less_accurate",
+                    Prefer::Latency => "slower",
+                }
             }
         }
         Readiness::Failed => "failed",

@@ -41,7 +41,8 @@ pub use signature::{Constants, Names, Renames, Signature, SignatureMismatch, Ten
 pub use slowdown::{Slowdowns, UNCERTAINTY};
 pub use store_id::{InvalidStoreId, StoreId};
 pub use target::{
-    InvalidTarget, LeastQuality, Quality, TargetClass, Targets, relative_quality, share_of,
+    InvalidPrefer, InvalidTarget, LeastQuality, Prefer, Quality, TargetClass, Targets,
+    relative_quality, share_of,
 };
 pub use tensor::{Data, DataType, Element, Fill, InvalidTensor, NamedTensor, Tensor};
 pub use texts::{Texts, TextsBuilder};

@@ -2,6 +2,55 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Which of the variants that meet all targets answers.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Prefer {
+    /// The one that costs least.
+    #[default]
+    Cost,
+    /// The most accurate one. Where there is not time for all queries, accuracy gives way before answers do.
+    Accuracy,
+    /// The one that answers first.
+    Latency,
+}
+
+/// A preference that there is not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("target `prefer` is `{0}`: it must be `cost`, `accuracy` or `latency`")]
+pub struct InvalidPrefer(pub String);
+
+// === impl Prefer ===
+
+impl Prefer {
+    /// Every one of them.
+    pub const ALL: [Self; 3] = [Self::Cost, Self::Accuracy, Self::Latency];
+
+    /// `cost`, `accuracy`, `latency`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cost => "cost",
+            Self::Accuracy => "accuracy",
+            Self::Latency => "latency",
+        }
+    }
+
+    fn is_cost(&self) -> bool {
+        *self == Self::Cost
+    }
+}
+
+impl std::str::FromStr for Prefer {
+    type Err = InvalidPrefer;
+
+    fn from_str(name: &str) -> Result<Self, InvalidPrefer> {
+        let known = Self::ALL.into_iter().find(|known| known.name() == name);
+        known.ok_or_else(|| InvalidPrefer(name.chars().take(64).collect()))
+    }
+}
+
 /// The targets of one query. `None` means: no demand of that kind.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Targets {
@@ -20,6 +69,9 @@ pub struct Targets {
     pub min_agreement: Option<f64>,
     /// Most to be paid for a thousand queries, in US dollars, at saturation.
     pub max_cost_per_1k_usd: Option<f64>,
+    /// Which of the variants that meet all of that answers; `None`: the cheapest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer: Option<Prefer>,
 }
 
 /// A target that no variant could ever be compared with.
@@ -65,6 +117,24 @@ pub enum Quality {
     Accuracy(f64),
     /// The share of the quality of its own model's uploaded file, where that is all that is known.
     Agreement(f64),
+}
+
+impl Quality {
+    /// The figure, of whichever kind.
+    pub fn bound(self) -> f64 {
+        match self {
+            Self::Accuracy(bound) | Self::Agreement(bound) => bound,
+        }
+    }
+
+    /// Whether it is better than another. What is measured against labels is better than any agreement.
+    pub fn exceeds(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Accuracy(_), Self::Agreement(_)) => true,
+            (Self::Agreement(_), Self::Accuracy(_)) => false,
+            (one, other) => one.bound() > other.bound(),
+        }
+    }
 }
 
 /// What is asked of a variant's quality. The one rule that live system, planner and simulator go by.
@@ -136,6 +206,9 @@ pub struct TargetClass {
     /// The same of the least agreement. `None`: where there is a least quality, none is enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_agreement_hundredths: Option<i32>,
+    /// Which of the variants that meet the targets answers.
+    #[serde(default, skip_serializing_if = "Prefer::is_cost")]
+    pub prefer: Prefer,
 }
 
 /// Latency targets below two to this power of milliseconds are of one class.
@@ -153,6 +226,7 @@ impl TargetClass {
             latency_log2_ms: targets.latency_ms.map(floor_log2),
             min_quality_hundredths: targets.min_quality.map(steps),
             min_agreement_hundredths: targets.min_agreement.map(steps),
+            prefer: targets.prefer.unwrap_or_default(),
         }
     }
 

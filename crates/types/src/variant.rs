@@ -43,6 +43,23 @@ pub enum Precision {
 }
 
 impl Precision {
+    /// Every one of them.
+    pub const ALL: [Self; 8] = [
+        Self::Fp32,
+        Self::Tf32,
+        Self::Fp16,
+        Self::Bf16,
+        Self::Int8Dynamic,
+        Self::Int8Static,
+        Self::Int8Weights,
+        Self::Int4Weights,
+    ];
+
+    /// The inverse of [`Self::name`].
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+
     /// `fp32`, `tf32`, `fp16`, `bf16`, `int8d`, `int8s`, `int8w`, `int4w`.
     pub fn name(self) -> &'static str {
         match self {

@@ -7,10 +7,11 @@ use sextant_objects::ObjectPath;
 use sextant_records::{Files, Outline, check_output};
 use sextant_rpc::{OfflineSpec, Route, offline::RecordFormat};
 use sextant_selection::{Demand, distance};
-use sextant_types::{Code, Signature, VariantId};
+use sextant_types::{Code, Prefer, Signature, VariantId};
 
 use super::stop::Stop;
-use crate::{Dispatcher, extent::Extent, index::Known, reach};
+use crate::{Dispatcher, reach};
+use sextant_picture::{Extent, Known};
 
 /// Most files below one input.
 const MOST_FILES: usize = 100_000;
@@ -249,6 +250,8 @@ impl Dispatcher {
             least_quality: targets.least_quality(),
             max_cost_per_1k_usd: targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
             rows: 1,
+            // Jobs take what is cheap.
+            prefer: Prefer::Cost,
         };
         let addressed = |known: &&std::sync::Arc<Known>| match &spec.route {
             Route::Application(id) => known.variant.application == *id,

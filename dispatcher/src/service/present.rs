@@ -7,7 +7,8 @@ use sextant_metadata::{InstanceState, View};
 use sextant_rpc::WorkerInfo;
 use sextant_types::{DeviceTypeName, EngineName, VariantId, WorkerId};
 
-use crate::{demand::class_of, driver::Driver, index::Usable};
+use crate::{demand::class_of, driver::Driver};
+use sextant_picture::Usable;
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 /// Kinds of workers, by number.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
-use sextant_types::ApplicationId;
+use sextant_types::{ApplicationId, Prefer};
 
 use super::{Client, Error, Output, register};
 
@@ -91,6 +91,10 @@ struct Settings {
     /// Most US dollars for a thousand queries that state no cost.
     #[arg(long, value_name = "USD")]
     max_cost_per_1k_usd: Option<Given<f64>>,
+    /// Which variant answers queries that state none of these, of those that meet the targets: `cost`, `accuracy` or
+    /// `latency`.
+    #[arg(long, value_name = "WHAT")]
+    prefer: Option<Given<Prefer>>,
     /// Targets by name, which queries may ask for: `fast:latency_ms=5,min_accuracy=0.9`; as often as needed.
     #[arg(long, value_name = "NAME:TARGETS")]
     preset: Vec<Preset>,
@@ -186,6 +190,7 @@ impl Settings {
                 "max_cost_per_1k_usd",
                 self.max_cost_per_1k_usd.map(|of| json!(of.0)),
             ),
+            ("prefer", self.prefer.map(|of| json!(of.0))),
         ])
     }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use sextant_types::{ApplicationId, ModelId, VariantId};
+use sextant_types::{ApplicationId, ModelId, Prefer, VariantId};
 
 /// Whom a query addresses: exactly one.
 #[derive(Debug, Args)]
@@ -37,6 +37,9 @@ pub struct Targets {
     /// Most US dollars for a thousand queries.
     #[arg(long, value_name = "USD")]
     max_cost_per_1k_usd: Option<f64>,
+    /// Which of the variants that meet all of that answers: `cost` (the cheapest), `accuracy` or `latency`.
+    #[arg(long, value_name = "WHAT")]
+    prefer: Option<Prefer>,
     /// One of the application's presets: its targets where no others are stated.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
@@ -86,6 +89,10 @@ impl Targets {
             .into_iter()
             .filter_map(|(name, value)| value.map(|value| (name.to_owned(), json!(value))))
             .collect();
+        let prefer = self
+            .prefer
+            .map(|prefer| ("prefer".to_owned(), json!(prefer)));
+        let targets: Map<String, Value> = targets.into_iter().chain(prefer).collect();
         (!targets.is_empty()).then_some(Value::Object(targets))
     }
 }

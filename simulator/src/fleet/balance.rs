@@ -66,7 +66,7 @@ impl World<'_> {
         of.since = self.now;
         let kind = of.kind;
         self.control.device_up(self.now, device, self.setting, kind);
-        self.reindex(None);
+        self.changed();
     }
 
     /// What is paid for until now.
@@ -91,7 +91,7 @@ impl World<'_> {
         of.state = State::Draining;
         if was_up {
             self.control.device_down(self.now, device);
-            self.reindex(None);
+            self.changed();
         }
         self.count(kind);
         self.leave(device);

@@ -1,18 +1,20 @@
 //! Which variant answers a query, and the controller that runs it: the dispatcher's part.
 
-use sextant_controller as controller;
-use sextant_controller::{Actions, Controller, DeviceSpec, OnKind, VariantSpec};
-use sextant_placement as placement;
-use sextant_placement::Wanted;
-use sextant_schedule::{NEVER, Nanos, QueueSpec};
-use sextant_selection as select;
-use sextant_selection::{Decision, Demand, Entry, Index, Readiness};
+use std::sync::Arc;
 
-use super::{Policy, Setting, variants::Presences};
-use sextant_types::{
-    LeastQuality,
-    index::{ApplicationIx, DeviceIx, IndexVec, KindIx, VariantIx},
-};
+use sextant_controller as controller;
+use sextant_controller::{Actions, Controller, DeviceSpec, VariantSpec};
+use sextant_picture::{Known, Queueing};
+use sextant_placement::Wanted;
+use sextant_schedule::{NEVER, Nanos};
+use sextant_selection as select;
+use sextant_selection::{Decision, Demand};
+
+use super::{Policy, Seen, Setting, Shown};
+use sextant_types::index::{DeviceIx, KindIx, VariantIx};
+
+/// Memory is counted in millions of bytes.
+const PAGE_BYTES: u64 = 1_000_000;
 
 /// A query on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +33,10 @@ pub(super) struct Token {
 pub(super) struct Control {
     pub(super) controller: Controller<Token>,
     pub(super) actions: Actions<Token>,
-    /// By application.
-    indices: IndexVec<ApplicationIx, Index>,
+    /// What is there, as the dispatcher and the autoscaler see it.
+    pub(super) shown: Shown,
+    /// Whether what is there has changed since that was shown.
+    pub(super) is_stale: bool,
     /// What is wanted, as the controller was told.
     wanted: Vec<(VariantIx, Wanted)>,
 }
@@ -50,20 +54,17 @@ impl Control {
         let mut control = Self {
             controller: Controller::new(&options),
             actions: Actions::new(),
-            indices: (setting.applications.iter())
-                .map(|_| Index::default())
-                .collect(),
+            shown: Shown::new(setting),
+            is_stale: true,
             wanted: Vec::new(),
         };
-        for at in setting.variants.numbers() {
-            if let Some(spec) = model_spec(setting, at) {
-                let Self {
-                    controller,
-                    actions,
-                    ..
-                } = &mut control;
-                controller.on_variant(0, at, spec, actions);
-            }
+        for (at, spec) in specs(setting, &mut control.shown) {
+            let Self {
+                controller,
+                actions,
+                ..
+            } = &mut control;
+            controller.on_variant(0, at, spec, actions);
         }
         control
     }
@@ -92,25 +93,6 @@ impl Control {
             .on_device_down(now, device, &mut self.actions);
     }
 
-    /// What is loaded where is another thing for an application.
-    pub(super) fn index(
-        &mut self,
-        setting: &Setting,
-        application: ApplicationIx,
-        there: &Presences<'_>,
-    ) {
-        let pinned = setting.applications[application].pinned;
-        let mut entries = Vec::new();
-        for (at, variant) in setting.variants.numbered() {
-            if variant.application == application && pinned.is_none_or(|pinned| pinned == at) {
-                entries.extend(self::entries(setting, at, there));
-            }
-        }
-        let all: Vec<usize> = (0..entries.len()).collect();
-        select::mark_dominated(&mut entries, &all);
-        self.indices[application] = Index::new(entries);
-    }
-
     /// Which variant answers a query of a class that came at `arrived`.
     pub(super) fn choose(
         &self,
@@ -121,17 +103,19 @@ impl Control {
     ) -> Decision {
         let of = &setting.classes[class as usize];
         let spent_ms = (now - arrived) as f64 / 1e6;
+        let targets = self.shown.targets(of);
         let demand = Demand {
             latency_ms: of.latency_ms.map_or(f64::INFINITY, |ms| ms - spent_ms),
-            least_quality: LeastQuality::new(of.min_accuracy, None),
-            max_cost_per_1k_usd: f64::INFINITY,
+            least_quality: targets.least_quality(),
+            max_cost_per_1k_usd: targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
             rows: 1,
+            prefer: targets.prefer.unwrap_or_default(),
         };
         let waits = Waits {
             controller: &self.controller,
             now,
         };
-        select::select(&self.indices[of.application], &demand, &waits)
+        select::select(self.shown.index(of.application), &demand, &waits)
     }
 
     /// What is wanted loaded now, by variant in order.
@@ -159,76 +143,33 @@ impl Control {
     }
 }
 
-/// A variant as the controller knows it; `None` where no type of device runs it.
-fn model_spec(setting: &Setting, at: VariantIx) -> Option<VariantSpec> {
-    let variant = &setting.variants[at];
-    let tenant = setting.applications[variant.application].tenant;
-    let load = (variant.load_ms * 1e6) as Nanos;
-    let kinds = variant.on.iter().enumerate().filter_map(|(kind, latency)| {
-        let of = &setting.types[kind];
-        Some(OnKind {
-            kind: KindIx::new(kind as u32),
-            latency: Some((**latency.as_ref()?).clone()),
-            surface: None,
-            load,
-            price: (of.price_per_hour_usd / f64::from(of.slots.max(1))) as f32,
-        })
+/// Every variant that some type of device runs, as the controller knows it: by what is known of it where a device of
+/// each type is up.
+fn specs(setting: &Setting, shown: &mut Shown) -> Vec<(VariantIx, VariantSpec)> {
+    let each = (0..setting.types.len()).map(|kind| Seen {
+        device: DeviceIx::new(kind as u32),
+        kind,
+        busy_share: 0.0,
+        variants: Vec::new(),
     });
-    let kinds: Vec<OnKind> = kinds.collect();
-    let latency = kinds.first()?.latency.clone()?;
-    Some(VariantSpec {
-        pages: variant.memory_mb,
-        shared: None::<placement::Shared>,
-        surface: None,
-        load,
-        queue: QueueSpec {
-            max_rows: latency.measured_rows(),
-            batched: true,
-            slots: variant.slots.max(1),
-            latency,
+    shown.show(each.collect());
+    let known: Vec<Arc<Known>> = shown.snapshot().all().cloned().collect();
+    let specs = known.iter().map(|known| {
+        let application = setting.variants[known.ordinal].application;
+        let tenant = setting.applications[application].tenant;
+        let queueing = Queueing {
             max_waiting_rows: u32::MAX,
-            tenant: variant.application.into(),
             priority: tenant.priority,
             weight: tenant.weight as f32,
-            price: 1.0,
-        },
-        kinds,
-    })
-}
-
-/// What selection knows of a variant: an entry for each type of device that is up, and where it is
-/// loaded somewhere for those types alone.
-fn entries(setting: &Setting, at: VariantIx, there: &Presences<'_>) -> Vec<Entry> {
-    let variant = &setting.variants[at];
-    let mut entries = Vec::new();
-    let mut nowhere = None;
-    for (kind, latency) in variant.on.iter().enumerate() {
-        let Some(latency) = latency else { continue };
-        let readiness = there.readiness(at, kind);
-        let entry = Entry {
-            ordinal: at,
-            kind: KindIx::new(kind as u32),
-            quality_bound: variant.accuracy,
-            agreement: variant.agreement,
-            latency_ms: latency.of(1) as f64 / 1e6,
-            load_ms: variant.load_ms,
-            cost_per_1k_usd: setting.cost_per_1k_usd(variant, kind).unwrap_or(0.0),
-            max_rows: latency.measured_rows(),
-            dominated: false,
-            readiness,
         };
-        match readiness {
-            Readiness::Failed => nowhere = Some(entry),
-            _ => entries.push(entry),
-        }
-    }
-    if entries.iter().any(|it| it.readiness == Readiness::Active) {
-        entries.retain(|entry| entry.readiness == Readiness::Active);
-    }
-    match entries.is_empty() {
-        true => nowhere.into_iter().collect(),
-        false => entries,
-    }
+        let kinds = known.hosts.iter().map(|host| known.on_kind(host.kind));
+        let weights = shown.weights(known.ordinal);
+        let spec = known.spec(queueing, PAGE_BYTES, weights, kinds.collect());
+        (known.ordinal, spec)
+    });
+    let specs = specs.collect();
+    shown.show(Vec::new());
+    specs
 }
 
 impl select::Load for Waits<'_> {

@@ -6,7 +6,7 @@ use super::{Policy, Report, Setting, format};
 use crate::{Error, experiment::Record, parallel};
 
 /// The shipped experiments.
-const SHIPPED: [(&str, &str); 5] = [
+const SHIPPED: [(&str, &str); 6] = [
     (
         "infaas-fig5",
         include_str!("../../experiments/infaas-fig5.toml"),
@@ -18,6 +18,10 @@ const SHIPPED: [(&str, &str); 5] = [
     (
         "infaas-fig7",
         include_str!("../../experiments/infaas-fig7.toml"),
+    ),
+    (
+        "accuracy-scaling",
+        include_str!("../../experiments/accuracy-scaling.toml"),
     ),
     (
         "step-load",

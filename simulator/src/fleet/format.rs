@@ -10,7 +10,10 @@ mod variants;
 use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
-use sextant_types::index::{ApplicationIx, VariantIx};
+use sextant_types::{
+    Prefer,
+    index::{ApplicationIx, VariantIx},
+};
 use toml::{Table, Value};
 
 use super::{Application, Cell, Class, DeviceType, Experiment, Policy, Scaling, Setting};
@@ -114,6 +117,9 @@ struct ApplicationFile {
     pinned: Option<String>,
     #[serde(default)]
     resources: ResourcesFile,
+    /// Its variants say what dominates them.
+    #[serde(default)]
+    marked: bool,
     #[serde(default)]
     variant: Vec<variants::VariantFile>,
 }
@@ -126,6 +132,12 @@ struct ClassFile {
     latency_ms: Option<f64>,
     #[serde(default)]
     min_accuracy: Option<f64>,
+    #[serde(default)]
+    min_relative_accuracy: Option<f64>,
+    #[serde(default)]
+    max_cost_per_1k_usd: Option<f64>,
+    #[serde(default)]
+    prefer: Option<Prefer>,
     /// Of the load's rate, in place of a rate of its own.
     #[serde(default)]
     share: Option<f64>,
@@ -233,6 +245,7 @@ impl CellFile {
                 name: of.name.clone(),
                 pinned: None,
                 tenant: of.resources.read(),
+                is_marked: of.marked,
             })
             .collect();
         let mut variants = Vec::new();
@@ -269,6 +282,9 @@ impl CellFile {
                 application: ApplicationIx::new(at as u32),
                 latency_ms: class.latency_ms,
                 min_accuracy: class.min_accuracy,
+                min_relative_accuracy: class.min_relative_accuracy,
+                max_cost_per_1k_usd: class.max_cost_per_1k_usd,
+                prefer: class.prefer,
                 rate,
                 gaps: match class.shape {
                     Some(shape) => Gaps::Gamma { shape },
@@ -310,7 +326,14 @@ impl CellFile {
             ]
         });
         let targets = self.class.iter();
-        let targets = targets.filter_map(|of| Some(("latency_ms", of.latency_ms?)));
+        let targets = targets.flat_map(|of| {
+            [
+                ("latency_ms", of.latency_ms),
+                ("min_relative_accuracy", of.min_relative_accuracy),
+                ("max_cost_per_1k_usd", of.max_cost_per_1k_usd),
+            ]
+        });
+        let targets = targets.filter_map(|(key, value)| Some((key, value?)));
         for (key, value) in times.into_iter().chain(devices).chain(targets) {
             if !(0.0..=1e9).contains(&value) {
                 return Err(format!("`{key}` is `{value}`: it must be from 0 to 1e9"));

@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use sextant_scaling as scaling;
-use sextant_scaling::{rate_for_class, rate_in_time, tenants::Tenant};
+use sextant_scaling::{rate_in_time, tenants::Tenant};
 use sextant_schedule::LatencyTable;
 use sextant_types::{
-    LeastQuality, Quality,
+    BatchLatency, Digest, LeastQuality, Precision, Prefer, Quality,
     index::{ApplicationIx, IndexVec, VariantIx},
 };
 
@@ -79,6 +78,8 @@ pub struct Application {
     pub pinned: Option<VariantIx>,
     /// What it may use of the fleet.
     pub tenant: Tenant,
+    /// Whether its variants say what dominates them, as a registry has it; else the registry's rule says it.
+    pub is_marked: bool,
 }
 
 // === impl Variant ===
@@ -114,6 +115,64 @@ pub struct Variant {
     /// By type of device: run times by rows; `None` where it cannot run. The table's length is the
     /// largest batch.
     pub on: Vec<Option<Arc<LatencyTable>>>,
+    /// What a registry knows of it beside that.
+    pub registered: Entry,
+}
+
+/// What a registry knows of a variant beside how fast and how good it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Its model; `None`: the one of all variants of the application of which none is said.
+    pub model: Option<String>,
+    /// Its engine. Those that run it on other types of devices count as others.
+    pub engine: String,
+    /// Its number format; the most accurate in single precision stands for the file as it was uploaded.
+    pub precision: Precision,
+    /// Its file: variants that have file, engine and number format in common hold their weights once.
+    pub artefact: Option<Digest>,
+    /// Bytes of the weights, of those that it takes.
+    pub weights_bytes: u64,
+    /// Bytes that it takes, to the byte; `None`: [`Variant::memory_mb`].
+    pub peak_memory_bytes: Option<u64>,
+    /// The measured accuracy, of which [`Variant::accuracy`] is the lower end; `None`: the same.
+    pub value: Option<f64>,
+    /// The name of the variant that dominates it.
+    pub dominated_by: Option<String>,
+    /// The type of device on which it was registered; `None`: the first on which it runs.
+    pub measured_on: Option<usize>,
+    /// Whether it answers one query at a time.
+    pub apart: bool,
+    /// By type of device: what was measured there; where nothing was, the run times count.
+    pub measured: Vec<Option<Measured>>,
+}
+
+/// What was measured of a variant on a type of device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// In increasing order of size, never empty.
+    pub batches: Vec<BatchLatency>,
+    /// Time to load it, ms.
+    pub load_ms: f64,
+    /// Greatest rows a second.
+    pub saturation_rps: f64,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Self {
+            model: None,
+            engine: "emulated".to_owned(),
+            precision: Precision::Fp32,
+            artefact: None,
+            weights_bytes: 0,
+            peak_memory_bytes: None,
+            value: None,
+            dominated_by: None,
+            measured_on: None,
+            apart: false,
+            measured: Vec::new(),
+        }
+    }
 }
 
 /// Queries of one application with the same targets.
@@ -125,6 +184,12 @@ pub struct Class {
     pub latency_ms: Option<f64>,
     /// Least accuracy; `None` for any.
     pub min_accuracy: Option<f64>,
+    /// Least share of the accuracy of the file as it was uploaded; `None` for any.
+    pub min_relative_accuracy: Option<f64>,
+    /// Most that a thousand queries may cost at full batches, US dollars; `None` for any price.
+    pub max_cost_per_1k_usd: Option<f64>,
+    /// Which of the variants that meet all of that answers.
+    pub prefer: Option<Prefer>,
     /// How many come.
     pub rate: Rate,
     /// How they are spread.
@@ -201,20 +266,6 @@ impl Setting {
         rate_in_time(run_ms, latency.measured_rows(), side_by_side, target_ms)
     }
 
-    /// Queries a second of a class that one device of a type is planned to answer with a variant.
-    pub(super) fn planned_rate(
-        &self,
-        planner: scaling::Policy,
-        (variant, device): (VariantIx, usize),
-        of: &Class,
-    ) -> Option<f64> {
-        let (latency, side_by_side) = self.curve(variant, device)?;
-        let run_ms = |rows: u32| latency.of(rows) as f64 / 1e6;
-        let sizes = (latency.measured_rows(), side_by_side);
-        let targets = of.latency_ms.map(|ms| (ms, ms));
-        rate_for_class(planner, run_ms, run_ms(1), sizes, targets)
-    }
-
     /// Run times of a variant on a type of device, and how many of its batches run side by side.
     fn curve(&self, variant: VariantIx, device: usize) -> Option<(&LatencyTable, f64)> {
         let of = &self.variants[variant];
@@ -238,7 +289,8 @@ impl Setting {
     pub(super) fn best_accuracy(&self, application: ApplicationIx) -> f64 {
         let of = self.variants.iter();
         let of = of.filter(|variant| variant.application == application);
-        of.map(|variant| variant.accuracy).fold(0.0, f64::max)
+        of.map(|variant| variant.accuracy)
+            .fold(f64::NEG_INFINITY, f64::max)
     }
 
     fn choose_pinned(&self, application: ApplicationIx) -> Result<VariantIx, Error> {

@@ -6,6 +6,7 @@ mod bounds;
 mod clairvoyant;
 mod experiments;
 mod fleet;
+mod fleet_prefer;
 mod fleet_rules;
 mod fleet_shares;
 mod goodput;

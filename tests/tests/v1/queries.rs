@@ -244,6 +244,33 @@ async fn a_share_of_the_uploaded_files_accuracy_is_kept() {
     }
 }
 
+/// Whoever prefers accuracy gets nothing less accurate than whoever does not, and is told why.
+#[tokio::test]
+async fn the_preferred_of_the_variants_that_meet_the_targets_answers() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let inputs = digits::Images::load("test").input(0);
+    let all = variants(&api).await;
+    let mut bounds = Vec::new();
+    for prefer in ["cost", "accuracy", "latency"] {
+        let query = json!({
+            "application": "digits", "targets": {"prefer": prefer}, "inputs": inputs, "explain": true
+        });
+        let answer = api.post("/v1/queries", &query).await.json(200);
+        assert_eq!(answer["targets_met"], true, "{answer}");
+        let chosen = all.iter().find(|it| it["name"] == answer["variant"]);
+        bounds.push(number(chosen.expect("it is listed"), "/accuracy/lower"));
+    }
+    assert!(
+        bounds[1] >= bounds[0] && bounds[1] >= bounds[2],
+        "{bounds:?}"
+    );
+    let query = json!({"application": "digits", "targets": {"prefer": "beauty"}, "inputs": inputs});
+    api.post("/v1/queries", &query)
+        .await
+        .problem(400, "invalid_request");
+}
+
 #[tokio::test]
 async fn targets_that_are_no_targets_are_refused() {
     let cluster = digits::shared().await;

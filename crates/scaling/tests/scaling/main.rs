@@ -3,6 +3,7 @@
 mod batches;
 mod measured;
 mod packing;
+mod preferred;
 mod problems;
 mod programs;
 mod scaler;

@@ -59,6 +59,7 @@ pub fn table3(rps: f64, target_ms: f64) -> Problem {
 pub fn scene(rps: f64, up: u32, measured: Measured) -> Scene {
     Scene {
         tenants: Default::default(),
+        preferences: Vec::new(),
         problem: Problem {
             needs: vec![need(rps)],
             choices: vec![choice(0, 0, 20.0)],

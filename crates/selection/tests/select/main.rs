@@ -4,3 +4,4 @@ mod branches;
 mod columns;
 mod misses;
 mod order;
+mod preferred;

@@ -50,6 +50,7 @@ pub fn demand(latency_ms: f64, min_quality: f64) -> Demand {
         least_quality: LeastQuality::new(Some(min_quality), None),
         max_cost_per_1k_usd: f64::INFINITY,
         rows: 1,
+        prefer: Default::default(),
     }
 }
 
@@ -107,6 +108,7 @@ prop_compose! {
             ),
             max_cost_per_1k_usd: cost.map_or(f64::INFINITY, f64::from),
             rows,
+            prefer: Default::default(),
         }
     }
 }

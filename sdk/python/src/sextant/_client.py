@@ -103,6 +103,7 @@ class Addressee:
         max_error: float | None = None,
         min_relative_accuracy: float | None = None,
         max_cost_per_1k_usd: float | None = None,
+        prefer: str | None = None,
         preset: str | None = None,
         classification: int | None = None,
         best_effort: bool = False,
@@ -135,6 +136,7 @@ class Addressee:
             "max_error": max_error,
             "min_relative_accuracy": min_relative_accuracy,
             "max_cost_per_1k_usd": max_cost_per_1k_usd,
+            "prefer": prefer,
         }
         body: dict[str, Any] = {
             self.kind: self.name,

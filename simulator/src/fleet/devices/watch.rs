@@ -80,10 +80,4 @@ impl Watch {
         let seen = self.seen.get(&variant);
         seen.map_or(Condition::default(), |seen| seen.health.condition())
     }
-
-    /// Whether a variant here is in that condition.
-    pub(in crate::fleet) fn has(&self, condition: Condition) -> bool {
-        let mut seen = self.seen.values();
-        seen.any(|seen| seen.health.condition() == condition)
-    }
 }

@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::Deserialize;
 use sextant_scaling::tenants::Tenant;
 use sextant_schedule::LatencyTable;
-use sextant_types::index::ApplicationIx;
+use sextant_types::{BatchLatency, Digest, Precision, index::ApplicationIx};
 
 use crate::{
     Error,
-    fleet::{Application, DeviceType, Variant},
+    fleet::{Application, DeviceType, Entry, Measured, Variant},
     profiles::{Curve, CurveColumns, Profile},
     table::{Row, Table},
 };
@@ -36,8 +36,26 @@ pub(super) struct VariantFile {
     slots: u16,
     #[serde(default = "max_rows")]
     max_rows: u32,
+    #[serde(default)]
+    registered: EntryFile,
     /// By the name of a type of device.
     on: BTreeMap<String, CurveFile>,
+}
+
+/// What a registry knows of it beside that, under the names of the API.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct EntryFile {
+    model: Option<String>,
+    engine: Option<String>,
+    precision: Option<String>,
+    artefact: Option<String>,
+    weights_bytes: u64,
+    peak_memory_bytes: Option<u64>,
+    value: Option<f64>,
+    dominated_by: Option<String>,
+    measured_on: Option<String>,
+    apart: bool,
 }
 
 #[derive(Deserialize)]
@@ -47,6 +65,12 @@ enum CurveFile {
     Line { alpha_ms: f64, beta_ms: f64 },
     /// Measured `[rows, ms]`.
     Points { points: Vec<(u32, f64)> },
+    /// Measured `[rows, median in ms, 99th percentile in ms]`, as a registry has it.
+    Measured {
+        measured: Vec<(u32, f64, f64)>,
+        load_ms: f64,
+        saturation_rps: f64,
+    },
 }
 
 fn one() -> u16 {
@@ -74,7 +98,9 @@ impl VariantFile {
             load_ms: self.load_ms,
             slots: self.slots.max(1),
             on: vec![None; types.len()],
+            registered: self.registered.read(types)?,
         };
+        variant.registered.measured = vec![None; types.len()];
         for (name, curve) in &self.on {
             let at = types.iter().position(|of| of.name == *name);
             let at = at.ok_or_else(|| {
@@ -83,12 +109,38 @@ impl VariantFile {
                     self.name
                 )
             })?;
-            let curve = curve.read(&self.name)?;
-            let table = table(&self.name, curve, self.max_rows);
+            let table = table(&self.name, curve.read(&self.name)?, self.max_rows);
             variant.on[at] = Some(table.map_err(|error| error.to_string())?);
+            variant.registered.measured[at] = curve.measured();
         }
         check(&variant)?;
         Ok(variant)
+    }
+}
+
+impl EntryFile {
+    fn read(&self, types: &[DeviceType]) -> Result<Entry, String> {
+        let usual = Entry::default();
+        let on = self.measured_on.as_ref();
+        let artefact = self.artefact.as_deref().map(str::parse::<Digest>);
+        Ok(Entry {
+            model: self.model.clone(),
+            engine: self.engine.clone().unwrap_or(usual.engine),
+            precision: match &self.precision {
+                Some(name) => Precision::parse(name)
+                    .ok_or_else(|| format!("there is no `precision` `{name}`"))?,
+                None => usual.precision,
+            },
+            artefact: artefact.transpose().map_err(|error| error.to_string())?,
+            weights_bytes: self.weights_bytes,
+            peak_memory_bytes: self.peak_memory_bytes,
+            value: self.value,
+            dominated_by: self.dominated_by.clone(),
+            // It may have been a type that is not there.
+            measured_on: on.and_then(|on| types.iter().position(|of| of.name == *on)),
+            apart: self.apart,
+            measured: Vec::new(),
+        })
     }
 }
 
@@ -110,8 +162,54 @@ impl CurveFile {
                     )),
                 }
             }
+            Self::Measured { measured, .. } => medians(name, measured).map(Curve::Points),
         }
     }
+
+    fn measured(&self) -> Option<Measured> {
+        let Self::Measured {
+            measured,
+            load_ms,
+            saturation_rps,
+        } = self
+        else {
+            return None;
+        };
+        let batches = measured.iter();
+        let batches = batches.map(|(batch, p50_ms, p99_ms)| BatchLatency {
+            batch: *batch,
+            p50_ms: *p50_ms,
+            p99_ms: *p99_ms,
+            mean_ms: *p50_ms,
+            samples: 1,
+        });
+        Some(Measured {
+            batches: batches.collect(),
+            load_ms: *load_ms,
+            saturation_rps: *saturation_rps,
+        })
+    }
+}
+
+/// Medians by rows, that begin with one row and never fall: what a batch takes.
+fn medians(name: &str, measured: &[(u32, f64, f64)]) -> Result<Vec<(u32, f64)>, String> {
+    let rises = measured.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    let valid = |(rows, p50_ms, p99_ms): &(u32, f64, f64)| {
+        *rows > 0 && [p50_ms, p99_ms].iter().all(|ms| (0.0..=1e9).contains(*ms))
+    };
+    let first = measured.first().filter(|_| rises);
+    let Some((rows, ms, _)) = first.filter(|_| measured.iter().all(valid)) else {
+        return Err(format!(
+            "`measured` of `{name}` must have rows that rise, and times from 0 to 1e9"
+        ));
+    };
+    let lone = (*rows > 1).then_some((1, *ms));
+    let mut longest: f64 = 0.0;
+    let points = measured.iter().map(|(rows, ms, _)| {
+        longest = longest.max(*ms);
+        (*rows, longest)
+    });
+    Ok(lone.into_iter().chain(points).collect())
 }
 
 fn table(name: &str, curve: Curve, max_rows: u32) -> Result<Arc<LatencyTable>, Error> {
@@ -127,13 +225,16 @@ fn table(name: &str, curve: Curve, max_rows: u32) -> Result<Arc<LatencyTable>, E
 
 fn check(variant: &Variant) -> Result<(), String> {
     let values = [("accuracy", variant.accuracy), ("load_ms", variant.load_ms)];
+    // An error is an accuracy below zero.
+    let least = |key: &str| if key == "accuracy" { -1e9 } else { 0.0 };
     match values
         .iter()
-        .find(|(_, value)| !(0.0..=1e9).contains(value))
+        .find(|(key, value)| !(least(key)..=1e9).contains(value))
     {
         Some((key, value)) => Err(format!(
-            "`{key}` of `{}` is `{value}`: it must be from 0 to 1e9",
-            variant.name
+            "`{key}` of `{}` is `{value}`: it must be from {:e} to 1e9",
+            variant.name,
+            least(key)
         )),
         None => Ok(()),
     }
@@ -171,6 +272,7 @@ pub(super) fn read(
                 name: name.to_owned(),
                 pinned: None,
                 tenant: Tenant::default(),
+                is_marked: false,
             });
             applications.len() - 1
         });
@@ -221,6 +323,7 @@ impl Columns {
             load_ms: row.not_negative(self.load_ms)?,
             slots: number(self.slots, 1.0)? as u16,
             on,
+            registered: Entry::default(),
         })
     }
 }

@@ -1,7 +1,5 @@
 //! Looks of the autoscaler.
 
-use std::collections::BTreeSet;
-
 use sextant_health::Condition;
 use sextant_scaling::demand::Ended;
 use sextant_schedule::Nanos;
@@ -25,10 +23,13 @@ impl World<'_> {
             let traffic = self.inside.read(now);
             self.autoscaler.on_traffic(&traffic);
         }
+        self.changed();
+        self.show();
         let there = Presences {
             devices: &self.devices,
         };
-        let look = self.autoscaler.look(self.setting, now_ms, &there);
+        let there = (&there, &mut self.control.shown);
+        let look = self.autoscaler.look(self.setting, now_ms, there);
         let idle_unload = self
             .setting
             .scaling
@@ -43,18 +44,18 @@ impl World<'_> {
 
     /// Measures all devices, and what condition the variants on them are in.
     pub(super) fn watch(&mut self) {
-        let mut changed = BTreeSet::new();
+        let mut changed = false;
         for device in self.devices.iter_mut().flatten() {
             for variant in device.look(self.now) {
-                changed.insert(variant);
+                changed = true;
                 if device.watch.condition(variant) == Condition::Interfered {
                     let at_s = self.now as f64 / 1e9;
                     self.report.interfered.push((at_s, device.kind, variant));
                 }
             }
         }
-        for variant in changed {
-            self.reindex(Some(variant));
+        if changed {
+            self.changed();
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use sextant_schedule::{DropReason, NEVER, Request};
 use sextant_selection::Decision;
-use sextant_types::index::VariantIx;
+use sextant_types::{index::VariantIx, share_of};
 
 use super::{World, nanos};
 use crate::{
@@ -33,6 +33,7 @@ impl World<'_> {
     /// Chooses a variant for a query and hands it to the controller, or refuses it.
     pub(super) fn place(&mut self, token: Token) {
         let (now, class) = (self.now, token.class);
+        self.show();
         let decision = self.control.choose(now, self.setting, class, token.arrived);
         let (variant, load) = match decision {
             Decision::Use { ordinal } => (ordinal, false),
@@ -97,7 +98,7 @@ impl World<'_> {
         let best = self.setting.best_accuracy(variant.application);
         self.report.answers[token.variant] += 1;
         let counted = &mut self.report.classes[token.class as usize];
-        counted.accuracy_sum_percent += 100.0 * variant.accuracy / best.max(f64::MIN_POSITIVE);
+        counted.accuracy_sum_percent += 100.0 * share_of(variant.accuracy, best);
         match is_late {
             true => counted.late += 1,
             false => counted.in_time += 1,

@@ -28,7 +28,7 @@ impl World<'_> {
             false => device.held.remove(&variant),
         };
         self.report.loads += u64::from(ok);
-        self.reindex(Some(variant));
+        self.changed();
         let load = nanos(self.setting.variants[variant].load_ms);
         let loaded = match ok {
             true => Loaded::After(load),
@@ -80,7 +80,7 @@ impl World<'_> {
                     return self.schedule(now, failed);
                 }
                 of.held.insert(variant, Held::Loading);
-                self.reindex(Some(variant));
+                self.changed();
                 let loaded = Event::Loaded {
                     device,
                     life,
@@ -92,7 +92,7 @@ impl World<'_> {
                 let life = self.life(device);
                 if let Some(of) = self.device((device, life)) {
                     of.held.remove(&variant);
-                    self.reindex(Some(variant));
+                    self.changed();
                 }
                 let unloaded = Event::Unloaded {
                     device,
@@ -104,16 +104,19 @@ impl World<'_> {
         }
     }
 
-    /// What is loaded is another thing, for one variant or for all.
-    pub(in crate::fleet) fn reindex(&mut self, variant: Option<VariantIx>) {
-        let there = Presences {
-            devices: &self.devices,
-        };
-        let one = variant.map(|at| self.setting.variants[at].application);
-        for application in self.setting.applications.numbers() {
-            if one.is_none_or(|one| one == application) {
-                self.control.index(self.setting, application, &there);
-            }
+    /// What is there is another thing.
+    pub(in crate::fleet) fn changed(&mut self) {
+        self.control.is_stale = true;
+    }
+
+    /// Shows dispatcher and autoscaler what is there, where that is another thing.
+    pub(in crate::fleet) fn show(&mut self) {
+        if std::mem::replace(&mut self.control.is_stale, false) {
+            let there = Presences {
+                devices: &self.devices,
+            };
+            let seen = there.seen();
+            self.control.shown.show(seen);
         }
     }
 }

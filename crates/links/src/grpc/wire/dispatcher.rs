@@ -135,6 +135,7 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
         min_quality: ask.targets.min_quality,
         min_relative_accuracy: ask.targets.min_relative_accuracy,
         max_cost_per_1k_usd: ask.targets.max_cost_per_1k_usd,
+        prefer: ask.targets.prefer.map(|prefer| prefer.name().to_owned()),
         best_effort: ask.best_effort,
         explain: ask.explain,
         arrived_ns: ask.arrived_ns,
@@ -170,6 +171,8 @@ fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
             min_relative_accuracy: ask.min_relative_accuracy,
             max_cost_per_1k_usd: ask.max_cost_per_1k_usd,
             min_agreement: None,
+            // One that a later version has is none.
+            prefer: ask.prefer.and_then(|prefer| prefer.parse().ok()),
         },
         best_effort: ask.best_effort,
         explain: ask.explain,

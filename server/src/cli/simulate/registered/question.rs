@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use serde_json::Value;
+use sextant_types::Metric;
 use toml::{Table, Value as Toml};
 
 use crate::cli::{
@@ -99,7 +100,7 @@ impl Parts<'_> {
     pub fn text(&self) -> Result<String, Error> {
         let devices = self.devices()?;
         let applications = self.applications.iter();
-        let applications = applications.map(|of| application(of, &devices));
+        let applications = applications.map(|of| variants::application(of, &devices));
         let applications = applications.collect::<Result<Vec<Toml>, Error>>()?;
         let cells = self.targets.iter().map(|targets| self.cell(*targets));
         let mut table = Table::new();
@@ -152,17 +153,20 @@ impl Parts<'_> {
         for of in self.applications {
             let about = &of["about"];
             let number = |pointer: &str| about.pointer(pointer).and_then(Value::as_f64);
-            let is_error = about["metric"] == "mae";
-            if is_error && targets.min_accuracy.is_some() {
+            let metric = metric(about);
+            if !metric.higher_is_better() && targets.min_accuracy.is_some() {
                 return Err(Error::Usage(format!(
-                    "`--min-accuracy` means nothing for `{}`, whose metric is `mae`",
-                    cell(about, "/name")
+                    "`--min-accuracy` means nothing for `{}`, whose metric is `{}`",
+                    cell(about, "/name"),
+                    metric.name()
                 )));
             }
-            let own = match is_error {
-                true => number("/default_targets/max_error").map(closeness),
-                false => number("/default_targets/min_accuracy"),
+            let own = match metric.higher_is_better() {
+                true => number("/default_targets/min_accuracy"),
+                false => number("/default_targets/max_error").map(|error| metric.quality(error)),
             };
+            let share = number("/default_targets/min_relative_accuracy");
+            let most_usd = number("/default_targets/max_cost_per_1k_usd");
             let mut class = Table::new();
             class.insert("application".to_owned(), cell(about, "/name").into());
             let latency_ms = targets.latency_ms;
@@ -170,10 +174,22 @@ impl Parts<'_> {
             for (key, value) in [
                 ("latency_ms", latency_ms),
                 ("min_accuracy", targets.min_accuracy.or(own)),
+                // An accuracy that is asked for stands in place of a share.
+                (
+                    "min_relative_accuracy",
+                    share.filter(|_| targets.min_accuracy.is_none()),
+                ),
+                ("max_cost_per_1k_usd", most_usd),
             ] {
                 if let Some(value) = value {
                     class.insert(key.to_owned(), value.into());
                 }
+            }
+            if let Some(prefer) = about
+                .pointer("/default_targets/prefer")
+                .and_then(Value::as_str)
+            {
+                class.insert("prefer".to_owned(), prefer.into());
             }
             classes.push(Toml::Table(class));
         }
@@ -226,90 +242,10 @@ fn device(of: &Value, pool: Option<&Value>) -> Toml {
     Toml::Table(table)
 }
 
-/// An application with its variants that nothing dominates, where one of the devices runs them.
-fn application(of: &Value, devices: &BTreeMap<String, Toml>) -> Result<Toml, Error> {
-    let name = cell(&of["about"], "/name");
-    let is_error = of["about"]["metric"] == "mae";
-    let all = rows(of, "/variants").iter();
-    let frontier = all.filter(|it| it.get("dominated_by").is_none_or(Value::is_null));
-    let variants = frontier.filter_map(|it| variant(it, is_error, devices));
-    let variants: Vec<Toml> = variants.collect();
-    if variants.is_empty() {
-        return Err(Error::Usage(format!(
-            "no variant of `{name}` has a profile on any of the devices: {}",
-            devices.keys().cloned().collect::<Vec<_>>().join(", ")
-        )));
-    }
-    let name = ("name".to_owned(), name.into());
-    let variants = ("variant".to_owned(), Toml::Array(variants));
-    Ok(Toml::Table(Table::from_iter([name, variants])))
-}
-
-fn variant(of: &Value, is_error: bool, devices: &BTreeMap<String, Toml>) -> Option<Toml> {
-    let number = |pointer: &str| of.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
-    let known = rows(of, "/profiles").iter();
-    let known = known.filter(|profile| devices.contains_key(&cell(profile, "/device_type")));
-    let known: Vec<&Value> = known.collect();
-    let load_ms = known
-        .iter()
-        .filter_map(|profile| profile["load_ms"].as_f64());
-    let load_ms = load_ms.fold(0.0, f64::max);
-    let on = known.iter().filter_map(|profile| {
-        let points = Table::from_iter([("points".to_owned(), points(profile)?)]);
-        Some((cell(profile, "/device_type"), Toml::Table(points)))
-    });
-    let on: Table = on.collect();
-    if on.is_empty() {
-        return None;
-    }
-    let accuracy = match is_error {
-        true => closeness(number("/accuracy/upper")),
-        false => number("/accuracy/lower"),
-    };
-    let memory_mb = (number("/peak_memory_bytes") / 1e6).ceil().max(1.0);
-    let mut table = Table::new();
-    table.insert("name".to_owned(), cell(of, "/name").into());
-    table.insert("accuracy".to_owned(), accuracy.into());
-    let kind = of.pointer("/accuracy/kind").and_then(Value::as_str);
-    if kind.is_some_and(|kind| kind != "accuracy") {
-        table.insert("agreement".to_owned(), true.into());
-    }
-    table.insert("memory_mb".to_owned(), (memory_mb as i64).into());
-    table.insert("load_ms".to_owned(), load_ms.into());
-    let slots = number("/threads").max(1.0);
-    table.insert("slots".to_owned(), (slots as i64).into());
-    // One that keeps queries apart has no batches of them.
-    let max_rows = match of.get("apart") {
-        Some(_) => 1.0,
-        None => number("/max_batch").max(1.0),
-    };
-    table.insert("max_rows".to_owned(), (max_rows as i64).into());
-    table.insert("on".to_owned(), Toml::Table(on));
-    Some(Toml::Table(table))
-}
-
-/// Median run times by rows, that begin with one row and never fall.
-fn points(profile: &Value) -> Option<Toml> {
-    let latency = rows(profile, "/latency").iter();
-    let measured = latency.filter_map(|of| Some((of["batch"].as_i64()?, of["p50_ms"].as_f64()?)));
-    let mut measured: Vec<(i64, f64)> = measured.collect();
-    measured.sort_by_key(|(rows, _)| *rows);
-    measured.dedup_by_key(|(rows, _)| *rows);
-    let (first, ms) = *measured.first()?;
-    if first > 1 {
-        measured.insert(0, (1, ms));
-    }
-    let mut highest: f64 = 0.0;
-    let points = measured.into_iter().map(|(rows, ms)| {
-        highest = highest.max(ms);
-        Toml::Array(vec![rows.into(), highest.into()])
-    });
-    Some(Toml::Array(points.collect()))
-}
-
-/// Less error is better; the simulator wants more.
-fn closeness(error: f64) -> f64 {
-    1.0 / error.max(1e-9)
+/// How the accuracy of an application is measured; larger is better where this service names none that is known here.
+fn metric(about: &Value) -> Metric {
+    let name = about["metric"].as_str().unwrap_or_default();
+    Metric::parse(name).unwrap_or(Metric::Custom)
 }
 
 fn answer(reason: &str) -> Error {
@@ -317,6 +253,8 @@ fn answer(reason: &str) -> Error {
         reason: reason.to_owned(),
     }
 }
+
+mod variants;
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,12 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use sextant_simulator::fleet::Experiment;
+use sextant_simulator::fleet::{Experiment, Policy, run};
 use sextant_types::index::VariantIx;
 
 use super::{Parts, Targets};
+
+mod live;
 
 fn variant(name: &str, lower: f64, ms: f64, dominated: &Value) -> Value {
     let latency = json!([
@@ -83,7 +85,10 @@ fn what_the_service_knows_becomes_an_experiment() {
     assert_eq!((device.least, device.most, device.initial), (1, 9, 2));
     assert_eq!((device.slots, device.memory_mb), (8, 4000));
     let names: Vec<&str> = setting.variants.iter().map(|of| &*of.name).collect();
-    assert_eq!(names, ["small", "large"], "what is dominated is left out");
+    assert_eq!(names, ["small", "large", "worse"]);
+    let by = setting.variants.iter();
+    let by: Vec<Option<&str>> = by.map(|of| of.registered.dominated_by.as_deref()).collect();
+    assert_eq!(by, [None, None, Some("small")]);
     let run = setting.variants[VariantIx::new(0)].on[0]
         .as_ref()
         .expect("it runs there");
@@ -174,6 +179,30 @@ fn targets_that_are_none_are_refused() {
 }
 
 #[test]
+fn an_error_that_no_variant_keeps_below_refuses_every_query() {
+    let folder = folder();
+    let workload = folder.path().join("queries.csv");
+    for metric in ["rmse", "mae", "mape", "log_loss"] {
+        let mut application = application("digits", &json!({"max_error": 40.0}));
+        application["about"]["metric"] = json!(metric);
+        let variants = application["variants"].as_array_mut().expect("a list");
+        for (at, variant) in variants.iter_mut().enumerate() {
+            let upper = 56.8 + at as f64;
+            variant["accuracy"] = json!({"metric": metric, "value": upper - 3.0,
+                "lower": upper - 6.0, "upper": upper});
+        }
+        let applications = [application];
+        let all = [workers(), json!({"pools": []})];
+        let parts = parts(&applications, &all, &workload);
+        let experiment = Experiment::parse(&text(&parts), "what-if").expect("it is understood");
+        let setting = &experiment.cells[0].setting;
+        let report = run(setting, Policy::SEXTANT).expect("it runs");
+        let total = report.total();
+        assert_eq!((total.sent, total.refused), (2, 2), "{metric}");
+    }
+}
+
+#[test]
 fn agreement_stays_no_accuracy() {
     let folder = folder();
     let workload = folder.path().join("queries.csv");
@@ -187,5 +216,5 @@ fn agreement_stays_no_accuracy() {
     let experiment = Experiment::parse(&text(&parts), "what-if").expect("it is understood");
     let variants = experiment.cells[0].setting.variants.iter();
     let marked: Vec<bool> = variants.map(|of| of.agreement).collect();
-    assert_eq!(marked, [false, true]);
+    assert_eq!(marked, [false, true, false]);
 }

@@ -12,18 +12,18 @@ use sextant_scaling::{
 };
 use sextant_types::{ApplicationId, Resources, index::ApplicationIx};
 
-use crate::demand::{Outlook, Seen};
+use crate::Outlook;
 
 /// Applications that have set something.
 #[derive(Debug, Default)]
-pub(crate) struct Set(BTreeMap<ApplicationId, Resources>);
+pub struct Set(BTreeMap<ApplicationId, Resources>);
 
 // === impl Set ===
 
 impl Set {
     /// Of the published variants. While a change is being published, the first of an application's
     /// variants has it.
-    pub(crate) fn of(view: &View) -> Self {
+    pub fn of(view: &View) -> Self {
         let mut set = BTreeMap::new();
         for variant in view.variants.values() {
             let resources = set.entry(variant.application.clone());
@@ -35,13 +35,13 @@ impl Set {
 
     /// Adds a need without targets to each application for which devices are kept, for when nobody has
     /// asked it, or for nothing that any variant can meet.
-    pub(crate) fn add_kept(&self, outlooks: &mut Vec<Outlook>) {
+    pub fn add_kept(&self, outlooks: &mut Vec<Outlook>) {
         let kept = self.0.iter().filter(|(_, of)| of.least_workers > 0);
-        outlooks.extend(kept.map(|(id, _)| Seen::nobody(id)));
+        outlooks.extend(kept.map(|(id, _)| Outlook::nobody(id)));
     }
 
     /// As the planner takes it; nothing where nobody has set anything.
-    pub(crate) fn tenants(&self, outlooks: &[Outlook]) -> Tenants {
+    pub fn tenants(&self, outlooks: &[Outlook]) -> Tenants {
         if self.0.is_empty() {
             return Tenants::default();
         }
@@ -60,7 +60,7 @@ impl Set {
     }
 
     /// Who is held back by what, and why, sorted.
-    pub(crate) fn held_back(&self, outlooks: &[Outlook], cuts: &[Cut]) -> Vec<HeldBack> {
+    pub fn held_back(&self, outlooks: &[Outlook], cuts: &[Cut]) -> Vec<HeldBack> {
         let each = cuts.iter().filter_map(|cut| {
             let outlook = outlooks.get(cut.need as usize)?;
             Some((outlook.need.application.clone(), cut.limit))
@@ -79,11 +79,7 @@ impl Set {
     }
 
     /// Applications for which more is planned than is asked, and the workers' worth that each keeps.
-    pub(crate) fn kept(
-        &self,
-        outlooks: &[Outlook],
-        planned: &[Need],
-    ) -> BTreeSet<(ApplicationId, u32)> {
+    pub fn kept(&self, outlooks: &[Outlook], planned: &[Need]) -> BTreeSet<(ApplicationId, u32)> {
         let each = outlooks.iter().zip(planned);
         let raised = each.filter(|(outlook, need)| need.rps > outlook.of.rps);
         let kept = raised.filter_map(|(outlook, _)| {

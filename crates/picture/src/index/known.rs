@@ -11,22 +11,40 @@ use sextant_selection::{Entry, Readiness};
 use sextant_types::{DeviceTypeName, Profile, Quality, Variant};
 
 use super::{Surroundings, Usable};
-use crate::{Config, costs::DEFAULT_SLOT_HOUR_USD, extent::Extent};
+use crate::extent::Extent;
 use sextant_types::index::{ApplicationIx, DeviceIx, KindIx, VariantIx};
 
+/// Price of a slot of a device that says nothing of itself: that of a core of the processors that
+/// cloud providers rent out, as in the default prices.
+pub const DEFAULT_SLOT_HOUR_USD: f64 = 0.036;
+
+/// How queries of a variant wait, where nothing else is set for its application.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Queueing {
+    /// Most rows that may wait.
+    pub max_waiting_rows: u32,
+    /// Higher goes first, whatever the deadlines.
+    pub priority: u8,
+    /// Share of what is served when not everything can be; 1 is normal.
+    pub weight: f32,
+}
+
 /// One published variant.
-pub(crate) struct Known {
-    pub(crate) ordinal: VariantIx,
+pub struct Known {
+    /// Its number.
+    pub ordinal: VariantIx,
     /// The number of its application.
-    pub(crate) application: ApplicationIx,
-    pub(crate) variant: Arc<Variant>,
+    pub application: ApplicationIx,
+    /// As it was published.
+    pub variant: Arc<Variant>,
     /// Its quality as targets are compared with it.
-    pub(crate) quality: Quality,
-    pub(crate) readiness: Readiness,
+    pub quality: Quality,
+    /// How soon it could start anywhere.
+    pub readiness: Readiness,
     /// The states of its instances, by position.
     pub(super) instances: Vec<(DeviceIx, InstanceState)>,
     /// Positions of the workers that serve it.
-    pub(crate) workers: Vec<DeviceIx>,
+    pub workers: Vec<DeviceIx>,
     /// 99th percentile of a batch by rows, where it was registered.
     pub(super) latency: LatencyTable,
     /// The same by rows and size, where queries come in several sizes.
@@ -37,29 +55,31 @@ pub(crate) struct Known {
     pub(super) limit: Option<u64>,
     /// By kind of device, for those that have its engine; one that is like where it was registered
     /// where no worker has. Never empty.
-    pub(crate) hosts: Vec<Host>,
+    pub hosts: Vec<Host>,
     /// What messages cost a query on its way to a worker and back, ns.
-    pub(crate) round_trip: Nanos,
+    pub round_trip: Nanos,
 }
 
 /// A variant on a kind of device.
-pub(crate) struct Host {
+pub struct Host {
     /// Which kind; [`NOWHERE`] for none.
-    pub(crate) kind: KindIx,
+    pub kind: KindIx,
     /// The type of its devices, where they say so.
-    pub(crate) device_type: Option<DeviceTypeName>,
+    pub device_type: Option<DeviceTypeName>,
     /// Positions of the workers that serve it.
-    pub(crate) workers: Vec<DeviceIx>,
-    pub(crate) readiness: Readiness,
+    pub workers: Vec<DeviceIx>,
+    /// How soon it could start there.
+    pub readiness: Readiness,
     /// 99th percentile of a batch by rows.
     latency: LatencyTable,
     /// The same by rows and size, where queries come in several sizes.
     surface: Option<Surface>,
     /// Time of a LOAD, ms.
-    pub(crate) load_ms: f64,
-    pub(crate) cost_per_1k_usd: f64,
+    pub load_ms: f64,
+    /// Price of a thousand rows at saturation there, US dollars.
+    pub cost_per_1k_usd: f64,
     /// Price of a slot of such a device, US dollars an hour.
-    pub(crate) slot_hour_usd: f64,
+    pub slot_hour_usd: f64,
     /// Whether it was measured on this type of device.
     measured_here: bool,
 }
@@ -116,7 +136,7 @@ impl Known {
     /// What selection knows of it: an entry for each kind of device. Where it is loaded somewhere it
     /// has entries there alone: that more devices load it, be they of another kind, is not for a
     /// query to bring about.
-    pub(crate) fn entries(&self, extent: Extent) -> impl Iterator<Item = Entry> {
+    pub fn entries(&self, extent: Extent) -> impl Iterator<Item = Entry> {
         let is_loaded = self.hosts.iter().any(Host::is_loaded);
         let hosts = match self.takes(extent) {
             true => self.hosts.iter(),
@@ -128,7 +148,7 @@ impl Known {
     }
 
     /// The entry of the kind of device that is ready first, and of those the cheapest.
-    pub(crate) fn entry(&self, extent: Extent) -> Entry {
+    pub fn entry(&self, extent: Extent) -> Entry {
         let best = self.hosts.iter().min_by(|a, b| {
             let by_cost = || a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd);
             a.readiness.cmp(&b.readiness).then_with(by_cost)
@@ -137,7 +157,7 @@ impl Known {
     }
 
     /// What was measured on the type of device where it runs, or else where it was registered.
-    pub(crate) fn measured(&self) -> &Profile {
+    pub fn measured(&self) -> &Profile {
         let names = self
             .hosts
             .iter()
@@ -147,31 +167,38 @@ impl Known {
     }
 
     /// Whether its engine takes a query of this size, as far as is known.
-    pub(crate) fn takes(&self, extent: Extent) -> bool {
+    pub fn takes(&self, extent: Extent) -> bool {
         self.limit.is_none_or(|limit| extent.size() <= limit)
     }
 
     /// Price of a thousand rows of queries of a size where that is least, US dollars.
-    pub(crate) fn least_cost_per_1k_usd(&self, extent: Extent) -> f64 {
+    pub fn least_cost_per_1k_usd(&self, extent: Extent) -> f64 {
         let costs = self.entries(extent).map(|entry| entry.cost_per_1k_usd);
         costs.fold(f64::INFINITY, f64::min)
     }
 
     /// Time of a lone query of a size by the profile of where it was registered, ms.
-    pub(crate) fn run_ms(&self, extent: Extent) -> f64 {
+    pub fn run_ms(&self, extent: Extent) -> f64 {
         let sized = self.surface.as_ref().filter(|_| extent.size() > 0);
         let run = sized.map(|surface| surface.of(1, extent.size()));
         run.unwrap_or_else(|| self.latency.of(1)) as f64 / 1e6
     }
 
+    /// Time of a batch of a query's size on a kind of device, ns; where nothing is known of the kind, as where it was
+    /// registered.
+    pub fn run_on(&self, kind: KindIx, rows: u32, extent: Extent) -> Nanos {
+        let host = self.hosts.iter().find(|host| host.kind == kind);
+        host.map_or_else(|| self.latency.of(rows), |host| host.run(rows, extent))
+    }
+
     /// The type of a kind of device, where its workers say so.
-    pub(crate) fn type_of(&self, kind: KindIx) -> Option<&DeviceTypeName> {
+    pub fn type_of(&self, kind: KindIx) -> Option<&DeviceTypeName> {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         host?.device_type.as_ref()
     }
 
     /// Whether what is expected of a query of this size on a kind of device was not measured.
-    pub(crate) fn is_estimated(&self, kind: KindIx, extent: Extent) -> bool {
+    pub fn is_estimated(&self, kind: KindIx, extent: Extent) -> bool {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         host.is_some_and(|host| {
             let name = host.device_type.as_ref();
@@ -203,7 +230,7 @@ impl Known {
 
     /// A kind of device that has its engine, for the controller. One of which nothing is known runs it
     /// as it ran where it was registered.
-    pub(crate) fn on_kind(&self, kind: KindIx) -> OnKind {
+    pub fn on_kind(&self, kind: KindIx) -> OnKind {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         let elsewhere = host.filter(|host| !host.measured_here);
         OnKind {
@@ -215,15 +242,16 @@ impl Known {
         }
     }
 
-    pub(crate) fn max_rows(&self) -> u32 {
+    /// Most rows of a batch.
+    pub fn max_rows(&self) -> u32 {
         u32::from(self.variant.spec.max_batch.max(1))
     }
 
     /// What the controller needs to know of it, for pages of `page_bytes` and these kinds of devices
     /// that can run it. Variants with the same `weights` hold them once.
-    pub(crate) fn spec(
+    pub fn spec(
         &self,
-        config: &Config,
+        queueing: Queueing,
         page_bytes: u64,
         weights: u32,
         kinds: Vec<OnKind>,
@@ -241,26 +269,24 @@ impl Known {
                 pages: pages(profile.weights_bytes),
             }),
             load: nanos(profile.load_ms),
-            queue: self.queue_spec(config),
+            queue: self.queue_spec(queueing),
             surface: self.surface.clone(),
             kinds,
         }
     }
 
-    /// Its queue, with what is set for its application, or else what the configuration says of it.
-    pub(crate) fn queue_spec(&self, config: &Config) -> QueueSpec {
-        let tenant = config.tenants.get(&self.variant.application);
-        let tenant = tenant.copied().unwrap_or_default();
+    /// Its queue, with what is set for its application, or else what `queueing` says.
+    pub fn queue_spec(&self, queueing: Queueing) -> QueueSpec {
         let set = &self.variant.resources;
         QueueSpec {
             max_rows: self.max_rows(),
             batched: self.variant.shares_batches(),
             slots: self.variant.spec.threads.max(1),
             latency: self.latency.clone(),
-            max_waiting_rows: config.max_waiting_rows,
+            max_waiting_rows: queueing.max_waiting_rows,
             tenant: self.application.into(),
-            priority: set.priority.unwrap_or(tenant.priority),
-            weight: set.weight.map_or(tenant.weight, |weight| weight as f32),
+            priority: set.priority.unwrap_or(queueing.priority),
+            weight: set.weight.map_or(queueing.weight, |weight| weight as f32),
             price: 1.0,
         }
     }
@@ -360,7 +386,7 @@ impl Host {
     }
 
     /// Run time of so many rows of the largest size of a query's class, ns.
-    pub(super) fn run(&self, rows: u32, extent: Extent) -> Nanos {
+    pub fn run(&self, rows: u32, extent: Extent) -> Nanos {
         match self.surface.as_ref().filter(|_| extent.size() > 0) {
             Some(surface) => surface.of(rows, extent.class_end()),
             None => self.latency.of(rows),

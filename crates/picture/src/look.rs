@@ -1,13 +1,15 @@
 //! What the policy sees of the store, and what its answer means there.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use sextant_metadata::{Count, View, WantedVariant, Worker};
 use sextant_scaling::{
     wanted,
     wanted::{Candidate, Place, SharedBytes},
 };
-use sextant_types::index::{IndexVec, VariantIx};
+use sextant_types::index::VariantIx;
+
+use crate::Interner;
 use sextant_types::{Digest, EngineName, ModelId, Precision, Variant};
 
 /// Numbers in the order in which things are first met.
@@ -22,21 +24,21 @@ struct Names<'a> {
     weights: Numbers<(&'a EngineName, Digest, Precision)>,
 }
 
-/// The variants that should be loaded, in the order of their ids.
-pub(crate) fn wanted(view: &View, memory_share: f64) -> Vec<WantedVariant> {
+/// The variants that should be loaded before anyone asks, in the order of their ids.
+pub fn wanted(view: &View, memory_share: f64, interner: &mut Interner) -> Vec<WantedVariant> {
     let mut names = Names::default();
-    let variants: IndexVec<VariantIx, &Arc<Variant>> = view.variants.values().collect();
-    let candidates: Vec<Candidate> = variants
-        .numbered()
-        .map(|(ordinal, variant)| names.candidate(ordinal, variant))
-        .collect();
+    let published = view.variants.values();
+    let candidates =
+        published.map(|variant| names.candidate(interner.ordinal(&variant.id), variant));
+    let candidates: Vec<Candidate> = candidates.collect();
     let workers = view.workers.values();
     // One that somebody has taken out counts: what it has moves, and is wanted until then.
     let staying = workers.filter(|worker| !worker.record.draining);
     let places: Vec<Place> = staying.map(|worker| names.place(worker)).collect();
     let wishes = wanted::wanted(&candidates, &places, memory_share);
-    let wishes = wishes.iter().map(|wish| WantedVariant {
-        variant: variants[wish.ordinal].id.clone(),
+    let named = wishes.iter().filter_map(|wish| interner.name(wish.ordinal));
+    let wishes = named.map(|variant| WantedVariant {
+        variant: variant.clone(),
         workers: Count::Everywhere,
         pinned: false,
         needed: 0,

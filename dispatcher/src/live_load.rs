@@ -3,8 +3,9 @@
 use sextant_schedule::{NEVER, Nanos};
 use sextant_selection::Load;
 
-use super::Snapshot;
-use crate::{driver::Driver, extent::Extent};
+use sextant_picture::Extent;
+
+use crate::{driver::Driver, snapshot::Snapshot};
 use sextant_types::index::{KindIx, VariantIx};
 
 /// The state that selection reads while it chooses.
@@ -34,12 +35,8 @@ impl Load for LiveLoad<'_> {
         let Some(known) = self.snapshot.known(ordinal) else {
             return f64::INFINITY;
         };
-        let host = known.hosts.iter().find(|host| host.kind == kind);
         let rows = rows.min(known.max_rows());
-        let run = |rows| match host {
-            Some(host) => host.run(rows, self.extent),
-            None => known.latency.of(rows),
-        };
+        let run = |rows| known.run_on(kind, rows, self.extent);
         run(rows).saturating_sub(run(1)) as f64 / 1e6
     }
 }

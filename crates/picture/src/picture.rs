@@ -11,91 +11,88 @@ use sextant_scaling::{
     Choice, Device, Footprint, Need, Policy, Problem, Scene, fleet::Measured, rate_for_class,
     tenants::Tenants,
 };
-use sextant_types::index::{IndexVec, KindIx, VariantIx};
+use sextant_types::index::{KindIx, VariantIx};
 use sextant_types::{
-    ApplicationId, DeviceType, DeviceTypeName, Digest, EngineName, Precision, Slowdowns, Variant,
-    VariantId, uploaded_qualities,
+    ApplicationId, DeviceType, DeviceTypeName, Prefer, Quality, Slowdowns, Variant, VariantId,
+    uploaded_qualities,
 };
 
-use crate::{
-    Config,
-    demand::{Outlook, Seen},
-    tenants::Set,
-};
+use crate::{Interner, Outlook, tenants::Set};
+
+/// What the autoscaler was told, as far as the picture depends on it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Options {
+    /// Who plans.
+    pub policy: Policy,
+    /// Whether the first query of an application that nobody has asked yet finds a worker, too.
+    pub serves_silent: bool,
+    /// Most that all workers may cost, US dollars an hour.
+    pub budget_per_hour_usd: Option<f64>,
+    /// How many times as long as where it was measured a variant is taken to run elsewhere.
+    pub estimate_factor: f64,
+    /// The fewest and the most workers of each type that a provider starts and ends. Workers of other types are
+    /// as many as there are.
+    pub pools: BTreeMap<DeviceTypeName, (u32, u32)>,
+}
 
 /// Workers of one type.
 #[derive(Debug, Clone)]
-pub(crate) struct Kind {
-    pub(crate) name: DeviceTypeName,
-    pub(crate) facts: Arc<DeviceType>,
+pub struct Kind {
+    /// The type.
+    pub name: DeviceTypeName,
+    /// Its number.
+    pub key: u32,
+    /// What is known of it.
+    pub facts: Arc<DeviceType>,
     /// Those that are up and stay.
-    pub(crate) up: u32,
-    /// How many there may be.
-    pub(crate) least: u32,
-    pub(crate) most: u32,
-    pub(crate) measured: Measured,
+    pub up: u32,
+    /// Fewest that there may be.
+    pub least: u32,
+    /// Most that there may be.
+    pub most: u32,
+    /// Whether a provider starts and ends them.
+    pub managed: bool,
+    /// What they say of themselves.
+    pub measured: Measured,
 }
 
-/// Everything as numbers: positions in the lists are those of the problem.
-pub(crate) struct Picture {
-    pub(crate) outlooks: Vec<Outlook>,
-    pub(crate) kinds: Vec<Kind>,
-    pub(crate) variants: IndexVec<VariantIx, Arc<Variant>>,
-    pub(crate) problem: Problem,
+/// Everything as numbers: positions in the lists are those of the problem, variants have their interner's numbers.
+pub struct Picture {
+    /// What is asked for.
+    pub outlooks: Vec<Outlook>,
+    /// Types of devices.
+    pub kinds: Vec<Kind>,
+    /// Those that are published.
+    pub variants: BTreeMap<VariantIx, Arc<Variant>>,
+    /// The planner's.
+    pub problem: Problem,
+    /// By choice: 0 where none is preferred to it for its need, then 1 and so on.
+    pub preferences: Vec<u32>,
     /// By choice: memory of its variant.
     footprints: Vec<Footprint>,
+    /// By choice: the quality of its variant, and the time of a lone query there, ms.
+    merits: Vec<(Quality, f64)>,
     /// Which applications have set something, and whose needs are whose.
-    pub(crate) set: Set,
+    pub set: Set,
     tenants: Tenants,
-}
-
-/// Numbers of types and variants that stay the same.
-#[derive(Debug, Default)]
-pub(crate) struct Keys {
-    kinds: BTreeMap<DeviceTypeName, u32>,
-    variants: BTreeMap<VariantId, VariantIx>,
-    names: IndexVec<VariantIx, VariantId>,
-}
-
-// === impl Keys ===
-
-impl Keys {
-    pub(crate) fn kind(&mut self, name: &DeviceTypeName) -> u32 {
-        let next = self.kinds.len() as u32;
-        *self.kinds.entry(name.clone()).or_insert(next)
-    }
-
-    pub(crate) fn variant(&mut self, id: &VariantId) -> VariantIx {
-        if let Some(known) = self.variants.get(id) {
-            return *known;
-        }
-        let next = self.names.push(id.clone());
-        self.variants.insert(id.clone(), next);
-        next
-    }
-
-    /// The variant of a number that was given out.
-    pub(crate) fn name(&self, variant: VariantIx) -> Option<&VariantId> {
-        self.names.get(variant)
-    }
 }
 
 // === impl Picture ===
 
 impl Picture {
     /// `known` has facts of types of which no worker is up.
-    pub(crate) fn new(
+    pub fn new(
         view: &View,
         mut outlooks: Vec<Outlook>,
         known: &BTreeMap<DeviceTypeName, Arc<DeviceType>>,
-        config: &Config,
+        (options, interner): (&Options, &mut Interner),
     ) -> Self {
         let set = Set::of(view);
         set.add_kept(&mut outlooks);
-        if config.cold_start_s.is_some() {
+        if options.serves_silent {
             add_silent(view, &mut outlooks);
         }
-        let kinds = kinds(view, known, config);
+        let kinds = kinds(view, known, (options, interner));
         let devices = kinds.iter().map(|kind| Device {
             price_per_hour_usd: kind.facts.price_per_hour_usd,
             now: kind.up,
@@ -104,7 +101,9 @@ impl Picture {
             slots: kind.facts.slots.max(1).into(),
             start_s: kind.facts.start_ms as f64 / 1e3,
         });
-        let variants: IndexVec<VariantIx, Arc<Variant>> = view.variants.values().cloned().collect();
+        let published = view.variants.values();
+        let variants = published.map(|of| (interner.ordinal(&of.id), Arc::clone(of)));
+        let variants: BTreeMap<VariantIx, Arc<Variant>> = variants.collect();
         let mut picture = Self {
             problem: Problem {
                 needs: outlooks
@@ -116,7 +115,7 @@ impl Picture {
                     .collect(),
                 choices: Vec::new(),
                 devices: devices.collect(),
-                budget_per_hour_usd: config.budget_per_hour_usd,
+                budget_per_hour_usd: options.budget_per_hour_usd,
             },
             tenants: set.tenants(&outlooks),
             set,
@@ -124,58 +123,48 @@ impl Picture {
             kinds,
             variants,
             footprints: Vec::new(),
+            preferences: Vec::new(),
+            merits: Vec::new(),
         };
-        picture.add_choices(view, config);
+        picture.add_choices(view, (options, interner));
+        picture.preferences = picture.preferences();
         picture
     }
 
-    /// As numbers. `keys` numbers the types and variants, the same at each look.
-    pub(crate) fn scene(&self, config: &Config, keys: &mut Keys) -> Scene {
-        let mut problem = self.problem.clone();
-        for choice in &mut problem.choices {
-            choice.variant = keys.variant(&self.variants[choice.variant].id);
-        }
-        let footprints = self.footprints.iter().map(|footprint| Footprint {
-            variant: keys.variant(&self.variants[footprint.variant].id),
-            ..*footprint
-        });
-        let footprints = footprints.collect();
+    /// What the planner decides by.
+    pub fn scene(&self) -> Scene {
         let kinds = self.kinds.iter().map(|kind| scaling::Kind {
-            key: keys.kind(&kind.name),
+            key: kind.key,
             up: kind.up,
             memory_bytes: kind.facts.memory_bytes,
-            managed: config.pools.contains_key(&kind.name),
+            managed: kind.managed,
             measured: kind.measured,
         });
         Scene {
             kinds: kinds.collect(),
-            problem,
+            problem: self.problem.clone(),
             outlooks: self.outlooks.iter().map(|it| it.of).collect(),
-            footprints,
+            footprints: self.footprints.clone(),
+            preferences: self.preferences.clone(),
             tenants: self.tenants.clone(),
         }
     }
 
-    fn add_choices(&mut self, view: &View, config: &Config) {
-        let mut groups: BTreeMap<(&EngineName, Digest, Precision), u32> = BTreeMap::new();
-        let slowdowns = Slowdowns::of(self.variants.iter().map(|it| &**it), config.estimate_factor);
-        let uploaded = uploaded_qualities(self.variants.iter().map(|it| &**it));
+    fn add_choices(&mut self, view: &View, (options, interner): (&Options, &mut Interner)) {
+        let published = || self.variants.values().map(|it| &**it);
+        let slowdowns = Slowdowns::of(published(), options.estimate_factor);
+        let uploaded = uploaded_qualities(published());
         let instances = instances(view);
         let mut needs: BTreeMap<&ApplicationId, Vec<usize>> = BTreeMap::new();
         for (at, outlook) in self.outlooks.iter().enumerate() {
             needs.entry(&outlook.need.application).or_default().push(at);
         }
-        for (number, variant) in self.variants.numbered() {
+        for variant in view.variants.values() {
+            let number = interner.ordinal(&variant.id);
             if self.is_left_out(view, &instances, variant) {
                 continue;
             }
-            let next = groups.len() as u32;
-            let weights = (
-                &variant.spec.engine,
-                variant.artefact,
-                variant.spec.precision,
-            );
-            let group = *groups.entry(weights).or_insert(next);
+            let group = interner.weights(variant);
             let running = running(view, instances.get(&variant.id));
             let needs = needs.get(&variant.application).into_iter().flatten();
             let of_file = uploaded.get(&variant.model).copied();
@@ -196,7 +185,7 @@ impl Picture {
                     if !outlook.need.class.least_quality().is_met_by(quality) {
                         continue;
                     }
-                    let rps = rps(variant, profile, kind, (outlook, config.policy));
+                    let rps = rps(variant, profile, kind, (outlook, options.policy));
                     let Some(rps) = rps else { continue };
                     self.problem.choices.push(Choice {
                         need: at as u32,
@@ -207,6 +196,8 @@ impl Picture {
                         load_s: profile.load_ms / 1e3,
                         running: running.get(&kind.name).copied().unwrap_or(0),
                     });
+                    let lone_ms = profile.tail_latency_ms(1);
+                    self.merits.push((quality, lone_ms));
                     self.footprints.push(Footprint {
                         variant: number,
                         own_bytes: bytes.saturating_sub(profile.weights_bytes),
@@ -218,6 +209,37 @@ impl Picture {
                 }
             }
         }
+    }
+
+    /// How much each choice is preferred for its need: of a need that prefers a low price all are alike.
+    fn preferences(&self) -> Vec<u32> {
+        let mut ranks = vec![0; self.problem.choices.len()];
+        let mut of_needs: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (at, choice) in self.problem.choices.iter().enumerate() {
+            if self.prefers(choice.need) != Prefer::Cost {
+                of_needs.entry(choice.need).or_default().push(at);
+            }
+        }
+        for (need, mut own) in of_needs {
+            let is_better = |one: usize, other: usize| {
+                let ((quality, ms), (others, others_ms)) = (self.merits[one], self.merits[other]);
+                match self.prefers(need) {
+                    Prefer::Accuracy => quality.exceeds(others),
+                    Prefer::Cost | Prefer::Latency => ms < others_ms,
+                }
+            };
+            let order =
+                |one: &usize, other: &usize| is_better(*other, *one).cmp(&is_better(*one, *other));
+            own.sort_by(order);
+            for pair in own.windows(2) {
+                ranks[pair[1]] = ranks[pair[0]] + u32::from(is_better(pair[0], pair[1]));
+            }
+        }
+        ranks
+    }
+
+    fn prefers(&self, need: u32) -> Prefer {
+        self.outlooks[need as usize].need.class.prefer
     }
 
     /// Whether another variant dominates this one and can be loaded. Then no query is answered by this
@@ -251,7 +273,7 @@ fn add_silent(view: &View, outlooks: &mut Vec<Outlook>) {
         .collect();
     let all = view.variants.values().map(|of| &of.application);
     let silent: BTreeSet<&ApplicationId> = all.filter(|id| !asked.contains(id)).collect();
-    outlooks.extend(silent.into_iter().map(Seen::nobody));
+    outlooks.extend(silent.into_iter().map(Outlook::nobody));
 }
 
 /// Instances by variant: each look at the fleet goes through them once, not once for each variant.
@@ -317,7 +339,7 @@ fn up<'a>(view: &'a View, name: &DeviceTypeName) -> Vec<&'a Worker> {
 fn kinds(
     view: &View,
     known: &BTreeMap<DeviceTypeName, Arc<DeviceType>>,
-    config: &Config,
+    (options, interner): (&Options, &mut Interner),
 ) -> Vec<Kind> {
     let types = DeviceTypes::of(view.workers.values());
     let mut all: BTreeMap<DeviceTypeName, Arc<DeviceType>> = known.clone();
@@ -327,8 +349,9 @@ fn kinds(
     let kinds = all.into_iter().map(|(name, facts)| {
         let workers = up(view, &name);
         let up = workers.len() as u32;
-        let (least, most) = match config.pools.get(&name) {
-            Some(pool) => (pool.least, pool.most.max(pool.least)),
+        let pool = options.pools.get(&name);
+        let (least, most) = match pool {
+            Some((least, most)) => (*least, *most.max(least)),
             // Whoever runs them decides how many there are.
             None => (up, up),
         };
@@ -350,6 +373,8 @@ fn kinds(
                 bad_share: 0.0,
                 loading: has(InstanceState::Loading) > 0,
             },
+            key: interner.device_type(&name),
+            managed: pool.is_some(),
             name,
             facts,
             up,

@@ -6,8 +6,6 @@ use rand_chacha::ChaCha8Rng;
 use sextant_metadata::{Instance, InstanceKey, conformance::sample_variant};
 
 use super::*;
-use crate::clock::Clock;
-
 const SEED: u64 = 17;
 
 /// Applications, of two models with two variants each.
@@ -20,7 +18,6 @@ struct World {
     workers: Vec<(WorkerId, bool)>,
     engines: Vec<EngineName>,
     types: DeviceTypes,
-    clock: Clock,
 }
 
 impl World {
@@ -33,7 +30,6 @@ impl World {
                 .to_vec(),
             engines: Vec::new(),
             types: DeviceTypes::default(),
-            clock: Clock::start(),
         };
         for number in 0..4 * APPLICATIONS {
             world.publish(number);
@@ -107,7 +103,6 @@ impl World {
             types: &self.types,
             round_trip: 0,
             slowdowns: Slowdowns::of(self.view.variants.values().map(|it| &**it), 1.0),
-            clock: self.clock,
         };
         Snapshot::build(&self.view, &around, interner, before)
     }

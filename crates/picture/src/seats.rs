@@ -6,18 +6,26 @@ use sextant_metadata::{Instance, View, Wanted, Worker};
 use sextant_scaling::fleet::{Removable, leaving};
 use sextant_types::{DeviceTypeName, WorkerId, index::VariantIx};
 
+use crate::Interner;
+
 /// A worker as one that may end.
-pub(crate) struct Seat {
-    pub(crate) id: WorkerId,
-    pub(crate) removable: Removable,
+pub struct Seat {
+    /// Which.
+    pub id: WorkerId,
+    /// What depends on it.
+    pub removable: Removable,
 }
 
-/// Workers of a type that stay, with what depends on each. Variants are numbered by their position in
-/// what is wanted.
-pub(crate) fn seats(view: &View, wanted: &Wanted, name: &DeviceTypeName) -> Vec<Seat> {
+/// Workers of a type that stay, with what depends on each.
+pub fn seats(
+    view: &View,
+    wanted: &Wanted,
+    name: &DeviceTypeName,
+    interner: &Interner,
+) -> Vec<Seat> {
     let workers = view.workers.values();
     let workers = workers.filter(|worker| worker.stays() && is_of(worker, name));
-    let mut holds = holdings(view, wanted);
+    let mut holds = holdings(view, wanted, interner);
     let emptying = view
         .wanted
         .as_ref()
@@ -36,7 +44,7 @@ pub(crate) fn seats(view: &View, wanted: &Wanted, name: &DeviceTypeName) -> Vec<
 }
 
 /// Workers of a type that somebody has taken out, and whether they drain already.
-pub(crate) fn leavers(view: &View, name: &DeviceTypeName) -> Vec<(WorkerId, bool)> {
+pub fn leavers(view: &View, name: &DeviceTypeName) -> Vec<(WorkerId, bool)> {
     let workers = view.workers.values();
     let leavers = workers.filter(|worker| worker.leaving && is_of(worker, name));
     let leavers = leavers.map(|worker| (worker.id.clone(), worker.record.draining));
@@ -49,9 +57,9 @@ fn is_of(worker: &Worker, name: &DeviceTypeName) -> bool {
 }
 
 /// By wanted variant: workers that stay on which it serves.
-pub(crate) fn copies(view: &View, wanted: &Wanted) -> BTreeMap<VariantIx, u32> {
+pub fn copies(view: &View, wanted: &Wanted, interner: &Interner) -> BTreeMap<VariantIx, u32> {
     let mut copies = BTreeMap::new();
-    for variant in holdings(view, wanted).into_values().flatten() {
+    for variant in holdings(view, wanted, interner).into_values().flatten() {
         *copies.entry(variant).or_default() += 1;
     }
     copies
@@ -59,14 +67,14 @@ pub(crate) fn copies(view: &View, wanted: &Wanted) -> BTreeMap<VariantIx, u32> {
 
 /// Returns the workers to be emptied before they end: those that an administrator has taken out, and surplus workers
 /// that hold the only copy of a desired variant.
-pub(crate) fn emptying(view: &View, wanted: &Wanted) -> Vec<WorkerId> {
-    let copies = copies(view, wanted);
+pub fn emptying(view: &View, wanted: &Wanted, interner: &Interner) -> Vec<WorkerId> {
+    let copies = copies(view, wanted, interner);
     let managed = wanted.pools.iter().filter(|pool| pool.provider.is_some());
     let workers = view.workers.values();
     let leavers = workers.filter(|worker| worker.leaving && !worker.record.draining);
     let mut emptying: Vec<WorkerId> = leavers.map(|worker| worker.id.clone()).collect();
     for pool in managed {
-        let seats = seats(view, wanted, &pool.device_type);
+        let seats = seats(view, wanted, &pool.device_type, interner);
         let surplus = seats.len().saturating_sub(pool.wanted as usize);
         let removable: Vec<Removable> = seats.iter().map(|seat| seat.removable.clone()).collect();
         let leavers = leaving(&removable, &copies, surplus);
@@ -77,7 +85,11 @@ pub(crate) fn emptying(view: &View, wanted: &Wanted) -> Vec<WorkerId> {
 }
 
 /// By worker that stays: the wanted variants that serve on it.
-fn holdings(view: &View, wanted: &Wanted) -> BTreeMap<WorkerId, Vec<VariantIx>> {
+fn holdings(
+    view: &View,
+    wanted: &Wanted,
+    interner: &Interner,
+) -> BTreeMap<WorkerId, Vec<VariantIx>> {
     let mut holdings: BTreeMap<WorkerId, Vec<VariantIx>> = BTreeMap::new();
     let stays = |instance: &&Instance| {
         let worker = view.workers.get(&instance.key.worker);
@@ -85,12 +97,13 @@ fn holdings(view: &View, wanted: &Wanted) -> BTreeMap<WorkerId, Vec<VariantIx>> 
     };
     for instance in view.instances.values().filter(stays) {
         let key = &instance.key;
-        let number = wanted
+        let is_wanted = wanted
             .variants
             .binary_search_by(|of| of.variant.cmp(&key.variant));
-        if let Ok(number) = number {
+        let number = is_wanted.ok().and_then(|_| interner.number(&key.variant));
+        if let Some(number) = number {
             let of = holdings.entry(key.worker.clone()).or_default();
-            of.push(VariantIx::new(number as u32));
+            of.push(number);
         }
     }
     holdings

@@ -7,7 +7,7 @@ use sextant_types::{Signature, Variant};
 
 /// What is known of the size of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Extent {
+pub struct Extent {
     /// Elements of one row over all inputs; 0 where queries come in one size.
     size: u64,
     /// Names the dimensions.
@@ -20,13 +20,13 @@ pub(crate) struct Extent {
 const CLASSES_PER_DOUBLING: f64 = 8.0;
 
 /// Classes of sizes in all.
-pub(crate) const CLASSES: usize = 64 * CLASSES_PER_DOUBLING as usize + 1;
+pub const CLASSES: usize = 64 * CLASSES_PER_DOUBLING as usize + 1;
 
 // === impl Extent ===
 
 impl Extent {
     /// Of a query with these sizes of the dynamic dimensions, in the order of the signature.
-    pub(crate) fn new(signature: &Signature, dims: &[u64]) -> Self {
+    pub fn new(signature: &Signature, dims: &[u64]) -> Self {
         let Some(first) = dims.first() else {
             return Self::default();
         };
@@ -40,7 +40,7 @@ impl Extent {
     }
 
     /// The class of its size; `None` where queries come in one size.
-    pub(crate) fn class(self) -> Option<usize> {
+    pub fn class(self) -> Option<usize> {
         (self.size > 0).then(|| {
             let class = (self.size as f64).log2() * CLASSES_PER_DOUBLING;
             // Rounding must not take an end of a class for the beginning of the next.
@@ -49,7 +49,7 @@ impl Extent {
     }
 
     /// The largest size of its class.
-    pub(crate) fn class_end(self) -> u64 {
+    pub fn class_end(self) -> u64 {
         let end = |class: usize| (class as f64 / CLASSES_PER_DOUBLING).exp2();
         // The cast saturates.
         self.class()
@@ -57,12 +57,12 @@ impl Extent {
     }
 
     /// Elements of one row over all inputs.
-    pub(crate) fn size(self) -> u64 {
+    pub fn size(self) -> u64 {
         self.size
     }
 
     /// What decides with which queries of a variant it shares a batch.
-    pub(crate) fn shape(self, variant: &Variant) -> Shape {
+    pub fn shape(self, variant: &Variant) -> Shape {
         let sharing = match &variant.padding {
             Some(_) if self.is_even => Sharing::Near,
             _ => Sharing::Equal(self.dims),

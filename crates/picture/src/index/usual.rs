@@ -62,7 +62,7 @@ pub(super) fn reference(members: &[Arc<Known>]) -> Option<f64> {
 impl Snapshot {
     /// The targets with figures in place of shares, and where a query names a model and asks for no accuracy,
     /// with that of the model as it was uploaded. A job that asks for a share gets it in the same way.
-    pub(crate) fn in_figures(&self, route: &Route, targets: Targets, extent: Extent) -> Targets {
+    pub fn in_figures(&self, route: &Route, targets: Targets, extent: Extent) -> Targets {
         let scope = match route {
             Route::Application(id) => self.application(id),
             Route::Model(id) => self.model(id),
@@ -103,7 +103,7 @@ impl Scope {
 
     /// The targets of a query that asks for no accuracy. Those that it has go first: where nothing of the usual
     /// accuracy could ever meet them, they stay as they are.
-    pub(crate) fn usual_targets(&self, targets: Targets, extent: Extent) -> Targets {
+    pub fn usual_targets(&self, targets: Targets, extent: Extent) -> Targets {
         let asks = targets.min_quality.is_some() || targets.min_agreement.is_some();
         let Some(usual) = self.usual_quality.filter(|_| !asks) else {
             return targets;

@@ -17,63 +17,56 @@ use sextant_types::{
 };
 
 use self::basis::Basis;
-pub(crate) use self::{known::Known, live_load::LiveLoad};
-use crate::{
-    budget::Account,
-    clock::Clock,
-    extent::{CLASSES, Extent},
-    families::Families,
-};
+pub use self::known::{DEFAULT_SLOT_HOUR_USD, Host, Known, Queueing};
+use crate::extent::{CLASSES, Extent};
 
 mod basis;
 mod known;
-mod live_load;
 #[cfg(test)]
 mod tests;
 mod usual;
 
-/// Numbers for variants that never change while the dispatcher lives.
-#[derive(Default)]
-pub(crate) struct Interner {
+/// Numbers for variants, applications, weights and types of devices that never change while it lives: every
+/// [`VariantIx`] of whoever has it is one of these.
+#[derive(Debug, Default)]
+pub struct Interner {
     ordinals: HashMap<VariantId, VariantIx>,
+    names: IndexVec<VariantIx, VariantId>,
     applications: HashMap<ApplicationId, ApplicationIx>,
     weights: HashMap<(EngineName, Digest, Precision), u32>,
-    /// Of the applications that have a budget.
-    accounts: BTreeMap<ApplicationIx, Arc<Account>>,
+    types: HashMap<DeviceTypeName, u32>,
 }
 
 /// What a snapshot is built with beside the store's view.
-pub(crate) struct Surroundings<'a> {
+pub struct Surroundings<'a> {
     /// The workers that may be used.
-    pub(crate) workers: BTreeMap<&'a WorkerId, Usable<'a>>,
+    pub workers: BTreeMap<&'a WorkerId, Usable<'a>>,
     /// The device types of the fleet.
-    pub(crate) types: &'a DeviceTypes,
+    pub types: &'a DeviceTypes,
     /// What messages cost a query, ns.
-    pub(crate) round_trip: Nanos,
+    pub round_trip: Nanos,
     /// How many times as long as where it was measured a variant takes on another type of device,
     /// until it was measured there.
-    pub(crate) slowdowns: Slowdowns,
-    /// By which budgets fill.
-    pub(crate) clock: Clock,
+    pub slowdowns: Slowdowns,
 }
 
 /// A worker that may be used.
 #[derive(Clone, Copy)]
-pub(crate) struct Usable<'a> {
+pub struct Usable<'a> {
     /// Its position.
-    pub(crate) at: DeviceIx,
+    pub at: DeviceIx,
     /// Its kind.
-    pub(crate) kind: KindIx,
+    pub kind: KindIx,
     /// The type of its device, where it says so.
-    pub(crate) device_type: Option<&'a DeviceTypeName>,
+    pub device_type: Option<&'a DeviceTypeName>,
     /// Engines whose variants it runs.
-    pub(crate) engines: &'a [EngineName],
+    pub engines: &'a [EngineName],
     /// Whether something else slows it down, and not those that are like it.
-    pub(crate) slowed: bool,
+    pub slowed: bool,
 }
 
 /// What may answer an application or a model.
-pub(crate) struct Scope {
+pub struct Scope {
     /// The application, by number and by name.
     application: (ApplicationIx, ApplicationId),
     members: Vec<Arc<Known>>,
@@ -84,7 +77,8 @@ pub(crate) struct Scope {
     usual_quality: Option<Quality>,
     /// The quality of the most accurate of its files as they were uploaded; `None` where no accuracy is known.
     uploaded_quality: Option<f64>,
-    pub(crate) signature: Signature,
+    /// Inputs and outputs.
+    pub signature: Signature,
 }
 
 /// Indices of one scope by class of size.
@@ -96,7 +90,7 @@ struct Sized {
 
 /// The index at one moment.
 #[derive(Default)]
-pub(crate) struct Snapshot {
+pub struct Snapshot {
     /// By ordinal; `None` where a variant was retired.
     known: IndexVec<VariantIx, Option<Arc<Known>>>,
     by_variant: HashMap<VariantId, VariantIx>,
@@ -104,57 +98,48 @@ pub(crate) struct Snapshot {
     models: HashMap<ModelId, Arc<Scope>>,
     /// What its variants were judged by.
     basis: Basis,
-    /// By application: of those that have a budget.
-    accounts: BTreeMap<ApplicationIx, Arc<Account>>,
-    /// Variants among which the number of threads is chosen by load.
-    pub(crate) families: Families,
-    /// Whether it is of a view of the metadata store; before the first one nothing is known of what is registered.
-    pub(crate) is_read: bool,
-    /// Whether a worker is there that stays, or pools bring workers.
-    pub(crate) has_workers: bool,
-    /// Workers of the fleet that cannot be reached.
-    pub(crate) unreached: usize,
 }
 
 impl Interner {
     /// Whether a variant has a number.
-    pub(crate) fn knows(&self, variant: &VariantId) -> bool {
+    pub fn knows(&self, variant: &VariantId) -> bool {
         self.ordinals.contains_key(variant)
     }
 
-    pub(crate) fn ordinal(&mut self, variant: &VariantId) -> VariantIx {
-        let next = VariantIx::new(self.ordinals.len() as u32);
-        *self.ordinals.entry(variant.clone()).or_insert(next)
+    /// The number of a variant, a new one for one that was not seen before.
+    pub fn ordinal(&mut self, variant: &VariantId) -> VariantIx {
+        if let Some(known) = self.ordinals.get(variant) {
+            return *known;
+        }
+        let next = self.names.push(variant.clone());
+        self.ordinals.insert(variant.clone(), next);
+        next
     }
 
-    /// A number for an application.
-    fn application(&mut self, application: &ApplicationId) -> ApplicationIx {
+    /// The number of a variant, where it has one.
+    pub fn number(&self, variant: &VariantId) -> Option<VariantIx> {
+        self.ordinals.get(variant).copied()
+    }
+
+    /// The variant of a number that was given out.
+    pub fn name(&self, variant: VariantIx) -> Option<&VariantId> {
+        self.names.get(variant)
+    }
+
+    /// The number of an application, a new one for one that was not seen before.
+    pub fn application(&mut self, application: &ApplicationId) -> ApplicationIx {
         let next = ApplicationIx::new(self.applications.len() as u32);
         *self.applications.entry(application.clone()).or_insert(next)
     }
 
-    /// The accounts of the applications that have a budget, kept over snapshots.
-    fn accounts(&mut self, view: &View, clock: Clock) -> BTreeMap<ApplicationIx, Arc<Account>> {
-        let mut accounts: BTreeMap<ApplicationIx, Arc<Account>> = BTreeMap::new();
-        for variant in view.variants.values() {
-            let number = self.application(&variant.application);
-            let Some(budget) = variant.resources.budget_per_hour_usd else {
-                continue;
-            };
-            // While a change is being published, the first of an application's variants has it.
-            let known = self.accounts.get(&number);
-            accounts.entry(number).or_insert_with(|| match known {
-                Some(known) if known.budget_per_hour_usd() == budget => Arc::clone(known),
-                Some(known) => Arc::new(known.with_budget(budget)),
-                None => Arc::new(Account::new(variant.application.clone(), budget, clock)),
-            });
-        }
-        self.accounts.clone_from(&accounts);
-        accounts
+    /// The number of a type of device, a new one for one that was not seen before.
+    pub fn device_type(&mut self, name: &DeviceTypeName) -> u32 {
+        let next = self.types.len() as u32;
+        *self.types.entry(name.clone()).or_insert(next)
     }
 
     /// A number for the weights of a variant, which others may have too.
-    pub(crate) fn weights(&mut self, variant: &Variant) -> u32 {
+    pub fn weights(&mut self, variant: &Variant) -> u32 {
         let next = self.weights.len() as u32;
         let spec = &variant.spec;
         let key = (spec.engine.clone(), variant.artefact, spec.precision);
@@ -164,7 +149,7 @@ impl Interner {
 
 impl Snapshot {
     /// Builds the index from the store's view, with what has not changed since `before`.
-    pub(crate) fn build(
+    pub fn build(
         view: &View,
         around: &Surroundings<'_>,
         interner: &mut Interner,
@@ -174,7 +159,6 @@ impl Snapshot {
         let able = able(&around.workers);
         let uploaded = uploaded_qualities(view.variants.values().map(|it| &**it));
         let mut snapshot = Self {
-            accounts: interner.accounts(view, around.clock),
             basis: Basis::new(around, &able),
             ..Self::default()
         };
@@ -202,24 +186,28 @@ impl Snapshot {
         snapshot
     }
 
-    pub(crate) fn known(&self, ordinal: VariantIx) -> Option<&Arc<Known>> {
+    /// A published variant by its number.
+    pub fn known(&self, ordinal: VariantIx) -> Option<&Arc<Known>> {
         self.known.known(ordinal)
     }
 
-    pub(crate) fn variant(&self, id: &VariantId) -> Option<&Arc<Known>> {
+    /// A published variant.
+    pub fn variant(&self, id: &VariantId) -> Option<&Arc<Known>> {
         self.known(*self.by_variant.get(id)?)
     }
 
-    pub(crate) fn application(&self, id: &ApplicationId) -> Option<&Scope> {
+    /// What may answer an application.
+    pub fn application(&self, id: &ApplicationId) -> Option<&Scope> {
         self.applications.get(id).map(Arc::as_ref)
     }
 
-    pub(crate) fn model(&self, id: &ModelId) -> Option<&Scope> {
+    /// What may answer a model.
+    pub fn model(&self, id: &ModelId) -> Option<&Scope> {
         self.models.get(id).map(Arc::as_ref)
     }
 
     /// The application that a route belongs to, by number and by name.
-    pub(crate) fn application_of(&self, route: &Route) -> Option<(ApplicationIx, &ApplicationId)> {
+    pub fn application_of(&self, route: &Route) -> Option<(ApplicationIx, &ApplicationId)> {
         let scope = match route {
             Route::Application(id) => self.application(id),
             Route::Model(id) => self.model(id),
@@ -232,23 +220,18 @@ impl Snapshot {
         Some((*number, name))
     }
 
-    /// The account of an application that has a budget.
-    pub(crate) fn account(&self, application: ApplicationIx) -> Option<&Arc<Account>> {
-        self.accounts.get(&application)
-    }
-
     /// Every published variant, by ordinal.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Known>> {
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Known>> {
         self.known.iter().flatten()
     }
 
     /// Whether `route` can be answered: something of it is loaded, or a worker can load it.
-    pub(crate) fn is_ready(&self, route: &Route) -> bool {
+    pub fn is_ready(&self, route: &Route) -> bool {
         self.any(route, |readiness| readiness != Readiness::Failed)
     }
 
     /// Whether an instance answers for `route` now.
-    pub(crate) fn is_loaded(&self, route: &Route) -> bool {
+    pub fn is_loaded(&self, route: &Route) -> bool {
         self.any(route, |readiness| {
             matches!(readiness, Readiness::Active | Readiness::Degraded)
         })
@@ -351,7 +334,7 @@ impl Snapshot {
 
 impl Scope {
     /// The number of the application.
-    pub(crate) fn number(&self) -> ApplicationIx {
+    pub fn number(&self) -> ApplicationIx {
         self.application.0
     }
 
@@ -362,7 +345,7 @@ impl Scope {
     }
 
     /// The length above which nothing takes a query of this size; `None` where something does.
-    pub(crate) fn limit(&self, extent: Extent) -> Option<u64> {
+    pub fn limit(&self, extent: Extent) -> Option<u64> {
         self.sized.as_ref()?;
         let longest = self.members.iter().map(|known| match known.takes(extent) {
             true => None,
@@ -372,7 +355,7 @@ impl Scope {
     }
 
     /// What may answer a query of this size.
-    pub(crate) fn index(&self, extent: Extent) -> &Index {
+    pub fn index(&self, extent: Extent) -> &Index {
         let sized = self.sized.as_ref().zip(extent.class());
         let cell = sized.and_then(|(sized, class)| Some((sized, sized.classes.get(class)?)));
         match cell {

@@ -1,0 +1,35 @@
+//! One picture of the fleet: what the metadata store's view comes to in numbers, once for each change of it.
+//!
+//! Entry points: [`Snapshot::build`] says what is known of each variant on each kind of device, how soon it could start
+//! there, and what may answer an application or a model, as [`sextant_selection`] takes it. [`Picture::new`] has the
+//! planner's input ([`Picture::scene`]): needs, variants that meet them, types of devices. [`wanted`] says what is kept
+//! loaded before anyone asks, [`seats`] which workers may leave, [`frontier`] which variants are worth considering.
+//!
+//! Dispatcher, autoscaler and simulator take these and assemble none of their own: the simulator makes a
+//! [`View`](sextant_metadata::View) of its devices. A variant has one number in all of it, its [`Interner`]'s.
+//!
+//! **Invariant:** no clock, no async, no lock, no I/O. Order never depends on a hash: those tables that are hashed are
+//! only looked up.
+
+mod extent;
+pub mod frontier;
+mod index;
+mod loading;
+mod look;
+mod need;
+mod picture;
+pub mod seats;
+mod tenants;
+
+pub use crate::{
+    extent::Extent,
+    index::{
+        DEFAULT_SLOT_HOUR_USD, Host, Interner, Known, Queueing, Scope, Snapshot, Surroundings,
+        Usable,
+    },
+    loading::{ahead_s, desired, in_order},
+    look::wanted,
+    need::{Need, Outlook},
+    picture::{Kind, Options, Picture},
+    tenants::Set,
+};

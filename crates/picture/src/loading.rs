@@ -1,0 +1,69 @@
+//! What should be loaded, in the order in which it is where there is not room for all.
+
+use std::collections::BTreeMap;
+
+use sextant_metadata::{Count, WantedVariant};
+use sextant_placement as placement;
+use sextant_types::{DeviceType, VariantId, index::VariantIx};
+
+use crate::Snapshot;
+
+/// Longest time ahead that is foreseen, s.
+const AHEAD_S: f64 = 180.0;
+
+/// For how long ahead load is foreseen: until a device of any of these types would be up, s.
+pub fn ahead_s<'a>(types: impl IntoIterator<Item = &'a DeviceType>) -> f64 {
+    let starts = types.into_iter().map(|facts| facts.start_ms as f64 / 1e3);
+    starts.fold(0.0, f64::max).min(AHEAD_S)
+}
+
+/// What load asks for, by the number of workers, and beside it what is kept warm.
+pub fn desired(planned: &BTreeMap<VariantId, u32>, warm: Vec<WantedVariant>) -> Vec<WantedVariant> {
+    let needed = planned.iter().map(|(variant, count)| WantedVariant {
+        variant: variant.clone(),
+        workers: Count::Workers(*count),
+        // Where memory is short, the dispatcher knows from query to query what is worth most.
+        pinned: false,
+        needed: *count,
+    });
+    let mut desired: Vec<WantedVariant> = needed.collect();
+    let needed = desired.len();
+    for of in warm {
+        // What is needed is sorted as the plan is.
+        let known = desired[..needed].binary_search_by(|known| known.variant.cmp(&of.variant));
+        match known {
+            // Warm wherever it can be, and needed on some of these.
+            Ok(at) => desired[at].workers = of.workers,
+            Err(_) => desired.push(of),
+        }
+    }
+    desired
+}
+
+/// As the controller takes it, by variant: first what is needed, and the smallest first.
+pub fn in_order(
+    desired: &[WantedVariant],
+    snapshot: &Snapshot,
+) -> Vec<(VariantIx, placement::Wanted)> {
+    let known = desired.iter().filter_map(|of| {
+        let known = snapshot.variant(&of.variant)?;
+        let bytes = known.variant.profile.peak_memory_bytes;
+        Some(((of.needed == 0, bytes), known.ordinal, of))
+    });
+    let mut in_order: Vec<_> = known.collect();
+    in_order.sort_by_key(|(first, ordinal, _)| (*first, *ordinal));
+    let list = (0..).zip(in_order).map(|(order, (_, ordinal, of))| {
+        let wanted = placement::Wanted {
+            devices: match of.workers {
+                Count::Everywhere => u32::MAX,
+                Count::Workers(count) => count,
+            },
+            pinned: of.pinned,
+            order,
+        };
+        (ordinal, wanted)
+    });
+    let mut list: Vec<_> = list.collect();
+    list.sort_by_key(|(ordinal, _)| *ordinal);
+    list
+}

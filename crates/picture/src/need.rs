@@ -1,0 +1,41 @@
+//! What is asked for, as the planner's picture takes it.
+
+use sextant_scaling::demand;
+use sextant_types::{ApplicationId, TargetClass};
+
+/// Queries of an application with like targets.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Need {
+    /// Whom they ask.
+    pub application: ApplicationId,
+    /// What their targets have in common.
+    pub class: TargetClass,
+}
+
+/// What is expected of a need, in rows.
+#[derive(Debug, Clone)]
+pub struct Outlook {
+    /// Of which.
+    pub need: Need,
+    /// How much.
+    pub of: demand::Outlook,
+    /// The strictest and the loosest latency target that was seen lately, ms; those of the class where
+    /// nothing is known, none where it has none.
+    pub latency_ms: Option<(f64, f64)>,
+}
+
+// === impl Outlook ===
+
+impl Outlook {
+    /// A need that nobody has, of an application for which devices are kept.
+    pub fn nobody(application: &ApplicationId) -> Self {
+        Self {
+            need: Need {
+                application: application.clone(),
+                class: TargetClass::default(),
+            },
+            of: demand::Outlook::default(),
+            latency_ms: None,
+        }
+    }
+}

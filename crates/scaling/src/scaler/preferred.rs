@@ -1,0 +1,74 @@
+//! Plans for queries that prefer accuracy or latency to a low price.
+//!
+//! A plan costs as little as it can, so what may be chosen for a need is cut down to what is preferred most: with that
+//! alone the plan is made first. Needs of which it leaves something unanswered, for want of devices or of money, get
+//! the next best beside it, until all is answered or nothing is left to add. So accuracy gives way before answers do,
+//! and for no need further than that need takes.
+
+use super::{Fleet, Scaler, Scene, UNANSWERED_RPS};
+use crate::{Plan, Policy, Problem};
+
+/// Plans that are made at most; the last one may choose from everything.
+const PLANS: u32 = 6;
+
+impl Scaler {
+    /// The plan for a problem of the scene's choices.
+    pub(super) fn preferred(&mut self, scene: &Scene, problem: &Problem, fleet: Fleet) -> Plan {
+        let ranks = &scene.preferences;
+        let is_plain = ranks.len() != problem.choices.len() || ranks.iter().all(|rank| *rank == 0);
+        if is_plain || self.options.policy != Policy::Sextant {
+            return self.answer(problem, fleet);
+        }
+        let mut worst = vec![0; problem.needs.len()];
+        for (choice, rank) in problem.choices.iter().zip(ranks) {
+            let of = &mut worst[choice.need as usize];
+            *of = (*rank).max(*of);
+        }
+        let mut allowed = vec![0; problem.needs.len()];
+        for _ in 1..PLANS {
+            let plan = self.among(problem, ranks, (&allowed, fleet));
+            let needs = allowed.iter_mut().zip(&worst).zip(&plan.unserved_rps);
+            let mut is_short = false;
+            for ((allowed, worst), unserved_rps) in needs {
+                if *unserved_rps > UNANSWERED_RPS && *allowed < *worst {
+                    *allowed += 1;
+                    is_short = true;
+                }
+            }
+            if !is_short {
+                return plan;
+            }
+        }
+        self.answer(problem, fleet)
+    }
+
+    /// The plan with choices up to the allowed rank of their need; in terms of all choices.
+    fn among(
+        &mut self,
+        problem: &Problem,
+        ranks: &[u32],
+        (allowed, fleet): (&[u32], Fleet),
+    ) -> Plan {
+        let all = problem.choices.iter().zip(ranks).enumerate();
+        let kept = all.filter(|(_, (choice, rank))| **rank <= allowed[choice.need as usize]);
+        let kept: Vec<usize> = kept.map(|(at, _)| at).collect();
+        let reduced = Problem {
+            choices: kept.iter().map(|at| problem.choices[*at]).collect(),
+            ..problem.clone()
+        };
+        let plan = self.answer(&reduced, fleet);
+        let mut whole = Plan {
+            served_rps: vec![0.0; problem.choices.len()],
+            instances: vec![0; problem.choices.len()],
+            ..plan
+        };
+        for (at, (served_rps, instances)) in kept
+            .into_iter()
+            .zip(plan.served_rps.iter().zip(&plan.instances))
+        {
+            whole.served_rps[at] = *served_rps;
+            whole.instances[at] = *instances;
+        }
+        whole
+    }
+}

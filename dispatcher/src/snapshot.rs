@@ -1,0 +1,68 @@
+//! The picture of the fleet at one moment, and what the dispatcher keeps with it.
+
+use std::{collections::BTreeMap, ops::Deref, sync::Arc};
+
+use sextant_metadata::View;
+use sextant_picture::Interner;
+use sextant_types::index::ApplicationIx;
+
+use crate::{budget::Account, clock::Clock, families::Families};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Snapshot {
+    pub(crate) picture: sextant_picture::Snapshot,
+    pub(crate) accounts: Accounts,
+    /// Variants among which the number of threads is chosen by load.
+    pub(crate) families: Families,
+    /// Whether it is of a view of the metadata store; before the first one nothing is known of what is registered.
+    pub(crate) is_read: bool,
+    /// Whether a worker is there that stays, or pools bring workers.
+    pub(crate) has_workers: bool,
+    /// Workers of the fleet that cannot be reached.
+    pub(crate) unreached: usize,
+}
+
+/// The accounts of the applications that have a budget, kept over snapshots.
+#[derive(Clone, Default)]
+pub(crate) struct Accounts(BTreeMap<ApplicationIx, Arc<Account>>);
+
+impl Deref for Snapshot {
+    type Target = sextant_picture::Snapshot;
+
+    fn deref(&self) -> &Self::Target {
+        &self.picture
+    }
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// The account of an application that has a budget.
+    pub(crate) fn account(&self, application: ApplicationIx) -> Option<&Arc<Account>> {
+        self.accounts.0.get(&application)
+    }
+}
+
+// === impl Accounts ===
+
+impl Accounts {
+    /// Those of the published variants.
+    pub(crate) fn of(view: &View, before: &Self, interner: &mut Interner, clock: Clock) -> Self {
+        let mut accounts: BTreeMap<ApplicationIx, Arc<Account>> = BTreeMap::new();
+        for variant in view.variants.values() {
+            let Some(budget) = variant.resources.budget_per_hour_usd else {
+                continue;
+            };
+            let number = interner.application(&variant.application);
+            // While a change is being published, the first of an application's variants has it.
+            let known = before.0.get(&number);
+            accounts.entry(number).or_insert_with(|| match known {
+                Some(known) if known.budget_per_hour_usd() == budget => Arc::clone(known),
+                Some(known) => Arc::new(known.with_budget(budget)),
+                None => Arc::new(Account::new(variant.application.clone(), budget, clock)),
+            });
+        }
+        Self(accounts)
+    }
+}
