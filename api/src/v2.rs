@@ -1,7 +1,7 @@
 //! `/v2`: the Open Inference Protocol, so that its clients can come as they are.
 //!
 //! The model of the protocol may be a variant, a model or an application; they are tried in this
-//! order. There is one version, `1`. Targets come as parameters (`slo_latency_ms`,
+//! order. Models have versions ([`crate::models`]), the others the version `1` alone. Targets come as parameters (`slo_latency_ms`,
 //! `slo_min_accuracy`, `slo_max_error`, `slo_min_relative_accuracy`, `slo_max_cost_per_1k_usd`, `slo_preset`,
 //! `slo_policy`), as headers (`x-slo-latency-ms`, `x-slo-min-accuracy`, `x-slo-min-relative-accuracy`,
 //! `x-slo-preset`), or as the protocol's own `timeout` (microseconds).
@@ -18,8 +18,8 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use sextant_metadata::InstanceState;
 use sextant_registry::{Model, ModelStatus};
-use sextant_rpc::{DispatcherClient, Route};
-use sextant_types::{ApplicationId, Code, ModelId, Signature, VariantId};
+use sextant_rpc::{Answer, DispatcherClient, Route};
+use sextant_types::{ApplicationId, Code, ModelId, Releases, Signature, VariantId};
 use tower_http::compression::{CompressionLayer, predicate::SizeAbove};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -28,7 +28,7 @@ use crate::{
     ApiState,
     auth::Caller,
     codec::short,
-    json,
+    extract, json,
     problem::{Problem, ProblemBody},
     signature::SpecBody,
 };
@@ -52,7 +52,7 @@ pub use settings::{Logging, SetLevel};
 /// Smaller answers are sent as they are.
 const LEAST_COMPRESSED_BYTES: u64 = 1024;
 
-/// The only version of every model.
+/// The version of what has only one: variants, applications and pipelines.
 const VERSION: &str = "1";
 
 /// The platform of every model, whatever engine runs it.
@@ -118,8 +118,8 @@ pub struct ReadyBody {
 pub struct ModelMetadataBody {
     /// The name that was asked for.
     name: String,
-    /// `["1"]`.
-    versions: [&'static str; 1],
+    /// The versions that are ready; `["1"]` of an application or a variant.
+    versions: Vec<String>,
     /// `onnx_onnxv1`.
     platform: &'static str,
     /// In the graph's order.
@@ -134,8 +134,8 @@ pub struct ModelMetadataBody {
 pub struct IndexEntryBody {
     /// Name of an application, a model or a variant.
     name: String,
-    /// `1`.
-    version: &'static str,
+    /// The number of the version.
+    version: String,
     /// `READY` or `UNAVAILABLE`.
     state: &'static str,
     /// Why it is unavailable.
@@ -147,6 +147,8 @@ pub struct Named {
     name: String,
     route: Route,
     signature: Signature,
+    /// Of a model: the versions that are meant and ready, by number.
+    versions: Vec<(u32, ModelId)>,
 }
 
 /// All routes of the protocol.
@@ -233,8 +235,8 @@ pub async fn ready(State(state): State<ApiState>) -> Result<Json<ReadyBody>, Pro
     ))]
 pub async fn model(named: Named) -> Json<ModelMetadataBody> {
     Json(ModelMetadataBody {
+        versions: named.version_names(),
         name: named.name,
-        versions: [VERSION],
         platform: PLATFORM,
         inputs: named.signature.inputs.iter().map(SpecBody::from).collect(),
         outputs: named.signature.outputs.iter().map(SpecBody::from).collect(),
@@ -333,19 +335,22 @@ async fn entries(
         all.filter(|variant| caller.sees(&variant.application))
     };
     let applications: BTreeSet<_> = seen().map(|it| &it.application).collect();
-    let models: BTreeSet<_> = seen().map(|it| &it.model).collect();
+    let released = snapshot.variants.iter();
+    let releases = Releases::of(released.map(|it| (&it.application, &it.model, &it.release)));
+    let models = versions(caller, &releases);
     // A name may be both.
-    let is_model = |name: &ApplicationId| models.iter().any(|it| it.as_str() == name.as_str());
+    let is_model = |name: &ApplicationId| models.iter().any(|it| it.0 == name.as_str());
     let applications = applications.iter().filter(|name| !is_model(name));
-    let applications =
-        applications.map(|name| (name.as_str(), Route::Application((*name).clone())));
-    let models = models
-        .iter()
-        .map(|name| (name.as_str(), Route::Model((*name).clone())));
-    let names = applications.chain(models).map(|(name, route)| {
+    let applications = applications.map(|name| {
+        let route = Route::Application((*name).clone());
         let answers = state.dispatcher().is_ready(&route);
-        IndexEntryBody::of(name, answers, NOT_LOADABLE)
+        IndexEntryBody::of(name.as_str(), answers, NOT_LOADABLE)
     });
+    let versions = models.iter().map(|(name, version, route)| {
+        let answers = state.dispatcher().is_ready(route);
+        IndexEntryBody::of(name, answers, NOT_LOADABLE).version(*version)
+    });
+    let names = applications.chain(versions);
     let pipelines = state.pipelines().names();
     let pipelines = pipelines
         .iter()
@@ -365,8 +370,11 @@ async fn entries(
         .iter()
         .filter(|model| caller.sees(&model.application))
         .filter(|model| !snapshot.variants.iter().any(|it| it.model == model.id))
-        .filter_map(|model| Some((model.id.as_str(), failure(model)?)))
-        .map(|(name, reason)| IndexEntryBody::of(name, false, &reason));
+        .filter_map(|model| Some((model, failure(model)?)))
+        .map(|(model, reason)| {
+            let entry = IndexEntryBody::of(model.name().as_str(), false, &reason);
+            entry.version(model.release.version)
+        });
     let inactive = InstanceState::Inactive.as_str();
     let variants = seen().map(|it| IndexEntryBody::of(it.id.as_str(), serving(&it.id), inactive));
     Ok(names
@@ -375,6 +383,26 @@ async fn entries(
         .chain(variants)
         .filter(|entry| !only_ready || entry.state == "READY")
         .collect())
+}
+
+/// Each version of each model that the caller may see: its name, its number, and what addresses it.
+fn versions(caller: &Caller, releases: &Releases) -> Vec<(String, u32, Route)> {
+    let lines = releases.lines().iter();
+    let lines = lines.filter(|line| caller.sees(&line.application));
+    let versions = lines.flat_map(|line| {
+        // A name that another application's model has must be told with its own.
+        let is_bare = releases.whole(&line.name) == Some(line);
+        let name = match is_bare {
+            true => line.name.to_string(),
+            false => line.to_string(),
+        };
+        let of = |(number, (id, _)): (&u32, &(ModelId, _))| {
+            let route = Route::Model(line.reference(id)?);
+            Some((name.clone(), *number, route))
+        };
+        line.versions.iter().filter_map(of).collect::<Vec<_>>()
+    });
+    versions.collect()
 }
 
 /// Why nothing can be asked of a model whose registration has failed; `None` of others.
@@ -391,9 +419,16 @@ impl IndexEntryBody {
     fn of(name: &str, is_ready: bool, reason: &str) -> Self {
         Self {
             name: name.to_owned(),
-            version: VERSION,
+            version: VERSION.to_owned(),
             state: if is_ready { "READY" } else { "UNAVAILABLE" },
             reason: if is_ready { "" } else { reason }.to_owned(),
+        }
+    }
+
+    fn version(self, version: u32) -> Self {
+        Self {
+            version: version.to_string(),
+            ..self
         }
     }
 }
@@ -426,23 +461,82 @@ impl Named {
         name: String,
         version: &str,
     ) -> Result<Self, Problem> {
-        if !["", VERSION].contains(&version) {
-            let version = short(version);
-            let name = short(&name);
-            let detail = format!(
-                "Request for unknown model: `{name}` version {version} is not found: the only version is `{VERSION}`"
-            );
-            return Err(Problem::new(Code::ModelNotFound, detail));
-        }
         let Some((route, signature)) = resolve(state.dispatcher(), &name)? else {
             return Err(Self::missing(state, caller, &name).await);
         };
         state.check_owner(caller, &route).await?;
-        Ok(Self {
+        let versions = match &route {
+            Route::Model(reference) => state.directory().versions(reference),
+            Route::Application(_) | Route::Variant(_) => Vec::new(),
+        };
+        let named = Self {
             name,
             route,
             signature,
+            versions,
+        };
+        match version {
+            "" => Ok(named),
+            version => named.in_version(state, version),
+        }
+    }
+
+    /// The same in one version. What a version that this front end has not read of yet is asks the dispatcher.
+    fn in_version(self, state: &ApiState, version: &str) -> Result<Self, Problem> {
+        let number = extract::digits(version).and_then(|it| u32::try_from(it).ok());
+        let number = number.filter(|number| number.to_string() == version);
+        let found = match (&self.route, number) {
+            (Route::Model(reference), Some(number)) if state.directory().is_line(reference) => {
+                let exact = Route::Model(reference.at_version(number));
+                let is_known = state.dispatcher().signature(&exact).is_ok();
+                is_known.then_some(exact)
+            }
+            (Route::Model(_), Some(number)) => {
+                let is_it = self.versions.iter().any(|(of, _)| *of == number);
+                is_it.then(|| self.route.clone())
+            }
+            (_, Some(1)) => Some(self.route.clone()),
+            _ => None,
+        };
+        let Some(route) = found else {
+            return Err(self.no_version(version));
+        };
+        let mut versions = self.versions;
+        versions.retain(|(of, _)| Some(*of) == number);
+        Ok(Self {
+            route,
+            versions,
+            ..self
         })
+    }
+
+    fn no_version(&self, version: &str) -> Problem {
+        let (name, version) = (short(&self.name), short(version));
+        let there = self.version_names();
+        let there = match there.len() {
+            1 => format!("the only version is `{}`", there[0]),
+            _ => format!("there are `{}`", there.join("`, `")),
+        };
+        let detail = format!(
+            "Request for unknown model: `{name}` version {version} is not found: {there}"
+        );
+        Problem::new(Code::ModelNotFound, detail)
+    }
+
+    /// The numbers of its versions that are ready.
+    fn version_names(&self) -> Vec<String> {
+        match self.versions.is_empty() {
+            true => vec![VERSION.to_owned()],
+            false => self.versions.iter().map(|(it, _)| it.to_string()).collect(),
+        }
+    }
+
+    /// The number of the version that has answered; 1 of what has no versions.
+    fn version_of(&self, state: &ApiState, answer: &Answer) -> u32 {
+        match &self.route {
+            Route::Model(_) => state.directory().version(&answer.model).unwrap_or(1),
+            Route::Application(_) | Route::Variant(_) => 1,
+        }
     }
 
     /// Why nothing is found under a name.
@@ -469,7 +563,7 @@ impl Named {
     async fn failed(state: &ApiState, caller: &Caller, name: &str) -> Option<String> {
         let model = state
             .registry()
-            .model(&ModelId::new(name).ok()?)
+            .model(&state.registry().resolve(&name.parse().ok()?).await.ok()?)
             .await
             .ok()?;
         caller
@@ -494,7 +588,7 @@ impl Named {
 /// What a name may stand for, in the order in which it is taken.
 fn meanings(name: &str) -> impl Iterator<Item = Route> {
     let variant = VariantId::new(name).map(Route::Variant);
-    let model = ModelId::new(name).map(Route::Model);
+    let model = name.parse::<ModelId>().map(Route::Model);
     let application = ApplicationId::new(name).map(Route::Application);
     [variant, model, application].into_iter().flatten()
 }

@@ -25,7 +25,10 @@ struct Names<'a> {
 /// The variants that should be loaded, in the order of their ids.
 pub(crate) fn wanted(view: &View, memory_share: f64) -> Vec<WantedVariant> {
     let mut names = Names::default();
-    let variants: IndexVec<VariantIx, &Arc<Variant>> = view.variants.values().collect();
+    let variants = view.variants.values();
+    // A version that only who names it asks is loaded by its first query.
+    let variants = variants.filter(|it| it.release.stage.answers());
+    let variants: IndexVec<VariantIx, &Arc<Variant>> = variants.collect();
     let candidates: Vec<Candidate> = variants
         .numbered()
         .map(|(ordinal, variant)| names.candidate(ordinal, variant))

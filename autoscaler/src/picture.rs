@@ -13,7 +13,8 @@ use sextant_scaling::{
 };
 use sextant_types::index::{IndexVec, KindIx, VariantIx};
 use sextant_types::{
-    ApplicationId, DeviceType, DeviceTypeName, Digest, EngineName, Precision, Slowdowns, Variant,
+    ApplicationId, DeviceType, DeviceTypeName, Digest, EngineName, Precision, Slowdowns, Stage,
+    Variant,
     VariantId, uploaded_qualities,
 };
 
@@ -104,7 +105,9 @@ impl Picture {
             slots: kind.facts.slots.max(1).into(),
             start_s: kind.facts.start_ms as f64 / 1e3,
         });
-        let variants: IndexVec<VariantIx, Arc<Variant>> = view.variants.values().cloned().collect();
+        let variants = view.variants.values();
+        let current = variants.filter(|it| it.release.stage == Stage::Current);
+        let variants: IndexVec<VariantIx, Arc<Variant>> = current.cloned().collect();
         let mut picture = Self {
             problem: Problem {
                 needs: outlooks

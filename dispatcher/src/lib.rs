@@ -34,6 +34,7 @@ mod reach;
 mod refusal;
 mod relief;
 mod service;
+mod versions;
 mod workers;
 
 pub mod jobs;
@@ -53,7 +54,7 @@ use tokio::sync::watch;
 
 use crate::{
     agreement::Agreements, clock::Clock, demand::Counts, driver::Driver, gathering::Gathering,
-    index::Snapshot, meter::OnlineMeter,
+    index::Snapshot, meter::OnlineMeter, versions::Trials,
 };
 pub use crate::{agreement::Sampling, families::Choice, service::Service};
 
@@ -138,6 +139,7 @@ pub struct Dispatcher {
     /// How queries have ended.
     counts: Counts,
     agreements: Agreements,
+    trials: Trials,
 }
 
 impl Dispatcher {
@@ -164,6 +166,7 @@ impl Dispatcher {
             online,
             counts: Counts::default(),
             agreements,
+            trials: Trials::default(),
         });
         for worker in workers {
             dispatcher.add_worker(worker);

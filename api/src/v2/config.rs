@@ -19,6 +19,8 @@ pub struct ConfigBody {
     pub(super) platform: &'static str,
     /// `onnxruntime`, whatever engine runs it.
     pub(super) backend: &'static str,
+    /// Every version that is ready can be asked.
+    pub(super) version_policy: VersionPolicyBody,
     /// Most rows of one query; 0 where there is no batch dimension.
     pub(super) max_batch_size: u16,
     /// In the graph's order.
@@ -26,6 +28,19 @@ pub struct ConfigBody {
     /// In the graph's order.
     pub(super) output: Vec<ConfigTensorBody>,
 }
+
+/// Which versions can be asked.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = ModelVersionPolicy)]
+pub struct VersionPolicyBody {
+    /// Every version that is ready.
+    all: AllVersionsBody,
+}
+
+/// Every version that is ready: nothing is left to say.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = ModelAllVersions)]
+pub struct AllVersionsBody {}
 
 /// An input or output of a configuration.
 #[derive(Debug, Serialize, ToSchema)]
@@ -54,9 +69,7 @@ pub async fn config(
 /// The configuration of what a name stands for.
 pub(super) async fn of(state: &ApiState, named: Named) -> Result<ConfigBody, Problem> {
     let variants = state.metadata().variants().await?;
-    let most = variants
-        .iter()
-        .filter(|variant| is_of(variant, &named.route));
+    let most = variants.iter().filter(|variant| is_of(variant, &named));
     let most = most.map(|variant| variant.spec.max_batch).max();
     let batched = named.signature.batched;
     let tensor = |spec: &TensorSpec| ConfigTensorBody {
@@ -71,6 +84,7 @@ pub(super) async fn of(state: &ApiState, named: Named) -> Result<ConfigBody, Pro
         name: named.name,
         platform: "onnxruntime_onnx",
         backend: "onnxruntime",
+        version_policy: VersionPolicyBody::default(),
         max_batch_size: most.filter(|_| batched).unwrap_or(0),
         input: named.signature.inputs.iter().map(tensor).collect(),
         output: named.signature.outputs.iter().map(tensor).collect(),
@@ -92,10 +106,10 @@ pub async fn config_version(
     config(state, named).await
 }
 
-fn is_of(variant: &Variant, route: &Route) -> bool {
-    match route {
+fn is_of(variant: &Variant, named: &Named) -> bool {
+    match &named.route {
         Route::Application(id) => variant.application == *id,
-        Route::Model(id) => variant.model == *id,
+        Route::Model(_) => named.versions.iter().any(|(_, id)| variant.model == *id),
         Route::Variant(id) => variant.id == *id,
     }
 }

@@ -187,6 +187,7 @@ impl MadeUp {
             targets: Targets::default(),
             best_effort: true,
             explain: false,
+            sticky: None,
             arrived: std::time::Instant::now(),
         };
         match dispatcher.query(query).await {

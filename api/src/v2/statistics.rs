@@ -5,7 +5,7 @@ use serde::Serialize;
 use sextant_rpc::Route;
 use utoipa::ToSchema;
 
-use super::{Named, VERSION};
+use super::Named;
 use crate::{
     ApiState,
     auth::Caller,
@@ -27,7 +27,7 @@ pub struct StatisticBody {
     /// The name.
     pub(super) name: String,
     /// `1`.
-    pub(super) version: &'static str,
+    pub(super) version: String,
     /// When the last query was answered, milliseconds since the Unix epoch.
     pub(super) last_inference: u64,
     /// Rows that were answered.
@@ -89,16 +89,33 @@ pub struct DurationStatBody {
     responses((status = 200, description = "What it has answered", body = StatisticsBody)))]
 pub async fn statistics(State(state): State<ApiState>, named: Named) -> Json<StatisticsBody> {
     Json(StatisticsBody {
-        model_stats: vec![of(&state, named)],
+        model_stats: of(&state, &named),
     })
 }
 
-/// What was answered under a name.
-pub(super) fn of(state: &ApiState, named: Named) -> StatisticBody {
-    let totals = state.metrics().totals(Some(&named.route));
-    let all = totals.into_iter().map(|(_, _, answered)| answered);
-    let sum = all.fold(Answered::default(), Answered::plus);
-    StatisticBody::of(named.name, &sum, state.metrics().failed(&named.route))
+/// What was answered under a name: of a model by each of its versions. What has failed is said of the name that was asked.
+pub(super) fn of(state: &ApiState, named: &Named) -> Vec<StatisticBody> {
+    let answered = |route: &Route| {
+        let totals = state.metrics().totals(Some(route));
+        let all = totals.into_iter().map(|(_, _, answered)| answered);
+        all.fold(Answered::default(), Answered::plus)
+    };
+    let failed = state.metrics().failed(&named.route);
+    if named.versions.is_empty() {
+        let sum = answered(&named.route);
+        return vec![StatisticBody::of((named.name.clone(), 1), &sum, failed)];
+    }
+    let last = named.versions.len() - 1;
+    let versions = named.versions.iter().enumerate();
+    let versions = versions.map(|(at, (version, id))| {
+        let sum = answered(&Route::Model(id.clone()));
+        let failed = match at == last {
+            true => failed,
+            false => Failed::default(),
+        };
+        StatisticBody::of((named.name.clone(), *version), &sum, failed)
+    });
+    versions.collect()
 }
 
 /// The same for a version.
@@ -132,7 +149,7 @@ pub(super) fn all(state: &ApiState, caller: &Caller) -> Vec<StatisticBody> {
         .map(|(variant, _, answered)| {
             let name = variant.to_string();
             let failed = state.metrics().failed(&Route::Variant(variant));
-            StatisticBody::of(name, &answered, failed)
+            StatisticBody::of((name, 1), &answered, failed)
         })
         .collect();
     model_stats.sort_by(|a, b| a.name.cmp(&b.name));
@@ -140,12 +157,16 @@ pub(super) fn all(state: &ApiState, caller: &Caller) -> Vec<StatisticBody> {
 }
 
 impl StatisticBody {
-    fn of(name: String, Answered { totals, sizes }: &Answered, failed: Failed) -> Self {
+    fn of(
+        (name, version): (String, u32),
+        Answered { totals, sizes }: &Answered,
+        failed: Failed,
+    ) -> Self {
         let count = totals.queries;
         let stat = |ns| DurationStatBody { count, ns };
         Self {
             name,
-            version: VERSION,
+            version: version.to_string(),
             last_inference: totals.last_ms,
             inference_count: totals.rows,
             execution_count: sizes.values().map(SizeTotals::begun).sum(),

@@ -81,7 +81,7 @@ impl Publish for Rows {
         Ok(())
     }
 
-    async fn show_resources(&self, application: &ApplicationId) -> Result<(), PublishError> {
+    async fn show_application(&self, application: &ApplicationId) -> Result<(), PublishError> {
         let known = self.registry.application(application).await;
         let resources = known
             .map_err(|error| PublishError::new(error.code(), &error))?
@@ -251,6 +251,7 @@ pub fn variant() -> Variant {
         dominated_by: Some("mlp-rten-fp32-all-t1-b8".parse().expect("a name")),
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     }
 }
 

@@ -186,6 +186,7 @@ fn variant(model: &str, max_batch: u16) -> Variant {
         dominated_by: None,
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     }
 }
 

@@ -36,6 +36,7 @@ impl<'a> Parameters<'a> {
             max_error: self.number("slo_max_error")?,
             min_relative_accuracy: self.number("slo_min_relative_accuracy")?,
             max_cost_per_1k_usd: self.number("slo_max_cost_per_1k_usd")?,
+            sticky: self.get("slo_sticky").map(|key| text(key).into_owned()),
             preset: self.get("slo_preset").map(|name| text(name).into_owned()),
             best_effort: demands::best_effort(policy.as_deref())?,
             timeout_us: timeout.transpose()?.unwrap_or(0),
