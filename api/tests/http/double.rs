@@ -381,7 +381,9 @@ impl Api {
     /// The same, made of a stored file.
     pub async fn put_model_of(&self, digest: Digest) {
         let model = NewModel {
-            id: "mlp".parse().expect("a name"),
+            name: "mlp".parse().expect("a name"),
+            version: None,
+            current: false,
             application: "digits".parse().expect("a name"),
             digest,
             validation: Digest::from_bytes([2; 32]),

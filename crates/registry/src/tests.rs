@@ -53,7 +53,9 @@ fn application() -> Application {
 
 fn new_model(name: &str) -> NewModel {
     NewModel {
-        id: model_id(name),
+        name: model_id(name),
+        version: None,
+        current: false,
         application: app(),
         digest: Digest::from_bytes([1; 32]),
         validation: Digest::from_bytes([2; 32]),
