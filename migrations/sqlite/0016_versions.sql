@@ -12,6 +12,9 @@ alter table models add column stage text;
 -- The share of queries that a shadow or a canary gets, percent.
 alter table models add column percent real;
 
+-- The rules by which a shadow or a canary is promoted or rolled back by itself; null: by nobody.
+alter table models add column rules text;
+
 -- When the model came to its stage.
 alter table models add column stage_since_ms integer;
 

@@ -70,6 +70,14 @@ impl Publisher {
         Self { devices, ..self }
     }
 
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    pub(crate) fn metadata(&self) -> &dyn MetadataStore {
+        &*self.metadata
+    }
+
     /// What devices cost now.
     pub(crate) async fn pricing(&self) -> Result<Pricing<'_>, Error> {
         let workers = self.metadata.workers(unix_ms()).await?;

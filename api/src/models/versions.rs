@@ -7,6 +7,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
+use sextant_judging::{Guards, Rules};
 use sextant_metadata::TrialRow;
 use sextant_registry::{Act, Model, ModelStatus, VersionChange};
 use sextant_types::{Code, ModelId, Stage, time::unix_ms};
@@ -63,6 +64,9 @@ pub struct VersionBody {
     /// The number of the version in whose place it became current: what a rollback goes back to.
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced: Option<u32>,
+    /// By what it is promoted or rolled back by itself, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<serde_json::Value>,
     /// SHA-256 of its file.
     digest: String,
     /// When it was registered, milliseconds since the Unix epoch.
@@ -112,6 +116,44 @@ pub struct VersionChangeBody {
     #[serde(default)]
     #[schema(minimum = 0, maximum = 100, example = 5.0)]
     percent: Option<f64>,
+    /// By what a shadow or a canary is rolled back, and promoted, by itself; left out: by nothing.
+    #[serde(default)]
+    rules: Option<RulesBody>,
+}
+
+/// By what a version that is tried is rolled back, and promoted, by itself. Evidence is looked at once a second, and is such that
+/// it may be.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = VersionRules)]
+pub struct RulesBody {
+    /// Share of its queries that it may fail; 0.01 where it is left out.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 1, example = 0.01)]
+    max_error_share: Option<f64>,
+    /// Share of its queries that it may answer too late; 0.05 where it is left out.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 1, example = 0.05)]
+    max_late_share: Option<f64>,
+    /// Share of the rows in which a shadow must agree with the current version; left out: it need not.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 1, example = 0.95)]
+    min_agreement: Option<f64>,
+    /// By how much its outcomes may be worse on average, where they are known; 0 where it is left out: it must be better.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 1, example = 0.01)]
+    margin: Option<f64>,
+    /// Answers before it is promoted; 1000 where it is left out.
+    #[serde(default)]
+    #[schema(example = 1000)]
+    minimum: Option<u64>,
+    /// Chance at most of a wrong promotion or a wrong rollback, however often is looked; 0.05 where it is left out.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 1, example = 0.05)]
+    alpha: Option<f64>,
+    /// Whether it becomes current by itself; otherwise it is rolled back alone.
+    #[serde(default)]
+    promote: bool,
 }
 
 /// What whoever promotes or rolls back has seen.
@@ -190,9 +232,10 @@ pub async fn change(
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let bytes = state.collect_document(body).await?;
-    let stage = json::owned::<VersionChangeBody>(&bytes)?.stage()?;
+    let change = json::owned::<VersionChangeBody>(&bytes)?;
+    let act = (Act::To(change.stage()?), change.rules()?);
     let asked = (&*model, &*version, None);
-    act(&state, asked, Act::To(stage), &parts.headers).await
+    make(&state, asked, act, &parts.headers).await
 }
 
 /// Makes a version current: from then on it answers, as soon as it is loaded; until then the version before it does. That
@@ -222,7 +265,8 @@ pub async fn promote(
     let (parts, body) = request.into_parts();
     let seen = seen(&state, body).await?;
     let asked = (&*model, &*version, seen);
-    act(&state, asked, Act::To(Stage::Current), &parts.headers).await
+    let act = (Act::To(Stage::Current), None);
+    make(&state, asked, act, &parts.headers).await
 }
 
 /// Makes the version current again in whose place this one became current.
@@ -251,7 +295,7 @@ pub async fn rollback(
     let (parts, body) = request.into_parts();
     let seen = seen(&state, body).await?;
     let asked = (&*model, &*version, seen);
-    act(&state, asked, Act::RollBack, &parts.headers).await
+    make(&state, asked, (Act::RollBack, None), &parts.headers).await
 }
 
 async fn seen(state: &ApiState, body: axum::body::Body) -> Result<Option<u32>, Problem> {
@@ -263,10 +307,10 @@ async fn seen(state: &ApiState, body: axum::body::Body) -> Result<Option<u32>, P
 }
 
 /// Changes a version in the registry, then shows it to whoever answers queries.
-async fn act(
+async fn make(
     state: &ApiState,
     (model, version, seen): (&str, &str, Option<u32>),
-    act: Act,
+    (act, rules): (Act, Option<Rules>),
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
     let line = state.registry().versions(&model.parse()?).await?;
@@ -274,6 +318,8 @@ async fn act(
     let change = VersionChange {
         model: numbered(&line, version)?.id.clone(),
         act,
+        // Numbers alone: writing them cannot fail.
+        rules: rules.and_then(|rules| serde_json::to_value(rules).ok()),
         seen,
     };
     let line = state.registry().change_version(&change, unix_ms()).await?;
@@ -315,6 +361,17 @@ fn numbered<'a>(line: &'a [Model], version: &str) -> Result<&'a Model, Problem> 
 // === impl VersionChangeBody ===
 
 impl VersionChangeBody {
+    fn rules(&self) -> Result<Option<Rules>, Problem> {
+        let Some(body) = &self.rules else {
+            return Ok(None);
+        };
+        if !matches!(self.stage.as_str(), "shadow" | "canary") {
+            let detail = "only a shadow or a canary has `rules`";
+            return Err(Problem::new(Code::InvalidRequest, detail).field("rules"));
+        }
+        body.read().map(Some)
+    }
+
     fn stage(&self) -> Result<Stage, Problem> {
         let unusable = |detail: String| Problem::new(Code::InvalidRequest, detail);
         let stage = Stage::parse(&self.stage, self.percent);
@@ -339,6 +396,42 @@ impl VersionChangeBody {
             Ok(()) => Ok(stage),
             Err(error) => Err(unusable(error.to_string()).field("percent")),
         }
+    }
+}
+
+// === impl RulesBody ===
+
+impl RulesBody {
+    fn read(&self) -> Result<Rules, Problem> {
+        let share = |name: &str, given: Option<f64>, usual: f64| {
+            let share = given.unwrap_or(usual);
+            match (0.0..=1.0).contains(&share) {
+                true => Ok(share),
+                false => {
+                    let detail = format!("`{name}` is `{share}`: it is a number from 0 to 1");
+                    Err(Problem::new(Code::InvalidRequest, detail).field("rules"))
+                }
+            }
+        };
+        let alpha = share("alpha", self.alpha, 0.05)?;
+        if !(1e-9..1.0).contains(&alpha) {
+            let detail = "`alpha` is above 0 and below 1: evidence is never without any doubt";
+            return Err(Problem::new(Code::InvalidRequest, detail).field("rules"));
+        }
+        let agreement = self.min_agreement;
+        Ok(Rules {
+            alpha,
+            minimum: self.minimum.unwrap_or(1000),
+            margin: share("margin", self.margin, 0.0)?,
+            guards: Guards {
+                errors: share("max_error_share", self.max_error_share, 0.01)?,
+                late: share("max_late_share", self.max_late_share, 0.05)?,
+                agreement: agreement
+                    .map(|least| share("min_agreement", Some(least), 0.0))
+                    .transpose()?,
+            },
+            promote: self.promote,
+        })
     }
 }
 
@@ -371,6 +464,7 @@ impl From<&Model> for VersionBody {
             percent: release.stage.percent(),
             since_ms: Some(release.since_ms).filter(|ms| *ms > 0),
             replaced: model.replaced,
+            rules: model.rules.clone().filter(|_| release.stage.is_tried()),
             digest: model.digest.to_string(),
             created_ms: model.created_ms,
         }

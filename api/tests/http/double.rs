@@ -398,7 +398,7 @@ impl Api {
         };
         let spec = serde_json::json!({});
         let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
-        let job = job.for_model(model.id.clone());
+        let job = job.for_model(model.name.clone());
         let registered = self.registry.register_model(&model, &job, 1).await;
         registered.expect("registered");
     }

@@ -128,6 +128,8 @@ pub struct Model {
     pub release: Release,
     /// The number of the version in whose place it became current.
     pub replaced: Option<u32>,
+    /// The rules by which it is promoted or rolled back by itself while it is tried. This crate does not read them.
+    pub rules: Option<Value>,
 }
 
 /// A model to register.
@@ -489,6 +491,7 @@ pub(crate) fn model(row: &Row) -> Result<Model, Error> {
         created_ms: columns.count("created_ms")?,
         release: release(&columns, &columns.parse("id")?)?,
         replaced: columns.optional_count("replaced")?,
+        rules: columns.optional_json("rules")?,
     })
 }
 

@@ -19,7 +19,7 @@ macro_rules! columns {
     (models) => {
         "id, application, digest, validation, size_bytes, status, error_code, error_message, \
          created_ms, padding, outputs, constants, data, classes, labels, names, name, version, stage, \
-         percent, stage_since_ms, replaced"
+         percent, stage_since_ms, replaced, rules"
     };
     (releases) => {
         "models.name, models.version, models.stage, models.percent, models.stage_since_ms"
@@ -119,9 +119,14 @@ statements! {
     MEANT = (
         "select " {models} " from models where id = $1 or coalesce(name, id) = $1 order by id"
     );
+    TRIED = (
+        "select " {models} " from models where stage in ('canary', 'shadow') and status = 'ready' \
+         and rules is not null order by id"
+    );
     CANARIES = ("select " {models} " from models where application = $1 and stage = 'canary'");
     SET_STAGE = (
-        "update models set stage = $2, percent = $3, stage_since_ms = $4, replaced = $5 where id = $1"
+        "update models set stage = $2, percent = $3, stage_since_ms = $4, replaced = $5, \
+         rules = $6 where id = $1"
     );
     NAME_TAKEN = (
         "select id from models where id = $1 or (name = $1 and application <> $2) limit 1"

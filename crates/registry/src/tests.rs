@@ -24,6 +24,7 @@ mod schema;
 mod server;
 mod statements;
 mod storage;
+mod versions;
 
 fn app() -> ApplicationId {
     ApplicationId::new("digits").unwrap()
@@ -80,7 +81,7 @@ async fn create_model(
     model: &NewModel,
     now_ms: u64,
 ) -> Result<Registration, Error> {
-    let job = register_job(model.id.as_str());
+    let job = register_job(model.name.as_str());
     registry.register_model(model, &job, now_ms).await
 }
 

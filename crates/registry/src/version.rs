@@ -3,13 +3,14 @@
 //! Whatever changes that is one transaction, in which all versions of the name are read: so there is one current version
 //! before it and after it, whoever else changes something at that time.
 
+use serde_json::Value;
 use sextant_types::{ApplicationId, Digest, ModelId, Release, Releases, Stage, id::MAX_NAME_BYTES};
 
 use crate::{
     Entity, Error, Model, ModelStatus, NewModel, Registry,
     database::Session,
     model,
-    rows::int,
+    rows::{document, int},
     sql,
 };
 
@@ -29,6 +30,8 @@ pub struct VersionChange {
     pub model: ModelId,
     /// What is to become of it.
     pub act: Act,
+    /// The rules by which a version that is to be tried is promoted or rolled back by itself.
+    pub rules: Option<Value>,
     /// The number of the version that whoever asks takes for the current one; `None`: whichever it is.
     pub seen: Option<u32>,
 }
@@ -80,6 +83,12 @@ impl Registry {
         of(&mut reader, (&model.application, model.name())).await
     }
 
+    /// The models that are tried by rules of their own.
+    pub async fn tried(&self) -> Result<Vec<Model>, Error> {
+        let mut reader = self.read().await?;
+        read(&mut reader, (&sql::TRIED).into()).await
+    }
+
     /// What a model's release is once it is ready, as things are now.
     pub async fn release_when_ready(&self, id: &ModelId) -> Result<Release, Error> {
         let mut reader = self.read().await?;
@@ -116,7 +125,10 @@ impl Registry {
         check_seen(&model, &line, change)?;
         match change.act {
             Act::RollBack => roll_back(&mut tx, &model, &line, now_ms).await?,
-            Act::To(stage) => bring(&mut tx, (&model, stage), &line, now_ms).await?,
+            Act::To(stage) => {
+                let to = (stage, change.rules.as_ref());
+                bring(&mut tx, (&model, to), &line, now_ms).await?;
+            }
         }
         let line = of(&mut tx, (&name.0, &name.1)).await?;
         tx.commit().await?;
@@ -379,14 +391,14 @@ async fn roll_back(
 
 async fn bring(
     tx: &mut Session,
-    (model, stage): (&Model, Stage),
+    (model, (stage, rules)): (&Model, (Stage, Option<&Value>)),
     line: &[Model],
     now_ms: u64,
 ) -> Result<(), Error> {
     if model.status != ModelStatus::Ready {
         return Err(model.refuse("its registration is not done: wait for its job"));
     }
-    if model.release.stage == stage {
+    if model.release.stage == stage && model.rules.as_ref() == rules {
         return Ok(());
     }
     let now_current = current(line);
@@ -400,7 +412,8 @@ async fn bring(
         return Err(model.refuse("it is current: promote another version, or roll back"));
     }
     refuse_second(tx, (model, stage), line).await?;
-    set(tx, model, (stage, Some(now_ms)), None).await
+    let rules = rules.filter(|_| stage.is_tried());
+    set_all(tx, model, ((stage, Some(now_ms)), None, rules)).await
 }
 
 /// One canary in an application and one shadow of a name are tried at a time: so each query has one answer to give, and
@@ -447,14 +460,27 @@ async fn switch(
 async fn set(
     tx: &mut Session,
     model: &Model,
-    (stage, since_ms): (Stage, Option<u64>),
+    place: (Stage, Option<u64>),
     replaced: Option<u32>,
 ) -> Result<(), Error> {
+    set_all(tx, model, (place, replaced, None)).await
+}
+
+/// A stage and since when, the version that was replaced, and rules.
+type Stand<'a> = ((Stage, Option<u64>), Option<u32>, Option<&'a Value>);
+
+async fn set_all(
+    tx: &mut Session,
+    model: &Model,
+    ((stage, since_ms), replaced, rules): Stand<'_>,
+) -> Result<(), Error> {
+    let rules = rules.map(|rules| document(Entity::Model, &model.id, rules));
     let query = sql::SET_STAGE
         .bind(model.id.as_str())
         .bind(stage.as_str())
         .bind(stage.percent())
         .bind(since_ms.map(int))
-        .bind(replaced.map(i64::from));
+        .bind(replaced.map(i64::from))
+        .bind(rules.transpose()?);
     tx.run(query).await.map(drop)
 }

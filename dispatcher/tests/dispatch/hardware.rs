@@ -162,7 +162,7 @@ pub async fn registry(world: &World, variant: &Variant) -> Registry {
     };
     let spec = serde_json::json!({});
     let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
-    let job = job.for_model(model.id.clone());
+    let job = job.for_model(model.name.clone());
     registry.register_model(&model, &job, 1).await.unwrap();
     registry
         .put_variants(std::slice::from_ref(variant))

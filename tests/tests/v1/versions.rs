@@ -266,6 +266,88 @@ async fn two_applications_have_models_of_one_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_fails_leaves_the_current_one_alone() {
+    let cluster = service().await;
+    let api = cluster.api();
+    let mut broken = digits::upload("digits", "model", "mlp");
+    broken.model.truncate(2000);
+    let accepted = api.upload(broken).await.json(202);
+    assert_eq!(accepted["version"], 2);
+    let job = api.job_over(accepted["job"].as_str().expect("a job")).await;
+    assert_eq!(job["state"], "failed", "{job}");
+    let versions = api.get("/v1/models/model/versions").await.json(200);
+    assert_eq!(versions["current"], 1, "{versions}");
+    assert_eq!(versions["versions"][1]["status"], "failed", "{versions}");
+    assert_eq!(answers(&api, ("model", "model")).await, 1);
+    for (path, body) in [
+        ("/v1/models/model/versions/2/promotion", json!({})),
+        ("/v1/models/model/versions/2/rollback", json!({})),
+    ] {
+        api.post(path, &body).await.problem(409, "version_conflict");
+    }
+    let absent = api.post("/v1/models/model/versions/9/promotion", &json!({})).await;
+    let told = absent.problem(404, "model_not_found")["detail"].to_string();
+    assert!(told.contains("there are `1`, `2`"), "{told}");
+    // The next one takes the place of the one that failed.
+    let second = next(&api, "logistic", &[("stage", "current")]).await;
+    assert_eq!(second["version"], 2, "{second}");
+    await_version(&api, ("model", "model"), 2).await;
+    let audit = api.get("/v1/audit?action=model.create").await.json(200);
+    assert!(audit["entries"].as_array().is_some_and(|it| it.len() >= 3), "{audit}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_that_agrees_is_promoted_by_itself_and_one_that_does_not_goes() {
+    let cluster = service().await;
+    let api = cluster.api();
+    next(&api, "logistic", &[]).await;
+    let rules = |least: f64| {
+        json!({"stage": "shadow", "rules": {
+            "min_agreement": least, "minimum": 20, "max_error_share": 0.5, "max_late_share": 0.5,
+            "promote": true,
+        }})
+    };
+    let path = "/v1/models/model/versions/2";
+    let unusable = json!({"stage": "shadow", "rules": {"alpha": 0}});
+    api.patch(path, &unusable).await.problem(400, "invalid_request");
+    let untried = json!({"stage": "candidate", "rules": {}});
+    api.patch(path, &untried).await.problem(400, "invalid_request");
+    let judged = |wanted: &'static str| {
+        let api = api.clone();
+        async move {
+            until("the shadow is judged", || async {
+                for image in 0..8 {
+                    ask(&api, ("application", "digits"), image).await.json(200);
+                }
+                (stages(&api).await[1] == wanted).then_some(())
+            })
+            .await;
+        }
+    };
+    // Nothing agrees always, as far as anybody can tell.
+    api.patch(path, &rules(1.0)).await.json(200);
+    let images = digits::Images::load("test");
+    let differs = until("an answer differs", || async {
+        for image in 0..images.len() {
+            ask(&api, ("application", "digits"), image).await.json(200);
+            if stages(&api).await[1] == "retired" {
+                return Some(());
+            }
+        }
+        None
+    });
+    differs.await;
+    api.patch(path, &rules(0.3)).await.json(200);
+    judged("current").await;
+    assert_eq!(stages(&api).await, ["retired", "current"]);
+    let audit = api.get("/v1/audit?actor=judge").await.json(200);
+    let entries = audit["entries"].as_array().expect("a list");
+    assert_eq!(entries[0]["action"], "version.promote", "{audit}");
+    assert_eq!(entries[0]["subject"], "digits:model@2", "{audit}");
+    assert!(entries[0]["detail"]["inputs"].is_array(), "{audit}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_killed_around_a_switch_leaves_one_current_version() {
     let mut cluster = service().await;
     next(&cluster.api(), "logistic", &[]).await;
