@@ -486,14 +486,16 @@ impl Named {
         let number = extract::digits(version).and_then(|it| u32::try_from(it).ok());
         let number = number.filter(|number| number.to_string() == version);
         let found = match (&self.route, number) {
-            (Route::Model(reference), Some(number)) if state.directory().is_line(reference) => {
-                let exact = Route::Model(reference.at_version(number));
-                let is_known = state.dispatcher().signature(&exact).is_ok();
-                is_known.then_some(exact)
-            }
-            (Route::Model(_), Some(number)) => {
+            (Route::Model(reference), Some(number)) => {
+                let is_line = state.directory().is_line(reference);
                 let is_it = self.versions.iter().any(|(of, _)| *of == number);
-                is_it.then(|| self.route.clone())
+                let exact = Route::Model(reference.at_version(number));
+                let is_known = || state.dispatcher().signature(&exact).is_ok();
+                match !is_line && is_it {
+                    true => Some(self.route.clone()),
+                    false if exact != self.route && is_known() => Some(exact),
+                    false => None,
+                }
             }
             (_, Some(1)) => Some(self.route.clone()),
             _ => None,

@@ -175,7 +175,7 @@ impl Dispatch for Recorder {
         use sextant_types::Code;
         match route {
             Route::Application(name) if name.as_str() == "digits" => Ok(signature()),
-            Route::Model(name) if name.as_str() == "mlp" => Ok(signature()),
+            Route::Model(name) if ["mlp", "mlp@1"].contains(&name.as_str()) => Ok(signature()),
             Route::Model(name) if name.as_str() == "late" => {
                 let less = |times: usize| times.checked_sub(1);
                 let (order, late) = (Ordering::Relaxed, &self.late);
