@@ -284,29 +284,20 @@ impl Directory {
         }
     }
 
-    /// Whether a reference names all versions of a name, and not one of them.
-    pub fn is_line(&self, reference: &ModelId) -> bool {
-        self.entries.read().releases.whole(reference).is_some()
+    /// The number of the version that a reference names; `None` of one that names all of a name, or nothing.
+    pub fn numbered(&self, reference: &ModelId) -> Option<u32> {
+        let entries = self.entries.read();
+        if entries.releases.whole(reference).is_some() {
+            return None;
+        }
+        let model = entries.releases.model(reference)?;
+        entries.models.get(model).map(|it| it.release.version)
     }
 
     /// The number of the version that a model is; by its id.
     pub fn version(&self, model: &ModelId) -> Option<u32> {
         let entries = self.entries.read();
         entries.models.get(model).map(|it| it.release.version)
-    }
-
-    /// The versions of what a reference names that are ready, by number; of a reference to one of them that one alone.
-    pub fn versions(&self, reference: &ModelId) -> Vec<(u32, ModelId)> {
-        let entries = self.entries.read();
-        let Some(line) = entries.releases.line(reference) else {
-            return Vec::new();
-        };
-        let whole = entries.releases.whole(reference).is_some();
-        let one = entries.releases.model(reference);
-        let is_ready = |id: &ModelId| entries.models.get(id).is_some_and(|it| it.is_ready);
-        let versions = line.versions.iter().map(|(number, (id, _))| (*number, id));
-        let versions = versions.filter(|(_, id)| is_ready(id) && (whole || Some(*id) == one));
-        versions.map(|(number, id)| (number, id.clone())).collect()
     }
 
     /// What must be said in place of a name that several applications have; `None` of any other.

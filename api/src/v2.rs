@@ -11,15 +11,14 @@ use std::collections::BTreeSet;
 
 use axum::{
     Json,
-    extract::{FromRequestParts, Path, Request, State},
-    http::request::Parts,
+    extract::{Request, State},
     routing::get,
 };
 use serde::{Deserialize, Serialize};
 use sextant_metadata::InstanceState;
 use sextant_registry::{Model, ModelStatus};
-use sextant_rpc::{Answer, DispatcherClient, Route};
-use sextant_types::{ApplicationId, Code, ModelId, Releases, Signature, VariantId};
+use sextant_rpc::Route;
+use sextant_types::{ApplicationId, ModelId, Releases, VariantId};
 use tower_http::compression::{CompressionLayer, predicate::SizeAbove};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -27,8 +26,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     ApiState,
     auth::Caller,
-    codec::short,
-    extract, json,
+    json,
     problem::{Problem, ProblemBody},
     signature::SpecBody,
 };
@@ -39,6 +37,7 @@ mod demands;
 pub(crate) mod grpc;
 mod infer;
 mod memory;
+mod named;
 mod raw;
 pub(crate) mod regions;
 pub(crate) mod repository;
@@ -47,6 +46,7 @@ mod settings;
 mod statistics;
 mod wire;
 
+pub use named::Named;
 pub use settings::{Logging, SetLevel};
 
 /// Smaller answers are sent as they are.
@@ -142,15 +142,6 @@ pub struct IndexEntryBody {
     reason: String,
 }
 
-/// What a path names: the text, and what it stands for.
-pub struct Named {
-    name: String,
-    route: Route,
-    signature: Signature,
-    /// Of a model: the versions that are meant and ready, by number.
-    versions: Vec<(u32, ModelId)>,
-}
-
 /// All routes of the protocol.
 pub fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
@@ -233,14 +224,17 @@ pub async fn ready(State(state): State<ApiState>) -> Result<Json<ReadyBody>, Pro
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
-pub async fn model(named: Named) -> Json<ModelMetadataBody> {
-    Json(ModelMetadataBody {
-        versions: named.version_names(),
+pub async fn model(
+    State(state): State<ApiState>,
+    named: Named,
+) -> Result<Json<ModelMetadataBody>, Problem> {
+    Ok(Json(ModelMetadataBody {
+        versions: named.version_names(&state).await?,
         name: named.name,
         platform: PLATFORM,
         inputs: named.signature.inputs.iter().map(SpecBody::from).collect(),
         outputs: named.signature.outputs.iter().map(SpecBody::from).collect(),
-    })
+    }))
 }
 
 /// The same for a version.
@@ -251,8 +245,11 @@ pub async fn model(named: Named) -> Json<ModelMetadataBody> {
         ("version" = String, Path, description = "`1`"),
     ),
     responses((status = 200, description = "Inputs and outputs", body = ModelMetadataBody)))]
-pub async fn model_version(named: Named) -> Json<ModelMetadataBody> {
-    model(named).await
+pub async fn model_version(
+    state: State<ApiState>,
+    named: Named,
+) -> Result<Json<ModelMetadataBody>, Problem> {
+    model(state, named).await
 }
 
 /// Whether it can be answered: a variant is loaded, or a query has one loaded.
@@ -431,188 +428,4 @@ impl IndexEntryBody {
             ..self
         }
     }
-}
-
-impl FromRequestParts<ApiState> for Named {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
-        let Path(mut path) = Path::<Vec<String>>::from_request_parts(parts, state)
-            .await
-            .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
-        let version = path.get(1).map_or(String::new(), String::clone);
-        let name = if path.is_empty() {
-            String::new()
-        } else {
-            path.swap_remove(0)
-        };
-        let caller = Caller::from_request_parts(parts, state).await?;
-        Self::find(state, &caller, name, &version).await
-    }
-}
-
-// === impl Named ===
-
-impl Named {
-    /// What a name and a version stand for, where that is the caller's business; without a version the only one.
-    async fn find(
-        state: &ApiState,
-        caller: &Caller,
-        name: String,
-        version: &str,
-    ) -> Result<Self, Problem> {
-        let Some((route, signature)) = resolve(state.dispatcher(), &name)? else {
-            return Err(Self::missing(state, caller, &name).await);
-        };
-        state.check_owner(caller, &route).await?;
-        let versions = match &route {
-            Route::Model(reference) => state.directory().versions(reference),
-            Route::Application(_) | Route::Variant(_) => Vec::new(),
-        };
-        let named = Self {
-            name,
-            route,
-            signature,
-            versions,
-        };
-        match version {
-            "" => Ok(named),
-            version => named.in_version(state, version),
-        }
-    }
-
-    /// The same in one version. What a version that this front end has not read of yet is asks the dispatcher.
-    fn in_version(self, state: &ApiState, version: &str) -> Result<Self, Problem> {
-        let number = extract::digits(version).and_then(|it| u32::try_from(it).ok());
-        let number = number.filter(|number| number.to_string() == version);
-        let found = match (&self.route, number) {
-            (Route::Model(reference), Some(number)) => {
-                let is_line = state.directory().is_line(reference);
-                let is_it = self.versions.iter().any(|(of, _)| *of == number);
-                let exact = Route::Model(reference.at_version(number));
-                let is_known = || state.dispatcher().signature(&exact).is_ok();
-                match !is_line && is_it {
-                    true => Some(self.route.clone()),
-                    false if exact != self.route && is_known() => Some(exact),
-                    false => None,
-                }
-            }
-            (_, Some(1)) => Some(self.route.clone()),
-            _ => None,
-        };
-        let Some(route) = found else {
-            return Err(self.no_version(version));
-        };
-        let mut versions = self.versions;
-        versions.retain(|(of, _)| Some(*of) == number);
-        Ok(Self {
-            route,
-            versions,
-            ..self
-        })
-    }
-
-    fn no_version(&self, version: &str) -> Problem {
-        let (name, version) = (short(&self.name), short(version));
-        let there = self.version_names();
-        let there = match there.len() {
-            1 => format!("the only version is `{}`", there[0]),
-            _ => format!("there are `{}`", there.join("`, `")),
-        };
-        let detail = format!(
-            "Request for unknown model: `{name}` version {version} is not found: {there}"
-        );
-        Problem::new(Code::ModelNotFound, detail)
-    }
-
-    /// The numbers of its versions that are ready.
-    fn version_names(&self) -> Vec<String> {
-        match self.versions.is_empty() {
-            true => vec![VERSION.to_owned()],
-            false => self.versions.iter().map(|(it, _)| it.to_string()).collect(),
-        }
-    }
-
-    /// The number of the version that has answered; 1 of what has no versions.
-    fn version_of(&self, state: &ApiState, answer: &Answer) -> u32 {
-        match &self.route {
-            Route::Model(_) => state.directory().version(&answer.model).unwrap_or(1),
-            Route::Application(_) | Route::Variant(_) => 1,
-        }
-    }
-
-    /// Why nothing is found under a name.
-    async fn missing(state: &ApiState, caller: &Caller, name: &str) -> Problem {
-        for route in meanings(name) {
-            let Some(unannounced) = state.unannounced(&route) else {
-                continue;
-            };
-            return match state.check_owner(caller, &route).await {
-                Ok(()) => unannounced,
-                Err(problem) => problem,
-            };
-        }
-        // Clients look for the first words, which are Triton's.
-        let why = match Self::failed(state, caller, name).await {
-            Some(failure) => format!("is not ready: {failure}"),
-            None => "is not found: there is no variant, model or application of that name that can answer".to_owned(),
-        };
-        let detail = format!("Request for unknown model: `{}` {why}", short(name));
-        Problem::new(Code::ModelNotFound, detail)
-    }
-
-    /// Why a model of that name cannot be asked, where its registration has failed and the caller may see it.
-    async fn failed(state: &ApiState, caller: &Caller, name: &str) -> Option<String> {
-        let model = state
-            .registry()
-            .model(&state.registry().resolve(&name.parse().ok()?).await.ok()?)
-            .await
-            .ok()?;
-        caller
-            .sees(&model.application)
-            .then(|| failure(&model))
-            .flatten()
-    }
-
-    /// Refuses what cannot be answered now.
-    fn check_ready(&self, state: &ApiState) -> Result<(), Problem> {
-        if state.dispatcher().is_ready(&self.route) {
-            return Ok(());
-        }
-        let detail = format!(
-            "nothing of `{}` is loaded, and no worker can load it now",
-            self.name
-        );
-        Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1000))
-    }
-}
-
-/// What a name may stand for, in the order in which it is taken.
-fn meanings(name: &str) -> impl Iterator<Item = Route> {
-    let variant = VariantId::new(name).map(Route::Variant);
-    let model = name.parse::<ModelId>().map(Route::Model);
-    let application = ApplicationId::new(name).map(Route::Application);
-    [variant, model, application].into_iter().flatten()
-}
-
-/// What a name stands for.
-fn resolve(
-    dispatcher: &DispatcherClient,
-    name: &str,
-) -> Result<Option<(Route, Signature)>, Problem> {
-    for route in meanings(name) {
-        match dispatcher.signature(&route) {
-            Ok(signature) => return Ok(Some((route, signature))),
-            Err(error) if is_not_found(error.code) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(None)
-}
-
-fn is_not_found(code: Code) -> bool {
-    matches!(
-        code,
-        Code::ApplicationNotFound | Code::ModelNotFound | Code::VariantNotFound
-    )
 }

@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use serde::Serialize;
 use sextant_rpc::Route;
-use sextant_types::{DataType, TensorSpec, Variant};
+use sextant_types::{DataType, ModelId, TensorSpec, Variant};
 use utoipa::ToSchema;
 
 use super::Named;
@@ -69,7 +69,9 @@ pub async fn config(
 /// The configuration of what a name stands for.
 pub(super) async fn of(state: &ApiState, named: Named) -> Result<ConfigBody, Problem> {
     let variants = state.metadata().variants().await?;
-    let most = variants.iter().filter(|variant| is_of(variant, &named));
+    let versions = named.versions(state).await?;
+    let of = (&named.route, &*versions);
+    let most = variants.iter().filter(|variant| is_of(variant, of));
     let most = most.map(|variant| variant.spec.max_batch).max();
     let batched = named.signature.batched;
     let tensor = |spec: &TensorSpec| ConfigTensorBody {
@@ -106,10 +108,10 @@ pub async fn config_version(
     config(state, named).await
 }
 
-fn is_of(variant: &Variant, named: &Named) -> bool {
-    match &named.route {
+fn is_of(variant: &Variant, (route, versions): (&Route, &[(u32, ModelId)])) -> bool {
+    match route {
         Route::Application(id) => variant.application == *id,
-        Route::Model(_) => named.versions.iter().any(|(_, id)| variant.model == *id),
+        Route::Model(_) => versions.iter().any(|(_, id)| variant.model == *id),
         Route::Variant(id) => variant.id == *id,
     }
 }

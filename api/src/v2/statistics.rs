@@ -10,6 +10,7 @@ use crate::{
     ApiState,
     auth::Caller,
     metrics::{Answered, Failed, SizeTotals},
+    problem::Problem,
 };
 
 /// What this front end has answered since its process began.
@@ -87,26 +88,30 @@ pub struct DurationStatBody {
     tag = "open inference protocol",
     params(("model" = String, Path, description = "variant, model or application")),
     responses((status = 200, description = "What it has answered", body = StatisticsBody)))]
-pub async fn statistics(State(state): State<ApiState>, named: Named) -> Json<StatisticsBody> {
-    Json(StatisticsBody {
-        model_stats: of(&state, &named),
-    })
+pub async fn statistics(
+    State(state): State<ApiState>,
+    named: Named,
+) -> Result<Json<StatisticsBody>, Problem> {
+    Ok(Json(StatisticsBody {
+        model_stats: of(&state, &named).await?,
+    }))
 }
 
 /// What was answered under a name: of a model by each of its versions. What has failed is said of the name that was asked.
-pub(super) fn of(state: &ApiState, named: &Named) -> Vec<StatisticBody> {
+pub(super) async fn of(state: &ApiState, named: &Named) -> Result<Vec<StatisticBody>, Problem> {
     let answered = |route: &Route| {
         let totals = state.metrics().totals(Some(route));
         let all = totals.into_iter().map(|(_, _, answered)| answered);
         all.fold(Answered::default(), Answered::plus)
     };
     let failed = state.metrics().failed(&named.route);
-    if named.versions.is_empty() {
+    let versions = named.versions(state).await?;
+    let Some(last) = versions.len().checked_sub(1) else {
         let sum = answered(&named.route);
-        return vec![StatisticBody::of((named.name.clone(), 1), &sum, failed)];
-    }
-    let last = named.versions.len() - 1;
-    let versions = named.versions.iter().enumerate();
+        let one = StatisticBody::of((named.name.clone(), 1), &sum, failed);
+        return Ok(vec![one]);
+    };
+    let versions = versions.iter().enumerate();
     let versions = versions.map(|(at, (version, id))| {
         let sum = answered(&Route::Model(id.clone()));
         let failed = match at == last {
@@ -115,7 +120,7 @@ pub(super) fn of(state: &ApiState, named: &Named) -> Vec<StatisticBody> {
         };
         StatisticBody::of((named.name.clone(), *version), &sum, failed)
     });
-    versions.collect()
+    Ok(versions.collect())
 }
 
 /// The same for a version.
@@ -126,7 +131,10 @@ pub(super) fn of(state: &ApiState, named: &Named) -> Vec<StatisticBody> {
         ("version" = String, Path, description = "`1`"),
     ),
     responses((status = 200, description = "What it has answered", body = StatisticsBody)))]
-pub async fn statistics_version(state: State<ApiState>, named: Named) -> Json<StatisticsBody> {
+pub async fn statistics_version(
+    state: State<ApiState>,
+    named: Named,
+) -> Result<Json<StatisticsBody>, Problem> {
     statistics(state, named).await
 }
 

@@ -77,7 +77,7 @@ pub async fn model_metadata(
         }
     };
     Ok(proto::ModelMetadataResponse {
-        versions: named.version_names(),
+        versions: named.version_names(&context.state).await?,
         name: named.name,
         platform: PLATFORM.to_owned(),
         inputs: named.signature.inputs.iter().map(tensor).collect(),
@@ -131,7 +131,7 @@ pub async fn model_statistics(
         true => statistics::all(state, context.caller()?),
         false => {
             let named = named(&context, request.name, &request.version).await?;
-            statistics::of(state, &named)
+            statistics::of(state, &named).await?
         }
     };
     let model_stats = bodies.into_iter().map(statistic).collect();
