@@ -181,7 +181,8 @@ async fn a_model_is_registered_from_a_form() {
     let model = api.get("/v1/models/mlp").await.json();
     assert_eq!(model["error"]["code"], "unavailable");
     assert_eq!(api.call("DELETE", "/v1/models/mlp", "").await.status, 204);
-    api.get("/v1/models/mlp").await.problem("model_not_found");
+    api.get("/v1/models/mlp@1").await.problem("model_not_found");
+    assert_eq!(api.get("/v1/models/mlp").await.json()["version"], 2);
 }
 
 #[tokio::test]
