@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sextant_rpc::{Answer, Query, Route};
 use sextant_types::{
-    ApplicationId, Code, DataType, NamedTensor, Signature, Tensor, TensorSpec, VariantId,
-    convert,
+    ApplicationId, Code, DataType, NamedTensor, Signature, Tensor, TensorSpec, VariantId, convert,
 };
 use utoipa::ToSchema;
 

@@ -14,8 +14,7 @@ use sextant_scaling::{
 use sextant_types::index::{IndexVec, KindIx, VariantIx};
 use sextant_types::{
     ApplicationId, DeviceType, DeviceTypeName, Digest, EngineName, Precision, Slowdowns, Stage,
-    Variant,
-    VariantId, uploaded_qualities,
+    Variant, VariantId, uploaded_qualities,
 };
 
 use crate::{

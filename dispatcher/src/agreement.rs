@@ -317,8 +317,7 @@ impl Dispatcher {
         let all: Vec<&Arc<Known>> = all.collect();
         let is_like = |it: &&Arc<Known>| it.variant.spec == sample.known.variant.spec;
         let like = all.iter().copied().filter(|it| is_like(it)).collect();
-        self.quiet(like, sample)
-            .or_else(|| self.quiet(all, sample))
+        self.quiet(like, sample).or_else(|| self.quiet(all, sample))
     }
 
     /// A worker that has a variant loaded and little to do.

@@ -184,10 +184,8 @@ impl Dispatcher {
         }
         let ran = self.run_query(ask, source, true).await;
         let (chosen, done) = ran?;
-        self.trials.note(
-            &chosen.known.variant.model,
-            &Outcome::answered(ask, &done),
-        );
+        self.trials
+            .note(&chosen.known.variant.model, &Outcome::answered(ask, &done));
         Ok(Ran {
             chosen,
             done,

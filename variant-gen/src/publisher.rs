@@ -19,7 +19,9 @@ use sextant_metadata::{Changes, Cursor, DeviceTypes, Event, MetadataStore, Snaps
 use sextant_registry::Registry;
 use sextant_rpc::{Publish, PublishError};
 use sextant_types::time::unix_ms;
-use sextant_types::{ApplicationId, Code, DeviceType, ModelId, Resources, Stage, Variant, VariantId};
+use sextant_types::{
+    ApplicationId, Code, DeviceType, ModelId, Resources, Stage, Variant, VariantId,
+};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{Error, frontier};

@@ -87,12 +87,7 @@ impl Publisher {
         Ok(())
     }
 
-    async fn carry_out(
-        &self,
-        model: &Model,
-        to: Stage,
-        judged: &Judgement,
-    ) -> Result<(), Error> {
+    async fn carry_out(&self, model: &Model, to: Stage, judged: &Judgement) -> Result<(), Error> {
         let change = VersionChange {
             model: model.id.clone(),
             act: Act::To(to),
@@ -114,7 +109,12 @@ impl Publisher {
         });
         let inputs: Vec<_> = inputs.collect();
         let detail = serde_json::json!({"stage": stage, "reason": reason, "inputs": inputs});
-        let subject = format!("{}:{}@{}", model.application, model.name(), model.release.version);
+        let subject = format!(
+            "{}:{}@{}",
+            model.application,
+            model.name(),
+            model.release.version
+        );
         let action = match to {
             Stage::Current => "version.promote",
             _ => "version.change",

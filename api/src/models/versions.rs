@@ -343,12 +343,15 @@ async fn make(
 /// The version of a number.
 fn numbered<'a>(line: &'a [Model], version: &str) -> Result<&'a Model, Problem> {
     let number = extract::digits(version).and_then(|number| u32::try_from(number).ok());
-    let found = line
-        .iter()
-        .find(|it| Some(it.release.version) == number);
+    let found = line.iter().find(|it| Some(it.release.version) == number);
     found.ok_or_else(|| {
-        let there: Vec<String> = line.iter().map(|it| it.release.version.to_string()).collect();
-        let name = line.first().map_or_else(String::new, |it| it.name().to_string());
+        let there: Vec<String> = line
+            .iter()
+            .map(|it| it.release.version.to_string())
+            .collect();
+        let name = line
+            .first()
+            .map_or_else(String::new, |it| it.name().to_string());
         let detail = format!(
             "model `{name}` has no version `{}`: there are `{}`",
             short(version),

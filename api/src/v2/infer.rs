@@ -122,8 +122,7 @@ async fn answer(
     let asked = (&named, question);
     let (answer, outputs) = ask(state, asked, arrival, &mut footprint).await?;
     let version = named.version_of(state, &answer);
-    let (json_bytes, out) =
-        wire::answer((&named.name, version, id.as_deref()), &answer, &outputs);
+    let (json_bytes, out) = wire::answer((&named.name, version, id.as_deref()), &answer, &outputs);
     drop(outputs);
     let out = footprint.keep(out)?;
     state.count_query(Some(&named.route), Ok((&answer, arrived.elapsed())));

@@ -138,7 +138,10 @@ async fn a_model_is_registered_from_a_form() {
     let again = upload(&api, "mlp", b"onnx").await;
     assert_eq!((again.status.as_u16(), &again.json()), (202, &body));
     let other = upload(&api, "mlp", b"other").await;
-    assert_eq!((other.status.as_u16(), &other.json()["version"]), (202, &json!(2)));
+    assert_eq!(
+        (other.status.as_u16(), &other.json()["version"]),
+        (202, &json!(2))
+    );
 
     let model = api.get("/v1/models/mlp").await.json();
     assert_eq!(model["status"], "registering");

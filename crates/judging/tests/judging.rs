@@ -1,6 +1,8 @@
 //! What the verdicts are worth, over many simulated trials.
 
-use sextant_judging::{Bet, Difference, Guards, Interval, Outcome, Rules, Side, Tally, Verdict, capital_above, judge};
+use sextant_judging::{
+    Bet, Difference, Guards, Interval, Outcome, Rules, Side, Tally, Verdict, capital_above, judge,
+};
 
 /// Numbers from 0 to 1 that look random (SplitMix64).
 struct Draws(u64);
@@ -87,7 +89,10 @@ fn a_better_version_is_promoted_and_the_interval_holds_the_truth() {
         })
     });
     let missed = missed.count();
-    assert!(missed <= 15, "{missed} of 300 ever leave the truth out, seed 3");
+    assert!(
+        missed <= 15,
+        "{missed} of 300 ever leave the truth out, seed 3"
+    );
 }
 
 #[test]
@@ -99,7 +104,11 @@ fn a_guard_rail_ends_a_trial_before_the_minimum() {
     };
     let judged = judge(&rules(), &bad, None);
     assert_eq!(judged.verdict, Verdict::RollBack, "{judged:?}");
-    assert!(judged.reason.starts_with("errors: 0.3000 of 20"), "{}", judged.reason);
+    assert!(
+        judged.reason.starts_with("errors: 0.3000 of 20"),
+        "{}",
+        judged.reason
+    );
     let well = Tally {
         queries: 100_000,
         errors: 900,
@@ -109,7 +118,11 @@ fn a_guard_rail_ends_a_trial_before_the_minimum() {
     };
     let judged = judge(&rules(), &well, None);
     assert_eq!(judged.verdict, Verdict::Wait, "{judged:?}");
-    assert!(judged.reason.starts_with("disagreement"), "{}", judged.reason);
+    assert!(
+        judged.reason.starts_with("disagreement"),
+        "{}",
+        judged.reason
+    );
     let shown = Tally {
         agreeing: 900,
         ..well

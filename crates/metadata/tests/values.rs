@@ -2,10 +2,12 @@
 
 use sextant_metadata::{
     Action, AgreementRow, ApplicationDemand, Costs, Count, Decision, Demand, DeviceDemand, Error,
-    HeldBack, InstanceKey, Limit, MOST_DECISIONS, Pool, Subject, TrialRow, Wanted, WantedVariant, Worker,
-    WorkerRecord,
+    HeldBack, InstanceKey, Limit, MOST_DECISIONS, Pool, Subject, TrialRow, Wanted, WantedVariant,
+    Worker, WorkerRecord,
 };
-use sextant_types::{ApplicationId, Code, DeviceTypeName, ModelId, TargetClass, VariantId, WorkerId};
+use sextant_types::{
+    ApplicationId, Code, DeviceTypeName, ModelId, TargetClass, VariantId, WorkerId,
+};
 
 fn worker(name: &str) -> WorkerId {
     WorkerId::new(name).expect("a name")

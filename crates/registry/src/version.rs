@@ -201,10 +201,7 @@ fn no_meaning(reference: &ModelId, releases: &Releases) -> Error {
     }
 }
 
-async fn read(
-    reader: &mut Session,
-    query: crate::database::Query,
-) -> Result<Vec<Model>, Error> {
+async fn read(reader: &mut Session, query: crate::database::Query) -> Result<Vec<Model>, Error> {
     let rows = reader.rows(query).await?;
     rows.iter().map(model::model).collect()
 }

@@ -233,7 +233,10 @@ impl Line {
 
     /// Whether more is known of it than which version answers.
     pub fn has_others(&self) -> bool {
-        let tried = self.versions.values().any(|(_, release)| release.stage.is_tried());
+        let tried = self
+            .versions
+            .values()
+            .any(|(_, release)| release.stage.is_tried());
         tried || self.outgoing().is_some()
     }
 
@@ -340,7 +343,10 @@ impl Releases {
             let owner = all.iter().find(has_id);
             let owner = owner.or_else(|| all.first().filter(|_| all.len() == 1));
             let qualified = ModelId::qualified(&line.application, &line.name);
-            let names = [Some(qualified), (owner == Some(&at)).then(|| line.name.clone())];
+            let names = [
+                Some(qualified),
+                (owner == Some(&at)).then(|| line.name.clone()),
+            ];
             for name in names.into_iter().flatten() {
                 for (version, (id, _)) in &line.versions {
                     named.push((name.at_version(*version), Meaning::Version(at, id.clone())));
@@ -384,7 +390,11 @@ mod tests {
             .iter()
             .map(|(of, model, release)| (application(of), id(model), release.clone()))
             .collect();
-        Releases::of(models.iter().map(|(of, model, release)| (of, model, release)))
+        Releases::of(
+            models
+                .iter()
+                .map(|(of, model, release)| (of, model, release)),
+        )
     }
 
     #[test]
@@ -435,10 +445,7 @@ mod tests {
             since_ms: 7,
             ..release("forest", version, stage)
         };
-        for old in [
-            release("forest", 1, Stage::Current),
-            now(1, Stage::Retired),
-        ] {
+        for old in [release("forest", 1, Stage::Current), now(1, Stage::Retired)] {
             let releases = of(&[
                 ("a", "forest", old),
                 ("a", "forest.v2", now(2, Stage::Current)),
@@ -452,7 +459,19 @@ mod tests {
 
     #[test]
     fn references_are_read_strictly() {
-        for text in ["a:", ":a", "a@", "a@0", "a@01", "a@x", "a:b:c", "a@1@2", "A", "a/b", "a@12345678901"] {
+        for text in [
+            "a:",
+            ":a",
+            "a@",
+            "a@0",
+            "a@01",
+            "a@x",
+            "a:b:c",
+            "a@1@2",
+            "A",
+            "a/b",
+            "a@12345678901",
+        ] {
             assert!(text.parse::<ModelId>().is_err(), "{text}");
         }
         assert!(ModelId::new("a@1").is_err(), "no model is called so");
@@ -463,13 +482,20 @@ mod tests {
     fn a_key_keeps_its_side_and_a_share_is_drawn() {
         let within = |percent: f64| {
             let keys = (0..20_000).map(|key| sticky(&format!("user-{key}")));
-            keys.filter(|key| draw(*key, "forest.v2") * 100.0 < percent).count()
+            keys.filter(|key| draw(*key, "forest.v2") * 100.0 < percent)
+                .count()
         };
         for percent in [0.5, 5.0, 50.0] {
             let (drawn, wanted) = (within(percent) as f64, percent * 200.0);
-            assert!((drawn - wanted).abs() < 4.0 * wanted.sqrt(), "{drawn} of {wanted}");
+            assert!(
+                (drawn - wanted).abs() < 4.0 * wanted.sqrt(),
+                "{drawn} of {wanted}"
+            );
         }
         let both = (0..20_000).filter(|key| draw(*key, "a") < 0.1 && draw(*key, "b") < 0.1);
-        assert!((100..=300).contains(&both.count()), "trials are independent");
+        assert!(
+            (100..=300).contains(&both.count()),
+            "trials are independent"
+        );
     }
 }

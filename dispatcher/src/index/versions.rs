@@ -1,9 +1,6 @@
 //! Which versions of models answer: the one place where what is not current is kept apart.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use sextant_rpc::Route;
 use sextant_types::{Line, ModelId, Releases};

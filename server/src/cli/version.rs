@@ -105,22 +105,25 @@ impl Version {
             }
             Self::Shadow(Tried { of, percent, rules }) => {
                 let body = json!({"stage": "shadow", "percent": percent, "rules": rules.body()});
-                change(client, &of, body, output).await
+                change(client, &of, &body, output).await
             }
             Self::Canary(Canary { of, percent, rules }) => {
                 let body = json!({"stage": "canary", "percent": percent, "rules": rules.body()});
-                change(client, &of, body, output).await
+                change(client, &of, &body, output).await
             }
-            Self::Candidate(of) => change(client, &of, json!({"stage": "candidate"}), output).await,
+            Self::Candidate(of) => {
+                let body = json!({"stage": "candidate"});
+                change(client, &of, &body, output).await
+            }
             Self::Promote(Numbered { model, version }) => {
                 let seen = versions(client, &model).await?["current"].clone();
-                act(client, (&model, version, "promotion"), seen, output).await
+                act(client, (&model, version, "promotion"), &seen, output).await
             }
             Self::Rollback(Named { model }) => {
                 let seen = versions(client, &model).await?["current"].clone();
                 let version = seen.as_u64().and_then(|it| u32::try_from(it).ok());
                 let version = version.unwrap_or_default();
-                act(client, (&model, version, "rollback"), seen, output).await
+                act(client, (&model, version, "rollback"), &seen, output).await
             }
         }
     }
@@ -139,18 +142,15 @@ impl Rules {
 }
 
 async fn versions(client: &Client, model: &ModelId) -> Result<Value, Error> {
-    client.get(&["v1", "models", model.as_str(), "versions"]).await
+    client
+        .get(&["v1", "models", model.as_str(), "versions"])
+        .await
 }
 
-async fn change(
-    client: &Client,
-    of: &Numbered,
-    body: Value,
-    output: Output,
-) -> Result<(), Error> {
+async fn change(client: &Client, of: &Numbered, body: &Value, output: Output) -> Result<(), Error> {
     let version = of.version.to_string();
     let path = ["v1", "models", of.model.as_str(), "versions", &version];
-    let request = client.request(Method::PATCH, &path).json(&body);
+    let request = client.request(Method::PATCH, &path).json(body);
     let versions: Value = client.answer(request).await?;
     output.either(&versions, || listed(&versions))
 }
@@ -159,7 +159,7 @@ async fn change(
 async fn act(
     client: &Client,
     (model, version, act): (&ModelId, u32, &str),
-    seen: Value,
+    seen: &Value,
     output: Output,
 ) -> Result<(), Error> {
     let version = version.to_string();
@@ -169,7 +169,14 @@ async fn act(
 }
 
 fn listed(versions: &Value) -> String {
-    let mut table = Table::new(&["#version", "stage", "#percent", "status", "model", "#replaced"]);
+    let mut table = Table::new(&[
+        "#version",
+        "stage",
+        "#percent",
+        "status",
+        "model",
+        "#replaced",
+    ]);
     for version in rows(versions, "/versions") {
         table.row(vec![
             cell(version, "/version"),
@@ -184,7 +191,15 @@ fn listed(versions: &Value) -> String {
 }
 
 fn tried(trials: &Value) -> String {
-    let headings = ["#version", "#queries", "#errors", "#late", "#rows", "#agreeing", "#passed over"];
+    let headings = [
+        "#version",
+        "#queries",
+        "#errors",
+        "#late",
+        "#rows",
+        "#agreeing",
+        "#passed over",
+    ];
     let mut table = Table::new(&headings);
     for trial in rows(trials, "/trials") {
         table.row(vec![

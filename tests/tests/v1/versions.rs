@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use sextant_tests::{Api, Answer, Settings, TestCluster, digits, until};
+use sextant_tests::{Answer, Api, Settings, TestCluster, digits, until};
 
 /// A service whose application `digits` has `model` in the version `mlp`.
 async fn service() -> TestCluster {
@@ -61,9 +61,15 @@ async fn a_version_is_registered_tried_promoted_and_rolled_back() {
     let cluster = service().await;
     let api = cluster.api();
     let before = ask(&api, ("model", "model"), 3).await.json(200);
-    assert_eq!((&before["model"], &before["version"]), (&json!("model"), &json!(1)));
+    assert_eq!(
+        (&before["model"], &before["version"]),
+        (&json!("model"), &json!(1))
+    );
     let second = next(&api, "logistic", &[]).await;
-    assert_eq!((&second["model"], &second["version"]), (&json!("model.v2"), &json!(2)));
+    assert_eq!(
+        (&second["model"], &second["version"]),
+        (&json!("model.v2"), &json!(2))
+    );
     assert_eq!(stages(&api).await, ["current", "candidate"]);
 
     // Who names it is answered by it, and nobody else.
@@ -90,15 +96,21 @@ async fn a_version_is_registered_tried_promoted_and_rolled_back() {
     assert_eq!(answers(&api, ("model", "model@1")).await, 1);
 
     // The other administrator has not seen it.
-    act(&api, 2, "rollback", 1).await.problem(409, "version_conflict");
+    act(&api, 2, "rollback", 1)
+        .await
+        .problem(409, "version_conflict");
     let back = act(&api, 2, "rollback", 2).await.json(200);
     assert_eq!(back["current"], 1, "{back}");
     await_version(&api, ("model", "model"), 1).await;
     let after = ask(&api, ("model", "model"), 3).await.json(200);
     assert_eq!(after["variant"], before["variant"]);
     assert_eq!(after["outputs"], before["outputs"], "bit for bit");
-    act(&api, 2, "rollback", 1).await.problem(409, "version_conflict");
-    act(&api, 1, "rollback", 1).await.problem(409, "version_conflict");
+    act(&api, 2, "rollback", 1)
+        .await
+        .problem(409, "version_conflict");
+    act(&api, 1, "rollback", 1)
+        .await
+        .problem(409, "version_conflict");
 
     // A current version goes last.
     let kept = api.delete("/v1/models/model").await;
@@ -156,17 +168,25 @@ async fn a_canary_answers_its_share_and_keys_keep_their_version() {
         (json!({"stage": "canary"}), "needs `percent`"),
         (json!({"stage": "canary", "percent": 0}), "above 0"),
         (json!({"stage": "canary", "percent": 101}), "at most 100"),
-        (json!({"stage": "candidate", "percent": 5}), "has no `percent`"),
+        (
+            json!({"stage": "candidate", "percent": 5}),
+            "has no `percent`",
+        ),
         (json!({"stage": "current"}), "promotion"),
     ] {
         let refused = change(body).await.problem(400, "invalid_request");
-        assert!(refused["detail"].as_str().expect("why").contains(says), "{refused}");
+        assert!(
+            refused["detail"].as_str().expect("why").contains(says),
+            "{refused}"
+        );
     }
     let on_current = api
         .patch("/v1/models/model/versions/1", &json!({"stage": "retired"}))
         .await;
     on_current.problem(409, "version_conflict");
-    change(json!({"stage": "canary", "percent": 50})).await.json(200);
+    change(json!({"stage": "canary", "percent": 50}))
+        .await
+        .json(200);
     assert_eq!(stages(&api).await, ["current", "canary"]);
     let images = digits::Images::load("test");
     let sticky = |key: usize| {
@@ -191,7 +211,9 @@ async fn a_canary_answers_its_share_and_keys_keep_their_version() {
     let long = json!({
         "application": "digits", "sticky": "x".repeat(257), "inputs": images.input(0),
     });
-    api.post("/v1/queries", &long).await.problem(400, "invalid_request");
+    api.post("/v1/queries", &long)
+        .await
+        .problem(400, "invalid_request");
     let trials = until("the canary's answers are told", || async {
         let trials = api.get("/v1/models/model/trials").await.json(200);
         let trials = trials["trials"].as_array().expect("a list").clone();
@@ -239,7 +261,9 @@ async fn two_applications_have_models_of_one_name() {
     let cluster = service().await;
     let api = cluster.api();
     api.create_application("others").await;
-    let job = api.register(digits::upload("others", "model", "logistic")).await;
+    let job = api
+        .register(digits::upload("others", "model", "logistic"))
+        .await;
     assert_eq!(job["state"], "succeeded", "{job}");
     // Who was there first keeps the bare name.
     for (name, model) in [
@@ -253,10 +277,17 @@ async fn two_applications_have_models_of_one_name() {
         let path = format!("/v1/models/{name}");
         assert_eq!(api.get(&path).await.json(200)["id"], model, "{path}");
         let path = format!("/v2/models/{name}");
-        assert_eq!(api.get(&path).await.json(200)["versions"], json!(["1"]), "{path}");
+        assert_eq!(
+            api.get(&path).await.json(200)["versions"],
+            json!(["1"]),
+            "{path}"
+        );
     }
     let own = api.get("/v1/models/others:model").await.json(200);
-    assert_eq!((&own["name"], &own["application"]), (&json!("model"), &json!("others")));
+    assert_eq!(
+        (&own["name"], &own["application"]),
+        (&json!("model"), &json!("others"))
+    );
     assert_eq!(api.delete("/v1/models/model").await.status, 204);
     until("the name is the other's", || async {
         let answer = ask(&api, ("model", "model"), 0).await;
@@ -285,7 +316,9 @@ async fn a_version_that_fails_leaves_the_current_one_alone() {
     ] {
         api.post(path, &body).await.problem(409, "version_conflict");
     }
-    let absent = api.post("/v1/models/model/versions/9/promotion", &json!({})).await;
+    let absent = api
+        .post("/v1/models/model/versions/9/promotion", &json!({}))
+        .await;
     let told = absent.problem(404, "model_not_found")["detail"].to_string();
     assert!(told.contains("there are `1`, `2`"), "{told}");
     // The next one takes the place of the one that failed.
@@ -293,7 +326,10 @@ async fn a_version_that_fails_leaves_the_current_one_alone() {
     assert_eq!(second["version"], 2, "{second}");
     await_version(&api, ("model", "model"), 2).await;
     let audit = api.get("/v1/audit?action=model.create").await.json(200);
-    assert!(audit["entries"].as_array().is_some_and(|it| it.len() >= 3), "{audit}");
+    assert!(
+        audit["entries"].as_array().is_some_and(|it| it.len() >= 3),
+        "{audit}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -309,9 +345,13 @@ async fn a_shadow_that_agrees_is_promoted_by_itself_and_one_that_does_not_goes()
     };
     let path = "/v1/models/model/versions/2";
     let unusable = json!({"stage": "shadow", "rules": {"alpha": 0}});
-    api.patch(path, &unusable).await.problem(400, "invalid_request");
+    api.patch(path, &unusable)
+        .await
+        .problem(400, "invalid_request");
     let untried = json!({"stage": "candidate", "rules": {}});
-    api.patch(path, &untried).await.problem(400, "invalid_request");
+    api.patch(path, &untried)
+        .await
+        .problem(400, "invalid_request");
     let judged = |wanted: &'static str| {
         let api = api.clone();
         async move {

@@ -51,7 +51,12 @@ async fn a_version_is_asked_behind_its_name() {
         .map(|it| (&it["version"], &it["inference_count"]))
         .collect();
     assert_eq!(counts, [(&json!("1"), &json!(2)), (&json!("2"), &json!(5))]);
-    for path in ["model/versions/3", "model/versions/02", "model/versions/x", "model@2/versions/1"] {
+    for path in [
+        "model/versions/3",
+        "model/versions/02",
+        "model/versions/x",
+        "model@2/versions/1",
+    ] {
         let refused = api.post(&format!("/v2/models/{path}/infer"), &body).await;
         let refused = refused.json(404);
         let said = refused["error"].as_str().expect("why");
@@ -65,7 +70,9 @@ async fn a_version_is_asked_behind_its_name() {
 
     // The key of a client keeps its version, as parameter and as header.
     let canary = json!({"stage": "canary", "percent": 50});
-    api.patch("/v1/models/model/versions/2", &canary).await.json(200);
+    api.patch("/v1/models/model/versions/2", &canary)
+        .await
+        .json(200);
     let ask = |key: usize| {
         let body = json!({
             "inputs": images.input(0), "parameters": {"slo_sticky": format!("user-{key}")},

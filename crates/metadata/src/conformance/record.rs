@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     Action, AgreementRow, Alternative, ApplicationDemand, CostRow, Costs, Count, Decision, Demand,
-    DeviceDemand, Error, Event, Input, MOST_DEMAND_ROWS, Pool, Snapshot, Subject, TrialRow, View, Wanted,
-    WantedVariant,
+    DeviceDemand, Error, Event, Input, MOST_DEMAND_ROWS, Pool, Snapshot, Subject, TrialRow, View,
+    Wanted, WantedVariant,
 };
 
 /// One of the two records, and how to write and read it.

@@ -164,7 +164,10 @@ async fn a_model_is_created_once_unless_it_failed(place: Place) {
         (Code::ModelExists, ErrorKind::Conflict)
     );
     let text = refused.to_string();
-    assert!(text.contains("digits:m") && text.contains("another validation set"), "{text}");
+    assert!(
+        text.contains("digits:m") && text.contains("another validation set"),
+        "{text}"
+    );
 }
 
 async fn a_registration_is_a_model_and_its_job(place: Place) {

@@ -60,7 +60,12 @@ async fn other_content_is_the_next_version(place: Place) {
         let again = create_model(&registry, &new, 4).await.unwrap();
         assert_eq!((again.created, &again.model.id), (false, id));
     }
-    for (reference, id) in [("m", "m"), ("m@2", "m.v2"), ("digits:m@1", "m"), ("m.v2", "m.v2")] {
+    for (reference, id) in [
+        ("m", "m"),
+        ("m@2", "m.v2"),
+        ("digits:m@1", "m"),
+        ("m.v2", "m.v2"),
+    ] {
         let found = registry.resolve(&reference.parse().unwrap()).await;
         assert_eq!(found.unwrap().as_str(), id, "{reference}");
     }
@@ -69,7 +74,10 @@ async fn other_content_is_the_next_version(place: Place) {
     // Ready variants say whose they are.
     registry.put_variants(&[variant("m.v2", 8)]).await.unwrap();
     let ready = registry.ready_variants().await.unwrap();
-    assert_eq!((ready[0].release.version, ready[0].release.stage), (2, Stage::Candidate));
+    assert_eq!(
+        (ready[0].release.version, ready[0].release.stage),
+        (2, Stage::Candidate)
+    );
     let stored = registry.variant(&ready[0].id).await.unwrap();
     assert!(stored.release.is_default(), "the release is the model's");
 }
@@ -87,8 +95,15 @@ async fn two_applications_have_models_of_one_name(place: Place) {
         ..new_model("m")
     };
     let theirs = create_model(&registry, &theirs, 5).await.unwrap();
-    assert_eq!((theirs.created, theirs.model.id.as_str()), (true, "m.others"));
-    for (reference, id) in [("m", "m"), ("others:m", "m.others"), ("others:m@1", "m.others")] {
+    assert_eq!(
+        (theirs.created, theirs.model.id.as_str()),
+        (true, "m.others")
+    );
+    for (reference, id) in [
+        ("m", "m"),
+        ("others:m", "m.others"),
+        ("others:m@1", "m.others"),
+    ] {
         let found = registry.resolve(&reference.parse().unwrap()).await;
         assert_eq!(found.unwrap().as_str(), id, "{reference}");
     }
@@ -102,7 +117,11 @@ async fn one_version_is_current_whoever_switches(place: Place) {
     let retire = change(&first, Act::To(Stage::Retired), Some(1));
     let asked = (0..6).map(|index| {
         let handle = handles[index % 3].clone();
-        let change = if index % 2 == 0 { promote.clone() } else { retire.clone() };
+        let change = if index % 2 == 0 {
+            promote.clone()
+        } else {
+            retire.clone()
+        };
         tokio::spawn(async move { handle.change_version(&change, 10).await })
     });
     let asked: Vec<_> = asked.collect();
@@ -147,13 +166,23 @@ async fn a_rollback_goes_back_once(place: Place) {
     let third = create_model(&registry, &other(8), 13).await.unwrap().model;
     let early = change(&third, Act::To(Stage::Canary { percent: 5.0 }), None);
     let refused = registry.change_version(&early, 14).await.unwrap_err();
-    assert!(refused.to_string().contains("wait for its job"), "{refused}");
+    assert!(
+        refused.to_string().contains("wait for its job"),
+        "{refused}"
+    );
     finish_registrations(&registry).await;
     registry.change_version(&early, 15).await.unwrap();
     let two = change(&second, Act::To(Stage::Canary { percent: 5.0 }), None);
     let refused = registry.change_version(&two, 16).await.unwrap_err();
-    assert!(refused.to_string().contains("is a canary already"), "{refused}");
-    assert_eq!(registry.tried().await.unwrap(), [], "it is judged by nobody");
+    assert!(
+        refused.to_string().contains("is a canary already"),
+        "{refused}"
+    );
+    assert_eq!(
+        registry.tried().await.unwrap(),
+        [],
+        "it is judged by nobody"
+    );
 }
 
 async fn a_registration_may_ask_to_become_current(place: Place) {
@@ -165,10 +194,16 @@ async fn a_registration_may_ask_to_become_current(place: Place) {
     };
     let third = create_model(&registry, &third, 5).await.unwrap().model;
     assert_eq!((third.id.as_str(), third.release.version), ("m.v7", 7));
-    assert_eq!(registry.resolve(&model_id("m")).await.unwrap().as_str(), "m");
+    assert_eq!(
+        registry.resolve(&model_id("m")).await.unwrap().as_str(),
+        "m"
+    );
     finish_registrations(&registry).await;
     assert_eq!(stages(&registry).await, ["retired", "candidate", "current"]);
-    assert_eq!(registry.resolve(&model_id("m")).await.unwrap().as_str(), "m.v7");
+    assert_eq!(
+        registry.resolve(&model_id("m")).await.unwrap().as_str(),
+        "m.v7"
+    );
     let back = change(&third, Act::RollBack, Some(7));
     registry.change_version(&back, 9).await.unwrap();
     assert_eq!(stages(&registry).await, ["current", "candidate", "retired"]);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, Digest,
-    EngineName, Metric, ModelId, Optimization, OutputAxis, Padding, Precision, Profile, Release, Resources,
-    ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantId, VariantSpec,
+    EngineName, Metric, ModelId, Optimization, OutputAxis, Padding, Precision, Profile, Release,
+    Resources, ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantId, VariantSpec,
 };
 
 use super::{
