@@ -214,7 +214,7 @@ pub async fn change(
     });
     let changed = changed.await??;
     if moves_resources {
-        state.publisher().show_resources(&name).await?;
+        state.publisher().show_application(&name).await?;
     }
     state.refresh_application(&name).await?;
     Ok(Shown::new(&ApplicationBody::from(changed)).with(StatusCode::OK))

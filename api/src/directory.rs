@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use parking_lot::{Mutex, RwLock};
 use sextant_registry::{Application, Error, Model, ModelStatus, Registry};
 use sextant_rpc::Route;
-use sextant_types::{ApplicationId, Code, Metric, ModelId, Targets, VariantId};
+use sextant_types::{ApplicationId, Code, Metric, ModelId, Release, Releases, Targets, VariantId};
 
 use crate::{codec::short, problem::Problem, targets::TargetsBody};
 
@@ -26,7 +26,9 @@ pub struct Directory {
 #[derive(Debug, Default)]
 struct Entries {
     applications: HashMap<ApplicationId, Known>,
-    models: HashMap<ModelId, Registered>,
+    models: BTreeMap<ModelId, Registered>,
+    /// What references to them stand for.
+    releases: Releases,
     /// By application: its models whose registration is done. It can be asked while there is one.
     ready: HashMap<ApplicationId, usize>,
 }
@@ -35,6 +37,7 @@ struct Entries {
 #[derive(Debug)]
 struct Registered {
     application: ApplicationId,
+    release: Release,
     is_ready: bool,
 }
 
@@ -115,7 +118,20 @@ impl Entries {
         for model in models {
             entries.set_model(&model.id, Some(Registered::from(&model)));
         }
+        entries.name_models();
         entries
+    }
+
+    /// Finds out what references stand for, after a change of models.
+    fn name_models(&mut self) {
+        let models = self.models.iter();
+        let named = models.map(|(id, it)| (&it.application, id, &it.release));
+        self.releases = Releases::of(named);
+    }
+
+    /// The model that a reference stands for.
+    fn model(&self, reference: &ModelId) -> Option<&Registered> {
+        self.models.get(self.releases.model(reference)?)
     }
 
     /// A model is as `now` says, or not there.
@@ -142,7 +158,7 @@ impl Entries {
         match route {
             Route::Application(id) => self.applications.get_key_value(id),
             Route::Model(id) => {
-                let model = self.models.get(id)?;
+                let model = self.model(id)?;
                 self.applications.get_key_value(&model.application)
             }
             Route::Variant(_) => None,
@@ -164,6 +180,7 @@ impl From<&Model> for Registered {
     fn from(model: &Model) -> Self {
         Self {
             application: model.application.clone(),
+            release: model.released(),
             is_ready: model.status == ModelStatus::Ready,
         }
     }
@@ -210,7 +227,10 @@ impl Directory {
             self.read_application(registry, &model.application).await?;
         }
         let now = model.as_ref().map(Registered::from);
-        self.entries.write().set_model(id, now);
+        let mut entries = self.entries.write();
+        entries.set_model(id, now);
+        entries.name_models();
+        drop(entries);
         *self.owners.lock() = Owners::default();
         Ok(model.is_some())
     }
@@ -224,7 +244,8 @@ impl Directory {
         match route {
             Route::Application(id) => Ok(id.clone()),
             Route::Model(id) => {
-                let owner = Box::pin(registry.model(id)).await?.application;
+                let model = Box::pin(registry.resolve(id)).await?;
+                let owner = Box::pin(registry.model(&model)).await?.application;
                 self.owners.lock().models.insert(id.clone(), owner.clone());
                 Ok(owner)
             }
@@ -246,7 +267,7 @@ impl Directory {
         entries.of(route).map(|(id, _)| id.clone())
     }
 
-    /// Whether there is a model of that name.
+    /// Whether there is a model of that id.
     pub fn has_model(&self, name: &str) -> bool {
         let id = ModelId::new(name);
         id.is_ok_and(|id| self.entries.read().models.contains_key(&id))
@@ -257,9 +278,36 @@ impl Directory {
         let entries = self.entries.read();
         match route {
             Route::Application(id) => entries.ready.contains_key(id),
-            Route::Model(id) => entries.models.get(id).is_some_and(|it| it.is_ready),
+            Route::Model(id) => entries.model(id).is_some_and(|it| it.is_ready),
             Route::Variant(_) => false,
         }
+    }
+
+    /// The number of the version that a reference names; `None` of one that names all of a name, or nothing.
+    pub fn numbered(&self, reference: &ModelId) -> Option<u32> {
+        let entries = self.entries.read();
+        if entries.releases.whole(reference).is_some() {
+            return None;
+        }
+        let model = entries.releases.model(reference)?;
+        entries.models.get(model).map(|it| it.release.version)
+    }
+
+    /// The number of the version that a model is; by its id.
+    pub fn version(&self, model: &ModelId) -> Option<u32> {
+        let entries = self.entries.read();
+        entries.models.get(model).map(|it| it.release.version)
+    }
+
+    /// What must be said in place of a name that several applications have; `None` of any other.
+    pub fn ambiguity(&self, name: &ModelId) -> Option<String> {
+        let entries = self.entries.read();
+        if entries.releases.model(name).is_some() {
+            return None;
+        }
+        let forms = entries.releases.applications_with(name);
+        let forms: Vec<String> = forms.map(|of| format!("`{of}:{name}`")).collect();
+        (forms.len() > 1).then(|| forms.join(" or "))
     }
 
     /// All applications, in no order.

@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sextant_rpc::{Answer, Query, Route};
 use sextant_types::{
-    ApplicationId, Code, DataType, ModelId, NamedTensor, Signature, Tensor, TensorSpec, VariantId,
-    convert,
+    ApplicationId, Code, DataType, NamedTensor, Signature, Tensor, TensorSpec, VariantId, convert,
 };
 use utoipa::ToSchema;
 
@@ -219,7 +218,7 @@ fn invalid(field: &'static str, detail: impl Into<String>) -> Problem {
 fn resolve(state: &ApiState, name: &str) -> Result<(Route, Signature), Problem> {
     let named = [
         VariantId::new(name).map(Route::Variant),
-        ModelId::new(name).map(Route::Model),
+        name.parse().map(Route::Model),
         ApplicationId::new(name).map(Route::Application),
     ];
     for route in named {
@@ -413,6 +412,7 @@ impl Asked {
             targets: state.targets_with(&self.route, self.preset.as_deref(), self.targets)?,
             best_effort: false,
             explain: false,
+            sticky: None,
             arrived: self.arrived,
         })
     }

@@ -344,7 +344,10 @@ async fn owner(
     }
     Ok(match route {
         Route::Application(id) => (registry.application(id).await?.id, None),
-        Route::Model(id) => (registry.model(id).await?.application, Some(id.clone())),
+        Route::Model(id) => {
+            let id = registry.resolve(id).await?;
+            (registry.model(&id).await?.application, Some(id))
+        }
         Route::Variant(id) => {
             let variant = registry.variant(id).await?;
             (variant.application, Some(variant.model))

@@ -11,8 +11,10 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sextant_registry::{DataFile, Failure, JobFilter, JobKind, Model, NO_LABELS, NewModel, Once};
-use sextant_types::{ApplicationId, Code, Constants, ModelId, Names};
+use sextant_registry::{
+    DataFile, Failure, JobFilter, JobKind, Model, ModelStatus, NO_LABELS, NewModel, Once,
+};
+use sextant_types::{ApplicationId, Code, Constants, ModelId, Names, Stage};
 use utoipa::ToSchema;
 
 use crate::{
@@ -32,6 +34,7 @@ mod archive;
 mod files;
 mod new_model;
 mod registration;
+pub mod versions;
 
 use files::Memory;
 pub use new_model::{NewModelBody, NewModelForm};
@@ -41,8 +44,10 @@ use registration::{register, registered};
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Registration)]
 pub struct RegistrationBody {
-    /// The model's name.
+    /// What the model is called by whatever names one version of it: its name, where that has no other version.
     model: String,
+    /// The number of the version that it is, from 1.
+    version: u32,
     /// The job that registers it: `GET /v1/jobs/{job}`.
     job: String,
     /// How far it has come: `queued`, `running`, `succeeded`, `failed` or `cancelled`.
@@ -55,6 +60,13 @@ pub struct RegistrationBody {
 pub struct ModelBody {
     /// Its name.
     name: String,
+    /// What it is called by whatever names one version of it: variants, jobs, metrics. Its name, where that was free.
+    id: String,
+    /// Which version of its name it is, from 1.
+    version: u32,
+    /// `candidate`, `shadow`, `canary`, `current` or `retired`; absent before it is ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stage: Option<&'static str>,
     /// The application it was registered under.
     application: String,
     /// `registering`, `ready` or `failed`.
@@ -186,7 +198,7 @@ pub struct ModelParams {
             headers(("location" = String, description = "the job"))),
         (status = 200, description = "It has come to its end: it was waited for, or the same content was \
             registered before", body = RegistrationBody),
-        (status = 409, description = "The name or the idempotency key is taken by other content", body = ProblemBody,
+        (status = 409, description = "The version or the idempotency key is taken by other content", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 507, description = "No room left", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -236,7 +248,7 @@ pub async fn create(
             headers(("location" = String, description = "the job"))),
         (status = 200, description = "It has come to its end: it was waited for, or the same content was \
             registered before", body = RegistrationBody),
-        (status = 409, description = "The name or the idempotency key is taken by other content", body = ProblemBody,
+        (status = 409, description = "The version or the idempotency key is taken by other content", body = ProblemBody,
             content_type = "application/problem+json"),
         (status = 507, description = "No room left", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -281,7 +293,7 @@ async fn begin(
 /// What a registration asks for: the same for the same content.
 fn asked(model: &NewModel) -> Value {
     let labelled = json!([
-        model.id.as_str(),
+        model.name.as_str(),
         model.application.as_str(),
         model.digest,
         model.validation,
@@ -295,9 +307,13 @@ fn asked(model: &NewModel) -> Value {
         true => labelled,
         false => json!([labelled, model.names]),
     };
+    let placed = match (model.version, model.current) {
+        (None, false) => named,
+        place => json!([named, place]),
+    };
     match model.unlabelled {
-        true => json!([named, NO_LABELS]),
-        false => named,
+        true => json!([placed, NO_LABELS]),
+        false => placed,
     }
 }
 
@@ -321,9 +337,12 @@ pub async fn retry(
     Name(name): Name<ModelId>,
     patience: Wait,
 ) -> Result<Response, Problem> {
-    let model = state.registry().model(&name).await?;
+    let model = state.registry().resolve(&name).await?;
+    let model = state.registry().model(&model).await?;
     let model = NewModel {
-        id: model.id,
+        name: model.name().clone(),
+        version: Some(model.release.version),
+        current: model.release.stage == Stage::Current,
         application: model.application,
         digest: model.digest,
         validation: model.validation,
@@ -379,7 +398,7 @@ pub async fn list(
 
 /// One model.
 #[utoipa::path(get, operation_id = "models_get", path = "/v1/models/{model}", tag = "models",
-    params(("model" = String, Path, description = "its name")),
+    params(("model" = String, Path, description = "its name, of its current version, or `name@version`")),
     responses(
         (status = 200, description = "The model", body = ModelBody,
             headers(("etag" = String, description = "changes when the model does"))),
@@ -396,6 +415,7 @@ pub async fn get(
 }
 
 async fn read(state: &ApiState, name: &ModelId) -> Result<ModelBody, Problem> {
+    let name = &state.registry().resolve(name).await?;
     let model = state.registry().model(name).await?;
     let scored = state.registry().scored_output(name).await?;
     let variants = state.metadata().variants().await?;
@@ -417,7 +437,7 @@ async fn read(state: &ApiState, name: &ModelId) -> Result<ModelBody, Problem> {
 
 /// The file that a model was registered from: ONNX, or a manifest of a remote runtime.
 #[utoipa::path(get, operation_id = "models_file", path = "/v1/models/{model}/file", tag = "models",
-    params(("model" = String, Path, description = "its name")),
+    params(("model" = String, Path, description = "its name, of its current version, or `name@version`")),
     responses(
         (status = 200, description = "The file", body = inline(FileContent),
             content_type = "application/octet-stream"),
@@ -428,7 +448,8 @@ pub async fn file(
     State(state): State<ApiState>,
     Name(name): Name<ModelId>,
 ) -> Result<Response, Problem> {
-    let model = state.registry().model(&name).await?;
+    let model = state.registry().resolve(&name).await?;
+    let model = state.registry().model(&model).await?;
     let size = state.objects().stat_blob(&model.digest).await?;
     let size = size.ok_or_else(|| sextant_objects::Error::NotFound {
         object: model.digest.to_string(),
@@ -472,6 +493,11 @@ pub async fn delete(
     if headers.contains_key(header::IF_MATCH) {
         Shown::new(&read(&state, &name).await?).check(&headers)?;
     }
+    // One that the registry does not have may be one whose deletion was interrupted.
+    let name = match state.registry().resolve(&name).await {
+        Err(sextant_registry::Error::NotFound { .. }) => name,
+        resolved => resolved?,
+    };
     let retired = state.publisher().retire_model(&name).await;
     state.refresh_model(&name).await?;
     retired?;
@@ -494,7 +520,10 @@ async fn describe(state: &ApiState, model: Model, variants: usize) -> Result<Mod
     };
     let job = state.registry().jobs(&filter).await?.pop();
     Ok(ModelBody {
-        name: model.id.to_string(),
+        name: model.name().to_string(),
+        id: model.id.to_string(),
+        version: model.release.version,
+        stage: (model.status == ModelStatus::Ready).then_some(model.release.stage.as_str()),
         application: model.application.to_string(),
         status: model.status.as_str(),
         error: model.error.map(FailureBody::from),

@@ -14,7 +14,7 @@ use axum::{
 use bytes::Bytes;
 use serde::Deserialize;
 use sextant_rpc::{Answer, Query, Route};
-use sextant_types::{ApplicationId, Code, ModelId, VariantId};
+use sextant_types::{ApplicationId, Code, ModelId, VariantId, release};
 use utoipa::ToSchema;
 
 use crate::{
@@ -100,6 +100,11 @@ pub struct QueryBody<'a> {
     /// What to do when nothing meets the targets.
     #[serde(default, deserialize_with = "json::or_default")]
     pub on_infeasible: OnInfeasible,
+    /// A key of the client's, such as that of a user: while a canary is tried, queries of one key are answered by one
+    /// version. At most 256 bytes.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>, example = "user-7")]
+    pub sticky: Option<Text<'a>>,
 }
 
 /// Answers one query.
@@ -205,7 +210,8 @@ async fn answer(
         id.get_or_insert_with(|| noted(None).id());
     }
     footprint.answers(&answer.outputs, binary)?;
-    let mut out = answer_json(&answer, id.as_deref(), binary);
+    let named = (id.as_deref(), state.directory().version(&answer.model));
+    let mut out = answer_json(&answer, named, binary);
     if let Some(k) = classification {
         Box::pin(classify(state, &answer, k, &mut out)).await?;
     }
@@ -292,6 +298,7 @@ fn read(
         targets,
         best_effort: body.on_infeasible == OnInfeasible::BestEffort,
         explain: explain || body.explain,
+        sticky: sticky(body.sticky.as_ref().map(|key| &*key.0))?,
         arrived,
     };
     Ok(Asked {
@@ -301,6 +308,20 @@ fn read(
         binary: body.binary_outputs,
         footprint,
     })
+}
+
+/// Longest key that decides which version answers, bytes.
+const MOST_STICKY_BYTES: usize = 256;
+
+/// The number of a key of the client's by which queries keep their version.
+pub(crate) fn sticky(key: Option<&str>) -> Result<Option<u64>, Problem> {
+    match key {
+        Some(key) if key.len() > MOST_STICKY_BYTES => {
+            let detail = format!("`sticky` has more than {MOST_STICKY_BYTES} bytes");
+            Err(Problem::new(Code::InvalidRequest, detail).field("sticky"))
+        }
+        key => Ok(key.map(release::sticky)),
+    }
 }
 
 /// Puts the most likely classes into an answer.
@@ -333,7 +354,7 @@ pub(crate) fn route(
 ) -> Result<Route, Problem> {
     match (application, model, variant) {
         (Some(name), None, None) => Ok(Route::Application(ApplicationId::new(&name.0)?)),
-        (None, Some(name), None) => Ok(Route::Model(ModelId::new(&name.0)?)),
+        (None, Some(name), None) => Ok(Route::Model(name.0.parse::<ModelId>()?)),
         (None, None, Some(name)) => Ok(Route::Variant(VariantId::new(&name.0)?)),
         _ => Err(Problem::new(
             Code::InvalidRequest,
@@ -350,7 +371,11 @@ fn wants_explanation(query: Option<&str>) -> bool {
     })
 }
 
-fn answer_json(answer: &Answer, id: Option<&str>, binary: bool) -> Vec<u8> {
+fn answer_json(
+    answer: &Answer,
+    (id, version): (Option<&str>, Option<u32>),
+    binary: bool,
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.push(b'{');
     if let Some(id) = id {
@@ -360,6 +385,10 @@ fn answer_json(answer: &Answer, id: Option<&str>, binary: bool) -> Vec<u8> {
     }
     out.extend_from_slice(b"\"model\":");
     write::string(&mut out, answer.model.as_str());
+    if let Some(version) = version {
+        out.extend_from_slice(b",\"version\":");
+        write::integer(&mut out, version);
+    }
     out.extend_from_slice(b",\"variant\":");
     write::string(&mut out, answer.variant.as_str());
     out.extend_from_slice(b",\"outputs\":");

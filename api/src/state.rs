@@ -340,6 +340,11 @@ impl ApiState {
         }
     }
 
+    /// What is in memory of applications and models.
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.0.directory
+    }
+
     pub(crate) fn estimate_factor(&self) -> f64 {
         self.0.parts.estimate_factor
     }
@@ -486,6 +491,11 @@ impl ApiState {
         // A key that is bound to one application is told of no others.
         if !is_missing(&problem) || caller.application().is_some() {
             return problem;
+        }
+        if let Route::Model(name) = route
+            && let Some(forms) = self.0.directory.ambiguity(name)
+        {
+            return problem.adding(&format!("several applications have it: say {forms}"));
         }
         match self.0.directory.meant(route) {
             Some(name) => problem.adding(&format!("did you mean `{name}`?")),

@@ -1,7 +1,7 @@
 //! `/v2`: the Open Inference Protocol, so that its clients can come as they are.
 //!
 //! The model of the protocol may be a variant, a model or an application; they are tried in this
-//! order. There is one version, `1`. Targets come as parameters (`slo_latency_ms`,
+//! order. Models have versions ([`crate::models`]), the others the version `1` alone. Targets come as parameters (`slo_latency_ms`,
 //! `slo_min_accuracy`, `slo_max_error`, `slo_min_relative_accuracy`, `slo_max_cost_per_1k_usd`, `slo_preset`,
 //! `slo_policy`), as headers (`x-slo-latency-ms`, `x-slo-min-accuracy`, `x-slo-min-relative-accuracy`,
 //! `x-slo-preset`), or as the protocol's own `timeout` (microseconds).
@@ -11,15 +11,14 @@ use std::collections::BTreeSet;
 
 use axum::{
     Json,
-    extract::{FromRequestParts, Path, Request, State},
-    http::request::Parts,
+    extract::{Request, State},
     routing::get,
 };
 use serde::{Deserialize, Serialize};
 use sextant_metadata::InstanceState;
 use sextant_registry::{Model, ModelStatus};
-use sextant_rpc::{DispatcherClient, Route};
-use sextant_types::{ApplicationId, Code, ModelId, Signature, VariantId};
+use sextant_rpc::Route;
+use sextant_types::{ApplicationId, ModelId, Releases, VariantId};
 use tower_http::compression::{CompressionLayer, predicate::SizeAbove};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -27,7 +26,6 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     ApiState,
     auth::Caller,
-    codec::short,
     json,
     problem::{Problem, ProblemBody},
     signature::SpecBody,
@@ -39,6 +37,7 @@ mod demands;
 pub(crate) mod grpc;
 mod infer;
 mod memory;
+mod named;
 mod raw;
 pub(crate) mod regions;
 pub(crate) mod repository;
@@ -47,12 +46,13 @@ mod settings;
 mod statistics;
 mod wire;
 
+pub use named::Named;
 pub use settings::{Logging, SetLevel};
 
 /// Smaller answers are sent as they are.
 const LEAST_COMPRESSED_BYTES: u64 = 1024;
 
-/// The only version of every model.
+/// The version of what has only one: variants, applications and pipelines.
 const VERSION: &str = "1";
 
 /// The platform of every model, whatever engine runs it.
@@ -118,8 +118,8 @@ pub struct ReadyBody {
 pub struct ModelMetadataBody {
     /// The name that was asked for.
     name: String,
-    /// `["1"]`.
-    versions: [&'static str; 1],
+    /// The versions that are ready; `["1"]` of an application or a variant.
+    versions: Vec<String>,
     /// `onnx_onnxv1`.
     platform: &'static str,
     /// In the graph's order.
@@ -134,19 +134,12 @@ pub struct ModelMetadataBody {
 pub struct IndexEntryBody {
     /// Name of an application, a model or a variant.
     name: String,
-    /// `1`.
-    version: &'static str,
+    /// The number of the version.
+    version: String,
     /// `READY` or `UNAVAILABLE`.
     state: &'static str,
     /// Why it is unavailable.
     reason: String,
-}
-
-/// What a path names: the text, and what it stands for.
-pub struct Named {
-    name: String,
-    route: Route,
-    signature: Signature,
 }
 
 /// All routes of the protocol.
@@ -231,14 +224,17 @@ pub async fn ready(State(state): State<ApiState>) -> Result<Json<ReadyBody>, Pro
         (status = 404, description = "There is none", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
-pub async fn model(named: Named) -> Json<ModelMetadataBody> {
-    Json(ModelMetadataBody {
+pub async fn model(
+    State(state): State<ApiState>,
+    named: Named,
+) -> Result<Json<ModelMetadataBody>, Problem> {
+    Ok(Json(ModelMetadataBody {
+        versions: named.version_names(&state).await?,
         name: named.name,
-        versions: [VERSION],
         platform: PLATFORM,
         inputs: named.signature.inputs.iter().map(SpecBody::from).collect(),
         outputs: named.signature.outputs.iter().map(SpecBody::from).collect(),
-    })
+    }))
 }
 
 /// The same for a version.
@@ -249,8 +245,11 @@ pub async fn model(named: Named) -> Json<ModelMetadataBody> {
         ("version" = String, Path, description = "`1`"),
     ),
     responses((status = 200, description = "Inputs and outputs", body = ModelMetadataBody)))]
-pub async fn model_version(named: Named) -> Json<ModelMetadataBody> {
-    model(named).await
+pub async fn model_version(
+    state: State<ApiState>,
+    named: Named,
+) -> Result<Json<ModelMetadataBody>, Problem> {
+    model(state, named).await
 }
 
 /// Whether it can be answered: a variant is loaded, or a query has one loaded.
@@ -333,19 +332,22 @@ async fn entries(
         all.filter(|variant| caller.sees(&variant.application))
     };
     let applications: BTreeSet<_> = seen().map(|it| &it.application).collect();
-    let models: BTreeSet<_> = seen().map(|it| &it.model).collect();
+    let released = snapshot.variants.iter();
+    let releases = Releases::of(released.map(|it| (&it.application, &it.model, &it.release)));
+    let models = versions(caller, &releases);
     // A name may be both.
-    let is_model = |name: &ApplicationId| models.iter().any(|it| it.as_str() == name.as_str());
+    let is_model = |name: &ApplicationId| models.iter().any(|it| it.0 == name.as_str());
     let applications = applications.iter().filter(|name| !is_model(name));
-    let applications =
-        applications.map(|name| (name.as_str(), Route::Application((*name).clone())));
-    let models = models
-        .iter()
-        .map(|name| (name.as_str(), Route::Model((*name).clone())));
-    let names = applications.chain(models).map(|(name, route)| {
+    let applications = applications.map(|name| {
+        let route = Route::Application((*name).clone());
         let answers = state.dispatcher().is_ready(&route);
-        IndexEntryBody::of(name, answers, NOT_LOADABLE)
+        IndexEntryBody::of(name.as_str(), answers, NOT_LOADABLE)
     });
+    let versions = models.iter().map(|(name, version, route)| {
+        let answers = state.dispatcher().is_ready(route);
+        IndexEntryBody::of(name, answers, NOT_LOADABLE).version(*version)
+    });
+    let names = applications.chain(versions);
     let pipelines = state.pipelines().names();
     let pipelines = pipelines
         .iter()
@@ -365,8 +367,11 @@ async fn entries(
         .iter()
         .filter(|model| caller.sees(&model.application))
         .filter(|model| !snapshot.variants.iter().any(|it| it.model == model.id))
-        .filter_map(|model| Some((model.id.as_str(), failure(model)?)))
-        .map(|(name, reason)| IndexEntryBody::of(name, false, &reason));
+        .filter_map(|model| Some((model, failure(model)?)))
+        .map(|(model, reason)| {
+            let entry = IndexEntryBody::of(model.name().as_str(), false, &reason);
+            entry.version(model.release.version)
+        });
     let inactive = InstanceState::Inactive.as_str();
     let variants = seen().map(|it| IndexEntryBody::of(it.id.as_str(), serving(&it.id), inactive));
     Ok(names
@@ -375,6 +380,26 @@ async fn entries(
         .chain(variants)
         .filter(|entry| !only_ready || entry.state == "READY")
         .collect())
+}
+
+/// Each version of each model that the caller may see: its name, its number, and what addresses it.
+fn versions(caller: &Caller, releases: &Releases) -> Vec<(String, u32, Route)> {
+    let lines = releases.lines().iter();
+    let lines = lines.filter(|line| caller.sees(&line.application));
+    let versions = lines.flat_map(|line| {
+        // A name that another application's model has must be told with its own.
+        let is_bare = releases.whole(&line.name) == Some(line);
+        let name = match is_bare {
+            true => line.name.to_string(),
+            false => line.to_string(),
+        };
+        let of = |(number, (id, _)): (&u32, &(ModelId, _))| {
+            let route = Route::Model(line.reference(id)?);
+            Some((name.clone(), *number, route))
+        };
+        line.versions.iter().filter_map(of).collect::<Vec<_>>()
+    });
+    versions.collect()
 }
 
 /// Why nothing can be asked of a model whose registration has failed; `None` of others.
@@ -391,132 +416,16 @@ impl IndexEntryBody {
     fn of(name: &str, is_ready: bool, reason: &str) -> Self {
         Self {
             name: name.to_owned(),
-            version: VERSION,
+            version: VERSION.to_owned(),
             state: if is_ready { "READY" } else { "UNAVAILABLE" },
             reason: if is_ready { "" } else { reason }.to_owned(),
         }
     }
-}
 
-impl FromRequestParts<ApiState> for Named {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
-        let Path(mut path) = Path::<Vec<String>>::from_request_parts(parts, state)
-            .await
-            .map_err(|error| Problem::new(Code::InvalidRequest, error.body_text()))?;
-        let version = path.get(1).map_or(String::new(), String::clone);
-        let name = if path.is_empty() {
-            String::new()
-        } else {
-            path.swap_remove(0)
-        };
-        let caller = Caller::from_request_parts(parts, state).await?;
-        Self::find(state, &caller, name, &version).await
-    }
-}
-
-// === impl Named ===
-
-impl Named {
-    /// What a name and a version stand for, where that is the caller's business; without a version the only one.
-    async fn find(
-        state: &ApiState,
-        caller: &Caller,
-        name: String,
-        version: &str,
-    ) -> Result<Self, Problem> {
-        if !["", VERSION].contains(&version) {
-            let version = short(version);
-            let name = short(&name);
-            let detail = format!(
-                "Request for unknown model: `{name}` version {version} is not found: the only version is `{VERSION}`"
-            );
-            return Err(Problem::new(Code::ModelNotFound, detail));
-        }
-        let Some((route, signature)) = resolve(state.dispatcher(), &name)? else {
-            return Err(Self::missing(state, caller, &name).await);
-        };
-        state.check_owner(caller, &route).await?;
-        Ok(Self {
-            name,
-            route,
-            signature,
-        })
-    }
-
-    /// Why nothing is found under a name.
-    async fn missing(state: &ApiState, caller: &Caller, name: &str) -> Problem {
-        for route in meanings(name) {
-            let Some(unannounced) = state.unannounced(&route) else {
-                continue;
-            };
-            return match state.check_owner(caller, &route).await {
-                Ok(()) => unannounced,
-                Err(problem) => problem,
-            };
-        }
-        // Clients look for the first words, which are Triton's.
-        let why = match Self::failed(state, caller, name).await {
-            Some(failure) => format!("is not ready: {failure}"),
-            None => "is not found: there is no variant, model or application of that name that can answer".to_owned(),
-        };
-        let detail = format!("Request for unknown model: `{}` {why}", short(name));
-        Problem::new(Code::ModelNotFound, detail)
-    }
-
-    /// Why a model of that name cannot be asked, where its registration has failed and the caller may see it.
-    async fn failed(state: &ApiState, caller: &Caller, name: &str) -> Option<String> {
-        let model = state
-            .registry()
-            .model(&ModelId::new(name).ok()?)
-            .await
-            .ok()?;
-        caller
-            .sees(&model.application)
-            .then(|| failure(&model))
-            .flatten()
-    }
-
-    /// Refuses what cannot be answered now.
-    fn check_ready(&self, state: &ApiState) -> Result<(), Problem> {
-        if state.dispatcher().is_ready(&self.route) {
-            return Ok(());
-        }
-        let detail = format!(
-            "nothing of `{}` is loaded, and no worker can load it now",
-            self.name
-        );
-        Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1000))
-    }
-}
-
-/// What a name may stand for, in the order in which it is taken.
-fn meanings(name: &str) -> impl Iterator<Item = Route> {
-    let variant = VariantId::new(name).map(Route::Variant);
-    let model = ModelId::new(name).map(Route::Model);
-    let application = ApplicationId::new(name).map(Route::Application);
-    [variant, model, application].into_iter().flatten()
-}
-
-/// What a name stands for.
-fn resolve(
-    dispatcher: &DispatcherClient,
-    name: &str,
-) -> Result<Option<(Route, Signature)>, Problem> {
-    for route in meanings(name) {
-        match dispatcher.signature(&route) {
-            Ok(signature) => return Ok(Some((route, signature))),
-            Err(error) if is_not_found(error.code) => {}
-            Err(error) => return Err(error.into()),
+    fn version(self, version: u32) -> Self {
+        Self {
+            version: version.to_string(),
+            ..self
         }
     }
-    Ok(None)
-}
-
-fn is_not_found(code: Code) -> bool {
-    matches!(
-        code,
-        Code::ApplicationNotFound | Code::ModelNotFound | Code::VariantNotFound
-    )
 }

@@ -293,7 +293,7 @@ pub async fn of_model(
     Name(model): Name<ModelId>,
     Params(part): Params<VariantParams>,
 ) -> Result<Json<VariantsBody>, Problem> {
-    state.registry().model(&model).await?;
+    let model = state.registry().resolve(&model).await?;
     let variants = state.registry().variants_of(&model).await?;
     with_instances(&state, variants, &part).await
 }

@@ -7,6 +7,9 @@
 //! Nor can a validation set say what strangers do to each other in a batch. So of the queries that shared one, a few
 //! are run once more alone by the same variant ([`company`]).
 //!
+//! Nor whether the next version of a model answers as the current one does. So what a version that is a shadow is to run once
+//! more goes the same way ([`versions`](crate::versions)).
+//!
 //! Nobody waits for that. Nothing is loaded for it: only a variant that is loaded already is asked, on a
 //! worker that has little to do, by a batch of its own that lapses where it cannot start soon. One comparison
 //! runs at a time, and a query that comes while [`MOST_WAITING`] wait, or with tensors larger than
@@ -26,11 +29,11 @@ use std::{
 
 use parking_lot::Mutex;
 use sextant_metadata::{AgreementRow, MOST_DEMAND_ROWS, MetadataStore};
-use sextant_rpc::{Infer, InferOutcome, Part, WorkerClient};
-use sextant_types::{NamedTensor, Precision, Tensor, Variant, VariantId};
+use sextant_rpc::{Infer, InferError, InferOutcome, Part, WorkerClient};
+use sextant_types::{ModelId, NamedTensor, Precision, Tensor, Variant, VariantId, release};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::Dispatcher;
+use crate::{Dispatcher, versions::Outcome};
 use sextant_picture::Known;
 
 /// Which queries are compared.
@@ -65,7 +68,10 @@ pub(crate) enum Draw {
 
 /// A query and its answer.
 pub(crate) struct Sample {
-    pub(crate) draw: Draw,
+    /// Whether it is held to the uploaded file and to itself alone.
+    pub(crate) draw: Option<Draw>,
+    /// The version that is to answer it as well.
+    pub(crate) shadow: Option<ModelId>,
     pub(crate) known: Arc<Known>,
     pub(crate) rows: u32,
     /// Rows of the batch that it was answered in.
@@ -141,7 +147,7 @@ impl Agreements {
             return None;
         }
         let count = self.answered.fetch_add(1, Ordering::Relaxed);
-        let drawn = (scattered(count) >> 11) as f64 / (1u64 << 53) as f64;
+        let drawn = (release::mixed(count) >> 11) as f64 / (1u64 << 53) as f64;
         if drawn < self.sampling.share {
             return Some(Draw::Usual);
         }
@@ -149,16 +155,21 @@ impl Agreements {
         is_early.then_some(Draw::Early)
     }
 
-    /// Takes a query that was drawn and has been answered.
-    pub(crate) fn offer(&self, sample: Sample) {
+    /// Takes a query that was drawn and has been answered; gives back the shadow that has no time for it.
+    pub(crate) fn offer(&self, sample: Sample) -> Option<ModelId> {
         // Alone and in single precision it is what it would be compared with.
-        if !sample.is_shared() && !sample.is_held_to_upload() {
-            return;
+        if sample.shadow.is_none() && !sample.is_shared() && !sample.is_held_to_upload() {
+            return None;
         }
-        let variant = sample.known.variant.id.clone();
-        if sample.bytes() > MOST_BYTES || self.waiting.try_send(sample).is_err() {
+        let (variant, shadow) = (sample.known.variant.id.clone(), sample.shadow.clone());
+        let is_drawn = sample.draw.is_some();
+        if sample.bytes() <= MOST_BYTES && self.waiting.try_send(sample).is_ok() {
+            return None;
+        }
+        if is_drawn {
             self.count(&variant, None);
         }
+        shadow
     }
 
     /// What was compared of each variant that `is_known`; the others are forgotten.
@@ -184,22 +195,14 @@ impl Agreements {
     }
 }
 
-/// Numbers that look random, one for each count (SplitMix64's finaliser, Steele et al. 2014).
-fn scattered(count: u64) -> u64 {
-    let mut mixed = count.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
 impl Sample {
     fn is_shared(&self) -> bool {
-        self.batch_rows > self.rows
+        self.draw.is_some() && self.batch_rows > self.rows
     }
 
     /// Whether it says how often the variant agrees with the uploaded file.
     fn is_held_to_upload(&self) -> bool {
-        self.draw == Draw::Usual && self.is_in_other_precision()
+        self.draw == Some(Draw::Usual) && self.is_in_other_precision()
     }
 
     fn is_in_other_precision(&self) -> bool {
@@ -224,6 +227,12 @@ impl Dispatcher {
     ) {
         while let Some(sample) = samples.recv().await {
             let variant = &sample.known.variant;
+            if let Some(shadow) = &sample.shadow {
+                self.run_shadow(shadow, &sample).await;
+            }
+            if !sample.is_shared() && !sample.is_held_to_upload() {
+                continue;
+            }
             let compared = self.run_uploaded(&sample).await;
             if sample.is_shared() {
                 self.check_company(&sample, compared.as_deref(), metadata)
@@ -268,18 +277,48 @@ impl Dispatcher {
     fn uploaded(&self, sample: &Sample) -> Option<(Arc<Known>, WorkerClient)> {
         let snapshot = self.snapshot.load();
         let model = &sample.known.variant.model;
-        let mut able: Vec<&Arc<Known>> = snapshot
+        let able = snapshot
             .all()
             .filter(|it| it.variant.model == *model)
-            .filter(|it| it.variant.spec.precision == Precision::Fp32)
-            .filter(|it| it.max_rows() >= sample.rows && !it.workers.is_empty())
-            .collect();
+            .filter(|it| it.variant.spec.precision == Precision::Fp32);
+        self.quiet(able.collect(), sample)
+    }
+
+    /// The most accurate of some variants that a quiet worker has loaded.
+    fn quiet(
+        &self,
+        mut able: Vec<&Arc<Known>>,
+        sample: &Sample,
+    ) -> Option<(Arc<Known>, WorkerClient)> {
+        able.retain(|it| it.max_rows() >= sample.rows && !it.workers.is_empty());
         able.sort_by(|a, b| {
             let quality = |known: &Known| known.variant.accuracy.quality();
             quality(b).total_cmp(&quality(a))
         });
         let mut able = able.into_iter();
         able.find_map(|known| Some((Arc::clone(known), self.quiet_worker(known)?)))
+    }
+
+    /// Has a shadow answer what the current version has answered, by a variant like the one that has, where a quiet worker
+    /// has it loaded, else by its most accurate.
+    async fn run_shadow(&self, shadow: &ModelId, sample: &Sample) {
+        let outcome = match self.shadow(shadow, sample) {
+            Some((known, worker)) => {
+                let ran = run_once(&known, &worker, sample).await;
+                outcome(sample, ran)
+            }
+            None => Outcome::PassedOver,
+        };
+        self.trials.note(shadow, &outcome);
+    }
+
+    fn shadow(&self, model: &ModelId, sample: &Sample) -> Option<(Arc<Known>, WorkerClient)> {
+        let snapshot = self.snapshot.load();
+        let all = snapshot.all().filter(|it| it.variant.model == *model);
+        let all: Vec<&Arc<Known>> = all.collect();
+        let is_like = |it: &&Arc<Known>| it.variant.spec == sample.known.variant.spec;
+        let like = all.iter().copied().filter(|it| is_like(it)).collect();
+        self.quiet(like, sample).or_else(|| self.quiet(all, sample))
     }
 
     /// A worker that has a variant loaded and little to do.
@@ -296,6 +335,16 @@ impl Dispatcher {
 
 /// The outputs of the uploaded file; nothing where the worker has no time or it fails.
 async fn run(uploaded: &Known, worker: &WorkerClient, sample: &Sample) -> Option<Vec<Tensor>> {
+    let result = run_once(uploaded, worker, sample).await?.ok()?;
+    result.outputs.into_iter().next()?.ok()
+}
+
+/// What a worker makes of a query once more; nothing where it does not say.
+async fn run_once(
+    uploaded: &Known,
+    worker: &WorkerClient,
+    sample: &Sample,
+) -> Option<InferOutcome> {
     let (done, answer) = oneshot::channel::<InferOutcome>();
     let now = Instant::now();
     let variant: &Variant = &uploaded.variant;
@@ -311,8 +360,41 @@ async fn run(uploaded: &Known, worker: &WorkerClient, sample: &Sample) -> Option
             done.send(outcome).ok();
         }),
     });
-    let mut outputs = answer.await.ok()?.ok()?.outputs.into_iter();
-    outputs.next()?.ok()
+    answer.await.ok()
+}
+
+/// What a shadow's run has come to. That a worker had no time or is gone says nothing of the version.
+fn outcome(sample: &Sample, ran: Option<InferOutcome>) -> Outcome {
+    let Some(ran) = ran else {
+        return Outcome::PassedOver;
+    };
+    let (timings, mut outputs) = match ran {
+        Ok(result) => (result.timings, result.outputs.into_iter()),
+        Err(error) => return failed(&error),
+    };
+    let outputs = match outputs.next() {
+        Some(Ok(outputs)) => outputs,
+        Some(Err(error)) => return failed(&error),
+        None => return Outcome::Failed,
+    };
+    let answers = (&sample.outputs[..], &outputs[..]);
+    match compare::agreeing(&sample.known.variant, answers, sample.rows) {
+        Some(agreeing) => Outcome::Compared {
+            rows: sample.rows.into(),
+            agreeing,
+            compute_us: timings.input_us + timings.exec_us + timings.output_us,
+        },
+        None => Outcome::PassedOver,
+    }
+}
+
+fn failed(error: &InferError) -> Outcome {
+    match error {
+        InferError::Failed { .. } | InferError::BadShape(_) | InferError::Lost { .. } => {
+            Outcome::Failed
+        }
+        _ => Outcome::PassedOver,
+    }
 }
 
 fn expected(variant: &Variant, rows: u32) -> Duration {

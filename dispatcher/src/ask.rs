@@ -9,13 +9,19 @@ use sextant_types::{Signature, Targets};
 use sextant_picture::{Extent, Known};
 
 /// A query without its inputs.
+#[derive(Clone)]
 pub(crate) struct Ask {
     pub(crate) route: Route,
+    /// Its targets, with figures in place of shares.
     pub(crate) targets: Targets,
+    /// Its targets as they were asked.
+    pub(crate) asked: Targets,
     pub(crate) rows: u32,
     pub(crate) extent: Extent,
     pub(crate) best_effort: bool,
     pub(crate) explain: bool,
+    /// What decides which version answers while a canary is tried.
+    pub(crate) sticky: Option<u64>,
     pub(crate) arrived: Instant,
 }
 
@@ -51,9 +57,11 @@ impl Ask {
             extent: Extent::new(signature, &ask.dims),
             route: ask.route,
             targets: ask.targets,
+            asked: ask.targets,
             rows: ask.rows.max(1),
             best_effort: ask.best_effort,
             explain: ask.explain,
+            sticky: ask.sticky,
             arrived: ask.arrived,
         }
     }

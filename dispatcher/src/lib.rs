@@ -34,6 +34,7 @@ mod refusal;
 mod relief;
 mod service;
 mod snapshot;
+mod versions;
 mod workers;
 
 pub mod jobs;
@@ -54,7 +55,7 @@ use tokio::sync::watch;
 
 use crate::{
     agreement::Agreements, clock::Clock, demand::Counts, driver::Driver, gathering::Gathering,
-    meter::OnlineMeter, snapshot::Snapshot,
+    meter::OnlineMeter, snapshot::Snapshot, versions::Trials,
 };
 pub use crate::{agreement::Sampling, families::Choice, service::Service};
 
@@ -153,6 +154,7 @@ pub struct Dispatcher {
     /// How queries have ended.
     counts: Counts,
     agreements: Agreements,
+    trials: Trials,
 }
 
 impl Dispatcher {
@@ -179,6 +181,7 @@ impl Dispatcher {
             online,
             counts: Counts::default(),
             agreements,
+            trials: Trials::default(),
         });
         for worker in workers {
             dispatcher.add_worker(worker);

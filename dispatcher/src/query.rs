@@ -22,6 +22,7 @@ use crate::{
     place::Source,
     refusal::{overdue, refuse, standing_by, too_long, uninformed, unsuited},
     snapshot::Snapshot,
+    versions::{Outcome, Ran},
 };
 use sextant_types::index::{DeviceIx, VariantIx};
 
@@ -55,6 +56,7 @@ impl Dispatcher {
             targets,
             best_effort,
             explain,
+            sticky,
             arrived,
         } = query;
         let bind = |signature: &Signature| {
@@ -69,31 +71,39 @@ impl Dispatcher {
                 })?;
         let ask = Ask {
             targets: self.snapshot.load().in_figures(&route, targets, extent),
+            asked: targets,
             route,
             rows,
             extent,
             best_effort,
             explain,
+            sticky,
             arrived,
         };
-        let draw = if online {
-            self.agreements.draws()
-        } else {
-            None
+        let (draw, shadow) = match online {
+            true => (self.agreements.draws(), self.shadow_of(&ask)),
+            false => (None, None),
         };
-        let kept = draw.map(|draw| (draw, inputs.clone()));
-        let (chosen, done) = self.run_query(&ask, &Source::Here(inputs), online).await?;
-        if let Some((draw, inputs)) = kept {
-            self.agreements.offer(Sample {
+        let kept = (draw.is_some() || shadow.is_some()).then(|| inputs.clone());
+        let source = Source::Here(inputs);
+        let ran = self.run_version(&ask, &source, online).await?;
+        let Ran { chosen, done, .. } = ran;
+        if let Some(inputs) = kept {
+            let missed = self.agreements.offer(Sample {
                 draw,
+                // What another version has answered says nothing of the current one.
+                shadow: shadow.filter(|_| self.is_current(&chosen.known)),
                 known: Arc::clone(&chosen.known),
                 rows: ask.rows,
                 batch_rows: done.batch_rows,
                 inputs,
                 outputs: done.outputs.clone(),
             });
+            if let Some(shadow) = missed {
+                self.trials.note(&shadow, &Outcome::PassedOver);
+            }
         }
-        Ok(self.compose(chosen, done, &ask))
+        Ok(self.compose(chosen, done, ran.ask.as_ref().unwrap_or(&ask)))
     }
 
     /// Hands the signature of what `route` addresses to `read`, without copying it.
@@ -289,14 +299,7 @@ impl Dispatcher {
         let snapshot = self.snapshot.load();
         let known: Vec<&Arc<Known>> = match route {
             Route::Variant(id) => snapshot.variant(id).into_iter().collect(),
-            Route::Application(id) => {
-                let of = |known: &&Arc<Known>| known.variant.application == *id;
-                snapshot.all().filter(of).collect()
-            }
-            Route::Model(id) => {
-                let of = |known: &&Arc<Known>| known.variant.model == *id;
-                snapshot.all().filter(of).collect()
-            }
+            Route::Application(_) | Route::Model(_) => snapshot.members(route).collect(),
         };
         let most = known.iter().map(|known| known.variant.most_together());
         most.max().unwrap_or(1)
@@ -387,7 +390,7 @@ impl Dispatch for Dispatcher {
         let snapshot = self.snapshot.load();
         ask.targets = snapshot.in_figures(&route, ask.targets, ask.extent);
         drop(snapshot);
-        self.run_query(&ask, &source, true).await.map(drop)
+        self.run_version(&ask, &source, true).await.map(drop)
     }
 
     fn signature(&self, route: &Route) -> Result<Signature, QueryError> {

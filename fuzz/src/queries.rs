@@ -204,7 +204,7 @@ impl Publish for Echo {
         Ok(())
     }
 
-    async fn show_resources(&self, _: &ApplicationId) -> Result<(), PublishError> {
+    async fn show_application(&self, _: &ApplicationId) -> Result<(), PublishError> {
         Ok(())
     }
 }

@@ -49,6 +49,7 @@ mod top;
 mod trust;
 mod upload;
 mod variants;
+mod version;
 mod worker;
 
 pub use error::Error;
@@ -103,6 +104,9 @@ enum Command {
     /// Show and delete models.
     #[command(subcommand)]
     Model(model::Model),
+    /// List, try, promote and roll back versions of models.
+    #[command(subcommand)]
+    Version(version::Version),
     /// Submit and follow jobs.
     #[command(subcommand)]
     Job(job::Job),
@@ -208,6 +212,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Application(application) => application.run(client, output).await,
         Command::Pipeline(pipeline) => pipeline.run(client, output).await,
         Command::Model(model) => model.run(client, output).await,
+        Command::Version(version) => version.run(client, output).await,
         Command::Workers => listing::workers(client, output).await,
         Command::Health => health::run(client, output).await,
         Command::Worker(worker) => worker.run(client, output).await,

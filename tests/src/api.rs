@@ -164,13 +164,23 @@ impl Api {
 
     /// A model's upload. A set without labels is declared as one.
     pub async fn upload(&self, upload: Upload<'_>) -> Answer {
+        self.upload_with(upload, &[]).await
+    }
+
+    /// The same with more fields.
+    pub async fn upload_with(&self, upload: Upload<'_>, fields: &[(&str, &str)]) -> Answer {
         let part = |bytes: Vec<u8>, name: &str| Part::bytes(bytes).file_name(name.to_owned());
         let has_labels = upload.validation.windows(5).any(|word| word == b"label");
         let form = match has_labels {
             true => Form::new(),
             false => Form::new().text("labels", "none"),
         };
-        let form = form
+        let named = |form: Form, (name, text): &(&str, &str)| {
+            form.text((*name).to_owned(), (*text).to_owned())
+        };
+        let form = fields
+            .iter()
+            .fold(form, named)
             .text("name", upload.name.to_owned())
             .text("application", upload.application.to_owned())
             .part("model", part(upload.model, "model.onnx"))

@@ -78,6 +78,7 @@ impl Desk {
         let exports = root().join("tests/exports");
         for (from, to) in [
             (digits::file("mlp.onnx"), "mlp.onnx"),
+            (digits::file("logistic.onnx"), "mlp-2.onnx"),
             (digits::file("validation.npz"), "validation.npz"),
             (exports.join("sklearn-class-names.onnx"), "forest.onnx"),
             (exports.join("sklearn-class-names.npz"), "flowers.npz"),

@@ -24,6 +24,7 @@ mod publisher;
 pub mod score;
 mod service;
 pub mod step;
+mod trials;
 mod turns;
 pub mod validation;
 

@@ -19,7 +19,9 @@ use sextant_metadata::{Changes, Cursor, DeviceTypes, Event, MetadataStore, Snaps
 use sextant_registry::Registry;
 use sextant_rpc::{Publish, PublishError};
 use sextant_types::time::unix_ms;
-use sextant_types::{ApplicationId, Code, DeviceType, ModelId, Resources, Variant, VariantId};
+use sextant_types::{
+    ApplicationId, Code, DeviceType, ModelId, Resources, Stage, Variant, VariantId,
+};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::{Error, frontier};
@@ -68,6 +70,14 @@ impl Publisher {
     #[must_use]
     pub fn knowing(self, devices: Vec<Arc<DeviceType>>) -> Self {
         Self { devices, ..self }
+    }
+
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    pub(crate) fn metadata(&self) -> &dyn MetadataStore {
+        &*self.metadata
     }
 
     /// What devices cost now.
@@ -184,12 +194,15 @@ impl Publisher {
     pub(crate) async fn show(&self, variants: &[Variant]) -> Result<(), Error> {
         let of: BTreeSet<&ApplicationId> = variants.iter().map(|it| &it.application).collect();
         let mut resources = self.resources(&of).await?;
+        // A version that has become current is shown first: from then on it is the one that answers.
+        let mut variants: Vec<&Variant> = variants.iter().collect();
+        variants.sort_by_key(|it| it.release.stage != Stage::Current);
         loop {
-            for variant in variants {
+            for variant in &variants {
                 let of = resources.get(&variant.application).copied();
                 let shown = Variant {
                     resources: of.unwrap_or_default(),
-                    ..variant.clone()
+                    ..(*variant).clone()
                 };
                 self.metadata.publish_variant(Arc::new(shown)).await?;
             }
@@ -219,13 +232,10 @@ impl Publisher {
         Ok(set.map(|it| (it.id, it.resources)).collect())
     }
 
-    /// Shows the variants of an application again with its resources, and withdraws nothing.
-    pub async fn show_resources(&self, application: &ApplicationId) -> Result<(), Error> {
+    /// Shows the variants of an application again with its resources and their models' stages.
+    pub async fn show_application(&self, application: &ApplicationId) -> Result<(), Error> {
         let _turn = self.take_turn().await;
-        let variants = self.registry.ready_variants_of(application).await?;
-        self.show(&variants).await?;
-        self.withdraw_deleted(Some(application), &variants).await?;
-        Ok(())
+        self.show_ready_of(application).await
     }
 
     /// The body of [`Self::publish_all`], for who has the turn; what is published.
@@ -399,8 +409,8 @@ impl Publish for Publisher {
         }
     }
 
-    async fn show_resources(&self, application: &ApplicationId) -> Result<(), PublishError> {
-        let shown = Self::show_resources(self, application).await;
+    async fn show_application(&self, application: &ApplicationId) -> Result<(), PublishError> {
+        let shown = Self::show_application(self, application).await;
         shown.map_err(|error| PublishError::new(error.code(), &error))
     }
 }

@@ -112,6 +112,7 @@ impl RegistrationService {
         handing_out.spawn(Arc::clone(&service).hand_out(stopped));
         tokio::select! {
             () = service.keep_marks() => {}
+            () = service.generator.publisher().judge_trials() => {}
             () = service.plan() => {}
             () = shutdown => {}
         }

@@ -237,5 +237,6 @@ fn variant(artefact: sextant_types::Digest) -> Result<Arc<Variant>, Box<dyn std:
         dominated_by: None,
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     }))
 }

@@ -224,5 +224,6 @@ fn variant(artefact: Digest) -> Result<Arc<Variant>, Box<dyn Error>> {
         dominated_by: None,
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     }))
 }

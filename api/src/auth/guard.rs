@@ -68,6 +68,10 @@ pub(crate) struct Guard {
 #[derive(Clone)]
 pub(crate) struct Subject(pub String);
 
+/// What the audit record says of a change beside its subject: an extension of the response.
+#[derive(Clone)]
+pub(crate) struct Detail(pub serde_json::Value);
+
 /// What is asked for, as far as the guard looks at it.
 struct Asked<'a> {
     headers: &'a HeaderMap,
@@ -160,7 +164,8 @@ async fn change(
 /// service failed halfway, something may have been.
 fn outcome(response: &Response) -> Option<serde_json::Value> {
     if response.status().is_success() {
-        return Some(serde_json::json!({}));
+        let told = response.extensions().get::<Detail>();
+        return Some(told.map_or_else(|| serde_json::json!({}), |Detail(told)| told.clone()));
     }
     let code = response.extensions().get::<Problem>()?.code();
     let unknown = matches!(code.kind(), ErrorKind::Internal | ErrorKind::Unavailable);
@@ -249,7 +254,8 @@ impl Guard {
                 let job = Box::pin(self.state.registry().job(&job)).await?;
                 return Ok(Some(job.application));
             }
-            "{model}" => Route::Model(name.parse()?),
+            // What may stand in a reference needs no escape, and some clients write one.
+            "{model}" => Route::Model(name.replace("%40", "@").replace("%3A", ":").parse()?),
             "{variant}" => Route::Variant(name.parse()?),
             _ => return Ok(None),
         };

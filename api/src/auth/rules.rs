@@ -115,6 +115,11 @@ const RULES: &[Rule] = &[
     read("models_list", Need::Key, Bound::Handler),
     read("models_get", Need::Key, Bound::Path),
     read("models_file", REGISTER, Bound::Path),
+    read("versions_list", Need::Key, Bound::Path),
+    read("versions_trials", Need::Key, Bound::Path),
+    write("versions_change", Bound::Path, "version.change"),
+    write("versions_promote", Bound::Path, "version.promote"),
+    write("versions_rollback", Bound::Path, "version.rollback"),
     storing("models_create", Bound::Handler, "model.create"),
     storing(
         "models_create_from_artefacts",

@@ -22,7 +22,7 @@ use crate::{
     auth::Caller,
     body,
     codec::short,
-    json,
+    extract, json,
     problem::{Problem, refusal},
     room::Taken,
     upload,
@@ -31,6 +31,9 @@ use crate::{
 mod memory;
 
 pub use memory::Memory;
+
+/// Greatest number of a version.
+const MOST_VERSION: u32 = 999_999_999;
 
 /// Longest text field of a form, bytes.
 const MAX_TEXT_BYTES: usize = 4096;
@@ -48,6 +51,8 @@ const CLASS_BYTES: usize = 48;
 #[derive(Default)]
 struct Form {
     name: Option<ModelId>,
+    version: Option<u32>,
+    stage: Option<String>,
     application: Option<ApplicationId>,
     model: Option<PutBlob>,
     validation: Option<PutBlob>,
@@ -134,6 +139,8 @@ pub async fn from_store(
     }
     let mut form = Form {
         name: Some(ModelId::new(&body.name)?),
+        version: body.version.map(positive).transpose()?,
+        stage: body.stage,
         application: Some(existing_application(state, &body.application).await?),
         model: None,
         validation: Some(copy(state, &body.validation_path, "validation").await?),
@@ -185,6 +192,11 @@ impl Form {
                 &mut self.name,
                 ModelId::new(text(field, memory).await?)?,
             ),
+            "version" => {
+                let number = text(field, memory).await?;
+                once("version", &mut self.version, version(&number)?)
+            }
+            "stage" => once("stage", &mut self.stage, text(field, memory).await?),
             "application" => {
                 let name = text(field, memory).await?;
                 caller.check(&ApplicationId::new(&name)?)?;
@@ -262,7 +274,7 @@ impl Form {
             other => {
                 let other = short(other);
                 let detail = format!(
-                    "the form has a field `{other}`: its fields are `name`, `application`, \
+                    "the form has a field `{other}`: its fields are `name`, `version`, `stage`, `application`, \
                      `model`, `validation`, `data`, `metric_model`, `output`, `constant`, `classes`, \
                      `input_name`, `output_name`, `labels`, `mask`, `pad`"
                 );
@@ -304,7 +316,9 @@ impl Form {
         let validation = required("validation", validation)?;
         let named = Some(self.beside.classes).filter(|named| !named.is_empty());
         Ok(NewModel {
-            id: required("name", self.name)?,
+            name: required("name", self.name)?,
+            version: self.version,
+            current: is_current(self.stage.as_deref())?,
             application: required("application", self.application)?,
             digest: not_empty(model, "model", Code::InvalidModel)?.digest,
             validation: not_empty(validation, "validation", Code::InvalidValidationSet)?.digest,
@@ -317,6 +331,37 @@ impl Form {
             unlabelled: unlabelled(self.labels.as_deref())?,
             data: named_once(self.data)?,
         })
+    }
+}
+
+/// The number of a version, in a form.
+fn version(text: &str) -> Result<u32, Problem> {
+    let number = extract::digits(text).and_then(|number| u32::try_from(number).ok());
+    positive(number.unwrap_or(0))
+}
+
+fn positive(version: u32) -> Result<u32, Problem> {
+    match version {
+        1..=MOST_VERSION => Ok(version),
+        _ => {
+            let detail = format!("`version` is a whole number from 1 to {MOST_VERSION}");
+            Err(Problem::new(Code::InvalidRequest, detail).field("version"))
+        }
+    }
+}
+
+/// Whether a version is to become current as soon as it is ready.
+fn is_current(stage: Option<&str>) -> Result<bool, Problem> {
+    match stage {
+        None | Some("candidate") => Ok(false),
+        Some("current") => Ok(true),
+        Some(other) => {
+            let detail = format!(
+                "`stage` is `{}`: a version begins as `candidate`, or as `current`, which it becomes when it is ready",
+                short(other)
+            );
+            Err(Problem::new(Code::InvalidRequest, detail).field("stage"))
+        }
     }
 }
 

@@ -13,6 +13,12 @@ use utoipa::ToSchema;
 pub struct NewModelBody {
     /// 1 to 128 of `a-z 0-9 - _ .`.
     pub(super) name: String,
+    /// The number of the version that it is to be; the next one, where this is left out.
+    #[schema(minimum = 1)]
+    pub(super) version: Option<u32>,
+    /// `current` of a version that is to answer as soon as it is ready; `candidate` of one that somebody promotes, as where
+    /// this is left out. The first version of a name always answers.
+    pub(super) stage: Option<String>,
     /// Under which application; it must exist.
     pub(super) application: String,
     /// Path of the ONNX file in the artefact store, or of an archive with one.
@@ -55,6 +61,11 @@ pub struct NewModelBody {
 pub struct NewModelForm {
     /// 1 to 128 of `a-z 0-9 - _ .`; best sent first.
     name: String,
+    /// The number of the version that it is to be; the next one, where this is left out.
+    version: Option<u32>,
+    /// `current` of a version that is to answer as soon as it is ready; `candidate` of one that somebody promotes, as where
+    /// this is left out. The first version of a name always answers.
+    stage: Option<String>,
     /// Under which application; best sent before the files.
     application: String,
     /// The ONNX file, or a zip, tar or gzipped tar of a folder with one and the files beside it.

@@ -28,9 +28,8 @@ pub async fn register(
     model: &NewModel,
     once: Option<&Once>,
 ) -> Result<Registration, Problem> {
-    let spec = json!({"model": model.id.as_str(), "application": model.application.as_str()});
+    let spec = json!({"model": model.name.as_str(), "application": model.application.as_str()});
     let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
-    let job = job.for_model(model.id.clone());
     let until = Instant::now() + PATIENCE;
     let registration = loop {
         let registry = state.registry();
@@ -83,6 +82,7 @@ pub fn registered(registration: &Registration, job: &Job) -> Response {
     let location = format!("/v1/jobs/{}", job.id);
     let body = Json(RegistrationBody {
         model: registration.model.id.to_string(),
+        version: registration.model.release.version,
         job: job.id.to_string(),
         state: job.state.as_str(),
     });

@@ -104,6 +104,7 @@ async fn answered(
         targets: state.targets_with(route, params.preset.as_deref(), targets)?,
         best_effort: params.best_effort,
         explain: params.explain,
+        sticky: None,
         arrived,
     };
     query::answer_plain(state, caller, query, asked).await

@@ -24,6 +24,7 @@ pub fn page(code: Code) -> &'static str {
         }
         Code::InvalidRegion => include_str!("../../../docs/errors/invalid_region.md"),
         Code::InvalidPipeline => include_str!("../../../docs/errors/invalid_pipeline.md"),
+        Code::VersionConflict => include_str!("../../../docs/errors/version_conflict.md"),
         Code::PipelineNotFound => include_str!("../../../docs/errors/pipeline_not_found.md"),
         Code::PipelineExists => include_str!("../../../docs/errors/pipeline_exists.md"),
         Code::InvalidRecord => include_str!("../../../docs/errors/invalid_record.md"),

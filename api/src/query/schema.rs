@@ -14,6 +14,8 @@ pub struct AnswerBody {
     pub id: Option<String>,
     /// The model that answered.
     pub model: String,
+    /// Which version of its name that is, from 1; absent where this front end has not read of it yet.
+    pub version: Option<u32>,
     /// The variant that answered.
     pub variant: String,
     /// Outputs in the model's order.

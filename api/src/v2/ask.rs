@@ -72,6 +72,7 @@ pub async fn ask(
         targets,
         best_effort: demands.best_effort(arrival.headers)?,
         explain: demands.explain,
+        sticky: demands.sticky(arrival.headers)?,
         arrived: arrival.at,
     };
     footprint.asks(&query.inputs)?;

@@ -3,7 +3,7 @@
 use axum::{Json, extract::State};
 use serde::Serialize;
 use sextant_rpc::Route;
-use sextant_types::{DataType, TensorSpec, Variant};
+use sextant_types::{DataType, ModelId, TensorSpec, Variant};
 use utoipa::ToSchema;
 
 use super::Named;
@@ -19,6 +19,8 @@ pub struct ConfigBody {
     pub(super) platform: &'static str,
     /// `onnxruntime`, whatever engine runs it.
     pub(super) backend: &'static str,
+    /// Every version that is ready can be asked.
+    pub(super) version_policy: VersionPolicyBody,
     /// Most rows of one query; 0 where there is no batch dimension.
     pub(super) max_batch_size: u16,
     /// In the graph's order.
@@ -26,6 +28,19 @@ pub struct ConfigBody {
     /// In the graph's order.
     pub(super) output: Vec<ConfigTensorBody>,
 }
+
+/// Which versions can be asked.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = ModelVersionPolicy)]
+pub struct VersionPolicyBody {
+    /// Every version that is ready.
+    all: AllVersionsBody,
+}
+
+/// Every version that is ready: nothing is left to say.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = ModelAllVersions)]
+pub struct AllVersionsBody {}
 
 /// An input or output of a configuration.
 #[derive(Debug, Serialize, ToSchema)]
@@ -54,9 +69,9 @@ pub async fn config(
 /// The configuration of what a name stands for.
 pub(super) async fn of(state: &ApiState, named: Named) -> Result<ConfigBody, Problem> {
     let variants = state.metadata().variants().await?;
-    let most = variants
-        .iter()
-        .filter(|variant| is_of(variant, &named.route));
+    let versions = named.versions(state).await?;
+    let of = (&named.route, &*versions);
+    let most = variants.iter().filter(|variant| is_of(variant, of));
     let most = most.map(|variant| variant.spec.max_batch).max();
     let batched = named.signature.batched;
     let tensor = |spec: &TensorSpec| ConfigTensorBody {
@@ -71,6 +86,7 @@ pub(super) async fn of(state: &ApiState, named: Named) -> Result<ConfigBody, Pro
         name: named.name,
         platform: "onnxruntime_onnx",
         backend: "onnxruntime",
+        version_policy: VersionPolicyBody::default(),
         max_batch_size: most.filter(|_| batched).unwrap_or(0),
         input: named.signature.inputs.iter().map(tensor).collect(),
         output: named.signature.outputs.iter().map(tensor).collect(),
@@ -92,10 +108,10 @@ pub async fn config_version(
     config(state, named).await
 }
 
-fn is_of(variant: &Variant, route: &Route) -> bool {
+fn is_of(variant: &Variant, (route, versions): (&Route, &[(u32, ModelId)])) -> bool {
     match route {
         Route::Application(id) => variant.application == *id,
-        Route::Model(id) => variant.model == *id,
+        Route::Model(_) => versions.iter().any(|(_, id)| variant.model == *id),
         Route::Variant(id) => variant.id == *id,
     }
 }

@@ -4,11 +4,15 @@ use axum::http::{HeaderMap, HeaderName};
 use sextant_types::{Code, Prefer};
 
 use crate::{
-    codec::short, extract::digits, problem::Problem, targets::PreferBody, targets::TargetsBody,
+    codec::short,
+    extract::digits,
+    problem::Problem,
+    query,
+    targets::{PreferBody, TargetsBody},
 };
 
 /// Parameters that name targets. All that begin as they do are Sextant's own: what is not among them is misspelt.
-const PARAMETERS: [&str; 8] = [
+const PARAMETERS: [&str; 9] = [
     "slo_latency_ms",
     "slo_min_accuracy",
     "slo_max_error",
@@ -17,10 +21,11 @@ const PARAMETERS: [&str; 8] = [
     "slo_prefer",
     "slo_preset",
     "slo_policy",
+    "slo_sticky",
 ];
 
 /// The same as headers, in the same order.
-const HEADERS: [&str; 8] = [
+const HEADERS: [&str; 9] = [
     "x-slo-latency-ms",
     "x-slo-min-accuracy",
     "x-slo-max-error",
@@ -29,6 +34,7 @@ const HEADERS: [&str; 8] = [
     "x-slo-prefer",
     "x-slo-preset",
     "x-slo-policy",
+    "x-slo-sticky",
 ];
 
 /// What a request demands: targets, and what becomes of it where nothing meets them.
@@ -50,6 +56,8 @@ pub struct Demands {
     pub preset: Option<String>,
     /// Whether the closest variant may answer when nothing meets the targets: `slo_policy`.
     pub best_effort: Option<bool>,
+    /// The client's key by which queries keep their version while a canary is tried: `slo_sticky`.
+    pub sticky: Option<String>,
     /// The protocol's own `timeout`, microseconds; 0 is none.
     pub timeout_us: u64,
     /// Whether to tell why the variant was chosen.
@@ -101,6 +109,14 @@ impl Demands {
         match self.best_effort {
             Some(given) => Ok(given),
             None => best_effort(text(headers, "x-slo-policy")?).map(Option::unwrap_or_default),
+        }
+    }
+
+    /// The number of the client's key: of the parameter, then of the header.
+    pub fn sticky(&self, headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+        match &self.sticky {
+            Some(key) => query::sticky(Some(key)),
+            None => query::sticky(text(headers, "x-slo-sticky")?),
         }
     }
 

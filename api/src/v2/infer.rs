@@ -32,7 +32,7 @@ use crate::{
 pub struct AnswerBody {
     /// The name that was asked for.
     model_name: String,
-    /// `1`.
+    /// The version that has answered; `1` where an application or a variant was asked.
     model_version: String,
     /// The id of the request, if it had one.
     id: Option<String>,
@@ -121,7 +121,8 @@ async fn answer(
     };
     let asked = (&named, question);
     let (answer, outputs) = ask(state, asked, arrival, &mut footprint).await?;
-    let (json_bytes, out) = wire::answer((&named.name, id.as_deref()), &answer, &outputs);
+    let version = named.version_of(state, &answer);
+    let (json_bytes, out) = wire::answer((&named.name, version, id.as_deref()), &answer, &outputs);
     drop(outputs);
     let out = footprint.keep(out)?;
     state.count_query(Some(&named.route), Ok((&answer, arrived.elapsed())));

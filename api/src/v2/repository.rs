@@ -187,6 +187,7 @@ impl MadeUp {
             targets: Targets::default(),
             best_effort: true,
             explain: false,
+            sticky: None,
             arrived: std::time::Instant::now(),
         };
         match dispatcher.query(query).await {
@@ -213,7 +214,7 @@ impl MadeUp {
         loop {
             sleep(HOLD_EVERY).await;
             if let Err(error) = self.ask(dispatcher).await {
-                if super::is_not_found(error.code) {
+                if super::named::is_not_found(error.code) {
                     return;
                 }
                 tracing::debug!(%error, route = ?self.route, "what is held cannot be answered now");

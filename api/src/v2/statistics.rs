@@ -5,11 +5,12 @@ use serde::Serialize;
 use sextant_rpc::Route;
 use utoipa::ToSchema;
 
-use super::{Named, VERSION};
+use super::Named;
 use crate::{
     ApiState,
     auth::Caller,
     metrics::{Answered, Failed, SizeTotals},
+    problem::Problem,
 };
 
 /// What this front end has answered since its process began.
@@ -27,7 +28,7 @@ pub struct StatisticBody {
     /// The name.
     pub(super) name: String,
     /// `1`.
-    pub(super) version: &'static str,
+    pub(super) version: String,
     /// When the last query was answered, milliseconds since the Unix epoch.
     pub(super) last_inference: u64,
     /// Rows that were answered.
@@ -87,18 +88,39 @@ pub struct DurationStatBody {
     tag = "open inference protocol",
     params(("model" = String, Path, description = "variant, model or application")),
     responses((status = 200, description = "What it has answered", body = StatisticsBody)))]
-pub async fn statistics(State(state): State<ApiState>, named: Named) -> Json<StatisticsBody> {
-    Json(StatisticsBody {
-        model_stats: vec![of(&state, named)],
-    })
+pub async fn statistics(
+    State(state): State<ApiState>,
+    named: Named,
+) -> Result<Json<StatisticsBody>, Problem> {
+    Ok(Json(StatisticsBody {
+        model_stats: of(&state, &named).await?,
+    }))
 }
 
-/// What was answered under a name.
-pub(super) fn of(state: &ApiState, named: Named) -> StatisticBody {
-    let totals = state.metrics().totals(Some(&named.route));
-    let all = totals.into_iter().map(|(_, _, answered)| answered);
-    let sum = all.fold(Answered::default(), Answered::plus);
-    StatisticBody::of(named.name, &sum, state.metrics().failed(&named.route))
+/// What was answered under a name: of a model by each of its versions. What has failed is said of the name that was asked.
+pub(super) async fn of(state: &ApiState, named: &Named) -> Result<Vec<StatisticBody>, Problem> {
+    let answered = |route: &Route| {
+        let totals = state.metrics().totals(Some(route));
+        let all = totals.into_iter().map(|(_, _, answered)| answered);
+        all.fold(Answered::default(), Answered::plus)
+    };
+    let failed = state.metrics().failed(&named.route);
+    let versions = named.versions(state).await?;
+    let Some(last) = versions.len().checked_sub(1) else {
+        let sum = answered(&named.route);
+        let one = StatisticBody::of((named.name.clone(), 1), &sum, failed);
+        return Ok(vec![one]);
+    };
+    let versions = versions.iter().enumerate();
+    let versions = versions.map(|(at, (version, id))| {
+        let sum = answered(&Route::Model(id.clone()));
+        let failed = match at == last {
+            true => failed,
+            false => Failed::default(),
+        };
+        StatisticBody::of((named.name.clone(), *version), &sum, failed)
+    });
+    Ok(versions.collect())
 }
 
 /// The same for a version.
@@ -109,7 +131,10 @@ pub(super) fn of(state: &ApiState, named: Named) -> StatisticBody {
         ("version" = String, Path, description = "`1`"),
     ),
     responses((status = 200, description = "What it has answered", body = StatisticsBody)))]
-pub async fn statistics_version(state: State<ApiState>, named: Named) -> Json<StatisticsBody> {
+pub async fn statistics_version(
+    state: State<ApiState>,
+    named: Named,
+) -> Result<Json<StatisticsBody>, Problem> {
     statistics(state, named).await
 }
 
@@ -132,7 +157,7 @@ pub(super) fn all(state: &ApiState, caller: &Caller) -> Vec<StatisticBody> {
         .map(|(variant, _, answered)| {
             let name = variant.to_string();
             let failed = state.metrics().failed(&Route::Variant(variant));
-            StatisticBody::of(name, &answered, failed)
+            StatisticBody::of((name, 1), &answered, failed)
         })
         .collect();
     model_stats.sort_by(|a, b| a.name.cmp(&b.name));
@@ -140,12 +165,16 @@ pub(super) fn all(state: &ApiState, caller: &Caller) -> Vec<StatisticBody> {
 }
 
 impl StatisticBody {
-    fn of(name: String, Answered { totals, sizes }: &Answered, failed: Failed) -> Self {
+    fn of(
+        (name, version): (String, u32),
+        Answered { totals, sizes }: &Answered,
+        failed: Failed,
+    ) -> Self {
         let count = totals.queries;
         let stat = |ns| DurationStatBody { count, ns };
         Self {
             name,
-            version: VERSION,
+            version: version.to_string(),
             last_inference: totals.last_ms,
             inference_count: totals.rows,
             execution_count: sizes.values().map(SizeTotals::begun).sum(),

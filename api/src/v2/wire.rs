@@ -66,6 +66,8 @@ struct Known<'a> {
     #[serde(borrow, default)]
     slo_preset: Option<Text<'a>>,
     #[serde(borrow, default)]
+    slo_sticky: Option<Text<'a>>,
+    #[serde(borrow, default)]
     slo_policy: Option<Text<'a>>,
     #[serde(borrow, default)]
     timeout: Option<&'a RawValue>,
@@ -88,11 +90,11 @@ pub struct Wanted<'a> {
 
 /// The answer: all in JSON, or with the wanted outputs in binary behind it, and then where the JSON ends.
 pub fn answer(
-    (name, id): (&str, Option<&str>),
+    named: (&str, u32, Option<&str>),
     answer: &Answer,
     outputs: &[Output],
 ) -> (Option<usize>, Vec<u8>) {
-    let mut out = head(name, id, answer);
+    let mut out = head(named, answer);
     out.extend_from_slice(b",\"outputs\":");
     write::list(&mut out, outputs, |out, output| match output {
         Output {
@@ -123,11 +125,13 @@ pub fn answer(
     (binaries().next().map(|_| json_bytes), out)
 }
 
-fn head(name: &str, id: Option<&str>, answer: &Answer) -> Vec<u8> {
+fn head((name, version, id): (&str, u32, Option<&str>), answer: &Answer) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.extend_from_slice(b"{\"model_name\":");
     write::string(&mut out, name);
-    out.extend_from_slice(b",\"model_version\":\"1\"");
+    out.extend_from_slice(b",\"model_version\":\"");
+    write::integer(&mut out, version);
+    out.push(b'"');
     if let Some(id) = id {
         out.extend_from_slice(b",\"id\":");
         write::string(&mut out, id);
@@ -206,6 +210,10 @@ impl Parameters<'_> {
             min_relative_accuracy: known.slo_min_relative_accuracy,
             max_cost_per_1k_usd: known.slo_max_cost_per_1k_usd,
             prefer: demands::prefer(prefer, "parameters.slo_prefer")?,
+            sticky: known
+                .slo_sticky
+                .as_ref()
+                .map(|key| key.0.as_ref().to_owned()),
             preset: known
                 .slo_preset
                 .as_ref()

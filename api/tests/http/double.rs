@@ -81,7 +81,7 @@ impl Publish for Rows {
         Ok(())
     }
 
-    async fn show_resources(&self, application: &ApplicationId) -> Result<(), PublishError> {
+    async fn show_application(&self, application: &ApplicationId) -> Result<(), PublishError> {
         let known = self.registry.application(application).await;
         let resources = known
             .map_err(|error| PublishError::new(error.code(), &error))?
@@ -175,7 +175,7 @@ impl Dispatch for Recorder {
         use sextant_types::Code;
         match route {
             Route::Application(name) if name.as_str() == "digits" => Ok(signature()),
-            Route::Model(name) if name.as_str() == "mlp" => Ok(signature()),
+            Route::Model(name) if ["mlp", "mlp@1"].contains(&name.as_str()) => Ok(signature()),
             Route::Model(name) if name.as_str() == "late" => {
                 let less = |times: usize| times.checked_sub(1);
                 let (order, late) = (Ordering::Relaxed, &self.late);
@@ -251,6 +251,7 @@ pub fn variant() -> Variant {
         dominated_by: Some("mlp-rten-fp32-all-t1-b8".parse().expect("a name")),
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     }
 }
 
@@ -380,7 +381,9 @@ impl Api {
     /// The same, made of a stored file.
     pub async fn put_model_of(&self, digest: Digest) {
         let model = NewModel {
-            id: "mlp".parse().expect("a name"),
+            name: "mlp".parse().expect("a name"),
+            version: None,
+            current: false,
             application: "digits".parse().expect("a name"),
             digest,
             validation: Digest::from_bytes([2; 32]),
@@ -395,7 +398,7 @@ impl Api {
         };
         let spec = serde_json::json!({});
         let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
-        let job = job.for_model(model.id.clone());
+        let job = job.for_model(model.name.clone());
         let registered = self.registry.register_model(&model, &job, 1).await;
         registered.expect("registered");
     }

@@ -138,8 +138,10 @@ async fn a_model_is_registered_from_a_form() {
     let again = upload(&api, "mlp", b"onnx").await;
     assert_eq!((again.status.as_u16(), &again.json()), (202, &body));
     let other = upload(&api, "mlp", b"other").await;
-    assert_eq!(other.status, 409);
-    other.problem("model_exists");
+    assert_eq!(
+        (other.status.as_u16(), &other.json()["version"]),
+        (202, &json!(2))
+    );
 
     let model = api.get("/v1/models/mlp").await.json();
     assert_eq!(model["status"], "registering");
@@ -155,7 +157,8 @@ async fn a_model_is_registered_from_a_form() {
         .expect("a digest");
     assert_eq!(api.objects.get_blob(&digest).await.expect("stored"), "onnx");
     let list = api.get("/v1/models?application=digits").await.json();
-    assert_eq!(list["models"], json!([model]));
+    assert_eq!(list["models"][0], model);
+    assert_eq!(list["models"][1]["id"], "mlp.v2");
     assert_eq!(
         api.get("/v1/models/mlp/variants").await.json(),
         json!({"variants": []})
@@ -181,7 +184,8 @@ async fn a_model_is_registered_from_a_form() {
     let model = api.get("/v1/models/mlp").await.json();
     assert_eq!(model["error"]["code"], "unavailable");
     assert_eq!(api.call("DELETE", "/v1/models/mlp", "").await.status, 204);
-    api.get("/v1/models/mlp").await.problem("model_not_found");
+    api.get("/v1/models/mlp@1").await.problem("model_not_found");
+    assert_eq!(api.get("/v1/models/mlp").await.json()["version"], 2);
 }
 
 #[tokio::test]

@@ -97,6 +97,7 @@ pub fn variant(name: &str) -> Variant {
         dominated_by: None,
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     }
 }
 

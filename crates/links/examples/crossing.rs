@@ -273,6 +273,7 @@ fn query(arrived: Instant) -> Query {
         },
         best_effort: false,
         explain: false,
+        sticky: None,
         arrived,
     }
 }

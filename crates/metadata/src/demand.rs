@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use sextant_types::{ApplicationId, Code, TargetClass, VariantId};
+use sextant_types::{ApplicationId, Code, ModelId, TargetClass, VariantId};
 
 use crate::{Costs, Error};
 
@@ -29,6 +29,47 @@ pub struct Demand {
     /// most [`MOST_DEMAND_ROWS`].
     #[serde(default)]
     pub agreement: Vec<AgreementRow>,
+    /// What versions that are tried have done since this dispatcher began, and the current ones beside them, each model
+    /// once; at most [`MOST_DEMAND_ROWS`].
+    #[serde(default)]
+    pub trials: Vec<TrialRow>,
+}
+
+/// What a version has done while it, or another of its name, is tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrialRow {
+    /// Which model.
+    pub model: ModelId,
+    /// Queries that it was to answer, or to run once more.
+    pub queries: u64,
+    /// Of these, those that it failed.
+    pub errors: u64,
+    /// Of these, those that it answered too late.
+    pub late: u64,
+    /// Rows of a shadow that were compared with the current version's.
+    pub rows: u64,
+    /// Of these, those that agree.
+    pub agreeing: u64,
+    /// Queries that no worker had time for to run once more.
+    pub passed_over: u64,
+    /// What the answers took to compute, microseconds in all.
+    pub compute_us: u64,
+}
+
+impl TrialRow {
+    /// Of a model that has done nothing yet.
+    pub fn of(model: ModelId) -> Self {
+        Self {
+            model,
+            queries: 0,
+            errors: 0,
+            late: 0,
+            rows: 0,
+            agreeing: 0,
+            passed_over: 0,
+            compute_us: 0,
+        }
+    }
 }
 
 /// Answers of a variant that were compared with those of the file that was uploaded.
@@ -90,12 +131,14 @@ impl Demand {
             && self.applications == other.applications
             && self.costs == other.costs
             && self.agreement == other.agreement
+            && self.trials == other.trials
     }
 
     /// Whether a store takes it: not too many rows, shares from 0 to 1, and amounts that are some.
     pub fn check(&self) -> Result<(), Error> {
         let rows = self.applications.len().max(self.devices.len());
         let rows = rows.max(self.costs.rows.len()).max(self.agreement.len());
+        let rows = rows.max(self.trials.len());
         if rows > MOST_DEMAND_ROWS {
             return Err(Error::TooManyRows { rows });
         }

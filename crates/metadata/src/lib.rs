@@ -23,7 +23,9 @@ mod wanted;
 pub mod conformance;
 
 pub use costs::{CostRow, Costs};
-pub use demand::{AgreementRow, ApplicationDemand, Demand, DeviceDemand, MOST_DEMAND_ROWS};
+pub use demand::{
+    AgreementRow, ApplicationDemand, Demand, DeviceDemand, MOST_DEMAND_ROWS, TrialRow,
+};
 pub use error::Error;
 pub use hardware::{DeviceTypes, HardwareWarning};
 pub use in_process::{DEFAULT_HISTORY, InProcessStore};

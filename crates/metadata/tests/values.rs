@@ -2,10 +2,12 @@
 
 use sextant_metadata::{
     Action, AgreementRow, ApplicationDemand, Costs, Count, Decision, Demand, DeviceDemand, Error,
-    HeldBack, InstanceKey, Limit, MOST_DECISIONS, Pool, Subject, Wanted, WantedVariant, Worker,
-    WorkerRecord,
+    HeldBack, InstanceKey, Limit, MOST_DECISIONS, Pool, Subject, TrialRow, Wanted, WantedVariant,
+    Worker, WorkerRecord,
 };
-use sextant_types::{ApplicationId, Code, DeviceTypeName, TargetClass, VariantId, WorkerId};
+use sextant_types::{
+    ApplicationId, Code, DeviceTypeName, ModelId, TargetClass, VariantId, WorkerId,
+};
 
 fn worker(name: &str) -> WorkerId {
     WorkerId::new(name).expect("a name")
@@ -134,6 +136,7 @@ fn whatever_differs_is_another_demand_but_for_who_wrote_it() {
         devices: Vec::new(),
         costs: Costs::default(),
         agreement: Vec::new(),
+        trials: Vec::new(),
     };
     assert!(one.says_the_same(&Demand {
         token: 2,
@@ -161,12 +164,14 @@ fn whatever_differs_is_another_demand_but_for_who_wrote_it() {
         rows: 2,
         agreeing: 1,
     };
-    let mut others = vec![one.clone(); 5];
+    let tried = TrialRow::of(ModelId::new("m").expect("a name"));
+    let mut others = vec![one.clone(); 6];
     others[0].window_ms = 2000;
     others[1].applications = vec![asked];
     others[2].devices = vec![busy];
     others[3].costs.since_ms = 1;
     others[4].agreement = vec![agreed];
+    others[5].trials = vec![tried];
     for other in others {
         assert!(!one.says_the_same(&other), "{other:?}");
         assert!(!other.says_the_same(&one), "{other:?}");

@@ -15,6 +15,10 @@ use crate::{
 #[derive(Debug, Clone, Deserialize)]
 pub struct Model {
     name: String,
+    #[serde(default)]
+    version: u32,
+    /// Absent before it is ready.
+    stage: Option<String>,
     application: String,
     status: String,
     error: Option<Failure>,

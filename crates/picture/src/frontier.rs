@@ -9,6 +9,9 @@
 //! not put the variants of processors aside, and a fleet that loses its GPUs keeps a frontier. Which
 //! hardware a query goes to is for the selection, which knows the price of each.
 //!
+//! A version that is not current is compared with nothing but itself: it puts nothing aside that answers, and is there as a
+//! whole when it is tried.
+//!
 //! Only accuracies are compared with each other. Agreement with an uploaded file says nothing of another file: a
 //! variant of a model without labels dominates variants of that model alone, and is dominated by them alone.
 //!
@@ -21,14 +24,15 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use sextant_types::{DeviceTypeName, ModelId, Profile, Variant, VariantId};
+use sextant_types::{DeviceTypeName, ModelId, Profile, Stage, Variant, VariantId};
 
 /// What variants are compared by, each number on a scale where smaller is better.
 #[derive(Debug, Clone, PartialEq)]
 struct Scores {
     registered_on: Option<DeviceTypeName>,
-    /// Of agreement with an uploaded file whose file that is: it is compared with nothing else.
-    agrees_with: Option<ModelId>,
+    /// Of agreement with an uploaded file, and of a version that is not current: whose it is. It is compared with nothing
+    /// else.
+    alone: Option<ModelId>,
     /// Cost first: sorting by it makes the cheapest dominator the first one found.
     here: [f64; 5],
     /// Latency, load time and throughput on further types of devices.
@@ -109,6 +113,10 @@ fn is_covered(worse: &[f64], better: &[f64]) -> bool {
         .all(|(a, b)| a.total_cmp(b).is_le())
 }
 
+fn is_alone(variant: &Variant) -> bool {
+    !variant.accuracy.kind.is_accuracy() || variant.release.stage != Stage::Current
+}
+
 impl Scores {
     fn of(variant: &Variant) -> Self {
         let [latency, load, throughput] = speeds(&variant.profile);
@@ -116,7 +124,7 @@ impl Scores {
         let elsewhere = variant.profiles.iter();
         Self {
             registered_on: variant.measured_on.clone(),
-            agrees_with: (!variant.accuracy.kind.is_accuracy()).then(|| variant.model.clone()),
+            alone: is_alone(variant).then(|| variant.model.clone()),
             here: [
                 variant.cost_per_hour_usd,
                 quality,
@@ -138,7 +146,7 @@ impl Scores {
         let by_speeds = elsewhere().map(|((_, a), (_, b))| compare(a, b));
         self.registered_on
             .cmp(&other.registered_on)
-            .then_with(|| self.agrees_with.cmp(&other.agrees_with))
+            .then_with(|| self.alone.cmp(&other.alone))
             .then_with(|| compare(&self.here, &other.here))
             .then(most_types)
             .then_with(|| {
@@ -152,7 +160,7 @@ impl Scores {
     fn covers(&self, other: &Self) -> bool {
         let mut elsewhere = other.elsewhere.iter();
         self.registered_on == other.registered_on
-            && self.agrees_with == other.agrees_with
+            && self.alone == other.alone
             && is_covered(&other.here, &self.here)
             && elsewhere.all(|(name, theirs)| {
                 let mine = self.elsewhere.get(name);
@@ -226,6 +234,7 @@ mod tests {
             dominated_by: None,
             apart: None,
             resources: Default::default(),
+            release: Default::default(),
         }
     }
 
@@ -258,7 +267,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_comparing_all_pairs(mut variants in variants()) {
+        fn alone_comparing_all_pairs(mut variants in variants()) {
             let found = dominators(&variants);
             for (variant, dominator) in variants.iter().zip(&found) {
                 let wanted = variants.iter().any(|other| beats(other, variant));

@@ -12,11 +12,11 @@ use sextant_schedule::Nanos;
 use sextant_selection::{Entry, Index, Readiness, mark_dominated};
 use sextant_types::index::{ApplicationIx, DeviceIx, IndexVec, KindIx, VariantIx};
 use sextant_types::{
-    ApplicationId, DeviceTypeName, Digest, EngineName, ModelId, Precision, Quality, Signature,
-    Slowdowns, Variant, VariantId, WorkerId, uploaded_qualities,
+    ApplicationId, DeviceTypeName, Digest, EngineName, ModelId, Precision, Quality, Releases,
+    Signature, Slowdowns, Variant, VariantId, WorkerId, uploaded_qualities,
 };
 
-use self::basis::Basis;
+use self::{basis::Basis, versions::Versions};
 pub use self::known::{DEFAULT_SLOT_HOUR_USD, Host, Known, Queueing};
 use crate::extent::{CLASSES, Extent};
 
@@ -25,6 +25,7 @@ mod known;
 #[cfg(test)]
 mod tests;
 mod usual;
+mod versions;
 
 /// Numbers for variants, applications, weights and types of devices that never change while it lives: every
 /// [`VariantIx`] of whoever has it is one of these.
@@ -96,6 +97,7 @@ pub struct Snapshot {
     by_variant: HashMap<VariantId, VariantIx>,
     applications: HashMap<ApplicationId, Arc<Scope>>,
     models: HashMap<ModelId, Arc<Scope>>,
+    versions: Versions,
     /// What its variants were judged by.
     basis: Basis,
 }
@@ -158,8 +160,11 @@ impl Snapshot {
         let states = states(view, around);
         let able = able(&around.workers);
         let uploaded = uploaded_qualities(view.variants.values().map(|it| &**it));
+        let variants = view.variants.values();
+        let released = variants.map(|it| (&it.application, &it.model, &it.release));
         let mut snapshot = Self {
             basis: Basis::new(around, &able),
+            versions: Versions::new(Releases::of(released)),
             ..Self::default()
         };
         let kept = snapshot.basis.same_engines(&before.basis);
@@ -201,9 +206,9 @@ impl Snapshot {
         self.applications.get(id).map(Arc::as_ref)
     }
 
-    /// What may answer a model.
-    pub fn model(&self, id: &ModelId) -> Option<&Scope> {
-        self.models.get(id).map(Arc::as_ref)
+    /// What answers where a model is named.
+    pub fn model(&self, reference: &ModelId) -> Option<&Scope> {
+        self.model_exactly(self.versions.model(reference)?)
     }
 
     /// The application that a route belongs to, by number and by name.
@@ -267,9 +272,11 @@ impl Snapshot {
     /// Indexes an application with all of its variants, and its models.
     fn index_application(&mut self, members: &[Arc<Known>], before: &Self) {
         let application = &members[0].variant.application;
+        let answering = self.versions.answering(members);
         let known = before.applications.get(application);
-        let known = known.filter(|known| known.is_of(members)).cloned();
-        let scope = known.or_else(|| self.scope(members.to_vec(), |_| true).map(Arc::new));
+        let known = known.filter(|known| known.is_of(&answering)).cloned();
+        let answers = |known: &Known| self.versions.answers(&known.variant.model);
+        let scope = known.or_else(|| self.scope(answering, answers).map(Arc::new));
         self.applications
             .extend(scope.map(|scope| (application.clone(), scope)));
         let mut models: BTreeMap<&ModelId, Vec<Arc<Known>>> = BTreeMap::new();

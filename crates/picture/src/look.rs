@@ -27,7 +27,9 @@ struct Names<'a> {
 /// The variants that should be loaded before anyone asks, in the order of their ids.
 pub fn wanted(view: &View, memory_share: f64, interner: &mut Interner) -> Vec<WantedVariant> {
     let mut names = Names::default();
+    // A version that only who names it asks is loaded by its first query.
     let published = view.variants.values();
+    let published = published.filter(|it| it.release.stage.answers());
     let candidates =
         published.map(|variant| names.candidate(interner.ordinal(&variant.id), variant));
     let candidates: Vec<Candidate> = candidates.collect();

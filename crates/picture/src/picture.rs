@@ -13,8 +13,8 @@ use sextant_scaling::{
 };
 use sextant_types::index::{KindIx, VariantIx};
 use sextant_types::{
-    ApplicationId, DeviceType, DeviceTypeName, Prefer, Quality, Slowdowns, Variant, VariantId,
-    uploaded_qualities,
+    ApplicationId, DeviceType, DeviceTypeName, Prefer, Quality, Slowdowns, Stage, Variant,
+    VariantId, uploaded_qualities,
 };
 
 use crate::{Interner, Outlook, tenants::Set};
@@ -101,8 +101,9 @@ impl Picture {
             slots: kind.facts.slots.max(1).into(),
             start_s: kind.facts.start_ms as f64 / 1e3,
         });
-        let published = view.variants.values();
-        let variants = published.map(|of| (interner.ordinal(&of.id), Arc::clone(of)));
+        let variants = view.variants.values();
+        let current = variants.filter(|it| it.release.stage == Stage::Current);
+        let variants = current.map(|of| (interner.ordinal(&of.id), Arc::clone(of)));
         let variants: BTreeMap<VariantIx, Arc<Variant>> = variants.collect();
         let mut picture = Self {
             problem: Problem {

@@ -130,6 +130,7 @@ async fn turn(
             },
             best_effort: false,
             explain: false,
+            sticky: None,
             arrived: Instant::now(),
         };
         dispatcher.query(query).await?;

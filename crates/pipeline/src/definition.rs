@@ -243,7 +243,7 @@ impl Step {
             given.push(route(ApplicationId::new(name).map(Route::Application))?);
         }
         if let Some(name) = &self.model {
-            given.push(route(ModelId::new(name).map(Route::Model))?);
+            given.push(route(name.parse::<ModelId>().map(Route::Model))?);
         }
         if let Some(name) = &self.variant {
             given.push(route(VariantId::new(name).map(Route::Variant))?);

@@ -66,6 +66,37 @@ pub enum Error {
         /// Its name.
         id: String,
     },
+    /// A version of that number exists with other content.
+    #[error(
+        "version `{version}` of `{line}` exists with another {differs}: leave the number out, and it becomes the next \
+         version"
+    )]
+    VersionExists {
+        /// Application and name.
+        line: String,
+        /// Its number.
+        version: u32,
+        /// In what it differs.
+        differs: String,
+    },
+    /// The versions are not as a change of them needs them.
+    #[error("version `{version}` of `{line}` cannot be changed so: {reason}")]
+    Version {
+        /// Application and name.
+        line: String,
+        /// Its number.
+        version: u32,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A name that several applications have.
+    #[error("several applications have a model `{name}`: say which is meant, {forms}")]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// The references that are not.
+        forms: String,
+    },
     /// The row cannot go while others need it.
     #[error("{entity} `{id}` is in use: {reason}")]
     InUse {
@@ -237,6 +268,9 @@ impl Error {
                 | Entity::Blob
                 | Entity::Identity => Code::InUse,
             },
+            Self::VersionExists { .. } => Code::ModelExists,
+            Self::Version { .. } => Code::VersionConflict,
+            Self::Ambiguous { .. } => Code::ModelNotFound,
             Self::InUse { .. } | Self::Cancelled { .. } | Self::LeaseLost { .. } => Code::InUse,
             Self::KeyReused { .. } => Code::IdempotencyKeyReused,
             Self::SignatureMismatch { .. } => Code::SignatureMismatch,

@@ -178,6 +178,14 @@ impl NewJob {
         self
     }
 
+    /// The same for a model that has got its id, which its `spec` tells as well.
+    pub(crate) fn named(mut self, model: &ModelId) -> Self {
+        if let Some(named) = self.spec.get_mut("model") {
+            *named = Value::from(model.as_str());
+        }
+        self.for_model(model.clone())
+    }
+
     /// The same, to be claimed only by who names the engine.
     pub fn for_engine(mut self, engine: EngineName) -> Self {
         self.engine = Some(engine);

@@ -26,6 +26,7 @@ mod retention;
 mod rows;
 mod sql;
 mod variant;
+mod version;
 
 pub use application::Application;
 pub use audit::{Audit, AuditFilter};
@@ -43,6 +44,7 @@ pub use once::Once;
 pub use pipeline::{NewPipeline, Pipeline};
 pub use profile::FailedProfile;
 pub use registry::{Reads, Registry};
+pub use version::{Act, VersionChange, releases_of};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sextant_types::{ApplicationId, Code, Constants, Digest, ModelId, Padding, Renames, VariantId};
+use sextant_types::{
+    ApplicationId, Code, Constants, Digest, ModelId, Padding, Release, Renames, Stage, VariantId,
+};
 
 use crate::{
     Entity, Error, Job, NewJob, Once, Registry, application, blob,
@@ -10,6 +12,7 @@ use crate::{
     job, once, pipeline,
     rows::{Columns, document, int},
     sql, variant,
+    version::{self, Place},
 };
 
 /// How far a model's registration has come.
@@ -90,7 +93,7 @@ pub struct ScoredOutput {
 /// A registered model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
-    /// Its name.
+    /// Its id.
     pub id: ModelId,
     /// The application it was registered under.
     pub application: ApplicationId,
@@ -120,13 +123,24 @@ pub struct Model {
     pub error: Option<Failure>,
     /// When it was registered, ms since the Unix epoch.
     pub created_ms: u64,
+    /// Which version of which name it is, and which part that has in answering. Before it is ready the stage is the one
+    /// that it was asked for.
+    pub release: Release,
+    /// The number of the version in whose place it became current.
+    pub replaced: Option<u32>,
+    /// The rules by which it is promoted or rolled back by itself while it is tried. This crate does not read them.
+    pub rules: Option<Value>,
 }
 
 /// A model to register.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewModel {
-    /// Its name.
-    pub id: ModelId,
+    /// Its name. Where its application has models of that name it is the next version of them.
+    pub name: ModelId,
+    /// The number of the version that it is to be; `None`: the one behind the greatest that is there.
+    pub version: Option<u32>,
+    /// Whether it is to become current as soon as it is ready, where another version is.
+    pub current: bool,
     /// The application to register it under; it must exist.
     pub application: ApplicationId,
     /// Its ONNX file.
@@ -228,10 +242,12 @@ impl Registry {
     }
 
     /// Creates a model's row with status [`ModelStatus::Registering`] and the job that registers it, in one
-    /// transaction: a crash leaves both or neither. Idempotent on the same application, file, validation
-    /// set, padding, outputs, constants, classes and names: then the job that is there is returned. [`Error::Exists`] on
-    /// other content, unless the earlier registration failed: then it is replaced, with its steps and variants.
-    /// [`Error::Condemned`] when one of its files is being removed.
+    /// transaction: a crash leaves both or neither. The model is a version of those of its name in its application.
+    /// Idempotent on the same application, name, file, validation set, padding, outputs, constants, classes and names of
+    /// tensors: then the version and the job that are there are returned. A version whose registration failed is
+    /// replaced, with its steps and variants, where it is the last one or the one that is asked for.
+    /// [`Error::VersionExists`] where the version that is asked for has other content, [`Error::Condemned`] when one of its
+    /// files is being removed. The job is given the model's id, also in its `spec`, under `model`.
     pub async fn register_model(
         &self,
         model: &NewModel,
@@ -253,7 +269,8 @@ impl Registry {
         let mut tx = self.begin().await?;
         if let Some(once) = once
             && let Some(job) = once::recall(&mut tx, once, now_ms).await?
-            && let Some(model) = find(&mut tx, &model.id).await?
+            && let Some(id) = &job.model
+            && let Some(model) = find(&mut tx, id).await?
         {
             let created = false;
             return Ok(Registration {
@@ -270,7 +287,7 @@ impl Registry {
         };
         let job = match earlier {
             Some(earlier) => earlier,
-            None => job::create(&mut tx, job, now_ms).await?,
+            None => job::create(&mut tx, &job.clone().named(&model.id), now_ms).await?,
         };
         if let Some(once) = once {
             once::remember(&mut tx, once, &job.id, now_ms).await?;
@@ -283,7 +300,7 @@ impl Registry {
         })
     }
 
-    /// One model.
+    /// One model, by its id.
     pub async fn model(&self, id: &ModelId) -> Result<Model, Error> {
         let mut reader = self.read().await?;
         get(&mut reader, id).await
@@ -305,6 +322,7 @@ impl Registry {
     pub async fn delete_model(&self, id: &ModelId, now_ms: u64) -> Result<Vec<VariantId>, Error> {
         let mut tx = self.begin().await?;
         let model = get(&mut tx, id).await?;
+        version::refuse_current(&mut tx, &model).await?;
         job::cancel_extensions(&mut tx, id, now_ms).await?;
         if job::unfinished_of(&mut tx, id).await? {
             return Err(Error::in_use(Entity::Model, id, "it has unfinished jobs"));
@@ -386,49 +404,49 @@ async fn find(connection: &mut Session, id: &ModelId) -> Result<Option<Model>, E
 
 async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result<Created, Error> {
     application::get(connection, &new.application).await?;
-    if let Some(known) = find(connection, &new.id).await? {
-        if known.status != ModelStatus::Failed {
-            let same = known.application == new.application
-                && known.digest == new.digest
-                && known.validation == new.validation
-                && known.padding == new.padding
-                && known.outputs == new.outputs
-                && known.constants == new.constants
-                && known.classes == new.classes
-                && known.names == new.names
-                && known.data == new.data;
-            return if same {
-                Ok(Created {
-                    model: known,
-                    created: false,
-                })
-            } else {
-                Err(Error::exists(Entity::Model, &new.id))
-            };
+    let of = (&new.application, &new.name);
+    let place = match version::place(&version::of(connection, of).await?, new)? {
+        Place::Known(model) => {
+            let created = false;
+            return Ok(Created {
+                model: *model,
+                created,
+            });
         }
+        Place::Free(place) => place,
+    };
+    if let Some(failed) = &place.failed {
         // Steps and variants go with it.
         connection
-            .run(sql::DELETE_MODEL.bind(new.id.as_str()))
+            .run(sql::DELETE_MODEL.bind(failed.as_str()))
             .await?;
     }
+    let id = match place.failed {
+        Some(id) => id,
+        None => version::new_id(connection, new, place.version).await?,
+    };
     blob::refuse_condemned(connection, new.files()).await?;
     pipeline::refuse_models(connection, &new.application).await?;
+    let wish = match new.current {
+        true => Stage::Current,
+        false => Stage::Candidate,
+    };
     let padding = new.padding.as_ref();
-    let padding = padding.map(|padding| document(Entity::Model, &new.id, padding));
+    let padding = padding.map(|padding| document(Entity::Model, &new.name, padding));
     let outputs = (!new.outputs.is_empty()).then_some(&new.outputs);
-    let outputs = outputs.map(|outputs| document(Entity::Model, &new.id, outputs));
+    let outputs = outputs.map(|outputs| document(Entity::Model, &new.name, outputs));
     let constants = (!new.constants.is_empty()).then_some(&new.constants);
-    let constants = constants.map(|constants| document(Entity::Model, &new.id, constants));
+    let constants = constants.map(|constants| document(Entity::Model, &new.name, constants));
     let classes = (!new.classes.is_empty()).then_some(&new.classes);
-    let classes = classes.map(|classes| document(Entity::Model, &new.id, classes));
+    let classes = classes.map(|classes| document(Entity::Model, &new.name, classes));
     let names = (!new.names.is_empty()).then_some(&new.names);
-    let names = names.map(|names| document(Entity::Model, &new.id, names));
+    let names = names.map(|names| document(Entity::Model, &new.name, names));
     let data = (!new.data.is_empty()).then_some(&new.data);
-    let data = data.map(|data| document(Entity::Model, &new.id, data));
+    let data = data.map(|data| document(Entity::Model, &new.name, data));
     connection
         .run(
             sql::CREATE_MODEL
-                .bind(new.id.as_str())
+                .bind(id.as_str())
                 .bind(new.application.as_str())
                 .bind(new.digest.to_string())
                 .bind(new.validation.to_string())
@@ -441,11 +459,14 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 .bind(classes.transpose()?)
                 .bind(constants.transpose()?)
                 .bind(new.unlabelled.then_some(NO_LABELS))
-                .bind(names.transpose()?),
+                .bind(names.transpose()?)
+                .bind(new.name.as_str())
+                .bind(i64::from(place.version))
+                .bind(wish.as_str()),
         )
         .await?;
     Ok(Created {
-        model: get(connection, &new.id).await?,
+        model: get(connection, &id).await?,
         created: true,
     })
 }
@@ -468,6 +489,22 @@ pub(crate) fn model(row: &Row) -> Result<Model, Error> {
         status: columns.one_of("status", ModelStatus::parse)?,
         error: columns.failure()?,
         created_ms: columns.count("created_ms")?,
+        release: release(&columns, &columns.parse("id")?)?,
+        replaced: columns.optional_count("replaced")?,
+        rules: columns.optional_json("rules")?,
+    })
+}
+
+/// The release of a model, as the columns of its row have it.
+pub(crate) fn release(columns: &Columns<'_>, id: &ModelId) -> Result<Release, Error> {
+    let name: Option<ModelId> = columns.parse_optional("name")?;
+    let percent = columns.optional_real("percent")?;
+    let stage = |name: &str| Stage::parse(name, percent);
+    Ok(Release {
+        name: name.filter(|name| name != id),
+        version: columns.optional_count("version")?.unwrap_or(1),
+        stage: columns.optional_one_of("stage", stage)?.unwrap_or_default(),
+        since_ms: columns.optional_count("stage_since_ms")?.unwrap_or(0),
     })
 }
 

@@ -92,6 +92,20 @@ impl<'r> Columns<'r> {
         parse(&text).ok_or_else(|| self.corrupt(column, format!("unknown value `{text}`")))
     }
 
+    /// The same of a column that may be null.
+    pub(crate) fn optional_one_of<T>(
+        &self,
+        column: &'static str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let Some(text) = self.optional_text(column)? else {
+            return Ok(None);
+        };
+        let parsed = parse(&text);
+        let unknown = || self.corrupt(column, format!("unknown value `{text}`"));
+        parsed.ok_or_else(unknown).map(Some)
+    }
+
     pub(crate) fn json<T: DeserializeOwned>(&self, column: &'static str) -> Result<T, Error> {
         let document = self.optional_json(column)?;
         document.ok_or_else(|| self.corrupt(column, "it is null"))

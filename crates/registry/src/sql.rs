@@ -18,7 +18,11 @@ macro_rules! columns {
     };
     (models) => {
         "id, application, digest, validation, size_bytes, status, error_code, error_message, \
-         created_ms, padding, outputs, constants, data, classes, labels, names"
+         created_ms, padding, outputs, constants, data, classes, labels, names, name, version, stage, \
+         percent, stage_since_ms, replaced, rules"
+    };
+    (releases) => {
+        "models.name, models.version, models.stage, models.percent, models.stage_since_ms"
     };
     (jobs) => {
         "id, kind, application, model, spec, state, step, progress_done, progress_total, \
@@ -108,6 +112,30 @@ statements! {
     MODELS_OF_APPLICATION = (
         "select " {models} " from models where application = $1 order by id"
     );
+    VERSIONS = (
+        "select " {models} " from models where application = $1 and coalesce(name, id) = $2 \
+         order by coalesce(version, 1)"
+    );
+    MEANT = (
+        "select " {models} " from models where id = $1 or coalesce(name, id) = $1 order by id"
+    );
+    TRIED = (
+        "select " {models} " from models where stage in ('canary', 'shadow') and status = 'ready' \
+         and rules is not null order by id"
+    );
+    CANARIES = ("select " {models} " from models where application = $1 and stage = 'canary'");
+    SET_STAGE = (
+        "update models set stage = $2, percent = $3, stage_since_ms = $4, replaced = $5, \
+         rules = $6 where id = $1"
+    );
+    NAME_TAKEN = (
+        "select id from models where id = $1 or (name = $1 and application <> $2) limit 1"
+    );
+    ID_TAKEN = (
+        "select id from models where id = $1 or name = $1 union \
+         select id from applications where id = $1 union \
+         select id from variants where id = $1 limit 1"
+    );
     EXTENDABLE_MODELS = (
         "select " {models} " from models where status = 'ready' \
          and not exists (select 1 from steps where steps.model = models.id and steps.name = $2) \
@@ -117,8 +145,8 @@ statements! {
     );
     CREATE_MODEL = (
         "insert into models (id, application, digest, validation, size_bytes, status, created_ms, \
-         padding, outputs, data, classes, constants, labels, names) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+         padding, outputs, data, classes, constants, labels, names, name, version, stage) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"
     );
     SCORED = ("select id, scored from models where id = $1");
     SCORED_BEFORE = (
@@ -140,12 +168,12 @@ statements! {
     VARIANT = ("select id, document from variants where id = $1");
     VARIANTS_OF_MODEL = ("select id, document from variants where model = $1 order by id");
     READY_VARIANTS = (
-        "select variants.id, variants.document from variants \
+        "select variants.id, variants.document, " {releases} " from variants \
          join models on models.id = variants.model \
          where models.status = 'ready' order by variants.id"
     );
     READY_VARIANTS_OF_APPLICATION = (
-        "select variants.id, variants.document from variants \
+        "select variants.id, variants.document, " {releases} " from variants \
          join models on models.id = variants.model \
          where models.status = 'ready' and models.application = $1 order by variants.id"
     );

@@ -24,6 +24,7 @@ mod schema;
 mod server;
 mod statements;
 mod storage;
+mod versions;
 
 fn app() -> ApplicationId {
     ApplicationId::new("digits").unwrap()
@@ -54,7 +55,9 @@ fn application() -> Application {
 
 fn new_model(name: &str) -> NewModel {
     NewModel {
-        id: model_id(name),
+        name: model_id(name),
+        version: None,
+        current: false,
         application: app(),
         digest: Digest::from_bytes([1; 32]),
         validation: Digest::from_bytes([2; 32]),
@@ -79,7 +82,7 @@ async fn create_model(
     model: &NewModel,
     now_ms: u64,
 ) -> Result<Registration, Error> {
-    let job = register_job(model.id.as_str());
+    let job = register_job(model.name.as_str());
     registry.register_model(model, &job, now_ms).await
 }
 
@@ -187,6 +190,7 @@ fn variant(model: &str, max_batch: u16) -> Variant {
         dominated_by: None,
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     }
 }
 

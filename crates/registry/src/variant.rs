@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sextant_types::{ApplicationId, ModelId, Variant, VariantId};
+use sextant_types::{ApplicationId, ModelId, Release, Variant, VariantId};
 
 use crate::{
     Entity, Error, Registry,
@@ -42,22 +42,22 @@ impl Registry {
         profile::add(&mut reader, query, variants).await
     }
 
-    /// The variants of all models that are ready, sorted by name: what is to be published.
+    /// The variants of all models that are ready, each with its model's release, sorted by name: what is to be published.
     pub async fn ready_variants(&self) -> Result<Vec<Variant>, Error> {
         let mut reader = self.read().await?;
-        let variants = read(&mut reader, (&sql::READY_VARIANTS).into()).await?;
+        let variants = read_ready(&mut reader, (&sql::READY_VARIANTS).into()).await?;
         profile::add(&mut reader, (&sql::PROFILES).into(), variants).await
     }
 
-    /// The variants of an application's models that are ready, sorted by name. Reads nothing of other
-    /// applications.
+    /// The variants of an application's models that are ready, each with its model's release, sorted by name. Reads
+    /// nothing of other applications.
     pub async fn ready_variants_of(
         &self,
         application: &ApplicationId,
     ) -> Result<Vec<Variant>, Error> {
         let mut reader = self.read().await?;
         let query = sql::READY_VARIANTS_OF_APPLICATION.bind(application.as_str());
-        let variants = read(&mut reader, query).await?;
+        let variants = read_ready(&mut reader, query).await?;
         let query = sql::PROFILES_OF_APPLICATION.bind(application.as_str());
         profile::add(&mut reader, query, variants).await
     }
@@ -78,9 +78,10 @@ impl Registry {
 
 pub(crate) async fn put(connection: &mut Session, variants: &[Variant]) -> Result<(), Error> {
     for variant in variants {
-        // What was measured elsewhere has rows of its own.
+        // What was measured elsewhere has rows of its own, the release is the model's.
         let variant = &Variant {
             profiles: BTreeMap::new(),
+            release: Release::default(),
             ..variant.clone()
         };
         model::get(connection, &variant.model).await?;
@@ -110,6 +111,16 @@ pub(crate) async fn names_of(
 async fn read(reader: &mut Session, query: Query) -> Result<Vec<Variant>, Error> {
     let rows = reader.rows(query).await?;
     rows.iter().map(variant).collect()
+}
+
+async fn read_ready(reader: &mut Session, query: Query) -> Result<Vec<Variant>, Error> {
+    let rows = reader.rows(query).await?;
+    let ready = rows.iter().map(|row| {
+        let variant = variant(row)?;
+        let release = model::release(&Columns::new(row, Entity::Variant, "id")?, &variant.model)?;
+        Ok(Variant { release, ..variant })
+    });
+    ready.collect()
 }
 
 fn name(row: &Row) -> Result<VariantId, Error> {

@@ -17,11 +17,12 @@ pub trait Publish: Send + Sync {
     /// refused with [`Code::InUse`].
     async fn retire_model(&self, model: &ModelId) -> Result<(), PublishError>;
 
-    /// Shows the resources of an application with its variants, as the registry has them.
+    /// Shows the variants of an application as the registry has them: with its resources, and which versions of its
+    /// models answer.
     ///
-    /// Contract: a call that returned has shown what was registered before it. One that did not may be
-    /// repeated.
-    async fn show_resources(&self, application: &ApplicationId) -> Result<(), PublishError>;
+    /// Contract: a call that returned has shown what was registered before it. A version that has become current is
+    /// shown as such before the one whose place it takes is shown otherwise. A call that did not return may be repeated.
+    async fn show_application(&self, application: &ApplicationId) -> Result<(), PublishError>;
 }
 
 /// Why nothing was published or withdrawn, or not all of it.

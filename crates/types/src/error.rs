@@ -138,6 +138,8 @@ codes! {
     ApplicationExists = "application_exists", Conflict;
     /// A model of that name exists with other content.
     ModelExists = "model_exists", Conflict;
+    /// The versions of a model are not as a change of them needs them.
+    VersionConflict = "version_conflict", Conflict;
     /// A pipeline of that name exists with another definition.
     PipelineExists = "pipeline_exists", Conflict;
     /// The application or model is in use.

@@ -37,8 +37,39 @@ fn check(what: &'static str, value: &str) -> Result<(), InvalidId> {
     })
 }
 
+/// Digits of the greatest number of a version.
+const MAX_VERSION_DIGITS: usize = 9;
+
+/// `[application:]name[@version]`.
+fn check_reference(what: &'static str, value: &str) -> Result<(), InvalidId> {
+    let (application, rest) = match value.split_once(':') {
+        Some((application, rest)) => (Some(application), rest),
+        None => (None, value),
+    };
+    let (name, version) = match rest.split_once('@') {
+        Some((name, version)) => (name, Some(version)),
+        None => (rest, None),
+    };
+    application.map_or(Ok(()), |it| check("application", it))?;
+    check(what, name)?;
+    let is_number = |version: &str| {
+        let digits = version.bytes().all(|b| b.is_ascii_digit());
+        digits && version.len() <= MAX_VERSION_DIGITS && !version.starts_with('0')
+    };
+    match version {
+        Some(version) if version.is_empty() || !is_number(version) => Err(InvalidId {
+            what: "version",
+            value: value.chars().take(64).collect(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $what:literal) => {
+        name!($(#[$doc])* $type, $what, check);
+    };
+    ($(#[$doc:meta])* $type:ident, $what:literal, $read:path) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -72,14 +103,15 @@ macro_rules! name {
         impl FromStr for $type {
             type Err = InvalidId;
             fn from_str(value: &str) -> Result<Self, InvalidId> {
-                Self::new(value)
+                $read($what, value)?;
+                Ok(Self(value.into()))
             }
         }
 
         impl TryFrom<String> for $type {
             type Error = InvalidId;
             fn try_from(value: String) -> Result<Self, InvalidId> {
-                Self::new(value)
+                value.parse()
             }
         }
 
@@ -102,8 +134,10 @@ name!(
     ApplicationId, "application"
 );
 name!(
-    /// A registered model (an architecture with its weights).
-    ModelId, "model"
+    /// A registered model (an architecture with its weights): its id, or a reference to it as
+    /// [`release`](crate::release) has them. [`ModelId::new`] takes what a model may be called, `parse` takes references
+    /// as well.
+    ModelId, "model", check_reference
 );
 name!(
     /// A variant, `{model}-{engine}-{precision}-{optimization}-t{threads}-b{max_batch}`.
@@ -121,6 +155,21 @@ name!(
     /// A job (registration or offline), a UUID in text.
     JobId, "job"
 );
+
+impl ModelId {
+    /// The reference to the models of a name in an application.
+    pub fn qualified(application: &ApplicationId, name: &ModelId) -> Self {
+        Self(format!("{application}:{name}").into())
+    }
+
+    /// The reference to a version of what this one names; of one that names a version already, itself.
+    pub fn at_version(&self, version: u32) -> Self {
+        match self.0.contains('@') {
+            true => self.clone(),
+            false => Self(format!("{self}@{version}").into()),
+        }
+    }
+}
 
 /// SHA-256 of an artefact's bytes: its key in the artefact store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -17,6 +17,7 @@ mod named;
 pub mod padding;
 pub mod profile;
 pub mod random;
+pub mod release;
 pub mod resources;
 pub mod signature;
 mod slowdown;
@@ -36,6 +37,7 @@ pub use id::{
 pub use index::{IndexVec, PoolIx};
 pub use padding::{InvalidPadding, OutputAxis, Padding};
 pub use profile::{BatchLatency, Concurrent, Profile, ShapeProfile, Sizes};
+pub use release::{InvalidPercent, Line, Release, Releases, Stage};
 pub use resources::{InvalidResources, Resources, USUAL_PRIORITY};
 pub use signature::{Constants, Names, Renames, Signature, SignatureMismatch, TensorSpec};
 pub use slowdown::{Slowdowns, UNCERTAINTY};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Accuracy, ApplicationId, DeviceType, DeviceTypeName, Digest, ModelId, Padding, Profile,
-    Quality, Resources, Signature, VariantId, share_of,
+    Quality, Release, Resources, Signature, VariantId, share_of,
 };
 
 /// An engine's short name as it appears in variant ids: `ort`, `rten`, `emulated`.
@@ -171,6 +171,10 @@ pub struct Variant {
     /// where it is the application's.
     #[serde(default, skip_serializing_if = "Resources::is_default")]
     pub resources: Resources,
+    /// Which version its model is, and which part that has in answering, as of the publication; nothing is set in the
+    /// registry, where it is the model's.
+    #[serde(default, skip_serializing_if = "Release::is_default")]
+    pub release: Release,
 }
 
 /// A profile on a type of device.

@@ -100,6 +100,7 @@ fn query(arrived: Instant, target: Duration) -> Result<Query> {
         },
         best_effort: false,
         explain: false,
+        sticky: None,
         arrived,
     })
 }

@@ -267,6 +267,7 @@ async fn variant(objects: &Arc<dyn ObjectStore>, kinds: &[Kind]) -> Result<Arc<V
         dominated_by: None,
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     };
     variant.price(&first.device_type()?);
     Ok(Arc::new(variant))

@@ -101,6 +101,7 @@ fn query(route: &Route) -> Query {
         targets: Targets::default(),
         best_effort: false,
         explain: false,
+        sticky: None,
         arrived: Instant::now(),
     }
 }
@@ -164,5 +165,6 @@ fn variant(artefact: sextant_types::Digest) -> Result<Variant> {
         dominated_by: None,
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     })
 }

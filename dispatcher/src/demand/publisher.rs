@@ -129,6 +129,7 @@ impl Publisher {
             devices: self.devices.borrow_and_update().clone(),
             costs: self.dispatcher.driver.costs().record(),
             agreement: self.dispatcher.agreement_rows(),
+            trials: self.dispatcher.trial_rows(),
         };
         match self.metadata.set_demand(demand).await {
             Ok(()) => {

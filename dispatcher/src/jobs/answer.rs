@@ -106,6 +106,7 @@ impl JobService {
                 targets: Targets::default(),
                 best_effort: false,
                 explain: false,
+                sticky: None,
                 arrived: Instant::now(),
             };
             match self.dispatcher.answer(query, false).await {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, ops::Range};
 use serde::{Deserialize, Serialize};
 use sextant_objects::ObjectPath;
 use sextant_records::{Files, Outline, check_output};
-use sextant_rpc::{OfflineSpec, Route, offline::RecordFormat};
+use sextant_rpc::{OfflineSpec, offline::RecordFormat};
 use sextant_selection::{Demand, distance};
 use sextant_types::{Code, Prefer, Signature, VariantId};
 
@@ -253,12 +253,7 @@ impl Dispatcher {
             // Jobs take what is cheap.
             prefer: Prefer::Cost,
         };
-        let addressed = |known: &&std::sync::Arc<Known>| match &spec.route {
-            Route::Application(id) => known.variant.application == *id,
-            Route::Model(id) => known.variant.model == *id,
-            Route::Variant(id) => known.variant.id == *id,
-        };
-        let mut addressed: Vec<_> = snapshot.all().filter(addressed).collect();
+        let mut addressed: Vec<_> = snapshot.members(&spec.route).collect();
         if addressed.is_empty() {
             return Err(Stop::failed(
                 Code::ModelNotReady,

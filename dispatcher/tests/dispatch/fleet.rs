@@ -106,6 +106,7 @@ pub fn ask(query: u64) -> Ask {
         targets: Targets::default(),
         best_effort: false,
         explain: false,
+        sticky: None,
         arrived: std::time::Instant::now(),
     }
 }

@@ -145,7 +145,9 @@ async fn what_was_not_measured_is_estimated() {
 pub async fn registry(world: &World, variant: &Variant) -> Registry {
     let registry = crate::world::registry(world).await;
     let model = NewModel {
-        id: ModelId::new("m").unwrap(),
+        name: ModelId::new("m").unwrap(),
+        version: None,
+        current: false,
         application: ApplicationId::new("app").unwrap(),
         digest: Digest::from_bytes([1; 32]),
         validation: Digest::from_bytes([2; 32]),
@@ -160,7 +162,7 @@ pub async fn registry(world: &World, variant: &Variant) -> Registry {
     };
     let spec = serde_json::json!({});
     let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
-    let job = job.for_model(model.id.clone());
+    let job = job.for_model(model.name.clone());
     registry.register_model(&model, &job, 1).await.unwrap();
     registry
         .put_variants(std::slice::from_ref(variant))

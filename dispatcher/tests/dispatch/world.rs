@@ -378,6 +378,7 @@ impl World {
             dominated_by: None,
             apart: None,
             resources: Default::default(),
+            release: Default::default(),
         };
         change(&mut variant);
         let variant = Arc::new(variant);
@@ -467,6 +468,7 @@ pub fn query(values: &[f32]) -> Query {
         targets: Targets::default(),
         best_effort: false,
         explain: false,
+        sticky: None,
         arrived: Instant::now(),
     }
 }

@@ -14,6 +14,7 @@ pub async fn models(client: &Client, output: Output) -> Result<(), Error> {
     output.either(&answer, || {
         let mut table = Table::new(&[
             "model",
+            "#version",
             "application",
             "status",
             "#variants",
@@ -23,6 +24,7 @@ pub async fn models(client: &Client, output: Output) -> Result<(), Error> {
         for model in rows(&answer, "/models") {
             table.row(vec![
                 cell(model, "/name"),
+                cell(model, "/version"),
                 cell(model, "/application"),
                 cell(model, "/status"),
                 cell(model, "/variants"),

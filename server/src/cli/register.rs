@@ -328,7 +328,9 @@ impl Register {
         document: Value,
         output: Output,
     ) -> Result<(), Error> {
-        let path = ["v1", "models", self.name.as_str(), "variants"];
+        // A later version is called otherwise than its name.
+        let model = document["model"].as_str().unwrap_or(self.name.as_str());
+        let path = ["v1", "models", model, "variants"];
         let answer: Value = client.get(&path).await?;
         if output.json {
             return output.value(&json!({"job": document, "variants": answer["variants"]}));
@@ -339,8 +341,7 @@ impl Register {
             false => variants::table(&frontier).render(),
         };
         output.text(&format!(
-            "registered `{}` (job `{}`): {all} variants, {} on the frontier\n{}\n{}",
-            self.name,
+            "registered `{model}` (job `{}`): {all} variants, {} on the frontier\n{}\n{}",
             job.id,
             frontier.len(),
             self.notes(&document["result"]),

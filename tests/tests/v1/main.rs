@@ -18,4 +18,5 @@ mod queries;
 mod registrations;
 mod sizes;
 mod storage;
+mod versions;
 mod workers;

@@ -163,9 +163,16 @@ async fn the_same_upload_twice_is_one_model() {
     let model = api.get("/v1/models/logistic").await.json(200);
     assert_eq!(again["job"], model["job"]);
     let other = api
-        .upload(digits::upload("digits", "logistic", "mlp"))
+        .upload_with(
+            digits::upload("digits", "logistic", "mlp"),
+            &[("version", "1")],
+        )
         .await;
-    other.problem(409, "model_exists");
+    let told = other.problem(409, "model_exists")["detail"].to_string();
+    assert!(
+        told.contains("digits:logistic") && told.contains("another file"),
+        "{told}"
+    );
 }
 
 #[tokio::test]

@@ -67,7 +67,7 @@ async fn what_refused_uploads_left_is_given_back() {
     assert_eq!(stored(&cluster).0, before, "refused and removed at once");
     // A name that is taken by other content, with files that something else needs.
     let taken = digits::upload("digits", "logistic", "mlp");
-    let taken = cluster.api().upload(taken).await;
+    let taken = cluster.api().upload_with(taken, &[("version", "1")]).await;
     taken.problem(409, "model_exists");
     let api = cluster.api();
     let query = json!({"model": "logistic", "inputs": digits::Images::load("test").input(0)});

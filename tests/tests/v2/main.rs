@@ -2,6 +2,7 @@
 
 mod grpc;
 mod memory;
+mod versions;
 
 use reqwest::Method;
 use serde_json::{Value, json};

@@ -30,7 +30,12 @@ impl Registration<'_> {
     pub(super) async fn publish(&mut self, outcome: &Outcome<'_>) -> Result<Summary, Error> {
         self.begin(step::PUBLISH).await?;
         let pricing = self.parts.publisher.pricing().await?;
-        let mine = self.variants(outcome, &pricing)?;
+        let mut mine = self.variants(outcome, &pricing)?;
+        let registry = &self.parts.registry;
+        let release = registry.release_when_ready(&self.model.id).await?;
+        for variant in &mut mine {
+            variant.release = release.clone();
+        }
         match (mine.is_empty(), self.extends()) {
             (true, true) => return self.add_nothing(outcome).await,
             (true, false) => return Err(nothing_runs(outcome.measured)),
@@ -127,6 +132,7 @@ impl Registration<'_> {
             dominated_by: None,
             apart: None,
             resources: Default::default(),
+            release: Default::default(),
         };
         let apart = inspected.apart.as_ref().or(measurement.apart.as_ref());
         let reason = apart

@@ -206,7 +206,9 @@ impl Bed {
         (model, validation): (&Bytes, &Bytes),
     ) -> NewModel {
         NewModel {
-            id: ModelId::new(name).expect("valid"),
+            name: ModelId::new(name).expect("valid"),
+            version: None,
+            current: false,
             application: ApplicationId::new(application).expect("valid"),
             digest: self.objects.put_blob(model.clone()).await.expect("stored"),
             validation: self
@@ -227,9 +229,9 @@ impl Bed {
 
     /// Puts the registration of a model into the queue.
     pub async fn submit_new(&self, new: &NewModel) -> Registration {
-        let spec = serde_json::json!({"model": new.id, "application": new.application});
+        let spec = serde_json::json!({"model": new.name, "application": new.application});
         let job = NewJob::new(JobKind::Register, new.application.clone(), spec);
-        let job = job.for_model(new.id.clone());
+        let job = job.for_model(new.name.clone());
         self.registry
             .register_model(new, &job, 1)
             .await

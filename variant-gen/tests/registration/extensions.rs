@@ -190,6 +190,7 @@ fn unmarked(variants: &[Variant]) -> Vec<Variant> {
         dominated_by: None,
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
         ..variant.clone()
     };
     variants.iter().map(unmarked).collect()

@@ -164,11 +164,12 @@ async fn names_that_are_stated_are_taken_and_checked() {
     // The same again is the same registration; without the names it is another one.
     assert!(!bed.submit_new(&new).await.created);
     let unnamed = NewModel {
+        version: Some(1),
         names: Renames::default(),
         ..new.clone()
     };
     let job = NewJob::new(JobKind::Register, new.application, serde_json::json!({}));
-    let job = job.for_model(new.id);
+    let job = job.for_model(new.name);
     let other = bed.registry.register_model(&unnamed, &job, 1).await;
     other.expect_err("is another model");
 }
@@ -218,7 +219,7 @@ async fn libraries_share_an_application_and_labels_have_one_type() {
             well(&bed, &new).await;
             let variants = bed.variants(&model).await;
             assert!(variants[0].accuracy.value > 0.9, "{:?}", variants[0]);
-            let scored = bed.registry.scored_output(&new.id).await.expect("reads");
+            let scored = bed.registry.scored_output(&new.name).await.expect("reads");
             let known = match application {
                 "words" => classes(&NAMES),
                 _ => classes(&["0", "1", "2"]),

@@ -125,7 +125,10 @@ async fn a_deletion_and_a_change_of_resources_read_nothing_of_other_applications
         publisher.publish_all().await.expect("publishes");
         let before = bed.registry.reads();
         let application = bed.model("other-1").await.application;
-        publisher.show_resources(&application).await.expect("shows");
+        publisher
+            .show_application(&application)
+            .await
+            .expect("shows");
         let model = ModelId::new("other-2").expect("valid");
         publisher.retire_model(&model).await.expect("retires");
         reads.push(between(before, bed.registry.reads()));

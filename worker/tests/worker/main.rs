@@ -306,5 +306,6 @@ fn variant(name: &str, artefact: Digest, memory: u64) -> Arc<Variant> {
         dominated_by: None,
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     })
 }

@@ -7,7 +7,7 @@ use crate::{
     problem::Problem,
     signature::SpecBody,
     v2::{
-        self, Named, PLATFORM, VERSION, config,
+        self, Named, PLATFORM, config,
         config::ConfigTensorBody,
         statistics::{self, DurationStatBody, StatisticBody},
     },
@@ -77,8 +77,8 @@ pub async fn model_metadata(
         }
     };
     Ok(proto::ModelMetadataResponse {
+        versions: named.version_names(&context.state).await?,
         name: named.name,
-        versions: vec![VERSION.to_owned()],
         platform: PLATFORM.to_owned(),
         inputs: named.signature.inputs.iter().map(tensor).collect(),
         outputs: named.signature.outputs.iter().map(tensor).collect(),
@@ -131,7 +131,7 @@ pub async fn model_statistics(
         true => statistics::all(state, context.caller()?),
         false => {
             let named = named(&context, request.name, &request.version).await?;
-            vec![statistics::of(state, named)]
+            statistics::of(state, &named).await?
         }
     };
     let model_stats = bodies.into_iter().map(statistic).collect();
@@ -157,7 +157,7 @@ fn statistic(body: StatisticBody) -> proto::ModelStatistics {
     let of = body.inference_stats;
     proto::ModelStatistics {
         name: body.name,
-        version: body.version.to_owned(),
+        version: body.version,
         last_inference: body.last_inference,
         inference_count: body.inference_count,
         execution_count: body.execution_count,
@@ -184,7 +184,7 @@ pub async fn repository_index(
         .into_iter()
         .map(|entry| proto::repository_index_response::ModelIndex {
             name: entry.name,
-            version: entry.version.to_owned(),
+            version: entry.version,
             state: entry.state.to_owned(),
             reason: entry.reason,
         });

@@ -18,7 +18,7 @@ use crate::{
     problem::Problem,
     room::Taken,
     v2::{
-        Named, VERSION,
+        Named,
         ask::{Arrival, Question, ask, read_region},
     },
 };
@@ -115,7 +115,7 @@ async fn reply(
     let (outputs, raw_output_contents) = tensors::outputs(outputs, is_typed);
     let reply = proto::ModelInferResponse {
         model_name: named.name.clone(),
-        model_version: VERSION.to_owned(),
+        model_version: named.version_of(state, &answer).to_string(),
         id: request.id,
         parameters: parameters::of_answer(&answer),
         outputs,

@@ -37,6 +37,7 @@ impl<'a> Parameters<'a> {
             min_relative_accuracy: self.number("slo_min_relative_accuracy")?,
             max_cost_per_1k_usd: self.number("slo_max_cost_per_1k_usd")?,
             prefer: demands::prefer(self.get("slo_prefer").map(text).as_deref(), "slo_prefer")?,
+            sticky: self.get("slo_sticky").map(|key| text(key).into_owned()),
             preset: self.get("slo_preset").map(|name| text(name).into_owned()),
             best_effort: demands::best_effort(policy.as_deref())?,
             timeout_us: timeout.transpose()?.unwrap_or(0),

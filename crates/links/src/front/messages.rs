@@ -47,6 +47,8 @@ pub struct SentAsk {
     pub best_effort: bool,
     /// Whether the explanation is wanted.
     pub explain: bool,
+    /// What decides which version answers while a canary is tried: queries of one number get one version. `None`: chance.
+    pub sticky: Option<u64>,
     /// When the last byte of the request arrived.
     pub arrived_ns: u64,
 }

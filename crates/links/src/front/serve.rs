@@ -170,6 +170,7 @@ impl Reporter {
                     targets: ask.targets,
                     best_effort: ask.best_effort,
                     explain: ask.explain,
+                    sticky: ask.sticky,
                     arrived,
                 };
                 let placed = AssertUnwindSafe(dispatcher.place(ask, self)).catch_unwind();
@@ -183,6 +184,7 @@ impl Reporter {
                     targets: ask.targets,
                     best_effort: ask.best_effort,
                     explain: ask.explain,
+                    sticky: ask.sticky,
                     arrived,
                 };
                 let answered = AssertUnwindSafe(dispatcher.query(ask)).catch_unwind();

@@ -96,6 +96,7 @@ fn ask(ticket: Ticket, inputs: SentInputs) -> ToDispatcher {
             targets: Targets::default(),
             best_effort: false,
             explain: false,
+            sticky: None,
             arrived_ns: 1 << 60,
         })),
     }

@@ -240,5 +240,6 @@ pub fn variant(name: &str) -> Arc<Variant> {
         dominated_by: None,
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     })
 }

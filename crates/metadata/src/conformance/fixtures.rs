@@ -127,6 +127,7 @@ pub fn sample_variant(name: &str, cost: f64) -> Arc<Variant> {
         dominated_by: None,
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     })
 }
 

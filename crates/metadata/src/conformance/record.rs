@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_types::{
-    Code, DeviceType, DeviceTypeName, EngineName, TargetClass, Targets, VariantId,
+    Code, DeviceType, DeviceTypeName, EngineName, ModelId, TargetClass, Targets, VariantId,
 };
 
 use super::{
@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     Action, AgreementRow, Alternative, ApplicationDemand, CostRow, Costs, Count, Decision, Demand,
-    DeviceDemand, Error, Event, Input, MOST_DEMAND_ROWS, Pool, Snapshot, Subject, View, Wanted,
-    WantedVariant,
+    DeviceDemand, Error, Event, Input, MOST_DEMAND_ROWS, Pool, Snapshot, Subject, TrialRow, View,
+    Wanted, WantedVariant,
 };
 
 /// One of the two records, and how to write and read it.
@@ -168,6 +168,13 @@ pub(super) fn demand(token: u64, content: u64) -> Demand {
             variant: VariantId::new("m-fast").expect("a name"),
             rows: content,
             agreeing: content / 2,
+        }],
+        trials: vec![TrialRow {
+            queries: content,
+            errors: 3,
+            late: 2,
+            rows: 1 << 52,
+            ..TrialRow::of(ModelId::new("m").expect("a name"))
         }],
     }
 }

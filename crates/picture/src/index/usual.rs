@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use sextant_rpc::Route;
 use sextant_types::{
-    Accuracy, LeastQuality, Precision, Quality, Targets, relative_quality, uploaded_quality,
+    Accuracy, LeastQuality, ModelId, Precision, Quality, Targets, relative_quality,
+    uploaded_quality,
 };
 
 use super::{Known, Scope, Snapshot};
@@ -68,20 +69,37 @@ impl Snapshot {
             Route::Model(id) => self.model(id),
             Route::Variant(id) => self
                 .variant(id)
-                .and_then(|known| self.model(&known.variant.model)),
+                .and_then(|known| self.model_exactly(&known.variant.model)),
         };
         let Some(scope) = scope else {
             return targets;
         };
-        match targets.min_relative_accuracy {
-            Some(share) => scope.share_in_figures(&targets, share, extent),
-            None if matches!(route, Route::Model(_)) => scope.usual_targets(targets, extent),
+        scope.in_figures(matches!(route, Route::Model(_)), (targets, extent))
+    }
+
+    /// The same of a query that another version answers in the current one's place; `is_named`: it names the model.
+    pub fn in_figures_of(
+        &self,
+        model: &ModelId,
+        is_named: bool,
+        (targets, extent): (Targets, Extent),
+    ) -> Targets {
+        match self.model_exactly(model) {
+            Some(scope) => scope.in_figures(is_named, (targets, extent)),
             None => targets,
         }
     }
 }
 
 impl Scope {
+    fn in_figures(&self, is_named: bool, (targets, extent): (Targets, Extent)) -> Targets {
+        match targets.min_relative_accuracy {
+            Some(share) => self.share_in_figures(&targets, share, extent),
+            None if is_named => self.usual_targets(targets, extent),
+            None => targets,
+        }
+    }
+
     /// The targets of a query that asks for this share of the uploaded file's quality. Of agreement it is a share of
     /// what each model's own file has; where a least accuracy is asked for as well, agreement is no answer.
     fn share_in_figures(&self, targets: &Targets, share: f64, extent: Extent) -> Targets {

@@ -233,6 +233,7 @@ impl Begun {
             targets: *targets,
             best_effort: *best_effort,
             explain: false,
+            sticky: None,
             arrived: self.begun,
         };
         dispatcher.query(query).await.map(Some)

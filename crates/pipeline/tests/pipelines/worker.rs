@@ -195,6 +195,7 @@ pub fn query(inputs: Vec<NamedTensor>) -> Query {
         targets: Targets::default(),
         best_effort: false,
         explain: true,
+        sticky: None,
         arrived: Instant::now(),
     }
 }

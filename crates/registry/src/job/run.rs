@@ -10,7 +10,7 @@ use crate::{
     database::Session,
     model,
     rows::{document, int},
-    sql, variant,
+    sql, variant, version,
 };
 
 impl Registry {
@@ -133,6 +133,7 @@ impl Registry {
         variant::put(&mut tx, variants).await?;
         if let (JobKind::Register, Some(model)) = (job.kind, &job.model) {
             model::set_status(&mut tx, model, ModelStatus::Ready, None).await?;
+            version::begin(&mut tx, model, now_ms).await?;
         }
         tx.run(
             sql::SET_JOB_RESULT

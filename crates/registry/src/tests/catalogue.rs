@@ -155,12 +155,18 @@ async fn a_model_is_created_once_unless_it_failed(place: Place) {
     assert_eq!((again.created, &again.model), (false, &first.model));
     let other = NewModel {
         validation: Digest::from_bytes([9; 32]),
+        version: Some(1),
         ..new_model("m")
     };
     let refused = create_model(&registry, &other, 9).await.unwrap_err();
     assert_eq!(
         (refused.code(), refused.kind()),
         (Code::ModelExists, ErrorKind::Conflict)
+    );
+    let text = refused.to_string();
+    assert!(
+        text.contains("digits:m") && text.contains("another validation set"),
+        "{text}"
     );
 }
 

@@ -167,7 +167,9 @@ pub fn path(path: &str) -> ObjectPath {
 
 pub fn new_model(name: &str, (digest, validation): (Digest, Digest)) -> NewModel {
     NewModel {
-        id: ModelId::new(name).expect("a name"),
+        name: ModelId::new(name).expect("a name"),
+        version: None,
+        current: false,
         application: application(),
         digest,
         validation,

@@ -7,7 +7,7 @@ use std::{
 
 use sextant_metadata::{InstanceState, View};
 use sextant_rpc::{QueryError, Route};
-use sextant_types::{ApplicationId, Code, ModelId, Variant, VariantId, WorkerId};
+use sextant_types::{ApplicationId, Code, ModelId, Releases, Variant, VariantId, WorkerId};
 
 /// When it makes sense to try again before the metadata was read, ms.
 const UNREAD_RETRY_MS: f64 = 500.0;
@@ -18,6 +18,8 @@ const UNREAD_RETRY_MS: f64 = 500.0;
 pub(super) struct Catalog {
     applications: HashMap<ApplicationId, Arc<Variant>>,
     models: HashMap<ModelId, Arc<Variant>>,
+    /// What references to models stand for.
+    releases: Releases,
     variants: HashMap<VariantId, Arc<Variant>>,
     /// Whether it was read from the metadata; before, nothing is known of what is published.
     is_read: bool,
@@ -39,8 +41,11 @@ pub(super) struct Serving {
 
 impl Catalog {
     pub(super) fn new(view: &View) -> Self {
+        let variants = view.variants.values();
+        let released = variants.map(|it| (&it.application, &it.model, &it.release));
         let mut catalog = Self {
             is_read: true,
+            releases: Releases::of(released),
             ..Self::default()
         };
         for (id, variant) in &view.variants {
@@ -57,7 +62,7 @@ impl Catalog {
     pub(super) fn find(&self, route: &Route) -> Result<&Arc<Variant>, QueryError> {
         let found = match route {
             Route::Application(id) => self.applications.get(id),
-            Route::Model(id) => self.models.get(id),
+            Route::Model(id) => self.releases.model(id).and_then(|id| self.models.get(id)),
             Route::Variant(id) => self.variants.get(id),
         };
         found.ok_or_else(|| match self.is_read {
@@ -78,7 +83,10 @@ impl Catalog {
             Route::Application(id) => {
                 variants.any(|it| it.application == *id && serving.may_answer(&it.id))
             }
-            Route::Model(id) => variants.any(|it| it.model == *id && serving.may_answer(&it.id)),
+            Route::Model(id) => {
+                let id = self.releases.model(id);
+                variants.any(|it| Some(&it.model) == id && serving.may_answer(&it.id))
+            }
         }
     }
 }

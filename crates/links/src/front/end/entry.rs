@@ -42,6 +42,7 @@ pub(super) struct Entry {
     targets: Targets,
     best_effort: bool,
     explain: bool,
+    sticky: Option<u64>,
     pub(super) arrived: Instant,
     pub(super) inputs: Vec<NamedTensor>,
     reply: oneshot::Sender<Reply>,
@@ -102,6 +103,7 @@ impl Entry {
             targets: query.targets,
             best_effort: query.best_effort,
             explain: query.explain,
+            sticky: query.sticky,
             arrived: query.arrived,
             inputs: query.inputs,
             reply,
@@ -141,6 +143,7 @@ impl Entry {
             targets: self.targets,
             best_effort: self.best_effort,
             explain: self.explain,
+            sticky: self.sticky,
             arrived_ns: clock.nanos(self.arrived),
         }
     }

@@ -139,6 +139,7 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
         best_effort: ask.best_effort,
         explain: ask.explain,
         arrived_ns: ask.arrived_ns,
+        sticky: ask.sticky,
         route: Some(match ask.route {
             Route::Application(id) => ask::Route::Application(id.into()),
             Route::Model(id) => ask::Route::Model(id.into()),
@@ -152,7 +153,7 @@ fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
         ticket: field(ask.ticket, "ticket")?.into(),
         route: match field(ask.route, "route")? {
             ask::Route::Application(id) => Route::Application(ApplicationId::new(id)?),
-            ask::Route::Model(id) => Route::Model(ModelId::new(id)?),
+            ask::Route::Model(id) => Route::Model(id.parse()?),
             ask::Route::Variant(id) => Route::Variant(VariantId::new(id)?),
         },
         inputs: match ask.inputs {
@@ -176,6 +177,7 @@ fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
         },
         best_effort: ask.best_effort,
         explain: ask.explain,
+        sticky: ask.sticky,
         arrived_ns: ask.arrived_ns,
     })
 }

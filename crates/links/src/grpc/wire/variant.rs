@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, Digest,
-    EngineName, Metric, ModelId, Optimization, OutputAxis, Padding, Precision, Profile, Resources,
-    ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantId, VariantSpec,
+    EngineName, Metric, ModelId, Optimization, OutputAxis, Padding, Precision, Profile, Release,
+    Resources, ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantId, VariantSpec,
 };
 
 use super::{
@@ -64,6 +64,8 @@ pub(super) fn unpack(variant: proto::Variant) -> Result<Variant, Malformed> {
         dominated_by: variant.dominated_by.map(VariantId::new).transpose()?,
         apart: variant.apart,
         resources: unpack_resources(&field(variant.resources, "resources")?)?,
+        // Who has the stages is the dispatcher: a worker runs what it is told to.
+        release: Release::default(),
     })
 }
 

@@ -292,6 +292,7 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
                 },
                 best_effort,
                 explain,
+                sticky: arrived_ns.checked_sub(1 << 63),
                 arrived_ns,
             }))
         },

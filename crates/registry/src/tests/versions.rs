@@ -1,0 +1,228 @@
+//! Versions of a name: which there are, which of them is current, and who may change that.
+
+use sextant_types::{Code, Stage};
+
+use super::*;
+use crate::{Act, Model, VersionChange};
+
+on_both! {
+    other_content_is_the_next_version,
+    two_applications_have_models_of_one_name,
+    one_version_is_current_whoever_switches,
+    a_rollback_goes_back_once,
+    a_registration_may_ask_to_become_current,
+    a_row_of_the_version_before_is_version_1,
+}
+
+fn other(byte: u8) -> NewModel {
+    NewModel {
+        digest: Digest::from_bytes([byte; 32]),
+        ..new_model("m")
+    }
+}
+
+/// A registry in which two versions of `m` are ready.
+async fn with_two(place: &Place) -> (Registry, Model, Model) {
+    let registry = place.open().await;
+    registry.create_application(&application()).await.unwrap();
+    let first = create_model(&registry, &new_model("m"), 1).await.unwrap();
+    finish_registrations(&registry).await;
+    let second = create_model(&registry, &other(7), 2).await.unwrap();
+    finish_registrations(&registry).await;
+    (registry, first.model, second.model)
+}
+
+fn change(model: &Model, act: Act, seen: Option<u32>) -> VersionChange {
+    VersionChange {
+        model: model.id.clone(),
+        act,
+        rules: None,
+        seen,
+    }
+}
+
+async fn stages(registry: &Registry) -> Vec<&'static str> {
+    let line = registry.versions(&model_id("m")).await.unwrap();
+    line.iter().map(|it| it.release.stage.as_str()).collect()
+}
+
+async fn other_content_is_the_next_version(place: Place) {
+    let (registry, first, second) = with_two(&place).await;
+    assert_eq!((first.id.as_str(), first.release.version), ("m", 1));
+    assert_eq!((second.id.as_str(), second.release.version), ("m.v2", 2));
+    assert_eq!(stages(&registry).await, ["current", "candidate"]);
+    // The job and whatever it says name the model by its id.
+    let job = create_model(&registry, &other(7), 3).await.unwrap().job;
+    assert_eq!(job.model, Some(second.id.clone()));
+    assert_eq!(job.spec["model"], "m.v2");
+    // Either content again is the version that is there.
+    for (new, id) in [(new_model("m"), &first.id), (other(7), &second.id)] {
+        let again = create_model(&registry, &new, 4).await.unwrap();
+        assert_eq!((again.created, &again.model.id), (false, id));
+    }
+    for (reference, id) in [
+        ("m", "m"),
+        ("m@2", "m.v2"),
+        ("digits:m@1", "m"),
+        ("m.v2", "m.v2"),
+    ] {
+        let found = registry.resolve(&reference.parse().unwrap()).await;
+        assert_eq!(found.unwrap().as_str(), id, "{reference}");
+    }
+    let none = registry.resolve(&"m@3".parse().unwrap()).await;
+    assert_eq!(none.unwrap_err().code(), Code::ModelNotFound);
+    // Ready variants say whose they are.
+    registry.put_variants(&[variant("m.v2", 8)]).await.unwrap();
+    let ready = registry.ready_variants().await.unwrap();
+    assert_eq!(
+        (ready[0].release.version, ready[0].release.stage),
+        (2, Stage::Candidate)
+    );
+    let stored = registry.variant(&ready[0].id).await.unwrap();
+    assert!(stored.release.is_default(), "the release is the model's");
+}
+
+async fn two_applications_have_models_of_one_name(place: Place) {
+    let (registry, ..) = with_two(&place).await;
+    let id = ApplicationId::new("others").unwrap();
+    let others = Application {
+        id: id.clone(),
+        ..application()
+    };
+    registry.create_application(&others).await.unwrap();
+    let theirs = NewModel {
+        application: id,
+        ..new_model("m")
+    };
+    let theirs = create_model(&registry, &theirs, 5).await.unwrap();
+    assert_eq!(
+        (theirs.created, theirs.model.id.as_str()),
+        (true, "m.others")
+    );
+    for (reference, id) in [
+        ("m", "m"),
+        ("others:m", "m.others"),
+        ("others:m@1", "m.others"),
+    ] {
+        let found = registry.resolve(&reference.parse().unwrap()).await;
+        assert_eq!(found.unwrap().as_str(), id, "{reference}");
+    }
+}
+
+async fn one_version_is_current_whoever_switches(place: Place) {
+    let (registry, first, second) = with_two(&place).await;
+    // Two of the three have connections of their own, as other processes have.
+    let handles = [registry.clone(), place.open().await, place.open().await];
+    let promote = change(&second, Act::To(Stage::Current), Some(1));
+    let retire = change(&first, Act::To(Stage::Retired), Some(1));
+    let asked = (0..6).map(|index| {
+        let handle = handles[index % 3].clone();
+        let change = if index % 2 == 0 {
+            promote.clone()
+        } else {
+            retire.clone()
+        };
+        tokio::spawn(async move { handle.change_version(&change, 10).await })
+    });
+    let asked: Vec<_> = asked.collect();
+    let mut made = 0;
+    for asked in asked {
+        match asked.await.unwrap() {
+            Ok(_) => made += 1,
+            Err(error) => assert_eq!(error.code(), Code::VersionConflict, "{error}"),
+        }
+    }
+    assert_eq!(made, 1, "the others have not seen it");
+    assert_eq!(stages(&registry).await, ["retired", "current"]);
+    let line = registry.versions(&first.id).await.unwrap();
+    assert_eq!(line[0].release.since_ms, line[1].release.since_ms);
+    assert_eq!(line[1].replaced, Some(1));
+    let kept = registry.delete_model(&second.id, 20).await.unwrap_err();
+    assert_eq!(kept.code(), Code::InUse, "a name would stand for none");
+    registry.delete_model(&first.id, 20).await.unwrap();
+    registry.delete_model(&second.id, 20).await.unwrap();
+}
+
+async fn a_rollback_goes_back_once(place: Place) {
+    let (registry, first, second) = with_two(&place).await;
+    let back = change(&second, Act::RollBack, None);
+    let refused = registry.change_version(&back, 9).await.unwrap_err();
+    assert_eq!(refused.code(), Code::VersionConflict);
+    let promote = change(&second, Act::To(Stage::Current), None);
+    registry.change_version(&promote, 10).await.unwrap();
+    // Once more is no error and changes nothing.
+    let again = registry.change_version(&promote, 11).await.unwrap();
+    assert_eq!(again[1].release.since_ms, 10);
+    registry.change_version(&back, 10).await.unwrap();
+    assert_eq!(stages(&registry).await, ["current", "retired"]);
+    let line = registry.versions(&first.id).await.unwrap();
+    assert!(line[0].release.since_ms > 10, "later than ever before");
+    for model in [&first, &second] {
+        let back = change(model, Act::RollBack, None);
+        let refused = registry.change_version(&back, 12).await.unwrap_err();
+        assert_eq!(refused.code(), Code::VersionConflict);
+    }
+    // A canary beside another one is refused.
+    let third = create_model(&registry, &other(8), 13).await.unwrap().model;
+    let early = change(&third, Act::To(Stage::Canary { percent: 5.0 }), None);
+    let refused = registry.change_version(&early, 14).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("wait for its job"),
+        "{refused}"
+    );
+    finish_registrations(&registry).await;
+    registry.change_version(&early, 15).await.unwrap();
+    let two = change(&second, Act::To(Stage::Canary { percent: 5.0 }), None);
+    let refused = registry.change_version(&two, 16).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("is a canary already"),
+        "{refused}"
+    );
+    assert_eq!(
+        registry.tried().await.unwrap(),
+        [],
+        "it is judged by nobody"
+    );
+}
+
+async fn a_registration_may_ask_to_become_current(place: Place) {
+    let (registry, ..) = with_two(&place).await;
+    let third = NewModel {
+        current: true,
+        version: Some(7),
+        ..other(9)
+    };
+    let third = create_model(&registry, &third, 5).await.unwrap().model;
+    assert_eq!((third.id.as_str(), third.release.version), ("m.v7", 7));
+    assert_eq!(
+        registry.resolve(&model_id("m")).await.unwrap().as_str(),
+        "m"
+    );
+    finish_registrations(&registry).await;
+    assert_eq!(stages(&registry).await, ["retired", "candidate", "current"]);
+    assert_eq!(
+        registry.resolve(&model_id("m")).await.unwrap().as_str(),
+        "m.v7"
+    );
+    let back = change(&third, Act::RollBack, Some(7));
+    registry.change_version(&back, 9).await.unwrap();
+    assert_eq!(stages(&registry).await, ["current", "candidate", "retired"]);
+}
+
+/// What a process of the version before writes has none of the columns.
+async fn a_row_of_the_version_before_is_version_1(place: Place) {
+    let (registry, first, _) = with_two(&place).await;
+    let mut tx = registry.begin().await.unwrap();
+    let old = crate::sql::SET_STAGE
+        .bind(first.id.as_str())
+        .bind(None::<&str>)
+        .bind(None::<f64>)
+        .bind(None::<i64>)
+        .bind(None::<i64>)
+        .bind(None::<crate::database::Json>);
+    tx.run(old).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(stages(&registry).await, ["current", "candidate"]);
+    let again = create_model(&registry, &new_model("m"), 4).await.unwrap();
+    assert_eq!((again.created, again.model.id.as_str()), (false, "m"));
+}

@@ -1,0 +1,317 @@
+//! Which version of a model answers a query, and what those that are tried have done.
+//!
+//! One version of a name is current and answers. Beside it
+//!
+//! - a *canary* answers a share of the queries. A query is its business where the query's number falls into the share: the
+//!   number is that of the key which the client sent along, so that a key keeps its version, or else one by chance. The
+//!   canary answers only what it can answer at once; whatever goes wrong with it, the current version answers in its place
+//!   while there is time.
+//! - the version whose place the current one has taken, *outgoing*, answers what the current one would have to be loaded for
+//!   first: so nothing is broken before the new is made. It does so for [`KEPT_MS`] behind a switch, as long as it is
+//!   loaded.
+//! - a *shadow* runs a share of what the current version has answered once more, where a worker has nothing else to do
+//!   ([`agreement`](crate::agreement)). Nobody waits for that.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use parking_lot::Mutex;
+use sextant_metadata::{MOST_DEMAND_ROWS, TrialRow};
+use sextant_rpc::{QueryError, Route};
+use sextant_types::{Code, Line, ModelId, release, time::unix_ms};
+
+use crate::{
+    Dispatcher,
+    ask::Ask,
+    index::{Known, Snapshot},
+    pending::Done,
+    place::Source,
+    query::Chosen,
+};
+
+/// For so long behind a switch the version before it may answer, milliseconds.
+const KEPT_MS: u64 = 10 * 60 * 1000;
+
+/// What the versions that are tried have done, and the current ones beside them, since this process began.
+#[derive(Default)]
+pub(crate) struct Trials {
+    /// Numbers for queries that bring none.
+    queries: AtomicU64,
+    rows: Mutex<BTreeMap<ModelId, TrialRow>>,
+}
+
+/// What a query that was run as one of a version has come to.
+pub(crate) struct Ran {
+    pub(crate) chosen: Chosen,
+    pub(crate) done: Done,
+    /// What was asked of the version, where that is not what the query says itself.
+    pub(crate) ask: Option<Ask>,
+}
+
+/// The versions beside the current ones that may answer a query.
+struct Others {
+    canary: Option<Other>,
+    outgoing: Vec<Other>,
+}
+
+/// A version beside the current one.
+#[derive(Clone)]
+struct Other {
+    id: ModelId,
+    /// What names it and nothing else.
+    reference: ModelId,
+    /// Why it answers, for who asks why.
+    reason: String,
+}
+
+/// One more answer of a version, or none.
+pub(crate) enum Outcome {
+    /// It took so long to compute, microseconds, and was there in time or not.
+    Answered { compute_us: f64, late: bool },
+    /// It failed.
+    Failed,
+    /// A shadow's answer was compared: rows, and how many of them agree.
+    Compared {
+        rows: u64,
+        agreeing: u64,
+        compute_us: f64,
+    },
+    /// No worker had time for a shadow.
+    PassedOver,
+}
+
+// === impl Trials ===
+
+impl Trials {
+    pub(crate) fn note(&self, model: &ModelId, outcome: &Outcome) {
+        let mut rows = self.rows.lock();
+        let row = rows.entry(model.clone());
+        let row = row.or_insert_with(|| TrialRow::of(model.clone()));
+        match outcome {
+            Outcome::Answered { compute_us, late } => {
+                row.queries += 1;
+                row.late += u64::from(*late);
+                row.compute_us += *compute_us as u64;
+            }
+            Outcome::Failed => {
+                row.queries += 1;
+                row.errors += 1;
+            }
+            Outcome::Compared {
+                rows,
+                agreeing,
+                compute_us,
+            } => {
+                row.queries += 1;
+                row.rows += rows;
+                row.agreeing += agreeing;
+                row.compute_us += *compute_us as u64;
+            }
+            Outcome::PassedOver => row.passed_over += 1,
+        }
+    }
+
+    fn number(&self, ask: &Ask) -> u64 {
+        let by_chance = || release::mixed(self.queries.fetch_add(1, Ordering::Relaxed));
+        ask.sticky.unwrap_or_else(by_chance)
+    }
+}
+
+// === impl Other ===
+
+impl Other {
+    fn new(line: &Line, id: &ModelId, reason: String) -> Option<Self> {
+        Some(Self {
+            id: id.clone(),
+            reference: line.reference(id)?,
+            reason,
+        })
+    }
+}
+
+// === impl Dispatcher ===
+
+impl Dispatcher {
+    /// Places a query until a worker has run it, as a query of the version whose business it is.
+    pub(crate) async fn run_version(
+        &self,
+        ask: &Ask,
+        source: &Source,
+        online: bool,
+    ) -> Result<Ran, QueryError> {
+        let others = match online {
+            true => self.others(ask),
+            false => None,
+        };
+        match others {
+            None => {
+                let (chosen, done) = self.run_query(ask, source, online).await?;
+                Ok(Ran {
+                    chosen,
+                    done,
+                    ask: None,
+                })
+            }
+            // Seldom, so that the futures of queries have no room for it.
+            Some(others) => Box::pin(self.run_beside(others, ask, source)).await,
+        }
+    }
+
+    async fn run_beside(
+        &self,
+        others: Others,
+        ask: &Ask,
+        source: &Source,
+    ) -> Result<Ran, QueryError> {
+        if let Some(canary) = &others.canary
+            && let Some(tried) = self.able(canary, ask)
+        {
+            match self.run_as(canary, tried, source).await {
+                Err(error) if may_be_answered_by_another(&error, ask, source) => {
+                    tracing::debug!(model = %canary.id, code = error.code.as_str(), "a canary has not answered");
+                }
+                ran => return ran,
+            }
+        }
+        if !self.answers_at_once(ask) {
+            let mut outgoing = others.outgoing.iter();
+            let able = outgoing.find_map(|it| Some((it, self.able(it, ask)?)));
+            if let Some((outgoing, tried)) = able {
+                return self.run_as(outgoing, tried, source).await;
+            }
+        }
+        let ran = self.run_query(ask, source, true).await;
+        let (chosen, done) = ran?;
+        self.trials
+            .note(&chosen.known.variant.model, &Outcome::answered(ask, &done));
+        Ok(Ran {
+            chosen,
+            done,
+            ask: None,
+        })
+    }
+
+    /// Runs a query as one of another version than the current.
+    async fn run_as(&self, other: &Other, tried: Ask, source: &Source) -> Result<Ran, QueryError> {
+        let ran = self.run_query(&tried, source, true).await;
+        let outcome = match &ran {
+            Ok((_, done)) => Outcome::answered(&tried, done),
+            Err(_) => Outcome::Failed,
+        };
+        self.trials.note(&other.id, &outcome);
+        let (mut chosen, done) = ran?;
+        if let Some(explanation) = &mut chosen.explanation {
+            explanation.reason = format!("{}; {}", other.reason, explanation.reason);
+        }
+        let ask = Some(tried);
+        Ok(Ran { chosen, done, ask })
+    }
+
+    /// What is asked of another version, where it can answer at once.
+    fn able(&self, other: &Other, ask: &Ask) -> Option<Ask> {
+        let snapshot = self.snapshot.load();
+        let is_named = matches!(ask.route, Route::Model(_));
+        let tried = Ask {
+            route: Route::Model(other.reference.clone()),
+            targets: snapshot.in_figures_of(&other.id, is_named, (ask.asked, ask.extent)),
+            ..ask.clone()
+        };
+        drop(snapshot);
+        let strict = Ask {
+            best_effort: false,
+            ..tried.clone()
+        };
+        self.answers_at_once(&strict).then_some(tried)
+    }
+
+    /// Whether a query is answered without waiting for a load. What would have to be loaded for it is asked for.
+    fn answers_at_once(&self, ask: &Ask) -> bool {
+        match self.choose(ask) {
+            Ok(chosen) if chosen.load => {
+                self.driver.on_missed(chosen.known.ordinal);
+                false
+            }
+            Ok(_) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// The versions beside the current ones that may answer a query; `None` where none is, as nearly always.
+    fn others(&self, ask: &Ask) -> Option<Others> {
+        let snapshot = self.snapshot.load();
+        let now_ms = snapshot.has_others().then(unix_ms)?;
+        let mut others = Others {
+            canary: None,
+            outgoing: Vec::new(),
+        };
+        let mut is_tried = false;
+        for line in snapshot.lines(&ask.route) {
+            if let Some((id, percent)) = line.canary() {
+                is_tried = true;
+                let drawn = release::draw(self.trials.number(ask), id.as_str()) * 100.0;
+                if drawn < percent && others.canary.is_none() {
+                    let reason = format!("a canary answers {percent} % of the queries");
+                    others.canary = Other::new(line, id, reason);
+                }
+            }
+            if let Some((id, since_ms)) = line.outgoing()
+                && now_ms.saturating_sub(since_ms) < KEPT_MS
+            {
+                let reason = "the current version is being loaded".to_owned();
+                others.outgoing.extend(Other::new(line, id, reason));
+            }
+        }
+        (is_tried || !others.outgoing.is_empty()).then_some(others)
+    }
+
+    /// The shadow that is to run a query once more, where the query falls into its share.
+    pub(crate) fn shadow_of(&self, ask: &Ask) -> Option<ModelId> {
+        let snapshot = self.snapshot.load();
+        if !snapshot.has_others() {
+            return None;
+        }
+        let mut lines = snapshot.lines(&ask.route);
+        lines.find_map(|line| {
+            let (id, percent) = line.shadow()?;
+            let drawn = release::draw(self.trials.number(ask), id.as_str()) * 100.0;
+            (drawn < percent).then(|| id.clone())
+        })
+    }
+
+    /// What the versions that are tried have done, for whoever shows or judges it.
+    pub(crate) fn trial_rows(&self) -> Vec<TrialRow> {
+        let snapshot = self.snapshot.load();
+        let mut rows = self.trials.rows.lock();
+        rows.retain(|model, _| snapshot.model_exactly(model).is_some());
+        rows.values().take(MOST_DEMAND_ROWS).cloned().collect()
+    }
+
+    /// Whether a variant is one of the current versions.
+    pub(crate) fn is_current(&self, known: &Known) -> bool {
+        let snapshot: &Snapshot = &self.snapshot.load();
+        snapshot.is_current(&known.variant.model)
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn answered(ask: &Ask, done: &Done) -> Self {
+        let most_ms = ask.targets.latency_ms.unwrap_or(f64::INFINITY);
+        Self::Answered {
+            compute_us: done.timings.input_us + done.timings.exec_us + done.timings.output_us,
+            late: ask.arrived.elapsed().as_secs_f64() * 1e3 > most_ms,
+        }
+    }
+}
+
+/// Whether the current version may answer what a canary has not: there is time, and the inputs are here. Those that a front
+/// end keeps have gone to a worker.
+fn may_be_answered_by_another(error: &QueryError, ask: &Ask, source: &Source) -> bool {
+    let in_time = ask
+        .deadline()
+        .is_none_or(|by| std::time::Instant::now() < by);
+    in_time && matches!(source, Source::Here(_)) && error.code != Code::InvalidTensor
+}

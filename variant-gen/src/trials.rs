@@ -1,0 +1,125 @@
+//! Versions that are tried by rules are promoted or rolled back by themselves.
+//!
+//! Once a second what the leading dispatcher has counted is held against the rules of each
+//! ([`sextant_judging`]). What follows from it is done in the registry and then shown, as when somebody asks for it, and
+//! stands in the audit record with what it was made of, under the name [`ACTOR`]. Several processes may do so: who comes second
+//! finds it done.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use sextant_judging::{Judgement, Rules, Tally, Verdict, judge};
+use sextant_metadata::TrialRow;
+use sextant_registry::{Act, Audit, Model, VersionChange};
+use sextant_types::{Code, ModelId, Stage, time::unix_ms};
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use crate::{Error, publisher::Publisher};
+
+/// Who has done it, in the audit record.
+pub const ACTOR: &str = "judge";
+
+/// Time between two looks.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What was counted of a version before its trial began.
+#[derive(Default)]
+struct Before(BTreeMap<ModelId, (u64, TrialRow)>);
+
+impl Before {
+    /// What a version has done since it came to its stage, as far as this process has seen it. Counts that became fewer
+    /// are those of another dispatcher.
+    fn since(&mut self, model: &Model, now: &TrialRow) -> Tally {
+        let since_ms = model.release.since_ms;
+        let fresh = || (since_ms, now.clone());
+        let known = self.0.entry(model.id.clone()).or_insert_with(fresh);
+        if known.0 != since_ms || known.1.queries > now.queries || known.1.rows > now.rows {
+            *known = fresh();
+        }
+        let before = &known.1;
+        Tally {
+            queries: now.queries - before.queries,
+            errors: now.errors.saturating_sub(before.errors),
+            late: now.late.saturating_sub(before.late),
+            rows: now.rows - before.rows,
+            agreeing: now.agreeing.saturating_sub(before.agreeing),
+        }
+    }
+}
+
+impl Publisher {
+    /// Judges versions that are tried, on and on. Never returns.
+    pub(crate) async fn judge_trials(&self) {
+        let mut before = Before::default();
+        loop {
+            if let Err(error) = self.judge_once(&mut before).await {
+                warn!(%error, "versions that are tried cannot be judged now");
+            }
+            sleep_until(Instant::now() + PERIOD).await;
+        }
+    }
+
+    async fn judge_once(&self, before: &mut Before) -> Result<(), Error> {
+        let tried = self.registry().tried().await?;
+        before.0.retain(|id, _| tried.iter().any(|it| it.id == *id));
+        if tried.is_empty() {
+            return Ok(());
+        }
+        let demand = self.metadata().snapshot().await?.demand;
+        let rows = demand.as_deref().map_or(&[][..], |demand| &demand.trials);
+        for model in &tried {
+            let none = TrialRow::of(model.id.clone());
+            let row = rows.iter().find(|row| row.model == model.id);
+            let tally = before.since(model, row.unwrap_or(&none));
+            let rules: Option<Rules> = model
+                .rules
+                .clone()
+                .and_then(|rules| serde_json::from_value(rules).ok());
+            let Some(rules) = rules else { continue };
+            let judged = judge(&rules, &tally, None);
+            let to = match judged.verdict {
+                Verdict::RollBack => Stage::Retired,
+                Verdict::Promote if rules.promote => Stage::Current,
+                Verdict::Promote | Verdict::Wait => continue,
+            };
+            self.carry_out(model, to, &judged).await?;
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&self, model: &Model, to: Stage, judged: &Judgement) -> Result<(), Error> {
+        let change = VersionChange {
+            model: model.id.clone(),
+            act: Act::To(to),
+            rules: None,
+            seen: None,
+        };
+        match self.registry().change_version(&change, unix_ms()).await {
+            Err(error) if error.code() == Code::VersionConflict => return Ok(()),
+            changed => drop(changed?),
+        }
+        self.show_application(&model.application).await?;
+        let (reason, stage) = (&judged.reason, to.as_str());
+        info!(model = %model.id, stage, %reason, "a version that was tried is judged");
+        let inputs = judged.inputs.iter().map(|it| {
+            serde_json::json!({
+                "what": it.what, "value": it.value, "threshold": it.threshold, "count": it.count,
+                "evidence": it.evidence,
+            })
+        });
+        let inputs: Vec<_> = inputs.collect();
+        let detail = serde_json::json!({"stage": stage, "reason": reason, "inputs": inputs});
+        let subject = format!(
+            "{}:{}@{}",
+            model.application,
+            model.name(),
+            model.release.version
+        );
+        let action = match to {
+            Stage::Current => "version.promote",
+            _ => "version.change",
+        };
+        let entry = Audit::new(unix_ms(), ACTOR, action, &subject, detail);
+        Ok(self.registry().record(&entry).await?)
+    }
+}
