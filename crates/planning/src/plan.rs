@@ -12,6 +12,7 @@ mod greedy;
 mod next;
 mod residual;
 mod search;
+mod thin;
 mod walk;
 
 use crate::{

@@ -35,8 +35,9 @@ pub enum Why {
     },
 }
 
-/// Of the plans that differ in one step and are cheaper, the dearest. `None` where there is none. One that meets the
-/// targets, which a search that ended early may leave, is not among them.
+/// Of the plans that differ in one step and are cheaper, the dearest that at least has room for the load of that step,
+/// else the dearest. `None` where there is none. One that meets the targets, which a search that ended early may leave,
+/// is not among them.
 pub fn next_cheaper(problem: &Problem<'_>, plan: &Plan) -> Option<Next> {
     let cost = plan.cost(problem.graph);
     let mut others: Vec<(f64, usize, Plan)> = Vec::new();
@@ -52,8 +53,44 @@ pub fn next_cheaper(problem: &Problem<'_>, plan: &Plan) -> Option<Next> {
     }
     others.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
     let failing = others.into_iter().map(|(cost, at, plan)| (why(problem, &plan, at), cost, plan));
-    let mut failing = failing.filter_map(|(why, cost, plan)| Some(Next { why: why?, cost, plan }));
-    failing.next()
+    let mut dearest = None;
+    for next in failing.filter_map(|(why, cost, plan)| Some(Next { why: why?, cost, plan })) {
+        if next.why.has_room() {
+            return Some(next);
+        }
+        dearest = dearest.or(Some(next));
+    }
+    dearest
+}
+
+impl Why {
+    /// Whether replicas suffice for the mean load.
+    fn has_room(&self) -> bool {
+        match self {
+            Self::Accuracy { .. } => true,
+            Self::Latency { load, .. } => *load < 1.0,
+        }
+    }
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Accuracy { accuracy } => write!(f, "the whole would be {accuracy:.4} accurate"),
+            Self::Latency {
+                missed,
+                quantile,
+                step,
+                load,
+            } => {
+                let (percent, ms) = (missed * 100.0, *quantile as f64 / 1e6);
+                match *load < 1.0 {
+                    true => write!(f, "{percent:.2} % of the queries would be late, the quantile is {ms:.1} ms: step `{step}` would be busy for {:.0} % of the time", load * 100.0),
+                    false => write!(f, "{percent:.2} % of the queries would be late: step `{step}` would get {load:.2} times what it can do"),
+                }
+            }
+        }
+    }
 }
 
 /// One replica less, or as many of another choice as are just cheaper.

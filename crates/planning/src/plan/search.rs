@@ -9,10 +9,13 @@
 //! is what it must beat.
 
 use super::{
-    Plan, Problem, StepPlan, inferline,
+    Plan, Problem, StepPlan, inferline, thin,
     walk::{Mark, Walk},
 };
-use crate::{Choice, estimate::Item};
+use crate::{
+    Choice,
+    estimate::{Item, Load},
+};
 
 /// Differences of price that count as none, US dollars an hour.
 const NONE: f64 = 1e-9;
@@ -34,6 +37,8 @@ const MOST_REPLICAS: u32 = 100_000;
 pub struct Options {
     /// Most rows that are served in trials before the beam takes over; some tens of millions are a second.
     pub most_rows: u64,
+    /// Most queries of the sample that are searched with; what is found is then mended on the whole sample.
+    pub most_queries: usize,
 }
 
 /// What a search found.
@@ -50,6 +55,8 @@ pub struct Found {
 /// A search under way.
 struct Search<'a> {
     walk: Walk<'a>,
+    /// The whole sample.
+    whole: Problem<'a>,
     /// By step: the choices in the order of their price.
     choices: Vec<Vec<Candidate>>,
     /// By step: the least price of this and all later ones.
@@ -87,13 +94,32 @@ struct Beam {
 
 /// The cheapest plan that is found.
 pub fn search(problem: &Problem<'_>, options: Options) -> Found {
-    let mut search = Search::new(*problem, options.most_rows);
+    let Some((arrivals, routes)) = thin::thin(problem, options.most_queries) else {
+        return searched(problem, problem, options);
+    };
+    let load = Load {
+        arrivals: &arrivals,
+        routes: &routes,
+    };
+    let part = Problem { load, ..*problem };
+    let found = searched(&part, problem, options);
+    let plan = found.plan.and_then(|plan| thin::mended(problem, plan));
+    Found {
+        plan,
+        complete: false,
+        rows: found.rows,
+    }
+}
+
+/// Searches with a part of a sample. Accuracies are those of the whole.
+fn searched(part: &Problem<'_>, whole: &Problem<'_>, options: Options) -> Found {
+    let mut search = Search::new(*part, *whole, options.most_rows);
     if search.floors().is_none() {
         return search.found(true);
     }
     let complete = search.rounds();
     if !complete {
-        search.seed(inferline(problem));
+        search.seed(inferline(part));
         search.beam();
     }
     search.settle();
@@ -104,7 +130,7 @@ pub fn search(problem: &Problem<'_>, options: Options) -> Found {
 /// is what its work needs at least, which no plan can be below; variants that seem worse than others are tried as well.
 /// Takes long: it exists to judge [`search`].
 pub fn exhaustive(problem: &Problem<'_>, known: Option<&Plan>, most_rows: u64) -> Found {
-    let mut search = Search::new(*problem, most_rows);
+    let mut search = Search::new(*problem, *problem, most_rows);
     search.choices = (0..problem.graph.steps().len()).map(|at| search.candidates(at)).collect();
     let work = search.choices.iter().map(|choices| {
         let least = choices.iter().map(|of| of.price * f64::from(of.least));
@@ -121,16 +147,20 @@ pub fn exhaustive(problem: &Problem<'_>, known: Option<&Plan>, most_rows: u64) -
 
 impl Default for Options {
     fn default() -> Self {
-        Self { most_rows: 8_000_000 }
+        Self {
+            most_rows: 1_000_000,
+            most_queries: 3_000,
+        }
     }
 }
 
 // === impl Search ===
 
 impl<'a> Search<'a> {
-    fn new(problem: Problem<'a>, most_rows: u64) -> Self {
+    fn new(problem: Problem<'a>, whole: Problem<'a>, most_rows: u64) -> Self {
         let mut search = Self {
             walk: Walk::new(problem),
+            whole,
             choices: Vec::new(),
             rest: Vec::new(),
             accuracy: Vec::new(),
@@ -179,7 +209,7 @@ impl<'a> Search<'a> {
             Candidate {
                 choice: at,
                 price: choice.price,
-                factor: problem.factor(step, choice.accuracy),
+                factor: self.whole.factor(step, choice.accuracy),
                 least: ((needed * quickest / ns).ceil() as u32).max(1),
                 batches,
             }
