@@ -11,6 +11,7 @@ mod fleet_shares;
 mod goodput;
 mod paged;
 mod partition;
+mod pipelines;
 mod pooled;
 mod profiles;
 mod replicas;

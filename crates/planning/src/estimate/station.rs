@@ -36,12 +36,17 @@ pub(super) fn serve(
     }
 }
 
-/// Rows that begin together at `start`: those that wait by then, at most `most`.
+/// Behind the last row that begins at `start`, of those from `at` on, on a replica that was free at `free`. Where it
+/// was idle it takes the first row as soon as that comes, alone: rows that come at once are asked one after the other.
+/// Else it takes what waits, at most `most`.
 #[inline]
-fn waiting(items: &[Item], at: usize, start: Nanos, most: u32) -> usize {
+fn waiting(items: &[Item], at: usize, free: Nanos, most: u32) -> usize {
+    if free <= items[at].0 {
+        return at + 1;
+    }
     let end = items.len().min(at + most.max(1) as usize);
     let mut next = at + 1;
-    while next < end && items[next].0 <= start {
+    while next < end && items[next].0 < free {
         next += 1;
     }
     next
@@ -70,7 +75,7 @@ fn alike(
     let mut at = 0;
     while let (Some((ready, _)), Some(mut soonest)) = (items.get(at), free.peek_mut()) {
         let start = soonest.0.max(*ready);
-        let next = waiting(items, at, start, class.batch);
+        let next = waiting(items, at, soonest.0, class.batch);
         let took = class.latency.of((next - at) as u32);
         served.busy += took;
         soonest.0 = start + took;
@@ -99,7 +104,7 @@ fn mixed(station: &Station, items: &[Item], served: &mut Served, mut ended: impl
         };
         let class = &station.classes[server.class];
         let start = server.free_at.max(*ready);
-        let next = waiting(items, at, start, class.batch);
+        let next = waiting(items, at, server.free_at, class.batch);
         let took = class.latency.of((next - at) as u32);
         served.busy += took;
         server.free_at = start + took;

@@ -10,7 +10,7 @@
 
 use super::{
     Plan, Problem, StepPlan, inferline, thin,
-    walk::{Mark, Walk},
+    walk::{Mark, Pressure, Trial, Walk},
 };
 use crate::{
     Choice,
@@ -24,10 +24,10 @@ const NONE: f64 = 1e-9;
 const RISE: f64 = 1.05;
 
 /// Starts of plans that the beam keeps at each step.
-const WIDTH: usize = 12;
+const WIDTH: usize = 16;
 
-/// Further replicas of a choice that the beam tries where fewer were feasible.
-const MORE: u32 = 3;
+/// How far above the floors together the beam looks, as a share of them.
+const BEYOND: f64 = 1.0;
 
 /// Most replicas of one choice that are tried.
 const MOST_REPLICAS: u32 = 100_000;
@@ -64,6 +64,7 @@ struct Search<'a> {
     /// By step: the highest factor of accuracy of this and all later ones.
     accuracy: Vec<f64>,
     most_rows: u64,
+    is_exhaustive: bool,
     /// What may be reached now, and the least that was beyond it.
     limit: f64,
     beyond: f64,
@@ -83,13 +84,23 @@ struct Candidate {
     batches: Vec<u32>,
 }
 
+/// A step that was tried.
+struct Way {
+    /// Of the plan so far.
+    price: f64,
+    factor: f64,
+    pressure: Pressure,
+    plan: StepPlan,
+    trial: Trial,
+}
+
 /// A start of a plan in the beam.
 struct Beam {
     mark: Mark,
     start: Vec<StepPlan>,
     price: f64,
     factor: f64,
-    pressure: i64,
+    pressure: Pressure,
 }
 
 /// The cheapest plan that is found.
@@ -131,6 +142,7 @@ fn searched(part: &Problem<'_>, whole: &Problem<'_>, options: Options) -> Found 
 /// Takes long: it exists to judge [`search`].
 pub fn exhaustive(problem: &Problem<'_>, known: Option<&Plan>, most_rows: u64) -> Found {
     let mut search = Search::new(*problem, *problem, most_rows);
+    search.is_exhaustive = true;
     search.choices = (0..problem.graph.steps().len()).map(|at| search.candidates(at)).collect();
     let work = search.choices.iter().map(|choices| {
         let least = choices.iter().map(|of| of.price * f64::from(of.least));
@@ -165,6 +177,7 @@ impl<'a> Search<'a> {
             rest: Vec::new(),
             accuracy: Vec::new(),
             most_rows,
+            is_exhaustive: false,
             limit: f64::INFINITY,
             beyond: f64::INFINITY,
             best: None,
@@ -275,36 +288,58 @@ impl<'a> Search<'a> {
             self.complete(price);
             return true;
         }
+        let Some(mut ways) = self.tried(price, factor) else {
+            return false;
+        };
+        if !self.is_exhaustive {
+            ways = undominated_ways(ways);
+        }
+        for way in ways {
+            if way.price + self.rest[step + 1] > self.limit {
+                continue;
+            }
+            let newly = self.walk.push(way.trial);
+            self.start.push(way.plan);
+            let ended = self.descend(way.price, way.factor);
+            self.start.pop();
+            self.walk.pop(&newly);
+            if !ended {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The feasible ways to go on, by price; `None` where that took too long.
+    fn tried(&mut self, price: f64, factor: f64) -> Option<Vec<Way>> {
+        let step = self.start.len();
         let items = self.walk.items();
+        let mut tried = Vec::new();
         for (of, replicas) in self.ways(step, price, factor) {
-            let next = price + of.price * f64::from(replicas);
+            let price = price + of.price * f64::from(replicas);
             let mut formed = u32::MAX;
-            for batch in &of.batches {
-                if next + self.rest[step + 1] > self.limit {
-                    break;
-                }
+            for batch in of.batches.iter() {
                 if formed <= *batch {
                     continue;
                 }
                 if self.walk.spent > self.most_rows {
-                    return false;
+                    return None;
                 }
                 let plan = StepPlan::of(of.choice, *batch, replicas);
                 let Some(trial) = self.walk.attempt(step, &plan, &items) else {
                     continue;
                 };
                 formed = trial.largest;
-                let newly = self.walk.push(trial);
-                self.start.push(plan);
-                let ended = self.descend(next, factor * of.factor);
-                self.start.pop();
-                self.walk.pop(&newly);
-                if !ended {
-                    return false;
-                }
+                tried.push(Way {
+                    price,
+                    factor: factor * of.factor,
+                    pressure: self.walk.pressure(step, &trial),
+                    plan,
+                    trial,
+                });
             }
         }
-        true
+        Some(tried)
     }
 
     /// Choices and replicas of a step that may be reached, by price.
@@ -357,13 +392,13 @@ impl<'a> Search<'a> {
             start: Vec::new(),
             price: 0.0,
             factor: 1.0,
-            pressure: 0,
+            pressure: [0; 3],
         }];
-        for step in 0..self.choices.len() {
+        for _ in 0..self.choices.len() {
             let mut next = Vec::new();
             for beam in &starts {
                 self.walk.resume(&beam.mark);
-                self.widen(step, beam, &mut next);
+                self.widen(beam, &mut next);
             }
             starts = kept(next);
         }
@@ -373,62 +408,28 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn widen(&mut self, step: usize, beam: &Beam, next: &mut Vec<Beam>) {
-        let items = self.walk.items();
+    fn widen(&mut self, beam: &Beam, next: &mut Vec<Beam>) {
         let best = self.best.as_ref().map_or(f64::INFINITY, |(cost, ..)| *cost);
-        for of in self.choices[step].clone() {
-            let factor = beam.factor * of.factor;
-            if factor * self.accuracy[step + 1] < self.walk.problem.min_accuracy - NONE {
-                continue;
-            }
-            let (mut replicas, mut more) = (of.least, 0);
-            let cap = of.least.max(8).saturating_mul(16);
-            while more <= MORE && replicas <= cap {
-                let price = beam.price + of.price * f64::from(replicas);
-                if price + self.rest[step + 1] > best - NONE {
-                    break;
-                }
-                more += u32::from(self.batches_of(step, &of, replicas, &items, |mark, plan, pressure| {
-                    let start = beam.start.iter().cloned().chain([plan]).collect();
-                    next.push(Beam {
-                        mark,
-                        start,
-                        price,
-                        factor,
-                        pressure,
-                    });
-                }));
-                replicas += 1;
-            }
-        }
-    }
-
-    /// Tries all batches; whether one of them is feasible.
-    fn batches_of(
-        &mut self,
-        step: usize,
-        of: &Candidate,
-        replicas: u32,
-        items: &[Item],
-        mut found: impl FnMut(Mark, StepPlan, i64),
-    ) -> bool {
-        let (mut formed, mut any) = (u32::MAX, false);
-        for batch in &of.batches {
-            if formed <= *batch {
-                continue;
-            }
-            let plan = StepPlan::of(of.choice, *batch, replicas);
-            let Some(trial) = self.walk.attempt(step, &plan, items) else {
-                continue;
-            };
-            formed = trial.largest;
-            any = true;
-            let pressure = self.walk.pressure(step, &trial);
-            let newly = self.walk.push(trial);
-            found(self.walk.mark(), plan, pressure);
+        self.limit = best - NONE;
+        self.start.clone_from(&beam.start);
+        let spent = std::mem::replace(&mut self.most_rows, u64::MAX);
+        let left = self.limit - self.rest[0];
+        // What is much dearer than the floors is not what the cheapest plan is made of.
+        self.limit = self.limit.min(self.rest[0] + left.min(self.rest[0] * BEYOND));
+        let ways = self.tried(beam.price, beam.factor).unwrap_or_default();
+        self.most_rows = spent;
+        for way in undominated_ways(ways) {
+            let newly = self.walk.push(way.trial);
+            let start = beam.start.iter().cloned().chain([way.plan]).collect();
+            next.push(Beam {
+                mark: self.walk.mark(),
+                start,
+                price: way.price,
+                factor: way.factor,
+                pressure: way.pressure,
+            });
             self.walk.pop(&newly);
         }
-        any
     }
 
     /// Of equally dear batches and choices those with which fewest queries miss: what was planned for a sample must
@@ -482,15 +483,37 @@ fn undominated(choices: &[Choice], candidates: Vec<Candidate>) -> Vec<Candidate>
     kept.collect()
 }
 
-/// The cheapest starts of which none has both a cheaper and a quicker one beside it.
+/// Without those that another one betters in price, accuracy and at what quantile ever.
+fn undominated_ways(ways: Vec<Way>) -> Vec<Way> {
+    let mut kept: Vec<Way> = Vec::new();
+    for way in ways {
+        let betters = |other: &Way| {
+            let quicker = other.pressure.iter().zip(&way.pressure).all(|(other, own)| other <= own);
+            quicker && other.factor >= way.factor && other.price <= way.price + NONE
+        };
+        if !kept.iter().any(betters) {
+            kept.push(way);
+        }
+    }
+    kept
+}
+
+/// The cheapest starts of which none is bettered by another.
 fn kept(mut starts: Vec<Beam>) -> Vec<Beam> {
     starts.sort_by(|a, b| a.price.total_cmp(&b.price).then(a.pressure.cmp(&b.pressure)));
-    let mut quickest = i64::MAX;
-    starts.retain(|beam| {
-        let better = beam.pressure < quickest;
-        quickest = quickest.min(beam.pressure);
-        better
-    });
-    starts.truncate(WIDTH);
-    starts
+    let mut kept: Vec<Beam> = Vec::new();
+    for beam in starts {
+        let betters = |other: &Beam| {
+            let quicker = other.pressure.iter().zip(&beam.pressure).all(|(other, own)| other <= own);
+            quicker && other.factor >= beam.factor
+        };
+        if !kept.iter().any(betters) {
+            kept.push(beam);
+        }
+    }
+    // Half of the room for the cheapest, and half spread over those that leave more time.
+    let spread = kept.len().saturating_sub(WIDTH / 2).div_ceil(WIDTH / 2).max(1);
+    let taken = kept.into_iter().enumerate();
+    let taken = taken.filter(|(at, _)| *at < WIDTH / 2 || (at - WIDTH / 2).is_multiple_of(spread));
+    taken.map(|(_, beam)| beam).collect()
 }

@@ -9,6 +9,12 @@ use crate::{
     estimate::{Item, items, serve},
 };
 
+/// Where [`Walk::pressure`] looks, the highest first.
+const QUANTILES: [f64; 3] = [0.99, 0.9, 0.5];
+
+/// How late a step ends, by quantile, ns.
+pub(super) type Pressure = [i64; 3];
+
 /// See the module.
 pub(super) struct Walk<'a> {
     pub problem: Problem<'a>,
@@ -119,16 +125,20 @@ impl<'a> Walk<'a> {
         self.ends.pop();
     }
 
-    /// How much of its time the plan so far has used: what a twentieth of the queries exceeds, of the time between their
-    /// arrival and until when the step must have ended, ns less than the latter.
-    pub fn pressure(&self, step: usize, trial: &Trial) -> i64 {
+    /// How late the step ended against when it must have ended, at some quantiles, ns.
+    pub fn pressure(&self, step: usize, trial: &Trial) -> Pressure {
         let ended = trial.ends.iter().enumerate().filter(|(_, end)| **end > 0);
-        let mut slack: Vec<i64> = ended.map(|(query, end)| *end as i64 - self.due[step][query] as i64).collect();
-        if slack.is_empty() {
-            return i64::MIN;
-        }
-        let at = slack.len() - 1 - slack.len() / 20;
-        *slack.select_nth_unstable(at).1
+        let mut late: Vec<i64> = ended.map(|(query, end)| *end as i64 - self.due[step][query] as i64).collect();
+        let mut most = late.len();
+        QUANTILES.map(|share| {
+            let at = (share * late.len() as f64) as usize;
+            if at >= most {
+                return i64::MIN;
+            }
+            let value = *late[..most].select_nth_unstable(at).1;
+            most = at + 1;
+            value
+        })
     }
 
     pub fn mark(&self) -> Mark {
