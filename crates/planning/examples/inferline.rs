@@ -1,18 +1,18 @@
 //! The figures of planners and tuners for pipelines, one JSON object a line; all but the times are simulated.
 //!
-//! `cargo run --release -p sextant-planning --example inferline [-- grid|live|alarms|optimal|speed..]`
+//! `cargo run --release -p sextant-planning --example inferline [-- grid|spikes|alarms|optimal|speed..]`
 #![expect(clippy::print_stdout, reason = "prints its figures")]
 
 #[path = "inferline/alarms.rs"]
 mod alarms;
 #[path = "inferline/grid.rs"]
 mod grid;
-#[path = "inferline/live.rs"]
-mod live;
 #[path = "inferline/optimal.rs"]
 mod optimal;
 #[path = "inferline/speed.rs"]
 mod speed;
+#[path = "inferline/spikes.rs"]
+mod spikes;
 #[path = "inferline/traffic.rs"]
 mod traffic;
 
@@ -93,8 +93,8 @@ fn main() -> Result<(), sextant_planning::profiles::Error> {
     if wants("grid") {
         grid::run()?;
     }
-    if wants("live") {
-        live::run()?;
+    if wants("spikes") {
+        spikes::run()?;
     }
     if wants("alarms") {
         alarms::run()?;

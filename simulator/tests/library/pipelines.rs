@@ -15,7 +15,7 @@ use sextant_simulator::{
 };
 
 /// Seconds of traffic that are compared.
-const SECONDS: f64 = 25.0;
+const SECONDS: f64 = 15.0;
 
 /// A plan for a pipeline at 100 queries/s, and other queries of the same kind.
 struct Case {

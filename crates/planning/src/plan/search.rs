@@ -160,7 +160,7 @@ pub fn exhaustive(problem: &Problem<'_>, known: Option<&Plan>, most_rows: u64) -
 impl Default for Options {
     fn default() -> Self {
         Self {
-            most_rows: 1_000_000,
+            most_rows: 3_000_000,
             most_queries: 3_000,
         }
     }
