@@ -1,4 +1,4 @@
-//! The figures of planners and tuners for pipelines, one JSON object a line; all but the times are simulated.
+//! The figures of planners and tuners for pipelines, one JSON object a line; all but the times, which are of one thread's computing, are simulated.
 //!
 //! `cargo run --release -p sextant-planning --example inferline [-- grid|spikes|alarms|optimal|speed..]`
 #![expect(clippy::print_stdout, reason = "prints its figures")]
@@ -74,6 +74,13 @@ fn text(graph: &Graph, plan: &Plan) -> String {
 fn print(experiment: &str, cell: &str, metric: &str, value: f64) {
     let unit = metric.rsplit('_').next().unwrap_or("");
     println!("{{\"experiment\":\"{experiment}\",\"cell\":\"{cell}\",\"metric\":\"{metric}\",\"value\":{value:.6},\"unit\":\"{unit}\"}}");
+}
+
+/// What this thread has computed so far, ms: what others do on the machine does not count.
+fn computed_ms() -> f64 {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let ns = told.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok());
+    ns.unwrap_or(0.0) / 1e6
 }
 
 /// The middle of sorted values at a share.

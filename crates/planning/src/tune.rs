@@ -92,6 +92,8 @@ pub struct Tuner<'a> {
     exceeded: u32,
     /// How many times the sample's traffic there are replicas for.
     factor: f64,
+    /// By how much windows exceeded their like at the last look; 0 where none did.
+    excess: f64,
 }
 
 // === impl Tuner ===
@@ -110,6 +112,7 @@ impl<'a> Tuner<'a> {
             changed: 0,
             exceeded: 0,
             factor: 1.0,
+            excess: 0.0,
         }
     }
 
@@ -150,20 +153,28 @@ impl<'a> Tuner<'a> {
 
     /// The highest rate that exceeds that of its window in the sample, over the sample's mean; 0 where none does.
     fn printed(&self, current: &Envelope) -> f64 {
-        let pairs = current.rates().iter().zip(self.sample.rates());
-        let exceeding = pairs.filter(|(now, sample)| now > sample).map(|(now, _)| *now);
-        exceeding.fold(0.0, f64::max) / self.problem.rate()
+        let exceeding = self.pairs(current).filter(|(_, now, sample)| now > sample);
+        exceeding.map(|(_, now, _)| now).fold(0.0, f64::max) / self.problem.rate()
+    }
+
+    /// Windows that the sample is long enough for: their length, their rate now, and that in the sample.
+    fn pairs(&self, current: &Envelope) -> impl Iterator<Item = (Nanos, f64, f64)> {
+        let longest = (self.problem.seconds() * 1e9) as Nanos;
+        let rates = current.rates().iter().zip(self.sample.rates());
+        let windows = self.sample.windows().iter().zip(rates);
+        let pairs = windows.map(|(window, (now, sample))| (*window, *now, *sample));
+        pairs.filter(move |(window, ..)| *window <= longest)
     }
 
     /// By how much windows exceed their like, where that is certain or lasts.
     fn by_ratio(&mut self, now: Nanos, current: &Envelope) -> Option<Vec<u32>> {
-        let pairs = current.rates().iter().zip(self.sample.rates());
-        let windows = self.sample.windows().iter().zip(pairs).map(|(window, (now, sample))| {
-            let margin = if *window <= SHORTEST { CERTAIN } else { MARGIN };
+        let ratios = self.pairs(current).map(|(window, now, sample)| {
+            let margin = if window <= SHORTEST { CERTAIN } else { MARGIN };
             let ratio = now / sample.max(1e-9);
             if ratio > margin { ratio } else { 0.0 }
         });
-        let ratio = windows.fold(0.0, f64::max);
+        let ratio = ratios.fold(0.0, f64::max);
+        self.excess = ratio;
         self.exceeded = if ratio > 0.0 { self.exceeded + 1 } else { 0 };
         if ratio > CERTAIN * self.factor {
             // Until the new replicas serve, queries pile up: as long again there is room to work them off.
@@ -224,7 +235,9 @@ impl<'a> Tuner<'a> {
             _ => {
                 let ratio = rate / self.sample.at(LESS_WINDOW).max(1e-9);
                 // The sample's highest rate is that of a longer time: a little less is the same traffic.
-                if ratio > QUIET { ratio.max(1.0) } else { ratio / QUIET }
+                let ratio = if ratio > QUIET { ratio.max(1.0) } else { ratio / QUIET };
+                // What calls for more replicas does not let them go.
+                ratio.max(self.excess)
             }
         };
         self.factor = self.factor.min(factor.max(1.0));

@@ -33,9 +33,13 @@ fn poisson(rate: f64, seconds: f64, seed: u64) -> Vec<Nanos> {
 }
 
 fn sample(set: &str, pipeline: &str, rate: f64) -> Sample {
+    sample_of(set, pipeline, rate, 8.0)
+}
+
+fn sample_of(set: &str, pipeline: &str, rate: f64, seconds: f64) -> Sample {
     let set = Set::named(set).unwrap();
     let pipeline = set.pipeline(pipeline).unwrap();
-    let arrivals = poisson(rate, 8.0, 1);
+    let arrivals = poisson(rate, seconds, 1);
     let routes = Routes::draw(&pipeline.graph, arrivals.len(), &mut ChaCha8Rng::seed_from_u64(2));
     Sample {
         graph: pipeline.graph.clone(),
@@ -164,7 +168,7 @@ fn the_envelope_of_the_last_minute_is_that_of_its_arrivals() {
 
 #[test]
 fn traffic_that_stays_the_same_brings_no_more_replicas_and_a_jump_brings_enough() {
-    let sample = sample("ec2-2018", "social-media", 60.0);
+    let sample = sample_of("ec2-2018", "social-media", 60.0, 120.0);
     let problem = sample.problem();
     let plan = found(&problem);
     let replicas = |arrivals: &[Nanos], rule| {

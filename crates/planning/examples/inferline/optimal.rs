@@ -1,7 +1,5 @@
 //! Random pipelines: how often the search finds what exhaustive search finds, and how long it takes.
 
-use std::time::Instant;
-
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
@@ -10,7 +8,7 @@ use sextant_planning::{
     profiles::table,
 };
 
-use crate::{Traffic, print, problem, quantile, traffic};
+use crate::{Traffic, computed_ms, print, problem, quantile, traffic};
 
 const QUERIES: f64 = 1500.0;
 
@@ -33,9 +31,9 @@ pub fn run(count: u64) {
             search(&of, Options::default());
             first = false;
         }
-        let started = Instant::now();
+        let started = computed_ms();
         let found = search(&of, Options::default());
-        times.push(started.elapsed().as_secs_f64() * 1e3);
+        times.push(computed_ms() - started);
         let Some(plan) = found.plan else {
             continue;
         };
@@ -48,7 +46,7 @@ pub fn run(count: u64) {
         worst = worst.max(ratio);
         greedy_equal += u64::from(inferline(&of).is_some_and(|plan| plan.cost(&graph) < cost * (1.0 + 1e-9)));
         if std::env::var("PLANS").is_ok() {
-            eprintln!("{seed} steps {} ratio {ratio:.4} complete {} {} rows {} {} {:.1} ms {:.1} s", graph.steps().len(), found.complete, best.complete, found.rows, best.rows, times[times.len() - 1], started.elapsed().as_secs_f64());
+            eprintln!("{seed} steps {} ratio {ratio:.4} complete {} {} rows {} {} {:.1} ms {:.1} s", graph.steps().len(), found.complete, best.complete, found.rows, best.rows, times[times.len() - 1], (computed_ms() - started) / 1e3);
         }
     }
     let say = |metric: &str, value: f64| print("inferline-optimal", "", metric, value);

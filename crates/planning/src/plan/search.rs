@@ -26,6 +26,9 @@ const RISE: f64 = 1.05;
 /// Starts of plans that the beam keeps at each step.
 const WIDTH: usize = 16;
 
+/// Steps of a pipeline up to which every way is tried; in larger ones those that another betters are left out.
+const SMALL: usize = 3;
+
 /// How far above the floors together the beam looks, as a share of them.
 const BEYOND: f64 = 1.0;
 
@@ -291,7 +294,7 @@ impl<'a> Search<'a> {
         let Some(mut ways) = self.tried(price, factor) else {
             return false;
         };
-        if !self.is_exhaustive {
+        if !self.is_exhaustive && self.choices.len() > SMALL {
             ways = undominated_ways(ways);
         }
         for way in ways {
