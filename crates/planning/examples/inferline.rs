@@ -64,7 +64,10 @@ fn text(graph: &Graph, plan: &Plan) -> String {
     let steps = graph.steps().iter().zip(&plan.steps).map(|(step, plan)| {
         let groups = plan.groups.iter().map(|group| {
             let choice = &step.choices[group.choice];
-            format!("{} x {} on {} by {}", group.replicas, choice.variant, choice.device, group.batch)
+            format!(
+                "{} x {} on {} by {}",
+                group.replicas, choice.variant, choice.device, group.batch
+            )
         });
         groups.collect::<Vec<_>>().join(" + ")
     });
@@ -73,13 +76,18 @@ fn text(graph: &Graph, plan: &Plan) -> String {
 
 fn print(experiment: &str, cell: &str, metric: &str, value: f64) {
     let unit = metric.rsplit('_').next().unwrap_or("");
-    println!("{{\"experiment\":\"{experiment}\",\"cell\":\"{cell}\",\"metric\":\"{metric}\",\"value\":{value:.6},\"unit\":\"{unit}\"}}");
+    println!(
+        "{{\"experiment\":\"{experiment}\",\"cell\":\"{cell}\",\"metric\":\"{metric}\",\"value\":{value:.6},\"unit\":\"{unit}\"}}"
+    );
 }
 
 /// What this thread has computed so far, ms: what others do on the machine does not count.
 fn computed_ms() -> f64 {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let ns = told.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok());
+    let ns = told
+        .split_whitespace()
+        .next()
+        .and_then(|ns| ns.parse::<f64>().ok());
     ns.unwrap_or(0.0) / 1e6
 }
 

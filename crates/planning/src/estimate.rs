@@ -97,7 +97,8 @@ pub fn estimate(graph: &Graph, stations: &[Station], load: Load<'_>) -> Estimate
         largest.push(served.largest);
     }
     let latencies = latest.iter().zip(load.arrivals);
-    let latencies = latencies.map(|(end, arrived)| if *end == NEVER { NEVER } else { end - arrived });
+    let latencies =
+        latencies.map(|(end, arrived)| if *end == NEVER { NEVER } else { end - arrived });
     Estimate::new(latencies.collect(), busy, largest)
 }
 
@@ -109,7 +110,11 @@ pub(crate) fn items<'a>(
     ends: impl Fn(usize) -> &'a Vec<Nanos>,
 ) -> Vec<Item> {
     let mut items = Vec::with_capacity(load.arrivals.len());
-    let before: Vec<&Vec<Nanos>> = graph.steps()[step].after.iter().map(|before| ends(*before)).collect();
+    let before: Vec<&Vec<Nanos>> = graph.steps()[step]
+        .after
+        .iter()
+        .map(|before| ends(*before))
+        .collect();
     let routes = load.routes;
     if routes.is_empty() {
         return items;
@@ -119,7 +124,10 @@ pub(crate) fn items<'a>(
         if rows == 0 {
             continue;
         }
-        let ready = before.iter().map(|ends| ends[query]).fold(*arrived, Nanos::max);
+        let ready = before
+            .iter()
+            .map(|ends| ends[query])
+            .fold(*arrived, Nanos::max);
         for _ in 0..rows {
             items.push((ready, query as u32));
         }

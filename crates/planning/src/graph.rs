@@ -72,7 +72,10 @@ impl Graph {
     /// number is out of its range.
     pub fn new(steps: Vec<Step>) -> Result<Self, Invalid> {
         if steps.is_empty() || steps.len() > MOST_STEPS {
-            let why = format!("is one of {}: 1 to {MOST_STEPS} can be planned", steps.len());
+            let why = format!(
+                "is one of {}: 1 to {MOST_STEPS} can be planned",
+                steps.len()
+            );
             return Err(invalid("", why));
         }
         for (at, step) in steps.iter().enumerate() {
@@ -80,7 +83,10 @@ impl Graph {
                 return Err(invalid(&step.name, "comes twice"));
             }
             if step.after.iter().any(|before| *before >= at) {
-                return Err(invalid(&step.name, "waits for a step that is not before it"));
+                return Err(invalid(
+                    &step.name,
+                    "waits for a step that is not before it",
+                ));
             }
             step.check()?;
         }
@@ -130,22 +136,37 @@ impl Step {
     fn check(&self) -> Result<(), Invalid> {
         let Scale { probability, rows } = self.scale;
         if !(0.0..=1.0).contains(&probability) {
-            return Err(invalid(&self.name, format!("has a probability of `{probability}`, not 0 to 1")));
+            return Err(invalid(
+                &self.name,
+                format!("has a probability of `{probability}`, not 0 to 1"),
+            ));
         }
         if !(1.0..=1e4).contains(&rows) {
-            return Err(invalid(&self.name, format!("has `{rows}` rows, not 1 to 10,000")));
+            return Err(invalid(
+                &self.name,
+                format!("has `{rows}` rows, not 1 to 10,000"),
+            ));
         }
         if self.choices.is_empty() || self.choices.len() > MOST_CHOICES {
             let count = self.choices.len();
-            return Err(invalid(&self.name, format!("has {count} choices, not 1 to {MOST_CHOICES}: profile a variant of it")));
+            return Err(invalid(
+                &self.name,
+                format!("has {count} choices, not 1 to {MOST_CHOICES}: profile a variant of it"),
+            ));
         }
         for choice in &self.choices {
             if !(0.0..=1.0).contains(&choice.accuracy) {
-                let why = format!("has an accuracy of `{}` on `{}`, not 0 to 1", choice.accuracy, choice.variant);
+                let why = format!(
+                    "has an accuracy of `{}` on `{}`, not 0 to 1",
+                    choice.accuracy, choice.variant
+                );
                 return Err(invalid(&self.name, why));
             }
             if !(choice.price > 0.0 && choice.price <= 1e6) {
-                let why = format!("has a price of `{}` an hour on `{}`, which is not above 0", choice.price, choice.device);
+                let why = format!(
+                    "has a price of `{}` an hour on `{}`, which is not above 0",
+                    choice.price, choice.device
+                );
                 return Err(invalid(&self.name, why));
             }
         }
@@ -175,7 +196,10 @@ impl Choice {
     /// The largest batches that are planned: powers of two within the profile, and its end.
     pub fn batches(&self) -> Vec<u32> {
         let most = self.latency.measured_rows();
-        let mut batches: Vec<u32> = (0..31).map(|power| 1 << power).take_while(|rows| *rows < most).collect();
+        let mut batches: Vec<u32> = (0..31)
+            .map(|power| 1 << power)
+            .take_while(|rows| *rows < most)
+            .collect();
         batches.push(most);
         batches
     }

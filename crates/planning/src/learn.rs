@@ -62,7 +62,8 @@ impl Learnt {
         self.steps.resize(graph.steps().len(), Counts::default());
         let rows_of = |at: usize| rows.get(at).copied().unwrap_or(0);
         for (at, step) in graph.steps().iter().enumerate() {
-            let could = step.after.is_empty() || step.after.iter().any(|before| rows_of(*before) > 0);
+            let could =
+                step.after.is_empty() || step.after.iter().any(|before| rows_of(*before) > 0);
             let counts = &mut self.steps[at];
             let rows = f64::from(rows_of(at));
             counts.could += u64::from(could);
@@ -75,7 +76,8 @@ impl Learnt {
     /// Adds what was learnt elsewhere of the same graph.
     pub fn merge(&mut self, other: &Self) {
         self.queries += other.queries;
-        self.steps.resize(self.steps.len().max(other.steps.len()), Counts::default());
+        self.steps
+            .resize(self.steps.len().max(other.steps.len()), Counts::default());
         for (counts, more) in self.steps.iter_mut().zip(&other.steps) {
             counts.could += more.could;
             counts.ran += more.ran;
@@ -116,7 +118,11 @@ impl Counts {
         let n = self.ran as f64;
         if self.ran == 0 {
             let (value, lower, upper) = (1.0, 1.0, f64::INFINITY);
-            return Interval { value, lower, upper };
+            return Interval {
+                value,
+                lower,
+                upper,
+            };
         }
         let value = self.rows / n;
         let variance = (self.squares / n - value * value).max(0.0) * n / (n - 1.0).max(1.0);
@@ -136,7 +142,11 @@ impl Counts {
 fn share(hits: u64, of: u64) -> Interval {
     if of == 0 {
         let (value, lower, upper) = (0.0, 0.0, 1.0);
-        return Interval { value, lower, upper };
+        return Interval {
+            value,
+            lower,
+            upper,
+        };
     }
     let (n, p) = (of as f64, hits as f64 / of as f64);
     let middle = p + Z * Z / (2.0 * n);

@@ -81,7 +81,8 @@ impl Problem<'_> {
 
     /// Whether a plan meets both targets on the sample.
     pub fn is_met(&self, plan: &Plan) -> bool {
-        self.accuracy(plan) >= self.min_accuracy && self.estimate(plan).misses(self.target) <= self.may_miss()
+        self.accuracy(plan) >= self.min_accuracy
+            && self.estimate(plan).misses(self.target) <= self.may_miss()
     }
 
     /// The accuracy of the whole: a query is answered rightly where each step that it visits is right, and steps err
@@ -89,7 +90,10 @@ impl Problem<'_> {
     pub fn accuracy(&self, plan: &Plan) -> f64 {
         let steps = self.graph.steps().iter().zip(&plan.steps).enumerate();
         let factors = steps.map(|(at, (step, plan))| {
-            let choices = plan.groups.iter().map(|group| step.choices[group.choice].accuracy);
+            let choices = plan
+                .groups
+                .iter()
+                .map(|group| step.choices[group.choice].accuracy);
             let least = choices.fold(1.0, f64::min);
             self.factor(at, least)
         });
@@ -148,7 +152,9 @@ impl StepPlan {
     /// Its price, US dollars an hour.
     pub fn cost(&self, step: &crate::Step) -> f64 {
         let groups = self.groups.iter();
-        groups.map(|group| step.choices[group.choice].price * f64::from(group.replicas)).sum()
+        groups
+            .map(|group| step.choices[group.choice].price * f64::from(group.replicas))
+            .sum()
     }
 
     /// What serves it.

@@ -149,13 +149,19 @@ pub fn table(points: &[(u32, f64)]) -> Result<LatencyTable, String> {
         return Err("has no point".to_owned());
     };
     if least == 0 || most > MOST_ROWS {
-        return Err(format!("has batches from {least} to {most} rows, not 1 to {MOST_ROWS}"));
+        return Err(format!(
+            "has batches from {least} to {most} rows, not 1 to {MOST_ROWS}"
+        ));
     }
     if let Some((rows, ms)) = points.iter().find(|(_, ms)| !(*ms > 0.0 && *ms <= 1e7)) {
-        return Err(format!("takes `{ms}` ms for {rows} rows, which is not above 0"));
+        return Err(format!(
+            "takes `{ms}` ms for {rows} rows, which is not above 0"
+        ));
     }
     Ok(LatencyTable::rising(most, |rows| {
-        let after = points.partition_point(|(known, _)| *known < rows).min(points.len() - 1);
+        let after = points
+            .partition_point(|(known, _)| *known < rows)
+            .min(points.len() - 1);
         let (upper, upper_ms) = points[after];
         let (lower, lower_ms) = points[after.saturating_sub(1)];
         let share = match upper > lower && rows > lower {
@@ -177,7 +183,11 @@ impl Set {
         let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
         match shipped {
             Some((_, text)) => Self::parse(text),
-            None => Err(unknown("profile set", name, SHIPPED.iter().map(|(name, _)| *name))),
+            None => Err(unknown(
+                "profile set",
+                name,
+                SHIPPED.iter().map(|(name, _)| *name),
+            )),
         }
     }
 
@@ -186,8 +196,12 @@ impl Set {
     /// # Errors
     /// When it cannot be understood, or a pipeline cannot be planned.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let file: File = toml::from_str(text).map_err(|error| Error::Form(error.to_string().trim_end().to_owned()))?;
-        let pipelines = file.pipeline.iter().map(|entry| entry.pipeline(&file.device));
+        let file: File = toml::from_str(text)
+            .map_err(|error| Error::Form(error.to_string().trim_end().to_owned()))?;
+        let pipelines = file
+            .pipeline
+            .iter()
+            .map(|entry| entry.pipeline(&file.device));
         Ok(Self {
             pipelines: pipelines.collect::<Result<_, _>>()?,
             name: file.name,
@@ -254,9 +268,12 @@ impl StepEntry {
         for variant in &self.variant {
             for (device, points) in &variant.latency {
                 let Some(price) = devices.get(device) else {
-                    return Err(wrong(format!("runs on `{device}`, which has no price under `device`")));
+                    return Err(wrong(format!(
+                        "runs on `{device}`, which has no price under `device`"
+                    )));
                 };
-                let latency = table(points).map_err(|why| wrong(format!("with `{}` on `{device}` {why}", variant.name)))?;
+                let latency = table(points)
+                    .map_err(|why| wrong(format!("with `{}` on `{device}` {why}", variant.name)))?;
                 choices.push(Choice {
                     variant: variant.name.clone(),
                     accuracy: variant.accuracy,

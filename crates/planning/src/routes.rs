@@ -38,9 +38,16 @@ impl Routes {
         let mut rows = vec![0; graph.steps().len()];
         for _ in 0..queries {
             for (at, step) in graph.steps().iter().enumerate() {
-                let may = step.after.is_empty() || step.after.iter().any(|before| rows[*before] > 0);
-                let runs = may && (step.scale.probability >= 1.0 || random.random::<f64>() < step.scale.probability);
-                rows[at] = if runs { count(step.scale.rows, random) } else { 0 };
+                let may =
+                    step.after.is_empty() || step.after.iter().any(|before| rows[*before] > 0);
+                let runs = may
+                    && (step.scale.probability >= 1.0
+                        || random.random::<f64>() < step.scale.probability);
+                rows[at] = if runs {
+                    count(step.scale.rows, random)
+                } else {
+                    0
+                };
             }
             routes.push(&rows);
         }

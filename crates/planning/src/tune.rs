@@ -147,7 +147,11 @@ impl<'a> Tuner<'a> {
             Rule::Printed => self.scaled(self.printed(&current)),
             _ => self.by_ratio(now, &current)?,
         };
-        let wanted: Vec<u32> = wanted.iter().zip(&self.now).map(|(wanted, now)| *wanted.max(now)).collect();
+        let wanted: Vec<u32> = wanted
+            .iter()
+            .zip(&self.now)
+            .map(|(wanted, now)| *wanted.max(now))
+            .collect();
         (wanted != self.now).then_some(wanted)
     }
 
@@ -196,13 +200,20 @@ impl<'a> Tuner<'a> {
     /// As many times the planned replicas.
     fn scaled(&self, factor: f64) -> Vec<u32> {
         let planned = planned(&self.plan);
-        planned.iter().map(|replicas| (f64::from(*replicas) * factor).ceil().max(1.0) as u32).collect()
+        planned
+            .iter()
+            .map(|replicas| (f64::from(*replicas) * factor).ceil().max(1.0) as u32)
+            .collect()
     }
 
     /// The fewest replicas that serve the traffic of the last minute, between those that there are and `most`.
     fn estimated(&self, now: Nanos, most: Vec<u32>) -> Vec<u32> {
         let live = self.watch.recent(now);
-        let mut wanted: Vec<u32> = most.iter().zip(&self.now).map(|(most, now)| *most.max(now)).collect();
+        let mut wanted: Vec<u32> = most
+            .iter()
+            .zip(&self.now)
+            .map(|(most, now)| *most.max(now))
+            .collect();
         let problem = Problem {
             load: crate::estimate::Load {
                 arrivals: &live,
@@ -216,7 +227,11 @@ impl<'a> Tuner<'a> {
                 let middle = u32::midpoint(few, many);
                 wanted[step] = middle;
                 let is_enough = problem.is_met(&with(&self.plan, &wanted));
-                if is_enough { many = middle } else { few = middle }
+                if is_enough {
+                    many = middle
+                } else {
+                    few = middle
+                }
             }
             wanted[step] = many;
         }
@@ -235,14 +250,22 @@ impl<'a> Tuner<'a> {
             _ => {
                 let ratio = rate / self.sample.at(LESS_WINDOW).max(1e-9);
                 // The sample's highest rate is that of a longer time: a little less is the same traffic.
-                let ratio = if ratio > QUIET { ratio.max(1.0) } else { ratio / QUIET };
+                let ratio = if ratio > QUIET {
+                    ratio.max(1.0)
+                } else {
+                    ratio / QUIET
+                };
                 // What calls for more replicas does not let them go.
                 ratio.max(self.excess)
             }
         };
         self.factor = self.factor.min(factor.max(1.0));
         let scaled = self.scaled(factor);
-        let wanted: Vec<u32> = scaled.iter().zip(&self.now).map(|(wanted, now)| *wanted.min(now)).collect();
+        let wanted: Vec<u32> = scaled
+            .iter()
+            .zip(&self.now)
+            .map(|(wanted, now)| *wanted.min(now))
+            .collect();
         (wanted != self.now).then_some(wanted)
     }
 

@@ -30,7 +30,8 @@ fn step(name: &str, after: &[usize], ms: f64) -> Step {
 
 fn run(graph: &Graph, batch: u32, replicas: u32, arrivals: &[Nanos], routes: &Routes) -> Estimate {
     let stations = graph.steps().iter();
-    let stations = stations.map(|step| Station::alike(step.choices[0].latency.clone(), batch, replicas));
+    let stations =
+        stations.map(|step| Station::alike(step.choices[0].latency.clone(), batch, replicas));
     let stations: Vec<Station> = stations.collect();
     estimate(graph, &stations, Load { arrivals, routes })
 }
@@ -60,7 +61,10 @@ fn a_replica_with_fixed_times_makes_queries_wait_as_pollaczek_and_khinchine_say(
     for load in [0.3, 0.6, 0.8] {
         let expected = load / (2.0 * (1.0 - load));
         let measured = wait(load, 1);
-        assert!((measured / expected - 1.0).abs() < 0.05, "load {load}: {measured}, not {expected}");
+        assert!(
+            (measured / expected - 1.0).abs() < 0.05,
+            "load {load}: {measured}, not {expected}"
+        );
     }
 }
 
@@ -70,10 +74,14 @@ fn several_replicas_make_queries_wait_about_half_as_long_as_with_exponential_tim
     // ones it is 0.3839 by Cosmetatos's approximation, which is within 2 %.
     let (c, load) = (4.0f64, 0.8);
     let exponential = 0.5964 / (c * (1.0 - load));
-    let correction = 1.0 + (1.0 - load) * (c - 1.0) * ((4.0 + 5.0 * c).sqrt() - 2.0) / (16.0 * load * c);
+    let correction =
+        1.0 + (1.0 - load) * (c - 1.0) * ((4.0 + 5.0 * c).sqrt() - 2.0) / (16.0 * load * c);
     let expected = 0.5 * exponential * correction;
     let measured = wait(load, 4);
-    assert!((measured / expected - 1.0).abs() < 0.05, "{measured}, not {expected}");
+    assert!(
+        (measured / expected - 1.0).abs() < 0.05,
+        "{measured}, not {expected}"
+    );
 }
 
 #[test]

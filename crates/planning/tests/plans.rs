@@ -5,7 +5,10 @@ use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
     Graph, Learnt, Nanos, Routes,
     estimate::Load,
-    plan::{Options, Plan, Problem, Why, cg_mean, cg_peak, exhaustive, inferline, next_cheaper, search, with_residual},
+    plan::{
+        Options, Plan, Problem, Why, cg_mean, cg_peak, exhaustive, inferline, next_cheaper, search,
+        with_residual,
+    },
     profiles::{Set, names},
     tune::{Envelope, Rule, Tuner, Watch, timeline},
 };
@@ -40,7 +43,11 @@ fn sample_of(set: &str, pipeline: &str, rate: f64, seconds: f64) -> Sample {
     let set = Set::named(set).unwrap();
     let pipeline = set.pipeline(pipeline).unwrap();
     let arrivals = poisson(rate, seconds, 1);
-    let routes = Routes::draw(&pipeline.graph, arrivals.len(), &mut ChaCha8Rng::seed_from_u64(2));
+    let routes = Routes::draw(
+        &pipeline.graph,
+        arrivals.len(),
+        &mut ChaCha8Rng::seed_from_u64(2),
+    );
     Sample {
         graph: pipeline.graph.clone(),
         arrivals,
@@ -81,7 +88,10 @@ fn every_planner_that_promises_it_meets_both_targets_and_ours_is_never_dearer() 
             let problem = sample.problem();
             let own = found(&problem);
             assert!(problem.is_met(&own), "{set} {pipeline}");
-            for other in [inferline(&problem), cg_peak(&problem)].into_iter().flatten() {
+            for other in [inferline(&problem), cg_peak(&problem)]
+                .into_iter()
+                .flatten()
+            {
                 if problem.is_met(&other) {
                     let (own, other) = (own.cost(&sample.graph), other.cost(&sample.graph));
                     assert!(own <= other + 1e-9, "{set} {pipeline}: {own}, {other}");
@@ -103,7 +113,10 @@ fn nothing_cheaper_is_found_by_trying_everything() {
     let plan = own.plan.unwrap();
     let all = exhaustive(&problem, Some(&plan), u64::MAX);
     assert!(all.complete);
-    assert_eq!(all.plan.unwrap().cost(&sample.graph), plan.cost(&sample.graph));
+    assert_eq!(
+        all.plan.unwrap().cost(&sample.graph),
+        plan.cost(&sample.graph)
+    );
 }
 
 #[test]
@@ -147,8 +160,15 @@ fn what_was_drawn_is_learnt_within_its_interval() {
     for (at, step) in graph.steps().iter().enumerate() {
         let known = learnt.step(at).unwrap();
         let (probability, rows) = (known.probability, known.rows);
-        assert!(probability.lower - 0.01 <= step.scale.probability && step.scale.probability <= probability.upper + 0.01);
-        assert!((rows.value - step.scale.rows).abs() < 0.05, "{}: {rows:?}", step.name);
+        assert!(
+            probability.lower - 0.01 <= step.scale.probability
+                && step.scale.probability <= probability.upper + 0.01
+        );
+        assert!(
+            (rows.value - step.scale.rows).abs() < 0.05,
+            "{}: {rows:?}",
+            step.name
+        );
         assert!(twice.step(at).unwrap().probability.upper <= probability.upper);
     }
     learnt.add(graph, &[]);
@@ -174,7 +194,11 @@ fn traffic_that_stays_the_same_brings_no_more_replicas_and_a_jump_brings_enough(
     let replicas = |arrivals: &[Nanos], rule| {
         let tuner = Tuner::new(rule, problem, &plan, problem.target / 2);
         let timeline = timeline(&sample.graph, &plan, arrivals, tuner);
-        let most: usize = timeline.stations.iter().map(|station| station.replicas.len()).sum();
+        let most: usize = timeline
+            .stations
+            .iter()
+            .map(|station| station.replicas.len())
+            .sum();
         (most, timeline.changes)
     };
     let planned: u32 = plan.steps.iter().map(|step| step.main().replicas).sum();

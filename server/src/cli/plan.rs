@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
 use sextant_planning::{
     Graph, Learnt, Routes,
     estimate::Load,
     plan::{Options, Plan as Planned, Problem, cg_peak, next_cheaper, search, with_residual},
 };
-use serde_json::{Value, json};
 
 use super::{
     Client, Error, Output,
@@ -91,7 +91,13 @@ impl Plan {
 
     fn answer(&self, graph: &Graph, output: Output) -> Result<(), Error> {
         let trace = trace::Trace::load(&self.trace, graph)?;
-        let drawn = || Routes::draw(graph, trace.arrivals.len(), &mut ChaCha8Rng::seed_from_u64(SEED));
+        let drawn = || {
+            Routes::draw(
+                graph,
+                trace.arrivals.len(),
+                &mut ChaCha8Rng::seed_from_u64(SEED),
+            )
+        };
         let routes = trace.routes.unwrap_or_else(drawn);
         let problem = Problem {
             graph,
@@ -121,15 +127,30 @@ fn none(problem: &Problem<'_>) -> String {
     });
     let best = problem.graph.most_accurate();
     let first = |graph: &Graph| Planned {
-        steps: graph.steps().iter().map(|_| sextant_planning::plan::StepPlan::of(0, 1, 10_000)).collect(),
+        steps: graph
+            .steps()
+            .iter()
+            .map(|_| sextant_planning::plan::StepPlan::of(0, 1, 10_000))
+            .collect(),
     };
-    let accuracy = Problem { graph: &best, ..*problem }.accuracy(&first(&best));
+    let accuracy = Problem {
+        graph: &best,
+        ..*problem
+    }
+    .accuracy(&first(&best));
     if accuracy < problem.min_accuracy {
-        return format!("no plan is accurate enough: the most accurate variants reach `{accuracy:.4}` together");
+        return format!(
+            "no plan is accurate enough: the most accurate variants reach `{accuracy:.4}` together"
+        );
     }
     let least = quickest.map_or(0.0, |graph| {
-        let of = Problem { graph: &graph, ..*problem };
-        of.estimate(&first(&graph)).quantile(1.0 - problem.miss_share) as f64 / 1e6
+        let of = Problem {
+            graph: &graph,
+            ..*problem
+        };
+        of.estimate(&first(&graph))
+            .quantile(1.0 - problem.miss_share) as f64
+            / 1e6
     });
     format!(
         "no plan meets the targets: without waiting the quickest variants take `{least:.1}` ms; raise `--latency-ms`, or lower `--min-accuracy`"
@@ -193,11 +214,26 @@ fn steps(problem: &Problem<'_>, plan: &Planned, learnt: Option<&Learnt>) -> Valu
 
 /// The answer for people.
 fn shown(answer: &Value) -> String {
-    let number = |pointer: &str| answer.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
-    let mut table = Table::new(&["step", "variant", "device type", "#max batch", "#replicas", "#of queries"]);
+    let number = |pointer: &str| {
+        answer
+            .pointer(pointer)
+            .and_then(Value::as_f64)
+            .unwrap_or(0.0)
+    };
+    let mut table = Table::new(&[
+        "step",
+        "variant",
+        "device type",
+        "#max batch",
+        "#replicas",
+        "#of queries",
+    ]);
     for step in super::output::rows(answer, "/steps") {
         for group in super::output::rows(step, "/replicas") {
-            let share = step.pointer("/visits/share").and_then(Value::as_f64).unwrap_or(1.0);
+            let share = step
+                .pointer("/visits/share")
+                .and_then(Value::as_f64)
+                .unwrap_or(1.0);
             table.row(vec![
                 super::output::cell(step, "/step"),
                 super::output::cell(group, "/variant"),
@@ -217,13 +253,20 @@ fn shown(answer: &Value) -> String {
         number("/late_share") * 100.0,
         number("/accuracy"),
     );
-    if let Some(why) = answer.pointer("/next_cheaper/why_not").and_then(Value::as_str) {
+    if let Some(why) = answer
+        .pointer("/next_cheaper/why_not")
+        .and_then(Value::as_str)
+    {
         let cost = short(number("/next_cheaper/cost_per_hour_usd"));
         text += &format!("next cheaper, {cost} USD an hour: {why}\n");
     }
     if answer["as_one_box"].is_object() {
-        let (cost, late) = (short(number("/as_one_box/cost_per_hour_usd")), number("/as_one_box/late_share") * 100.0);
-        text += &format!("replicated as one box for its peak: {cost} USD an hour, {late:.2} % late\n");
+        let (cost, late) = (
+            short(number("/as_one_box/cost_per_hour_usd")),
+            number("/as_one_box/late_share") * 100.0,
+        );
+        text +=
+            &format!("replicated as one box for its peak: {cost} USD an hour, {late:.2} % late\n");
     }
     text.trim_end().to_owned()
 }

@@ -50,7 +50,13 @@ pub struct Flow<'a> {
 
 /// Sends the queries of `load` through a world with the replicas of `plan`. `target` is that of the whole, ns;
 /// [`NEVER`] for none.
-pub fn serve(graph: &Graph, plan: &Plan, load: Load<'_>, target: Nanos, options: &Options) -> Served {
+pub fn serve(
+    graph: &Graph,
+    plan: &Plan,
+    load: Load<'_>,
+    target: Nanos,
+    options: &Options,
+) -> Served {
     let setting = setting(graph, plan, options);
     let mut flow = Flow::new(graph, load, target);
     let last = load.arrivals.last().copied().unwrap_or(0);
@@ -82,8 +88,12 @@ fn setting(graph: &Graph, plan: &Plan, options: &Options) -> Setting {
             weight: 1.0,
         }
     });
-    let devices = (0..).zip(&groups).flat_map(|(kind, (_, group))| (0..group.replicas).map(move |_| Device { kind }));
-    let prices = groups.iter().map(|(step, group)| graph.steps()[*step].choices[group.choice].price);
+    let devices = (0..)
+        .zip(&groups)
+        .flat_map(|(kind, (_, group))| (0..group.replicas).map(move |_| Device { kind }));
+    let prices = groups
+        .iter()
+        .map(|(step, group)| graph.steps()[*step].choices[group.choice].price);
     Setting {
         models: models.collect(),
         devices: devices.collect(),
@@ -106,13 +116,26 @@ impl<'a> Flow<'a> {
         let steps = graph.steps().len();
         let following = (0..steps).map(|at| {
             let later = graph.steps().iter().enumerate();
-            later.filter(|(_, step)| step.after.contains(&at)).map(|(at, _)| at).collect()
+            later
+                .filter(|(_, step)| step.after.contains(&at))
+                .map(|(at, _)| at)
+                .collect()
         });
         let following: Vec<Vec<usize>> = following.collect();
         let mut tail = vec![0; steps];
         for at in (0..steps).rev() {
-            let least = |of: usize| graph.steps()[of].choices.iter().map(|choice| choice.latency.of(1)).min();
-            tail[at] = following[at].iter().map(|later| least(*later).unwrap_or(0) + tail[*later]).max().unwrap_or(0);
+            let least = |of: usize| {
+                graph.steps()[of]
+                    .choices
+                    .iter()
+                    .map(|choice| choice.latency.of(1))
+                    .min()
+            };
+            tail[at] = following[at]
+                .iter()
+                .map(|later| least(*later).unwrap_or(0) + tail[*later])
+                .max()
+                .unwrap_or(0);
         }
         let queries = load.arrivals.len();
         Self {
@@ -156,7 +179,8 @@ impl<'a> Flow<'a> {
     fn ask(&mut self, now: Nanos, step: usize, query: usize) {
         for _ in 0..self.rows[self.at(query, step)] {
             self.order += 1;
-            self.waiting.push(Reverse((now, self.order, step as u32, query as u32)));
+            self.waiting
+                .push(Reverse((now, self.order, step as u32, query as u32)));
         }
     }
 
@@ -180,12 +204,18 @@ impl<'a> Flow<'a> {
         let steps = self.graph.steps();
         let (mut wasted, mut all) = (0.0, 0.0);
         for (query, latency) in self.latencies.iter().enumerate() {
-            let rows = self.ran[query * steps.len()..].iter().zip(steps).zip(&plan.steps);
-            let took: f64 = rows.map(|((rows, step), of)| {
-                let group = of.main();
-                let per_row = step.choices[group.choice].latency.of(group.batch) as f64 / f64::from(group.batch);
-                f64::from(*rows) * per_row
-            }).sum();
+            let rows = self.ran[query * steps.len()..]
+                .iter()
+                .zip(steps)
+                .zip(&plan.steps);
+            let took: f64 = rows
+                .map(|((rows, step), of)| {
+                    let group = of.main();
+                    let per_row = step.choices[group.choice].latency.of(group.batch) as f64
+                        / f64::from(group.batch);
+                    f64::from(*rows) * per_row
+                })
+                .sum();
             all += took;
             wasted += if *latency > self.target { took } else { 0.0 };
         }
@@ -209,7 +239,8 @@ impl Source for Flow<'_> {
     }
 
     fn next(&mut self) -> Arrival {
-        let Reverse((at, _, model, client)) = self.waiting.pop().expect("asked only when there is a next");
+        let Reverse((at, _, model, client)) =
+            self.waiting.pop().expect("asked only when there is a next");
         Arrival { at, model, client }
     }
 
@@ -217,7 +248,11 @@ impl Source for Flow<'_> {
         let Reverse((_, _, step, query)) = self.waiting.peek()?;
         let arrived = self.load.arrivals[*query as usize];
         let whole = arrived.saturating_add(self.target);
-        Some(if self.target == NEVER { NEVER } else { whole.saturating_sub(self.tail[*step as usize]) })
+        Some(if self.target == NEVER {
+            NEVER
+        } else {
+            whole.saturating_sub(self.tail[*step as usize])
+        })
     }
 
     fn on_answer(&mut self, now: Nanos, model: u32, client: u32) {

@@ -38,7 +38,10 @@ pub fn run() -> Result<(), Error> {
                     let graph = full.most_accurate();
                     let sample = traffic::constant(rate, variation, SAMPLE_S, 11);
                     let live = traffic::constant(rate, variation, LIVE_S, 12);
-                    let (sample, live) = (Traffic::new(&graph, sample, 13), Traffic::new(&graph, live, 14));
+                    let (sample, live) = (
+                        Traffic::new(&graph, sample, 13),
+                        Traffic::new(&graph, live, 14),
+                    );
                     let of = problem(&graph, sample.load(), pipeline.latency_ms);
                     let later = Problem {
                         load: live.load(),
@@ -50,10 +53,18 @@ pub fn run() -> Result<(), Error> {
                         min_accuracy: pipeline.min_accuracy,
                         ..of
                     };
-                    if let (Some(coarse), Some(plan)) = (cg_peak(&of), search(&free, Options::default()).plan) {
-                        let later = Problem { graph: full, ..later };
+                    if let (Some(coarse), Some(plan)) =
+                        (cg_peak(&of), search(&free, Options::default()).plan)
+                    {
+                        let later = Problem {
+                            graph: full,
+                            ..later
+                        };
                         let (cost, missed) = shown(&name, "sextant-variants", &later, &plan);
-                        let peak = Problem { graph: &graph, ..later };
+                        let peak = Problem {
+                            graph: &graph,
+                            ..later
+                        };
                         if missed <= 0.01 || missed <= misses(&peak, &coarse) {
                             own.variants.push(coarse.cost(&graph) / cost);
                         }
@@ -79,10 +90,24 @@ fn misses(of: &Problem<'_>, plan: &Plan) -> f64 {
 
 fn shown(cell: &str, planner: &str, later: &Problem<'_>, plan: &Plan) -> (f64, f64) {
     let (cost, missed) = (plan.cost(later.graph), misses(later, plan));
-    print("inferline-fig4.5", cell, &format!("{planner}_cost_usd_per_hour"), cost);
-    print("inferline-fig4.5", cell, &format!("{planner}_missed_percent"), missed * 100.0);
+    print(
+        "inferline-fig4.5",
+        cell,
+        &format!("{planner}_cost_usd_per_hour"),
+        cost,
+    );
+    print(
+        "inferline-fig4.5",
+        cell,
+        &format!("{planner}_missed_percent"),
+        missed * 100.0,
+    );
     if std::env::var("PLANS").is_ok() {
-        eprintln!("{cell} {planner} {cost:.3} {:.3} % {}", missed * 100.0, text(later.graph, plan));
+        eprintln!(
+            "{cell} {planner} {cost:.3} {:.3} % {}",
+            missed * 100.0,
+            text(later.graph, plan)
+        );
     }
     (cost, missed)
 }
@@ -109,7 +134,9 @@ fn cell(name: &str, of: &Problem<'_>, later: &Problem<'_>, ratios: &mut Ratios) 
         ratios.more_misses += usize::from(own_missed > missed.max(0.01));
     }
     // No more misses than the baseline's: the plan is made for a shorter target until that holds.
-    let strict = [0.01, 0.001, 0.0].into_iter().flat_map(|share| [1.0, 0.9, 0.8, 0.7, 0.6].map(|part| (share, part)));
+    let strict = [0.01, 0.001, 0.0]
+        .into_iter()
+        .flat_map(|share| [1.0, 0.9, 0.8, 0.7, 0.6].map(|part| (share, part)));
     for (miss_share, part) in strict {
         let strict = Problem {
             target: (of.target as f64 * part) as u64,
@@ -134,10 +161,16 @@ impl Ratios {
         say("cells_count", self.at_target.len() as f64);
         say("plan_cost_ratio_mean", geometric(&self.equal));
         say("plan_cost_ratio_best", best(&self.equal));
-        say("plan_cost_equal_misses_cells_count", self.equal.len() as f64);
+        say(
+            "plan_cost_equal_misses_cells_count",
+            self.equal.len() as f64,
+        );
         say("plan_cost_at_target_ratio_mean", geometric(&self.at_target));
         say("plan_cost_at_target_ratio_best", best(&self.at_target));
-        say("plan_cost_with_variants_ratio_mean", geometric(&self.variants));
+        say(
+            "plan_cost_with_variants_ratio_mean",
+            geometric(&self.variants),
+        );
         say("inferline_cost_ratio_mean", geometric(&self.greedy));
         say("dearer_than_inferline_count", self.dearer as f64);
         say("more_misses_than_inferline_count", self.more_misses as f64);

@@ -25,7 +25,12 @@ pub fn run() -> Result<(), Error> {
         estimate(&graph, &plan.stations(&graph), hour.load());
         times.push(computed_ms() - started);
     }
-    print("inferline-speed", "hour-at-150-over-four-steps", "estimate_p50_ms", quantile(&mut times, 0.5));
+    print(
+        "inferline-speed",
+        "hour-at-150-over-four-steps",
+        "estimate_p50_ms",
+        quantile(&mut times, 0.5),
+    );
     let mut times = Vec::new();
     for set in names() {
         for pipeline in Set::named(set)?.pipelines {
@@ -42,7 +47,17 @@ pub fn run() -> Result<(), Error> {
             }
         }
     }
-    print("inferline-speed", "shipped-pipelines", "planning_p50_ms", quantile(&mut times, 0.5));
-    print("inferline-speed", "shipped-pipelines", "planning_p99_ms", quantile(&mut times, 0.99));
+    print(
+        "inferline-speed",
+        "shipped-pipelines",
+        "planning_p50_ms",
+        quantile(&mut times, 0.5),
+    );
+    print(
+        "inferline-speed",
+        "shipped-pipelines",
+        "planning_p99_ms",
+        quantile(&mut times, 0.99),
+    );
     Ok(())
 }

@@ -27,7 +27,8 @@ pub(super) fn serve(
     served: &mut Served,
     ended: impl FnMut(u32, Nanos) -> bool,
 ) {
-    let stays = |replica: &Replica| replica.from == 0 && replica.until == NEVER && replica.class == 0;
+    let stays =
+        |replica: &Replica| replica.from == 0 && replica.until == NEVER && replica.class == 0;
     match station.classes.first() {
         Some(class) if !station.replicas.is_empty() && station.replicas.iter().all(stays) => {
             alike(class, station.replicas.len(), items, served, ended);
@@ -53,7 +54,12 @@ fn waiting(items: &[Item], at: usize, free: Nanos, most: u32) -> usize {
 }
 
 #[inline]
-fn finish(batch: &[Item], end: Nanos, served: &mut Served, ended: &mut impl FnMut(u32, Nanos) -> bool) -> bool {
+fn finish(
+    batch: &[Item],
+    end: Nanos,
+    served: &mut Served,
+    ended: &mut impl FnMut(u32, Nanos) -> bool,
+) -> bool {
     let mut go_on = true;
     for (_, query) in batch {
         let last = &mut served.ends[*query as usize];
@@ -86,7 +92,12 @@ fn alike(
     }
 }
 
-fn mixed(station: &Station, items: &[Item], served: &mut Served, mut ended: impl FnMut(u32, Nanos) -> bool) {
+fn mixed(
+    station: &Station,
+    items: &[Item],
+    served: &mut Served,
+    mut ended: impl FnMut(u32, Nanos) -> bool,
+) {
     let server = |replica: &Replica| Server {
         free_at: replica.from,
         until: replica.until,
@@ -97,7 +108,9 @@ fn mixed(station: &Station, items: &[Item], served: &mut Served, mut ended: impl
     let mut at = 0;
     while let Some((ready, _)) = items.get(at) {
         servers.retain(|server| server.free_at.max(*ready) < server.until);
-        let soonest = servers.iter_mut().min_by_key(|server| (server.free_at.max(*ready), server.quick));
+        let soonest = servers
+            .iter_mut()
+            .min_by_key(|server| (server.free_at.max(*ready), server.quick));
         let Some(server) = soonest else {
             finish(&items[at..], NEVER, served, &mut ended);
             return;

@@ -47,8 +47,13 @@ pub fn coarse(problem: &Problem<'_>) -> Option<Unit> {
     let steps = problem.graph.steps();
     let quickest = |step: &Step| {
         let name = step.most_accurate();
-        let own = step.choices.iter().enumerate().filter(|(_, choice)| choice.variant == name);
-        own.min_by_key(|(_, choice)| choice.latency.of(1)).map(|(at, _)| at)
+        let own = step
+            .choices
+            .iter()
+            .enumerate()
+            .filter(|(_, choice)| choice.variant == name);
+        own.min_by_key(|(_, choice)| choice.latency.of(1))
+            .map(|(at, _)| at)
     };
     let choices: Vec<usize> = steps.iter().map(quickest).collect::<Option<_>>()?;
     let latency = |at: usize, batch: u32| {
@@ -64,18 +69,23 @@ pub fn coarse(problem: &Problem<'_>) -> Option<Unit> {
         until.into_iter().max().unwrap_or(0)
     };
     let batches = (0..12).map(|power| 1u32 << power);
-    let batch = batches.take_while(|batch| longest(*batch) <= problem.target).last()?;
+    let batch = batches
+        .take_while(|batch| longest(*batch) <= problem.target)
+        .last()?;
     let plan = choices.iter().zip(steps).map(|(choice, step)| {
         let most = step.choices[*choice].latency.measured_rows();
         StepPlan::of(*choice, batch.min(most), 1)
     });
-    let plan = Plan { steps: plan.collect() };
+    let plan = Plan {
+        steps: plan.collect(),
+    };
     if problem.accuracy(&plan) < problem.min_accuracy {
         return None;
     }
     let rates = (0..steps.len()).map(|at| {
         let group = plan.steps[at].main();
-        steps[at].choices[group.choice].throughput(group.batch) / problem.load.routes.rows_per_query(at).max(1e-12)
+        steps[at].choices[group.choice].throughput(group.batch)
+            / problem.load.routes.rows_per_query(at).max(1e-12)
     });
     let rate = rates.fold(f64::INFINITY, f64::min);
     Some(Unit { plan, rate })

@@ -48,10 +48,18 @@ impl Greedy<'_> {
         let graph = self.problem.graph;
         let quickest = |step: &Step| {
             let name = step.most_accurate();
-            let own = step.choices.iter().enumerate().filter(|(_, choice)| choice.variant == name);
-            own.min_by_key(|(_, choice)| choice.latency.of(1)).map(|(at, _)| at)
+            let own = step
+                .choices
+                .iter()
+                .enumerate()
+                .filter(|(_, choice)| choice.variant == name);
+            own.min_by_key(|(_, choice)| choice.latency.of(1))
+                .map(|(at, _)| at)
         };
-        let steps = graph.steps().iter().map(|step| Some(StepPlan::of(quickest(step)?, 1, 1)));
+        let steps = graph
+            .steps()
+            .iter()
+            .map(|step| Some(StepPlan::of(quickest(step)?, 1, 1)));
         let mut plan = Plan {
             steps: steps.collect::<Option<_>>()?,
         };
@@ -60,7 +68,10 @@ impl Greedy<'_> {
             return None;
         }
         while !self.problem.is_met(&plan) {
-            let bottleneck = (0..plan.steps.len()).min_by(|a, b| self.headroom(&plan, *a).total_cmp(&self.headroom(&plan, *b)))?;
+            let bottleneck = (0..plan.steps.len()).min_by(|a, b| {
+                self.headroom(&plan, *a)
+                    .total_cmp(&self.headroom(&plan, *b))
+            })?;
             let group = &mut plan.steps[bottleneck].groups[0];
             if group.replicas >= MOST_REPLICAS {
                 return None;
@@ -75,7 +86,8 @@ impl Greedy<'_> {
         let mut until = vec![0; plan.steps.len()];
         for (at, step) in self.problem.graph.steps().iter().enumerate() {
             let before = step.after.iter().map(|before| until[*before]).max();
-            until[at] = before.unwrap_or(0) + step.choices[plan.steps[at].main().choice].latency.of(1);
+            until[at] =
+                before.unwrap_or(0) + step.choices[plan.steps[at].main().choice].latency.of(1);
         }
         until.into_iter().max().unwrap_or(0)
     }
@@ -92,9 +104,13 @@ impl Greedy<'_> {
         let cost = plan.cost(self.problem.graph);
         let steps = 0..plan.steps.len();
         let changes = steps.flat_map(|at| [self.fewer(plan, at), self.downgraded(plan, at)]);
-        let changes = changes.flatten().map(|next| (next.cost(self.problem.graph), next));
+        let changes = changes
+            .flatten()
+            .map(|next| (next.cost(self.problem.graph), next));
         let cheapest = changes.min_by(|a, b| a.0.total_cmp(&b.0));
-        cheapest.filter(|(next, _)| *next < cost - 1e-9).map(|(_, next)| next)
+        cheapest
+            .filter(|(next, _)| *next < cost - 1e-9)
+            .map(|(_, next)| next)
     }
 
     /// The feasible doubling of a batch that adds most throughput for the latency that it adds.
@@ -107,7 +123,10 @@ impl Greedy<'_> {
             let price = (choice.latency.of(after) - choice.latency.of(before)).max(1);
             Some((gain / price as f64, next))
         });
-        fuller.filter(|(gain, _)| *gain > 0.0).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, next)| next)
+        fuller
+            .filter(|(gain, _)| *gain > 0.0)
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, next)| next)
     }
 
     fn doubled(&self, plan: &Plan, at: usize) -> Option<Plan> {
@@ -119,7 +138,10 @@ impl Greedy<'_> {
 
     fn fewer(&self, plan: &Plan, at: usize) -> Option<Plan> {
         let group = plan.steps[at].main();
-        let replicas = group.replicas.checked_sub(1).filter(|replicas| *replicas > 0)?;
+        let replicas = group
+            .replicas
+            .checked_sub(1)
+            .filter(|replicas| *replicas > 0)?;
         self.with(plan, at, StepPlan::of(group.choice, group.batch, replicas))
     }
 
@@ -128,7 +150,8 @@ impl Greedy<'_> {
         let step = &self.problem.graph.steps()[at];
         let now = &step.choices[plan.steps[at].main().choice];
         let cheaper = step.choices.iter().enumerate();
-        let cheaper = cheaper.filter(|(_, choice)| choice.variant == now.variant && choice.price < now.price);
+        let cheaper =
+            cheaper.filter(|(_, choice)| choice.variant == now.variant && choice.price < now.price);
         let (choice, _) = cheaper.max_by(|a, b| a.1.price.total_cmp(&b.1.price))?;
         let mut best = self.enough(plan, at, choice)?;
         loop {

@@ -52,9 +52,17 @@ pub fn next_cheaper(problem: &Problem<'_>, plan: &Plan) -> Option<Next> {
         }
     }
     others.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
-    let failing = others.into_iter().map(|(cost, at, plan)| (why(problem, &plan, at), cost, plan));
+    let failing = others
+        .into_iter()
+        .map(|(cost, at, plan)| (why(problem, &plan, at), cost, plan));
     let mut dearest = None;
-    for next in failing.filter_map(|(why, cost, plan)| Some(Next { why: why?, cost, plan })) {
+    for next in failing.filter_map(|(why, cost, plan)| {
+        Some(Next {
+            why: why?,
+            cost,
+            plan,
+        })
+    }) {
         if next.why.has_room() {
             return Some(next);
         }
@@ -85,8 +93,15 @@ impl std::fmt::Display for Why {
             } => {
                 let (percent, ms) = (missed * 100.0, *quantile as f64 / 1e6);
                 match *load < 1.0 {
-                    true => write!(f, "{percent:.2} % of the queries would be late, the quantile is {ms:.1} ms: step `{step}` would be busy for {:.0} % of the time", load * 100.0),
-                    false => write!(f, "{percent:.2} % of the queries would be late: step `{step}` would get {load:.2} times what it can do"),
+                    true => write!(
+                        f,
+                        "{percent:.2} % of the queries would be late, the quantile is {ms:.1} ms: step `{step}` would be busy for {:.0} % of the time",
+                        load * 100.0
+                    ),
+                    false => write!(
+                        f,
+                        "{percent:.2} % of the queries would be late: step `{step}` would get {load:.2} times what it can do"
+                    ),
                 }
             }
         }
@@ -108,7 +123,10 @@ fn changes(step: &Step, plan: &StepPlan) -> Vec<StepPlan> {
     for (at, choice) in step.choices.iter().enumerate() {
         let most = ((cost - 1e-9) / choice.price).floor() as u32;
         if at != plan.main().choice && most > 0 {
-            let batch = choice.batches().into_iter().rfind(|batch| *batch <= plan.main().batch);
+            let batch = choice
+                .batches()
+                .into_iter()
+                .rfind(|batch| *batch <= plan.main().batch);
             changes.push(StepPlan::of(at, batch.unwrap_or(1), most));
         }
     }
@@ -124,7 +142,11 @@ fn why(problem: &Problem<'_>, plan: &Plan, at: usize) -> Option<Why> {
     if estimate.misses(problem.target) <= problem.may_miss() {
         return None;
     }
-    let replicas: u32 = plan.steps[at].groups.iter().map(|group| group.replicas).sum();
+    let replicas: u32 = plan.steps[at]
+        .groups
+        .iter()
+        .map(|group| group.replicas)
+        .sum();
     let ns = problem.seconds() * 1e9 * f64::from(replicas);
     Some(Why::Latency {
         missed: estimate.missed_share(problem.target),

@@ -24,10 +24,15 @@ pub fn with_residual(problem: &Problem<'_>, plan: &Plan) -> Plan {
 fn exchanged(problem: &Problem<'_>, plan: &Plan, at: usize) -> Option<Plan> {
     let step = &problem.graph.steps()[at];
     let main = plan.steps[at].main();
-    let fewer = main.replicas.checked_sub(1).filter(|replicas| *replicas > 0)?;
+    let fewer = main
+        .replicas
+        .checked_sub(1)
+        .filter(|replicas| *replicas > 0)?;
     let own = &step.choices[main.choice];
     let second = plan.steps[at].groups.get(1).copied();
-    let before = second.map_or(0.0, |group| step.choices[group.choice].price * f64::from(group.replicas));
+    let before = second.map_or(0.0, |group| {
+        step.choices[group.choice].price * f64::from(group.replicas)
+    });
     let mut ways = Vec::new();
     for (choice, other) in step.choices.iter().enumerate() {
         let is_second = second.is_none_or(|group| group.choice == choice);
@@ -44,11 +49,18 @@ fn exchanged(problem: &Problem<'_>, plan: &Plan, at: usize) -> Option<Plan> {
     ways.sort_by(|a, b| a.0.total_cmp(&b.0));
     let plans = ways.into_iter().flat_map(|(_, choice, replicas)| {
         let batches = step.choices[choice].batches().into_iter().take(3);
-        batches.map(move |batch| Group { choice, batch, replicas })
+        batches.map(move |batch| Group {
+            choice,
+            batch,
+            replicas,
+        })
     });
     let plans = plans.map(|group| {
         let mut next = plan.clone();
-        let main = Group { replicas: fewer, ..main };
+        let main = Group {
+            replicas: fewer,
+            ..main
+        };
         next.steps[at] = StepPlan {
             groups: vec![main, group],
         };

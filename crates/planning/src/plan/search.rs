@@ -8,9 +8,11 @@
 //! for the time that they have used. Its width is limited, so that it always ends, and the greedy plan ([`super::greedy`])
 //! is what it must beat.
 
+mod beam;
+
 use super::{
     Plan, Problem, StepPlan, inferline, thin,
-    walk::{Mark, Pressure, Trial, Walk},
+    walk::{Pressure, Trial, Walk},
 };
 use crate::{
     Choice,
@@ -23,14 +25,8 @@ const NONE: f64 = 1e-9;
 /// How much the price that may be reached rises from one round to the next.
 const RISE: f64 = 1.05;
 
-/// Starts of plans that the beam keeps at each step.
-const WIDTH: usize = 16;
-
 /// Steps of a pipeline up to which every way is tried; in larger ones those that another betters are left out.
 const SMALL: usize = 3;
-
-/// How far above the floors together the beam looks, as a share of them.
-const BEYOND: f64 = 1.0;
 
 /// Most replicas of one choice that are tried.
 const MOST_REPLICAS: u32 = 100_000;
@@ -97,15 +93,6 @@ struct Way {
     trial: Trial,
 }
 
-/// A start of a plan in the beam.
-struct Beam {
-    mark: Mark,
-    start: Vec<StepPlan>,
-    price: f64,
-    factor: f64,
-    pressure: Pressure,
-}
-
 /// The cheapest plan that is found.
 pub fn search(problem: &Problem<'_>, options: Options) -> Found {
     let Some((arrivals, routes)) = thin::thin(problem, options.most_queries) else {
@@ -146,14 +133,19 @@ fn searched(part: &Problem<'_>, whole: &Problem<'_>, options: Options) -> Found 
 pub fn exhaustive(problem: &Problem<'_>, known: Option<&Plan>, most_rows: u64) -> Found {
     let mut search = Search::new(*problem, *problem, most_rows);
     search.is_exhaustive = true;
-    search.choices = (0..problem.graph.steps().len()).map(|at| search.candidates(at)).collect();
+    search.choices = (0..problem.graph.steps().len())
+        .map(|at| search.candidates(at))
+        .collect();
     let work = search.choices.iter().map(|choices| {
         let least = choices.iter().map(|of| of.price * f64::from(of.least));
         least.fold(f64::INFINITY, f64::min)
     });
     search.rest = sums(&work.collect::<Vec<f64>>());
     search.seed(known.cloned());
-    search.limit = search.best.as_ref().map_or(f64::INFINITY, |(cost, ..)| cost - NONE);
+    search.limit = search
+        .best
+        .as_ref()
+        .map_or(f64::INFINITY, |(cost, ..)| cost - NONE);
     let complete = search.descend(0.0, 1.0);
     search.found(complete)
 }
@@ -187,7 +179,9 @@ impl<'a> Search<'a> {
             start: Vec::new(),
         };
         let steps = 0..problem.graph.steps().len();
-        search.choices = steps.map(|at| undominated(&problem.graph.steps()[at].choices, search.candidates(at))).collect();
+        search.choices = steps
+            .map(|at| undominated(&problem.graph.steps()[at].choices, search.candidates(at)))
+            .collect();
         let mut accuracy = 1.0;
         let mut factors = vec![1.0];
         for choices in search.choices.iter().rev() {
@@ -212,7 +206,9 @@ impl<'a> Search<'a> {
         let problem = &self.walk.problem;
         let load = problem.load;
         let rows = load.routes.rows_per_query(step) * load.arrivals.len() as f64;
-        let most = (0..load.routes.len()).map(|query| load.routes.of(query)[step]).max();
+        let most = (0..load.routes.len())
+            .map(|query| load.routes.of(query)[step])
+            .max();
         let needed = (rows - problem.may_miss() as f64 * f64::from(most.unwrap_or(0))).max(0.0);
         let ns = problem.seconds() * 1e9 + problem.target as f64;
         let choices = problem.graph.steps()[step].choices.iter().enumerate();
@@ -247,13 +243,25 @@ impl<'a> Search<'a> {
     /// The price of the cheapest that does a step where all others take their least.
     fn floor(&mut self, step: usize) -> Option<f64> {
         let items = self.walk.earliest(step);
-        let best = self.accuracy[0] / self.choices[step].iter().map(|of| of.factor).fold(0.0, f64::max);
+        let best = self.accuracy[0]
+            / self.choices[step]
+                .iter()
+                .map(|of| of.factor)
+                .fold(0.0, f64::max);
         let least = self.walk.problem.min_accuracy;
-        let candidates: Vec<Candidate> = self.choices[step].iter().filter(|of| of.factor * best >= least - NONE).cloned().collect();
+        let candidates: Vec<Candidate> = self.choices[step]
+            .iter()
+            .filter(|of| of.factor * best >= least - NONE)
+            .cloned()
+            .collect();
         let mut next: Vec<u32> = candidates.iter().map(|of| of.least).collect();
         let cap = |of: &Candidate| (of.least.max(8)).saturating_mul(16).min(MOST_REPLICAS);
         loop {
-            let open = candidates.iter().zip(&next).enumerate().filter(|(_, (of, n))| **n <= cap(of));
+            let open = candidates
+                .iter()
+                .zip(&next)
+                .enumerate()
+                .filter(|(_, (of, n))| **n <= cap(of));
             let price = |(of, n): (&Candidate, &u32)| of.price * f64::from(*n);
             let (at, _) = open.min_by(|a, b| price(a.1).total_cmp(&price(b.1)))?;
             let of = &candidates[at];
@@ -266,7 +274,11 @@ impl<'a> Search<'a> {
 
     fn any_batch(&mut self, step: usize, of: &Candidate, replicas: u32, items: &[Item]) -> bool {
         let mut batches = of.batches.iter();
-        batches.any(|batch| self.walk.attempt(step, &StepPlan::of(of.choice, *batch, replicas), items).is_some())
+        batches.any(|batch| {
+            self.walk
+                .attempt(step, &StepPlan::of(of.choice, *batch, replicas), items)
+                .is_some()
+        })
     }
 
     /// Raises what may be reached until a plan is found; tells whether nothing cheaper is left.
@@ -321,7 +333,7 @@ impl<'a> Search<'a> {
         for (of, replicas) in self.ways(step, price, factor) {
             let price = price + of.price * f64::from(replicas);
             let mut formed = u32::MAX;
-            for batch in of.batches.iter() {
+            for batch in &of.batches {
                 if formed <= *batch {
                     continue;
                 }
@@ -350,7 +362,8 @@ impl<'a> Search<'a> {
         let left = self.limit - price - self.rest[step + 1];
         let mut ways = Vec::new();
         for of in &self.choices[step] {
-            if factor * of.factor * self.accuracy[step + 1] < self.walk.problem.min_accuracy - NONE {
+            if factor * of.factor * self.accuracy[step + 1] < self.walk.problem.min_accuracy - NONE
+            {
                 continue;
             }
             let mut replicas = of.least;
@@ -371,7 +384,11 @@ impl<'a> Search<'a> {
         let plan = Plan {
             steps: self.start.clone(),
         };
-        if self.best.as_ref().is_none_or(|(cost, ..)| price < cost - NONE) {
+        if self
+            .best
+            .as_ref()
+            .is_none_or(|(cost, ..)| price < cost - NONE)
+        {
             self.best = Some((price, usize::MAX, plan));
             self.limit = price - NONE;
         }
@@ -383,55 +400,12 @@ impl<'a> Search<'a> {
             return;
         };
         let cost = plan.cost(self.walk.problem.graph);
-        if self.best.as_ref().is_none_or(|(best, ..)| cost < best - NONE) {
+        if self
+            .best
+            .as_ref()
+            .is_none_or(|(best, ..)| cost < best - NONE)
+        {
             self.best = Some((cost, usize::MAX, plan));
-        }
-    }
-
-    /// Keeps the best starts at each step.
-    fn beam(&mut self) {
-        let mut starts = vec![Beam {
-            mark: self.walk.mark(),
-            start: Vec::new(),
-            price: 0.0,
-            factor: 1.0,
-            pressure: [0; 3],
-        }];
-        for _ in 0..self.choices.len() {
-            let mut next = Vec::new();
-            for beam in &starts {
-                self.walk.resume(&beam.mark);
-                self.widen(beam, &mut next);
-            }
-            starts = kept(next);
-        }
-        for beam in starts {
-            self.start = beam.start;
-            self.complete(beam.price);
-        }
-    }
-
-    fn widen(&mut self, beam: &Beam, next: &mut Vec<Beam>) {
-        let best = self.best.as_ref().map_or(f64::INFINITY, |(cost, ..)| *cost);
-        self.limit = best - NONE;
-        self.start.clone_from(&beam.start);
-        let spent = std::mem::replace(&mut self.most_rows, u64::MAX);
-        let left = self.limit - self.rest[0];
-        // What is much dearer than the floors is not what the cheapest plan is made of.
-        self.limit = self.limit.min(self.rest[0] + left.min(self.rest[0] * BEYOND));
-        let ways = self.tried(beam.price, beam.factor).unwrap_or_default();
-        self.most_rows = spent;
-        for way in undominated_ways(ways) {
-            let newly = self.walk.push(way.trial);
-            let start = beam.start.iter().cloned().chain([way.plan]).collect();
-            next.push(Beam {
-                mark: self.walk.mark(),
-                start,
-                price: way.price,
-                factor: way.factor,
-                pressure: way.pressure,
-            });
-            self.walk.pop(&newly);
         }
     }
 
@@ -472,16 +446,19 @@ fn sums(of: &[f64]) -> Vec<f64> {
 /// Without those that another choice betters in price, accuracy and all run times.
 fn undominated(choices: &[Choice], candidates: Vec<Candidate>) -> Vec<Candidate> {
     let betters = |a: &Choice, b: &Choice| {
-        let rows = 1..=b.latency.measured_rows();
+        let mut rows = 1..=b.latency.measured_rows();
         a.price <= b.price
             && a.accuracy >= b.accuracy
             && a.latency.measured_rows() >= b.latency.measured_rows()
-            && rows.into_iter().all(|rows| a.latency.of(rows) <= b.latency.of(rows))
+            && rows.all(|rows| a.latency.of(rows) <= b.latency.of(rows))
     };
     let kept = candidates.into_iter().filter(|of| {
         let own = &choices[of.choice];
-        let others = choices.iter().enumerate().filter(|(at, _)| *at != of.choice);
-        !others.into_iter().any(|(at, other)| betters(other, own) && (at < of.choice || !betters(own, other)))
+        let mut others = choices
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at != of.choice);
+        !others.any(|(at, other)| betters(other, own) && (at < of.choice || !betters(own, other)))
     });
     kept.collect()
 }
@@ -491,7 +468,11 @@ fn undominated_ways(ways: Vec<Way>) -> Vec<Way> {
     let mut kept: Vec<Way> = Vec::new();
     for way in ways {
         let betters = |other: &Way| {
-            let quicker = other.pressure.iter().zip(&way.pressure).all(|(other, own)| other <= own);
+            let quicker = other
+                .pressure
+                .iter()
+                .zip(&way.pressure)
+                .all(|(other, own)| other <= own);
             quicker && other.factor >= way.factor && other.price <= way.price + NONE
         };
         if !kept.iter().any(betters) {
@@ -499,24 +480,4 @@ fn undominated_ways(ways: Vec<Way>) -> Vec<Way> {
         }
     }
     kept
-}
-
-/// The cheapest starts of which none is bettered by another.
-fn kept(mut starts: Vec<Beam>) -> Vec<Beam> {
-    starts.sort_by(|a, b| a.price.total_cmp(&b.price).then(a.pressure.cmp(&b.pressure)));
-    let mut kept: Vec<Beam> = Vec::new();
-    for beam in starts {
-        let betters = |other: &Beam| {
-            let quicker = other.pressure.iter().zip(&beam.pressure).all(|(other, own)| other <= own);
-            quicker && other.factor >= beam.factor
-        };
-        if !kept.iter().any(betters) {
-            kept.push(beam);
-        }
-    }
-    // Half of the room for the cheapest, and half spread over those that leave more time.
-    let spread = kept.len().saturating_sub(WIDTH / 2).div_ceil(WIDTH / 2).max(1);
-    let taken = kept.into_iter().enumerate();
-    let taken = taken.filter(|(at, _)| *at < WIDTH / 2 || (at - WIDTH / 2).is_multiple_of(spread));
-    taken.map(|(_, beam)| beam).collect()
 }

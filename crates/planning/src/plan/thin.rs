@@ -56,12 +56,15 @@ fn more(problem: &Problem<'_>, plan: &Plan, misses: usize) -> Option<Plan> {
         let left = problem.estimate(&next).misses(problem.target);
         ((misses as f64 - left as f64) / price, next)
     });
-    ways.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, next)| next)
+    ways.max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, next)| next)
 }
 
 /// Takes replicas away where the targets are met without them, the dearest first.
 fn trimmed(problem: &Problem<'_>, mut plan: Plan) -> Plan {
-    let price = |plan: &Plan, at: usize| problem.graph.steps()[at].choices[plan.steps[at].main().choice].price;
+    let price = |plan: &Plan, at: usize| {
+        problem.graph.steps()[at].choices[plan.steps[at].main().choice].price
+    };
     let mut order: Vec<usize> = (0..plan.steps.len()).collect();
     order.sort_by(|a, b| price(&plan, *b).total_cmp(&price(&plan, *a)));
     for at in order {

@@ -62,7 +62,9 @@ impl<'a> Walk<'a> {
     /// What arrives at the next step.
     pub fn items(&self) -> Vec<Item> {
         let step = self.ends.len();
-        items(self.problem.graph, self.problem.load, step, |before| &self.ends[before])
+        items(self.problem.graph, self.problem.load, step, |before| {
+            &self.ends[before]
+        })
     }
 
     /// What would arrive at a step if those before it took their least.
@@ -128,7 +130,9 @@ impl<'a> Walk<'a> {
     /// How late the step ended against when it must have ended, at some quantiles, ns.
     pub fn pressure(&self, step: usize, trial: &Trial) -> Pressure {
         let ended = trial.ends.iter().enumerate().filter(|(_, end)| **end > 0);
-        let mut late: Vec<i64> = ended.map(|(query, end)| *end as i64 - self.due[step][query] as i64).collect();
+        let mut late: Vec<i64> = ended
+            .map(|(query, end)| *end as i64 - self.due[step][query] as i64)
+            .collect();
         let mut most = late.len();
         QUANTILES.map(|share| {
             let at = (share * late.len() as f64) as usize;
@@ -167,7 +171,10 @@ fn least(problem: &Problem<'_>) -> Vec<Nanos> {
 fn due(problem: &Problem<'_>) -> Vec<Vec<Nanos>> {
     let least = least(problem);
     let (graph, load) = (problem.graph, problem.load);
-    let mut due: Vec<Vec<Nanos>> = least.iter().map(|_| Vec::with_capacity(load.arrivals.len())).collect();
+    let mut due: Vec<Vec<Nanos>> = least
+        .iter()
+        .map(|_| Vec::with_capacity(load.arrivals.len()))
+        .collect();
     let mut tail = vec![0; least.len()];
     for (query, arrived) in load.arrivals.iter().enumerate() {
         tail.fill(0);
@@ -188,12 +195,17 @@ fn due(problem: &Problem<'_>) -> Vec<Vec<Nanos>> {
 fn heads(problem: &Problem<'_>) -> Vec<Vec<Nanos>> {
     let least = least(problem);
     let (graph, routes) = (problem.graph, problem.load.routes);
-    let mut heads: Vec<Vec<Nanos>> = least.iter().map(|_| Vec::with_capacity(routes.len())).collect();
+    let mut heads: Vec<Vec<Nanos>> = least
+        .iter()
+        .map(|_| Vec::with_capacity(routes.len()))
+        .collect();
     for query in 0..routes.len() {
         let route = routes.of(query);
         for (at, step) in graph.steps().iter().enumerate() {
             let before = step.after.iter().filter(|before| route[**before] > 0);
-            let head = before.map(|before| heads[*before][query] + least[*before]).max();
+            let head = before
+                .map(|before| heads[*before][query] + least[*before])
+                .max();
             heads[at].push(head.unwrap_or(0));
         }
     }

@@ -37,7 +37,9 @@ struct Scale {
 
 fn windows(service: Nanos) -> Vec<Nanos> {
     let shortest = service.clamp(1_000_000, LONGEST);
-    let mut windows: Vec<Nanos> = std::iter::successors(Some(shortest), |window| Some(window * 2)).take_while(|window| *window < LONGEST).collect();
+    let mut windows: Vec<Nanos> = std::iter::successors(Some(shortest), |window| Some(window * 2))
+        .take_while(|window| *window < LONGEST)
+        .collect();
     windows.push(LONGEST);
     windows
 }
@@ -77,7 +79,10 @@ impl Envelope {
     /// The rate of the first window that is at least so long.
     pub fn at(&self, window: Nanos) -> f64 {
         let at = self.windows.partition_point(|known| *known < window);
-        self.rates.get(at.min(self.rates.len() - 1)).copied().unwrap_or(0.0)
+        self.rates
+            .get(at.min(self.rates.len() - 1))
+            .copied()
+            .unwrap_or(0.0)
     }
 }
 
@@ -122,7 +127,11 @@ impl Watch {
         }
         for scale in &mut self.scales {
             scale.first = scale.first.max(self.dropped);
-            while scale.most.front().is_some_and(|(at, _)| *at + LONGEST <= now) {
+            while scale
+                .most
+                .front()
+                .is_some_and(|(at, _)| *at + LONGEST <= now)
+            {
                 scale.most.pop_front();
             }
         }

@@ -67,7 +67,9 @@ impl Timeline {
 impl Station {
     /// Asks for replicas of the first kind or takes some away, those that were asked for last.
     fn resize(&mut self, now: Nanos, wanted: usize) {
-        let mut up: Vec<usize> = (0..self.replicas.len()).filter(|at| self.replicas[*at].until == NEVER).collect();
+        let mut up: Vec<usize> = (0..self.replicas.len())
+            .filter(|at| self.replicas[*at].until == NEVER)
+            .collect();
         for _ in up.len()..wanted {
             self.replicas.push(Replica {
                 class: 0,
@@ -80,7 +82,11 @@ impl Station {
                 self.replicas[at].until = now.max(self.replicas[at].from);
             }
         }
-        debug_assert!(self.classes.first().is_some_and(|class: &Class| class.batch > 0));
+        debug_assert!(
+            self.classes
+                .first()
+                .is_some_and(|class: &Class| class.batch > 0)
+        );
     }
 
     /// Time of all replicas from when they were asked for until they went, at most `end`, s.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use sextant_planning::{
     Choice, Graph, Scale, Step,
     profiles::{Set, names, table},
 };
-use serde_json::Value;
 
 use crate::cli::{
     Client, Error,
@@ -40,32 +40,38 @@ pub async fn graph(client: &Client, pipeline: &str, scales: &[String]) -> Result
     let workers: Value = client.get(&["v1", "workers"]).await?;
     let prices = prices(&workers);
     let definition = rows(&shown, "/definition/steps");
-    let (mut steps, mut positions): (Vec<Step>, BTreeMap<String, Vec<usize>>) = (Vec::new(), BTreeMap::new());
+    let (mut steps, mut positions): (Vec<Step>, BTreeMap<String, Vec<usize>>) =
+        (Vec::new(), BTreeMap::new());
     let mut previous: Vec<usize> = Vec::new();
-    for (at, step) in definition.iter().enumerate() {
+    for step in definition {
         let name = cell(step, "/name");
-        let mut after: Vec<usize> = Vec::new();
-        let mut named = false;
-        for earlier in definition.iter().filter(|other| other["name"] != step["name"]) {
-            let earlier = cell(earlier, "/name");
-            if mentions(step, &earlier) {
-                named = true;
-                after.extend(positions.get(&earlier).into_iter().flatten());
-            }
-        }
-        if !named && at > 0 {
+        let named: Vec<&Vec<usize>> = positions
+            .iter()
+            .filter(|(other, _)| mentions(step, other))
+            .map(|(_, at)| at)
+            .collect();
+        let mut after: Vec<usize> = match named.is_empty() {
             // What it takes comes from a step before it by its name alone.
-            after.clone_from(&previous);
-        }
+            true => previous.clone(),
+            false => named.into_iter().flatten().copied().collect(),
+        };
         after.sort_unstable();
         after.dedup();
         let choices = choices(client, step, &prices).await?;
         let here = match choices {
             None => after,
             Some(choices) => {
-                let scale = Scale { probability: 1.0, rows: 1.0 };
+                let scale = Scale {
+                    probability: 1.0,
+                    rows: 1.0,
+                };
                 let name = name.clone();
-                steps.push(Step { name, after, scale, choices });
+                steps.push(Step {
+                    name,
+                    after,
+                    scale,
+                    choices,
+                });
                 vec![steps.len() - 1]
             }
         };
@@ -73,7 +79,9 @@ pub async fn graph(client: &Client, pipeline: &str, scales: &[String]) -> Result
         previous = here;
     }
     if steps.is_empty() {
-        return Err(Error::Usage(format!("no step of `{pipeline}` asks a model: there is nothing to plan")));
+        return Err(Error::Usage(format!(
+            "no step of `{pipeline}` asks a model: there is nothing to plan"
+        )));
     }
     scaled(steps, scales)
 }
@@ -81,12 +89,14 @@ pub async fn graph(client: &Client, pipeline: &str, scales: &[String]) -> Result
 /// Whether a step takes something of another.
 fn mentions(step: &Value, other: &str) -> bool {
     let prefix = format!("{other}.");
+    let is_word = |before: char| before.is_alphanumeric() || before == '_' || before == '.';
+    let is_named = |text: &str| {
+        let mut found = text.match_indices(&prefix);
+        found.any(|(at, _)| !text[..at].ends_with(is_word))
+    };
     let texts = step.as_object().into_iter().flatten();
-    let texts = texts.filter(|(key, _)| ["inputs", "for_each", "when"].contains(&key.as_str()));
-    texts.into_iter().any(|(_, value)| any_text(value, &|text| {
-        let found = text.match_indices(&prefix);
-        found.into_iter().any(|(at, _)| !text[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == '.'))
-    }))
+    let mut texts = texts.filter(|(key, _)| ["inputs", "for_each", "when"].contains(&key.as_str()));
+    texts.any(|(_, value)| any_text(value, &is_named))
 }
 
 fn any_text(value: &Value, is: &dyn Fn(&str) -> bool) -> bool {
@@ -100,19 +110,30 @@ fn any_text(value: &Value, is: &dyn Fn(&str) -> bool) -> bool {
 
 /// Prices of device types by name.
 fn prices(workers: &Value) -> BTreeMap<String, f64> {
-    let types = rows(workers, "/workers").iter().filter_map(|worker| worker.get("device_type"));
+    let types = rows(workers, "/workers")
+        .iter()
+        .filter_map(|worker| worker.get("device_type"));
     let prices = types.map(|of| {
         let price = of.get("price_per_hour_usd").and_then(Value::as_f64);
-        (cell(of, "/name"), price.filter(|price| *price > 0.0).unwrap_or(NO_PRICE))
+        (
+            cell(of, "/name"),
+            price.filter(|price| *price > 0.0).unwrap_or(NO_PRICE),
+        )
     });
     prices.collect()
 }
 
 /// What may answer a step; `None` for a transform.
-async fn choices(client: &Client, step: &Value, prices: &BTreeMap<String, f64>) -> Result<Option<Vec<Choice>>, Error> {
+async fn choices(
+    client: &Client,
+    step: &Value,
+    prices: &BTreeMap<String, f64>,
+) -> Result<Option<Vec<Choice>>, Error> {
     let asks = |key: &str| step.get(key).and_then(Value::as_str).map(str::to_owned);
     let variants: Vec<Value> = if let Some(application) = asks("application") {
-        let answer: Value = client.get(&["v1", "applications", &application, "variants"]).await?;
+        let answer: Value = client
+            .get(&["v1", "applications", &application, "variants"])
+            .await?;
         rows(&answer, "/variants").to_vec()
     } else if let Some(model) = asks("model") {
         let answer: Value = client.get(&["v1", "models", &model, "variants"]).await?;
@@ -122,7 +143,10 @@ async fn choices(client: &Client, step: &Value, prices: &BTreeMap<String, f64>) 
     } else {
         return Ok(None);
     };
-    let choices: Vec<Choice> = variants.iter().flat_map(|variant| of_variant(variant, prices)).collect();
+    let choices: Vec<Choice> = variants
+        .iter()
+        .flat_map(|variant| of_variant(variant, prices))
+        .collect();
     match choices.is_empty() {
         false => Ok(Some(choices)),
         true => Err(Error::Usage(format!(
@@ -141,14 +165,19 @@ fn of_variant(variant: &Value, prices: &BTreeMap<String, f64>) -> Vec<Choice> {
     let accuracy = accuracy.filter(|_| is_share).unwrap_or(1.0).clamp(0.0, 1.0);
     let most = match variant.get("apart") {
         Some(_) => 1,
-        None => variant.get("max_batch").and_then(Value::as_u64).unwrap_or(1).clamp(1, 4096) as u32,
+        None => variant
+            .get("max_batch")
+            .and_then(Value::as_u64)
+            .unwrap_or(1)
+            .clamp(1, 4096) as u32,
     };
     let profiles = rows(variant, "/profiles").iter();
     let choices = profiles.filter_map(|profile| {
         let device = cell(profile, "/device_type");
         let price = prices.get(&device)?;
         let points = rows(profile, "/latency").iter();
-        let points = points.filter_map(|of| Some((of["batch"].as_u64()? as u32, of["p50_ms"].as_f64()?)));
+        let points =
+            points.filter_map(|of| Some((of["batch"].as_u64()? as u32, of["p50_ms"].as_f64()?)));
         let points: Vec<(u32, f64)> = points.filter(|(rows, _)| *rows <= most).collect();
         Some(Choice {
             variant: cell(variant, "/name"),
@@ -164,12 +193,21 @@ fn of_variant(variant: &Value, prices: &BTreeMap<String, f64>) -> Vec<Choice> {
 /// Steps with the scales that were given.
 fn scaled(mut steps: Vec<Step>, scales: &[String]) -> Result<Graph, Error> {
     for scale in scales {
-        let (name, figures) = scale.split_once('=').ok_or_else(|| Error::Usage(format!("`--scale {scale}`: it must be STEP=SHARE[:ROWS]")))?;
+        let (name, figures) = scale.split_once('=').ok_or_else(|| {
+            Error::Usage(format!("`--scale {scale}`: it must be STEP=SHARE[:ROWS]"))
+        })?;
         let (share, rows) = figures.split_once(':').unwrap_or((figures, "1"));
-        let number = |text: &str| text.parse::<f64>().map_err(|_| Error::Usage(format!("`--scale {scale}`: `{text}` is no number")));
+        let number = |text: &str| {
+            text.parse::<f64>()
+                .map_err(|_| Error::Usage(format!("`--scale {scale}`: `{text}` is no number")))
+        };
         let (probability, rows) = (number(share)?, number(rows)?);
         let step = steps.iter_mut().find(|step| step.name == name);
-        let step = step.ok_or_else(|| Error::Usage(format!("`--scale {scale}`: no step that is planned is called `{name}`")))?;
+        let step = step.ok_or_else(|| {
+            Error::Usage(format!(
+                "`--scale {scale}`: no step that is planned is called `{name}`"
+            ))
+        })?;
         step.scale = Scale { probability, rows };
     }
     Graph::new(steps).map_err(|error| Error::Usage(error.to_string()))

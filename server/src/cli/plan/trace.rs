@@ -24,31 +24,50 @@ impl Trace {
             path: path.to_owned(),
             source,
         })?;
-        Self::read(&text, graph).map_err(|problem| Error::Usage(format!("{}: {problem}", path.display())))
+        Self::read(&text, graph)
+            .map_err(|problem| Error::Usage(format!("{}: {problem}", path.display())))
     }
 
     fn read(text: &str, graph: &Graph) -> Result<Self, String> {
-        let mut lines = text.trim_start_matches('\u{feff}').lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let mut lines = text
+            .trim_start_matches('\u{feff}')
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| !line.trim().is_empty());
         let (_, header) = lines.next().ok_or("it is empty")?;
         let names: Vec<&str> = header.split(',').map(str::trim).collect();
-        let time = names.iter().position(|name| *name == "timestamp").ok_or("it has no column `timestamp`")?;
+        let time = names
+            .iter()
+            .position(|name| *name == "timestamp")
+            .ok_or("it has no column `timestamp`")?;
         let of_step = |name: &str| names.iter().position(|known| *known == name);
-        let columns: Vec<Option<usize>> = graph.steps().iter().map(|step| of_step(&step.name)).collect();
+        let columns: Vec<Option<usize>> = graph
+            .steps()
+            .iter()
+            .map(|step| of_step(&step.name))
+            .collect();
         let mut queries: Vec<(f64, Vec<u16>)> = Vec::new();
         for (at, line) in lines {
             if queries.len() == MOST_QUERIES {
-                return Err(format!("it has more than {MOST_QUERIES} queries: plan for a part of them"));
+                return Err(format!(
+                    "it has more than {MOST_QUERIES} queries: plan for a part of them"
+                ));
             }
             let values: Vec<&str> = line.split(',').map(str::trim).collect();
             let wrong = |value: &str, what: &str| format!("line {}: `{value}` {what}", at + 1);
             let value = values.get(time).copied().unwrap_or("");
-            let seconds = value.parse::<f64>().ok().filter(|seconds| seconds.is_finite() && seconds.abs() < 1e11);
+            let seconds = value
+                .parse::<f64>()
+                .ok()
+                .filter(|seconds| seconds.is_finite() && seconds.abs() < 1e11);
             let seconds = seconds.ok_or_else(|| wrong(value, "is no time in seconds"))?;
             let rows = columns.iter().map(|column| match column {
                 None => Ok(1),
                 Some(column) => {
                     let value = values.get(*column).copied().unwrap_or("");
-                    value.parse::<u16>().map_err(|_| wrong(value, "is no number of rows from 0 to 65,535"))
+                    value
+                        .parse::<u16>()
+                        .map_err(|_| wrong(value, "is no number of rows from 0 to 65,535"))
                 }
             });
             queries.push((seconds, rows.collect::<Result<_, _>>()?));
@@ -59,7 +78,9 @@ impl Trace {
         for (_, rows) in &queries {
             routes.push(rows);
         }
-        let arrivals = queries.iter().map(|(at, _)| ((at - first) * 1e9).round() as Nanos);
+        let arrivals = queries
+            .iter()
+            .map(|(at, _)| ((at - first) * 1e9).round() as Nanos);
         Ok(Self {
             arrivals: arrivals.collect(),
             routes: columns.iter().any(Option::is_some).then_some(routes),
