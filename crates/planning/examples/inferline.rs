@@ -1,6 +1,7 @@
 //! The figures of planners and tuners for pipelines, one JSON object a line; all but the times, which are of one thread's computing, are simulated.
 //!
-//! `cargo run --release -p sextant-planning --example inferline [-- grid|spikes|alarms|optimal|speed..]`
+//! `cargo run --release -p sextant-planning --example inferline [-- grid|spikes|alarms|optimal|speed..]`;
+//! with names of profile sets `grid` takes these, with a number `optimal` so many pipelines.
 #![expect(clippy::print_stdout, reason = "prints its figures")]
 
 #[path = "inferline/alarms.rs"]
@@ -106,7 +107,7 @@ fn main() -> Result<(), sextant_planning::profiles::Error> {
     let named: Vec<String> = std::env::args().skip(1).collect();
     let wants = |name: &str| named.is_empty() || named.iter().any(|wanted| wanted == name);
     if wants("grid") {
-        grid::run()?;
+        grid::run(&named)?;
     }
     if wants("spikes") {
         spikes::run()?;
