@@ -192,7 +192,7 @@ impl<'a> Tuner<'a> {
         self.factor = self.factor.max(ratio);
         let scaled = self.scaled(ratio);
         Some(match self.rule {
-            Rule::Estimate => self.estimated(now, scaled),
+            Rule::Estimate => self.estimated(now, &scaled),
             _ => scaled,
         })
     }
@@ -207,7 +207,7 @@ impl<'a> Tuner<'a> {
     }
 
     /// The fewest replicas that serve the traffic of the last minute, between those that there are and `most`.
-    fn estimated(&self, now: Nanos, most: Vec<u32>) -> Vec<u32> {
+    fn estimated(&self, now: Nanos, most: &[u32]) -> Vec<u32> {
         let live = self.watch.recent(now);
         let mut wanted: Vec<u32> = most
             .iter()
@@ -228,9 +228,9 @@ impl<'a> Tuner<'a> {
                 wanted[step] = middle;
                 let is_enough = problem.is_met(&with(&self.plan, &wanted));
                 if is_enough {
-                    many = middle
+                    many = middle;
                 } else {
-                    few = middle
+                    few = middle;
                 }
             }
             wanted[step] = many;

@@ -154,11 +154,8 @@ impl Greedy<'_> {
             cheaper.filter(|(_, choice)| choice.variant == now.variant && choice.price < now.price);
         let (choice, _) = cheaper.max_by(|a, b| a.1.price.total_cmp(&b.1.price))?;
         let mut best = self.enough(plan, at, choice)?;
-        loop {
-            // A replica less where that is feasible, else a larger batch, which may make it so.
-            let Some(next) = self.fewer(&best, at).or_else(|| self.doubled(&best, at)) else {
-                break;
-            };
+        // A replica less where that is feasible, else a larger batch, which may make it so.
+        while let Some(next) = self.fewer(&best, at).or_else(|| self.doubled(&best, at)) {
             best = next;
         }
         let graph = self.problem.graph;
