@@ -32,6 +32,7 @@ mod listing;
 mod model;
 mod output;
 mod pipeline;
+mod plan;
 mod query;
 mod register;
 mod settings;
@@ -134,6 +135,7 @@ enum Command {
     Openapi,
     /// Print what a shell needs to complete commands, names of flags and their values.
     Completions(completions::Completions),
+    Plan(plan::Plan),
     Simulate(simulate::Simulate),
     /// Measure models for the process that has started this one.
     #[command(hide = true)]
@@ -188,6 +190,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Openapi => output.value(&sextant_api::openapi()),
         Command::Completions(completions) => completions.run(output),
         Command::Simulate(simulate) if !simulate.asks_service() => simulate.run(output),
+        Command::Plan(plan) if !plan.asks_service() => plan.run(output),
         command => {
             let client = Client::new(&server(arguments.server))?;
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -222,6 +225,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Key(key) => key.run(client, output).await,
         Command::Storage(storage) => storage.run(client, output).await,
         Command::Simulate(simulate) => simulate.run_registered(client, output).await,
+        Command::Plan(plan) => plan.run_registered(client, output).await,
         Command::Serve(_)
         | Command::Config(_)
         | Command::Doctor(_)

@@ -32,6 +32,7 @@ pub mod goodput;
 pub mod paged;
 mod parallel;
 pub mod partition;
+pub mod pipelines;
 pub mod profiles;
 pub mod replicas;
 mod table;

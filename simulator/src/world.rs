@@ -120,7 +120,8 @@ impl<'a> World<'a> {
             } else if timer == next {
                 self.control.on_timer(next);
             } else {
-                self.on_arrival(source.next());
+                let due = source.due();
+                self.on_arrival(source.next(), due);
             }
             self.carry_out(source);
         }
@@ -155,7 +156,7 @@ impl<'a> World<'a> {
         self.control.device_up(self.now, device, self.setting);
     }
 
-    fn on_arrival(&mut self, arrival: Arrival) {
+    fn on_arrival(&mut self, arrival: Arrival, due: Option<Nanos>) {
         let model = VariantIx::new(arrival.model);
         self.report.simulated += 1;
         if self.counts(arrival.at) {
@@ -169,7 +170,8 @@ impl<'a> World<'a> {
                 client: arrival.client,
             },
             rows: 1,
-            deadline: arrival.at.saturating_add(self.setting.model(model).target),
+            deadline: due
+                .unwrap_or_else(|| arrival.at.saturating_add(self.setting.model(model).target)),
         };
         self.control.on_request(self.now, model, request);
     }

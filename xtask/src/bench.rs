@@ -11,6 +11,7 @@ mod main_job;
 mod models;
 mod page;
 pub mod peers;
+mod pipelines;
 pub mod report;
 mod right;
 mod scheduler;
@@ -30,9 +31,9 @@ use crate::{paths, shell};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Experiments to run [default: all]: autoscaling, build, controller, fleet, generator, main-job, models, page, peers,
-    /// right, scheduler, trust, worker
+    /// pipelines, right, scheduler, trust, worker
     names: Vec<String>,
-    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism, growth of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; answers, overhead of right; core, instructions of
+    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism, growth of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; alarms, grid, optimal, speed, spikes of pipelines; answers, overhead of right; core, instructions of
     /// controller and scheduler; growth of controller; simulator, agreement, prices of scheduler; fairness, isolation, memory, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
@@ -86,6 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "models",
             "page",
             "peers",
+            "pipelines",
             "right",
             "scheduler",
             "trust",
@@ -100,6 +102,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         &main_job::PARTS,
         &models::PARTS,
         &peers::PARTS,
+        &pipelines::PARTS,
         &right::PARTS,
         &scheduler::PARTS,
         &trust::PARTS,
@@ -134,6 +137,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.includes("peers") {
         peers::run(arguments, &mut report)?;
+    }
+    if arguments.includes("pipelines") {
+        pipelines::run(arguments, &mut report)?;
     }
     if arguments.includes("right") {
         right::run(arguments, &mut report)?;

@@ -149,6 +149,12 @@ pub trait Source {
     /// The next request. Only called after [`Self::peek`] said there is one.
     fn next(&mut self) -> Arrival;
 
+    /// When the answer of the request that comes next is due, ns; `None` for the target of its model. Only called after
+    /// [`Self::peek`] said there is one.
+    fn due(&self) -> Option<Nanos> {
+        None
+    }
+
     /// A request was answered.
     fn on_answer(&mut self, _now: Nanos, _model: u32, _client: u32) {}
 

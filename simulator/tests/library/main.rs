@@ -12,6 +12,7 @@ mod fleet_shares;
 mod goodput;
 mod paged;
 mod partition;
+mod pipelines;
 mod pooled;
 mod profiles;
 mod replicas;

@@ -216,7 +216,7 @@ pub fn growth(policy: &str, report: &mut Report) -> Result<()> {
 }
 
 /// Passes on what an example prints as JSON lines.
-fn pass(package: &str, name: &str, arguments: &[&str], report: &mut Report) -> Result<()> {
+pub fn pass(package: &str, name: &str, arguments: &[&str], report: &mut Report) -> Result<()> {
     let program = example(package, name)?;
     let mut command = Command::new(program);
     command.args(arguments);

@@ -1,0 +1,213 @@
+//! A pipeline as planners see it: steps, what may run each, and what follows what.
+
+use sextant_schedule::LatencyTable;
+
+/// Most steps of a graph.
+const MOST_STEPS: usize = 64;
+
+/// Most choices of a step.
+const MOST_CHOICES: usize = 1024;
+
+/// Steps in an order in which each comes after those that it waits for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Graph {
+    steps: Vec<Step>,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// Its name.
+    pub name: String,
+    /// Positions of the steps that it waits for, as far as a query visits them. Without any it begins with the
+    /// query.
+    pub after: Vec<usize>,
+    /// How often it runs, and on how many rows.
+    pub scale: Scale,
+    /// What may run it.
+    pub choices: Vec<Choice>,
+}
+
+/// How much of the traffic a step gets.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scale {
+    /// Probability that it runs where one of the steps before it ran, 0 to 1.
+    pub probability: f64,
+    /// Mean rows of a query that visits it, at least 1.
+    pub rows: f64,
+}
+
+/// A variant on a device type.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// Name of the variant.
+    pub variant: String,
+    /// Share of rows that it answers rightly, 0 to 1; 1 of a transform.
+    pub accuracy: f64,
+    /// Name of the device type.
+    pub device: String,
+    /// Price of one replica, US dollars an hour.
+    pub price: f64,
+    /// Run time by rows; its length is the largest batch that may be planned.
+    pub latency: LatencyTable,
+}
+
+/// Why a graph cannot be planned.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("step `{step}` {why}")]
+pub struct Invalid {
+    /// The step's name; empty for the whole.
+    pub step: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+// === impl Graph ===
+
+impl Graph {
+    /// Checks steps, which come after those that they wait for.
+    ///
+    /// # Errors
+    /// When there is no step or too many, a name comes twice, a step waits for a later one or has no choice, or a
+    /// number is out of its range.
+    pub fn new(steps: Vec<Step>) -> Result<Self, Invalid> {
+        if steps.is_empty() || steps.len() > MOST_STEPS {
+            let why = format!(
+                "is one of {}: 1 to {MOST_STEPS} can be planned",
+                steps.len()
+            );
+            return Err(invalid("", why));
+        }
+        for (at, step) in steps.iter().enumerate() {
+            if steps[..at].iter().any(|other| other.name == step.name) {
+                return Err(invalid(&step.name, "comes twice"));
+            }
+            if step.after.iter().any(|before| *before >= at) {
+                return Err(invalid(
+                    &step.name,
+                    "waits for a step that is not before it",
+                ));
+            }
+            step.check()?;
+        }
+        Ok(Self { steps })
+    }
+
+    /// The steps, in order.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The graph with one variant for each step: those of the names that `keep` says for a step.
+    ///
+    /// # Errors
+    /// When a step is left without a choice.
+    pub fn only(&self, keep: impl Fn(&Step, &Choice) -> bool) -> Result<Self, Invalid> {
+        let steps = self.steps.iter().map(|step| {
+            let choices = step.choices.iter();
+            let choices = choices.filter(|choice| keep(step, choice)).cloned();
+            Step {
+                choices: choices.collect(),
+                ..step.clone()
+            }
+        });
+        Self::new(steps.collect())
+    }
+
+    /// The graph with the most accurate variant of each step alone: what planners without variants plan.
+    pub fn most_accurate(&self) -> Self {
+        let kept = self.only(|step, choice| choice.variant == step.most_accurate());
+        kept.expect("the most accurate variant of a step is one of its choices")
+    }
+
+    /// For each step, whether a later one waits for it.
+    pub fn is_waited_for(&self) -> Vec<bool> {
+        let mut waited = vec![false; self.steps.len()];
+        for before in self.steps.iter().flat_map(|step| &step.after) {
+            waited[*before] = true;
+        }
+        waited
+    }
+}
+
+// === impl Step ===
+
+impl Step {
+    fn check(&self) -> Result<(), Invalid> {
+        let Scale { probability, rows } = self.scale;
+        if !(0.0..=1.0).contains(&probability) {
+            return Err(invalid(
+                &self.name,
+                format!("has a probability of `{probability}`, not 0 to 1"),
+            ));
+        }
+        if !(1.0..=1e4).contains(&rows) {
+            return Err(invalid(
+                &self.name,
+                format!("has `{rows}` rows, not 1 to 10,000"),
+            ));
+        }
+        if self.choices.is_empty() || self.choices.len() > MOST_CHOICES {
+            let count = self.choices.len();
+            return Err(invalid(
+                &self.name,
+                format!("has {count} choices, not 1 to {MOST_CHOICES}: profile a variant of it"),
+            ));
+        }
+        for choice in &self.choices {
+            if !(0.0..=1.0).contains(&choice.accuracy) {
+                let why = format!(
+                    "has an accuracy of `{}` on `{}`, not 0 to 1",
+                    choice.accuracy, choice.variant
+                );
+                return Err(invalid(&self.name, why));
+            }
+            if !(choice.price > 0.0 && choice.price <= 1e6) {
+                let why = format!(
+                    "has a price of `{}` an hour on `{}`, which is not above 0",
+                    choice.price, choice.device
+                );
+                return Err(invalid(&self.name, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of its most accurate variant, the first of several.
+    pub fn most_accurate(&self) -> &str {
+        let mut best = &self.choices[0];
+        for choice in &self.choices {
+            if choice.accuracy > best.accuracy {
+                best = choice;
+            }
+        }
+        &best.variant
+    }
+}
+
+// === impl Choice ===
+
+impl Choice {
+    /// Rows a second of one replica in batches of so many.
+    pub fn throughput(&self, batch: u32) -> f64 {
+        f64::from(batch) * 1e9 / self.latency.of(batch) as f64
+    }
+
+    /// The largest batches that are planned: powers of two within the profile, and its end.
+    pub fn batches(&self) -> Vec<u32> {
+        let most = self.latency.measured_rows();
+        let mut batches: Vec<u32> = (0..31)
+            .map(|power| 1 << power)
+            .take_while(|rows| *rows < most)
+            .collect();
+        batches.push(most);
+        batches
+    }
+}
+
+fn invalid(step: &str, why: impl Into<String>) -> Invalid {
+    Invalid {
+        step: step.to_owned(),
+        why: why.into(),
+    }
+}

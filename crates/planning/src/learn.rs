@@ -1,0 +1,160 @@
+//! How often each step runs and on how many rows, learnt from queries, with intervals.
+
+use crate::{Graph, Routes, Scale};
+
+/// Two-sided 95 % quantile of the standard normal distribution.
+const Z: f64 = 1.959_964;
+
+/// Counts of queries by step. Counts of several samples, or of live traffic, can be added.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Learnt {
+    steps: Vec<Counts>,
+    queries: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Counts {
+    /// Queries in which a step before it ran.
+    could: u64,
+    /// Queries in which it ran.
+    ran: u64,
+    rows: f64,
+    squares: f64,
+}
+
+/// A figure with its interval at 95 %.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// The figure.
+    pub value: f64,
+    /// Lower end.
+    pub lower: f64,
+    /// Upper end.
+    pub upper: f64,
+}
+
+/// What is known of a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepScale {
+    /// Probability that a query of the pipeline visits it (InferLine's scale factor, section 4.3); Wilson's interval.
+    pub visits: Interval,
+    /// Probability that it runs where one of the steps before it ran; Wilson's interval.
+    pub probability: Interval,
+    /// Rows of a query that visits it; the interval of a mean.
+    pub rows: Interval,
+}
+
+// === impl Learnt ===
+
+impl Learnt {
+    /// What the queries of a sample tell of the steps of a graph.
+    pub fn from_routes(graph: &Graph, routes: &Routes) -> Self {
+        let mut learnt = Self::default();
+        for query in 0..routes.len() {
+            learnt.add(graph, routes.of(query));
+        }
+        learnt
+    }
+
+    /// Adds a query: its rows by step.
+    pub fn add(&mut self, graph: &Graph, rows: &[u16]) {
+        self.queries += 1;
+        self.steps.resize(graph.steps().len(), Counts::default());
+        let rows_of = |at: usize| rows.get(at).copied().unwrap_or(0);
+        for (at, step) in graph.steps().iter().enumerate() {
+            let could =
+                step.after.is_empty() || step.after.iter().any(|before| rows_of(*before) > 0);
+            let counts = &mut self.steps[at];
+            let rows = f64::from(rows_of(at));
+            counts.could += u64::from(could);
+            counts.ran += u64::from(rows > 0.0);
+            counts.rows += rows;
+            counts.squares += rows * rows;
+        }
+    }
+
+    /// Adds what was learnt elsewhere of the same graph.
+    pub fn merge(&mut self, other: &Self) {
+        self.queries += other.queries;
+        self.steps
+            .resize(self.steps.len().max(other.steps.len()), Counts::default());
+        for (counts, more) in self.steps.iter_mut().zip(&other.steps) {
+            counts.could += more.could;
+            counts.ran += more.ran;
+            counts.rows += more.rows;
+            counts.squares += more.squares;
+        }
+    }
+
+    /// Queries so far.
+    pub fn queries(&self) -> u64 {
+        self.queries
+    }
+
+    /// What is known of a step; `None` before the first query.
+    pub fn step(&self, at: usize) -> Option<StepScale> {
+        let counts = self.steps.get(at).filter(|_| self.queries > 0)?;
+        Some(StepScale {
+            visits: share(counts.ran, self.queries),
+            probability: share(counts.ran, counts.could),
+            rows: counts.mean(),
+        })
+    }
+
+    /// The scale of a step for [`Graph`]; `None` before a query could visit it.
+    pub fn scale(&self, at: usize) -> Option<Scale> {
+        let known = self.step(at)?;
+        (self.steps[at].could > 0).then_some(Scale {
+            probability: known.probability.value,
+            rows: known.rows.value.max(1.0),
+        })
+    }
+}
+
+// === impl Counts ===
+
+impl Counts {
+    fn mean(&self) -> Interval {
+        let n = self.ran as f64;
+        if self.ran == 0 {
+            let (value, lower, upper) = (1.0, 1.0, f64::INFINITY);
+            return Interval {
+                value,
+                lower,
+                upper,
+            };
+        }
+        let value = self.rows / n;
+        let variance = (self.squares / n - value * value).max(0.0) * n / (n - 1.0).max(1.0);
+        let half = match self.ran {
+            1 => f64::INFINITY,
+            _ => Z * (variance / n).sqrt(),
+        };
+        Interval {
+            value,
+            lower: (value - half).max(1.0),
+            upper: value + half,
+        }
+    }
+}
+
+/// Wilson's interval of `hits` of `of`.
+fn share(hits: u64, of: u64) -> Interval {
+    if of == 0 {
+        let (value, lower, upper) = (0.0, 0.0, 1.0);
+        return Interval {
+            value,
+            lower,
+            upper,
+        };
+    }
+    let (n, p) = (of as f64, hits as f64 / of as f64);
+    let middle = p + Z * Z / (2.0 * n);
+    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+    let scale = 1.0 + Z * Z / n;
+    Interval {
+        value: p,
+        lower: ((middle - half) / scale).max(0.0),
+        upper: ((middle + half) / scale).min(1.0),
+    }
+}

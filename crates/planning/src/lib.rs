@@ -1,0 +1,26 @@
+//! Plans for pipelines: which variant on which device type each step runs, in batches of how many rows, on how
+//! many replicas, so that the whole meets a latency target at the least cost.
+//!
+//! A [`Graph`] says what may run where and how long it takes. [`Routes`] say which steps each query of a sample
+//! visited. The [`estimate`] module tells what the latency of every query would be under a plan; the [`plan`]
+//! module searches the cheapest plan whose misses stay within a share; the [`tune`] module changes replicas while
+//! traffic changes. Both follow InferLine (Crankshaw, UCB/EECS-2019-171, chapter 4), as printed where that is named
+//! and corrected where it is not.
+//!
+//! **Invariant:** decides nothing about batches of the running service. The estimator is a model of it, which a test
+//! of the simulator holds against the controller that the service runs.
+
+pub mod estimate;
+mod graph;
+mod learn;
+pub mod plan;
+pub mod profiles;
+mod routes;
+pub mod tune;
+
+pub use graph::{Choice, Graph, Invalid, Scale, Step};
+pub use learn::{Interval, Learnt, StepScale};
+pub use routes::Routes;
+
+/// Nanoseconds.
+pub use sextant_schedule::Nanos;

@@ -1,0 +1,174 @@
+//! Plans: what each step runs on, what that costs, and the planners that search them.
+//!
+//! | planner | what it does |
+//! |---|---|
+//! | [`cg_mean`], [`cg_peak`] | the pipeline as one box, replicated as a whole for the mean or the peak rate (InferLine, section 4.6) |
+//! | [`inferline`] | the published greedy search over device type, largest batch and replicas, its errors corrected |
+//! | [`search`] | ours: over the variant as well, by branch and bound, where that takes too long by a beam, seeded by the greedy search |
+//! | [`exhaustive`] | all plans that are cheaper than a known one, to say how near to the optimum a planner comes |
+
+mod coarse;
+mod greedy;
+mod next;
+mod residual;
+mod search;
+mod thin;
+mod walk;
+
+use crate::{
+    Graph, Nanos,
+    estimate::{Estimate, Load, Station, estimate},
+};
+
+pub use coarse::{Unit, cg_mean, cg_peak, coarse, peak_rate};
+pub use greedy::inferline;
+pub use next::{Next, Why, next_cheaper};
+pub use residual::with_residual;
+pub use search::{Found, Options, exhaustive, search};
+
+/// What is planned for.
+#[derive(Debug, Clone, Copy)]
+pub struct Problem<'a> {
+    /// The pipeline.
+    pub graph: &'a Graph,
+    /// A sample of its queries.
+    pub load: Load<'a>,
+    /// Latency target of the whole, ns.
+    pub target: Nanos,
+    /// Least accuracy of the whole, 0 to 1.
+    pub min_accuracy: f64,
+    /// Share of the queries that may miss the target, 0 to 1: 0.01 for a target of the 99th percentile.
+    pub miss_share: f64,
+}
+
+/// What runs each step.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Plan {
+    /// By step.
+    pub steps: Vec<StepPlan>,
+}
+
+/// Replicas of one step: mostly of one kind. A second kind serves what would fill a replica of the first badly.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StepPlan {
+    /// Kinds of replicas, the main one first.
+    pub groups: Vec<Group>,
+}
+
+/// Replicas that are alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Group {
+    /// Position of the choice in the step.
+    pub choice: usize,
+    /// Most rows of a batch.
+    pub batch: u32,
+    /// How many.
+    pub replicas: u32,
+}
+
+// === impl Problem ===
+
+impl Problem<'_> {
+    /// Queries that may miss the target.
+    pub fn may_miss(&self) -> usize {
+        (self.miss_share * self.load.arrivals.len() as f64).floor() as usize
+    }
+
+    /// What the sample's queries would see.
+    pub fn estimate(&self, plan: &Plan) -> Estimate {
+        estimate(self.graph, &plan.stations(self.graph), self.load)
+    }
+
+    /// Whether a plan meets both targets on the sample.
+    pub fn is_met(&self, plan: &Plan) -> bool {
+        self.accuracy(plan) >= self.min_accuracy
+            && self.estimate(plan).misses(self.target) <= self.may_miss()
+    }
+
+    /// The accuracy of the whole: a query is answered rightly where each step that it visits is right, and steps err
+    /// independently of each other. What was measured of the whole, where it was, is better.
+    pub fn accuracy(&self, plan: &Plan) -> f64 {
+        let steps = self.graph.steps().iter().zip(&plan.steps).enumerate();
+        let factors = steps.map(|(at, (step, plan))| {
+            let choices = plan
+                .groups
+                .iter()
+                .map(|group| step.choices[group.choice].accuracy);
+            let least = choices.fold(1.0, f64::min);
+            self.factor(at, least)
+        });
+        factors.product()
+    }
+
+    /// What a step of this accuracy makes of the accuracy of the whole.
+    pub(crate) fn factor(&self, step: usize, accuracy: f64) -> f64 {
+        1.0 - self.load.routes.visits(step) * (1.0 - accuracy)
+    }
+
+    /// Time from the first arrival to the last, s.
+    pub fn seconds(&self) -> f64 {
+        match self.load.arrivals {
+            [first, .., last] => (last - first) as f64 / 1e9,
+            _ => 0.0,
+        }
+    }
+
+    /// Mean arrivals a second.
+    pub fn rate(&self) -> f64 {
+        self.load.arrivals.len() as f64 / self.seconds().max(1e-9)
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// Price of all replicas, US dollars an hour.
+    pub fn cost(&self, graph: &Graph) -> f64 {
+        let steps = graph.steps().iter().zip(&self.steps);
+        steps.map(|(step, plan)| plan.cost(step)).sum()
+    }
+
+    /// What serves each step.
+    pub fn stations(&self, graph: &Graph) -> Vec<Station> {
+        let steps = graph.steps().iter().zip(&self.steps);
+        steps.map(|(step, plan)| plan.station(step)).collect()
+    }
+}
+
+// === impl StepPlan ===
+
+impl StepPlan {
+    /// Replicas of one kind.
+    pub fn of(choice: usize, batch: u32, replicas: u32) -> Self {
+        Self {
+            groups: vec![Group {
+                choice,
+                batch,
+                replicas,
+            }],
+        }
+    }
+
+    /// Its price, US dollars an hour.
+    pub fn cost(&self, step: &crate::Step) -> f64 {
+        let groups = self.groups.iter();
+        groups
+            .map(|group| step.choices[group.choice].price * f64::from(group.replicas))
+            .sum()
+    }
+
+    /// What serves it.
+    pub fn station(&self, step: &crate::Step) -> Station {
+        let mut station = Station::default();
+        for group in &self.groups {
+            let latency = step.choices[group.choice].latency.clone();
+            station.add(latency, group.batch, group.replicas);
+        }
+        station
+    }
+
+    /// The main kind.
+    pub fn main(&self) -> Group {
+        self.groups[0]
+    }
+}

@@ -1,0 +1,197 @@
+//! InferLine's planner (section 4.5): a plan that works, then the change that saves most, until none saves.
+//!
+//! As printed the algorithms cannot run: line 6 of the first is inverted, the second compares with a plan that is not
+//! there yet, and a larger batch costs the same, so that a strict comparison would never take one. Here a larger batch
+//! is taken where nothing cheaper is feasible, the one that adds most throughput; and a device type is tried with
+//! replicas without regard to the cost of batches of one, which is not the cost that it ends with.
+
+use super::{Plan, Problem, StepPlan};
+use crate::Step;
+
+/// Most replicas of a step that are tried.
+const MOST_REPLICAS: u32 = 4096;
+
+/// A search under way.
+struct Greedy<'a> {
+    problem: &'a Problem<'a>,
+    /// By step: rows of each query.
+    scale: Vec<f64>,
+}
+
+/// The plan of the published greedy search over device types, largest batches and replicas. Each step runs its most
+/// accurate variant: the search knows no variants. `None` where no plan meets the targets.
+pub fn inferline(problem: &Problem<'_>) -> Option<Plan> {
+    let steps = 0..problem.graph.steps().len();
+    let scale = steps.map(|at| problem.load.routes.rows_per_query(at));
+    let greedy = Greedy {
+        problem,
+        scale: scale.collect(),
+    };
+    greedy.run()
+}
+
+// === impl Greedy ===
+
+impl Greedy<'_> {
+    fn run(&self) -> Option<Plan> {
+        let mut plan = self.initial()?;
+        let graph = self.problem.graph;
+        while let Some(next) = self.cheaper(&plan).or_else(|| self.fuller(&plan)) {
+            debug_assert!(next.cost(graph) <= plan.cost(graph) + 1e-9);
+            plan = next;
+        }
+        Some(plan)
+    }
+
+    /// One row a batch on the quickest device type, with replicas where throughput is least until it is enough.
+    fn initial(&self) -> Option<Plan> {
+        let graph = self.problem.graph;
+        let quickest = |step: &Step| {
+            let name = step.most_accurate();
+            let own = step
+                .choices
+                .iter()
+                .enumerate()
+                .filter(|(_, choice)| choice.variant == name);
+            own.min_by_key(|(_, choice)| choice.latency.of(1))
+                .map(|(at, _)| at)
+        };
+        let steps = graph
+            .steps()
+            .iter()
+            .map(|step| Some(StepPlan::of(quickest(step)?, 1, 1)));
+        let mut plan = Plan {
+            steps: steps.collect::<Option<_>>()?,
+        };
+        let accurate = self.problem.accuracy(&plan) >= self.problem.min_accuracy;
+        if !accurate || self.service_time(&plan) > self.problem.target {
+            return None;
+        }
+        while !self.problem.is_met(&plan) {
+            let bottleneck = (0..plan.steps.len()).min_by(|a, b| {
+                self.headroom(&plan, *a)
+                    .total_cmp(&self.headroom(&plan, *b))
+            })?;
+            let group = &mut plan.steps[bottleneck].groups[0];
+            if group.replicas >= MOST_REPLICAS {
+                return None;
+            }
+            group.replicas += 1;
+        }
+        Some(plan)
+    }
+
+    /// Longest way through steps with batches of one, ns.
+    fn service_time(&self, plan: &Plan) -> u64 {
+        let mut until = vec![0; plan.steps.len()];
+        for (at, step) in self.problem.graph.steps().iter().enumerate() {
+            let before = step.after.iter().map(|before| until[*before]).max();
+            until[at] =
+                before.unwrap_or(0) + step.choices[plan.steps[at].main().choice].latency.of(1);
+        }
+        until.into_iter().max().unwrap_or(0)
+    }
+
+    /// Queries a second that a step carries.
+    fn headroom(&self, plan: &Plan, at: usize) -> f64 {
+        let group = plan.steps[at].main();
+        let one = self.problem.graph.steps()[at].choices[group.choice].throughput(group.batch);
+        one * f64::from(group.replicas) / self.scale[at].max(1e-12)
+    }
+
+    /// The feasible change that saves most.
+    fn cheaper(&self, plan: &Plan) -> Option<Plan> {
+        let cost = plan.cost(self.problem.graph);
+        let steps = 0..plan.steps.len();
+        let changes = steps.flat_map(|at| [self.fewer(plan, at), self.downgraded(plan, at)]);
+        let changes = changes
+            .flatten()
+            .map(|next| (next.cost(self.problem.graph), next));
+        let cheapest = changes.min_by(|a, b| a.0.total_cmp(&b.0));
+        cheapest
+            .filter(|(next, _)| *next < cost - 1e-9)
+            .map(|(_, next)| next)
+    }
+
+    /// The feasible doubling of a batch that adds most throughput for the latency that it adds.
+    fn fuller(&self, plan: &Plan) -> Option<Plan> {
+        let fuller = (0..plan.steps.len()).filter_map(|at| {
+            let next = self.doubled(plan, at)?;
+            let choice = &self.problem.graph.steps()[at].choices[plan.steps[at].main().choice];
+            let (before, after) = (plan.steps[at].main().batch, next.steps[at].main().batch);
+            let gain = choice.throughput(after) - choice.throughput(before);
+            let price = (choice.latency.of(after) - choice.latency.of(before)).max(1);
+            Some((gain / price as f64, next))
+        });
+        fuller
+            .filter(|(gain, _)| *gain > 0.0)
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, next)| next)
+    }
+
+    fn doubled(&self, plan: &Plan, at: usize) -> Option<Plan> {
+        let group = plan.steps[at].main();
+        let batches = self.problem.graph.steps()[at].choices[group.choice].batches();
+        let batch = batches.into_iter().find(|batch| *batch > group.batch)?;
+        self.with(plan, at, StepPlan::of(group.choice, batch, group.replicas))
+    }
+
+    fn fewer(&self, plan: &Plan, at: usize) -> Option<Plan> {
+        let group = plan.steps[at].main();
+        let replicas = group
+            .replicas
+            .checked_sub(1)
+            .filter(|replicas| *replicas > 0)?;
+        self.with(plan, at, StepPlan::of(group.choice, group.batch, replicas))
+    }
+
+    /// The step on the next cheaper device type, with the batch and the replicas that are best there.
+    fn downgraded(&self, plan: &Plan, at: usize) -> Option<Plan> {
+        let step = &self.problem.graph.steps()[at];
+        let now = &step.choices[plan.steps[at].main().choice];
+        let cheaper = step.choices.iter().enumerate();
+        let cheaper =
+            cheaper.filter(|(_, choice)| choice.variant == now.variant && choice.price < now.price);
+        let (choice, _) = cheaper.max_by(|a, b| a.1.price.total_cmp(&b.1.price))?;
+        let mut best = self.enough(plan, at, choice)?;
+        // A replica less where that is feasible, else a larger batch, which may make it so.
+        while let Some(next) = self.fewer(&best, at).or_else(|| self.doubled(&best, at)) {
+            best = next;
+        }
+        let graph = self.problem.graph;
+        (best.cost(graph) < plan.cost(graph) - 1e-9).then_some(best)
+    }
+
+    /// A step on another device type in batches of one, with the fewest replicas that are feasible.
+    fn enough(&self, plan: &Plan, at: usize, choice: usize) -> Option<Plan> {
+        let one = self.problem.graph.steps()[at].choices[choice].throughput(1);
+        let needed = (self.problem.rate() * self.scale[at] / one * 0.5).floor() as u32;
+        let mut few = needed.clamp(1, MOST_REPLICAS);
+        let mut many = few;
+        let found = loop {
+            if let Some(found) = self.with(plan, at, StepPlan::of(choice, 1, many)) {
+                break found;
+            }
+            if many >= 8 * needed.max(8) {
+                return None;
+            }
+            (few, many) = (many, many * 2);
+        };
+        let mut found = found;
+        while many - few > 1 {
+            let middle = u32::midpoint(few, many);
+            match self.with(plan, at, StepPlan::of(choice, 1, middle)) {
+                Some(next) => (many, found) = (middle, next),
+                None => few = middle,
+            }
+        }
+        Some(found)
+    }
+
+    /// The plan with another step, where that meets the target.
+    fn with(&self, plan: &Plan, at: usize, step: StepPlan) -> Option<Plan> {
+        let mut next = plan.clone();
+        next.steps[at] = step;
+        self.problem.is_met(&next).then_some(next)
+    }
+}

@@ -1,0 +1,11 @@
+//! Pipelines: plans for them, and their queries in a [`World`](crate::World).
+//!
+//! [`serve`] sends the queries of a pipeline through the same controller that the service runs: an answer of one step is
+//! the request of the next ([`Flow`]). The fast estimator of [`sextant_planning`], with which plans are made, is held
+//! against it.
+
+mod flow;
+mod traffic;
+
+pub use flow::{Flow, Served, serve};
+pub use traffic::arrivals;

@@ -1,0 +1,272 @@
+//! Queries of a pipeline as a source of requests: each step is a model, and an answer asks the next.
+
+use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
+
+use sextant_planning::{
+    Graph,
+    estimate::Load,
+    plan::{Group, Plan},
+};
+use sextant_schedule::{LatencyTable, NEVER, Nanos, Options};
+
+use crate::{Arrival, Device, Jitter, Model, Network, Setting, Shape, Source, Span, World};
+
+/// Time behind the last arrival in which answers still count, ns.
+const AFTER: Nanos = 3_600_000_000_000;
+
+/// What became of the queries.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Served {
+    /// By query: latency, ns; `NEVER` where a step was dropped.
+    pub latencies: Vec<Nanos>,
+    /// Time that devices spent on queries that were not answered in time, over all that they spent, 0 to 1; of the
+    /// run times of single rows.
+    pub wasted_share: f64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Flow<'a> {
+    graph: &'a Graph,
+    load: Load<'a>,
+    /// What follows each step.
+    following: Vec<Vec<usize>>,
+    /// By step: what a query has left behind it at least, ns.
+    tail: Vec<Nanos>,
+    target: Nanos,
+    next: usize,
+    order: u64,
+    waiting: BinaryHeap<Reverse<(Nanos, u64, u32, u32)>>,
+    /// By query and step: rows without an answer.
+    rows: Vec<u16>,
+    /// By query and step: steps before it that have not ended.
+    before: Vec<u16>,
+    /// By query: steps that have not ended.
+    open: Vec<u16>,
+    latencies: Vec<Nanos>,
+    /// By query: rows that ran, by step.
+    ran: Vec<u16>,
+}
+
+/// Sends the queries of `load` through a world with the replicas of `plan`. `target` is that of the whole, ns;
+/// [`NEVER`] for none.
+pub fn serve(
+    graph: &Graph,
+    plan: &Plan,
+    load: Load<'_>,
+    target: Nanos,
+    options: &Options,
+) -> Served {
+    let setting = setting(graph, plan, options);
+    let mut flow = Flow::new(graph, load, target);
+    let last = load.arrivals.last().copied().unwrap_or(0);
+    let span = Span {
+        from: 0,
+        until: last + AFTER,
+        most_missed: Vec::new(),
+    };
+    World::new(&setting).run(&mut flow, span);
+    flow.served(plan)
+}
+
+/// A world with devices of a kind of its own for each group of replicas.
+fn setting(graph: &Graph, plan: &Plan, options: &Options) -> Setting {
+    let groups = plan.steps.iter().enumerate();
+    let groups = groups.flat_map(|(step, of)| of.groups.iter().map(move |group| (step, *group)));
+    let groups: Vec<(usize, Group)> = groups.collect();
+    let models = graph.steps().iter().enumerate().map(|(at, step)| {
+        let latency = groups.iter().map(|(of, group)| {
+            let table = &step.choices.get(group.choice)?.latency;
+            let own = LatencyTable::rising(group.batch, |rows| table.of(rows));
+            (*of == at).then(|| Arc::new(own))
+        });
+        Model {
+            name: step.name.clone(),
+            target: NEVER,
+            latency: latency.collect(),
+            priority: 0,
+            weight: 1.0,
+        }
+    });
+    let devices = (0..)
+        .zip(&groups)
+        .flat_map(|(kind, (_, group))| (0..group.replicas).map(move |_| Device { kind }));
+    let prices = groups
+        .iter()
+        .map(|(step, group)| graph.steps()[*step].choices[group.choice].price);
+    Setting {
+        models: models.collect(),
+        devices: devices.collect(),
+        prices: prices.collect(),
+        shape: Shape::Fleet,
+        options: options.clone(),
+        network: Network::default(),
+        jitter: Jitter::None,
+        failures: Vec::new(),
+        seed: 0,
+        histograms: false,
+    }
+}
+
+// === impl Flow ===
+
+impl<'a> Flow<'a> {
+    /// Queries none of which has come.
+    pub fn new(graph: &'a Graph, load: Load<'a>, target: Nanos) -> Self {
+        let steps = graph.steps().len();
+        let following = (0..steps).map(|at| {
+            let later = graph.steps().iter().enumerate();
+            later
+                .filter(|(_, step)| step.after.contains(&at))
+                .map(|(at, _)| at)
+                .collect()
+        });
+        let following: Vec<Vec<usize>> = following.collect();
+        let mut tail = vec![0; steps];
+        for at in (0..steps).rev() {
+            let least = |of: usize| {
+                graph.steps()[of]
+                    .choices
+                    .iter()
+                    .map(|choice| choice.latency.of(1))
+                    .min()
+            };
+            tail[at] = following[at]
+                .iter()
+                .map(|later| least(*later).unwrap_or(0) + tail[*later])
+                .max()
+                .unwrap_or(0);
+        }
+        let queries = load.arrivals.len();
+        Self {
+            graph,
+            load,
+            following,
+            tail,
+            target,
+            next: 0,
+            order: 0,
+            waiting: BinaryHeap::new(),
+            rows: vec![0; queries * steps],
+            before: vec![0; queries * steps],
+            open: vec![0; queries],
+            latencies: vec![0; queries],
+            ran: vec![0; queries * steps],
+        }
+    }
+
+    fn at(&self, query: usize, step: usize) -> usize {
+        query * self.graph.steps().len() + step
+    }
+
+    /// A query comes: the steps that wait for none begin.
+    fn arrive(&mut self) {
+        let (query, now) = (self.next, self.load.arrivals[self.next]);
+        self.next += 1;
+        let route = self.load.routes.of(query);
+        for (step, of) in self.graph.steps().iter().enumerate() {
+            let at = self.at(query, step);
+            self.rows[at] = route[step];
+            let visited = |before: &&usize| route[**before] > 0;
+            self.before[at] = of.after.iter().filter(visited).count() as u16;
+            self.open[query] += u16::from(route[step] > 0);
+            if route[step] > 0 && self.before[at] == 0 {
+                self.ask(now, step, query);
+            }
+        }
+    }
+
+    fn ask(&mut self, now: Nanos, step: usize, query: usize) {
+        for _ in 0..self.rows[self.at(query, step)] {
+            self.order += 1;
+            self.waiting
+                .push(Reverse((now, self.order, step as u32, query as u32)));
+        }
+    }
+
+    fn ended(&mut self, now: Nanos, step: usize, query: usize) {
+        self.open[query] -= 1;
+        let latency = now - self.load.arrivals[query];
+        self.latencies[query] = self.latencies[query].max(latency);
+        for later in self.following[step].clone() {
+            let at = self.at(query, later);
+            if self.rows[at] == 0 {
+                continue;
+            }
+            self.before[at] -= 1;
+            if self.before[at] == 0 && self.latencies[query] != NEVER {
+                self.ask(now, later, query);
+            }
+        }
+    }
+
+    fn served(self, plan: &Plan) -> Served {
+        let steps = self.graph.steps();
+        let (mut wasted, mut all) = (0.0, 0.0);
+        for (query, latency) in self.latencies.iter().enumerate() {
+            let rows = self.ran[query * steps.len()..]
+                .iter()
+                .zip(steps)
+                .zip(&plan.steps);
+            let took: f64 = rows
+                .map(|((rows, step), of)| {
+                    let group = of.main();
+                    let per_row = step.choices[group.choice].latency.of(group.batch) as f64
+                        / f64::from(group.batch);
+                    f64::from(*rows) * per_row
+                })
+                .sum();
+            all += took;
+            wasted += if *latency > self.target { took } else { 0.0 };
+        }
+        Served {
+            latencies: self.latencies,
+            wasted_share: if all > 0.0 { wasted / all } else { 0.0 },
+        }
+    }
+}
+
+impl Source for Flow<'_> {
+    fn peek(&mut self) -> Option<Nanos> {
+        loop {
+            let waits = self.waiting.peek().map(|Reverse((at, ..))| *at);
+            let comes = self.load.arrivals.get(self.next).copied();
+            match (waits, comes) {
+                (waits, Some(comes)) if waits.is_none_or(|waits| comes <= waits) => self.arrive(),
+                (waits, _) => return waits,
+            }
+        }
+    }
+
+    fn next(&mut self) -> Arrival {
+        let Reverse((at, _, model, client)) =
+            self.waiting.pop().expect("asked only when there is a next");
+        Arrival { at, model, client }
+    }
+
+    fn due(&self) -> Option<Nanos> {
+        let Reverse((_, _, step, query)) = self.waiting.peek()?;
+        let arrived = self.load.arrivals[*query as usize];
+        let whole = arrived.saturating_add(self.target);
+        Some(if self.target == NEVER {
+            NEVER
+        } else {
+            whole.saturating_sub(self.tail[*step as usize])
+        })
+    }
+
+    fn on_answer(&mut self, now: Nanos, model: u32, client: u32) {
+        let (query, step) = (client as usize, model as usize);
+        let at = self.at(query, step);
+        self.ran[at] += 1;
+        self.rows[at] -= 1;
+        if self.rows[at] == 0 {
+            self.rows[at] = self.load.routes.of(query)[step];
+            self.ended(now, step, query);
+        }
+    }
+
+    fn on_drop(&mut self, _now: Nanos, _model: u32, client: u32) {
+        self.latencies[client as usize] = NEVER;
+    }
+}
