@@ -205,7 +205,8 @@ async fn answer(
         id.get_or_insert_with(|| noted(None).id());
     }
     footprint.answers(&answer.outputs, binary)?;
-    let mut out = answer_json(&answer, id.as_deref(), binary);
+    let token = feedback_token(state, route, &answer).await;
+    let mut out = answer_json(&answer, (id.as_deref(), token.as_deref()), binary);
     if let Some(k) = classification {
         Box::pin(classify(state, &answer, k, &mut out)).await?;
     }
@@ -350,7 +351,20 @@ fn wants_explanation(query: Option<&str>) -> bool {
     })
 }
 
-fn answer_json(answer: &Answer, id: Option<&str>, binary: bool) -> Vec<u8> {
+/// With which feedback on an answer comes back, where its application takes some. The answer does not wait for a registry
+/// that is away: it then has none.
+async fn feedback_token(state: &ApiState, route: &Route, answer: &Answer) -> Option<String> {
+    if !state.anybody_takes_feedback() {
+        return None;
+    }
+    Box::pin(state.tokens().of(state, route, answer)).await.ok().flatten()
+}
+
+fn answer_json(
+    answer: &Answer,
+    (id, token): (Option<&str>, Option<&str>),
+    binary: bool,
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.push(b'{');
     if let Some(id) = id {
@@ -375,6 +389,10 @@ fn answer_json(answer: &Answer, id: Option<&str>, binary: bool) -> Vec<u8> {
     out.extend_from_slice(b",\"cost_usd\":");
     write::float(&mut out, answer.cost_usd);
     timings(&mut out, answer);
+    if let Some(token) = token {
+        out.extend_from_slice(b",\"feedback_token\":");
+        write::string(&mut out, token);
+    }
     if let Some(explanation) = &answer.explanation {
         out.extend_from_slice(b",\"explanation\":");
         let body = schema::ExplanationBody::from(explanation);

@@ -7,7 +7,7 @@ use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
 use sextant_pipeline::Pipelines;
 use sextant_registry::Registry;
-use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route};
+use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route, offline::Notify};
 use sextant_storage::Storage;
 use sextant_types::{ApplicationId, Code, Metric, ModelId, Targets, WorkerId};
 use tokio::{
@@ -24,6 +24,7 @@ use crate::{
     classification::Classes,
     costs::Spending,
     directory::Directory,
+    feedback::{Intake, Tokens},
     explanations::Explanations,
     failures::Failures,
     pages::Sessions,
@@ -81,6 +82,8 @@ pub struct ApiParts {
     pub raw_answers: bool,
     /// What is logged and how that is changed; `None` where it is not for this front end to say.
     pub logging: Option<Logging>,
+    /// Tells webhooks of models that should be trained again; `None` tells nobody.
+    pub notifier: Option<Arc<dyn Notify>>,
 }
 
 /// Shared by all handlers; cheap to clone.
@@ -102,6 +105,8 @@ struct Shared {
     decisions: Feed,
     explanations: Explanations,
     failures: Failures,
+    tokens: Tokens,
+    intake: Intake,
     spending: Spending,
     sessions: Sessions,
     regions: Regions,
@@ -143,6 +148,8 @@ impl ApiState {
             decisions,
             explanations: Explanations::default(),
             failures: Failures::default(),
+            tokens: Tokens::default(),
+            intake: Intake::default(),
             spending: Spending::default(),
             sessions: Sessions::default(),
             regions,
@@ -230,6 +237,46 @@ impl ApiState {
     /// What applications cost now.
     pub(crate) fn spending(&self) -> &Spending {
         &self.0.spending
+    }
+
+    /// Makes and reads the tokens of answers.
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    /// Keeps what is said of answers.
+    pub(crate) fn intake(&self) -> &Intake {
+        &self.0.intake
+    }
+
+    /// Tells webhooks.
+    pub(crate) fn notifier(&self) -> Option<&dyn Notify> {
+        self.0.parts.notifier.as_deref()
+    }
+
+    /// Whether any application takes feedback.
+    pub(crate) fn anybody_takes_feedback(&self) -> bool {
+        self.0.directory.anybody_takes_feedback()
+    }
+
+    /// Whether an application takes feedback.
+    pub(crate) fn takes_feedback(&self, application: &ApplicationId) -> bool {
+        self.0.directory.takes_feedback(application)
+    }
+
+    /// The application whose answer one of a model to `route` is, and how it is scored, where it takes feedback.
+    pub(crate) fn feedback_of(
+        &self,
+        route: &Route,
+        model: &ModelId,
+    ) -> Option<(ApplicationId, Metric)> {
+        self.0.directory.feedback_of(route, model)
+    }
+
+    /// Counts what became of items of feedback: the applications of rows that were kept, and how many were there already
+    /// or refused.
+    pub(crate) fn count_feedback(&self, outcomes: &(Vec<&ApplicationId>, usize, usize)) {
+        self.metrics().feedback(outcomes);
     }
 
     /// Who looks at the pages.

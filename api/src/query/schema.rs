@@ -25,6 +25,8 @@ pub struct AnswerBody {
     pub cost_usd: f64,
     /// Where the time went.
     pub timings: TimingsBody,
+    /// With which feedback on this answer comes back, where the application takes some: `POST /v1/feedback`.
+    pub feedback_token: Option<String>,
     /// What was considered, when asked for.
     pub explanation: Option<ExplanationBody>,
     /// The most likely classes when asked for, best first: a list for each vector along the last axis of the output

@@ -48,6 +48,7 @@ fn application() -> Application {
         signature: None,
         resources: Default::default(),
         presets: Default::default(),
+        feedback: None,
     }
 }
 
