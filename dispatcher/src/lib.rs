@@ -12,6 +12,7 @@
 mod agreement;
 mod ask;
 mod budget;
+mod cache;
 mod clock;
 mod costs;
 mod demand;
@@ -52,7 +53,7 @@ use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 
 use crate::{
-    agreement::Agreements, clock::Clock, demand::Counts, driver::Driver, gathering::Gathering,
+    agreement::Agreements, cache::Caches, clock::Clock, demand::Counts, driver::Driver, gathering::Gathering,
     index::Snapshot, meter::OnlineMeter,
 };
 pub use crate::{agreement::Sampling, families::Choice, service::Service};
@@ -86,6 +87,8 @@ pub struct Config {
     pub tenants: BTreeMap<ApplicationId, Tenant>,
     /// Which answers are compared with those of the uploaded file.
     pub agreement: Sampling,
+    /// Most bytes of answers that are kept, of all applications together.
+    pub max_cache_bytes: u64,
 }
 
 /// How the queries of an application stand to those of others.
@@ -120,6 +123,7 @@ impl Default for Config {
             longest_stay: LONGEST_STAY,
             tenants: BTreeMap::new(),
             agreement: Sampling::default(),
+            max_cache_bytes: 1 << 30,
         }
     }
 }
@@ -138,6 +142,7 @@ pub struct Dispatcher {
     /// How queries have ended.
     counts: Counts,
     agreements: Agreements,
+    caches: Caches,
 }
 
 impl Dispatcher {
@@ -164,6 +169,7 @@ impl Dispatcher {
             online,
             counts: Counts::default(),
             agreements,
+            caches: Caches::default(),
         });
         for worker in workers {
             dispatcher.add_worker(worker);

@@ -75,6 +75,10 @@ impl Dispatcher {
             explain,
             arrived,
         };
+        if let Some(cache) = online.then(|| self.cache_of(&ask)).flatten() {
+            // Boxed: what is large on the way of some queries is not moved on that of all.
+            return Box::pin(self.answer_by(&cache, &ask, inputs)).await;
+        }
         let draw = if online {
             self.agreements.draws()
         } else {
@@ -314,7 +318,7 @@ impl Dispatcher {
         }
     }
 
-    fn compose(&self, chosen: Chosen, done: Done, ask: &Ask) -> Answer {
+    pub(crate) fn compose(&self, chosen: Chosen, done: Done, ask: &Ask) -> Answer {
         let Chosen {
             known,
             load,

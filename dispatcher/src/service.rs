@@ -179,6 +179,9 @@ impl Updater {
         let before = self.dispatcher.snapshot.load_full();
         let mut snapshot = Snapshot::build(view, &around, &mut self.interner, &before);
         snapshot.families = self.families(&snapshot, &present);
+        let most_bytes = self.dispatcher.config.max_cache_bytes;
+        let variants = view.variants.values().map(|it| &**it);
+        self.dispatcher.caches.follow(variants, most_bytes);
         self.tell_of_publications(&driver, &snapshot, &present);
         driver.set_tariffs(tariffs(&present, &types));
         let nothing = Snapshot::default();

@@ -21,6 +21,7 @@ mod docs;
 mod doctor;
 mod error;
 mod explain;
+mod feedback;
 mod follow;
 mod health;
 mod input;
@@ -102,6 +103,9 @@ enum Command {
     /// Show and delete models.
     #[command(subcommand)]
     Model(model::Model),
+    /// Give, send, export and erase feedback, and show the accuracy that it tells of.
+    #[command(subcommand)]
+    Feedback(feedback::Feedback),
     /// Submit and follow jobs.
     #[command(subcommand)]
     Job(job::Job),
@@ -200,6 +204,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Health => health::run(client, output).await,
         Command::Worker(worker) => worker.run(client, output).await,
         Command::Explain(explain) => explain.run(client, output).await,
+        Command::Feedback(feedback) => feedback.run(client, output).await,
         Command::Job(job) => job.run(client, output).await,
         Command::Artefact(artefact) => artefact.run(client, output).await,
         Command::Key(key) => key.run(client, output).await,

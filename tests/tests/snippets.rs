@@ -26,7 +26,7 @@ const ADDRESSES: [&str; 3] = [
 const BUSY: [&str; 3] = ["deadline_exceeded", "overloaded", "warming"];
 
 /// Commands that cannot end well here, and how they end instead.
-const OTHERWISE: [(&str, End); 15] = [
+const OTHERWISE: [(&str, End); 16] = [
     ("--input in.jsonl", End::NotFound),
     ("--model manifest.json", End::NoFile),
     ("/v1/queries/q-17", End::NotFound),
@@ -40,6 +40,7 @@ const OTHERWISE: [(&str, End); 15] = [
     ("key revoke 0199f7c2", End::NotFound),
     ("--model encoder.onnx", End::NoFile),
     ("--python venv/bin/python", End::NoFile),
+    ("labels.jsonl", End::NoFile),
     ("backup /backups/monday", End::NoFile),
     ("restore /backups/monday", End::NoFile),
 ];

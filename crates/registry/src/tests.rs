@@ -14,6 +14,7 @@ mod audit;
 mod catalogue;
 mod dialects;
 mod extensions;
+mod feedback;
 mod jobs;
 mod keys;
 mod pipelines;

@@ -77,6 +77,7 @@ fn settings(config: &Config, is_split: bool) -> sextant_dispatcher::Config {
         estimate_factor: config.variants.estimate_factor,
         tenants: schedule.tenants(),
         agreement: config.dispatcher.agreement.sampling(),
+        max_cache_bytes: config.dispatcher.cache.max_bytes,
         ..sextant_dispatcher::Config::default()
     }
 }
