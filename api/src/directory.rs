@@ -296,6 +296,17 @@ impl Directory {
         self.entries.read().taking > 0
     }
 
+    /// The models of applications that take feedback, in no order.
+    pub fn models_with_feedback(&self) -> Vec<ModelId> {
+        let entries = self.entries.read();
+        let takes = |id: &ApplicationId| {
+            let known = entries.applications.get(id);
+            known.is_some_and(|known| known.takes_feedback)
+        };
+        let models = entries.models.iter().filter(|(_, model)| takes(&model.application));
+        models.map(|(id, _)| id.clone()).collect()
+    }
+
     /// Whether an application takes feedback.
     pub fn takes_feedback(&self, application: &ApplicationId) -> bool {
         let entries = self.entries.read();

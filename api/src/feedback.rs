@@ -35,6 +35,9 @@ pub(crate) use tokens::Tokens;
 
 use items::{Reader, pieces};
 
+/// What a byte of an item becomes at most: its row, the row's document, and where it is found again.
+const ITEM_TIMES: usize = 8;
+
 /// Most refusals that an answer lists.
 const MOST_REFUSALS: usize = 1000;
 
@@ -85,7 +88,9 @@ pub async fn give(
     request: Request,
 ) -> Result<Json<TakenBody>, Problem> {
     let (parts, body) = request.into_parts();
-    let body = state.collect_document(body).await?;
+    let mut body = state.collect(body).await?;
+    let bytes = body.bytes().len();
+    body.taken().grow(ITEM_TIMES * bytes)?;
     let (pieces, is_alone) = pieces(&body, is_lines(&parts.headers))?;
     let mut reader = Reader::new(&state, &caller, unix_ms());
     let mut given = Given::default();

@@ -205,7 +205,7 @@ async fn answer(
         id.get_or_insert_with(|| noted(None).id());
     }
     footprint.answers(&answer.outputs, binary)?;
-    let token = feedback_token(state, route, &answer).await;
+    let token = state.tokens().of(state, route, &answer);
     let mut out = answer_json(&answer, (id.as_deref(), token.as_deref()), binary);
     if let Some(k) = classification {
         Box::pin(classify(state, &answer, k, &mut out)).await?;
@@ -349,15 +349,6 @@ fn wants_explanation(query: Option<&str>) -> bool {
             .split('&')
             .any(|pair| matches!(pair, "explain" | "explain=true" | "explain=1"))
     })
-}
-
-/// With which feedback on an answer comes back, where its application takes some. The answer does not wait for a registry
-/// that is away: it then has none.
-async fn feedback_token(state: &ApiState, route: &Route, answer: &Answer) -> Option<String> {
-    if !state.anybody_takes_feedback() {
-        return None;
-    }
-    Box::pin(state.tokens().of(state, route, answer)).await.ok().flatten()
 }
 
 fn answer_json(

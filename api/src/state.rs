@@ -259,6 +259,11 @@ impl ApiState {
         self.0.directory.anybody_takes_feedback()
     }
 
+    /// The models of applications that take feedback.
+    pub(crate) fn models_with_feedback(&self) -> Vec<ModelId> {
+        self.0.directory.models_with_feedback()
+    }
+
     /// Whether an application takes feedback.
     pub(crate) fn takes_feedback(&self, application: &ApplicationId) -> bool {
         self.0.directory.takes_feedback(application)
@@ -415,6 +420,7 @@ impl ApiState {
         let _reading = self.0.reading.lock().await;
         let gone = self.0.directory.read(self.registry()).await?;
         self.metrics().forget_deleted(&gone, &self.0.directory);
+        self.tokens().follow(self).await?;
         pipelines::load::refresh(self).await
     }
 
@@ -439,7 +445,7 @@ impl ApiState {
             let gone = std::slice::from_ref(id);
             self.metrics().forget_deleted(gone, directory);
         }
-        Ok(())
+        self.tokens().follow(self).await
     }
 
     /// Reads one model again, after a change of it.

@@ -1,9 +1,12 @@
 //! Making and reading the tokens of answers. The keys are in the registry: all front ends have the same.
 //!
+//! Signing asks no store: keys, and which outputs are scored, are read beforehand, and again now and then.
+//!
 //! A key signs for 30 days. Its successor is written ten minutes before it signs, so that every front end has read it by
 //! then, and a key is removed when no token of it is taken any more.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -18,7 +21,7 @@ use sextant_feedback::{
 };
 use sextant_registry::{FeedbackKey, Registry};
 use sextant_rpc::{Answer, Route};
-use sextant_types::{ApplicationId, Code, Metric, NamedTensor, time::unix_ms};
+use sextant_types::{ApplicationId, Code, Metric, ModelId, NamedTensor, time::unix_ms};
 
 use crate::{ApiState, problem::Problem};
 
@@ -34,12 +37,19 @@ const APART_MS: u64 = 3600 * 1000;
 /// How often the keys are read because a token has one that is not known: anybody can make one up.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 
+/// For so long what was read of a model is believed: another process may replace it.
+const BELIEVED: Duration = Duration::from_secs(60);
+
 /// The keys, and a number for each query.
 pub(crate) struct Tokens {
     known: ArcSwap<Known>,
+    outputs: ArcSwap<Outputs>,
     serial: AtomicU64,
     renewed: Mutex<Option<Instant>>,
 }
+
+/// When it was read which output of a model is scored, and which that is.
+type Outputs = HashMap<ModelId, (Instant, Option<Arc<str>>)>;
 
 #[derive(Default)]
 struct Known {
@@ -56,26 +66,38 @@ impl Tokens {
         self.known.load().keys.read(text)
     }
 
-    /// The token of an answer; `None` where its application takes no feedback.
-    pub(crate) async fn of(
-        &self,
-        state: &ApiState,
-        route: &Route,
-        answer: &Answer,
-    ) -> Result<Option<String>, Problem> {
-        let Some((application, metric)) = state.feedback_of(route, &answer.model) else {
-            return Ok(None);
-        };
-        let scored = state.classes().of(&answer.model, state.registry()).await?;
-        let scored = scored.as_ref().map(|it| it.output.as_str());
+    /// The token of an answer; `None` where its application takes no feedback, or no key was read yet.
+    pub(crate) fn of(&self, state: &ApiState, route: &Route, answer: &Answer) -> Option<String> {
+        let (application, metric) = state.feedback_of(route, &answer.model)?;
+        let outputs = self.outputs.load();
+        let scored = outputs.get(&answer.model).and_then(|(_, name)| name.as_deref());
         let output = scored_output(&answer.outputs, scored);
-        if self.known.load().from.is_empty() {
-            self.refresh(state.registry(), unix_ms()).await?;
-        }
-        Ok(Some(self.sign(&application, answer, predicted(metric, output, answer.rows))))
+        self.sign(&application, answer, &predicted(metric, output, answer.rows))
     }
 
-    fn sign(&self, application: &ApplicationId, answer: &Answer, of: Prediction) -> String {
+    /// Reads keys, and which outputs of the models that take feedback are scored; nothing where none does.
+    pub(crate) async fn follow(&self, state: &ApiState) -> Result<(), sextant_registry::Error> {
+        let models = state.models_with_feedback();
+        if !state.anybody_takes_feedback() {
+            return Ok(());
+        }
+        self.read_keys(state.registry(), unix_ms()).await?;
+        let known = self.outputs.load_full();
+        let mut outputs = Outputs::with_capacity(models.len());
+        for model in models {
+            let believed = known.get(&model);
+            let believed = believed.filter(|(at, name)| name.is_some() && at.elapsed() < BELIEVED);
+            let read = match believed {
+                Some(believed) => believed.clone(),
+                None => (Instant::now(), scored(state.registry(), &model).await?),
+            };
+            outputs.insert(model, read);
+        }
+        self.outputs.store(Arc::new(outputs));
+        Ok(())
+    }
+
+    fn sign(&self, application: &ApplicationId, answer: &Answer, of: &Prediction) -> Option<String> {
         let now_ms = unix_ms();
         let served = Served {
             application,
@@ -87,8 +109,8 @@ impl Tokens {
         };
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         let known = self.known.load();
-        let key = known.signing(now_ms);
-        key.map_or_else(String::new, |key| key.sign(&served, (now_ms, serial), &of))
+        let key = known.signing(now_ms)?;
+        Some(key.sign(&served, (now_ms, serial), of))
     }
 
     /// Reads the keys again, unless that was done a moment ago; tells whether it was done now.
@@ -100,22 +122,25 @@ impl Tokens {
             }
             *renewed = Some(Instant::now());
         }
-        self.refresh(state.registry(), unix_ms()).await?;
+        self.read_keys(state.registry(), unix_ms()).await?;
         Ok(true)
     }
 
     /// Reads the keys, makes the next where it is time, and removes those that nothing is taken of any more.
-    pub(crate) async fn refresh(&self, registry: &Registry, now_ms: u64) -> Result<(), Problem> {
+    async fn read_keys(
+        &self,
+        registry: &Registry,
+        now_ms: u64,
+    ) -> Result<(), sextant_registry::Error> {
         let mut keys = registry.feedback_keys().await?;
-        if let Some(next) = next(&keys, now_ms) {
-            registry.put_feedback_key(&made(next)?).await?;
+        if let Some(made) = next(&keys, now_ms).and_then(made) {
+            registry.put_feedback_key(&made).await?;
             keys = registry.feedback_keys().await?;
         }
         if let Some(below) = oldest_needed(&keys, now_ms) {
             registry.forget_feedback_keys(below).await?;
         }
-        let known = Known::read(&keys)?;
-        self.known.store(Arc::new(known));
+        self.known.store(Arc::new(Known::read(&keys)));
         Ok(())
     }
 }
@@ -129,6 +154,7 @@ impl Default for Tokens {
         }
         Self {
             known: ArcSwap::default(),
+            outputs: ArcSwap::default(),
             serial: AtomicU64::new(u64::from_le_bytes(start)),
             renewed: Mutex::new(None),
         }
@@ -138,18 +164,19 @@ impl Default for Tokens {
 // === impl Known ===
 
 impl Known {
-    fn read(keys: &[FeedbackKey]) -> Result<Self, Problem> {
+    /// A key that somebody has spoilt is passed over.
+    fn read(keys: &[FeedbackKey]) -> Self {
         let read = |key: &FeedbackKey| {
             let mut secret = [0; KEY_BYTES];
             let decoded = hex::decode_to_slice(&key.secret, &mut secret);
-            decoded.map_err(|error| Problem::internal("reading the keys of feedback", &error))?;
-            Ok(SigningKey::new(key.number, &secret))
+            let signing = decoded.map(|()| SigningKey::new(key.number, &secret)).ok()?;
+            Some((signing, (key.number, key.from_ms)))
         };
-        let from = keys.iter().map(|key| (key.number, key.from_ms));
-        Ok(Self {
-            keys: Keys::new(keys.iter().map(read).collect::<Result<_, Problem>>()?),
-            from: from.collect(),
-        })
+        let (keys, from) = keys.iter().filter_map(read).unzip();
+        Self {
+            keys: Keys::new(keys),
+            from,
+        }
     }
 
     /// The key that signs at a time: the latest that has begun to, else the first.
@@ -171,16 +198,28 @@ fn next(keys: &[FeedbackKey], now_ms: u64) -> Option<(u32, u64, u64)> {
     }
 }
 
-fn made((number, created_ms, from_ms): (u32, u64, u64)) -> Result<FeedbackKey, Problem> {
+/// A new key; `None` where the machine has no random numbers.
+fn made((number, created_ms, from_ms): (u32, u64, u64)) -> Option<FeedbackKey> {
     let mut secret = [0; KEY_BYTES];
-    getrandom::fill(&mut secret)
-        .map_err(|error| Problem::internal("making a key of feedback", &error))?;
-    Ok(FeedbackKey {
+    getrandom::fill(&mut secret).ok()?;
+    Some(FeedbackKey {
         number,
         secret: hex::encode(secret),
         created_ms,
         from_ms,
     })
+}
+
+/// Which output of a model is scored.
+async fn scored(
+    registry: &Registry,
+    model: &ModelId,
+) -> Result<Option<Arc<str>>, sextant_registry::Error> {
+    match registry.scored_output(model).await {
+        // Deleted a moment ago.
+        Err(sextant_registry::Error::NotFound { .. }) => Ok(None),
+        read => Ok(read?.map(|scored| scored.output.into())),
+    }
 }
 
 /// Keys with lower numbers are of no more use; `None` where all are.
@@ -239,7 +278,7 @@ mod tests {
         let at = SIGNS_MS - AHEAD_MS;
         assert_eq!(next(&first, at), Some((2, at, SIGNS_MS)));
         let both = [key(1, 0), key(2, SIGNS_MS)];
-        let known = Known::read(&both).expect("keys");
+        let known = Known::read(&both);
         let number = |now_ms| known.from.iter().rev().find(|it| it.1 <= now_ms).map(|it| it.0);
         assert_eq!(number(SIGNS_MS - 1), Some(1));
         assert_eq!(number(SIGNS_MS), Some(2));

@@ -51,7 +51,6 @@ async fn look(state: &ApiState, prunes: bool) -> Result<(), Problem> {
     if !state.anybody_takes_feedback() {
         return Ok(());
     }
-    state.tokens().refresh(state.registry(), unix_ms()).await?;
     for application in state.registry().applications().await? {
         let Some(settings) = &application.feedback else {
             continue;

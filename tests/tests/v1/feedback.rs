@@ -5,6 +5,10 @@ use std::collections::BTreeSet;
 use reqwest::Method;
 use serde_json::{Value, json};
 use sextant_tests::{Answer, Api, Settings, TestCluster, digits, until};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 const DIGITS: &str = "/v1/applications/digits";
 const OF_DIGITS: &str = "/v1/applications/digits/feedback";
@@ -271,10 +275,56 @@ async fn only_applications_that_take_feedback_give_tokens() {
     let set = api.patch(DIGITS, &json!({"feedback": {"webhook": "http://127.0.0.1:9/secret"}})).await;
     let set = set.json(200);
     assert_eq!(set["feedback"]["keep_days"], 30, "{set}");
-    assert_eq!(set["feedback"]["webhook"], "http://127.0.0.1:9", "{set}");
+    assert_eq!(set["feedback"]["webhook"], "http://127.0.0.1:9/..", "{set}");
     let token = token(&ask(&api, &[0]).await);
     api.patch(DIGITS, &json!({"feedback": null})).await.json(200);
     let item = json!({"token": token, "label": 1});
     give(&api, &item).await.problem(400, "invalid_feedback");
     assert!(ask(&api, &[0]).await.get("feedback_token").is_none());
+}
+
+/// The first message to a webhook.
+async fn told(listener: &TcpListener) -> Value {
+    let (mut stream, _) = listener.accept().await.expect("a connection");
+    let (mut request, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let read = stream.read(&mut piece).await.expect("a request");
+        request.extend_from_slice(&piece[..read]);
+        let text = String::from_utf8_lossy(&request);
+        let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+        if let Some(Ok(message)) = body.map(|body| serde_json::from_str(&body)) {
+            let answer = b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n";
+            stream.write_all(answer).await.expect("it waits");
+            return message;
+        }
+        assert!(read > 0, "the request broke off: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_model_that_is_worse_than_it_was_measured_is_told_to_be_trained_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let cluster = taking(json!({"webhook": format!("http://{address}/retrain")})).await;
+    let api = cluster.api();
+    let images: Vec<usize> = (0..120).collect();
+    let answer = ask(&api, &images).await;
+    let (said, token) = (predicted(&answer), token(&answer));
+    let items = images.iter().map(|at| json!({"token": token, "row": at, "label": (said[*at] + 1) % 10}));
+    let items: Vec<Value> = items.collect();
+    assert_eq!(give(&api, &json!(items)).await.json(200)["accepted"], 120);
+    let message = told(&listener).await;
+    assert_eq!((&message["event"], &message["alarm"]), (&json!("retrain"), &json!("level")));
+    assert_eq!((&message["model"], &message["rows"]), (&answer["model"], &json!(120)));
+    assert!(message["seen"].as_f64() < message["limit"].as_f64(), "{message}");
+    until("it is noted that it was told", || async {
+        let told = api.get("/v1/applications/digits/accuracy").await.json(200);
+        let alarm = told["models"][0]["alarms"][0].clone();
+        assert_eq!(alarm["kind"], "level", "{told}");
+        alarm["told_ms"].is_u64().then_some(())
+    })
+    .await;
+    let shown = cluster.client(&["feedback", "accuracy", "digits"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("level"), "{shown}");
 }
