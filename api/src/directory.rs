@@ -303,7 +303,10 @@ impl Directory {
             let known = entries.applications.get(id);
             known.is_some_and(|known| known.takes_feedback)
         };
-        let models = entries.models.iter().filter(|(_, model)| takes(&model.application));
+        let models = entries
+            .models
+            .iter()
+            .filter(|(_, model)| takes(&model.application));
         models.map(|(id, _)| id.clone()).collect()
     }
 

@@ -115,7 +115,10 @@ pub async fn give(
 #[derive(Debug, serde::Deserialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = FeedbackItems)]
-#[expect(dead_code, reason = "it describes the body, which is read piece by piece")]
+#[expect(
+    dead_code,
+    reason = "it describes the body, which is read piece by piece"
+)]
 pub enum ItemsBody {
     /// One.
     One(ItemBody),
@@ -128,7 +131,12 @@ fn is_lines(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
-    ["application/x-ndjson", "application/jsonl", "application/jsonlines"].contains(&kind)
+    [
+        "application/x-ndjson",
+        "application/jsonl",
+        "application/jsonlines",
+    ]
+    .contains(&kind)
 }
 
 /// The items of a body on their way.
@@ -197,7 +205,9 @@ impl Given {
         for (index, at) in std::mem::take(&mut self.again) {
             match fates[at] {
                 Fate::Differs => self.refused.push((index, differs(&self.rows[at].1))),
-                Fate::Gone => self.refused.push((index, gone(&self.rows[at].1.application))),
+                Fate::Gone => self
+                    .refused
+                    .push((index, gone(&self.rows[at].1.application))),
                 Fate::Kept | Fate::Repeated => self.repeated.push(index),
             }
         }
@@ -214,10 +224,15 @@ impl Given {
 
     fn unscored(&self) -> usize {
         let is_refused = |index: &usize| {
-            let found = self.refused.binary_search_by_key(index, |(index, _)| *index);
+            let found = self
+                .refused
+                .binary_search_by_key(index, |(index, _)| *index);
             found.is_ok()
         };
-        let rows = self.rows.iter().filter(|(index, row)| row.score.is_none() && !is_refused(index));
+        let rows = self
+            .rows
+            .iter()
+            .filter(|(index, row)| row.score.is_none() && !is_refused(index));
         rows.count()
     }
 

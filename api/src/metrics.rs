@@ -312,10 +312,7 @@ impl Metrics {
     }
 
     /// Counts items of feedback: the applications of rows that were kept, and how many were there already or refused.
-    pub(crate) fn feedback(
-        &self,
-        (kept, repeated, refused): &(Vec<&ApplicationId>, usize, usize),
-    ) {
+    pub(crate) fn feedback(&self, (kept, repeated, refused): &(Vec<&ApplicationId>, usize, usize)) {
         let mut by_application: BTreeMap<&ApplicationId, u64> = BTreeMap::new();
         for application in kept {
             *by_application.entry(application).or_default() += 1;

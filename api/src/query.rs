@@ -381,7 +381,10 @@ fn answer_json(
     write::float(&mut out, answer.cost_usd);
     timings(&mut out, answer);
     // Steps of pipelines may run on no device, and name no model of the registry.
-    if answer.timings.batch_rows == 0 && answer.timings.compute_us == 0.0 && !answer.outputs.is_empty() {
+    if answer.timings.batch_rows == 0
+        && answer.timings.compute_us == 0.0
+        && !answer.outputs.is_empty()
+    {
         out.extend_from_slice(b",\"cached\":true");
     }
     if let Some(token) = token {

@@ -17,8 +17,8 @@ use utoipa_swagger_ui::SwaggerUi;
 use crate::{
     ApiState, applications, artefacts, audit,
     auth::{self, Guard, RuleBook},
-    cluster, cors, costs, docs, embeddings, examples, feedback, health, jobs, keys, layer, metrics, models,
-    pages, pipelines,
+    cluster, cors, costs, docs, embeddings, examples, feedback, health, jobs, keys, layer, metrics,
+    models, pages, pipelines,
     problem::responses,
     query, scaling, status, storage, v2, variants,
 };

@@ -119,14 +119,12 @@ impl Caches {
 
     /// Has the caches that the applications of these variants are to have, all together of at most `most_bytes`, of which
     /// those get some first whose names come first. What changes in size or time begins empty.
-    pub(crate) fn follow<'a>(
-        &self,
-        variants: impl Iterator<Item = &'a Variant>,
-        most_bytes: u64,
-    ) {
+    pub(crate) fn follow<'a>(&self, variants: impl Iterator<Item = &'a Variant>, most_bytes: u64) {
         let mut wanted: BTreeMap<&ApplicationId, &Resources> = BTreeMap::new();
         for variant in variants.filter(|variant| variant.resources.cache_bytes > 0) {
-            wanted.entry(&variant.application).or_insert(&variant.resources);
+            wanted
+                .entry(&variant.application)
+                .or_insert(&variant.resources);
         }
         let known = self.0.load();
         if wanted.is_empty() && known.is_empty() {
@@ -140,7 +138,9 @@ impl Caches {
             let ttl = resources.cache_ttl_s.map(|s| Duration::from_secs(s.into()));
             let same = known.get(application);
             let same = same.filter(|it| it.max_bytes == max_bytes && it.ttl == ttl);
-            let cache = same.cloned().unwrap_or_else(|| Arc::new(Cache::new(max_bytes, ttl)));
+            let cache = same
+                .cloned()
+                .unwrap_or_else(|| Arc::new(Cache::new(max_bytes, ttl)));
             if max_bytes > 0 {
                 caches.insert(application.clone(), cache);
             }
@@ -151,7 +151,9 @@ impl Caches {
     /// What each of them holds and has done.
     pub(crate) fn figures(&self) -> Vec<(ApplicationId, CacheFigures)> {
         let caches = self.0.load();
-        let figures = caches.iter().map(|(id, cache)| (id.clone(), cache.figures()));
+        let figures = caches
+            .iter()
+            .map(|(id, cache)| (id.clone(), cache.figures()));
         figures.collect()
     }
 }
@@ -164,7 +166,11 @@ impl Cache {
         Self {
             max_bytes,
             ttl,
-            entries: quick_cache::sync::Cache::with_weighter(usual.clamp(16, 1 << 20), max_bytes, Bytewise),
+            entries: quick_cache::sync::Cache::with_weighter(
+                usual.clamp(16, 1 << 20),
+                max_bytes,
+                Bytewise,
+            ),
             variants: Mutex::default(),
             counts: Counts::default(),
         }
@@ -220,8 +226,8 @@ impl Cache {
             let is_like = one.shape() == other.shape() && one.data_type() == other.data_type();
             is_like && (one == other || relative_distance(one, other) <= FURTHEST)
         };
-        let is_same = kept.outputs.len() == outputs.len()
-            && kept.outputs.iter().zip(outputs).all(is_alike);
+        let is_same =
+            kept.outputs.len() == outputs.len() && kept.outputs.iter().zip(outputs).all(is_alike);
         if !is_same {
             let id = &variant.id;
             tracing::warn!(variant = %id, "the variant answers the same inputs otherwise: its answers are not kept");

@@ -53,8 +53,8 @@ use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 
 use crate::{
-    agreement::Agreements, cache::Caches, clock::Clock, demand::Counts, driver::Driver, gathering::Gathering,
-    index::Snapshot, meter::OnlineMeter,
+    agreement::Agreements, cache::Caches, clock::Clock, demand::Counts, driver::Driver,
+    gathering::Gathering, index::Snapshot, meter::OnlineMeter,
 };
 pub use crate::{agreement::Sampling, families::Choice, service::Service};
 

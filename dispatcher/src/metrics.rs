@@ -21,9 +21,7 @@ use prometheus_client::{
 
 use sextant_types::{ApplicationId, Variant};
 
-use crate::{
-    Dispatcher, agreement::Compared, cache::CacheFigures, costs::Tally, demand::Totals,
-};
+use crate::{Dispatcher, agreement::Compared, cache::CacheFigures, costs::Tally, demand::Totals};
 
 /// What was sent to workers since the start.
 #[derive(Default)]

@@ -134,7 +134,12 @@ async fn page(
         (Some(last), _) => last.place(),
         (None, Next::First("")) | (None, Next::Behind(_)) => return Ok(None),
         // Only the head.
-        (None, Next::First(_)) => (u64::MAX >> 1, String::new(), 0, sextant_feedback::Kind::Label),
+        (None, Next::First(_)) => (
+            u64::MAX >> 1,
+            String::new(),
+            0,
+            sextant_feedback::Kind::Label,
+        ),
     };
     let mut out = head.as_bytes().to_vec();
     for row in &rows {
@@ -181,7 +186,8 @@ fn record(out: &mut Vec<u8>, row: &Feedback) {
 
 /// A cell as RFC 4180 has it. What a spreadsheet would take for a formula begins with an apostrophe.
 fn quoted(cell: &str) -> String {
-    let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
+    let is_formula =
+        cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
     let cell = match is_formula {
         true => format!("'{cell}"),
         false => cell.to_owned(),

@@ -9,9 +9,7 @@ use sextant_registry::Feedback;
 use sextant_types::{ApplicationId, Code, Metric};
 use utoipa::ToSchema;
 
-use crate::{
-    ApiState, auth::Caller, body::Held, body::too_large, json, problem::Problem,
-};
+use crate::{ApiState, auth::Caller, body::Held, body::too_large, json, problem::Problem};
 
 /// Most items of a body.
 const MOST_ITEMS: usize = 100_000;
@@ -66,9 +64,13 @@ pub(super) fn pieces(body: &Held, lines: bool) -> Result<(Vec<&[u8]>, bool), Pro
         false => (vec![bytes], true),
     };
     match pieces.len() {
-        0 => Err(Problem::new(Code::InvalidRequest, "there is no item: give at least one")),
+        0 => Err(Problem::new(
+            Code::InvalidRequest,
+            "there is no item: give at least one",
+        )),
         count if count > MOST_ITEMS => {
-            let detail = format!("a body has at most `{MOST_ITEMS}` items, this one `{count}`: split it");
+            let detail =
+                format!("a body has at most `{MOST_ITEMS}` items, this one `{count}`: split it");
             Err(Problem::new(Code::TooLarge, detail))
         }
         _ => Ok((pieces, is_alone)),
@@ -116,7 +118,12 @@ impl<'a> Reader<'a> {
                 let score = score.map_err(|unfit| invalid(unfit.to_string()).field("label"))?;
                 let value = written(&label);
                 check_size(&value)?;
-                Ok(vec![self.row(&known, row, (Kind::Label, value, score), subject)])
+                Ok(vec![self.row(
+                    &known,
+                    row,
+                    (Kind::Label, value, score),
+                    subject,
+                )])
             }
             (None, Some(reward), None) => {
                 let reward = number(&reward)?;
@@ -260,18 +267,24 @@ fn row(given: Option<u32>, token: &Token) -> Result<u32, Problem> {
         }
         Some(row) if row < token.rows => Ok(row),
         Some(row) => {
-            let detail = format!("there is no row `{row}`: the answer has `{}`, from 0", token.rows);
+            let detail = format!(
+                "there is no row `{row}`: the answer has `{}`, from 0",
+                token.rows
+            );
             Err(invalid(detail).field("row"))
         }
     }
 }
 
 fn subject(text: String) -> Result<String, Problem> {
-    let is_fit = (1..=MOST_SUBJECT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control);
+    let is_fit =
+        (1..=MOST_SUBJECT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control);
     match is_fit {
         true => Ok(text),
         false => {
-            let detail = format!("`subject` has 1 to `{MOST_SUBJECT_BYTES}` bytes and no control characters");
+            let detail = format!(
+                "`subject` has 1 to `{MOST_SUBJECT_BYTES}` bytes and no control characters"
+            );
             Err(invalid(detail).field("subject"))
         }
     }
@@ -287,7 +300,12 @@ fn number(value: &Value) -> Result<f64, Problem> {
 }
 
 fn label(value: &Value) -> Result<Label, Problem> {
-    let text = |value: &Value| value.as_str().filter(|it| !it.contains('\0')).map(str::to_owned);
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .filter(|it| !it.contains('\0'))
+            .map(str::to_owned)
+    };
     let real = |value: &Value| match value {
         Value::Bool(yes) => Some(f64::from(u8::from(*yes))),
         value => value.as_f64().filter(|number| number.is_finite()),
@@ -295,8 +313,18 @@ fn label(value: &Value) -> Result<Label, Problem> {
     let label = match value {
         Value::Array(all) if all.is_empty() => None,
         Value::Array(all) => {
-            let numbers = || all.iter().map(real).collect::<Option<_>>().map(Label::Numbers);
-            let texts = || all.iter().map(text).collect::<Option<_>>().map(Label::Texts);
+            let numbers = || {
+                all.iter()
+                    .map(real)
+                    .collect::<Option<_>>()
+                    .map(Label::Numbers)
+            };
+            let texts = || {
+                all.iter()
+                    .map(text)
+                    .collect::<Option<_>>()
+                    .map(Label::Texts)
+            };
             numbers().or_else(texts)
         }
         Value::String(_) => text(value).map(Label::Text),

@@ -16,9 +16,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use sextant_feedback::{
-    Forged, KEY_BYTES, Keys, LATEST_MS, Prediction, Served, SigningKey, Token,
-};
+use sextant_feedback::{Forged, KEY_BYTES, Keys, LATEST_MS, Prediction, Served, SigningKey, Token};
 use sextant_registry::{FeedbackKey, Registry};
 use sextant_rpc::{Answer, Route};
 use sextant_types::{ApplicationId, Code, Metric, ModelId, NamedTensor, time::unix_ms};
@@ -70,9 +68,15 @@ impl Tokens {
     pub(crate) fn of(&self, state: &ApiState, route: &Route, answer: &Answer) -> Option<String> {
         let (application, metric) = state.feedback_of(route, &answer.model)?;
         let outputs = self.outputs.load();
-        let scored = outputs.get(&answer.model).and_then(|(_, name)| name.as_deref());
+        let scored = outputs
+            .get(&answer.model)
+            .and_then(|(_, name)| name.as_deref());
         let output = scored_output(&answer.outputs, scored);
-        self.sign(&application, answer, &predicted(metric, output, answer.rows))
+        self.sign(
+            &application,
+            answer,
+            &predicted(metric, output, answer.rows),
+        )
     }
 
     /// Reads keys, and which outputs of the models that take feedback are scored; nothing where none does.
@@ -97,7 +101,12 @@ impl Tokens {
         Ok(())
     }
 
-    fn sign(&self, application: &ApplicationId, answer: &Answer, of: &Prediction) -> Option<String> {
+    fn sign(
+        &self,
+        application: &ApplicationId,
+        answer: &Answer,
+        of: &Prediction,
+    ) -> Option<String> {
         let now_ms = unix_ms();
         let served = Served {
             application,
@@ -169,7 +178,9 @@ impl Known {
         let read = |key: &FeedbackKey| {
             let mut secret = [0; KEY_BYTES];
             let decoded = hex::decode_to_slice(&key.secret, &mut secret);
-            let signing = decoded.map(|()| SigningKey::new(key.number, &secret)).ok()?;
+            let signing = decoded
+                .map(|()| SigningKey::new(key.number, &secret))
+                .ok()?;
             Some((signing, (key.number, key.from_ms)))
         };
         let (keys, from) = keys.iter().filter_map(read).unzip();
@@ -181,7 +192,11 @@ impl Known {
 
     /// The key that signs at a time: the latest that has begun to, else the first.
     fn signing(&self, now_ms: u64) -> Option<&SigningKey> {
-        let begun = self.from.iter().rev().find(|(_, from_ms)| *from_ms <= now_ms);
+        let begun = self
+            .from
+            .iter()
+            .rev()
+            .find(|(_, from_ms)| *from_ms <= now_ms);
         let (number, _) = begun.or_else(|| self.from.first())?;
         self.keys.key(*number)
     }
@@ -279,7 +294,14 @@ mod tests {
         assert_eq!(next(&first, at), Some((2, at, SIGNS_MS)));
         let both = [key(1, 0), key(2, SIGNS_MS)];
         let known = Known::read(&both);
-        let number = |now_ms| known.from.iter().rev().find(|it| it.1 <= now_ms).map(|it| it.0);
+        let number = |now_ms| {
+            known
+                .from
+                .iter()
+                .rev()
+                .find(|it| it.1 <= now_ms)
+                .map(|it| it.0)
+        };
         assert_eq!(number(SIGNS_MS - 1), Some(1));
         assert_eq!(number(SIGNS_MS), Some(2));
         assert!(known.signing(0).is_some());

@@ -69,7 +69,9 @@ async fn prune(
     settings: &FeedbackSettings,
 ) -> Result<(), Problem> {
     let before_ms = unix_ms().saturating_sub(u64::from(settings.keep_days) * DAY_MS);
-    let pruned = state.registry().prune_feedback(&application.id, before_ms, settings.max_bytes);
+    let pruned = state
+        .registry()
+        .prune_feedback(&application.id, before_ms, settings.max_bytes);
     pruned.await?;
     Ok(())
 }
@@ -91,13 +93,23 @@ async fn watch(
         // Agreement with a file is no accuracy that labels could be held to.
         let registered = of.registered(&known).filter(|it| it.kind.is_accuracy());
         let raised = registered.map(|it| alarms(&it, &of.hours, now_ms / HOUR_MS));
-        found.extend(raised.into_iter().flatten().map(|alarm| (model.clone(), alarm)));
+        found.extend(
+            raised
+                .into_iter()
+                .flatten()
+                .map(|alarm| (model.clone(), alarm)),
+        );
     }
     for (model, alarm) in &found {
-        state.registry().raise_alarm((id, model), alarm, now_ms).await?;
+        state
+            .registry()
+            .raise_alarm((id, model), alarm, now_ms)
+            .await?;
     }
     for known in state.registry().feedback_alarms(id).await? {
-        let is_on = found.iter().any(|(model, alarm)| is_same(&known, model, alarm));
+        let is_on = found
+            .iter()
+            .any(|(model, alarm)| is_same(&known, model, alarm));
         match (is_on, &settings.webhook) {
             (false, _) => {
                 let of = (id, &known.model, known.alarm.kind);

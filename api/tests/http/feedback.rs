@@ -34,7 +34,8 @@ async fn token(api: &Api) -> String {
 }
 
 async fn give(api: &Api, key: &str, item: &Value) -> Reading {
-    api.keyed(key, "POST", "/v1/feedback", item.to_string()).await
+    api.keyed(key, "POST", "/v1/feedback", item.to_string())
+        .await
 }
 
 #[tokio::test]
@@ -42,16 +43,23 @@ async fn a_key_gives_feedback_where_it_may_ask() {
     let api = with_keys().await;
     let item = json!({"token": token(&api).await, "label": 0});
     let foreign = key(&api, "query", "letters").await;
-    assert_eq!(give(&api, &foreign, &item).await.problem("forbidden")["status"], 403);
+    assert_eq!(
+        give(&api, &foreign, &item).await.problem("forbidden")["status"],
+        403
+    );
     let mixed = give(&api, &foreign, &json!([item])).await.json();
     assert_eq!(mixed["refusals"][0]["code"], "forbidden", "{mixed}");
     let only_registers = key(&api, "register", "digits").await;
-    give(&api, &only_registers, &item).await.problem("forbidden");
+    give(&api, &only_registers, &item)
+        .await
+        .problem("forbidden");
     let own = key(&api, "query", "digits").await;
     assert_eq!(give(&api, &own, &item).await.json()["accepted"], 1);
     assert_eq!(give(&api, ADMIN, &item).await.json()["repeated"], 1);
     // Who asks need not see what others said.
-    api.keyed(&own, "GET", OF_DIGITS, "").await.problem("forbidden");
+    api.keyed(&own, "GET", OF_DIGITS, "")
+        .await
+        .problem("forbidden");
     let line = api.keyed(&only_registers, "GET", OF_DIGITS, "").await;
     let line: Value = serde_json::from_slice(&line.bytes).expect("one line");
     assert_eq!((&line["value"], &line["score"]), (&json!(0), &json!(1.0)));
@@ -61,7 +69,12 @@ async fn a_key_gives_feedback_where_it_may_ask() {
         .await
         .problem("forbidden");
     let query = line["query"].as_str().expect("a query");
-    let erased = api.keyed(&only_registers, "DELETE", &format!("{OF_DIGITS}?query={query}"), "");
+    let erased = api.keyed(
+        &only_registers,
+        "DELETE",
+        &format!("{OF_DIGITS}?query={query}"),
+        "",
+    );
     assert_eq!(erased.await.json()["erased"], 1);
 }
 
@@ -75,5 +88,8 @@ async fn the_tag_of_an_application_is_not_moved_by_feedback() {
     let after = api.keyed(ADMIN, "GET", "/v1/applications/digits", "").await;
     assert_eq!(tag(&before), tag(&after));
     let online = &after.json()["online"][0]["online"];
-    assert_eq!((&online["value"], &online["rows"]), (&json!(0.0), &json!(1)));
+    assert_eq!(
+        (&online["value"], &online["rows"]),
+        (&json!(0.0), &json!(1))
+    );
 }

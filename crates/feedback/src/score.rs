@@ -24,7 +24,9 @@ pub enum Label {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// It should name a class.
-    #[error("the label of this answer is a class: a whole number from 0 to 65534, or the name of one")]
+    #[error(
+        "the label of this answer is a class: a whole number from 0 to 65534, or the name of one"
+    )]
     NoClass,
     /// It should be a number.
     #[error("the label of this answer is one finite number")]
@@ -117,7 +119,10 @@ mod tests {
 
     #[test]
     fn a_class_is_right_where_it_is_the_first_of_the_greatest() {
-        let output = tensor(vec![3, 3], &[0.1, 0.7, 0.7, 5.0, 1.0, 2.0, f32::NAN, 9.0, 1.0]);
+        let output = tensor(
+            vec![3, 3],
+            &[0.1, 0.7, 0.7, 5.0, 1.0, 2.0, f32::NAN, 9.0, 1.0],
+        );
         let right = [Some(1.0), Some(0.0), Some(0.0)];
         assert_eq!(scores(Metric::Top1, &output, 3, 1.0), right);
         let right = [Some(1.0), Some(1.0), Some(0.0)];

@@ -106,7 +106,12 @@ impl SigningKey {
     }
 
     /// The token of an answer, as text.
-    pub fn sign(&self, served: &Served<'_>, (at_ms, serial): (u64, u64), of: &Prediction) -> String {
+    pub fn sign(
+        &self,
+        served: &Served<'_>,
+        (at_ms, serial): (u64, u64),
+        of: &Prediction,
+    ) -> String {
         let mut out = Vec::with_capacity(160);
         out.push(FORMAT);
         out.extend(self.number.to_le_bytes());
@@ -250,8 +255,14 @@ mod tests {
         let keys = Keys::new(vec![key(1), key(2)]);
         for of in [
             Prediction::Unknown,
-            Prediction::Classes { best: 1, classes: vec![3, 255, 0] },
-            Prediction::Classes { best: 2, classes: vec![3, 1000] },
+            Prediction::Classes {
+                best: 1,
+                classes: vec![3, 255, 0],
+            },
+            Prediction::Classes {
+                best: 2,
+                classes: vec![3, 1000],
+            },
             Prediction::Numbers(vec![1.5, f32::MIN]),
             Prediction::Digests(vec![u64::MAX, 0]),
         ] {
@@ -268,7 +279,9 @@ mod tests {
     #[test]
     fn a_token_is_late_after_a_day() {
         let keys = Keys::new(vec![key(1)]);
-        let token = keys.read(&signed(&key(1), "v", &Prediction::Unknown)).unwrap();
+        let token = keys
+            .read(&signed(&key(1), "v", &Prediction::Unknown))
+            .unwrap();
         assert!(!token.is_late(token.at_ms + LATEST_MS));
         assert!(token.is_late(token.at_ms + LATEST_MS + 1));
         assert!(!token.is_late(0));

@@ -53,7 +53,10 @@ impl Registry {
                     true => known.presets.clone(),
                     false => application.presets.clone(),
                 },
-                feedback: application.feedback.clone().or_else(|| known.feedback.clone()),
+                feedback: application
+                    .feedback
+                    .clone()
+                    .or_else(|| known.feedback.clone()),
                 ..application.clone()
             };
             return if known == same {

@@ -44,7 +44,10 @@ pub const TABLES: [&str; 14] = [
 pub const LEFT_OUT: [(&str, &str); 4] = [
     ("condemned", "nobody removes files from a restored store"),
     ("identity", "a restored pair gets a name of its own"),
-    ("feedback_keys", "a backup carries no secret; a restored registry makes a key of its own"),
+    (
+        "feedback_keys",
+        "a backup carries no secret; a restored registry makes a key of its own",
+    ),
     (
         "_sqlx_migrations",
         "the schema is that of whoever opens the registry",

@@ -227,7 +227,9 @@ impl Error {
                 Entity::Pipeline => Code::PipelineNotFound,
                 Entity::Job => Code::JobNotFound,
                 Entity::Key => Code::KeyNotFound,
-                Entity::Audit | Entity::Blob | Entity::Identity | Entity::Feedback => Code::Internal,
+                Entity::Audit | Entity::Blob | Entity::Identity | Entity::Feedback => {
+                    Code::Internal
+                }
             },
             Self::Exists { entity, .. } => match entity {
                 Entity::Application => Code::ApplicationExists,

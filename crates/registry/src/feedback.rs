@@ -160,9 +160,7 @@ impl Registry {
     ) -> Result<u64, Error> {
         let erase = match whose {
             Erased::Query(query) => sql::ERASE_QUERY.bind(application.as_str()).bind(query),
-            Erased::Subject(subject) => {
-                sql::ERASE_SUBJECT.bind(application.as_str()).bind(subject)
-            }
+            Erased::Subject(subject) => sql::ERASE_SUBJECT.bind(application.as_str()).bind(subject),
         };
         let mut tx = self.begin_rows().await?;
         let erased = tx.run(erase).await?;
@@ -187,9 +185,11 @@ impl Registry {
         let excess = bytes(&mut tx, id).await?.saturating_sub(max_bytes);
         if excess > 0 {
             let row = tx.row(sql::EXCESS_UNTIL.bind(id).bind(int(excess))).await?;
-            let until = row.map(|row| Columns::new(&row, Entity::Feedback, "application")?.count("given_ms"));
+            let until = row
+                .map(|row| Columns::new(&row, Entity::Feedback, "application")?.count("given_ms"));
             let until: u64 = until.transpose()?.unwrap_or(u64::MAX);
-            tx.run(sql::FORGET_FEEDBACK.bind(id).bind(int(until))).await?;
+            tx.run(sql::FORGET_FEEDBACK.bind(id).bind(int(until)))
+                .await?;
         }
         let left = bytes(&mut tx, id).await?;
         tx.commit().await?;
@@ -197,7 +197,10 @@ impl Registry {
     }
 
     /// The sums of an application, by model, version, variant, kind and hour in order.
-    pub async fn feedback_sums(&self, application: &ApplicationId) -> Result<Vec<FeedbackSums>, Error> {
+    pub async fn feedback_sums(
+        &self,
+        application: &ApplicationId,
+    ) -> Result<Vec<FeedbackSums>, Error> {
         let query = sql::FEEDBACK_SUMS.bind(application.as_str());
         let rows = self.read().await?.rows(query).await?;
         rows.iter().map(read_sums).collect()
@@ -211,15 +214,19 @@ async fn bytes(tx: &mut Session, application: &str) -> Result<u64, Error> {
 
 /// What became of rows of which some were there before.
 async fn fates(tx: &mut Session, given: &[Feedback], body: &str) -> Result<Vec<Fate>, Error> {
-    let keys = given.iter().map(|row| {
-        json!({"query": row.query, "place": row.row, "kind": row.kind.name()})
-    });
+    let keys = given
+        .iter()
+        .map(|row| json!({"query": row.query, "place": row.row, "kind": row.kind.name()}));
     let keys = Json(Value::Array(keys.collect()).to_string());
     let mut there = BTreeMap::new();
     for row in tx.rows(sql::FEEDBACK_THERE.bind(keys)).await? {
         let columns = Columns::new(&row, Entity::Feedback, "query")?;
         let place: u32 = columns.count("place")?;
-        let key = (columns.text("query")?, place, columns.one_of("kind", Kind::parse)?);
+        let key = (
+            columns.text("query")?,
+            place,
+            columns.one_of("kind", Kind::parse)?,
+        );
         there.insert(key, (columns.text("value")?, columns.text("body")?));
     }
     let fate = |row: &Feedback| match there.get(&(row.query.clone(), row.row, row.kind)) {
@@ -306,7 +313,11 @@ impl Feedback {
     /// About how many bytes it takes.
     fn bytes(&self) -> usize {
         let texts = [&self.query, &self.value, &self.actor];
-        let names = [self.application.as_str(), self.model.as_str(), self.variant.as_str()];
+        let names = [
+            self.application.as_str(),
+            self.model.as_str(),
+            self.variant.as_str(),
+        ];
         let texts: usize = texts.map(String::len).iter().sum();
         let names: usize = names.map(str::len).iter().sum();
         ROW_BYTES + texts + names + self.subject.as_ref().map_or(0, String::len)

@@ -368,7 +368,7 @@ statements! {
     FORGET_FEEDBACK = ("delete from feedback where application = $1 and given_ms <= $2");
     FORGET_SUMS = ("delete from feedback_sums where application = $1 and hour < $2");
     FEEDBACK_BYTES = (
-        "select id as application, coalesce((select cast(sum(bytes) as bigint) from feedback \
+        "select id as application, coalesce((select " ["cast("] "sum(bytes)" [" as bigint)"] " from feedback \
          where application = applications.id), 0) as bytes from applications where id = $1"
     );
     // The oldest rows that take so many bytes, and those of the same moment as the last of them.

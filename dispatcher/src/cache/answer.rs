@@ -9,7 +9,8 @@ use super::{Cache, Found, Guard, Kept, key};
 use crate::{Dispatcher, ask::Ask, pending::Done, place::Source, query::Chosen};
 
 /// What an explanation says of an answer that was kept.
-const FROM_CACHE: &str = "the same inputs were answered before: the answer is from the cache, and no device ran";
+const FROM_CACHE: &str =
+    "the same inputs were answered before: the answer is from the cache, and no device ran";
 
 impl Dispatcher {
     /// The cache that a query is looked for in; none where its application has none.
@@ -42,7 +43,8 @@ impl Dispatcher {
                 drop(chosen);
                 let answer = self.run_into(cache, ask, inputs, None).await?;
                 if answer.variant == variant.id {
-                    let outputs: Vec<_> = answer.outputs.iter().map(|it| it.tensor.clone()).collect();
+                    let outputs: Vec<_> =
+                        answer.outputs.iter().map(|it| it.tensor.clone()).collect();
                     cache.judge(&variant, &kept, &outputs);
                 }
                 Ok(answer)

@@ -45,7 +45,8 @@ fn a_key_tells_variants_files_and_inputs_apart() {
         assert_ne!(of, differs);
     }
     let strings = |texts: &[&str]| {
-        let tensor = Tensor::from_strings(vec![1, texts.len()], texts.iter().map(|it| it.as_bytes()));
+        let tensor =
+            Tensor::from_strings(vec![1, texts.len()], texts.iter().map(|it| it.as_bytes()));
         key(&variant, &[NamedTensor::new("x", tensor.expect("texts"))])
     };
     assert_ne!(strings(&["ab", "c"]), strings(&["a", "bc"]));
@@ -91,7 +92,9 @@ async fn what_is_too_old_or_too_much_is_gone() {
     assert!(matches!(old.find(&[1; 32], None).await, Found::Absent(_)));
     let small = Cache::new(16 << 10, None);
     for at in 0..=255u8 {
-        small.entries.insert([at; 32], Kept::new(&[tensor(&[0.0; 64])]));
+        small
+            .entries
+            .insert([at; 32], Kept::new(&[tensor(&[0.0; 64])]));
     }
     assert!(small.figures().bytes <= 16 << 10, "{:?}", small.figures());
 }
@@ -122,7 +125,10 @@ fn caches_follow_what_applications_are_given() {
     let timed = with_cache(&variant, 1 << 20, Some(5));
     caches.follow([&timed].into_iter(), 1 << 10);
     let other = caches.of(&variant.application).expect("a cache");
-    assert_eq!((other.max_bytes, other.ttl), (1 << 10, Some(Duration::from_secs(5))));
+    assert_eq!(
+        (other.max_bytes, other.ttl),
+        (1 << 10, Some(Duration::from_secs(5)))
+    );
     caches.follow([&variant].into_iter(), 100 << 20);
     assert!(caches.is_empty());
 }

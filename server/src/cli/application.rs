@@ -140,9 +140,12 @@ impl FromStr for Taking {
         }
         let each = text.split(',').filter(|setting| !setting.is_empty());
         let each = each.map(|setting| {
-            let how = "write `on`, `none` or `SETTING=VALUE,..`, such as `keep_days=30,reward=lower`";
+            let how =
+                "write `on`, `none` or `SETTING=VALUE,..`, such as `keep_days=30,reward=lower`";
             let (name, value) = setting.split_once('=').ok_or(how)?;
-            let value = value.parse::<u64>().map_or_else(|_| json!(value), |it| json!(it));
+            let value = value
+                .parse::<u64>()
+                .map_or_else(|_| json!(value), |it| json!(it));
             Ok((name.trim().to_owned(), value))
         });
         each.collect::<Result<_, String>>().map(Self)
@@ -384,7 +387,10 @@ mod tests {
         };
         assert_eq!(of("on"), json!({}));
         assert_eq!(of("none"), Value::Null);
-        assert_eq!(of("keep_days=7,reward=lower"), json!({"keep_days": 7, "reward": "lower"}));
+        assert_eq!(
+            of("keep_days=7,reward=lower"),
+            json!({"keep_days": 7, "reward": "lower"})
+        );
         assert!("keep_days".parse::<Given<Taking>>().is_err());
     }
 

@@ -121,7 +121,9 @@ impl Feedback {
             Self::Erase(erase) => {
                 let path = ["v1", "applications", erase.application.as_str(), "feedback"];
                 let whose = [("query", &erase.query), ("subject", &erase.subject)];
-                let whose = whose.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?)));
+                let whose = whose
+                    .iter()
+                    .filter_map(|(name, value)| Some((*name, value.as_deref()?)));
                 let whose: Vec<(&str, &str)> = whose.collect();
                 let request = client.request_with(Method::DELETE, &path, &whose);
                 let erased: Value = client.answer(request).await?;
@@ -136,7 +138,11 @@ async fn export(
     client: &Client,
     output: Output,
 ) -> Result<(), Error> {
-    while let Some(piece) = response.chunk().await.map_err(|error| client.failed(error))? {
+    while let Some(piece) = response
+        .chunk()
+        .await
+        .map_err(|error| client.failed(error))?
+    {
         output.bytes(&piece)?;
     }
     Ok(())
@@ -182,7 +188,8 @@ impl Give {
     fn document(&self) -> Value {
         let label = self.label.as_ref().map(|text| {
             let value = serde_json::from_str::<Value>(text).ok();
-            let is_value = |value: &Value| value.is_number() || value.is_array() || value.is_boolean();
+            let is_value =
+                |value: &Value| value.is_number() || value.is_array() || value.is_boolean();
             value.filter(is_value).unwrap_or_else(|| json!(text))
         });
         let members = [
@@ -190,7 +197,10 @@ impl Give {
             ("row", self.row.map(|row| json!(row))),
             ("label", label),
             ("reward", self.reward.clone()),
-            ("preferred_to", self.preferred_to.as_ref().map(|it| json!(it))),
+            (
+                "preferred_to",
+                self.preferred_to.as_ref().map(|it| json!(it)),
+            ),
             ("subject", self.subject.as_ref().map(|it| json!(it))),
         ];
         let members = members.into_iter();
@@ -209,13 +219,26 @@ fn taken_text(taken: &Value) -> String {
     let refusals = taken["refusals"].as_array().into_iter().flatten();
     lines.extend(refusals.map(|one| {
         let text = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
-        format!("item {}: {}: {}", one["index"], text("code"), text("detail"))
+        format!(
+            "item {}: {}: {}",
+            one["index"],
+            text("code"),
+            text("detail")
+        )
     }));
     lines.join("\n")
 }
 
 fn accuracy_text(told: &Value) -> String {
-    let headings = ["MODEL", "VARIANT", "ONLINE", "#ROWS", "REGISTERED", "REWARD", "ALARMS"];
+    let headings = [
+        "MODEL",
+        "VARIANT",
+        "ONLINE",
+        "#ROWS",
+        "REGISTERED",
+        "REWARD",
+        "ALARMS",
+    ];
     let mut table = Table::new(&headings);
     for model in told["models"].as_array().into_iter().flatten() {
         let alarms = model["alarms"].as_array().into_iter().flatten();
@@ -302,6 +325,9 @@ mod tests {
         let text = accuracy_text(&told);
         assert!(text.contains("0.925 (0.9 to 0.95)"), "{text}");
         assert!(text.contains("level") && text.contains("mlp-ort"), "{text}");
-        assert_eq!(accuracy_text(&json!({"models": []})), "no feedback was given yet");
+        assert_eq!(
+            accuracy_text(&json!({"models": []})),
+            "no feedback was given yet"
+        );
     }
 }

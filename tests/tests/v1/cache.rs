@@ -36,7 +36,9 @@ async fn ask_until_cached(api: &Api, image: usize) -> Value {
 
 fn scores(answer: &Value) -> Vec<f64> {
     let data = answer["outputs"][0]["data"].as_array().expect("scores");
-    data.iter().map(|it| it.as_f64().expect("a number")).collect()
+    data.iter()
+        .map(|it| it.as_f64().expect("a number"))
+        .collect()
 }
 
 /// The value of a counter of the application.
@@ -55,9 +57,15 @@ async fn the_same_inputs_are_answered_without_a_device() {
     assert!(first.get("cached").is_none(), "{first}");
     let kept = ask_until_cached(&api, 0).await;
     for (one, other) in scores(&first).iter().zip(scores(&kept)) {
-        assert!((one - other).abs() <= 1e-3 * one.abs().max(1.0), "{first} {kept}");
+        assert!(
+            (one - other).abs() <= 1e-3 * one.abs().max(1.0),
+            "{first} {kept}"
+        );
     }
-    assert_eq!((&kept["cost_usd"], &kept["timings"]["compute_us"]), (&json!(0.0), &json!(0.0)));
+    assert_eq!(
+        (&kept["cost_usd"], &kept["timings"]["compute_us"]),
+        (&json!(0.0), &json!(0.0))
+    );
     let why = kept["explanation"]["reason"].as_str().expect("a reason");
     assert!(why.contains("from the cache"), "{kept}");
     assert!(counter(&api, "cache_hits_total").await >= 1.0);
@@ -85,7 +93,10 @@ async fn a_cache_that_is_taken_back_answers_nothing() {
         (json!({"cache_ttl_s": 0}), "resources.cache_ttl_s"),
     ] {
         let body = json!({"resources": settings});
-        let problem = api.patch(DIGITS, &body).await.problem(400, "invalid_request");
+        let problem = api
+            .patch(DIGITS, &body)
+            .await
+            .problem(400, "invalid_request");
         assert_eq!(problem["field"], field);
     }
 }
@@ -97,7 +108,9 @@ async fn a_model_that_was_replaced_is_not_answered_for() {
     let before = ask_until_cached(&api, 4).await;
     assert_eq!(api.delete("/v1/models/mlp").await.status, 204);
     // Another file under the same name.
-    let job = api.register(digits::upload("digits", "mlp", "logistic")).await;
+    let job = api
+        .register(digits::upload("digits", "mlp", "logistic"))
+        .await;
     assert_eq!(job["state"], "succeeded", "{job}");
     let after = ask(&api, 4, false).await;
     assert!(after.get("cached").is_none(), "{after}");
@@ -112,5 +125,8 @@ async fn feedback_joins_answers_from_the_cache() {
     let kept = ask_until_cached(&api, 5).await;
     let item = json!({"token": kept["feedback_token"], "label": 1});
     let taken = api.post("/v1/feedback", &item).await.json(200);
-    assert_eq!((&taken["accepted"], &taken["unscored"]), (&json!(1), &json!(0)));
+    assert_eq!(
+        (&taken["accepted"], &taken["unscored"]),
+        (&json!(1), &json!(0))
+    );
 }

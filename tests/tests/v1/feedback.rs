@@ -25,7 +25,11 @@ async fn taking(settings: Value) -> TestCluster {
 /// The answer to images of the test set, which has a token.
 async fn ask(api: &Api, images: &[usize]) -> Value {
     let test = digits::Images::load("test");
-    let pixels: Vec<f32> = images.iter().flat_map(|at| test.pixels(*at)).copied().collect();
+    let pixels: Vec<f32> = images
+        .iter()
+        .flat_map(|at| test.pixels(*at))
+        .copied()
+        .collect();
     let input = json!([{
         "name": "pixels", "shape": [images.len(), digits::PIXELS], "datatype": "FP32", "data": pixels,
     }]);
@@ -45,7 +49,10 @@ fn token(answer: &Value) -> String {
 /// What the answer says each image shows.
 fn predicted(answer: &Value) -> Vec<usize> {
     let scores = answer["outputs"][0]["data"].as_array().expect("scores");
-    scores.chunks(10).map(|row| digits::digit(&json!(row))).collect()
+    scores
+        .chunks(10)
+        .map(|row| digits::digit(&json!(row)))
+        .collect()
 }
 
 async fn give(api: &Api, body: &Value) -> Answer {
@@ -54,7 +61,9 @@ async fn give(api: &Api, body: &Value) -> Answer {
 
 async fn lines(api: &Api) -> Vec<Value> {
     let text = api.get(OF_DIGITS).await.text();
-    let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"));
     lines.collect()
 }
 
@@ -66,8 +75,16 @@ async fn labels_come_to_the_accuracy_that_they_tell_of() {
     let answer = ask(&api, &images).await;
     let (said, token) = (predicted(&answer), token(&answer));
     // Every tenth label says that the answer was wrong.
-    let label = |at: usize| if at % 10 == 0 { (said[at] + 1) % 10 } else { said[at] };
-    let items = images.iter().map(|at| json!({"token": token, "row": at, "label": label(*at)}));
+    let label = |at: usize| {
+        if at % 10 == 0 {
+            (said[at] + 1) % 10
+        } else {
+            said[at]
+        }
+    };
+    let items = images
+        .iter()
+        .map(|at| json!({"token": token, "row": at, "label": label(*at)}));
     let items: Vec<Value> = items.collect();
     let taken = give(&api, &json!(items)).await.json(200);
     assert_eq!(taken["accepted"], 40, "{taken}");
@@ -76,7 +93,10 @@ async fn labels_come_to_the_accuracy_that_they_tell_of() {
     assert_eq!(online["online"]["rows"], 40, "{online}");
     assert_eq!(online["online"]["value"], 0.9, "{online}");
     let (lower, upper) = (&online["online"]["lower"], &online["online"]["upper"]);
-    assert!(lower.as_f64() < Some(0.9) && upper.as_f64() > Some(0.9), "{online}");
+    assert!(
+        lower.as_f64() < Some(0.9) && upper.as_f64() > Some(0.9),
+        "{online}"
+    );
     let variant = answer["variant"].as_str().expect("a name");
     let variant = api.get(&format!("/v1/variants/{variant}")).await.json(200);
     assert_eq!(online["registered"]["value"], variant["accuracy"]["value"]);
@@ -96,11 +116,18 @@ async fn the_same_again_counts_once_and_another_value_is_refused() {
     let mut cluster = taking(json!({})).await;
     let api = cluster.api();
     let answer = ask(&api, &[0]).await;
-    let item = json!({"token": token(&answer), "label": predicted(&answer)[0], "subject": "user-7"});
+    let item =
+        json!({"token": token(&answer), "label": predicted(&answer)[0], "subject": "user-7"});
     let taken = give(&api, &item).await.json(200);
-    assert_eq!((&taken["accepted"], &taken["repeated"]), (&json!(1), &json!(0)));
+    assert_eq!(
+        (&taken["accepted"], &taken["repeated"]),
+        (&json!(1), &json!(0))
+    );
     let twice = give(&api, &json!([item, item])).await.json(200);
-    assert_eq!((&twice["accepted"], &twice["repeated"]), (&json!(2), &json!(2)));
+    assert_eq!(
+        (&twice["accepted"], &twice["repeated"]),
+        (&json!(2), &json!(2))
+    );
     let other = json!({"token": token(&answer), "label": (predicted(&answer)[0] + 1) % 10});
     give(&api, &other).await.problem(409, "feedback_exists");
     let both = give(&api, &json!([item, other])).await.json(200);
@@ -113,7 +140,10 @@ async fn the_same_again_counts_once_and_another_value_is_refused() {
     assert_eq!(again["repeated"], 1, "{again}");
     let kept = lines(&api).await;
     assert_eq!(kept.len(), 1, "{kept:?}");
-    assert_eq!((&kept[0]["kind"], &kept[0]["score"]), (&json!("label"), &json!(1.0)));
+    assert_eq!(
+        (&kept[0]["kind"], &kept[0]["score"]),
+        (&json!("label"), &json!(1.0))
+    );
     assert_eq!(kept[0]["subject"], "user-7");
     assert_eq!(kept[0]["variant"], answer["variant"]);
 }
@@ -148,17 +178,27 @@ async fn what_does_not_fit_is_refused_item_by_item() {
     for item in &bad {
         give(&api, item).await.problem(400, "invalid_feedback");
     }
-    for item in [json!({"token": 1, "label": 1}), json!({"token": one, "colour": 1}), json!(7)] {
+    for item in [
+        json!({"token": 1, "label": 1}),
+        json!({"token": one, "colour": 1}),
+        json!(7),
+    ] {
         give(&api, &item).await.problem(400, "invalid_request");
     }
     let mut mixed: Vec<Value> = bad.to_vec();
     mixed.insert(3, json!({"token": one, "label": 1}));
     mixed.push(json!({"token": two, "row": 1, "reward": true}));
     let taken = give(&api, &json!(mixed)).await.json(200);
-    assert_eq!((&taken["accepted"], &taken["refused"]), (&json!(2), &json!(bad.len())));
+    assert_eq!(
+        (&taken["accepted"], &taken["refused"]),
+        (&json!(2), &json!(bad.len()))
+    );
     let refusals = taken["refusals"].as_array().expect("a list");
     assert_eq!(refusals[3]["index"], 4, "{taken}");
-    assert!(refusals.iter().all(|it| it["code"] == "invalid_feedback"), "{taken}");
+    assert!(
+        refusals.iter().all(|it| it["code"] == "invalid_feedback"),
+        "{taken}"
+    );
     // A line that is no JSON costs the others nothing; NaN is none.
     let text = format!(
         "{{\"token\":\"{one}\",\"label\":1}}\n{{\"token\":\"{two}\",\"row\":0,\"label\":NaN}}\n\n{{\"token\"\n\
@@ -169,11 +209,24 @@ async fn what_does_not_fit_is_refused_item_by_item() {
         api.send_bytes(Method::POST, "/v1/feedback", "application/x-ndjson", body)
     };
     let taken = send(text).await.json(200);
-    let indices: Vec<&Value> = taken["refusals"].as_array().expect("a list").iter().map(|it| &it["index"]).collect();
+    let indices: Vec<&Value> = taken["refusals"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|it| &it["index"])
+        .collect();
     assert_eq!(indices, [&json!(1), &json!(2), &json!(3)], "{taken}");
-    assert_eq!((&taken["accepted"], &taken["repeated"]), (&json!(2), &json!(1)), "{taken}");
-    api.post_raw("/v1/feedback", "[]").await.problem(400, "invalid_request");
-    api.post_raw("/v1/feedback", "[{\"token\": NaN}]").await.problem(400, "invalid_request");
+    assert_eq!(
+        (&taken["accepted"], &taken["repeated"]),
+        (&json!(2), &json!(1)),
+        "{taken}"
+    );
+    api.post_raw("/v1/feedback", "[]")
+        .await
+        .problem(400, "invalid_request");
+    api.post_raw("/v1/feedback", "[{\"token\": NaN}]")
+        .await
+        .problem(400, "invalid_request");
     let body = Some(vec![b'\n'; 10]);
     let empty = api.send_bytes(Method::POST, "/v1/feedback", "application/x-ndjson", body);
     empty.await.problem(400, "invalid_request");
@@ -194,20 +247,30 @@ async fn thousands_come_in_one_body_and_go_as_csv() {
         }
     }
     let body = Some(text.into_bytes());
-    let sent = api.send_bytes(Method::POST, "/v1/feedback", "application/x-ndjson", body).await;
+    let sent = api
+        .send_bytes(Method::POST, "/v1/feedback", "application/x-ndjson", body)
+        .await;
     assert_eq!(sent.json(200)["accepted"], 40 * 32);
     let csv = api.get(&format!("{OF_DIGITS}?format=csv")).await.text();
     assert_eq!(csv.lines().count(), 40 * 32 + 1);
-    assert!(csv.starts_with("query,row,kind,value,score,"), "{}", &csv[..100]);
+    assert!(
+        csv.starts_with("query,row,kind,value,score,"),
+        "{}",
+        &csv[..100]
+    );
     let rows = lines(&api).await;
-    let keys = rows.iter().map(|row| (row["query"].to_string(), row["row"].as_u64()));
+    let keys = rows
+        .iter()
+        .map(|row| (row["query"].to_string(), row["row"].as_u64()));
     assert_eq!(keys.collect::<BTreeSet<_>>().len(), 40 * 32);
     let told = api.get("/v1/applications/digits/accuracy").await.json(200);
     assert_eq!(told["reward"], "lower");
     let reward = &told["models"][0]["reward"];
     assert_eq!(reward["rows"], 40 * 32, "{told}");
     assert_eq!(reward["value"], 31.0 / 8.0, "{told}");
-    api.get(&format!("{OF_DIGITS}?format=parquet")).await.problem(400, "invalid_request");
+    api.get(&format!("{OF_DIGITS}?format=parquet"))
+        .await
+        .problem(400, "invalid_request");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -237,7 +300,8 @@ async fn feedback_is_erased_by_query_and_by_subject() {
     let mut tokens = Vec::new();
     for at in 0..3 {
         let answer = ask(&api, &[at]).await;
-        let item = json!({"token": token(&answer), "label": 1, "subject": format!("user-{}", at % 2)});
+        let item =
+            json!({"token": token(&answer), "label": 1, "subject": format!("user-{}", at % 2)});
         give(&api, &item).await.json(200);
         tokens.push(token(&answer));
     }
@@ -245,14 +309,28 @@ async fn feedback_is_erased_by_query_and_by_subject() {
         let api = api.clone();
         async move { api.delete(&format!("{OF_DIGITS}?{whose}")).await }
     };
-    assert_eq!(erase("subject=user-0".to_owned()).await.json(200)["erased"], 2);
-    assert_eq!(erase(format!("query={}", tokens[1])).await.json(200)["erased"], 1);
-    assert_eq!(erase(format!("query={}", tokens[1])).await.json(200)["erased"], 0);
+    assert_eq!(
+        erase("subject=user-0".to_owned()).await.json(200)["erased"],
+        2
+    );
+    assert_eq!(
+        erase(format!("query={}", tokens[1])).await.json(200)["erased"],
+        1
+    );
+    assert_eq!(
+        erase(format!("query={}", tokens[1])).await.json(200)["erased"],
+        0
+    );
     assert!(lines(&api).await.is_empty());
     erase(String::new()).await.problem(400, "invalid_request");
-    erase("query=q-17".to_owned()).await.problem(400, "invalid_feedback");
+    erase("query=q-17".to_owned())
+        .await
+        .problem(400, "invalid_feedback");
     let told = api.get("/v1/applications/digits/accuracy").await.json(200);
-    assert_eq!(told["models"][0]["online"]["rows"], 3, "what counted stays: {told}");
+    assert_eq!(
+        told["models"][0]["online"]["rows"], 3,
+        "what counted stays: {told}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -270,14 +348,23 @@ async fn only_applications_that_take_feedback_give_tokens() {
         json!({"colour": "red"}),
     ] {
         let body = json!({"feedback": settings});
-        api.patch(DIGITS, &body).await.problem(400, "invalid_request");
+        api.patch(DIGITS, &body)
+            .await
+            .problem(400, "invalid_request");
     }
-    let set = api.patch(DIGITS, &json!({"feedback": {"webhook": "http://127.0.0.1:9/secret"}})).await;
+    let set = api
+        .patch(
+            DIGITS,
+            &json!({"feedback": {"webhook": "http://127.0.0.1:9/secret"}}),
+        )
+        .await;
     let set = set.json(200);
     assert_eq!(set["feedback"]["keep_days"], 30, "{set}");
     assert_eq!(set["feedback"]["webhook"], "http://127.0.0.1:9/..", "{set}");
     let token = token(&ask(&api, &[0]).await);
-    api.patch(DIGITS, &json!({"feedback": null})).await.json(200);
+    api.patch(DIGITS, &json!({"feedback": null}))
+        .await
+        .json(200);
     let item = json!({"token": token, "label": 1});
     give(&api, &item).await.problem(400, "invalid_feedback");
     assert!(ask(&api, &[0]).await.get("feedback_token").is_none());
@@ -310,13 +397,24 @@ async fn a_model_that_is_worse_than_it_was_measured_is_told_to_be_trained_again(
     let images: Vec<usize> = (0..120).collect();
     let answer = ask(&api, &images).await;
     let (said, token) = (predicted(&answer), token(&answer));
-    let items = images.iter().map(|at| json!({"token": token, "row": at, "label": (said[*at] + 1) % 10}));
+    let items = images
+        .iter()
+        .map(|at| json!({"token": token, "row": at, "label": (said[*at] + 1) % 10}));
     let items: Vec<Value> = items.collect();
     assert_eq!(give(&api, &json!(items)).await.json(200)["accepted"], 120);
     let message = told(&listener).await;
-    assert_eq!((&message["event"], &message["alarm"]), (&json!("retrain"), &json!("level")));
-    assert_eq!((&message["model"], &message["rows"]), (&answer["model"], &json!(120)));
-    assert!(message["seen"].as_f64() < message["limit"].as_f64(), "{message}");
+    assert_eq!(
+        (&message["event"], &message["alarm"]),
+        (&json!("retrain"), &json!("level"))
+    );
+    assert_eq!(
+        (&message["model"], &message["rows"]),
+        (&answer["model"], &json!(120))
+    );
+    assert!(
+        message["seen"].as_f64() < message["limit"].as_f64(),
+        "{message}"
+    );
     until("it is noted that it was told", || async {
         let told = api.get("/v1/applications/digits/accuracy").await.json(200);
         let alarm = told["models"][0]["alarms"][0].clone();

@@ -39,7 +39,8 @@ const BODIES: usize = 120;
 const INPUTS: usize = 100;
 
 /// Models by name, with their input and its elements: one that computes next to nothing, and one that computes.
-const MODELS: [(&str, &str, usize); 2] = [("mlp", "pixels", 64), ("resnet18", "image", 3 * 224 * 224)];
+const MODELS: [(&str, &str, usize); 2] =
+    [("mlp", "pixels", 64), ("resnet18", "image", 3 * 224 * 224)];
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -101,16 +102,23 @@ fn token(connection: &mut Connection, query: &Value) -> Result<String> {
 fn sent_per_s(address: SocketAddr, bodies: Vec<Vec<String>>) -> Result<f64> {
     let count: usize = bodies.iter().map(Vec::len).sum();
     let begun = Instant::now();
-    let send = |bodies: Vec<String>| -> Result<()> {
+    let send = move |bodies: Vec<String>| -> Result<()> {
         let mut connection = Connection::open(address, PATIENCE)?;
         for body in bodies {
-            let taken = connection.send("POST", "/v1/feedback", "application/json", body.as_bytes())?;
+            let taken =
+                connection.send("POST", "/v1/feedback", "application/json", body.as_bytes())?;
             let taken = taken.json()?;
-            ensure!(taken["refused"] == 0 && taken["repeated"] == 0, "not all was taken: {taken}");
+            ensure!(
+                taken["refused"] == 0 && taken["repeated"] == 0,
+                "not all was taken: {taken}"
+            );
         }
         Ok(())
     };
-    let threads: Vec<_> = bodies.into_iter().map(|of| thread::spawn(move || send(of))).collect();
+    let threads: Vec<_> = bodies
+        .into_iter()
+        .map(|of| thread::spawn(move || send(of)))
+        .collect();
     for one in threads {
         one.join().ok().context("a connection panicked")??;
     }
@@ -155,10 +163,14 @@ fn joined_per_s(server: &Server, queries: &[Value], seconds: u64) -> Result<f64>
     let begun = Instant::now();
     let until = begun + Duration::from_secs(seconds);
     let address = server.address;
-    let ask = |of: usize, queries: Vec<Value>| -> Result<u64> {
+    let ask = move |of: usize, queries: Vec<Value>| -> Result<u64> {
         let mut connection = Connection::open(address, PATIENCE)?;
         let mut said = 0;
-        for query in queries.iter().cycle().skip(of * queries.len() / CONNECTIONS) {
+        for query in queries
+            .iter()
+            .cycle()
+            .skip(of * queries.len() / CONNECTIONS)
+        {
             if Instant::now() >= until {
                 break;
             }
@@ -189,7 +201,11 @@ fn cache(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
         let queries: Vec<Value> = queries.collect();
         let seconds = bench.arguments.seconds;
         let without = joined_per_s(&server, &queries, seconds)?;
-        change(&server, model, &json!({"resources": {"cache_bytes": 64 << 20}}))?;
+        change(
+            &server,
+            model,
+            &json!({"resources": {"cache_bytes": 64 << 20}}),
+        )?;
         // Filled, and its variant found to answer alike.
         joined_per_s(&server, &queries, seconds)?;
         let with = joined_per_s(&server, &queries, seconds)?;

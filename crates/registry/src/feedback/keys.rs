@@ -22,7 +22,11 @@ pub struct FeedbackKey {
 impl Registry {
     /// The keys, the oldest first.
     pub async fn feedback_keys(&self) -> Result<Vec<FeedbackKey>, Error> {
-        let rows = self.read().await?.rows((&sql::FEEDBACK_KEYS).into()).await?;
+        let rows = self
+            .read()
+            .await?
+            .rows((&sql::FEEDBACK_KEYS).into())
+            .await?;
         let read = |row| {
             let columns = Columns::new(row, Entity::Feedback, "secret")?;
             Ok(FeedbackKey {
@@ -50,7 +54,8 @@ impl Registry {
     /// Removes the keys with numbers below this one.
     pub async fn forget_feedback_keys(&self, below: u32) -> Result<(), Error> {
         let mut tx = self.begin_rows().await?;
-        tx.run(sql::FORGET_FEEDBACK_KEYS.bind(i64::from(below))).await?;
+        tx.run(sql::FORGET_FEEDBACK_KEYS.bind(i64::from(below)))
+            .await?;
         tx.commit().await
     }
 }

@@ -50,7 +50,11 @@ async fn sums(registry: &Registry) -> Vec<(u64, Sums)> {
 
 async fn a_row_is_kept_and_counted_once(place: Place) {
     let registry = with_application(&place).await;
-    let first = [row("q", 0, "7"), row("q", 1, "3"), row("r", 0, "\"odd\u{1f9ed}\"")];
+    let first = [
+        row("q", 0, "7"),
+        row("q", 1, "3"),
+        row("r", 0, "\"odd\u{1f9ed}\""),
+    ];
     let kept = registry.give_feedback(&first).await.unwrap();
     assert_eq!(kept, [Fate::Kept; 3]);
     let wrong = Feedback {
@@ -70,7 +74,13 @@ async fn a_row_is_kept_and_counted_once(place: Place) {
     let fates = registry.give_feedback(&mixed).await.unwrap();
     assert_eq!(
         fates,
-        [Fate::Repeated, Fate::Differs, Fate::Kept, Fate::Kept, Fate::Kept]
+        [
+            Fate::Repeated,
+            Fate::Differs,
+            Fate::Kept,
+            Fate::Kept,
+            Fate::Kept
+        ]
     );
     let labels = Sums {
         rows: 4,
@@ -150,15 +160,27 @@ async fn the_oldest_go_where_there_is_too_much(place: Place) {
         })
         .collect();
     registry.give_feedback(&given).await.unwrap();
-    let all = registry.prune_feedback(&app(), 1000, u64::MAX).await.unwrap();
-    let left = registry.prune_feedback(&app(), 1010, u64::MAX).await.unwrap();
+    let all = registry
+        .prune_feedback(&app(), 1000, u64::MAX)
+        .await
+        .unwrap();
+    let left = registry
+        .prune_feedback(&app(), 1010, u64::MAX)
+        .await
+        .unwrap();
     assert_eq!(left, all / 100 * 90, "those of before are gone");
-    let left = registry.prune_feedback(&app(), 1010, all / 4).await.unwrap();
+    let left = registry
+        .prune_feedback(&app(), 1010, all / 4)
+        .await
+        .unwrap();
     assert!((1..=all / 4).contains(&left), "{left} of {all}");
     let rows = registry.feedback(&app(), None, 1000).await.unwrap();
     assert_eq!(rows.last().map(|row| row.row), Some(99));
     assert_eq!(sums(&registry).await[0].1.rows, 100);
-    registry.prune_feedback(&app(), 6 * HOUR_MS, u64::MAX).await.unwrap();
+    registry
+        .prune_feedback(&app(), 6 * HOUR_MS, u64::MAX)
+        .await
+        .unwrap();
     assert_eq!(sums(&registry).await, []);
 }
 
@@ -168,7 +190,12 @@ async fn what_is_erased_is_gone_and_stays_counted(place: Place) {
         subject: Some(subject.to_owned()),
         ..row(query, 0, "1")
     };
-    let given = [about("a", "u"), about("b", "u"), about("c", "v"), row("d", 0, "1")];
+    let given = [
+        about("a", "u"),
+        about("b", "u"),
+        about("c", "v"),
+        row("d", 0, "1"),
+    ];
     registry.give_feedback(&given).await.unwrap();
     let application = app();
     let erase = |whose| registry.erase_feedback(&application, whose);
@@ -193,7 +220,10 @@ async fn the_first_key_of_a_number_is_kept(place: Place) {
     }
     let keys = [key(1, "aa"), key(2, "cc")];
     assert_eq!(registry.feedback_keys().await.unwrap(), keys);
-    assert!(!format!("{keys:?}").contains("aaaa"), "a secret is not shown");
+    assert!(
+        !format!("{keys:?}").contains("aaaa"),
+        "a secret is not shown"
+    );
     registry.forget_feedback_keys(2).await.unwrap();
     assert_eq!(registry.feedback_keys().await.unwrap(), [key(2, "cc")]);
 }
@@ -215,7 +245,10 @@ async fn one_takes_an_alarm_at_a_time(place: Place) {
     let of = (&application, &model, AlarmKind::Level);
     assert!(registry.take_alarm(of, 0, 100).await.unwrap());
     assert!(!registry.take_alarm(of, 99, 101).await.unwrap());
-    assert!(registry.take_alarm(of, 100, 200).await.unwrap(), "nobody told");
+    assert!(
+        registry.take_alarm(of, 100, 200).await.unwrap(),
+        "nobody told"
+    );
     registry.told_alarm(of, 250).await.unwrap();
     assert!(!registry.take_alarm(of, 1000, 1000).await.unwrap());
     registry.clear_alarm(of).await.unwrap();
