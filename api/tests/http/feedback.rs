@@ -69,13 +69,9 @@ async fn a_key_gives_feedback_where_it_may_ask() {
         .await
         .problem("forbidden");
     let query = line["query"].as_str().expect("a query");
-    let erased = api.keyed(
-        &only_registers,
-        "DELETE",
-        &format!("{OF_DIGITS}?query={query}"),
-        "",
-    );
-    assert_eq!(erased.await.json()["erased"], 1);
+    let path = format!("{OF_DIGITS}?query={query}");
+    let erased = api.keyed(&only_registers, "DELETE", &path, "").await;
+    assert_eq!(erased.json()["erased"], 1);
 }
 
 #[tokio::test]
