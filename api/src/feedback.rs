@@ -104,7 +104,7 @@ pub async fn give(
     let rows = given.rows.iter().map(|(_, row)| row.clone()).collect();
     let fates = state.intake().keep(&state, rows).await?;
     given.settle(&fates);
-    state.count_feedback(&given.outcomes());
+    state.metrics().feedback(&given.outcomes());
     match is_alone {
         true => given.only(),
         false => Ok(Json(given.body())),

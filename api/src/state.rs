@@ -25,7 +25,7 @@ use crate::{
     costs::Spending,
     directory::Directory,
     explanations::Explanations,
-    failures::Failures,
+    failures::{self, Failures},
     feedback::{Intake, Tokens},
     pages::Sessions,
     pipelines::{self, StepMemory},
@@ -35,7 +35,6 @@ use crate::{
     room::Room,
     scaling::Feed,
     targets::TargetsBody,
-    trace::{self, Trace},
     v2::{Logging, regions::Regions, repository::Holds},
 };
 
@@ -254,34 +253,9 @@ impl ApiState {
         self.0.parts.notifier.as_deref()
     }
 
-    /// Whether any application takes feedback.
-    pub(crate) fn anybody_takes_feedback(&self) -> bool {
-        self.0.directory.anybody_takes_feedback()
-    }
-
-    /// The models of applications that take feedback.
-    pub(crate) fn models_with_feedback(&self) -> Vec<ModelId> {
-        self.0.directory.models_with_feedback()
-    }
-
-    /// Whether an application takes feedback.
-    pub(crate) fn takes_feedback(&self, application: &ApplicationId) -> bool {
-        self.0.directory.takes_feedback(application)
-    }
-
-    /// The application whose answer one of a model to `route` is, and how it is scored, where it takes feedback.
-    pub(crate) fn feedback_of(
-        &self,
-        route: &Route,
-        model: &ModelId,
-    ) -> Option<(ApplicationId, Metric)> {
-        self.0.directory.feedback_of(route, model)
-    }
-
-    /// Counts what became of items of feedback: the applications of rows that were kept, and how many were there already
-    /// or refused.
-    pub(crate) fn count_feedback(&self, outcomes: &(Vec<&ApplicationId>, usize, usize)) {
-        self.metrics().feedback(outcomes);
+    /// What queries need to know about applications.
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.0.directory
     }
 
     /// Who looks at the pages.
@@ -491,7 +465,7 @@ impl ApiState {
                 let found = route.and_then(|route| self.application_of(route));
                 metrics.query_failed(route, found.as_ref(), failed);
                 if self.0.failures.tells(failed.0, Instant::now()) {
-                    log_failure(route, found.as_ref(), failed.0);
+                    failures::log(route, found.as_ref(), failed.0);
                 }
             }
         }
@@ -571,32 +545,4 @@ fn is_missing(problem: &Problem) -> bool {
         problem.code(),
         Code::ApplicationNotFound | Code::ModelNotFound
     )
-}
-
-/// One line for each query that failed: what a user's "it failed at 10:03" is looked up by.
-fn log_failure(route: Option<&Route>, application: Option<&ApplicationId>, code: Code) {
-    let trace = trace::current();
-    let (request_id, trace_id) = trace
-        .as_ref()
-        .map(|trace: &Trace| (trace.request_id(), trace.trace_id()))
-        .unzip();
-    let (mut application, mut model, mut variant) =
-        (application.map(ApplicationId::as_str), None, None);
-    match route {
-        // Also one that there is not: the name is what was wrong.
-        Some(Route::Application(id)) => application = Some(id.as_str()),
-        Some(Route::Model(id)) => model = Some(id.as_str()),
-        Some(Route::Variant(id)) => variant = Some(id.as_str()),
-        None => {}
-    }
-    let code = code.as_str();
-    tracing::info!(
-        request_id,
-        trace_id,
-        application,
-        model,
-        variant,
-        code,
-        "query failed"
-    );
 }

@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
         let Some(metric) = self.state.metric(application) else {
             return Err(super::gone(application));
         };
-        match self.state.takes_feedback(application) {
+        match self.state.directory().takes_feedback(application) {
             true => Ok(metric),
             false => Err(invalid(format!(
                 "application `{application}` takes no feedback: set its `feedback`"

@@ -66,7 +66,7 @@ impl Tokens {
 
     /// The token of an answer; `None` where its application takes no feedback, or no key was read yet.
     pub(crate) fn of(&self, state: &ApiState, route: &Route, answer: &Answer) -> Option<String> {
-        let (application, metric) = state.feedback_of(route, &answer.model)?;
+        let (application, metric) = state.directory().feedback_of(route, &answer.model)?;
         let outputs = self.outputs.load();
         let scored = outputs
             .get(&answer.model)
@@ -81,8 +81,8 @@ impl Tokens {
 
     /// Reads keys, and which outputs of the models that take feedback are scored; nothing where none does.
     pub(crate) async fn follow(&self, state: &ApiState) -> Result<(), sextant_registry::Error> {
-        let models = state.models_with_feedback();
-        if !state.anybody_takes_feedback() {
+        let models = state.directory().models_with_feedback();
+        if !state.directory().anybody_takes_feedback() {
             return Ok(());
         }
         self.read_keys(state.registry(), unix_ms()).await?;

@@ -48,7 +48,7 @@ pub(crate) async fn keep(state: &ApiState) -> Infallible {
 }
 
 async fn look(state: &ApiState, prunes: bool) -> Result<(), Problem> {
-    if !state.anybody_takes_feedback() {
+    if !state.directory().anybody_takes_feedback() {
         return Ok(());
     }
     for application in state.registry().applications().await? {
