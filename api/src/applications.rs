@@ -19,6 +19,7 @@ use crate::{
     ApiState,
     auth::Caller,
     extract::{Name, Params},
+    feedback::{online, settings::SettingsBody},
     json,
     page::PageParams,
     precondition::Shown,
@@ -59,6 +60,9 @@ pub struct NewApplicationBody {
     /// What it may use of the fleet; to set it takes the scope `admin`.
     #[serde(default, deserialize_with = "json::or_default")]
     resources: ResourcesBody,
+    /// What it takes of feedback; left out it takes none.
+    #[serde(default)]
+    feedback: Option<SettingsBody>,
 }
 
 /// An application.
@@ -82,6 +86,12 @@ pub struct ApplicationBody {
     /// What it may use of the fleet; absent where nothing is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     resources: Option<ResourcesBody>,
+    /// What it takes of feedback; absent where it takes none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    feedback: Option<SettingsBody>,
+    /// What feedback says of its models; only of a single application, where some was given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    online: Vec<online::ModelBody>,
 }
 
 /// All applications.
@@ -173,7 +183,12 @@ pub async fn get(
     application.signature = graph
         .map(|graph| graph.signature.clone())
         .or(application.signature);
-    Ok(Shown::new(&ApplicationBody::from(application)).answer(&headers))
+    let said = online::of_application(&state, &application.id, application.metric).await?;
+    let mut body = ApplicationBody::from(application);
+    // The tag is of the application alone: feedback does not change it.
+    let tag = Shown::new(&body).tag();
+    body.online = said;
+    Ok(Shown::new(&body).tagged(tag).answer(&headers))
 }
 
 /// Changes an application: its description, default targets, presets, what it may use of the fleet, which takes
@@ -284,6 +299,7 @@ impl NewApplicationBody {
             signature: None,
             resources: self.resources.read()?,
             presets: presets::read(self.presets, metric)?,
+            feedback: self.feedback.map(SettingsBody::read).transpose()?,
         })
     }
 }
@@ -298,6 +314,8 @@ impl From<Application> for ApplicationBody {
             presets: presets::show(&application.presets, application.metric),
             signature: application.signature.as_ref().map(SignatureBody::from),
             resources: ResourcesBody::show(&application.resources),
+            feedback: application.feedback.as_ref().map(SettingsBody::show),
+            online: Vec::new(),
         }
     }
 }

@@ -31,6 +31,8 @@ struct Entries {
     releases: Releases,
     /// By application: its models whose registration is done. It can be asked while there is one.
     ready: HashMap<ApplicationId, usize>,
+    /// How many applications take feedback.
+    taking: usize,
 }
 
 /// A model.
@@ -52,6 +54,7 @@ struct Known {
     metric: Metric,
     defaults: Targets,
     presets: BTreeMap<String, Targets>,
+    takes_feedback: bool,
 }
 
 /// What was looked for, or `None` where there is none.
@@ -119,6 +122,7 @@ impl Entries {
             entries.set_model(&model.id, Some(Registered::from(&model)));
         }
         entries.name_models();
+        entries.count_taking();
         entries
     }
 
@@ -132,6 +136,11 @@ impl Entries {
     /// The model that a reference stands for.
     fn model(&self, reference: &ModelId) -> Option<&Registered> {
         self.models.get(self.releases.model(reference)?)
+    }
+
+    fn count_taking(&mut self) {
+        let all = self.applications.values();
+        self.taking = all.filter(|known| known.takes_feedback).count();
     }
 
     /// A model is as `now` says, or not there.
@@ -172,6 +181,7 @@ impl From<Application> for Known {
             metric: application.metric,
             defaults: application.default_targets,
             presets: application.presets,
+            takes_feedback: application.feedback.is_some(),
         }
     }
 }
@@ -215,6 +225,7 @@ impl Directory {
             Some(known) => drop(entries.applications.insert(id.clone(), known.into())),
             None => drop(entries.applications.remove(id)),
         }
+        entries.count_taking();
         Ok(is_there)
     }
 
@@ -327,6 +338,46 @@ impl Directory {
             Route::Variant(_) => None,
         };
         near.map(str::to_owned)
+    }
+
+    /// Whether any application takes feedback.
+    pub fn anybody_takes_feedback(&self) -> bool {
+        self.entries.read().taking > 0
+    }
+
+    /// The models of applications that take feedback, in no order.
+    pub fn models_with_feedback(&self) -> Vec<ModelId> {
+        let entries = self.entries.read();
+        let takes = |id: &ApplicationId| {
+            let known = entries.applications.get(id);
+            known.is_some_and(|known| known.takes_feedback)
+        };
+        let models = entries
+            .models
+            .iter()
+            .filter(|(_, model)| takes(&model.application));
+        models.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Whether an application takes feedback.
+    pub fn takes_feedback(&self, application: &ApplicationId) -> bool {
+        let entries = self.entries.read();
+        let known = entries.applications.get(application);
+        known.is_some_and(|known| known.takes_feedback)
+    }
+
+    /// The application whose answer one of a model to `route` is, and how it is scored, where it takes feedback.
+    pub fn feedback_of(&self, route: &Route, model: &ModelId) -> Option<(ApplicationId, Metric)> {
+        let entries = self.entries.read();
+        if entries.taking == 0 {
+            return None;
+        }
+        let id = match route {
+            Route::Application(id) => id,
+            Route::Model(_) | Route::Variant(_) => &entries.models.get(model)?.application,
+        };
+        let known = entries.applications.get(id)?;
+        known.takes_feedback.then(|| (id.clone(), known.metric))
     }
 
     /// How accuracy is measured for an application.

@@ -6,8 +6,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
-use sextant_types::Code;
+use sextant_rpc::Route;
+use sextant_types::{ApplicationId, Code};
 use tokio::time::Instant;
+
+use crate::trace::{self, Trace};
 
 /// Lines in a while.
 const LINES: u32 = 100;
@@ -26,6 +29,36 @@ struct Told {
     lines: u32,
     counted: BTreeMap<Code, u64>,
 }
+
+/// One line for each query that failed: what a user's "it failed at 10:03" is looked up by.
+pub(crate) fn log(route: Option<&Route>, application: Option<&ApplicationId>, code: Code) {
+    let trace = trace::current();
+    let (request_id, trace_id) = trace
+        .as_ref()
+        .map(|trace: &Trace| (trace.request_id(), trace.trace_id()))
+        .unzip();
+    let (mut application, mut model, mut variant) =
+        (application.map(ApplicationId::as_str), None, None);
+    match route {
+        // Also one that there is not: the name is what was wrong.
+        Some(Route::Application(id)) => application = Some(id.as_str()),
+        Some(Route::Model(id)) => model = Some(id.as_str()),
+        Some(Route::Variant(id)) => variant = Some(id.as_str()),
+        None => {}
+    }
+    let code = code.as_str();
+    tracing::info!(
+        request_id,
+        trace_id,
+        application,
+        model,
+        variant,
+        code,
+        "query failed"
+    );
+}
+
+// === impl Failures ===
 
 impl Failures {
     /// Whether a failure gets a line of its own; it is counted where it does not.

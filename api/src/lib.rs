@@ -30,6 +30,7 @@ mod examples;
 mod explanations;
 mod extract;
 mod failures;
+mod feedback;
 mod footprint;
 mod health;
 mod jobs;

@@ -311,6 +311,25 @@ impl Metrics {
         self.families.problems.get_or_create(&labels).inc();
     }
 
+    /// Counts items of feedback: the applications of rows that were kept, and how many were there already or refused.
+    pub(crate) fn feedback(&self, (kept, repeated, refused): &(Vec<&ApplicationId>, usize, usize)) {
+        let mut by_application: BTreeMap<&ApplicationId, u64> = BTreeMap::new();
+        for application in kept {
+            *by_application.entry(application).or_default() += 1;
+        }
+        let kept = by_application.into_iter();
+        let kept = kept.map(|(application, rows)| (application.to_string(), "kept", rows));
+        let others = [("repeated", *repeated), ("refused", *refused)];
+        let others = others.map(|(outcome, items)| (String::new(), outcome, items as u64));
+        for (application, outcome, count) in kept.chain(others) {
+            let labels = OutcomeLabels {
+                application,
+                outcome,
+            };
+            self.families.feedback.get_or_create(&labels).inc_by(count);
+        }
+    }
+
     /// Counts a request that was answered; `route` is a pattern, never a path.
     pub(crate) fn request(&self, route: &str, method: &Method, status: StatusCode) {
         let labels = RequestLabels {

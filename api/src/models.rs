@@ -22,6 +22,7 @@ use crate::{
     artefacts::FileContent,
     auth::Caller,
     extract::{Name, Params},
+    feedback::online,
     jobs::{Wait, wait},
     once::IdempotencyKey,
     page,
@@ -117,6 +118,9 @@ pub struct ModelBody {
     apart: BTreeMap<String, Vec<String>>,
     /// When it was registered, milliseconds since the Unix epoch.
     created_ms: u64,
+    /// What feedback says of it; only of a single model, where some was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    online: Option<online::ModelBody>,
 }
 
 /// A file beside an ONNX file, in which tensors keep their data.
@@ -411,7 +415,12 @@ pub async fn get(
     Name(name): Name<ModelId>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    Ok(Shown::new(&read(&state, &name).await?).answer(&headers))
+    let mut body = read(&state, &name).await?;
+    // The tag is of the model alone: feedback does not change it.
+    let tag = Shown::new(&body).tag();
+    let application = ApplicationId::new(&body.application)?;
+    body.online = online::of_model(&state, &application, &name).await?;
+    Ok(Shown::new(&body).tagged(tag).answer(&headers))
 }
 
 async fn read(state: &ApiState, name: &ModelId) -> Result<ModelBody, Problem> {
@@ -546,6 +555,7 @@ async fn describe(state: &ApiState, model: Model, variants: usize) -> Result<Mod
         }),
         apart: BTreeMap::new(),
         created_ms: model.created_ms,
+        online: None,
     })
 }
 

@@ -434,6 +434,7 @@ fn application(definition: &Definition) -> Result<Application, Problem> {
         signature: None,
         resources: sextant_types::Resources::default(),
         presets: BTreeMap::new(),
+        feedback: None,
     })
 }
 

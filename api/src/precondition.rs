@@ -109,6 +109,16 @@ impl Shown {
         Self { document, tag }
     }
 
+    /// Its tag alone.
+    pub fn tag(self) -> Tag {
+        self.tag
+    }
+
+    /// The same under the tag of a part of it.
+    pub fn tagged(self, tag: Tag) -> Self {
+        Self { tag, ..self }
+    }
+
     /// Refuses a change of something else than the caller has seen: `If-Match` does not name it.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
         self.tag.check(headers)

@@ -210,7 +210,9 @@ async fn answer(
         id.get_or_insert_with(|| noted(None).id());
     }
     footprint.answers(&answer.outputs, binary)?;
-    let named = (id.as_deref(), state.directory().version(&answer.model));
+    let token = state.tokens().of(state, route, &answer);
+    let version = state.directory().version(&answer.model);
+    let named = (id.as_deref(), version, token.as_deref());
     let mut out = answer_json(&answer, named, binary);
     if let Some(k) = classification {
         Box::pin(classify(state, &answer, k, &mut out)).await?;
@@ -373,7 +375,7 @@ fn wants_explanation(query: Option<&str>) -> bool {
 
 fn answer_json(
     answer: &Answer,
-    (id, version): (Option<&str>, Option<u32>),
+    (id, version, token): (Option<&str>, Option<u32>, Option<&str>),
     binary: bool,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
@@ -404,6 +406,17 @@ fn answer_json(
     out.extend_from_slice(b",\"cost_usd\":");
     write::float(&mut out, answer.cost_usd);
     timings(&mut out, answer);
+    // Steps of pipelines may run on no device, and name no model of the registry.
+    if answer.timings.batch_rows == 0
+        && answer.timings.compute_us == 0.0
+        && !answer.outputs.is_empty()
+    {
+        out.extend_from_slice(b",\"cached\":true");
+    }
+    if let Some(token) = token {
+        out.extend_from_slice(b",\"feedback_token\":");
+        write::string(&mut out, token);
+    }
     if let Some(explanation) = &answer.explanation {
         out.extend_from_slice(b",\"explanation\":");
         let body = schema::ExplanationBody::from(explanation);

@@ -32,6 +32,14 @@ pub struct ResourcesBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0.001, maximum = 1000, example = 1.0)]
     pub weight: Option<f64>,
+    /// Bytes of its answers that are kept for queries with the same inputs; left out none are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 65536, maximum = 68719476736_u64, example = 16777216)]
+    pub cache_bytes: Option<u64>,
+    /// Seconds for which an answer is kept; left out it is kept until others need the room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 31622400, example = 60)]
+    pub cache_ttl_s: Option<u32>,
 }
 
 /// What is to change: members that are left out stay, `null` takes back what was set.
@@ -59,6 +67,14 @@ pub struct ResourcesChangeBody {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1000, example = 1.0)]
     weight: Option<Option<f64>>,
+    /// Bytes of its answers that are kept for queries with the same inputs.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<u64>, minimum = 65536, maximum = 68719476736_u64, example = 16777216)]
+    cache_bytes: Option<Option<u64>>,
+    /// Seconds for which an answer is kept.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 31622400, example = 60)]
+    cache_ttl_s: Option<Option<u32>>,
 }
 
 /// Tells `null` from what was left out.
@@ -79,6 +95,8 @@ impl ResourcesBody {
             most_workers: self.most_workers,
             priority: self.priority,
             weight: self.weight,
+            cache_bytes: self.cache_bytes.unwrap_or(0),
+            cache_ttl_s: self.cache_ttl_s,
         };
         resources.validate()?;
         Ok(resources)
@@ -92,6 +110,8 @@ impl ResourcesBody {
             most_workers: resources.most_workers,
             priority: resources.priority,
             weight: resources.weight,
+            cache_bytes: Some(resources.cache_bytes).filter(|bytes| *bytes > 0),
+            cache_ttl_s: resources.cache_ttl_s,
         };
         (!resources.is_default()).then_some(shown)
     }
@@ -106,12 +126,18 @@ impl ResourcesChangeBody {
             .least_workers
             .unwrap_or(Some(to.least_workers))
             .unwrap_or(0);
+        let cache = self
+            .cache_bytes
+            .unwrap_or(Some(to.cache_bytes))
+            .unwrap_or(0);
         Resources {
             budget_per_hour_usd: self.budget_per_hour_usd.unwrap_or(to.budget_per_hour_usd),
             least_workers: least,
             most_workers: self.most_workers.unwrap_or(to.most_workers),
             priority: self.priority.unwrap_or(to.priority),
             weight: self.weight.unwrap_or(to.weight),
+            cache_bytes: cache,
+            cache_ttl_s: self.cache_ttl_s.unwrap_or(to.cache_ttl_s),
         }
     }
 }

@@ -17,8 +17,8 @@ use utoipa_swagger_ui::SwaggerUi;
 use crate::{
     ApiState, applications, artefacts, audit,
     auth::{self, Guard, RuleBook},
-    cluster, cors, costs, docs, embeddings, examples, health, jobs, keys, layer, metrics, models,
-    pages, pipelines,
+    cluster, cors, costs, docs, embeddings, examples, feedback, health, jobs, keys, layer, metrics,
+    models, pages, pipelines,
     problem::responses,
     query, scaling, status, storage, v2, variants,
 };
@@ -95,6 +95,10 @@ fn tags() -> Vec<Tag> {
         ),
         ("models", "Registering trained models."),
         (
+            "feedback",
+            "What users say of answers, and what that says of models.",
+        ),
+        (
             "pipelines",
             "Applications that several steps answer: a picture or a sentence in, a label out.",
         ),
@@ -170,6 +174,9 @@ fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(pipelines::ask))
         .routes(routes!(pipelines::graph))
         .routes(routes!(status::get))
+        .routes(routes!(feedback::give))
+        .routes(routes!(feedback::export::get, feedback::erase::delete))
+        .routes(routes!(feedback::online::get))
         .merge(uploads())
         .routes(routes!(models::create_from_artefacts))
         .routes(routes!(models::get, models::delete))

@@ -8,7 +8,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{ApiState, Limits, Tls, costs};
+use crate::{ApiState, Limits, Tls, costs, feedback};
 
 mod accept;
 mod activity;
@@ -114,6 +114,7 @@ pub async fn serve_all(
         never = keep_keys(&state) => match never {},
         never = keep_tokens(&state) => match never {},
         never = costs::follow(&state) => match never {},
+        never = feedback::watch::keep(&state) => match never {},
         never = keep_certificate(tls) => match never {},
     }
     closing.cancel();

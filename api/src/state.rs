@@ -7,7 +7,7 @@ use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
 use sextant_pipeline::Pipelines;
 use sextant_registry::Registry;
-use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route};
+use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route, offline::Notify};
 use sextant_storage::Storage;
 use sextant_types::{ApplicationId, Code, Metric, ModelId, Targets, WorkerId};
 use tokio::{
@@ -25,7 +25,8 @@ use crate::{
     costs::Spending,
     directory::Directory,
     explanations::Explanations,
-    failures::Failures,
+    failures::{self, Failures},
+    feedback::{Intake, Tokens},
     pages::Sessions,
     pipelines::{self, StepMemory},
     places::{Places, Share},
@@ -34,7 +35,6 @@ use crate::{
     room::Room,
     scaling::Feed,
     targets::TargetsBody,
-    trace::{self, Trace},
     v2::{Logging, regions::Regions, repository::Holds},
 };
 
@@ -81,6 +81,8 @@ pub struct ApiParts {
     pub raw_answers: bool,
     /// What is logged and how that is changed; `None` where it is not for this front end to say.
     pub logging: Option<Logging>,
+    /// Tells webhooks of models that should be trained again; `None` tells nobody.
+    pub notifier: Option<Arc<dyn Notify>>,
 }
 
 /// Shared by all handlers; cheap to clone.
@@ -102,6 +104,8 @@ struct Shared {
     decisions: Feed,
     explanations: Explanations,
     failures: Failures,
+    tokens: Tokens,
+    intake: Intake,
     spending: Spending,
     sessions: Sessions,
     regions: Regions,
@@ -143,6 +147,8 @@ impl ApiState {
             decisions,
             explanations: Explanations::default(),
             failures: Failures::default(),
+            tokens: Tokens::default(),
+            intake: Intake::default(),
             spending: Spending::default(),
             sessions: Sessions::default(),
             regions,
@@ -230,6 +236,26 @@ impl ApiState {
     /// What applications cost now.
     pub(crate) fn spending(&self) -> &Spending {
         &self.0.spending
+    }
+
+    /// Makes and reads the tokens of answers.
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.0.tokens
+    }
+
+    /// Keeps what is said of answers.
+    pub(crate) fn intake(&self) -> &Intake {
+        &self.0.intake
+    }
+
+    /// Tells webhooks.
+    pub(crate) fn notifier(&self) -> Option<&dyn Notify> {
+        self.0.parts.notifier.as_deref()
+    }
+
+    /// What queries need to know about applications.
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.0.directory
     }
 
     /// Who looks at the pages.
@@ -373,6 +399,7 @@ impl ApiState {
         let _reading = self.0.reading.lock().await;
         let gone = self.0.directory.read(self.registry()).await?;
         self.metrics().forget_deleted(&gone, &self.0.directory);
+        self.tokens().follow(self).await?;
         pipelines::load::refresh(self).await
     }
 
@@ -397,7 +424,7 @@ impl ApiState {
             let gone = std::slice::from_ref(id);
             self.metrics().forget_deleted(gone, directory);
         }
-        Ok(())
+        self.tokens().follow(self).await
     }
 
     /// Reads one model again, after a change of it.
@@ -443,7 +470,7 @@ impl ApiState {
                 let found = route.and_then(|route| self.application_of(route));
                 metrics.query_failed(route, found.as_ref(), failed);
                 if self.0.failures.tells(failed.0, Instant::now()) {
-                    log_failure(route, found.as_ref(), failed.0);
+                    failures::log(route, found.as_ref(), failed.0);
                 }
             }
         }
@@ -528,32 +555,4 @@ fn is_missing(problem: &Problem) -> bool {
         problem.code(),
         Code::ApplicationNotFound | Code::ModelNotFound
     )
-}
-
-/// One line for each query that failed: what a user's "it failed at 10:03" is looked up by.
-fn log_failure(route: Option<&Route>, application: Option<&ApplicationId>, code: Code) {
-    let trace = trace::current();
-    let (request_id, trace_id) = trace
-        .as_ref()
-        .map(|trace: &Trace| (trace.request_id(), trace.trace_id()))
-        .unzip();
-    let (mut application, mut model, mut variant) =
-        (application.map(ApplicationId::as_str), None, None);
-    match route {
-        // Also one that there is not: the name is what was wrong.
-        Some(Route::Application(id)) => application = Some(id.as_str()),
-        Some(Route::Model(id)) => model = Some(id.as_str()),
-        Some(Route::Variant(id)) => variant = Some(id.as_str()),
-        None => {}
-    }
-    let code = code.as_str();
-    tracing::info!(
-        request_id,
-        trace_id,
-        application,
-        model,
-        variant,
-        code,
-        "query failed"
-    );
 }

@@ -12,6 +12,7 @@
 mod agreement;
 mod ask;
 mod budget;
+mod cache;
 mod clock;
 mod costs;
 mod demand;
@@ -54,8 +55,8 @@ use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 
 use crate::{
-    agreement::Agreements, clock::Clock, demand::Counts, driver::Driver, gathering::Gathering,
-    meter::OnlineMeter, snapshot::Snapshot, versions::Trials,
+    agreement::Agreements, cache::Caches, clock::Clock, demand::Counts, driver::Driver,
+    gathering::Gathering, meter::OnlineMeter, snapshot::Snapshot, versions::Trials,
 };
 pub use crate::{agreement::Sampling, families::Choice, service::Service};
 
@@ -88,6 +89,8 @@ pub struct Config {
     pub tenants: BTreeMap<ApplicationId, Tenant>,
     /// Which answers are compared with those of the uploaded file.
     pub agreement: Sampling,
+    /// Most bytes of answers that are kept, of all applications together.
+    pub max_cache_bytes: u64,
 }
 
 /// How the queries of an application stand to those of others.
@@ -122,6 +125,7 @@ impl Default for Config {
             longest_stay: LONGEST_STAY,
             tenants: BTreeMap::new(),
             agreement: Sampling::default(),
+            max_cache_bytes: 1 << 30,
         }
     }
 }
@@ -155,6 +159,7 @@ pub struct Dispatcher {
     counts: Counts,
     agreements: Agreements,
     trials: Trials,
+    caches: Caches,
 }
 
 impl Dispatcher {
@@ -182,6 +187,7 @@ impl Dispatcher {
             counts: Counts::default(),
             agreements,
             trials: Trials::default(),
+            caches: Caches::default(),
         });
         for worker in workers {
             dispatcher.add_worker(worker);

@@ -21,7 +21,7 @@ use prometheus_client::{
 
 use sextant_types::{ApplicationId, Variant};
 
-use crate::{Dispatcher, agreement::Compared, costs::Tally, demand::Totals};
+use crate::{Dispatcher, agreement::Compared, cache::CacheFigures, costs::Tally, demand::Totals};
 
 /// What was sent to workers since the start.
 #[derive(Default)]
@@ -167,6 +167,7 @@ impl Collector for Look {
         costs(&dispatcher, &mut encoder)?;
         loads(&dispatcher, &mut encoder)?;
         agreement(&dispatcher, &mut encoder)?;
+        caches(&dispatcher, &mut encoder)?;
         queries(&dispatcher, &mut encoder)
     }
 }
@@ -297,6 +298,37 @@ fn agreement(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fm
             ];
             ConstCounter::new(of(of_variant)).encode(family.encode_family(&labels)?)?;
         }
+    }
+    Ok(())
+}
+
+/// What is kept of answers, and what that saves.
+fn caches(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let caches = dispatcher.caches.figures();
+    let kinds: [(&str, &str, fn(&CacheFigures) -> u64); 2] = [
+        (
+            "cache_hits",
+            "Queries answered from the cache of their application, on no device",
+            |of| of.hits,
+        ),
+        (
+            "cache_misses",
+            "Queries of applications with a cache that ran",
+            |of| of.misses,
+        ),
+    ];
+    for (name, help, of) in kinds {
+        let mut family = counters(encoder, name, help)?;
+        for (application, figures) in &caches {
+            let labels = [("application", application.as_str())];
+            ConstCounter::new(of(figures)).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let (help, unit) = ("What the answers that are kept take", Some(&Unit::Bytes));
+    let mut family = encoder.encode_descriptor("cache", help, unit, MetricType::Gauge)?;
+    for (application, figures) in &caches {
+        let labels = [("application", application.as_str())];
+        ConstGauge::new(figures.bytes as f64).encode(family.encode_family(&labels)?)?;
     }
     Ok(())
 }

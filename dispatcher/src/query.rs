@@ -84,6 +84,13 @@ impl Dispatcher {
             true => (self.agreements.draws(), self.shadow_of(&ask)),
             false => (None, None),
         };
+        let cache = online.then(|| self.cache_of(&ask)).flatten();
+        // A version that is tried answers, or runs once more, what falls to it.
+        let cache = cache.filter(|_| shadow.is_none() && !self.tries_versions(&ask));
+        if let Some(cache) = cache {
+            // Boxed: what is large on the way of some queries is not moved on that of all.
+            return Box::pin(self.answer_by(&cache, &ask, inputs)).await;
+        }
         let kept = (draw.is_some() || shadow.is_some()).then(|| inputs.clone());
         let source = Source::Here(inputs);
         let ran = self.run_version(&ask, &source, online).await?;
@@ -318,7 +325,7 @@ impl Dispatcher {
         }
     }
 
-    fn compose(&self, chosen: Chosen, done: Done, ask: &Ask) -> Answer {
+    pub(crate) fn compose(&self, chosen: Chosen, done: Done, ask: &Ask) -> Answer {
         let Chosen {
             known,
             load,

@@ -189,6 +189,9 @@ impl Updater {
             ..Snapshot::default()
         };
         snapshot.families = self.families(&snapshot, &present);
+        let most_bytes = self.dispatcher.config.max_cache_bytes;
+        let variants = view.variants.values().map(|it| &**it);
+        self.dispatcher.caches.follow(variants, most_bytes);
         self.tell_of_publications(&driver, &snapshot, &present);
         driver.set_tariffs(tariffs(&present, &types));
         let nothing = Snapshot::default();

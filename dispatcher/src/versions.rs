@@ -266,6 +266,11 @@ impl Dispatcher {
         (is_tried || !others.outgoing.is_empty()).then_some(others)
     }
 
+    /// Whether another version than the current one may answer a query.
+    pub(crate) fn tries_versions(&self, ask: &Ask) -> bool {
+        self.others(ask).is_some()
+    }
+
     /// The shadow that is to run a query once more, where the query falls into its share.
     pub(crate) fn shadow_of(&self, ask: &Ask) -> Option<ModelId> {
         let snapshot = self.snapshot.load();

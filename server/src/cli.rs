@@ -22,6 +22,7 @@ mod doctor;
 mod error;
 mod examples;
 mod explain;
+mod feedback;
 mod follow;
 mod health;
 mod input;
@@ -108,6 +109,9 @@ enum Command {
     /// List, try, promote and roll back versions of models.
     #[command(subcommand)]
     Version(version::Version),
+    /// Give, send, export and erase feedback, and show the accuracy that it tells of.
+    #[command(subcommand)]
+    Feedback(feedback::Feedback),
     /// Submit and follow jobs.
     #[command(subcommand)]
     Job(job::Job),
@@ -220,6 +224,7 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         Command::Health => health::run(client, output).await,
         Command::Worker(worker) => worker.run(client, output).await,
         Command::Explain(explain) => explain.run(client, output).await,
+        Command::Feedback(feedback) => feedback.run(client, output).await,
         Command::Job(job) => job.run(client, output).await,
         Command::Artefact(artefact) => artefact.run(client, output).await,
         Command::Key(key) => key.run(client, output).await,

@@ -94,6 +94,9 @@ async fn metrics_are_those_that_the_page_lists() {
     api.post("/v1/queries", &nobody)
         .await
         .problem(404, "application_not_found");
+    api.post("/v1/feedback", &json!({"token": "none", "label": 1}))
+        .await
+        .problem(400, "invalid_feedback");
     let text = api.get("/metrics").await.text();
     let kinds = text
         .lines()

@@ -6,6 +6,7 @@ mod build;
 mod controller;
 mod fleet;
 mod generator;
+mod learning;
 mod load;
 mod main_job;
 mod models;
@@ -30,10 +31,10 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, generator, main-job, models, page, peers,
-    /// pipelines, right, scheduler, trust, worker
+    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, generator, learning, main-job, models, page,
+    /// peers, pipelines, right, scheduler, trust, worker
     names: Vec<String>,
-    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism, growth of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; alarms, grid, optimal, speed, spikes of pipelines; answers, overhead of right; core, instructions of
+    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; feedback, cache of learning; selection, mlp, resnet, memory, offline, parallelism, growth of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; alarms, grid, optimal, speed, spikes of pipelines; answers, overhead of right; core, instructions of
     /// controller and scheduler; growth of controller; simulator, agreement, prices of scheduler; fairness, isolation, memory, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
@@ -83,6 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "controller",
             "fleet",
             "generator",
+            "learning",
             "main-job",
             "models",
             "page",
@@ -99,6 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         &build::PARTS[..],
         &controller::PARTS,
         &fleet::PARTS,
+        &learning::PARTS,
         &main_job::PARTS,
         &models::PARTS,
         &peers::PARTS,
@@ -125,6 +128,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.includes("generator") {
         generator::run(arguments, &mut report)?;
+    }
+    if arguments.includes("learning") {
+        learning::run(arguments, &mut report)?;
     }
     if arguments.includes("main-job") {
         main_job::run(arguments, &mut report)?;

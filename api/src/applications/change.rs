@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::presets;
 use crate::{
+    feedback::settings::SettingsBody,
     problem::Problem,
     resources::{ResourcesChangeBody, given},
     targets::{PreferBody, TargetsBody},
@@ -42,6 +43,10 @@ pub struct ApplicationChangeBody {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<ResourcesChangeBody>)]
     resources: Option<Option<ResourcesChangeBody>>,
+    /// What it takes of feedback, as a whole; `null` takes none from now on.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<SettingsBody>)]
+    feedback: Option<Option<SettingsBody>>,
 }
 
 /// Default targets to change: members that are left out stay, `null` takes back what was set.
@@ -123,6 +128,9 @@ impl ApplicationChangeBody {
             None => {}
         }
         presets::suit(&kept, was, metric)?;
+        if let Some(feedback) = self.feedback {
+            to.feedback = feedback.map(SettingsBody::read).transpose()?;
+        }
         if let Some(resources) = self.resources {
             to.resources =
                 resources.map_or_else(Default::default, |change| change.apply(to.resources));

@@ -32,6 +32,7 @@ pub struct Families {
     pub compute: Histograms,
     pub rows: Histograms,
     pub requests: Family<RequestLabels, Counter>,
+    pub feedback: Family<OutcomeLabels, Counter>,
     pub in_flight: Gauge,
     pub in_flight_of: Family<ApplicationLabels, Gauge>,
 }
@@ -136,6 +137,7 @@ impl Families {
             compute: Family::new_with_constructor(seconds),
             rows: Family::new_with_constructor(rows),
             requests: Family::default(),
+            feedback: Family::default(),
             in_flight: Gauge::default(),
             in_flight_of: Family::default(),
         };
@@ -155,6 +157,11 @@ impl Families {
             "selections",
             "What became of the targets of queries",
             self.selections.clone(),
+        );
+        registry.register(
+            "feedback",
+            "Items of feedback, by what became of them; of which application is known of those that were kept",
+            self.feedback.clone(),
         );
         registry.register("problems", "Problem documents sent", self.problems.clone());
         registry.register(
@@ -272,5 +279,9 @@ impl Families {
                 outcome,
             });
         }
+        self.feedback.remove(&OutcomeLabels {
+            application: application(),
+            outcome: "kept",
+        });
     }
 }

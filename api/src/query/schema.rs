@@ -27,6 +27,10 @@ pub struct AnswerBody {
     pub cost_usd: f64,
     /// Where the time went.
     pub timings: TimingsBody,
+    /// `true` where the answer was kept of an earlier query with the same inputs, and no device ran; absent elsewhere.
+    pub cached: Option<bool>,
+    /// With which feedback on this answer comes back, where the application takes some: `POST /v1/feedback`.
+    pub feedback_token: Option<String>,
     /// What was considered, when asked for.
     pub explanation: Option<ExplanationBody>,
     /// The most likely classes when asked for, best first: a list for each vector along the last axis of the output

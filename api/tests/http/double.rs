@@ -482,6 +482,7 @@ impl Api {
                 .map(|it| HeaderValue::from_static(it))
                 .collect(),
             logging: Some(Logging::new(LevelFilter::INFO, Arc::new(|_| Ok(())))),
+            notifier: None,
         });
         state.refresh().await.expect("a registry");
         Self {

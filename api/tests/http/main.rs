@@ -16,6 +16,7 @@ mod double;
 mod endless;
 mod errors;
 mod explained;
+mod feedback;
 mod forms;
 mod growth;
 mod grpc;

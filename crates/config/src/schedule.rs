@@ -21,6 +21,8 @@ section! {
             placement: Placement;
             /// How often answers are compared with the uploaded file's.
             agreement: Agreement;
+            /// How much room there is for answers that are kept.
+            cache: Cache;
         }
     }
 }
@@ -34,6 +36,15 @@ section! {
         /// It is done where a variant in single precision, or the variant itself, is loaded already, on a worker whose
         /// slots are no busier than this, as a share.
         below_utilization: f64 = Sampling::default().quiet_utilization, within 0.0..=1.0;
+    }
+}
+
+section! {
+    /// Answers are kept for queries with the same inputs where `resources.cache_bytes` of their application says so. What
+    /// inputs and outputs of more than `fleet.inline_bytes` between processes are answered with is not kept.
+    Cache in "dispatcher.cache" {
+        /// Most bytes of all applications together; 0 keeps nothing.
+        max_bytes: u64 = 1 << 30;
     }
 }
 

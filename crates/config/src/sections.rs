@@ -10,7 +10,7 @@ use super::{
     autoscaler::{Autoscaler, Pool},
     fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
     health::Health,
-    schedule::{Agreement, Claims, Dispatcher, Placement, Schedule},
+    schedule::{Agreement, Cache, Claims, Dispatcher, Placement, Schedule},
     section::{Section, section},
     worker::{Cuda, Emulated, EmulatedType, Remote, Worker},
 };
@@ -275,7 +275,7 @@ section! {
 }
 
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 31] = [
+pub(super) static SECTIONS: [Section; 32] = [
     Config::SECTION,
     Log::SECTION,
     Metadata::SECTION,
@@ -298,6 +298,7 @@ pub(super) static SECTIONS: [Section; 31] = [
     Claims::SECTION,
     Placement::SECTION,
     Agreement::SECTION,
+    Cache::SECTION,
     Variants::SECTION,
     Prices::SECTION,
     DevicePrice::SECTION,

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sextant_types::{ApplicationId, Metric, ModelId, Resources, Signature, Targets};
+use sextant_types::{
+    ApplicationId, FeedbackSettings, Metric, ModelId, Resources, Signature, Targets,
+};
 
 use crate::{
     Entity, Error, Registry,
@@ -28,13 +30,15 @@ pub struct Application {
     pub resources: Resources,
     /// Targets by name, which queries may ask for instead of stating their own.
     pub presets: BTreeMap<String, Targets>,
+    /// What it takes of feedback; `None` takes none.
+    pub feedback: Option<FeedbackSettings>,
 }
 
 impl Registry {
     /// Creates an application and returns whether it is new. Creating it again with the same
     /// settings changes nothing; with others it is [`Error::Exists`]. A signature that is given
     /// is fixed from the beginning; none given asks nothing of one that is there, and so with
-    /// resources and presets.
+    /// resources, presets and feedback.
     pub async fn create_application(&self, application: &Application) -> Result<bool, Error> {
         let mut tx = self.begin().await?;
         if let Some(known) = find(&mut tx, &application.id).await? {
@@ -49,6 +53,10 @@ impl Registry {
                     true => known.presets.clone(),
                     false => application.presets.clone(),
                 },
+                feedback: application
+                    .feedback
+                    .clone()
+                    .or_else(|| known.feedback.clone()),
                 ..application.clone()
             };
             return if known == same {
@@ -97,7 +105,7 @@ impl Registry {
         tx.commit().await
     }
 
-    /// Gives an application the description, default targets, presets, resources and metric that `change` makes of
+    /// Gives an application the description, default targets, presets, resources, feedback and metric that `change` makes of
     /// those that it has, and returns it; whatever else differs is left as it was. What `change` refuses changes
     /// nothing: the inner result says why. Nobody else changes the application in between. Another metric is
     /// [`Error::InUse`] while a model is registered or being registered, for that was measured by the one it has.
@@ -129,7 +137,8 @@ impl Registry {
                 .bind(targets)
                 .bind(resources_document(&changed)?)
                 .bind(presets_document(&changed)?)
-                .bind(changed.metric.name());
+                .bind(changed.metric.name())
+                .bind(feedback_document(&changed)?);
             tx.run(change).await?;
             tx.commit().await?;
         }
@@ -214,7 +223,8 @@ pub(crate) async fn insert(
                 .bind(targets)
                 .bind(signature)
                 .bind(resources_document(application)?)
-                .bind(presets_document(application)?),
+                .bind(presets_document(application)?)
+                .bind(feedback_document(application)?),
         )
         .await?;
     Ok(())
@@ -234,6 +244,14 @@ fn presets_document(of: &Application) -> Result<Option<Json>, Error> {
         .transpose()
 }
 
+/// The column; nothing where no feedback is taken.
+fn feedback_document(of: &Application) -> Result<Option<Json>, Error> {
+    let taken = of.feedback.as_ref();
+    taken
+        .map(|settings| document(Entity::Application, &of.id, settings))
+        .transpose()
+}
+
 fn application(row: &Row) -> Result<Application, Error> {
     let columns = Columns::new(row, Entity::Application, "id")?;
     Ok(Application {
@@ -244,5 +262,6 @@ fn application(row: &Row) -> Result<Application, Error> {
         signature: columns.optional_json("signature")?,
         resources: columns.optional_json("resources")?.unwrap_or_default(),
         presets: columns.optional_json("presets")?.unwrap_or_default(),
+        feedback: columns.optional_json("feedback")?,
     })
 }

@@ -23,7 +23,7 @@ use crate::{
 mod tests;
 
 /// The tables that a backup has, in an order in which rows may be put into them: what a row refers to comes before it.
-pub const TABLES: [&str; 11] = [
+pub const TABLES: [&str; 14] = [
     "applications",
     "pipelines",
     "models",
@@ -35,12 +35,19 @@ pub const TABLES: [&str; 11] = [
     "api_keys",
     "audit",
     "revisions",
+    "feedback",
+    "feedback_sums",
+    "feedback_alarms",
 ];
 
 /// The tables that it leaves out, and why.
-pub const LEFT_OUT: [(&str, &str); 3] = [
+pub const LEFT_OUT: [(&str, &str); 4] = [
     ("condemned", "nobody removes files from a restored store"),
     ("identity", "a restored pair gets a name of its own"),
+    (
+        "feedback_keys",
+        "a backup carries no secret; a restored registry makes a key of its own",
+    ),
     (
         "_sqlx_migrations",
         "the schema is that of whoever opens the registry",

@@ -26,6 +26,8 @@ pub enum Entity {
     Blob,
     /// The name that it has in common with its artefact store.
     Identity,
+    /// What users said of answers.
+    Feedback,
 }
 
 impl fmt::Display for Entity {
@@ -40,6 +42,7 @@ impl fmt::Display for Entity {
             Self::Audit => "audit entry",
             Self::Blob => "condemned blob",
             Self::Identity => "identity",
+            Self::Feedback => "feedback",
         })
     }
 }
@@ -255,7 +258,9 @@ impl Error {
                 Entity::Pipeline => Code::PipelineNotFound,
                 Entity::Job => Code::JobNotFound,
                 Entity::Key => Code::KeyNotFound,
-                Entity::Audit | Entity::Blob | Entity::Identity => Code::Internal,
+                Entity::Audit | Entity::Blob | Entity::Identity | Entity::Feedback => {
+                    Code::Internal
+                }
             },
             Self::Exists { entity, .. } => match entity {
                 Entity::Application => Code::ApplicationExists,
@@ -266,7 +271,8 @@ impl Error {
                 | Entity::Key
                 | Entity::Audit
                 | Entity::Blob
-                | Entity::Identity => Code::InUse,
+                | Entity::Identity
+                | Entity::Feedback => Code::InUse,
             },
             Self::VersionExists { .. } => Code::ModelExists,
             Self::Version { .. } => Code::VersionConflict,

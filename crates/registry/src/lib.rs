@@ -14,6 +14,7 @@ mod blob;
 mod database;
 pub mod dump;
 mod error;
+mod feedback;
 mod identity;
 mod job;
 mod key;
@@ -34,6 +35,9 @@ pub use blob::{BlobRole, BlobUse, Condemned};
 #[cfg(feature = "postgres")]
 pub use database::postgres::ConnectOptions;
 pub use error::{Entity, Error};
+pub use feedback::{
+    Erased, Fate, Feedback, FeedbackAlarm, FeedbackKey, FeedbackPlace, FeedbackSums,
+};
 pub use job::{Job, JobFilter, JobKind, JobState, NewJob, Plan, Planned};
 pub use key::{ApiKey, KeyScope, NewKey};
 pub use model::{

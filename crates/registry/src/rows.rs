@@ -67,6 +67,11 @@ impl<'r> Columns<'r> {
         value!(self.row, column)
     }
 
+    pub(crate) fn real(&self, column: &'static str) -> Result<f64, Error> {
+        let value = self.optional_real(column)?;
+        value.ok_or_else(|| self.corrupt(column, "it is null"))
+    }
+
     pub(crate) fn parse<T: FromStr<Err: Display>>(&self, column: &'static str) -> Result<T, Error> {
         self.text(column)?
             .parse()

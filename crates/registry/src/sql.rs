@@ -2,7 +2,8 @@
 //!
 //! Columns are named one by one: a column that a later version adds changes nothing for the
 //! processes of this one. `{table}` stands for the columns of a table; what stands in brackets is
-//! said to PostgreSQL alone, where rows are locked one by one and not all together.
+//! said to PostgreSQL alone, where rows are locked one by one and not all together, what stands in `{sqlite ..}` to SQLite
+//! alone. Many rows at once come as one document.
 
 /// A statement in both dialects; its parameters are `$1`, `$2` and so on.
 #[derive(Debug)]
@@ -14,7 +15,7 @@ pub(crate) struct Sql {
 
 macro_rules! columns {
     (applications) => {
-        "id, metric, description, default_targets, signature, resources, presets"
+        "id, metric, description, default_targets, signature, resources, presets, feedback"
     };
     (models) => {
         "id, application, digest, validation, size_bytes, status, error_code, error_message, \
@@ -36,12 +37,19 @@ macro_rules! columns {
     (pipelines) => {
         "application, version, definition, files, created_ms"
     };
+    (feedback) => {
+        "query, place, kind, application, model, version, variant, answered_ms, given_ms, value, \
+         score, propensity, subject, actor"
+    };
     (audit) => {
         "id, at_ms, actor, action, subject, detail"
     };
 }
 
 macro_rules! for_sqlite {
+    ({sqlite $piece:literal}) => {
+        $piece
+    };
     ([$piece:literal]) => {
         ""
     };
@@ -55,6 +63,9 @@ macro_rules! for_sqlite {
 
 #[cfg(feature = "postgres")]
 macro_rules! for_postgres {
+    ({sqlite $piece:literal}) => {
+        ""
+    };
     ([$piece:literal]) => {
         $piece
     };
@@ -85,7 +96,7 @@ statements! {
     APPLICATIONS = ("select " {applications} " from applications order by id");
     CREATE_APPLICATION = (
         "insert into applications (id, metric, description, default_targets, signature, resources, \
-         presets) values ($1, $2, $3, $4, $5, $6, $7)"
+         presets, feedback) values ($1, $2, $3, $4, $5, $6, $7, $8)"
     );
     DELETE_APPLICATION = ("delete from applications where id = $1");
     MODEL_OF_APPLICATION = ("select id from models where application = $1 limit 1");
@@ -100,7 +111,7 @@ statements! {
     SET_SIGNATURE = ("update applications set signature = $2 where id = $1");
     CHANGE_APPLICATION = (
         "update applications set description = $2, default_targets = $3, resources = $4, \
-         presets = $5, metric = $6 where id = $1"
+         presets = $5, metric = $6, feedback = $7 where id = $1"
     );
     FORGET_SIGNATURE = (
         "update applications set signature = null where id = $1 \
@@ -332,6 +343,99 @@ statements! {
     ADD_PIPELINE = (
         "insert into pipelines (application, version, definition, files, created_ms) \
          values ($1, $2, $3, $4, $5)"
+    );
+
+    // Rows of an application that is gone are none.
+    GIVE_FEEDBACK = (
+        "insert into feedback (query, place, kind, application, model, version, variant, \
+         answered_ms, given_ms, value, score, propensity, subject, actor, bytes, body) "
+        {sqlite "select e.value->>'query', e.value->>'place', e.value->>'kind', e.value->>'application', \
+         e.value->>'model', e.value->>'version', e.value->>'variant', \
+         e.value->>'answered_ms', e.value->>'given_ms', e.value->>'value', \
+         e.value->>'score', e.value->>'propensity', e.value->>'subject', \
+         e.value->>'actor', e.value->>'bytes', e.value->>'body' from json_each($1) e \
+         join applications on applications.id = e.value->>'application' where true "}
+        ["select e.query, e.place, e.kind, e.application, e.model, e.version, e.variant, \
+         e.answered_ms, e.given_ms, e.value, e.score, e.propensity, e.subject, e.actor, \
+         e.bytes, e.body from json_to_recordset($1) as e (query text, place bigint, kind \
+         text, application text, model text, version bigint, variant text, answered_ms \
+         bigint, given_ms bigint, value text, score double precision, propensity double \
+         precision, subject text, actor text, bytes bigint, body text) join applications \
+         on applications.id = e.application "]
+        "on conflict (query, place, kind) do nothing"
+    );
+    FEEDBACK_THERE = (
+        "select f.query, f.place, f.kind, f.value, f.body from "
+        {sqlite "json_each($1) e join feedback f on f.query = e.value->>'query' \
+         and f.place = e.value->>'place' and f.kind = e.value->>'kind'"}
+        ["json_to_recordset($1) as e (query text, place bigint, kind text) join feedback f \
+         on f.query = e.query and f.place = e.place and f.kind = e.kind"]
+    );
+    ADD_SUMS = (
+        "insert into feedback_sums (application, model, version, variant, kind, hour, counted, \
+         total, squares) "
+        {sqlite "select e.value->>'application', e.value->>'model', e.value->>'version', \
+         e.value->>'variant', e.value->>'kind', e.value->>'hour', e.value->>'counted', \
+         e.value->>'total', e.value->>'squares' from json_each($1) e where true "}
+        ["select e.application, e.model, e.version, e.variant, e.kind, e.hour, e.counted, e.total, \
+         e.squares from json_to_recordset($1) as e (application text, model text, \
+         version bigint, variant text, kind text, hour bigint, counted bigint, total \
+         double precision, squares double precision) "]
+        "on conflict (application, model, version, variant, kind, hour) do update set \
+         counted = feedback_sums.counted + excluded.counted, \
+         total = feedback_sums.total + excluded.total, \
+         squares = feedback_sums.squares + excluded.squares"
+    );
+    FEEDBACK = (
+        "select " {feedback} " from feedback where application = $1 and given_ms >= $2 \
+         and (given_ms, query, place, kind) > ($2, $3, $4, $5) \
+         order by given_ms, query, place, kind limit $6"
+    );
+    ERASE_QUERY = ("delete from feedback where application = $1 and query = $2");
+    ERASE_SUBJECT = ("delete from feedback where application = $1 and subject = $2");
+    FORGET_FEEDBACK = ("delete from feedback where application = $1 and given_ms <= $2");
+    FORGET_SUMS = ("delete from feedback_sums where application = $1 and hour < $2");
+    FEEDBACK_BYTES = (
+        "select id as application, coalesce((select " ["cast("] "sum(bytes)" [" as bigint)"] " from feedback \
+         where application = applications.id), 0) as bytes from applications where id = $1"
+    );
+    // The oldest rows that take so many bytes, and those of the same moment as the last of them.
+    EXCESS_UNTIL = (
+        "select application, given_ms from (select application, given_ms, \
+         sum(bytes) over (order by given_ms, bytes) as passed from feedback where application = $1) \
+         as oldest where passed >= $2 order by given_ms limit 1"
+    );
+    FEEDBACK_SUMS = (
+        "select application, model, version, variant, kind, hour, counted, total, squares \
+         from feedback_sums where application = $1 \
+         order by application, model, version, variant, kind, hour"
+    );
+    FEEDBACK_KEYS = (
+        "select number, secret, created_ms, from_ms from feedback_keys order by number"
+    );
+    PUT_FEEDBACK_KEY = (
+        "insert into feedback_keys (number, secret, created_ms, from_ms) values ($1, $2, $3, $4) \
+         on conflict (number) do nothing"
+    );
+    FORGET_FEEDBACK_KEYS = ("delete from feedback_keys where number < $1");
+    FEEDBACK_ALARMS = (
+        "select application, model, kind, since_ms, seen, bound, counted, told_ms \
+         from feedback_alarms where application = $1 order by model, kind"
+    );
+    RAISE_ALARM = (
+        "insert into feedback_alarms (application, model, kind, since_ms, seen, bound, counted, \
+         taken_ms) values ($1, $2, $3, $4, $5, $6, $7, 0) on conflict (application, model, kind) \
+         do update set seen = excluded.seen, bound = excluded.bound, counted = excluded.counted"
+    );
+    TAKE_ALARM = (
+        "update feedback_alarms set taken_ms = $5 where application = $1 and model = $2 \
+         and kind = $3 and told_ms is null and taken_ms <= $4"
+    );
+    TOLD_ALARM = (
+        "update feedback_alarms set told_ms = $4 where application = $1 and model = $2 and kind = $3"
+    );
+    CLEAR_ALARM = (
+        "delete from feedback_alarms where application = $1 and model = $2 and kind = $3"
     );
 
     BLOBS_OF_MODELS = (

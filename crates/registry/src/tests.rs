@@ -14,6 +14,7 @@ mod audit;
 mod catalogue;
 mod dialects;
 mod extensions;
+mod feedback;
 mod jobs;
 mod keys;
 mod pipelines;
@@ -50,6 +51,7 @@ fn application() -> Application {
         signature: None,
         resources: Default::default(),
         presets: Default::default(),
+        feedback: None,
     }
 }
 

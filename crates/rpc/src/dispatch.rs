@@ -106,7 +106,8 @@ pub struct Timings {
     pub compute_us: f64,
     /// From arrival to answer inside the dispatcher.
     pub total_us: f64,
-    /// Rows in the batch that carried the query; in the largest of them where it was split.
+    /// Rows in the batch that carried the query; in the largest of them where it was split. 0 where no batch did: it was
+    /// answered from the cache.
     pub batch_rows: u32,
 }
 

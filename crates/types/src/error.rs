@@ -102,6 +102,8 @@ codes! {
     InvalidPipeline = "invalid_pipeline", Invalid;
     /// A record of an offline job's input cannot be read.
     InvalidRecord = "invalid_record", Invalid;
+    /// Feedback that cannot be taken: its token is forged or broken, or it does not fit the answer.
+    InvalidFeedback = "invalid_feedback", Invalid;
     /// No API key came along, or one that is unknown, revoked or expired.
     Unauthenticated = "unauthenticated", Unauthenticated;
     /// The API key does not allow this request.
@@ -154,6 +156,10 @@ codes! {
     InvalidBackup = "invalid_backup", Invalid;
     /// A range of a file that holds none of its bytes.
     RangeNotSatisfiable = "range_not_satisfiable", Invalid;
+    /// Other feedback was given for this row of this query.
+    FeedbackExists = "feedback_exists", Conflict;
+    /// Feedback came later than it is taken.
+    FeedbackTooLate = "feedback_too_late", Conflict;
     /// What is to be changed is not what the caller has seen.
     PreconditionFailed = "precondition_failed", Conflict;
     /// An idempotency key came with another request than before.

@@ -10,9 +10,11 @@ pub mod company;
 pub mod convert;
 pub mod device;
 pub mod error;
+pub mod feedback;
 pub mod fit;
 pub mod id;
 pub mod index;
+pub mod interval;
 mod named;
 pub mod padding;
 pub mod profile;
@@ -31,6 +33,7 @@ pub mod variant;
 pub use accuracy::{Accuracy, AccuracyKind, Metric};
 pub use device::{Cost, DevicePrice, DeviceType, PriceSource, Prices};
 pub use error::{Code, ErrorKind};
+pub use feedback::{FeedbackSettings, InvalidFeedbackSettings, RewardDirection};
 pub use id::{
     ApplicationId, DeviceTypeName, Digest, InvalidId, JobId, ModelId, VariantId, WorkerId,
 };

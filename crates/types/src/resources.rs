@@ -21,6 +21,12 @@ pub struct Resources {
     /// Its share beside others of the same priority. `None`: as configured, else 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
+    /// Bytes of its answers that are kept for queries with the same inputs; 0 keeps none.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub cache_bytes: u64,
+    /// Seconds for which an answer is kept. `None`: until others need the room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_ttl_s: Option<u32>,
 }
 
 /// Something that no application may be given.
@@ -44,7 +50,20 @@ pub const MOST_WORKERS: u32 = 100_000;
 /// The priority of an application that sets none.
 pub const USUAL_PRIORITY: u8 = 100;
 
+/// Most bytes of answers that an application may keep.
+pub const MOST_CACHE_BYTES: u64 = 64 << 30;
+
+/// Least that is worth keeping: fewer hold no answer.
+const LEAST_CACHE_BYTES: u64 = 1 << 16;
+
+/// Most seconds for which an answer may be kept: a year.
+const MOST_CACHE_TTL_S: u32 = 366 * 24 * 3600;
+
 fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+fn is_nothing(value: &u64) -> bool {
     *value == 0
 }
 
@@ -78,6 +97,17 @@ impl Resources {
             if most < self.least_workers {
                 return refuse("most_workers", value, "at least `least_workers`");
             }
+        }
+        let is_sound = (LEAST_CACHE_BYTES..=MOST_CACHE_BYTES).contains(&self.cache_bytes);
+        if self.cache_bytes != 0 && !is_sound {
+            let rule = "from 65536 to 68719476736, or null for no cache";
+            return refuse("cache_bytes", self.cache_bytes as f64, rule);
+        }
+        if let Some(value) = self.cache_ttl_s
+            && !(1..=MOST_CACHE_TTL_S).contains(&value)
+        {
+            let rule = "from 1 to 31622400, or null for no limit";
+            return refuse("cache_ttl_s", f64::from(value), rule);
         }
         if let Some(value) = self.weight
             && !(0.001..=1000.0).contains(&value)
@@ -113,6 +143,13 @@ mod tests {
             };
             assert_eq!(refused(resources), "weight", "{weight}");
         }
+        for cache_bytes in [1, u64::MAX] {
+            let resources = Resources {
+                cache_bytes,
+                ..Resources::default()
+            };
+            assert_eq!(refused(resources), "cache_bytes", "{cache_bytes}");
+        }
         let workers = |least_workers, most_workers| Resources {
             least_workers,
             most_workers,
@@ -129,6 +166,8 @@ mod tests {
                 budget_per_hour_usd: Some(0.0),
                 priority: Some(255),
                 weight: Some(1000.0),
+                cache_bytes: 1 << 16,
+                cache_ttl_s: Some(1),
                 ..workers(1, None)
             },
         ] {

@@ -507,6 +507,7 @@ pub async fn registry(world: &World) -> Registry {
         signature: None,
         resources: Default::default(),
         presets: Default::default(),
+        feedback: None,
     };
     registry.create_application(&application).await.unwrap();
     registry

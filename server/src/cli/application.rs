@@ -19,8 +19,8 @@ pub enum Application {
         /// Its name.
         name: ApplicationId,
     },
-    /// Change its description, default targets, presets, budget, workers, priority and weight; what is left out stays,
-    /// `none` takes back.
+    /// Change its description, default targets, presets, budget, workers, priority, weight, cache and feedback; what is
+    /// left out stays, `none` takes back.
     Set(Box<Set>),
     /// Delete an application that has no models.
     Delete {
@@ -42,8 +42,8 @@ pub struct Create {
     settings: Settings,
 }
 
-/// Change its description, default targets, presets, budget, workers, priority and weight; what is left out stays,
-/// `none` takes back.
+/// Change its description, default targets, presets, budget, workers, priority, weight, cache and feedback; what is
+/// left out stays, `none` takes back.
 #[derive(Debug, clap::Args)]
 pub struct Set {
     /// Its name.
@@ -68,6 +68,15 @@ pub struct Set {
     /// Its share beside others of the same priority.
     #[arg(long)]
     weight: Option<Given<f64>>,
+    /// Bytes of its answers that are kept for queries with the same inputs.
+    #[arg(long, value_name = "BYTES")]
+    cache_bytes: Option<Given<u64>>,
+    /// Seconds for which an answer is kept.
+    #[arg(long, value_name = "SECONDS")]
+    cache_ttl_s: Option<Given<u32>>,
+    /// Take feedback on its answers: `on`, or settings such as `keep_days=30,reward=lower`; `none` takes none.
+    #[arg(long, value_name = "SETTINGS")]
+    feedback: Option<Given<Taking>>,
 }
 
 /// What its queries ask for.
@@ -100,6 +109,10 @@ struct Settings {
     preset: Vec<Preset>,
 }
 
+/// What is taken of feedback.
+#[derive(Debug, Clone, PartialEq)]
+struct Taking(Map<String, Value>);
+
 /// A value, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Given<T>(Option<T>);
@@ -119,6 +132,27 @@ impl<T: FromStr> FromStr for Given<T> {
             "none" => Ok(Self(None)),
             text => text.parse().map(|value| Self(Some(value))),
         }
+    }
+}
+
+impl FromStr for Taking {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "on" {
+            return Ok(Self(Map::new()));
+        }
+        let each = text.split(',').filter(|setting| !setting.is_empty());
+        let each = each.map(|setting| {
+            let how =
+                "write `on`, `none` or `SETTING=VALUE,..`, such as `keep_days=30,reward=lower`";
+            let (name, value) = setting.split_once('=').ok_or(how)?;
+            let value = value
+                .parse::<u64>()
+                .map_or_else(|_| json!(value), |it| json!(it));
+            Ok((name.trim().to_owned(), value))
+        });
+        each.collect::<Result<_, String>>().map(Self)
     }
 }
 
@@ -244,6 +278,8 @@ impl Set {
             ("most_workers", self.most_workers.map(|of| json!(of.0))),
             ("priority", self.priority.map(|of| json!(of.0))),
             ("weight", self.weight.map(|of| json!(of.0))),
+            ("cache_bytes", self.cache_bytes.map(|of| json!(of.0))),
+            ("cache_ttl_s", self.cache_ttl_s.map(|of| json!(of.0))),
         ]);
         let mut document = Map::new();
         self.settings.fill(&mut document);
@@ -255,6 +291,10 @@ impl Set {
         }
         if !resources.is_empty() {
             document.insert("resources".to_owned(), Value::Object(resources));
+        }
+        if let Some(Given(feedback)) = &self.feedback {
+            let settings = feedback.as_ref().map(|taking| json!(taking.0));
+            document.insert("feedback".to_owned(), json!(settings));
         }
         Value::Object(document)
     }
@@ -280,6 +320,9 @@ fn shown(application: &Value) -> String {
         ),
         None => lines.push("resources: nothing is set".to_owned()),
     }
+    if let Some(feedback) = application.get("feedback") {
+        lines.push(format!("feedback: {feedback}"));
+    }
     lines.join("\n")
 }
 
@@ -297,6 +340,9 @@ mod tests {
             most_workers: None,
             priority: None,
             weight: None,
+            cache_bytes: None,
+            cache_ttl_s: None,
+            feedback: None,
         }
     }
 
@@ -333,6 +379,24 @@ mod tests {
             "presets": {"fast": {"latency_ms": 5.0, "min_accuracy": 0.9}, "old": null}
         });
         assert_eq!(set.document(), wanted);
+    }
+
+    #[test]
+    fn feedback_is_taken_with_settings_and_no_more() {
+        let of = |text: &str| {
+            let set = Set {
+                feedback: Some(text.parse().expect("settings")),
+                ..set()
+            };
+            set.document()["feedback"].clone()
+        };
+        assert_eq!(of("on"), json!({}));
+        assert_eq!(of("none"), Value::Null);
+        assert_eq!(
+            of("keep_days=7,reward=lower"),
+            json!({"keep_days": 7, "reward": "lower"})
+        );
+        assert!("keep_days".parse::<Given<Taking>>().is_err());
     }
 
     #[test]

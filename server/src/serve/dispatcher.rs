@@ -77,6 +77,7 @@ fn settings(config: &Config, is_split: bool) -> sextant_dispatcher::Config {
         estimate_factor: config.variants.estimate_factor,
         tenants: schedule.tenants(),
         agreement: config.dispatcher.agreement.sampling(),
+        max_cache_bytes: config.dispatcher.cache.max_bytes,
         ..sextant_dispatcher::Config::default()
     }
 }
@@ -194,15 +195,7 @@ fn build_jobs(
         look_ms: 200,
     };
     let (registry, objects) = (stores.registry()?, Arc::clone(&stores.objects));
-    let webhooks = Webhooks::new(Options {
-        // A signature by an empty secret proves nothing.
-        secret: config
-            .jobs
-            .webhook_secret
-            .clone()
-            .filter(|it| !it.is_empty()),
-        allow_link_local: config.jobs.webhook_allow_link_local,
-    });
+    let webhooks = webhooks(config);
     let jobs = JobService::new(settings, Arc::clone(dispatcher), registry, objects)
         .with_notifier(Arc::new(webhooks));
     let (leading, together) = (dispatcher.leading(), stores.together());
@@ -213,4 +206,17 @@ fn build_jobs(
         }
     });
     Ok(())
+}
+
+/// What tells webhooks of jobs, and of models that should be trained again.
+pub(super) fn webhooks(config: &Config) -> Webhooks {
+    Webhooks::new(Options {
+        // A signature by an empty secret proves nothing.
+        secret: config
+            .jobs
+            .webhook_secret
+            .clone()
+            .filter(|it| !it.is_empty()),
+        allow_link_local: config.jobs.webhook_allow_link_local,
+    })
 }

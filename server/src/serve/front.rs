@@ -147,6 +147,7 @@ pub(super) async fn serve(
         shared_memory: config.v2.shared_memory,
         raw_answers: config.v2.raw_answers,
         logging: logging::control(),
+        notifier: Some(Arc::new(super::dispatcher::webhooks(config))),
     });
     // From the first query on, targets are checked against the application's metric and defaults.
     state

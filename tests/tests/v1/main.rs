@@ -3,8 +3,10 @@
 mod applications;
 mod artefacts;
 mod budgets;
+mod cache;
 mod costs;
 mod exports;
+mod feedback;
 mod formats;
 mod hardware;
 mod harmful;

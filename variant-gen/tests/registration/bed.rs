@@ -129,6 +129,7 @@ impl Bed {
             signature: None,
             resources: Default::default(),
             presets: Default::default(),
+            feedback: None,
         };
         self.registry
             .create_application(&application)

@@ -68,6 +68,8 @@ async fn resources_are_changed_kept_and_taken_back(place: Place) {
         most_workers: Some(3),
         priority: Some(0),
         weight: None,
+        cache_bytes: 1 << 20,
+        cache_ttl_s: Some(60),
     };
     let changed = change_resources(&registry, |_| set).await.unwrap();
     assert_eq!(changed.unwrap().resources, set);

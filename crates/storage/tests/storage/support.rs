@@ -103,6 +103,7 @@ impl Bench {
             signature: None,
             resources: Default::default(),
             presets: Default::default(),
+            feedback: None,
         };
         let created = self.registry.create_application(&application).await;
         created.expect("an application");

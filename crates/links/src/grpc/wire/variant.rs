@@ -325,6 +325,8 @@ fn pack_resources(resources: &Resources) -> proto::Resources {
         most_workers: resources.most_workers,
         priority: resources.priority.map(Into::into),
         weight: resources.weight,
+        cache_bytes: resources.cache_bytes,
+        cache_ttl_s: resources.cache_ttl_s,
     }
 }
 
@@ -336,5 +338,7 @@ fn unpack_resources(resources: &proto::Resources) -> Result<Resources, Malformed
         most_workers: resources.most_workers,
         priority: priority.transpose()?,
         weight: resources.weight,
+        cache_bytes: resources.cache_bytes,
+        cache_ttl_s: resources.cache_ttl_s,
     })
 }

@@ -145,14 +145,19 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
         any::<Option<u32>>(),
         any::<Option<u8>>(),
         option::of(figure()),
+        (any::<u64>(), any::<Option<u32>>()),
     )
         .prop_map(
-            |(budget_per_hour_usd, least_workers, most_workers, priority, weight)| Resources {
-                budget_per_hour_usd,
-                least_workers,
-                most_workers,
-                priority,
-                weight,
+            |(budget_per_hour_usd, least_workers, most_workers, priority, weight, cache)| {
+                Resources {
+                    budget_per_hour_usd,
+                    least_workers,
+                    most_workers,
+                    priority,
+                    weight,
+                    cache_bytes: cache.0,
+                    cache_ttl_s: cache.1,
+                }
             },
         );
     let names = (variant(), name(), name(), option::of(variant()));

@@ -1,0 +1,221 @@
+//! `GET /v1/applications/{application}/feedback`: what was given, as a file.
+
+use axum::{
+    body::Body,
+    extract::State,
+    http::{HeaderValue, header},
+    response::Response,
+};
+use bytes::Bytes;
+use futures::stream;
+use serde::{Deserialize, Serialize};
+use sextant_registry::{Feedback, FeedbackPlace};
+use sextant_types::ApplicationId;
+use utoipa::ToSchema;
+
+use crate::{
+    ApiState,
+    extract::{Name, Params},
+    problem::{Problem, ProblemBody, Refused},
+};
+
+/// Rows that are read at once.
+const PAGE: u32 = 1000;
+
+/// The first line of CSV.
+const HEAD: &str = "query,row,kind,value,score,model,version,variant,propensity,answered_ms,given_ms,subject,actor\r\n";
+
+/// In which form.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Format {
+    #[default]
+    Jsonl,
+    Csv,
+}
+
+/// What to export.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportParams {
+    #[serde(default)]
+    format: Format,
+}
+
+/// A line of an export: what was given for one row of one answer.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FeedbackRow)]
+pub struct RowBody<'a> {
+    /// The query: 28 hexadecimal digits.
+    query: &'a str,
+    /// The row of its answer, from 0.
+    row: u32,
+    /// `label`, `reward` or `preference`.
+    kind: &'static str,
+    /// What was given. A class is its number; of a preference it is the other query.
+    #[schema(value_type = Object)]
+    value: serde_json::Value,
+    /// 1 or 0 for right or wrong, the error of the row, or the reward; `null` where it could not be scored.
+    score: Option<f64>,
+    /// The model that answered.
+    model: &'a str,
+    /// Its version; absent where models have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u32>,
+    /// The variant that answered.
+    variant: &'a str,
+    /// With which probability it was chosen.
+    propensity: f64,
+    /// When it answered, milliseconds since the Unix epoch.
+    answered_ms: u64,
+    /// When the feedback was given, milliseconds since the Unix epoch.
+    given_ms: u64,
+    /// Whom it is about, as the client calls them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'a str>,
+    /// Who gave it: the id of a key, or a name of the service's own.
+    actor: &'a str,
+}
+
+/// The feedback of an application, in the order in which it was given: a line of JSON for each row, or CSV.
+#[utoipa::path(get, operation_id = "feedback_export", path = "/v1/applications/{application}/feedback",
+    tag = "feedback",
+    params(
+        ("application" = String, Path, description = "its name"),
+        ("format" = Option<String>, Query, description = "`jsonl`, which is the default, or `csv`"),
+    ),
+    responses(
+        (status = 200, description = "One line for each row", content(
+            (RowBody<'_> = "application/x-ndjson"), (String = "text/csv"),
+        )),
+        (status = 404, description = "There is no such application", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn get(
+    State(state): State<ApiState>,
+    Name(name): Name<ApplicationId>,
+    Params(params): Params<ExportParams>,
+) -> Result<Response, Problem> {
+    state.registry().application(&name).await?;
+    let (kind, head) = match params.format {
+        Format::Jsonl => ("application/x-ndjson", ""),
+        Format::Csv => ("text/csv; charset=utf-8", HEAD),
+    };
+    let first = Next::First(head);
+    let pages = stream::try_unfold(first, move |next| {
+        let (state, name) = (state.clone(), name.clone());
+        async move { page(&state, &name, next, params.format).await }
+    });
+    let mut response = Response::new(Body::from_stream(pages));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    Ok(response)
+}
+
+/// What comes next.
+enum Next {
+    First(&'static str),
+    Behind(FeedbackPlace),
+}
+
+async fn page(
+    state: &ApiState,
+    name: &ApplicationId,
+    next: Next,
+    format: Format,
+) -> Result<Option<(Bytes, Next)>, Refused> {
+    let (head, after) = match &next {
+        Next::First(head) => (*head, None),
+        Next::Behind(place) => ("", Some(place)),
+    };
+    let rows = state.registry().feedback(name, after, PAGE).await;
+    let rows = rows.map_err(|error| Refused(error.into()))?;
+    let place = match (rows.last(), next) {
+        (Some(last), _) => last.place(),
+        (None, Next::First("")) | (None, Next::Behind(_)) => return Ok(None),
+        // Only the head.
+        (None, Next::First(_)) => (
+            u64::MAX >> 1,
+            String::new(),
+            0,
+            sextant_feedback::Kind::Label,
+        ),
+    };
+    let mut out = head.as_bytes().to_vec();
+    for row in &rows {
+        match format {
+            Format::Jsonl => line(&mut out, row),
+            Format::Csv => record(&mut out, row),
+        }
+    }
+    Ok(Some((out.into(), Next::Behind(place))))
+}
+
+fn line(out: &mut Vec<u8>, row: &Feedback) {
+    // Strings and numbers: writing them into a vector cannot fail.
+    out.append(&mut serde_json::to_vec(&RowBody::new(row)).unwrap_or_default());
+    out.push(b'\n');
+}
+
+fn record(out: &mut Vec<u8>, row: &Feedback) {
+    let body = RowBody::new(row);
+    let value = match &body.value {
+        serde_json::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let optional = |number: Option<f64>| number.map(|it| it.to_string()).unwrap_or_default();
+    let cells = [
+        body.query.to_owned(),
+        body.row.to_string(),
+        body.kind.to_owned(),
+        value,
+        optional(body.score),
+        body.model.to_owned(),
+        body.version.map(|it| it.to_string()).unwrap_or_default(),
+        body.variant.to_owned(),
+        body.propensity.to_string(),
+        body.answered_ms.to_string(),
+        body.given_ms.to_string(),
+        body.subject.unwrap_or_default().to_owned(),
+        body.actor.to_owned(),
+    ];
+    let cells = cells.map(|cell| quoted(&cell));
+    out.extend_from_slice(cells.join(",").as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A cell as RFC 4180 has it. What a spreadsheet would take for a formula begins with an apostrophe.
+fn quoted(cell: &str) -> String {
+    let is_formula =
+        cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
+    let cell = match is_formula {
+        true => format!("'{cell}"),
+        false => cell.to_owned(),
+    };
+    match cell.contains(['"', ',', '\n', '\r']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell,
+    }
+}
+
+// === impl RowBody ===
+
+impl<'a> RowBody<'a> {
+    fn new(row: &'a Feedback) -> Self {
+        Self {
+            query: &row.query,
+            row: row.row,
+            kind: row.kind.name(),
+            value: serde_json::from_str(&row.value).unwrap_or_default(),
+            score: row.score,
+            model: row.model.as_str(),
+            version: Some(row.version).filter(|version| *version > 0),
+            variant: row.variant.as_str(),
+            propensity: row.propensity,
+            answered_ms: row.answered_ms,
+            given_ms: row.given_ms,
+            subject: row.subject.as_deref(),
+            actor: &row.actor,
+        }
+    }
+}

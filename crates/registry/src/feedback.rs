@@ -1,0 +1,340 @@
+//! What users said of answers: rows, their sums by the hour, and what follows from them.
+//!
+//! Rows and sums are written in one transaction, so that each row counts once, however often it is sent and whatever
+//! ends in between. Rows go after a while and where they take too much room; sums stay as long as rows may.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use sextant_feedback::{Kind, Sums};
+use sextant_types::{ApplicationId, ModelId, VariantId};
+use uuid::Uuid;
+
+use crate::{
+    Entity, Error, Registry,
+    database::{Json, Row, Session},
+    rows::{Columns, int},
+    sql,
+};
+
+mod alarms;
+mod keys;
+
+pub use alarms::FeedbackAlarm;
+pub use keys::FeedbackKey;
+
+/// Milliseconds of an hour.
+const HOUR_MS: u64 = 3_600_000;
+
+/// Bytes of a row beside its texts.
+const ROW_BYTES: usize = 120;
+
+/// What was said of one row of an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Feedback {
+    /// The query.
+    pub query: String,
+    /// The row of its answer, from 0.
+    pub row: u32,
+    /// What was given.
+    pub kind: Kind,
+    /// The application that was asked.
+    pub application: ApplicationId,
+    /// The model that answered.
+    pub model: ModelId,
+    /// Its version; 0 where models have none.
+    pub version: u32,
+    /// The variant that answered.
+    pub variant: VariantId,
+    /// When it answered, ms since the Unix epoch.
+    pub answered_ms: u64,
+    /// When this was given, ms since the Unix epoch.
+    pub given_ms: u64,
+    /// What was given, a document as text.
+    pub value: String,
+    /// What it counts as; `None` where it could not be scored.
+    pub score: Option<f64>,
+    /// With which probability the variant was chosen.
+    pub propensity: f64,
+    /// Whom it is about, as the client calls them.
+    pub subject: Option<String>,
+    /// Who gave it: a key's id, or a name of the service's own.
+    pub actor: String,
+}
+
+/// What became of a row that was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is kept and counted.
+    Kept,
+    /// It was there already.
+    Repeated,
+    /// Another value is there already, and stays.
+    Differs,
+    /// Its application is gone.
+    Gone,
+}
+
+/// The sums of one hour, of one kind, of one variant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FeedbackSums {
+    /// The model that answered.
+    pub model: ModelId,
+    /// Its version; 0 where models have none.
+    pub version: u32,
+    /// The variant that answered.
+    pub variant: VariantId,
+    /// What was given.
+    pub kind: Kind,
+    /// When the answers were given, hours since the Unix epoch.
+    pub hour: u64,
+    /// Of the scores.
+    pub sums: Sums,
+}
+
+/// Where the next page of an export begins: behind the row of this time, query, row and kind.
+pub type FeedbackPlace = (u64, String, u32, Kind);
+
+/// Whose rows are erased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Erased<'a> {
+    /// Those of a query.
+    Query(&'a str),
+    /// Those about somebody.
+    Subject(&'a str),
+}
+
+impl Registry {
+    /// Keeps rows, and counts each that is new and has a score. Returns what became of each, in their order. No two of
+    /// them are of the same row, query and kind.
+    pub async fn give_feedback(&self, given: &[Feedback]) -> Result<Vec<Fate>, Error> {
+        if given.is_empty() {
+            return Ok(Vec::new());
+        }
+        let body = Uuid::now_v7().to_string();
+        let mut ordered: Vec<&Feedback> = given.iter().collect();
+        // Who writes the same rows at the same time takes them in the same order.
+        ordered.sort_by(|a, b| a.key().cmp(&b.key()));
+        let rows: Vec<Value> = ordered.iter().map(|row| row.document(&body)).collect();
+        let rows = Json(Value::Array(rows).to_string());
+        let mut tx = self.begin_rows().await?;
+        let kept = tx.run(sql::GIVE_FEEDBACK.bind(rows)).await?;
+        let fates = match kept == given.len() as u64 {
+            true => vec![Fate::Kept; given.len()],
+            false => fates(&mut tx, given, &body).await?,
+        };
+        let counted = given.iter().zip(&fates);
+        let counted = counted.filter(|(_, fate)| **fate == Fate::Kept);
+        add_sums(&mut tx, counted.map(|(row, _)| row)).await?;
+        tx.commit().await?;
+        Ok(fates)
+    }
+
+    /// Rows of an application in the order in which they were given, behind `after`, so many at most.
+    pub async fn feedback(
+        &self,
+        application: &ApplicationId,
+        after: Option<&FeedbackPlace>,
+        limit: u32,
+    ) -> Result<Vec<Feedback>, Error> {
+        let (at_ms, query, row, kind) = match after {
+            Some((at_ms, query, row, kind)) => (int(*at_ms), query.as_str(), *row, kind.name()),
+            None => (-1, "", 0, ""),
+        };
+        let query = sql::FEEDBACK
+            .bind(application.as_str())
+            .bind(at_ms)
+            .bind(query)
+            .bind(i64::from(row))
+            .bind(kind)
+            .bind(i64::from(limit));
+        let rows = self.read().await?.rows(query).await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// Removes rows of an application, and returns how many those were. What they counted for stays counted.
+    pub async fn erase_feedback(
+        &self,
+        application: &ApplicationId,
+        whose: Erased<'_>,
+    ) -> Result<u64, Error> {
+        let erase = match whose {
+            Erased::Query(query) => sql::ERASE_QUERY.bind(application.as_str()).bind(query),
+            Erased::Subject(subject) => sql::ERASE_SUBJECT.bind(application.as_str()).bind(subject),
+        };
+        let mut tx = self.begin_rows().await?;
+        let erased = tx.run(erase).await?;
+        tx.commit().await?;
+        Ok(erased)
+    }
+
+    /// Removes what was given before a time, and then the oldest rows until the rest takes at most so many bytes.
+    /// Returns how many bytes are left.
+    pub async fn prune_feedback(
+        &self,
+        application: &ApplicationId,
+        before_ms: u64,
+        max_bytes: u64,
+    ) -> Result<u64, Error> {
+        let id = application.as_str();
+        let mut tx = self.begin_rows().await?;
+        let old = sql::FORGET_FEEDBACK.bind(id).bind(int(before_ms) - 1);
+        tx.run(old).await?;
+        let hour = int(before_ms / HOUR_MS);
+        tx.run(sql::FORGET_SUMS.bind(id).bind(hour)).await?;
+        let excess = bytes(&mut tx, id).await?.saturating_sub(max_bytes);
+        if excess > 0 {
+            let row = tx.row(sql::EXCESS_UNTIL.bind(id).bind(int(excess))).await?;
+            let until = row
+                .map(|row| Columns::new(&row, Entity::Feedback, "application")?.count("given_ms"));
+            let until: u64 = until.transpose()?.unwrap_or(u64::MAX);
+            tx.run(sql::FORGET_FEEDBACK.bind(id).bind(int(until)))
+                .await?;
+        }
+        let left = bytes(&mut tx, id).await?;
+        tx.commit().await?;
+        Ok(left)
+    }
+
+    /// The sums of an application, by model, version, variant, kind and hour in order.
+    pub async fn feedback_sums(
+        &self,
+        application: &ApplicationId,
+    ) -> Result<Vec<FeedbackSums>, Error> {
+        let query = sql::FEEDBACK_SUMS.bind(application.as_str());
+        let rows = self.read().await?.rows(query).await?;
+        rows.iter().map(read_sums).collect()
+    }
+}
+
+async fn bytes(tx: &mut Session, application: &str) -> Result<u64, Error> {
+    let row = tx.one(sql::FEEDBACK_BYTES.bind(application)).await?;
+    Columns::new(&row, Entity::Feedback, "application")?.count("bytes")
+}
+
+/// What became of rows of which some were there before.
+async fn fates(tx: &mut Session, given: &[Feedback], body: &str) -> Result<Vec<Fate>, Error> {
+    let keys = given
+        .iter()
+        .map(|row| json!({"query": row.query, "place": row.row, "kind": row.kind.name()}));
+    let keys = Json(Value::Array(keys.collect()).to_string());
+    let mut there = BTreeMap::new();
+    for row in tx.rows(sql::FEEDBACK_THERE.bind(keys)).await? {
+        let columns = Columns::new(&row, Entity::Feedback, "query")?;
+        let place: u32 = columns.count("place")?;
+        let key = (
+            columns.text("query")?,
+            place,
+            columns.one_of("kind", Kind::parse)?,
+        );
+        there.insert(key, (columns.text("value")?, columns.text("body")?));
+    }
+    let fate = |row: &Feedback| match there.get(&(row.query.clone(), row.row, row.kind)) {
+        None => Fate::Gone,
+        Some((_, of)) if of == body => Fate::Kept,
+        Some((value, _)) if *value == row.value => Fate::Repeated,
+        Some(_) => Fate::Differs,
+    };
+    Ok(given.iter().map(fate).collect())
+}
+
+async fn add_sums<'a>(
+    tx: &mut Session,
+    kept: impl Iterator<Item = &'a Feedback>,
+) -> Result<(), Error> {
+    let mut all: BTreeMap<_, Sums> = BTreeMap::new();
+    for row in kept {
+        let Some(score) = row.score else {
+            continue;
+        };
+        let of = (&row.application, &row.model, row.version, &row.variant);
+        let key = (of, row.kind, row.answered_ms / HOUR_MS);
+        all.entry(key).or_default().add(score);
+    }
+    if all.is_empty() {
+        return Ok(());
+    }
+    let sums = all.iter().map(|((of, kind, hour), sums)| {
+        let (application, model, version, variant) = of;
+        json!({
+            "application": application, "model": model, "version": version, "variant": variant,
+            "kind": kind.name(), "hour": hour, "counted": sums.rows, "total": sums.sum,
+            "squares": sums.squares,
+        })
+    });
+    let sums = Json(Value::Array(sums.collect()).to_string());
+    tx.run(sql::ADD_SUMS.bind(sums)).await.map(drop)
+}
+
+fn read(row: &Row) -> Result<Feedback, Error> {
+    let columns = Columns::new(row, Entity::Feedback, "query")?;
+    Ok(Feedback {
+        query: columns.text("query")?,
+        row: columns.count("place")?,
+        kind: columns.one_of("kind", Kind::parse)?,
+        application: columns.parse("application")?,
+        model: columns.parse("model")?,
+        version: columns.count("version")?,
+        variant: columns.parse("variant")?,
+        answered_ms: columns.count("answered_ms")?,
+        given_ms: columns.count("given_ms")?,
+        value: columns.text("value")?,
+        score: columns.optional_real("score")?,
+        propensity: columns.real("propensity")?,
+        subject: columns.optional_text("subject")?,
+        actor: columns.text("actor")?,
+    })
+}
+
+fn read_sums(row: &Row) -> Result<FeedbackSums, Error> {
+    let columns = Columns::new(row, Entity::Feedback, "application")?;
+    Ok(FeedbackSums {
+        model: columns.parse("model")?,
+        version: columns.count("version")?,
+        variant: columns.parse("variant")?,
+        kind: columns.one_of("kind", Kind::parse)?,
+        hour: columns.count("hour")?,
+        sums: Sums {
+            rows: columns.count("counted")?,
+            sum: columns.real("total")?,
+            squares: columns.real("squares")?,
+        },
+    })
+}
+
+// === impl Feedback ===
+
+impl Feedback {
+    /// What no two rows have in common.
+    pub fn key(&self) -> (&str, u32, Kind) {
+        (&self.query, self.row, self.kind)
+    }
+
+    /// About how many bytes it takes.
+    fn bytes(&self) -> usize {
+        let texts = [&self.query, &self.value, &self.actor];
+        let names = [
+            self.application.as_str(),
+            self.model.as_str(),
+            self.variant.as_str(),
+        ];
+        let texts: usize = texts.map(String::len).iter().sum();
+        let names: usize = names.map(str::len).iter().sum();
+        ROW_BYTES + texts + names + self.subject.as_ref().map_or(0, String::len)
+    }
+
+    fn document(&self, body: &str) -> Value {
+        json!({
+            "query": self.query, "place": self.row, "kind": self.kind.name(),
+            "application": self.application, "model": self.model, "version": self.version,
+            "variant": self.variant, "answered_ms": self.answered_ms, "given_ms": self.given_ms,
+            "value": self.value, "score": self.score, "propensity": self.propensity,
+            "subject": self.subject, "actor": self.actor, "bytes": self.bytes(), "body": body,
+        })
+    }
+
+    /// The place behind it in an export.
+    pub fn place(&self) -> FeedbackPlace {
+        (self.given_ms, self.query.clone(), self.row, self.kind)
+    }
+}

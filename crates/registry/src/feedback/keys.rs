@@ -1,0 +1,70 @@
+//! The keys that the tokens of answers are signed with. All front ends have the same.
+
+use crate::{
+    Entity, Error, Registry,
+    rows::{Columns, int},
+    sql,
+};
+
+/// A key that tokens are signed with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FeedbackKey {
+    /// Grows with each key.
+    pub number: u32,
+    /// 64 hexadecimal digits.
+    pub secret: String,
+    /// When it was made, ms since the Unix epoch.
+    pub created_ms: u64,
+    /// From when on tokens are signed with it, ms since the Unix epoch.
+    pub from_ms: u64,
+}
+
+impl Registry {
+    /// The keys, the oldest first.
+    pub async fn feedback_keys(&self) -> Result<Vec<FeedbackKey>, Error> {
+        let rows = self
+            .read()
+            .await?
+            .rows((&sql::FEEDBACK_KEYS).into())
+            .await?;
+        let read = |row| {
+            let columns = Columns::new(row, Entity::Feedback, "secret")?;
+            Ok(FeedbackKey {
+                number: columns.count("number")?,
+                secret: columns.text("secret")?,
+                created_ms: columns.count("created_ms")?,
+                from_ms: columns.count("from_ms")?,
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Keeps a key, unless there is one of that number: of several who make one at once the first has made it.
+    pub async fn put_feedback_key(&self, key: &FeedbackKey) -> Result<(), Error> {
+        let put = sql::PUT_FEEDBACK_KEY
+            .bind(i64::from(key.number))
+            .bind(key.secret.as_str())
+            .bind(int(key.created_ms))
+            .bind(int(key.from_ms));
+        let mut tx = self.begin_rows().await?;
+        tx.run(put).await?;
+        tx.commit().await
+    }
+
+    /// Removes the keys with numbers below this one.
+    pub async fn forget_feedback_keys(&self, below: u32) -> Result<(), Error> {
+        let mut tx = self.begin_rows().await?;
+        tx.run(sql::FORGET_FEEDBACK_KEYS.bind(i64::from(below)))
+            .await?;
+        tx.commit().await
+    }
+}
+
+impl std::fmt::Debug for FeedbackKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FeedbackKey")
+            .field("number", &self.number)
+            .field("from_ms", &self.from_ms)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,256 @@
+//! What users said of answers: kept and counted once, exported in order, bounded, erased.
+
+use sextant_feedback::{Alarm, AlarmKind, Kind, Sums};
+
+use super::*;
+use crate::{Erased, Fate, Feedback, FeedbackKey};
+
+on_both! {
+    a_row_is_kept_and_counted_once,
+    rows_that_are_given_at_once_count_once,
+    rows_of_an_application_that_is_gone_are_not_kept,
+    an_export_has_every_row_in_order,
+    the_oldest_go_where_there_is_too_much,
+    what_is_erased_is_gone_and_stays_counted,
+    the_first_key_of_a_number_is_kept,
+    one_takes_an_alarm_at_a_time,
+}
+
+const HOUR_MS: u64 = 3_600_000;
+
+fn row(query: &str, at: u32, value: &str) -> Feedback {
+    Feedback {
+        query: query.to_owned(),
+        row: at,
+        kind: Kind::Label,
+        application: app(),
+        model: model_id("m"),
+        version: 0,
+        variant: VariantId::new("m-ort").unwrap(),
+        answered_ms: 5 * HOUR_MS + 1,
+        given_ms: 5 * HOUR_MS + 2,
+        value: value.to_owned(),
+        score: Some(1.0),
+        propensity: 1.0,
+        subject: None,
+        actor: "anonymous".to_owned(),
+    }
+}
+
+async fn with_application(place: &Place) -> Registry {
+    let registry = place.open().await;
+    registry.create_application(&application()).await.unwrap();
+    registry
+}
+
+async fn sums(registry: &Registry) -> Vec<(u64, Sums)> {
+    let sums = registry.feedback_sums(&app()).await.unwrap();
+    sums.into_iter().map(|it| (it.hour, it.sums)).collect()
+}
+
+async fn a_row_is_kept_and_counted_once(place: Place) {
+    let registry = with_application(&place).await;
+    let first = [
+        row("q", 0, "7"),
+        row("q", 1, "3"),
+        row("r", 0, "\"odd\u{1f9ed}\""),
+    ];
+    let kept = registry.give_feedback(&first).await.unwrap();
+    assert_eq!(kept, [Fate::Kept; 3]);
+    let wrong = Feedback {
+        score: Some(0.0),
+        ..row("s", 0, "1")
+    };
+    let unscored = Feedback {
+        score: None,
+        ..row("t", 0, "1")
+    };
+    let reward = Feedback {
+        kind: Kind::Reward,
+        score: Some(0.1 + 0.2),
+        ..row("q", 0, "0.3")
+    };
+    let mixed = [row("q", 0, "7"), row("q", 1, "4"), wrong, unscored, reward];
+    let fates = registry.give_feedback(&mixed).await.unwrap();
+    assert_eq!(
+        fates,
+        [
+            Fate::Repeated,
+            Fate::Differs,
+            Fate::Kept,
+            Fate::Kept,
+            Fate::Kept
+        ]
+    );
+    let labels = Sums {
+        rows: 4,
+        sum: 3.0,
+        squares: 3.0,
+    };
+    let mut reward = Sums::default();
+    reward.add(0.1 + 0.2);
+    assert_eq!(sums(&registry).await, [(5, labels), (5, reward)]);
+    registry.close().await;
+    assert_eq!(sums(&place.open().await).await.len(), 2);
+}
+
+async fn rows_that_are_given_at_once_count_once(place: Place) {
+    let registry = with_application(&place).await;
+    let rows: Vec<Feedback> = (0..50).map(|at| row("q", at, "7")).collect();
+    let givers: Vec<_> = (0..6)
+        .map(|turn: usize| {
+            let (registry, mut rows) = (registry.clone(), rows.clone());
+            rows.rotate_left(turn * 7);
+            tokio::spawn(async move { registry.give_feedback(&rows).await })
+        })
+        .collect();
+    let mut kept = 0;
+    for giver in givers {
+        let fates = giver.await.unwrap().unwrap();
+        kept += fates.iter().filter(|fate| **fate == Fate::Kept).count();
+    }
+    assert_eq!(kept, 50);
+    assert_eq!(sums(&registry).await[0].1.rows, 50);
+}
+
+async fn rows_of_an_application_that_is_gone_are_not_kept(place: Place) {
+    let registry = with_application(&place).await;
+    let strange = Feedback {
+        application: ApplicationId::new("gone").unwrap(),
+        ..row("s", 0, "1")
+    };
+    let given = [row("q", 0, "7"), strange];
+    let fates = registry.give_feedback(&given).await.unwrap();
+    assert_eq!(fates, [Fate::Kept, Fate::Gone]);
+    registry.delete_application(&app()).await.unwrap();
+    registry.create_application(&application()).await.unwrap();
+    assert_eq!(sums(&registry).await, []);
+    assert_eq!(registry.feedback(&app(), None, 9).await.unwrap(), []);
+}
+
+async fn an_export_has_every_row_in_order(place: Place) {
+    let registry = with_application(&place).await;
+    let given: Vec<Feedback> = (0..25)
+        .map(|at| Feedback {
+            given_ms: 100 + u64::from(at / 10),
+            score: (at % 2 == 0).then_some(f64::from(at) / 3.0),
+            subject: (at == 3).then(|| "user-7".to_owned()),
+            ..row(&format!("q{}", at % 5), at, "[1,2.5]")
+        })
+        .collect();
+    registry.give_feedback(&given).await.unwrap();
+    let mut wanted = given.clone();
+    wanted.sort_by_key(Feedback::place);
+    let (mut read, mut after) = (Vec::new(), None);
+    loop {
+        let page = registry.feedback(&app(), after.as_ref(), 4).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(last.place());
+        read.extend(page);
+    }
+    assert_eq!(read, wanted);
+}
+
+async fn the_oldest_go_where_there_is_too_much(place: Place) {
+    let registry = with_application(&place).await;
+    let given: Vec<Feedback> = (0..100)
+        .map(|at| Feedback {
+            given_ms: 1000 + u64::from(at),
+            ..row("q", at, "7")
+        })
+        .collect();
+    registry.give_feedback(&given).await.unwrap();
+    let all = registry
+        .prune_feedback(&app(), 1000, u64::MAX)
+        .await
+        .unwrap();
+    let left = registry
+        .prune_feedback(&app(), 1010, u64::MAX)
+        .await
+        .unwrap();
+    assert_eq!(left, all / 100 * 90, "those of before are gone");
+    let left = registry
+        .prune_feedback(&app(), 1010, all / 4)
+        .await
+        .unwrap();
+    assert!((1..=all / 4).contains(&left), "{left} of {all}");
+    let rows = registry.feedback(&app(), None, 1000).await.unwrap();
+    assert_eq!(rows.last().map(|row| row.row), Some(99));
+    assert_eq!(sums(&registry).await[0].1.rows, 100);
+    registry
+        .prune_feedback(&app(), 6 * HOUR_MS, u64::MAX)
+        .await
+        .unwrap();
+    assert_eq!(sums(&registry).await, []);
+}
+
+async fn what_is_erased_is_gone_and_stays_counted(place: Place) {
+    let registry = with_application(&place).await;
+    let about = |query: &str, subject: &str| Feedback {
+        subject: Some(subject.to_owned()),
+        ..row(query, 0, "1")
+    };
+    let given = [
+        about("a", "u"),
+        about("b", "u"),
+        about("c", "v"),
+        row("d", 0, "1"),
+    ];
+    registry.give_feedback(&given).await.unwrap();
+    let application = app();
+    let erase = |whose| registry.erase_feedback(&application, whose);
+    assert_eq!(erase(Erased::Subject("u")).await.unwrap(), 2);
+    assert_eq!(erase(Erased::Subject("u")).await.unwrap(), 0);
+    assert_eq!(erase(Erased::Query("d")).await.unwrap(), 1);
+    let left = registry.feedback(&app(), None, 9).await.unwrap();
+    assert_eq!(left, [about("c", "v")]);
+    assert_eq!(sums(&registry).await[0].1.rows, 4);
+}
+
+async fn the_first_key_of_a_number_is_kept(place: Place) {
+    let registry = place.open().await;
+    let key = |number, secret: &str| FeedbackKey {
+        number,
+        secret: secret.repeat(32),
+        created_ms: 1,
+        from_ms: 2,
+    };
+    for made in [key(1, "aa"), key(1, "bb"), key(2, "cc")] {
+        registry.put_feedback_key(&made).await.unwrap();
+    }
+    let keys = [key(1, "aa"), key(2, "cc")];
+    assert_eq!(registry.feedback_keys().await.unwrap(), keys);
+    assert!(
+        !format!("{keys:?}").contains("aaaa"),
+        "a secret is not shown"
+    );
+    registry.forget_feedback_keys(2).await.unwrap();
+    assert_eq!(registry.feedback_keys().await.unwrap(), [key(2, "cc")]);
+}
+
+async fn one_takes_an_alarm_at_a_time(place: Place) {
+    let registry = with_application(&place).await;
+    let alarm = |seen| Alarm {
+        kind: AlarmKind::Level,
+        seen,
+        limit: 0.9,
+        rows: 100,
+    };
+    let (application, model) = (app(), model_id("m"));
+    let of = (&application, &model);
+    registry.raise_alarm(of, &alarm(0.8), 10).await.unwrap();
+    registry.raise_alarm(of, &alarm(0.7), 20).await.unwrap();
+    let known = registry.feedback_alarms(&application).await.unwrap();
+    assert_eq!((known[0].since_ms, known[0].alarm), (10, alarm(0.7)));
+    let of = (&application, &model, AlarmKind::Level);
+    assert!(registry.take_alarm(of, 0, 100).await.unwrap());
+    assert!(!registry.take_alarm(of, 99, 101).await.unwrap());
+    assert!(
+        registry.take_alarm(of, 100, 200).await.unwrap(),
+        "nobody told"
+    );
+    registry.told_alarm(of, 250).await.unwrap();
+    assert!(!registry.take_alarm(of, 1000, 1000).await.unwrap());
+    registry.clear_alarm(of).await.unwrap();
+    assert_eq!(registry.feedback_alarms(&application).await.unwrap(), []);
+}

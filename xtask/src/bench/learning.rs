@@ -1,0 +1,226 @@
+//! Feedback and kept answers: how much a front end takes of one, and what the other saves.
+//!
+//! *feedback*: rows a second in bodies of 1,000, and single posts a second from several connections, each row new.
+//! *cache*: how many times as fast clients ask and say what was right of inputs that come again, with a cache as without
+//! (Clipper, NSDI 2017, section 4.2, reports 11,000 against 6,000 a second: 1.83).
+
+use std::{
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    Arguments,
+    bed::{Bench, numbers},
+    report::{Figure, Report},
+};
+use crate::{http::Connection, provision, server::Server};
+
+/// Parts that can be asked for one by one.
+pub const PARTS: [&str; 2] = ["feedback", "cache"];
+
+/// Rows of a query, and items of a body.
+const ROWS: usize = 1000;
+
+/// Connections that send at once.
+const CONNECTIONS: usize = 8;
+
+/// Single posts that each connection sends.
+const POSTS: usize = 2000;
+
+/// Bodies that are sent.
+const BODIES: usize = 120;
+
+/// Inputs that come again and again.
+const INPUTS: usize = 100;
+
+/// Models by name, with their input and its elements: one that computes next to nothing, and one that computes.
+const MODELS: [(&str, &str, usize); 2] =
+    [("mlp", "pixels", 64), ("resnet18", "image", 3 * 224 * 224)];
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Measures everything that is asked for.
+pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    let bench = Bench::prepare(arguments, provision::runtime()?, "bench-learning")?;
+    if arguments.wants("feedback") {
+        feedback(&bench, report)?;
+    }
+    if arguments.wants("cache") {
+        cache(&bench, report)?;
+    }
+    Ok(())
+}
+
+/// A service on which a model of the folder is registered and takes feedback.
+fn service(bench: &Bench<'_>, model: &str) -> Result<Server> {
+    let server = bench.sextant(&format!("learning-{model}"), &[])?;
+    bench.register(&server, model)?;
+    change(&server, model, &json!({"feedback": {}}))?;
+    Ok(server)
+}
+
+fn change(server: &Server, application: &str, settings: &Value) -> Result<()> {
+    let mut connection = Connection::open(server.address, PATIENCE)?;
+    let path = format!("/v1/applications/{application}");
+    let body = settings.to_string();
+    let changed = connection.send("PATCH", &path, "application/json", body.as_bytes())?;
+    changed.json().map(drop)
+}
+
+fn query(application: &str, (input, elements): (&str, usize), rows: usize, seed: usize) -> Value {
+    let row = numbers(elements);
+    let row: Vec<f64> = row.split(',').filter_map(|it| it.parse().ok()).collect();
+    let data: Vec<f64> = (0..rows)
+        .flat_map(|at| {
+            let mut row = row.clone();
+            row[0] = (seed * rows + at) as f64 / 1e6;
+            row
+        })
+        .collect();
+    let shape = match elements {
+        64 => vec![rows, 64],
+        _ => vec![rows, 3, 224, 224],
+    };
+    json!({
+        "application": application,
+        "inputs": [{"name": input, "shape": shape, "datatype": "FP32", "data": data}],
+    })
+}
+
+fn token(connection: &mut Connection, query: &Value) -> Result<String> {
+    let answer = connection.post("/v1/queries", query)?.json()?;
+    let token = answer["feedback_token"].as_str();
+    token.map(str::to_owned).context("the answer has no token")
+}
+
+/// Sends the bodies of each connection on connections of their own; how many a second.
+fn sent_per_s(address: SocketAddr, bodies: Vec<Vec<String>>) -> Result<f64> {
+    let count: usize = bodies.iter().map(Vec::len).sum();
+    let begun = Instant::now();
+    let send = move |bodies: Vec<String>| -> Result<()> {
+        let mut connection = Connection::open(address, PATIENCE)?;
+        for body in bodies {
+            let taken =
+                connection.send("POST", "/v1/feedback", "application/json", body.as_bytes())?;
+            let taken = taken.json()?;
+            ensure!(
+                taken["refused"] == 0 && taken["repeated"] == 0,
+                "not all was taken: {taken}"
+            );
+        }
+        Ok(())
+    };
+    let threads: Vec<_> = bodies
+        .into_iter()
+        .map(|of| thread::spawn(move || send(of)))
+        .collect();
+    for one in threads {
+        one.join().ok().context("a connection panicked")??;
+    }
+    Ok(count as f64 / begun.elapsed().as_secs_f64())
+}
+
+fn feedback(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
+    let (model, input, elements) = MODELS[0];
+    let server = service(bench, model)?;
+    let mut connection = Connection::open(server.address, PATIENCE)?;
+    let tokens = 0..BODIES + CONNECTIONS * POSTS / ROWS;
+    let tokens: Vec<String> = tokens
+        .map(|at| token(&mut connection, &query(model, (input, elements), ROWS, at)))
+        .collect::<Result<_>>()?;
+    let item = |token: &str, row: usize| json!({"token": token, "row": row, "label": row % 10});
+    let body = |token: &String| {
+        let items: Vec<Value> = (0..ROWS).map(|row| item(token, row)).collect();
+        json!(items).to_string()
+    };
+    let bodies: Vec<String> = tokens[..BODIES].iter().map(body).collect();
+    let bodies: Vec<Vec<String>> = bodies.chunks(BODIES / 4).map(<[String]>::to_vec).collect();
+    let bodies_per_s = sent_per_s(server.address, bodies)?;
+    let posts: Vec<String> = tokens[BODIES..]
+        .iter()
+        .flat_map(|token| (0..ROWS).map(|row| item(token, row).to_string()))
+        .collect();
+    let posts = posts.chunks(POSTS).map(<[String]>::to_vec).collect();
+    let posts_per_s = sent_per_s(server.address, posts)?;
+    report.add(Figure {
+        goal: Some(">= 50000"),
+        ..figure("feedback_rows_per_s", bodies_per_s * ROWS as f64, "1/s")
+    });
+    report.add(Figure {
+        goal: Some(">= 5000"),
+        ..figure("feedback_posts_per_s", posts_per_s, "1/s")
+    });
+    Ok(())
+}
+
+/// Clients that ask for inputs that come again, and say of each answer what was right; answers a second.
+fn joined_per_s(server: &Server, queries: &[Value], seconds: u64) -> Result<f64> {
+    let begun = Instant::now();
+    let until = begun + Duration::from_secs(seconds);
+    let address = server.address;
+    let ask = move |of: usize, queries: Vec<Value>| -> Result<u64> {
+        let mut connection = Connection::open(address, PATIENCE)?;
+        let mut said = 0;
+        for query in queries
+            .iter()
+            .cycle()
+            .skip(of * queries.len() / CONNECTIONS)
+        {
+            if Instant::now() >= until {
+                break;
+            }
+            let token = token(&mut connection, query)?;
+            let item = json!({"token": token, "label": 1});
+            connection.post("/v1/feedback", &item)?.json()?;
+            said += 1;
+        }
+        Ok(said)
+    };
+    let threads: Vec<_> = (0..CONNECTIONS)
+        .map(|of| {
+            let queries = queries.to_vec();
+            thread::spawn(move || ask(of, queries))
+        })
+        .collect();
+    let mut said = 0;
+    for one in threads {
+        said += one.join().ok().context("a connection panicked")??;
+    }
+    Ok(said as f64 / begun.elapsed().as_secs_f64())
+}
+
+fn cache(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
+    for (model, input, elements) in MODELS {
+        let server = service(bench, model)?;
+        let queries = (0..INPUTS).map(|at| query(model, (input, elements), 1, at));
+        let queries: Vec<Value> = queries.collect();
+        let seconds = bench.arguments.seconds;
+        let without = joined_per_s(&server, &queries, seconds)?;
+        change(
+            &server,
+            model,
+            &json!({"resources": {"cache_bytes": 64 << 20}}),
+        )?;
+        // Filled, and its variant found to answer alike.
+        joined_per_s(&server, &queries, seconds)?;
+        let with = joined_per_s(&server, &queries, seconds)?;
+        for (metric, value) in [("without_cache", without), ("with_cache", with)] {
+            let metric = format!("feedback_{metric}_per_s");
+            report.add(figure(&metric, value, "1/s").of(model));
+        }
+        report.add(Figure {
+            goal: Some(">= 1.83"),
+            ..figure("cache_feedback_ratio", with / without, "ratio").of(model)
+        });
+    }
+    Ok(())
+}
+
+fn figure(metric: &str, value: f64, unit: &'static str) -> Figure {
+    Figure::new("learning", metric, value, unit, None)
+}
