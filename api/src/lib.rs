@@ -65,6 +65,7 @@ pub use limits::Limits;
 pub use metrics::Metrics;
 pub use observe::observe;
 pub use routes::{openapi, router};
+pub use sextant_pipeline::{Interpreter, NoPython};
 pub use serve::{Error, Listener, serve, serve_all};
 pub use state::{ApiParts, ApiState, Readiness};
 pub use tls::{Tls, TlsError, TlsFiles};

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use axum::{body::Body, http::HeaderValue};
 use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
-use sextant_pipeline::Pipelines;
+use sextant_pipeline::{Interpreter, Pipelines};
 use sextant_registry::Registry;
 use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route};
 use sextant_storage::Storage;
@@ -81,6 +81,8 @@ pub struct ApiParts {
     pub raw_answers: bool,
     /// What is logged and how that is changed; `None` where it is not for this front end to say.
     pub logging: Option<Logging>,
+    /// Calls functions of Python files, for pipelines.
+    pub python: Arc<dyn Interpreter>,
 }
 
 /// Shared by all handlers; cheap to clone.
@@ -122,7 +124,11 @@ impl ApiState {
         let least = limits.max_body_bytes.saturating_mul(2);
         let room = Room::new(limits.max_body_bytes_in_flight.max(least));
         let beneath = Splitting::over(parts.dispatcher);
-        let pipelines = Pipelines::over(beneath, Arc::new(StepMemory::new(&room)));
+        let pipelines = Pipelines::with_python(
+            beneath,
+            Arc::new(StepMemory::new(&room)),
+            Arc::clone(&parts.python),
+        );
         parts.dispatcher = Arc::clone(&pipelines) as DispatcherClient;
         let metrics = Metrics::new(std::mem::take(&mut parts.metrics));
         let rates = Arc::clone(&parts.rates);

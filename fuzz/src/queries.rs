@@ -147,6 +147,7 @@ async fn front(folder: &TempDir) -> Router {
         shared_memory: false,
         raw_answers: false,
         logging: None,
+        python: Arc::new(sextant_api::NoPython::Off),
     });
     state.refresh().await.expect("a registry");
     router(state)

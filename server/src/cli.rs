@@ -136,6 +136,9 @@ enum Command {
     /// Serve models for the process that has started this one.
     #[command(hide = true)]
     Host(serve::Host),
+    /// Run Python steps of pipelines for the process that has started this one.
+    #[command(hide = true)]
+    Step(serve::Step),
 }
 
 /// Print the configuration that `serve` would run with, as TOML.
@@ -165,6 +168,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Restore(restore) => restore.run(output),
         Command::Measure(measure) => measure.run().map_err(Error::Service),
         Command::Host(host) => host.run().map_err(Error::Service),
+        Command::Step(step) => step.run().map_err(Error::Service),
         Command::Inspect(inspect) => {
             environment::complete();
             inspect.run(output)
@@ -214,7 +218,8 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         | Command::Openapi
         | Command::Completions(_)
         | Command::Measure(_)
-        | Command::Host(_) => Ok(()),
+        | Command::Host(_)
+        | Command::Step(_) => Ok(()),
     }
 }
 

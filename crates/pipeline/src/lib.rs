@@ -16,6 +16,7 @@ mod draw;
 mod graph;
 mod memory;
 mod pace;
+mod python;
 mod run;
 mod service;
 
@@ -28,5 +29,6 @@ pub use crate::{
     definition::{Default, Definition, Input, OnError, Sources, Step, StepTargets},
     graph::{Graph, Invalid, Known, Target},
     memory::{Memory, Part, Unbounded},
+    python::{Called, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
     service::{Loaded, Pipelines},
 };

@@ -14,7 +14,7 @@ use sextant_types::{Code, ModelId, NamedTensor, VariantId};
 use tokio::sync::Semaphore;
 
 use crate::{
-    Graph, Memory, OnError, Part,
+    Graph, Interpreter, Memory, OnError, Part,
     graph::{Node, Origin},
     pace::{Ahead, Pace},
 };
@@ -29,6 +29,8 @@ pub(crate) struct Means {
     pub cores: Arc<Semaphore>,
     /// What steps make is counted there.
     pub memory: Arc<dyn Memory>,
+    /// Calls functions of Python files.
+    pub python: Arc<dyn Interpreter>,
 }
 
 /// How the answers of a pipeline are called: it is their model, and its version the variant.

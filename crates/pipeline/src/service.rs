@@ -9,7 +9,7 @@ use sextant_types::{ApplicationId, Code, ModelId, Signature, VariantId};
 use tokio::sync::Semaphore;
 
 use crate::{
-    Graph, Memory,
+    Graph, Interpreter, Memory, NoPython,
     pace::Pace,
     run::{self, Means, Names},
 };
@@ -88,15 +88,30 @@ impl Pipelines {
     /// Over a dispatcher that answers the steps. It knows no pipeline yet.
     /// What steps make is counted in `memory`.
     pub fn over(dispatcher: DispatcherClient, memory: Arc<dyn Memory>) -> Arc<Self> {
+        Self::with_python(dispatcher, memory, Arc::new(NoPython::Off))
+    }
+
+    /// The same, where `python` calls the functions of Python files.
+    pub fn with_python(
+        dispatcher: DispatcherClient,
+        memory: Arc<dyn Memory>,
+        python: Arc<dyn Interpreter>,
+    ) -> Arc<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self {
             means: Means {
                 dispatcher,
                 cores: Arc::new(Semaphore::new(cores)),
                 memory,
+                python,
             },
             loaded: ArcSwap::default(),
         })
+    }
+
+    /// Who calls the functions of Python files.
+    pub fn python(&self) -> &Arc<dyn Interpreter> {
+        &self.means.python
     }
 
     /// The dispatcher beneath.

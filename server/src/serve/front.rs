@@ -22,6 +22,7 @@ use super::{
     descriptors::max_connections,
     folder::{Kept, ready_while_kept},
     port::{Caller, Port, Seen},
+    python,
     stores::Stores,
 };
 use crate::logging;
@@ -147,6 +148,7 @@ pub(super) async fn serve(
         shared_memory: config.v2.shared_memory,
         raw_answers: config.v2.raw_answers,
         logging: logging::control(),
+        python: python::build(config)?,
     });
     // From the first query on, targets are checked against the application's metric and defaults.
     state
