@@ -1,5 +1,7 @@
 """A step: pictures of 8 x 8 pixels, each moved so that its ink lies in the middle."""
 
+import math
+
 import numpy
 
 
@@ -11,7 +13,7 @@ def centre(pixels):
         rows, columns = numpy.nonzero(picture > 4)
         if not len(rows):
             raise ValueError("a picture without ink")
-        down = round(3.5 - (rows.min() + rows.max()) / 2)
-        right = round(3.5 - (columns.min() + columns.max()) / 2)
+        down = math.floor(3.5 - (rows.min() + rows.max()) / 2)
+        right = math.floor(3.5 - (columns.min() + columns.max()) / 2)
         into[:] = numpy.roll(picture, (down, right), (0, 1))
     return moved.reshape(-1, 64)

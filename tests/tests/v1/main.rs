@@ -14,6 +14,7 @@ mod large;
 mod memory;
 mod models;
 mod pipelines;
+mod python;
 mod queries;
 mod registrations;
 mod sizes;
