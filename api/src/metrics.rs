@@ -30,12 +30,14 @@ use self::{
     },
     gauges::{Gauges, Looked, gauge},
 };
+pub(crate) use self::steps::Steps;
 use crate::{ApiState, directory::Directory, problem::Problem};
 
 mod families;
 mod gauges;
 mod process;
 mod recent;
+mod steps;
 mod tally;
 
 pub use recent::{Counts, Split};

@@ -26,6 +26,7 @@ use crate::{
     directory::Directory,
     explanations::Explanations,
     failures::Failures,
+    metrics::Steps,
     pages::Sessions,
     pipelines::{self, StepMemory},
     places::{Places, Share},
@@ -130,6 +131,7 @@ impl ApiState {
             Arc::clone(&parts.python),
         );
         parts.dispatcher = Arc::clone(&pipelines) as DispatcherClient;
+        parts.metrics.register_collector(Box::new(Steps::of(&pipelines)));
         let metrics = Metrics::new(std::mem::take(&mut parts.metrics));
         let rates = Arc::clone(&parts.rates);
         let keyring = Keyring::new(rates, parts.auth.max_concurrent_per_key);

@@ -96,7 +96,7 @@ enum Command {
     /// Create, show, change and delete applications.
     #[command(subcommand)]
     Application(application::Application),
-    /// Register, check, show, ask, list and delete pipelines.
+    /// Register, check, show, ask, measure, tune, list and delete pipelines.
     #[command(subcommand)]
     Pipeline(pipeline::Pipeline),
     /// Show and delete models.

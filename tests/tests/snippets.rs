@@ -89,6 +89,7 @@ impl Desk {
         let pipelines = root().join("examples/pipelines");
         for name in [
             "photos.yaml",
+            "tuned.yaml",
             "sentences.yaml",
             "digit.png",
             "tokenizer.json",

@@ -11,6 +11,7 @@
 //! (`pace`, after InferLine section 4 and PARD section 3).
 
 mod condition;
+mod counts;
 mod definition;
 mod draw;
 mod graph;
@@ -26,6 +27,7 @@ pub fn schema() -> serde_json::Value {
 }
 
 pub use crate::{
+    counts::{Outcome, StepCounts},
     definition::{Default, Definition, Input, OnError, Sources, Step, StepTargets},
     graph::{Graph, Invalid, Known, Target},
     memory::{Memory, Part, Unbounded},

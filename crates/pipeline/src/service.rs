@@ -11,7 +11,8 @@ use tokio::sync::Semaphore;
 use crate::{
     Graph, Interpreter, Memory, NoPython,
     pace::Pace,
-    run::{self, Means, Names},
+    counts::{Counts, StepCounts},
+    run::{self, Means, Names, Ready},
 };
 
 /// A dispatcher that answers queries of applications which are pipelines, and leaves others to another one.
@@ -29,12 +30,6 @@ pub struct Loaded {
     state: Result<Ready, String>,
 }
 
-struct Ready {
-    graph: Graph,
-    pace: Pace,
-    names: Names,
-}
-
 // === impl Loaded ===
 
 impl Loaded {
@@ -48,10 +43,15 @@ impl Loaded {
             model: ModelId::new(name)?,
             variant: VariantId::new(format!("{name}-v{version}"))?,
         };
-        let pace = Pace::new(&graph);
+        let (pace, counts) = (Pace::new(&graph), Counts::new(&graph));
         Ok(Self {
             version,
-            state: Ok(Ready { graph, pace, names }),
+            state: Ok(Ready {
+                graph,
+                pace,
+                counts,
+                names,
+            }),
         })
     }
 
@@ -72,6 +72,12 @@ impl Loaded {
             .as_ref()
             .map(|ready| &ready.graph)
             .map_err(String::as_str)
+    }
+
+    /// What became of its steps; nothing of one that cannot run.
+    pub fn counts(&self) -> impl Iterator<Item = StepCounts<'_>> {
+        let ready = self.state.iter();
+        ready.flat_map(|ready| ready.counts.of(&ready.graph))
     }
 
     fn ready(&self) -> Result<&Ready, QueryError> {
@@ -152,7 +158,7 @@ impl Dispatch for Pipelines {
             return self.means.dispatcher.query(query).await;
         };
         let ready = pipeline.ready()?;
-        run::answer(&ready.graph, &ready.pace, &self.means, &ready.names, query).await
+        run::answer(ready, &self.means, query).await
     }
 
     async fn place(&self, ask: Ask, holder: Arc<dyn Holder>) -> Result<(), QueryError> {
