@@ -263,7 +263,8 @@ fn scopes(names: &[String]) -> Result<Vec<KeyScope>, Problem> {
     let scope = |name: &String| {
         KeyScope::parse(name).ok_or_else(|| {
             let name = short(name);
-            let detail = format!("there is no scope `{name}`: use `query`, `register`, `python`, `admin`");
+            let detail =
+                format!("there is no scope `{name}`: use `query`, `register`, `python`, `admin`");
             wrong("scopes", detail)
         })
     };

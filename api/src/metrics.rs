@@ -23,6 +23,7 @@ use prometheus_client::{
 use sextant_rpc::{Answer, Route};
 use sextant_types::{ApplicationId, Code, VariantId};
 
+pub(crate) use self::steps::Steps;
 use self::{
     families::{
         ApplicationLabels, CodeLabels, Families, Handles, OutcomeLabels, ProblemLabels,
@@ -30,7 +31,6 @@ use self::{
     },
     gauges::{Gauges, Looked, gauge},
 };
-pub(crate) use self::steps::Steps;
 use crate::{ApiState, directory::Directory, problem::Problem};
 
 mod families;

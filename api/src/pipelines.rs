@@ -29,13 +29,14 @@ use crate::{
 mod ask;
 pub(crate) mod load;
 mod memory;
+mod over;
 mod read;
 mod schema;
 
 use schema::{DefinitionBody, DefinitionChangeBody};
 
 pub use ask::{__path_ask, ask};
-pub(crate) use memory::StepMemory;
+pub(crate) use over::over;
 
 /// Why a pipeline that is registered is not known here.
 const UNREAD: &str = "this front end has not read it yet";

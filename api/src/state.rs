@@ -26,9 +26,8 @@ use crate::{
     directory::Directory,
     explanations::Explanations,
     failures::Failures,
-    metrics::Steps,
     pages::Sessions,
-    pipelines::{self, StepMemory},
+    pipelines,
     places::{Places, Share},
     problem::Problem,
     query::split::Splitting,
@@ -124,14 +123,8 @@ impl ApiState {
         let limits = &parts.limits;
         let least = limits.max_body_bytes.saturating_mul(2);
         let room = Room::new(limits.max_body_bytes_in_flight.max(least));
-        let beneath = Splitting::over(parts.dispatcher);
-        let pipelines = Pipelines::with_python(
-            beneath,
-            Arc::new(StepMemory::new(&room)),
-            Arc::clone(&parts.python),
-        );
-        parts.dispatcher = Arc::clone(&pipelines) as DispatcherClient;
-        parts.metrics.register_collector(Box::new(Steps::of(&pipelines)));
+        let beneath = Splitting::over(Arc::clone(&parts.dispatcher));
+        let pipelines = pipelines::over(beneath, &room, &mut parts);
         let metrics = Metrics::new(std::mem::take(&mut parts.metrics));
         let rates = Arc::clone(&parts.rates);
         let keyring = Keyring::new(rates, parts.auth.max_concurrent_per_key);

@@ -33,7 +33,7 @@ def register(sextant, server, folder):
 
     for name, files in MODELS.items():
         model, sample = folder / f"{files}.onnx", folder / f"{files}.npz"
-        run("register", "--application", name, "--name", name, "--model", model, "--validation", sample)
+        run("register", "--application", name, "--name", name, "--model", model, "--validation", sample, "--no-labels")
     run("artefact", "put", HERE / "ocr.py", "ocr/ocr.py")
     run("artefact", "put", folder / "characters.txt", "ocr/characters.txt")
     run("pipeline", "register", HERE / "ocr.yaml")

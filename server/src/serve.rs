@@ -43,9 +43,9 @@ use tokio_util::sync::CancellationToken;
 use devices::Fleet;
 pub(crate) use host::{Host, isolated};
 pub(crate) use measure::Measure;
-pub(crate) use python::Step;
 use port::Port;
 use process::Process;
+pub(crate) use python::Step;
 use sextant_config::{Config, Role};
 use stores::Stores;
 

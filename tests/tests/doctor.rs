@@ -98,19 +98,32 @@ fn the_interpreter_of_steps_is_looked_at_where_there_are_any() {
     let data = folder.path().to_string_lossy();
     let of = |interpreter: &str| {
         let interpreter = format!("pipelines.python.interpreter={interpreter}");
-        let enabled = ["--set", "pipelines.python.enabled=true", "--set", &interpreter];
+        let enabled = [
+            "--set",
+            "pipelines.python.enabled=true",
+            "--set",
+            &interpreter,
+        ];
         let place = ["--data-dir", &data, "--listen", "127.0.0.1:0"];
         findings(&doctor(&[&enabled[..], &place].concat(), None))
     };
     let good = of(&python::interpreter().to_string_lossy());
     let good = finding(&good, "python");
     assert_eq!(good["state"], "ok", "{good}");
-    assert!(good["found"].as_str().is_some_and(|it| it.contains("NumPy")), "{good}");
+    assert!(
+        good["found"]
+            .as_str()
+            .is_some_and(|it| it.contains("NumPy")),
+        "{good}"
+    );
     for bad in ["/no/such/python", "/bin/true"] {
         let found = of(bad);
         let found = finding(&found, "python");
         assert_eq!(found["state"], "fail", "{found}");
-        assert!(found["found"].as_str().is_some_and(|it| it.contains(bad)), "{found}");
+        assert!(
+            found["found"].as_str().is_some_and(|it| it.contains(bad)),
+            "{found}"
+        );
     }
 }
 

@@ -9,6 +9,7 @@ mod generator;
 mod load;
 mod main_job;
 mod models;
+mod ocr;
 mod page;
 pub mod peers;
 pub mod report;
@@ -29,7 +30,7 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, generator, main-job, models, page, peers,
+    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, generator, main-job, models, ocr, page, peers,
     /// right, scheduler, trust, worker
     names: Vec<String>,
     /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; selection, mlp, resnet, memory, offline, parallelism, growth of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; answers, overhead of right; core, instructions of
@@ -84,6 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "generator",
             "main-job",
             "models",
+            "ocr",
             "page",
             "peers",
             "right",
@@ -128,6 +130,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.includes("models") {
         models::run(arguments, &mut report)?;
+    }
+    // Only where it is named: it takes a hundred megabytes of packages.
+    if arguments.names.iter().any(|name| name == "ocr") {
+        ocr::run(arguments, &mut report)?;
     }
     if arguments.includes("page") {
         page::run(&mut report)?;

@@ -75,21 +75,23 @@ impl Collector for Steps {
         let mut family = encoder.encode_descriptor("pipeline_steps", help, None, kind)?;
         for (pipeline, counts) in of_each(&loaded) {
             for (outcome, count) in counts.outcomes {
-                let row = family.encode_family(&StepOutcome {
+                let labels = StepOutcome {
                     pipeline: pipeline.to_owned(),
                     step: counts.step.to_owned(),
                     outcome: outcome.as_str(),
-                })?;
+                };
+                let row = family.encode_family(&labels)?;
                 ConstCounter::new(count).encode(row)?;
             }
         }
         for (name, help, read) in TIMES {
             let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), kind)?;
             for (pipeline, counts) in of_each(&loaded) {
-                let row = family.encode_family(&Step {
+                let labels = Step {
                     pipeline: pipeline.to_owned(),
                     step: counts.step.to_owned(),
-                })?;
+                };
+                let row = family.encode_family(&labels)?;
                 ConstCounter::new(read(&counts).as_secs_f64()).encode(row)?;
             }
         }

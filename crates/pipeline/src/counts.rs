@@ -76,18 +76,26 @@ impl Counts {
     pub fn answered(&self, node: usize, (time_us, waited_us): (f64, f64)) {
         self.add(node, Outcome::Answered);
         if let Some(counters) = self.0.get(node) {
-            counters.time_us.fetch_add(time_us as u64, Ordering::Relaxed);
-            counters.waited_us.fetch_add(waited_us as u64, Ordering::Relaxed);
+            counters
+                .time_us
+                .fetch_add(time_us as u64, Ordering::Relaxed);
+            counters
+                .waited_us
+                .fetch_add(waited_us as u64, Ordering::Relaxed);
         }
     }
 
     pub fn of<'a>(&'a self, graph: &'a Graph) -> impl Iterator<Item = StepCounts<'a>> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        graph.nodes.iter().zip(&self.0).map(move |(node, counters)| StepCounts {
-            step: &node.name,
-            outcomes: Outcome::ALL.map(|it| (it, read(&counters.outcomes[it as usize]))),
-            time: Duration::from_micros(read(&counters.time_us)),
-            waited: Duration::from_micros(read(&counters.waited_us)),
-        })
+        graph
+            .nodes
+            .iter()
+            .zip(&self.0)
+            .map(move |(node, counters)| StepCounts {
+                step: &node.name,
+                outcomes: Outcome::ALL.map(|it| (it, read(&counters.outcomes[it as usize]))),
+                time: Duration::from_micros(read(&counters.time_us)),
+                waited: Duration::from_micros(read(&counters.waited_us)),
+            })
     }
 }

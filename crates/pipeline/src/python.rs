@@ -134,9 +134,14 @@ impl PythonOptions {
     ///
     /// # Errors
     /// What is wrong with the options, or with the file.
-    pub(crate) fn bind(&self, pipeline: &str, known: &BTreeMap<String, Bytes>) -> Result<Function, String> {
+    pub(crate) fn bind(
+        &self,
+        pipeline: &str,
+        known: &BTreeMap<String, Bytes>,
+    ) -> Result<Function, String> {
         let split = self.function.rsplit_once(':');
-        let (path, name) = split.ok_or("is `FILE.py:function`, a path of the artefact store and a name in the file")?;
+        let (path, name) = split
+            .ok_or("is `FILE.py:function`, a path of the artefact store and a name in the file")?;
         if !is_identifier(name) {
             return Err(format!("names `{name}`, which is no name of a function"));
         }
@@ -147,11 +152,15 @@ impl PythonOptions {
         let file = of(path)?;
         let own = digest([&file[..]]);
         if let Some(wanted) = self.sha256.as_ref().filter(|it| **it != own.to_string()) {
-            return Err(format!("wants the digest `{wanted}`, and `{path}` has `{own}`"));
+            return Err(format!(
+                "wants the digest `{wanted}`, and `{path}` has `{own}`"
+            ));
         }
         let beside = self.files.iter().map(|path| Ok((path.clone(), of(path)?)));
         let files = beside.collect::<Result<Vec<_>, String>>()?;
-        let beside = files.iter().flat_map(|(path, file)| [path.as_bytes(), &file[..]]);
+        let beside = files
+            .iter()
+            .flat_map(|(path, file)| [path.as_bytes(), &file[..]]);
         let digest = digest(std::iter::once(&file[..]).chain(beside));
         Ok(Function {
             pipeline: pipeline.to_owned(),
@@ -187,15 +196,26 @@ fn specs(key: &str, tensors: &[PythonTensor]) -> Result<Vec<TensorSpec>, String>
         return Err(format!("has 1 to {MOST_TENSORS} tensors under `{key}`"));
     }
     let mut specs: Vec<TensorSpec> = Vec::with_capacity(tensors.len());
-    for PythonTensor { name, datatype, shape } in tensors {
+    for PythonTensor {
+        name,
+        datatype,
+        shape,
+    } in tensors
+    {
         if !is_identifier(name) || specs.iter().any(|other| other.name == *name) {
-            return Err(format!("has `{name}` under `{key}`, which is no name of an argument, or there twice"));
+            return Err(format!(
+                "has `{name}` under `{key}`, which is no name of an argument, or there twice"
+            ));
         }
         if shape.len() > MOST_DIMENSIONS || shape.iter().any(|size| *size < -1) {
-            return Err(format!("has for `{name}` a shape of more than 8 sizes, or one below -1"));
+            return Err(format!(
+                "has for `{name}` a shape of more than 8 sizes, or one below -1"
+            ));
         }
         if *datatype == DataType::Bf16 {
-            return Err(format!("has `{name}` as BF16, which NumPy does not know: take FP32"));
+            return Err(format!(
+                "has `{name}` as BF16, which NumPy does not know: take FP32"
+            ));
         }
         specs.push(TensorSpec {
             name: name.clone(),
@@ -209,7 +229,9 @@ fn specs(key: &str, tensors: &[PythonTensor]) -> Result<Vec<TensorSpec>, String>
 /// Whether Python takes it for a name, of those of ASCII.
 fn is_identifier(name: &str) -> bool {
     let mut letters = name.chars();
-    let begins = letters.next().is_some_and(|it| it.is_ascii_alphabetic() || it == '_');
+    let begins = letters
+        .next()
+        .is_some_and(|it| it.is_ascii_alphabetic() || it == '_');
     begins && name.len() <= 64 && letters.all(|it| it.is_ascii_alphanumeric() || it == '_')
 }
 
@@ -224,9 +246,10 @@ impl Interpreter for NoPython {
                                docs/security.md says of them";
                 QueryError::new(Code::InvalidPipeline, message)
             }
-            Self::Unusable(why) => {
-                QueryError::new(Code::Unavailable, format!("steps in Python cannot run here: {why}"))
-            }
+            Self::Unusable(why) => QueryError::new(
+                Code::Unavailable,
+                format!("steps in Python cannot run here: {why}"),
+            ),
         })
     }
 
@@ -240,6 +263,9 @@ impl Interpreter for NoPython {
         _: Vec<NamedTensor>,
         _: &Arc<dyn Memory>,
     ) -> Result<Called, QueryError> {
-        Err(self.state().err().unwrap_or_else(|| QueryError::new(Code::Unavailable, "there is no Python")))
+        Err(self
+            .state()
+            .err()
+            .unwrap_or_else(|| QueryError::new(Code::Unavailable, "there is no Python")))
     }
 }

@@ -10,8 +10,8 @@ use tokio::sync::Semaphore;
 
 use crate::{
     Graph, Interpreter, Memory, NoPython,
-    pace::Pace,
     counts::{Counts, StepCounts},
+    pace::Pace,
     run::{self, Means, Names, Ready},
 };
 

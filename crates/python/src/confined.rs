@@ -52,7 +52,12 @@ impl Confined {
     /// When the system refuses a limit or cannot start the interpreter.
     pub fn run(&self) -> io::Result<Infallible> {
         let program = self.executable.canonicalize()?;
-        let readable: Vec<PathBuf> = self.readable.iter().chain(&self.packages).cloned().collect();
+        let readable: Vec<PathBuf> = self
+            .readable
+            .iter()
+            .chain(&self.packages)
+            .cloned()
+            .collect();
         sextant_isolation::confine_program(self.memory_bytes, &program, &readable)?;
         let error = Command::new(&self.executable)
             .args(["-I", "-B", "-X", "utf8", "-c", &self.text()])

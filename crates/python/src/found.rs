@@ -88,7 +88,10 @@ pub fn find(interpreter: &Path, packages: &[PathBuf]) -> Result<Found, Error> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|source| Error::Start { path: path(), source })?;
+        .map_err(|source| Error::Start {
+            path: path(),
+            source,
+        })?;
     let since = Instant::now();
     while matches!(child.try_wait(), Ok(None)) && since.elapsed() < PATIENCE {
         thread::sleep(LOOK);
@@ -105,7 +108,12 @@ pub fn find(interpreter: &Path, packages: &[PathBuf]) -> Result<Found, Error> {
             stderr.read_to_string(&mut said).ok();
         }
         child.wait().ok();
-        let said = said.trim().lines().last().unwrap_or("it said nothing").to_owned();
+        let said = said
+            .trim()
+            .lines()
+            .last()
+            .unwrap_or("it said nothing")
+            .to_owned();
         return Err(Error::Silent { path: path(), said });
     };
     child.wait().ok();

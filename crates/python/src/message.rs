@@ -3,9 +3,9 @@
 use std::io::{self, Read};
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use sextant_isolation::frame;
 use sextant_types::{Data, DataType, NamedTensor, Tensor, TensorSpec, Texts};
-use serde::{Deserialize, Serialize};
 
 /// What is asked.
 #[derive(Debug, Serialize)]
@@ -112,9 +112,15 @@ impl Head {
 
     /// What would be wrong about it as the tensor that is expected.
     pub(crate) fn check(&self, spec: &TensorSpec) -> Result<(), String> {
-        let count = self.shape.iter().try_fold(1u64, |all, size| all.checked_mul(*size as u64));
+        let count = self
+            .shape
+            .iter()
+            .try_fold(1u64, |all, size| all.checked_mul(*size as u64));
         let fits = match spec.data_type.size() {
-            Some(size) => count.and_then(|it| it.checked_mul(size as u64)) == Some(self.bytes) && self.places == 0,
+            Some(size) => {
+                count.and_then(|it| it.checked_mul(size as u64)) == Some(self.bytes)
+                    && self.places == 0
+            }
             None => count.and_then(|it| it.checked_add(1)?.checked_mul(4)) == Some(self.places),
         };
         match spec.accepts(&self.shape) && fits {
@@ -135,10 +141,14 @@ impl Head {
             Some(_) => Tensor::from_bytes(spec.data_type, self.shape, elements),
             None => {
                 let texts = Texts::from_parts(elements, frame::read_bytes(from, self.places)?);
-                let texts = texts.ok_or_else(|| io::Error::other("the places of strings are not theirs"))?;
+                let texts = texts
+                    .ok_or_else(|| io::Error::other("the places of strings are not theirs"))?;
                 Tensor::from_texts(self.shape, texts)
             }
         };
-        Ok(NamedTensor::new(&spec.name, tensor.map_err(io::Error::other)?))
+        Ok(NamedTensor::new(
+            &spec.name,
+            tensor.map_err(io::Error::other)?,
+        ))
     }
 }

@@ -115,7 +115,9 @@ impl Python {
         let work = tokio::task::spawn_blocking(move || shared.work(&key, &function, order, place));
         match work.await {
             Ok(result) => result.map(|gave| (gave, waited)),
-            Err(ended) if ended.is_panic() => Err(QueryError::new(Code::Internal, "the call panicked")),
+            Err(ended) if ended.is_panic() => {
+                Err(QueryError::new(Code::Internal, "the call panicked"))
+            }
             Err(_) => Err(stopping()),
         }
     }
@@ -138,12 +140,17 @@ impl Interpreter for Python {
         memory: &Arc<dyn Memory>,
     ) -> Result<Called, QueryError> {
         let bound = function.signature.bind(inputs);
-        let (inputs, _) = bound.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
+        let (inputs, _) =
+            bound.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
         let order = Order::Call(inputs, Arc::clone(memory));
         let (gave, waited) = self.carry_out(function, order).await?;
         let nothing = || QueryError::new(Code::Internal, "the call gave nothing");
         let (outputs, part) = gave.ok_or_else(nothing)?;
-        Ok(Called { outputs, part, waited })
+        Ok(Called {
+            outputs,
+            part,
+            waited,
+        })
     }
 }
 
@@ -166,7 +173,9 @@ impl Shared {
         let limit = self.settings.time_limit;
         let result = match order {
             Order::Find => process.find(function, limit).map(|()| None),
-            Order::Call(inputs, memory) => process.call(function, &inputs, &memory, limit).map(Some),
+            Order::Call(inputs, memory) => {
+                process.call(function, &inputs, &memory, limit).map(Some)
+            }
         };
         match result {
             Ok(gave) => {
@@ -259,7 +268,9 @@ impl Shared {
             return Ok(());
         }
         let ms = left.as_secs_f64() * 1e3;
-        let message = format!("its process has ended `{count}` times in a row, and is started again in `{ms:.0}` ms");
+        let message = format!(
+            "its process has ended `{count}` times in a row, and is started again in `{ms:.0}` ms"
+        );
         Err(QueryError::new(Code::Unavailable, message).retry_after_ms(ms.ceil()))
     }
 }
@@ -287,12 +298,17 @@ impl State {
         if self.ends.len() >= MOST_REMEMBERED {
             self.ends.retain(|_, ends| ends.until > now);
         }
-        let ends = self.ends.entry(key.clone()).or_insert(Ends { count: 0, until: now });
+        let ends = self.ends.entry(key.clone()).or_insert(Ends {
+            count: 0,
+            until: now,
+        });
         ends.count = ends.count.saturating_add(1);
         // The first is started again at once.
         let rest = match ends.count {
             1 => Duration::ZERO,
-            count => REST.saturating_mul(1 << (count - 2).min(16)).min(LONGEST_REST),
+            count => REST
+                .saturating_mul(1 << (count - 2).min(16))
+                .min(LONGEST_REST),
         };
         ends.until = now + rest;
     }

@@ -93,7 +93,10 @@ impl Process {
         let request = Request::Load {
             path: &function.path,
             bytes: function.file.len(),
-            files: beside.clone().map(|(path, file)| (path.as_str(), file.len())).collect(),
+            files: beside
+                .clone()
+                .map(|(path, file)| (path.as_str(), file.len()))
+                .collect(),
         };
         let files = std::iter::once(&function.file).chain(beside.map(|(_, file)| file));
         self.ask(&request, &files.cloned().collect::<Vec<_>>(), limit)?;
@@ -144,12 +147,20 @@ impl Process {
         if heads.len() != specs.len() {
             return Err(Failed::Child(Ill::Said(nonsense())));
         }
-        let bytes = heads.iter().fold(0, |sum: u64, head| sum.saturating_add(head.bytes()));
+        let bytes = heads
+            .iter()
+            .fold(0, |sum: u64, head| sum.saturating_add(head.bytes()));
         if bytes > MOST_BYTES {
             let message = format!("it gave `{bytes}` bytes, and at most `{MOST_BYTES}` are taken");
-            return Err(Failed::Child(Ill::Said(QueryError::new(Code::TooLarge, message))));
+            return Err(Failed::Child(Ill::Said(QueryError::new(
+                Code::TooLarge,
+                message,
+            ))));
         }
-        let wrong = heads.iter().zip(specs).find_map(|(head, spec)| head.check(spec).err());
+        let wrong = heads
+            .iter()
+            .zip(specs)
+            .find_map(|(head, spec)| head.check(spec).err());
         let refused = match wrong {
             Some(why) => Err(step_failed(format!("it {why}"))),
             None => memory.take(bytes),
@@ -169,7 +180,12 @@ impl Process {
         }
     }
 
-    fn ask(&mut self, request: &Request<'_>, blobs: &[Bytes], limit: Duration) -> Result<(), Failed> {
+    fn ask(
+        &mut self,
+        request: &Request<'_>,
+        blobs: &[Bytes],
+        limit: Duration,
+    ) -> Result<(), Failed> {
         let until = Instant::now() + limit;
         self.to.until = until;
         self.from.get_mut().until = until;

@@ -404,7 +404,9 @@ fn what_was_read_step_by_step_is_one_text() {
         (scores[0] - 0.75).abs() < 1e-6 && scores[1] == 0.0,
         "{scores:?}"
     );
-    let none = ctc.apply(&[floats("scores", &[0, 6, 4], &[])]).expect("ctc");
+    let none = ctc
+        .apply(&[floats("scores", &[0, 6, 4], &[])])
+        .expect("ctc");
     assert!(strings(output(&none, "text")).is_empty());
     let error = ctc.apply(&[floats("scores", &[1, 1, 2], &[0.1, 0.2])]);
     assert!(error.is_err(), "two classes, and names of four");

@@ -109,7 +109,10 @@ fn python(config: &Config) -> Option<Finding> {
         Ok(Some(found)) => {
             let numpy = found.numpy.as_deref().unwrap_or("none");
             let executable = found.executable.display();
-            Finding::ok(CHECK, format!("`{executable}` is Python {}, NumPy {numpy}", found.version))
+            Finding::ok(
+                CHECK,
+                format!("`{executable}` is Python {}, NumPy {numpy}", found.version),
+            )
         }
         Err(error) => Finding::fail(
             CHECK,

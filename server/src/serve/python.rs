@@ -34,7 +34,9 @@ impl Step {
             readable: self.readable,
             packages: self.package,
         };
-        let never = confined.run().context("the interpreter cannot be started")?;
+        let never = confined
+            .run()
+            .context("the interpreter cannot be started")?;
         match never {}
     }
 }

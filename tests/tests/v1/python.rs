@@ -10,7 +10,10 @@ use sextant_tests::{Answer, Api, Settings, TestCluster, digits, python, root, un
 fn enabled() -> Vec<String> {
     vec![
         "pipelines.python.enabled=true".to_owned(),
-        format!("pipelines.python.interpreter={}", python::interpreter().display()),
+        format!(
+            "pipelines.python.interpreter={}",
+            python::interpreter().display()
+        ),
         // On a busy machine the interpreter takes its time.
         "pipelines.python.time_limit_ms=120000".to_owned(),
     ]
@@ -32,7 +35,8 @@ fn numbers(name: &str, function: &str) -> Value {
 }
 
 async fn ask(api: &Api, pipeline: &str, values: &[f64]) -> Answer {
-    let inputs = json!([{"name": "x", "datatype": "FP32", "shape": [values.len()], "data": values}]);
+    let inputs =
+        json!([{"name": "x", "datatype": "FP32", "shape": [values.len()], "data": values}]);
     let query = json!({"application": pipeline, "explain": true, "inputs": inputs});
     api.post("/v1/queries", &query).await
 }
@@ -46,7 +50,9 @@ fn moved(pixels: &[f32], by: usize) -> Vec<u8> {
     }
     let picture = image::GrayImage::from_raw(8, 8, bytes).expect("64 pixels");
     let mut file = Cursor::new(Vec::new());
-    picture.write_to(&mut file, image::ImageFormat::Png).expect("written");
+    picture
+        .write_to(&mut file, image::ImageFormat::Png)
+        .expect("written");
     file.into_inner()
 }
 
@@ -57,7 +63,10 @@ async fn a_function_between_two_steps_is_one_of_them() {
     let api = cluster.api();
     put(&api, "steps/centre.py", example("centre.py")).await;
     let body = Some(example("centred.yaml"));
-    let made = api.send_bytes(Method::POST, "/v1/pipelines", "application/yaml", body).await.json(201);
+    let made = api
+        .send_bytes(Method::POST, "/v1/pipelines", "application/yaml", body)
+        .await
+        .json(201);
     assert!(made["files"]["steps/centre.py"].is_string(), "{made}");
     let path = "/v1/pipelines/centred/queries?explain=true";
     let images = digits::Images::load("test");
@@ -75,20 +84,46 @@ async fn a_function_between_two_steps_is_one_of_them() {
             })
             .await;
             let steps = answer["explanation"]["steps"].as_array().expect("steps");
-            let step = steps.iter().find(|step| step["name"] == "centre").expect("the step");
-            assert!(step["compute_us"].as_f64().is_some_and(|us| us > 0.0), "{step}");
+            let step = steps
+                .iter()
+                .find(|step| step["name"] == "centre")
+                .expect("the step");
+            assert!(
+                step["compute_us"].as_f64().is_some_and(|us| us > 0.0),
+                "{step}"
+            );
             labels.push(answer["outputs"][0]["data"].clone());
         }
-        assert_eq!(labels[0], labels[1], "image {index} is read alike wherever it stands");
+        assert_eq!(
+            labels[0], labels[1],
+            "image {index} is read alike wherever it stands"
+        );
     }
-    let empty = api.post_raw(path, moved(&[0.0; 64], 0)).await.problem(400, "step_failed");
+    let empty = api
+        .post_raw(path, moved(&[0.0; 64], 0))
+        .await
+        .problem(400, "step_failed");
     let detail = empty["detail"].as_str().expect("a detail");
-    for part in ["step `centre`", "steps/centre.py, line", "ValueError: a picture without ink"] {
+    for part in [
+        "step `centre`",
+        "steps/centre.py, line",
+        "ValueError: a picture without ink",
+    ] {
         assert!(detail.contains(part), "{detail}");
     }
     // What is registered stays what it was, whatever lies under its path.
-    put(&api, "steps/centre.py", "def centre(pixels):\n    raise KeyError('another file')\n").await;
-    assert!(api.post_raw(path, moved(images.pixels(0), 0)).await.status.is_success());
+    put(
+        &api,
+        "steps/centre.py",
+        "def centre(pixels):\n    raise KeyError('another file')\n",
+    )
+    .await;
+    assert!(
+        api.post_raw(path, moved(images.pixels(0), 0))
+            .await
+            .status
+            .is_success()
+    );
 }
 
 #[tokio::test]
@@ -100,7 +135,9 @@ async fn functions_that_fail_name_their_row_and_cost_nobody_else() {
     let api = cluster.api();
     let file = "import os\n\ndef count(x):\n    if x.sum() < 0:\n        os._exit(1)\n    return x * 2 if x.sum() else 1 / 0\n";
     put(&api, "steps/count.py", file).await;
-    api.post("/v1/pipelines", &numbers("whole", "steps/count.py:count")).await.json(201);
+    api.post("/v1/pipelines", &numbers("whole", "steps/count.py:count"))
+        .await
+        .json(201);
     let mut each = numbers("each", "steps/count.py:count");
     each["inputs"] = json!([{"name": "x", "datatype": "FP32", "shape": [-1, 1]}]);
     each["steps"][0]["for_each"] = json!("x");
@@ -110,11 +147,24 @@ async fn functions_that_fail_name_their_row_and_cost_nobody_else() {
     assert_eq!(good["outputs"][0]["data"], json!([2.0, 4.0]));
     let rows = json!([{"name": "x", "datatype": "FP32", "shape": [3, 1], "data": [1.0, 0.0, 2.0]}]);
     let query = json!({"application": "each", "inputs": rows});
-    let refused = api.post("/v1/queries", &query).await.problem(400, "step_failed");
+    let refused = api
+        .post("/v1/queries", &query)
+        .await
+        .problem(400, "step_failed");
     let detail = refused["detail"].as_str().expect("a detail");
-    assert!(detail.contains("step `count`: row `1`: ") && detail.contains("ZeroDivisionError"), "{detail}");
-    let died = ask(&api, "whole", &[-1.0]).await.problem(400, "step_failed");
-    assert!(died["detail"].as_str().is_some_and(|it| it.contains("its process ended by an exit")), "{died}");
+    assert!(
+        detail.contains("step `count`: row `1`: ") && detail.contains("ZeroDivisionError"),
+        "{detail}"
+    );
+    let died = ask(&api, "whole", &[-1.0])
+        .await
+        .problem(400, "step_failed");
+    assert!(
+        died["detail"]
+            .as_str()
+            .is_some_and(|it| it.contains("its process ended by an exit")),
+        "{died}"
+    );
     // The other pipeline of the same file, and then this one again.
     for pipeline in ["whole", "whole"] {
         let again = ask(&api, pipeline, &[3.0]).await.json(200);
@@ -125,7 +175,10 @@ async fn functions_that_fail_name_their_row_and_cost_nobody_else() {
 
 #[tokio::test]
 async fn what_cannot_run_is_not_registered() {
-    let cluster = TestCluster::start(Settings { set: enabled(), ..Settings::default() });
+    let cluster = TestCluster::start(Settings {
+        set: enabled(),
+        ..Settings::default()
+    });
     let api = cluster.api();
     put(&api, "steps/count.py", "def count(x):\n    return x\n").await;
     put(&api, "steps/broken.py", "def count(x)\n").await;
@@ -135,13 +188,22 @@ async fn what_cannot_run_is_not_registered() {
         pipeline
     };
     for (definition, part) in [
-        (numbers("a", "steps/count.py:other"), "has no function `other`"),
+        (
+            numbers("a", "steps/count.py:other"),
+            "has no function `other`",
+        ),
         (numbers("a", "steps/broken.py:count"), "line 1: SyntaxError"),
-        (numbers("a", "steps/nowhere.py:count"), "is not in the artefact store"),
+        (
+            numbers("a", "steps/nowhere.py:count"),
+            "is not in the artefact store",
+        ),
         (numbers("a", "steps/count.py"), "is `FILE.py:function`"),
         (wrong_digest, "wants the digest"),
     ] {
-        let refused = api.post("/v1/pipelines", &definition).await.problem(400, "invalid_pipeline");
+        let refused = api
+            .post("/v1/pipelines", &definition)
+            .await
+            .problem(400, "invalid_pipeline");
         let detail = refused["detail"].as_str().expect("a detail");
         assert!(detail.contains(part), "{detail}");
     }
@@ -153,14 +215,23 @@ async fn it_is_off_unless_somebody_says_otherwise() {
     let api = cluster.api();
     put(&api, "steps/off.py", "def count(x):\n    return x\n").await;
     let definition = numbers("off", "steps/off.py:count");
-    let refused = api.post("/v1/pipelines", &definition).await.problem(400, "invalid_pipeline");
+    let refused = api
+        .post("/v1/pipelines", &definition)
+        .await
+        .problem(400, "invalid_pipeline");
     let detail = refused["detail"].as_str().expect("a detail");
-    assert!(detail.contains("step `count`") && detail.contains("pipelines.python.enabled"), "{detail}");
+    assert!(
+        detail.contains("step `count`") && detail.contains("pipelines.python.enabled"),
+        "{detail}"
+    );
 }
 
 #[tokio::test]
 async fn an_interpreter_of_no_use_is_said_to_be() {
-    let set = ["pipelines.python.enabled=true", "pipelines.python.interpreter=/no/such/python"];
+    let set = [
+        "pipelines.python.enabled=true",
+        "pipelines.python.interpreter=/no/such/python",
+    ];
     let cluster = TestCluster::start(Settings {
         set: set.map(str::to_owned).to_vec(),
         faults: true,
@@ -168,15 +239,25 @@ async fn an_interpreter_of_no_use_is_said_to_be() {
     });
     let api = cluster.api();
     put(&api, "steps/count.py", "def count(x):\n    return x\n").await;
-    let refused = api.post("/v1/pipelines", &numbers("a", "steps/count.py:count")).await;
+    let refused = api
+        .post("/v1/pipelines", &numbers("a", "steps/count.py:count"))
+        .await;
     let refused = refused.problem(400, "invalid_pipeline");
-    assert!(refused["detail"].as_str().is_some_and(|it| it.contains("/no/such/python")), "{refused}");
+    assert!(
+        refused["detail"]
+            .as_str()
+            .is_some_and(|it| it.contains("/no/such/python")),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
 async fn it_takes_a_scope_of_its_own() {
     const ADMIN: &str = "an-administrators-key-for-tests";
-    let keys = ["auth.mode=keys".to_owned(), format!("auth.admin_key={ADMIN}")];
+    let keys = [
+        "auth.mode=keys".to_owned(),
+        format!("auth.admin_key={ADMIN}"),
+    ];
     let cluster = TestCluster::start(Settings {
         set: [enabled(), keys.to_vec()].concat(),
         ..Settings::default()
@@ -190,17 +271,34 @@ async fn it_takes_a_scope_of_its_own() {
         api.send_with(method, path, &headers, body).await
     };
     let mut secrets = Vec::new();
-    for scopes in [json!(["register"]), json!(["python"]), json!(["register", "python"])] {
+    for scopes in [
+        json!(["register"]),
+        json!(["python"]),
+        json!(["register", "python"]),
+    ] {
         let body = json!({"name": "one", "scopes": scopes}).to_string();
-        let made = send(ADMIN, Method::POST, "/v1/keys", body.into_bytes()).await.created();
-        secrets.push(made["secret"].as_str().expect("the secret, once").to_owned());
+        let made = send(ADMIN, Method::POST, "/v1/keys", body.into_bytes())
+            .await
+            .created();
+        secrets.push(
+            made["secret"]
+                .as_str()
+                .expect("the secret, once")
+                .to_owned(),
+        );
     }
     let file = b"def count(x):\n    return x\n".to_vec();
     let stored = send(ADMIN, Method::PUT, "/v1/artefacts/steps/count.py", file).await;
     assert!(stored.status.is_success(), "{}", stored.text());
     let definition = numbers("a", "steps/count.py:count").to_string();
     for (secret, status) in secrets.iter().zip([403, 403, 201]) {
-        let answer = send(secret, Method::POST, "/v1/pipelines", definition.clone().into_bytes()).await;
+        let answer = send(
+            secret,
+            Method::POST,
+            "/v1/pipelines",
+            definition.clone().into_bytes(),
+        )
+        .await;
         assert_eq!(answer.status.as_u16(), status, "{}", answer.text());
     }
 }

@@ -2,8 +2,8 @@
 
 use std::{fs, time::Duration};
 
-use sextant_types::{Code, NamedTensor};
 use serde_json::json;
+use sextant_types::{Code, NamedTensor};
 
 use super::{LONG, call, failure, floats, function, is_there, python};
 
@@ -34,8 +34,14 @@ async fn one_that_leaks_is_refused_memory_and_begins_anew() {
     let leaking = function(file, &of, &of);
     let error = failure(&python, &leaking, one()).await;
     assert_eq!(error.code, Code::MemoryExceeded, "{error}");
-    let gave = call(&python, &leaking, vec![floats("x", &[1], &[0.0])]).await.unwrap();
-    assert_eq!(gave.outputs[0].tensor.to_vec::<f32>().unwrap(), [0.0], "another process has nothing of the first");
+    let gave = call(&python, &leaking, vec![floats("x", &[1], &[0.0])])
+        .await
+        .unwrap();
+    assert_eq!(
+        gave.outputs[0].tensor.to_vec::<f32>().unwrap(),
+        [0.0],
+        "another process has nothing of the first"
+    );
 }
 
 #[tokio::test]
@@ -48,10 +54,16 @@ async fn one_that_dies_is_told_and_started_again_with_pauses() {
         codes.push(failure(&python, &dying, one()).await.code);
     }
     assert_eq!(codes[0], Code::StepFailed);
-    assert!(codes.contains(&Code::Unavailable), "it is refused while it rests: {codes:?}");
+    assert!(
+        codes.contains(&Code::Unavailable),
+        "it is refused while it rests: {codes:?}"
+    );
     let fault = "import ctypes\n\ndef run(x):\n    ctypes.string_at(0)\n";
     let error = failure(&python, &function(fault, &of, &of), one()).await;
-    assert!(error.message.contains("its process ended by signal 11"), "{error}");
+    assert!(
+        error.message.contains("its process ended by signal 11"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -112,12 +124,21 @@ async fn one_that_looks_around_finds_nothing() {
     fs::write(&secret, "for nobody").unwrap();
     let python = python(1, LONG);
     let file = format!("SECRET = {:?}\n{TRIES}", secret.to_str().unwrap());
-    let function = function(&file, &json!({"x": ["FP32", [-1]]}), &json!({"a": ["BYTES", [3]]}));
+    let function = function(
+        &file,
+        &json!({"x": ["FP32", [-1]]}),
+        &json!({"a": ["BYTES", [3]]}),
+    );
     let gave = call(&python, &function, one()).await.unwrap();
     let told = gave.outputs[0].tensor.texts().unwrap();
     let told: Vec<_> = told.iter().map(String::from_utf8_lossy).collect();
     assert_eq!(told[0], "", "these were not refused");
-    let known = ["LC_ALL", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"];
+    let known = [
+        "LC_ALL",
+        "MKL_NUM_THREADS",
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+    ];
     assert_eq!(told[1], known.join("; "));
     assert_eq!(told[2], "-c");
     assert!(!is_there("/tmp/sextant-step-was-here".as_ref()));

@@ -15,12 +15,14 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde_json::{Value, json};
 use sextant_isolation::Program;
-use sextant_pipeline::{Called, Definition, Function, Graph, Interpreter, Known, Memory, Target, Unbounded};
+use sextant_pipeline::{
+    Called, Definition, Function, Graph, Interpreter, Known, Memory, Target, Unbounded,
+};
 use sextant_python::{Confined, Python, Settings, find};
 use sextant_rpc::{QueryError, Route};
 use sextant_types::{Code, NamedTensor, Tensor};
-use serde_json::{Value, json};
 
 /// What a child may take.
 const MEMORY_BYTES: u64 = 1 << 30;
@@ -96,16 +98,29 @@ fn function(file: &str, takes: &Value, gives: &Value) -> Arc<Function> {
 }
 
 /// A function of a pipeline.
-fn named((pipeline, name): (&str, &str), file: &str, takes: &Value, gives: &Value) -> Arc<Function> {
+fn named(
+    (pipeline, name): (&str, &str),
+    file: &str,
+    takes: &Value,
+    gives: &Value,
+) -> Arc<Function> {
     let tensors = |of: &Value| -> Vec<Value> {
         let each = of.as_object().unwrap().iter();
-        each.map(|(name, of)| json!({"name": name, "datatype": of[0], "shape": of[1]})).collect()
+        each.map(|(name, of)| json!({"name": name, "datatype": of[0], "shape": of[1]}))
+            .collect()
     };
     let step = json!({"name": "step", "python": {
         "function": format!("steps/file.py:{name}"), "takes": tensors(takes), "gives": tensors(gives)}});
-    let definition: Definition = serde_json::from_value(json!({"name": pipeline, "steps": [step]})).unwrap();
-    let files = [("steps/file.py".to_owned(), Bytes::copy_from_slice(file.as_bytes()))].into();
-    let nobody = |_: &Route| -> Result<Target, QueryError> { Err(QueryError::new(Code::ModelNotFound, "nobody")) };
+    let definition: Definition =
+        serde_json::from_value(json!({"name": pipeline, "steps": [step]})).unwrap();
+    let files = [(
+        "steps/file.py".to_owned(),
+        Bytes::copy_from_slice(file.as_bytes()),
+    )]
+    .into();
+    let nobody = |_: &Route| -> Result<Target, QueryError> {
+        Err(QueryError::new(Code::ModelNotFound, "nobody"))
+    };
     let known = Known {
         targets: &nobody,
         files: &files,
@@ -119,13 +134,21 @@ fn floats(name: &str, shape: &[usize], values: &[f32]) -> NamedTensor {
     NamedTensor::new(name, Tensor::from_elements(shape.to_vec(), values).unwrap())
 }
 
-async fn call(python: &Python, function: &Arc<Function>, inputs: Vec<NamedTensor>) -> Result<Called, QueryError> {
+async fn call(
+    python: &Python,
+    function: &Arc<Function>,
+    inputs: Vec<NamedTensor>,
+) -> Result<Called, QueryError> {
     let memory: Arc<dyn Memory> = Arc::new(Unbounded);
     python.call(function, inputs, &memory).await
 }
 
 /// Calls it, and it fails.
-async fn failure(python: &Python, function: &Arc<Function>, inputs: Vec<NamedTensor>) -> QueryError {
+async fn failure(
+    python: &Python,
+    function: &Arc<Function>,
+    inputs: Vec<NamedTensor>,
+) -> QueryError {
     match call(python, function, inputs).await {
         Ok(called) => panic!("it gave {:?}", called.outputs),
         Err(error) => error,

@@ -9,7 +9,9 @@ use std::{path::PathBuf, time::Duration};
 use bytes::{Bytes, BytesMut};
 use reqwest::{Method, header};
 use serde_json::{Value, json};
-use sextant_types::{Accuracy, ApplicationId, DataType, Metric, NamedTensor, Signature, Tensor, TensorSpec, convert};
+use sextant_types::{
+    Accuracy, ApplicationId, DataType, Metric, NamedTensor, Signature, Tensor, TensorSpec, convert,
+};
 use sextant_variant_gen::{
     score::Scorer,
     validation::{self, Expected, Limits, Scored, ValidationSet},
@@ -31,7 +33,13 @@ const TRIES: u32 = 1200;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Codes of what may pass.
-const PASSING: [&str; 5] = ["warming", "overloaded", "unavailable", "model_not_ready", "deadline_exceeded"];
+const PASSING: [&str; 5] = [
+    "warming",
+    "overloaded",
+    "unavailable",
+    "model_not_ready",
+    "deadline_exceeded",
+];
 
 /// Measure how right a pipeline is as a whole: each record of a validation set is asked.
 #[derive(Debug, clap::Args)]
@@ -53,8 +61,12 @@ pub struct Tune {
     #[arg(long)]
     min_accuracy: f64,
     /// The thresholds that are tried.
-    #[arg(long, value_delimiter = ',', value_name = "NUMBERS",
-        default_value = "0,0.5,0.6,0.7,0.8,0.9,0.95,0.98,0.99,1.01")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NUMBERS",
+        default_value = "0,0.5,0.6,0.7,0.8,0.9,0.95,0.98,0.99,1.01"
+    )]
     thresholds: Vec<f64>,
 }
 
@@ -98,9 +110,12 @@ impl Tune {
     /// Does it.
     pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
         let definition = String::from_utf8(read(&self.file)?);
-        let definition = definition.map_err(|_| Error::Usage("the definition is no UTF-8".to_owned()))?;
+        let definition =
+            definition.map_err(|_| Error::Usage("the definition is no UTF-8".to_owned()))?;
         if !definition.contains(PLACEHOLDER) {
-            let text = format!("the definition has no `{PLACEHOLDER}`: write it in a step's `when` in place of the number");
+            let text = format!(
+                "the definition has no `{PLACEHOLDER}`: write it in a step's `when` in place of the number"
+            );
             return Err(Error::Usage(text));
         }
         let metric = self.by.metric()?;
@@ -110,7 +125,9 @@ impl Tune {
             let text = definition.replace(PLACEHOLDER, &threshold.to_string());
             tried.push((*threshold, self.trial(client, text).await?));
         }
-        let good = tried.iter().filter(|(_, it)| it.accuracy.quality_bound() >= least);
+        let good = tried
+            .iter()
+            .filter(|(_, it)| it.accuracy.quality_bound() >= least);
         let best = good.min_by(|a, b| a.1.cost_per_1k_usd.total_cmp(&b.1.cost_per_1k_usd));
         let chosen = match best {
             Some((threshold, _)) => {
@@ -136,7 +153,9 @@ impl Tune {
         definition["name"] = json!(name);
         put(client, &name, definition.to_string()).await?;
         let measured = self.by.measure(client, &name).await;
-        client.send(client.request(Method::DELETE, &["v1", "pipelines", &name])).await?;
+        client
+            .send(client.request(Method::DELETE, &["v1", "pipelines", &name]))
+            .await?;
         measured
     }
 
@@ -150,7 +169,10 @@ impl Tune {
             ]);
         }
         let chosen = match document["chosen"].is_null() {
-            true => format!("none is right often enough for {}: nothing is registered", self.min_accuracy),
+            true => format!(
+                "none is right often enough for {}: nothing is registered",
+                self.min_accuracy
+            ),
             false => format!(
                 "pipeline `{}` is registered with {}, version {}",
                 cell(document, "/chosen/pipeline"),
@@ -183,7 +205,13 @@ async fn put(client: &Client, name: &str, text: String) -> Result<Value, Error> 
 
 impl By {
     fn metric(&self) -> Result<Metric, Error> {
-        let unknown = || Error::Usage(format!("there is no metric `{}`: use {}", self.metric, Metric::names()));
+        let unknown = || {
+            Error::Usage(format!(
+                "there is no metric `{}`: use {}",
+                self.metric,
+                Metric::names()
+            ))
+        };
         Metric::parse(&self.metric).ok_or_else(unknown)
     }
 
@@ -200,11 +228,15 @@ impl By {
             if part.begins {
                 scorer.turn_to(part.labels);
             }
-            let record = set.rows(part.start, 1).map_err(|error| Error::Usage(error.to_string()))?;
+            let record = set
+                .rows(part.start, 1)
+                .map_err(|error| Error::Usage(error.to_string()))?;
             let answer = ask(client, pipeline, &record).await?;
             cost_usd += answer["cost_usd"].as_f64().unwrap_or_default();
             let answered = tensor(&answer, output)?;
-            scorer.push(&answered, 1).map_err(|error| Error::Usage(error.to_string()))?;
+            scorer
+                .push(&answered, 1)
+                .map_err(|error| Error::Usage(error.to_string()))?;
         }
         Ok(Measured {
             accuracy: scorer.finish(1),
@@ -216,7 +248,10 @@ impl By {
         let Some(name) = &self.output else {
             return Ok(Scored::by(metric, signature));
         };
-        let found = signature.outputs.iter().position(|output| output.name == *name);
+        let found = signature
+            .outputs
+            .iter()
+            .position(|output| output.name == *name);
         let missing = || Error::Usage(format!("the pipeline has no output `{name}`"));
         Ok(Scored {
             output: found.ok_or_else(missing)?,
@@ -224,7 +259,12 @@ impl By {
         })
     }
 
-    fn set(&self, metric: Metric, signature: &Signature, scored: &Scored) -> Result<ValidationSet, Error> {
+    fn set(
+        &self,
+        metric: Metric,
+        signature: &Signature,
+        scored: &Scored,
+    ) -> Result<ValidationSet, Error> {
         let file = Bytes::from(read(&self.validation)?);
         let expected = Expected {
             signature,
@@ -236,7 +276,9 @@ impl By {
         let set = validation::read(&file, expected).map_err(|error| invalid(error.to_string()))?;
         match set.is_labelled() {
             true => Ok(set),
-            false => Err(invalid("it has no labels, and nothing else says what is right".to_owned())),
+            false => Err(invalid(
+                "it has no labels, and nothing else says what is right".to_owned(),
+            )),
         }
     }
 }
@@ -272,7 +314,10 @@ fn signature(shown: &Value) -> Result<Signature, Error> {
         match spec.shape.first_mut() {
             Some(first @ (None | Some(1))) => *first = None,
             _ => {
-                let text = format!("`{}` has no dimension of records in front: a set cannot be laid over it", spec.name);
+                let text = format!(
+                    "`{}` has no dimension of records in front: a set cannot be laid over it",
+                    spec.name
+                );
                 return Err(Error::Usage(text));
             }
         }
@@ -301,7 +346,9 @@ fn input(input: &NamedTensor) -> Value {
         Some(numbers) => numbers.map(|number| json!(number.real())).collect(),
         None => {
             let texts = tensor.texts().into_iter().flat_map(|texts| texts.iter());
-            texts.map(|text| json!(String::from_utf8_lossy(text))).collect()
+            texts
+                .map(|text| json!(String::from_utf8_lossy(text)))
+                .collect()
         }
     };
     json!({"name": input.name, "datatype": tensor.data_type().name(), "shape": tensor.shape(), "data": data})
@@ -312,11 +359,15 @@ fn tensor(answer: &Value, name: &str) -> Result<Tensor, Error> {
     let unexpected = || Error::Answer {
         reason: format!("it has no output `{name}` that can be read"),
     };
-    let found = rows(answer, "/outputs").iter().find(|output| output["name"] == name);
+    let found = rows(answer, "/outputs")
+        .iter()
+        .find(|output| output["name"] == name);
     let made = found.and_then(|output| {
         let data_type = DataType::parse(output["datatype"].as_str()?)?;
         let shape = output["shape"].as_array()?.iter();
-        let shape: Option<Vec<usize>> = shape.map(|size| usize::try_from(size.as_u64()?).ok()).collect();
+        let shape: Option<Vec<usize>> = shape
+            .map(|size| usize::try_from(size.as_u64()?).ok())
+            .collect();
         let data = output["data"].as_array()?.iter();
         if data_type == DataType::Bytes {
             let texts: Option<Vec<&str>> = data.map(Value::as_str).collect();
@@ -324,7 +375,10 @@ fn tensor(answer: &Value, name: &str) -> Result<Tensor, Error> {
         }
         let mut bytes = BytesMut::new();
         for value in data {
-            let number = value.as_bool().map(|it| f64::from(u8::from(it))).or(value.as_f64())?;
+            let number = value
+                .as_bool()
+                .map(|it| f64::from(u8::from(it)))
+                .or(value.as_f64())?;
             bytes.extend_from_slice(&data_type.element(number)?);
         }
         Tensor::from_bytes(data_type, shape?, bytes.freeze()).ok()
@@ -362,7 +416,10 @@ impl Measured {
 /// `0.9520 (0.9310 to 0.9670)`.
 fn interval(accuracy: &Accuracy) -> String {
     let Accuracy {
-        value, lower, upper, ..
+        value,
+        lower,
+        upper,
+        ..
     } = accuracy;
     format!("{value:.4} ({lower:.4} to {upper:.4})")
 }
