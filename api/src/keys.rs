@@ -34,7 +34,8 @@ pub struct NewKeyBody {
     /// For people.
     #[schema(example = "camera-7")]
     name: String,
-    /// What it allows: `query`, `register`, `admin`. Every key reads; `admin` allows everything.
+    /// What it allows: `query`, `register`, `python` (pipelines with steps in Python, with `register`), `admin`. Every key
+    /// reads; `admin` allows everything.
     #[schema(example = json!(["query"]))]
     scopes: Vec<String>,
     /// The one application it is good for; all of them when left out.
@@ -256,13 +257,14 @@ impl NewKeyBody {
 
 fn scopes(names: &[String]) -> Result<Vec<KeyScope>, Problem> {
     if names.is_empty() {
-        let detail = "`scopes` is empty: name `query`, `register` or `admin`";
+        let detail = "`scopes` is empty: name `query`, `register`, `python` or `admin`";
         return Err(wrong("scopes", detail));
     }
     let scope = |name: &String| {
         KeyScope::parse(name).ok_or_else(|| {
             let name = short(name);
-            let detail = format!("there is no scope `{name}`: use `query`, `register`, `admin`");
+            let detail =
+                format!("there is no scope `{name}`: use `query`, `register`, `python`, `admin`");
             wrong("scopes", detail)
         })
     };

@@ -67,6 +67,7 @@ pub use metrics::Metrics;
 pub use observe::observe;
 pub use routes::{openapi, router};
 pub use serve::{Error, Listener, serve, serve_all};
+pub use sextant_pipeline::{Interpreter, NoPython};
 pub use state::{ApiParts, ApiState, Readiness};
 pub use tls::{Tls, TlsError, TlsFiles};
 pub use v2::{Logging, SetLevel};

@@ -23,6 +23,7 @@ use prometheus_client::{
 use sextant_rpc::{Answer, Route};
 use sextant_types::{ApplicationId, Code, VariantId};
 
+pub(crate) use self::steps::Steps;
 use self::{
     families::{
         ApplicationLabels, CodeLabels, Families, Handles, OutcomeLabels, ProblemLabels,
@@ -36,6 +37,7 @@ mod families;
 mod gauges;
 mod process;
 mod recent;
+mod steps;
 mod tally;
 
 pub use recent::{Counts, Split};

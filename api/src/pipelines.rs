@@ -11,7 +11,7 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sextant_pipeline::{Definition, Graph, Invalid, Loaded};
-use sextant_registry::{Application, NewPipeline, Pipeline};
+use sextant_registry::{Application, KeyScope, NewPipeline, Pipeline};
 use sextant_types::{ApplicationId, Code, Digest, Metric, Targets, time::unix_ms};
 use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
@@ -29,13 +29,14 @@ use crate::{
 mod ask;
 pub(crate) mod load;
 mod memory;
+mod over;
 mod read;
 mod schema;
 
 use schema::{DefinitionBody, DefinitionChangeBody};
 
 pub use ask::{__path_ask, ask};
-pub(crate) use memory::StepMemory;
+pub(crate) use over::over;
 
 /// Why a pipeline that is registered is not known here.
 const UNREAD: &str = "this front end has not read it yet";
@@ -411,11 +412,31 @@ async fn checked(
     for route in graph.routes() {
         state.check_owner(caller, route).await?;
     }
+    check_functions(state, caller, &graph).await?;
     let new = NewPipeline {
         definition: document,
         files: digests,
     };
     Ok((graph, new))
+}
+
+/// Whether the caller may have Python run, and whether the graph's functions can be called: their files are run for it.
+async fn check_functions(state: &ApiState, caller: &Caller, graph: &Graph) -> Result<(), Problem> {
+    let python = state.pipelines().python();
+    for (step, function) in graph.functions() {
+        if !caller.has(KeyScope::Python) {
+            let detail = format!(
+                "step `{step}` is in Python, and the key has not the scope `python`: ask an administrator for one that has"
+            );
+            return Err(Problem::new(Code::Forbidden, detail));
+        }
+        let checked = python.check(function).await;
+        checked.map_err(|error| {
+            let detail = format!("step `{step}`: `python` cannot run: {}", error.message);
+            Problem::new(Code::InvalidPipeline, detail).field("python")
+        })?;
+    }
+    Ok(())
 }
 
 fn refused(invalid: &Invalid) -> Problem {

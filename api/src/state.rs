@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use axum::{body::Body, http::HeaderValue};
 use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
-use sextant_pipeline::Pipelines;
+use sextant_pipeline::{Interpreter, Pipelines};
 use sextant_registry::Registry;
 use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route, offline::Notify};
 use sextant_storage::Storage;
@@ -28,7 +28,7 @@ use crate::{
     failures::{self, Failures},
     feedback::{Intake, Tokens},
     pages::Sessions,
-    pipelines::{self, StepMemory},
+    pipelines,
     places::{Places, Share},
     problem::Problem,
     query::split::Splitting,
@@ -83,6 +83,8 @@ pub struct ApiParts {
     pub logging: Option<Logging>,
     /// Tells webhooks of models that should be trained again; `None` tells nobody.
     pub notifier: Option<Arc<dyn Notify>>,
+    /// Calls functions of Python files, for pipelines.
+    pub python: Arc<dyn Interpreter>,
 }
 
 /// Shared by all handlers; cheap to clone.
@@ -125,9 +127,8 @@ impl ApiState {
         let limits = &parts.limits;
         let least = limits.max_body_bytes.saturating_mul(2);
         let room = Room::new(limits.max_body_bytes_in_flight.max(least));
-        let beneath = Splitting::over(parts.dispatcher);
-        let pipelines = Pipelines::over(beneath, Arc::new(StepMemory::new(&room)));
-        parts.dispatcher = Arc::clone(&pipelines) as DispatcherClient;
+        let beneath = Splitting::over(Arc::clone(&parts.dispatcher));
+        let pipelines = pipelines::over(beneath, &room, &mut parts);
         let metrics = Metrics::new(std::mem::take(&mut parts.metrics));
         let rates = Arc::clone(&parts.rates);
         let keyring = Keyring::new(rates, parts.auth.max_concurrent_per_key);

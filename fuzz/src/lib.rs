@@ -10,12 +10,14 @@
 mod configuration;
 mod files;
 mod models;
+mod pipelines;
 mod queries;
 mod validation;
 
 pub use configuration::configuration;
 pub use files::{record_arrays, record_lines};
 pub use models::onnx;
+pub use pipelines::pipeline;
 pub use queries::{binary_query, json_query};
 pub use validation::{validation_jsonl, validation_npz};
 
@@ -23,12 +25,13 @@ pub use validation::{validation_jsonl, validation_npz};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by name.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("binary_query", binary_query),
     ("configuration", configuration),
     ("grpc_frames", grpc_frames),
     ("json_query", json_query),
     ("onnx", onnx),
+    ("pipeline", pipeline),
     ("record_arrays", record_arrays),
     ("record_lines", record_lines),
     ("validation_jsonl", validation_jsonl),

@@ -148,6 +148,7 @@ async fn front(folder: &TempDir) -> Router {
         raw_answers: false,
         logging: None,
         notifier: None,
+        python: Arc::new(sextant_api::NoPython::Off),
     });
     state.refresh().await.expect("a registry");
     router(state)

@@ -100,7 +100,7 @@ enum Command {
     /// Create, show, change and delete applications.
     #[command(subcommand)]
     Application(application::Application),
-    /// Register, check, show, ask, list and delete pipelines.
+    /// Register, check, show, ask, measure, tune, list and delete pipelines.
     #[command(subcommand)]
     Pipeline(pipeline::Pipeline),
     /// Show and delete models.
@@ -147,6 +147,9 @@ enum Command {
     /// Serve models for the process that has started this one.
     #[command(hide = true)]
     Host(serve::Host),
+    /// Run Python steps of pipelines for the process that has started this one.
+    #[command(hide = true)]
+    Step(serve::Step),
 }
 
 /// Print the configuration that `serve` would run with, as TOML.
@@ -187,6 +190,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Restore(restore) => restore.run(output),
         Command::Measure(measure) => measure.run().map_err(Error::Service),
         Command::Host(host) => host.run().map_err(Error::Service),
+        Command::Step(step) => step.run().map_err(Error::Service),
         Command::Inspect(inspect) => {
             environment::complete();
             inspect.run(output)
@@ -240,7 +244,8 @@ async fn ask(command: Command, client: &Client, output: Output) -> Result<(), Er
         | Command::Openapi
         | Command::Completions(_)
         | Command::Measure(_)
-        | Command::Host(_) => Ok(()),
+        | Command::Host(_)
+        | Command::Step(_) => Ok(()),
     }
 }
 

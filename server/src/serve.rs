@@ -18,6 +18,7 @@ mod measure;
 mod pools;
 mod port;
 mod process;
+mod python;
 mod remote;
 mod roles;
 mod storage;
@@ -44,6 +45,7 @@ pub(crate) use host::{Host, isolated};
 pub(crate) use measure::Measure;
 use port::Port;
 use process::Process;
+pub(crate) use python::Step;
 use sextant_config::{Config, Role};
 use stores::Stores;
 

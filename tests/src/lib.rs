@@ -27,6 +27,7 @@ pub mod oip;
 pub mod onnx;
 mod pages;
 mod process;
+pub mod python;
 pub mod texts;
 mod wait;
 mod wire;

@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::Value;
 use sextant_test_servers::{postgres::Postgres, redis::Redis, s3::S3};
-use sextant_tests::{Settings, TestCluster, command_behind};
+use sextant_tests::{Settings, TestCluster, command_behind, python};
 
 /// Runs it over a data folder, of which it takes the settings to be.
 fn doctor(arguments: &[&str], s3: Option<&S3>) -> Output {
@@ -90,6 +90,41 @@ fn what_is_missing_is_told_with_what_to_do() {
         !found.iter().any(|it| it.to_string().contains("password")),
         "{found:?}"
     );
+}
+
+#[test]
+fn the_interpreter_of_steps_is_looked_at_where_there_are_any() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().to_string_lossy();
+    let of = |interpreter: &str| {
+        let interpreter = format!("pipelines.python.interpreter={interpreter}");
+        let enabled = [
+            "--set",
+            "pipelines.python.enabled=true",
+            "--set",
+            &interpreter,
+        ];
+        let place = ["--data-dir", &data, "--listen", "127.0.0.1:0"];
+        findings(&doctor(&[&enabled[..], &place].concat(), None))
+    };
+    let good = of(&python::interpreter().to_string_lossy());
+    let good = finding(&good, "python");
+    assert_eq!(good["state"], "ok", "{good}");
+    assert!(
+        good["found"]
+            .as_str()
+            .is_some_and(|it| it.contains("NumPy")),
+        "{good}"
+    );
+    for bad in ["/no/such/python", "/bin/true"] {
+        let found = of(bad);
+        let found = finding(&found, "python");
+        assert_eq!(found["state"], "fail", "{found}");
+        assert!(
+            found["found"].as_str().is_some_and(|it| it.contains(bad)),
+            "{found}"
+        );
+    }
 }
 
 #[test]

@@ -26,7 +26,9 @@ const ADDRESSES: [&str; 3] = [
 const BUSY: [&str; 3] = ["deadline_exceeded", "overloaded", "warming"];
 
 /// Commands that cannot end well here, and how they end instead.
-const OTHERWISE: [(&str, End); 15] = [
+const OTHERWISE: [(&str, End); 17] = [
+    ("artefact put centre.py", End::NoFile),
+    ("pipeline register centred.yaml", End::NoFile),
     ("--input in.jsonl", End::NotFound),
     ("--model manifest.json", End::NoFile),
     ("/v1/queries/q-17", End::NotFound),
@@ -88,6 +90,7 @@ impl Desk {
         let pipelines = root().join("examples/pipelines");
         for name in [
             "photos.yaml",
+            "tuned.yaml",
             "sentences.yaml",
             "digit.png",
             "tokenizer.json",

@@ -10,6 +10,7 @@ mod learning;
 mod load;
 mod main_job;
 mod models;
+mod ocr;
 mod page;
 pub mod peers;
 mod pipelines;
@@ -31,8 +32,8 @@ use crate::{paths, shell};
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, generator, learning, main-job, models, page,
-    /// peers, pipelines, right, scheduler, trust, worker
+    /// Experiments to run [default: all]: autoscaling, build, controller, fleet, generator, learning, main-job, models, ocr,
+    /// page, peers, pipelines, right, scheduler, trust, worker
     names: Vec<String>,
     /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; feedback, cache of learning; selection, mlp, resnet, memory, offline, parallelism, growth of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; alarms, grid, optimal, speed, spikes of pipelines; answers, overhead of right; core, instructions of
     /// controller and scheduler; growth of controller; simulator, agreement, prices of scheduler; fairness, isolation, memory, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
@@ -87,6 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "learning",
             "main-job",
             "models",
+            "ocr",
             "page",
             "peers",
             "pipelines",
@@ -137,6 +139,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.includes("models") {
         models::run(arguments, &mut report)?;
+    }
+    // Only where it is named: it takes a hundred megabytes of packages.
+    if arguments.names.iter().any(|name| name == "ocr") {
+        ocr::run(arguments, &mut report)?;
     }
     if arguments.includes("page") {
         page::run(&mut report)?;

@@ -20,13 +20,22 @@ pub(super) fn graph(
     files: &BTreeMap<String, Bytes>,
 ) -> Result<Graph, Invalid> {
     let targets = |route: &Route| target(state, route);
-    Graph::new(
-        definition,
-        &Known {
-            targets: &targets,
-            files,
-        },
-    )
+    let known = Known {
+        targets: &targets,
+        files,
+    };
+    let graph = Graph::new(definition, &known)?;
+    if let (Some((step, _)), Err(error)) =
+        (graph.functions().next(), state.pipelines().python().state())
+    {
+        return Err(Invalid {
+            step: Some(step.to_owned()),
+            key: "python",
+            why: format!("cannot run: {}", error.message),
+            code: error.code,
+        });
+    }
+    Ok(graph)
 }
 
 fn target(state: &ApiState, route: &Route) -> Result<Target, QueryError> {

@@ -70,6 +70,7 @@ pub fn page(code: Code) -> &'static str {
         Code::EngineFailed => include_str!("../../../docs/errors/engine_failed.md"),
         Code::MemoryExceeded => include_str!("../../../docs/errors/memory_exceeded.md"),
         Code::TimeExceeded => include_str!("../../../docs/errors/time_exceeded.md"),
+        Code::StepFailed => include_str!("../../../docs/errors/step_failed.md"),
         Code::EngineCrashed => include_str!("../../../docs/errors/engine_crashed.md"),
         Code::Internal => include_str!("../../../docs/errors/internal.md"),
     }

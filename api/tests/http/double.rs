@@ -476,6 +476,7 @@ impl Api {
             readiness: settings.readiness,
             shared_memory: settings.shared_memory,
             raw_answers: settings.raw_answers,
+            python: Arc::new(sextant_api::NoPython::Off),
             origins: settings
                 .origins
                 .iter()

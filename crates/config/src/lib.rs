@@ -16,6 +16,7 @@ mod fleet;
 mod health;
 mod layers;
 mod machine;
+mod pipelines;
 mod role;
 mod schedule;
 mod section;

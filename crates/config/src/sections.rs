@@ -10,6 +10,7 @@ use super::{
     autoscaler::{Autoscaler, Pool},
     fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
     health::Health,
+    pipelines::{Pipelines, Python},
     schedule::{Agreement, Cache, Claims, Dispatcher, Placement, Schedule},
     section::{Section, section},
     worker::{Cuda, Emulated, EmulatedType, Remote, Worker},
@@ -66,6 +67,8 @@ section! {
             autoscaler: Autoscaler;
             /// What is refused.
             limits: Limits;
+            /// Applications that several steps answer.
+            pipelines: Pipelines;
             /// Offline jobs.
             jobs: Jobs;
             /// What is kept for how long.
@@ -275,7 +278,7 @@ section! {
 }
 
 /// Every section, in the order of the document.
-pub(super) static SECTIONS: [Section; 32] = [
+pub(super) static SECTIONS: [Section; 34] = [
     Config::SECTION,
     Log::SECTION,
     Metadata::SECTION,
@@ -305,6 +308,8 @@ pub(super) static SECTIONS: [Section; 32] = [
     Autoscaler::SECTION,
     Pool::SECTION,
     Limits::SECTION,
+    Pipelines::SECTION,
+    Python::SECTION,
     Jobs::SECTION,
     Storage::SECTION,
     Runtime::SECTION,

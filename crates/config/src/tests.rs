@@ -7,6 +7,7 @@ use sextant_health::Thresholds;
 use super::{
     autoscaler::Autoscaler,
     fleet::{Auth, Fleet, Metadata, Objects, Registry, Tls},
+    pipelines::{Pipelines, Python},
     schedule::{Claims, Dispatcher, Schedule},
     sections::{Cors, Grpc, Jobs, Variants},
     worker::{Emulated, EmulatedType, Worker},

@@ -22,6 +22,6 @@ mod program;
 mod spawner;
 
 pub use child::serve;
-pub use confine::confine;
+pub use confine::{confine, confine_program};
 pub use engine::IsolatedEngine;
 pub use program::{Child, Death, LIBRARIES, Program};

@@ -124,6 +124,11 @@ impl Child {
         computed_of(&stat)
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Kills it; its end is not waited for.
     pub fn kill(&mut self) {
         // It may have ended.
@@ -173,6 +178,11 @@ impl Death {
         self.signal == Some(SIGKILL) && !self.ran_out_of_memory()
     }
 
+    /// What it said on standard error, the first part of it.
+    pub fn said(&self) -> &str {
+        &self.said
+    }
+
     /// Whether an allocation was refused.
     pub fn ran_out_of_memory(&self) -> bool {
         self.said.contains("memory allocation of") || self.said.contains("bad_alloc")
@@ -185,13 +195,17 @@ impl Death {
             let text = format!("it needs more than the `{memory}` bytes that it may take");
             return (Code::MemoryExceeded, text);
         }
-        let how = match self.signal {
+        let text = format!("the engine's process ended by {}", self.how());
+        (Code::EngineCrashed, text)
+    }
+
+    /// By what it ended: a signal, an exit.
+    pub fn how(&self) -> String {
+        match self.signal {
             Some(SIGABRT) if self.said.contains("stack") => "a stack overflow".to_owned(),
             Some(signal) => format!("signal {signal}"),
             None => "an exit".to_owned(),
-        };
-        let text = format!("the engine's process ended by {how}");
-        (Code::EngineCrashed, text)
+        }
     }
 }
 

@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sextant_rpc::Route;
 use sextant_transforms::{
-    ImageOptions, NmsOptions, NormalizeOptions, Options, PoolOptions, SoftmaxOptions,
+    CtcOptions, ImageOptions, NmsOptions, NormalizeOptions, Options, PoolOptions, SoftmaxOptions,
     TokenizeOptions, TopKOptions,
 };
 use sextant_types::{ApplicationId, DataType, ModelId, VariantId};
 
-use crate::Invalid;
+use crate::{Invalid, PythonOptions};
 
 /// A pipeline: an application that several steps answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -46,7 +46,7 @@ pub struct Input {
     pub shape: Vec<i64>,
 }
 
-/// One step. Exactly one of `application`, `model`, `variant` and the transforms says what it does.
+/// One step. Exactly one of `application`, `model`, `variant`, the transforms and `python` says what it does.
 #[derive(Debug, Clone, PartialEq, std::default::Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
@@ -82,6 +82,12 @@ pub struct Step {
     /// Boxes that no better one covers: `boxes`, `scores` -> `boxes`, `scores`, `classes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nms: Option<NmsOptions>,
+    /// What a model that reads a line step by step has read: `scores` -> `text`, `scores`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ctc: Option<CtcOptions>,
+    /// Calls a function of a Python file, in a process of its own, where the service allows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub python: Option<PythonOptions>,
     /// What its inputs are, by their names. One that is left out is what the latest earlier step calls so, else the
     /// pipeline's input of that name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -161,6 +167,8 @@ pub enum Action {
     Ask(Route),
     /// Runs a transform.
     Transform(Options),
+    /// Calls a function of a Python file.
+    Python(PythonOptions),
 }
 
 /// Longest name of a pipeline: its variants' names have its version behind it.
@@ -212,6 +220,7 @@ impl Definition {
         let actions = self.steps.iter().filter_map(|step| step.action().ok());
         let files = actions.flat_map(|action| match action {
             Action::Transform(options) => options.files().into_iter().map(str::to_owned).collect(),
+            Action::Python(options) => options.paths().map(str::to_owned).collect(),
             Action::Ask(_) => Vec::new(),
         });
         files.collect()
@@ -256,13 +265,15 @@ impl Step {
             self.softmax.map(Options::Softmax),
             self.top_k.clone().map(Options::TopK),
             self.nms.map(Options::Nms),
+            self.ctc.clone().map(Options::Ctc),
         ];
         given.extend(transforms.into_iter().flatten().map(Action::Transform));
+        given.extend(self.python.clone().map(Action::Python));
         match (given.pop(), given.is_empty()) {
             (Some(action), true) => Ok(action),
             (None, _) => Err(invalid(
                 "is missing: a step has one of `application`, `model`, `variant`, `image`, `tokenize`, `pool`, \
-                 `normalize`, `softmax`, `top_k` and `nms`"
+                 `normalize`, `softmax`, `top_k`, `nms`, `ctc` and `python`"
                     .to_owned(),
             )),
             (Some(_), false) => Err(invalid(

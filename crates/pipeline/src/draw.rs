@@ -233,6 +233,7 @@ fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
 fn what(node: &Node) -> String {
     match &node.work {
         Work::Transform(transform) => transform.name().to_owned(),
+        Work::Python(function) => format!("python {}:{}", function.path, function.name),
         Work::Ask { route, .. } => match route {
             Route::Application(id) => format!("application {id}"),
             Route::Model(id) => format!("model {id}"),

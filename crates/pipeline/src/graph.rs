@@ -15,7 +15,7 @@ use sextant_transforms::Transform;
 use sextant_types::{Code, Metric, NamedTensor, Signature, Targets, TensorSpec};
 
 use crate::{
-    Definition, OnError, StepTargets,
+    Definition, Function, OnError, StepTargets,
     condition::Condition,
     definition::{Action, Step},
 };
@@ -92,6 +92,7 @@ pub(crate) struct Node {
 pub(crate) enum Work {
     Ask { route: Route, targets: Targets },
     Transform(Arc<Transform>),
+    Python(Arc<Function>),
 }
 
 /// Where a tensor comes from.
@@ -150,7 +151,7 @@ impl Graph {
         let actions = definition.actions()?;
         let steps = definition.steps.iter().zip(&actions);
         let parts: Vec<Part> = steps
-            .map(|(step, action)| Part::new(step, action, known))
+            .map(|(step, action)| Part::new(&definition.name, step, action, known))
             .collect::<Result<_, _>>()?;
         let mut resolver = Resolver::new(&definition, &parts)?;
         let mut nodes = Vec::with_capacity(parts.len());
@@ -193,7 +194,7 @@ impl Graph {
             .map(|step| (step.name.as_str(), &step.targets))
             .collect();
         self.nodes.iter().all(|node| match &node.work {
-            Work::Transform(_) => true,
+            Work::Transform(_) | Work::Python(_) => true,
             Work::Ask {
                 route,
                 targets: known,
@@ -213,7 +214,15 @@ impl Graph {
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         self.nodes.iter().filter_map(|node| match &node.work {
             Work::Ask { route, .. } => Some(route),
-            Work::Transform(_) => None,
+            Work::Transform(_) | Work::Python(_) => None,
+        })
+    }
+
+    /// The functions of Python files that its steps call, with the names of these.
+    pub fn functions(&self) -> impl Iterator<Item = (&str, &Arc<Function>)> {
+        self.nodes.iter().filter_map(|node| match &node.work {
+            Work::Python(function) => Some((node.name.as_ref(), function)),
+            Work::Ask { .. } | Work::Transform(_) => None,
         })
     }
 }
@@ -226,7 +235,19 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    fn new(step: &Step, action: &Action, known: &Known<'_>) -> Result<Self, Invalid> {
+    fn new(
+        pipeline: &str,
+        step: &Step,
+        action: &Action,
+        known: &Known<'_>,
+    ) -> Result<Self, Invalid> {
+        if !matches!(action, Action::Ask(_)) && !step.targets.is_empty() {
+            return Err(Invalid::step(
+                &step.name,
+                "targets",
+                "are for steps that ask a model",
+            ));
+        }
         let (work, signature) = match action {
             Action::Ask(route) => {
                 let target = (known.targets)(route).map_err(|error| Invalid {
@@ -241,14 +262,13 @@ impl Part {
                 let route = route.clone();
                 (Work::Ask { route, targets }, target.signature)
             }
+            Action::Python(options) => {
+                let function = options.bind(pipeline, known.files);
+                let function = function.map_err(|why| Invalid::step(&step.name, "python", why))?;
+                let signature = function.signature.clone();
+                (Work::Python(Arc::new(function)), signature)
+            }
             Action::Transform(options) => {
-                if !step.targets.is_empty() {
-                    return Err(Invalid::step(
-                        &step.name,
-                        "targets",
-                        "are for steps that ask a model",
-                    ));
-                }
                 let mapped = step.inputs.keys().cloned().collect();
                 let made = Transform::new(options, known.files, &mapped);
                 let transform = made.map_err(|error| {
@@ -342,6 +362,7 @@ fn node(
             targets: *targets,
         },
         Work::Transform(transform) => Work::Transform(Arc::clone(transform)),
+        Work::Python(function) => Work::Python(Arc::clone(function)),
     };
     Ok(Node {
         name: step.name.as_str().into(),

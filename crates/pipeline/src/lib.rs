@@ -11,11 +11,13 @@
 //! (`pace`, after InferLine section 4 and PARD section 3).
 
 mod condition;
+mod counts;
 mod definition;
 mod draw;
 mod graph;
 mod memory;
 mod pace;
+mod python;
 mod run;
 mod service;
 
@@ -25,8 +27,10 @@ pub fn schema() -> serde_json::Value {
 }
 
 pub use crate::{
+    counts::{Outcome, StepCounts},
     definition::{Default, Definition, Input, OnError, Sources, Step, StepTargets},
     graph::{Graph, Invalid, Known, Target},
     memory::{Memory, Part, Unbounded},
+    python::{Called, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
     service::{Loaded, Pipelines},
 };

@@ -14,7 +14,8 @@ use sextant_types::{Code, ModelId, NamedTensor, VariantId};
 use tokio::sync::Semaphore;
 
 use crate::{
-    Graph, Memory, OnError, Part,
+    Graph, Interpreter, Memory, OnError, Part,
+    counts::{Counts, Outcome},
     graph::{Node, Origin},
     pace::{Ahead, Pace},
 };
@@ -29,6 +30,8 @@ pub(crate) struct Means {
     pub cores: Arc<Semaphore>,
     /// What steps make is counted there.
     pub memory: Arc<dyn Memory>,
+    /// Calls functions of Python files.
+    pub python: Arc<dyn Interpreter>,
 }
 
 /// How the answers of a pipeline are called: it is their model, and its version the variant.
@@ -36,6 +39,14 @@ pub(crate) struct Means {
 pub(crate) struct Names {
     pub model: ModelId,
     pub variant: VariantId,
+}
+
+/// A pipeline that can run, and what its queries have learnt.
+pub(crate) struct Ready {
+    pub graph: Graph,
+    pub pace: Pace,
+    pub counts: Counts,
+    pub names: Names,
 }
 
 /// What became of a step.
@@ -48,6 +59,7 @@ enum Ended {
 struct Way<'a> {
     graph: &'a Graph,
     pace: &'a Pace,
+    counts: &'a Counts,
     ahead: Ahead,
     means: &'a Means,
     query: &'a Query,
@@ -63,12 +75,16 @@ struct Way<'a> {
 /// # Errors
 /// Which step failed, in which of its rows, and why.
 pub(crate) async fn answer(
-    graph: &Graph,
-    pace: &Pace,
+    ready: &Ready,
     means: &Means,
-    names: &Names,
     mut query: Query,
 ) -> Result<Answer, QueryError> {
+    let Ready {
+        graph,
+        pace,
+        counts,
+        names,
+    } = ready;
     let targets = &query.targets;
     if targets.min_quality.is_some() || targets.min_relative_accuracy.is_some() {
         let message = "the accuracy of the whole pipeline is not measured: give `min_accuracy` to its steps, in their \
@@ -85,6 +101,7 @@ pub(crate) async fn answer(
     let mut way = Way {
         graph,
         pace,
+        counts,
         ahead: pace.ahead(graph),
         means,
         query: &query,
@@ -135,7 +152,10 @@ impl Way<'_> {
                         let begun = self.begin(at, inputs)?;
                         running.push(async move { (at, begun.run().await) });
                     }
-                    Err(Unready::Skipped(why)) => self.skip(node, at, why),
+                    Err(Unready::Skipped(why)) => {
+                        self.counts.add(at, Outcome::Skipped);
+                        self.skip(node, at, why);
+                    }
                     Err(Unready::Failed(why)) => {
                         let error = QueryError::new(Code::InvalidTensor, why);
                         self.failed(at, in_step(node, error))?;
@@ -248,7 +268,10 @@ impl Way<'_> {
     }
 
     fn gave(&mut self, at: usize, gave: Gave) {
-        self.pace.ran(at, gave.taken.total_us / 1e3);
+        let taken = &gave.taken;
+        self.pace.ran(at, taken.total_us / 1e3);
+        let waited_us = taken.queue_us + taken.load_us;
+        self.counts.answered(at, (taken.total_us, waited_us));
         self.taken.push(gave.taken);
         self.held.extend(gave.held);
         self.ended[at] = Some(Ended::Gave(gave.outputs));
@@ -256,6 +279,7 @@ impl Way<'_> {
 
     /// What becomes of the query now that a step has failed.
     fn failed(&mut self, at: usize, error: QueryError) -> Result<(), QueryError> {
+        self.counts.add(at, Outcome::Failed);
         let node = &self.graph.nodes[at];
         let why = format!("it failed: {} ({})", error.message, error.code);
         match node.on_error {

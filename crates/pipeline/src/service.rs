@@ -9,9 +9,10 @@ use sextant_types::{ApplicationId, Code, ModelId, Signature, VariantId};
 use tokio::sync::Semaphore;
 
 use crate::{
-    Graph, Memory,
+    Graph, Interpreter, Memory, NoPython,
+    counts::{Counts, StepCounts},
     pace::Pace,
-    run::{self, Means, Names},
+    run::{self, Means, Names, Ready},
 };
 
 /// A dispatcher that answers queries of applications which are pipelines, and leaves others to another one.
@@ -29,12 +30,6 @@ pub struct Loaded {
     state: Result<Ready, String>,
 }
 
-struct Ready {
-    graph: Graph,
-    pace: Pace,
-    names: Names,
-}
-
 // === impl Loaded ===
 
 impl Loaded {
@@ -48,10 +43,15 @@ impl Loaded {
             model: ModelId::new(name)?,
             variant: VariantId::new(format!("{name}-v{version}"))?,
         };
-        let pace = Pace::new(&graph);
+        let (pace, counts) = (Pace::new(&graph), Counts::new(&graph));
         Ok(Self {
             version,
-            state: Ok(Ready { graph, pace, names }),
+            state: Ok(Ready {
+                graph,
+                pace,
+                counts,
+                names,
+            }),
         })
     }
 
@@ -74,6 +74,12 @@ impl Loaded {
             .map_err(String::as_str)
     }
 
+    /// What became of its steps; nothing of one that cannot run.
+    pub fn counts(&self) -> impl Iterator<Item = StepCounts<'_>> {
+        let ready = self.state.iter();
+        ready.flat_map(|ready| ready.counts.of(&ready.graph))
+    }
+
     fn ready(&self) -> Result<&Ready, QueryError> {
         self.state.as_ref().map_err(|why| {
             let message = format!("the pipeline cannot run: {why}");
@@ -88,15 +94,30 @@ impl Pipelines {
     /// Over a dispatcher that answers the steps. It knows no pipeline yet.
     /// What steps make is counted in `memory`.
     pub fn over(dispatcher: DispatcherClient, memory: Arc<dyn Memory>) -> Arc<Self> {
+        Self::with_python(dispatcher, memory, Arc::new(NoPython::Off))
+    }
+
+    /// The same, where `python` calls the functions of Python files.
+    pub fn with_python(
+        dispatcher: DispatcherClient,
+        memory: Arc<dyn Memory>,
+        python: Arc<dyn Interpreter>,
+    ) -> Arc<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self {
             means: Means {
                 dispatcher,
                 cores: Arc::new(Semaphore::new(cores)),
                 memory,
+                python,
             },
             loaded: ArcSwap::default(),
         })
+    }
+
+    /// Who calls the functions of Python files.
+    pub fn python(&self) -> &Arc<dyn Interpreter> {
+        &self.means.python
     }
 
     /// The dispatcher beneath.
@@ -137,7 +158,7 @@ impl Dispatch for Pipelines {
             return self.means.dispatcher.query(query).await;
         };
         let ready = pipeline.ready()?;
-        run::answer(&ready.graph, &ready.pace, &self.means, &ready.names, query).await
+        run::answer(ready, &self.means, query).await
     }
 
     async fn place(&self, ask: Ask, holder: Arc<dyn Holder>) -> Result<(), QueryError> {

@@ -24,19 +24,22 @@ pub enum KeyScope {
     Query,
     /// Registering and removing applications, models and offline jobs.
     Register,
+    /// Registering pipelines with steps in Python, beside [`Self::Register`].
+    Python,
     /// Everything, keys and the audit record among it.
     Admin,
 }
 
 impl KeyScope {
     /// Every scope, in order of declaration.
-    pub const ALL: [Self; 3] = [Self::Query, Self::Register, Self::Admin];
+    pub const ALL: [Self; 4] = [Self::Query, Self::Register, Self::Python, Self::Admin];
 
-    /// `query`, `register`, `admin`.
+    /// `query`, `register`, `python`, `admin`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Query => "query",
             Self::Register => "register",
+            Self::Python => "python",
             Self::Admin => "admin",
         }
     }

@@ -137,7 +137,7 @@ impl TopK {
 }
 
 /// The lines of a file, without what ends them; an empty last one is none.
-fn lines(file: &Bytes) -> Vec<Bytes> {
+pub(crate) fn lines(file: &Bytes) -> Vec<Bytes> {
     let text = file.strip_suffix(b"\n").unwrap_or(file);
     let lines = text.split(|byte| *byte == b'\n');
     lines

@@ -8,6 +8,7 @@ mod boxes;
 mod classes;
 mod image;
 mod numbers;
+mod sequence;
 mod text;
 mod vectors;
 
@@ -22,6 +23,7 @@ pub use crate::{
     boxes::NmsOptions,
     classes::TopKOptions,
     image::{Fit, ImageOptions, Layout, Resampling},
+    sequence::CtcOptions,
     text::{PadTo, TokenizeOptions},
     vectors::{NormalizeOptions, PoolOptions, Pooling, SoftmaxOptions},
 };
@@ -44,6 +46,8 @@ pub enum Options {
     TopK(TopKOptions),
     /// Boxes that no better one covers: `boxes`, `scores` -> `boxes`, `scores`, `classes`.
     Nms(NmsOptions),
+    /// What a model that reads a line step by step has read: `scores` -> `text`, `scores`.
+    Ctc(CtcOptions),
 }
 
 /// Why a transform cannot be made or cannot run.
@@ -116,6 +120,7 @@ enum Kind {
     Softmax(SoftmaxOptions),
     TopK(classes::TopK),
     Nms(NmsOptions),
+    Ctc(sequence::Ctc),
 }
 
 /// An input or output of a transform; -1 stands for a dimension of any size.
@@ -161,6 +166,7 @@ impl Options {
         match self {
             Self::Tokenize(options) => vec![options.tokenizer.as_str()],
             Self::TopK(options) => options.labels_file.as_deref().into_iter().collect(),
+            Self::Ctc(options) => vec![options.labels_file.as_str()],
             _ => Vec::new(),
         }
     }
@@ -175,6 +181,7 @@ impl Options {
             Self::Softmax(_) => "softmax",
             Self::TopK(_) => "top_k",
             Self::Nms(_) => "nms",
+            Self::Ctc(_) => "ctc",
         }
     }
 }
@@ -209,6 +216,10 @@ impl Transform {
                 (top.signature(), Kind::TopK(top))
             }
             Options::Nms(options) => (boxes::signature(options)?, Kind::Nms(*options)),
+            Options::Ctc(options) => {
+                let ctc = sequence::Ctc::new(options, files)?;
+                (ctc.signature(), Kind::Ctc(ctc))
+            }
         };
         let name = options.name();
         Ok(Self {
@@ -242,6 +253,11 @@ impl Transform {
         match &self.kind {
             Kind::Image(image) => image.needs_bytes(inputs),
             Kind::Tokenize(_) => text::needs_bytes(inputs),
+            // Its scores are brought to single precision, and what it makes is a class for each step at most.
+            Kind::Ctc(_) => inputs
+                .iter()
+                .map(|input| 2 * input.tensor.held_bytes() as u64)
+                .sum(),
             _ => inputs
                 .iter()
                 .map(|input| 8 * input.tensor.held_bytes() as u64)
@@ -262,6 +278,7 @@ impl Transform {
             Kind::Softmax(options) => vectors::softmax(options, inputs),
             Kind::TopK(top) => top.apply(inputs),
             Kind::Nms(options) => boxes::nms(options, inputs),
+            Kind::Ctc(ctc) => ctc.apply(inputs),
         }
     }
 }

@@ -100,6 +100,8 @@ codes! {
     InvalidRegion = "invalid_region", Invalid;
     /// A pipeline's definition cannot be used.
     InvalidPipeline = "invalid_pipeline", Invalid;
+    /// A Python step raised, gave something else than it says, or ended its process.
+    StepFailed = "step_failed", Invalid;
     /// A record of an offline job's input cannot be read.
     InvalidRecord = "invalid_record", Invalid;
     /// Feedback that cannot be taken: its token is forged or broken, or it does not fit the answer.

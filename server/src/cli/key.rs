@@ -62,6 +62,8 @@ pub enum Scope {
     Query,
     /// Registering and removing applications, models, artefacts and offline jobs.
     Register,
+    /// Registering pipelines with steps in Python, together with `register`.
+    Python,
     /// Everything, keys and the audit record among it.
     Admin,
 }

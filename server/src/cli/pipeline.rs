@@ -16,10 +16,12 @@ use super::{
     query,
 };
 
+mod measure;
+
 /// The path of pipelines.
 const PATH: [&str; 2] = ["v1", "pipelines"];
 
-/// Register, check, show, ask, list and delete pipelines.
+/// Register, check, show, ask, measure, tune, list and delete pipelines.
 #[derive(Debug, Subcommand)]
 pub enum Pipeline {
     /// Register a pipeline from a file, YAML or JSON.
@@ -45,6 +47,8 @@ pub enum Pipeline {
     },
     /// Ask a pipeline that takes a picture or a sentence.
     Ask(Ask),
+    Measure(measure::Measure),
+    Tune(measure::Tune),
     /// List pipelines.
     List,
     /// Delete a pipeline, all its versions and its application.
@@ -89,6 +93,8 @@ impl Pipeline {
             }
             Self::Show { name, svg } => show(client, &name, svg, output).await,
             Self::Ask(ask) => ask.run(client, output).await,
+            Self::Measure(measure) => measure.run(client, output).await,
+            Self::Tune(tune) => tune.run(client, output).await,
             Self::List => list(client, output).await,
             Self::Delete { name } => {
                 let path = ["v1", "pipelines", name.as_str()];

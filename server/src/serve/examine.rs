@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use sextant_config::{Config, Role};
 
-use super::{backup, engines, front, pools, roles};
+use super::{backup, engines, front, pools, python, roles};
 
 mod machine;
 mod stores;
@@ -41,6 +41,9 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
     let runs_models = [Role::Worker, Role::VariantGen];
     if runs_models.iter().any(|role| config.roles.contains(*role)) {
         findings.extend(engines(config));
+    }
+    if config.roles.contains(Role::Api) {
+        findings.extend(python(config));
     }
     findings.extend(machine::look(config));
     findings.extend(stores::look(config).await);
@@ -95,6 +98,28 @@ fn engines(config: &Config) -> Vec<Finding> {
         }
     };
     names.map(engine).collect()
+}
+
+/// The interpreter of Python steps, where they are allowed: the service starts without it, and pipelines that have such steps
+/// do not run.
+fn python(config: &Config) -> Option<Finding> {
+    const CHECK: &str = "python";
+    Some(match python::look(config) {
+        Ok(None) => return None,
+        Ok(Some(found)) => {
+            let numpy = found.numpy.as_deref().unwrap_or("none");
+            let executable = found.executable.display();
+            Finding::ok(
+                CHECK,
+                format!("`{executable}` is Python {}, NumPy {numpy}", found.version),
+            )
+        }
+        Err(error) => Finding::fail(
+            CHECK,
+            format!("{error:#}"),
+            "correct `pipelines.python.interpreter` or `pipelines.python.packages`, or set `pipelines.python.enabled = false`",
+        ),
+    })
 }
 
 // === impl Finding ===

@@ -22,6 +22,7 @@ use super::{
     descriptors::max_connections,
     folder::{Kept, ready_while_kept},
     port::{Caller, Port, Seen},
+    python,
     stores::Stores,
 };
 use crate::logging;
@@ -148,6 +149,7 @@ pub(super) async fn serve(
         raw_answers: config.v2.raw_answers,
         logging: logging::control(),
         notifier: Some(Arc::new(super::dispatcher::webhooks(config))),
+        python: python::build(config)?,
     });
     // From the first query on, targets are checked against the application's metric and defaults.
     state

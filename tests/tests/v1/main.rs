@@ -16,6 +16,7 @@ mod large;
 mod memory;
 mod models;
 mod pipelines;
+mod python;
 mod queries;
 mod registrations;
 mod sizes;

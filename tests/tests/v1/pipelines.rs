@@ -118,6 +118,69 @@ async fn a_cascade_asks_the_dear_model_where_the_cheap_one_is_unsure() {
     );
 }
 
+/// What a cascade is for: as right as the dear model alone, for less.
+#[tokio::test]
+async fn the_threshold_of_a_cascade_is_chosen_on_a_validation_set() {
+    let cluster = digits::service(Settings::default()).await;
+    let file = root().join("examples/pipelines/tuned.yaml");
+    let set = digits::file("validation.npz");
+    let tune = |least: &str| {
+        let (file, set) = (file.to_string_lossy(), set.to_string_lossy());
+        let of = [
+            "--validation",
+            &set,
+            "--min-accuracy",
+            least,
+            "--thresholds",
+            "0,0.6,0.9,1.01",
+        ];
+        let output = cluster.client(&[&["--json", "pipeline", "tune", &file][..], &of].concat());
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success(),
+            "{text}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        serde_json::from_str::<Value>(&text).expect("JSON")
+    };
+    let answer = tune("0.9");
+    let tried = answer["tried"].as_array().expect("a list");
+    let of = |row: &Value, name: &str| row[name].as_f64().expect("a number");
+    let (never, always) = (&tried[0], &tried[3]);
+    assert!(
+        of(never, "cost_per_1k_usd") < of(always, "cost_per_1k_usd"),
+        "{answer}"
+    );
+    assert!(of(never, "value") <= of(always, "value"), "{answer}");
+    for row in tried {
+        assert!(
+            of(row, "lower") < of(row, "value") && of(row, "value") < of(row, "upper"),
+            "{row}"
+        );
+    }
+    let chosen = of(&answer["chosen"], "threshold");
+    let good = tried.iter().filter(|row| of(row, "lower") >= 0.9);
+    let cheapest =
+        good.min_by(|a, b| of(a, "cost_per_1k_usd").total_cmp(&of(b, "cost_per_1k_usd")));
+    assert_eq!(
+        Some(chosen),
+        cheapest.map(|row| of(row, "threshold")),
+        "{answer}"
+    );
+    let listed = cluster.api().get("/v1/pipelines").await.json(200);
+    let names: Vec<&Value> = listed["pipelines"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|it| &it["name"])
+        .collect();
+    assert_eq!(names, ["careful-digits"], "those that were tried are gone");
+    assert!(
+        tune("0.9999")["chosen"].is_null(),
+        "none of them is as right as that"
+    );
+}
+
 async fn with_sentences() -> TestCluster {
     let cluster = TestCluster::start(Settings::default());
     let api = cluster.api();

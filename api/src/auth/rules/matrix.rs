@@ -9,8 +9,8 @@ const BEGIN: &str = "<!-- begin: written by a test from api/src/auth/rules.rs --
 const END: &str = "<!-- end -->\n";
 
 const HEAD: &str = "\
-| operation | asked by | no key | `query` | `register` | `admin` | key bound to an application | in the audit record as |
-|---|---|---|---|---|---|---|---|
+| operation | asked by | no key | `query` | `register` | `python` | `admin` | key bound to an application | in the audit record as |
+|---|---|---|---|---|---|---|---|---|
 ";
 
 #[test]
@@ -63,16 +63,28 @@ fn table() -> String {
     format!("{HEAD}{}", rows.collect::<String>())
 }
 
+/// What is let in without the scope `python`.
+const WITHOUT_PYTHON: &str = "without Python";
+
+/// Whether a definition comes along, which may have steps in Python.
+fn takes_steps(rule: &Rule) -> bool {
+    ["pipelines_create", "pipelines_replace", "pipelines_change"].contains(&rule.operation)
+}
+
 fn row(rule: &Rule, asked: &[(String, String)]) -> String {
     let ways = asked.iter().filter(|(name, _)| name == rule.operation);
     let ways: Vec<&str> = ways.map(|(_, way)| way.as_str()).collect();
     let (without, scopes) = match rule.need {
-        Need::Nothing => ("yes", ["yes"; 3]),
-        Need::Metrics => ("unless `auth.metrics`", ["yes"; 3]),
-        Need::Key => ("-", ["yes"; 3]),
-        Need::Scope(KeyScope::Query) => ("-", ["yes", "-", "yes"]),
-        Need::Scope(KeyScope::Register) => ("-", ["-", "yes", "yes"]),
-        Need::Scope(KeyScope::Admin) => ("-", ["-", "-", "yes"]),
+        Need::Nothing => ("yes", ["yes"; 4]),
+        Need::Metrics => ("unless `auth.metrics`", ["yes"; 4]),
+        Need::Key => ("-", ["yes"; 4]),
+        Need::Scope(KeyScope::Query) => ("-", ["yes", "-", "-", "yes"]),
+        Need::Scope(KeyScope::Register) if takes_steps(rule) => {
+            ("-", ["-", WITHOUT_PYTHON, "with `register`", "yes"])
+        }
+        Need::Scope(KeyScope::Register) => ("-", ["-", "yes", "-", "yes"]),
+        Need::Scope(KeyScope::Python) => ("-", ["-", "-", "yes", "yes"]),
+        Need::Scope(KeyScope::Admin) => ("-", ["-", "-", "-", "yes"]),
     };
     let bound = match (rule.need, rule.bound) {
         (Need::Nothing, _) => "as others",

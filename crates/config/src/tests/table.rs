@@ -80,6 +80,12 @@ fn the_table_of_fields_matches_the_structs() {
             devices: [(device_type("name"), price)].into(),
             ..Prices::default()
         },
+        pipelines: Pipelines {
+            python: Python {
+                packages: Some("packages".into()),
+                ..Python::default()
+            },
+        },
         cors: Cors {
             origins: vec!["https://app.example.com".to_owned()],
         },

@@ -188,14 +188,26 @@ const F_SETOWN_EX: i32 = 15;
 /// What `ioctl` may not be asked for: the same, and what types into a terminal.
 const DEVICE: [i32; 4] = [0x8901, 0x8902, 0x5412, 0x541C];
 
+/// Which programs the process may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Programs {
+    /// None.
+    None,
+    /// Those that Landlock lets it.
+    Checked,
+}
+
 /// Has the calls refused from now on, of this thread and those that it starts. On processors that the filter does not
 /// know, and without it in the kernel, nothing is refused.
-pub(super) fn refuse() -> Result<(), seccompiler::Error> {
+pub(super) fn refuse(programs: Programs) -> Result<(), seccompiler::Error> {
     let Ok(target) = TargetArch::try_from(std::env::consts::ARCH) else {
         return Ok(());
     };
     let refused = SeccompAction::Errno(libc::EACCES as u32);
-    let rules = rules(std::process::id())?;
+    let mut rules = rules(std::process::id())?;
+    if programs == Programs::Checked {
+        rules.remove(&libc::SYS_execve);
+    }
     apply(SeccompFilter::new(
         rules,
         SeccompAction::Allow,

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::{Means, elapsed_us};
 use crate::{
-    Memory, Part,
+    Called, Function, Interpreter, Memory, Part,
     graph::{Node, Work},
 };
 
@@ -54,6 +54,7 @@ enum Doing {
         batched: bool,
     },
     Transform(Arc<Transform>, Arc<Semaphore>),
+    Python(Arc<Function>, Arc<dyn Interpreter>),
 }
 
 /// The result of one set of inputs.
@@ -94,6 +95,9 @@ impl Begun {
             },
             Work::Transform(transform) => {
                 Doing::Transform(Arc::clone(transform), Arc::clone(&means.cores))
+            }
+            Work::Python(function) => {
+                Doing::Python(Arc::clone(function), Arc::clone(&means.python))
             }
         };
         let asked = match node.cut.is_empty() {
@@ -157,6 +161,22 @@ impl Begun {
                 held = parts;
                 self.joined(gave)?
             }
+            Doing::Python(function, python) => {
+                let rows = stream::iter(0..self.asked.len());
+                let called = rows
+                    .map(|row| self.call((function, python), &self.asked[row]))
+                    .buffered(ROWS_AT_ONCE);
+                let called: Vec<Called> = self.in_rows(called).await?;
+                let waited = called.iter().map(|it| it.waited.as_secs_f64() * 1e6);
+                taken.queue_us = waited.fold(0.0, f64::max);
+                taken.compute_us = (elapsed_us(self.begun) - taken.queue_us).max(0.0);
+                let mut gave = Vec::with_capacity(called.len());
+                for Called { outputs, part, .. } in called {
+                    held.push(part);
+                    gave.push(outputs);
+                }
+                self.joined(gave)?
+            }
             Doing::Ask { .. } => {
                 let rows = stream::iter(0..self.asked.len());
                 let answers = rows
@@ -210,6 +230,18 @@ impl Begun {
         drop(needed);
         let part = self.memory.take(held_bytes(&outputs))?;
         Ok((outputs, part))
+    }
+
+    /// Calls a function with one set of inputs, in the room that sending them needs.
+    async fn call(
+        &self,
+        (function, python): (&Arc<Function>, &Arc<dyn Interpreter>),
+        inputs: &[NamedTensor],
+    ) -> Result<Called, QueryError> {
+        let sent = self.memory.take(held_bytes(inputs))?;
+        let called = python.call(function, inputs.to_vec(), &self.memory).await?;
+        drop(sent);
+        Ok(called)
     }
 
     /// Asks for one set of inputs. A batch of no rows is not asked for: nothing is known of it.
@@ -269,7 +301,7 @@ impl Begun {
         }
         let keeps = match &self.work {
             Doing::Ask { batched, .. } => *batched,
-            Doing::Transform(..) => false,
+            Doing::Transform(..) | Doing::Python(..) => false,
         };
         let columns = self.gives.iter().enumerate().map(|(at, spec)| {
             let rows = gave.iter().map(|outputs| {

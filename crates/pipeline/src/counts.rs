@@ -1,0 +1,101 @@
+//! What became of the steps of queries, for metrics.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use crate::Graph;
+
+/// What became of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It gave what it gives.
+    Answered,
+    /// It did not run.
+    Skipped,
+    /// It failed, whatever became of the query.
+    Failed,
+}
+
+/// What became of one step of all queries, since this version of its pipeline was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepCounts<'a> {
+    /// Its name.
+    pub step: &'a str,
+    /// How often each outcome came.
+    pub outcomes: [(Outcome, u64); 3],
+    /// Time of those that answered, added up.
+    pub time: Duration,
+    /// Time that these waited in queues, for loads and for processes.
+    pub waited: Duration,
+}
+
+/// Counters of the steps of one pipeline, in the order of its graph.
+#[derive(Debug)]
+pub(crate) struct Counts(Box<[Counters]>);
+
+#[derive(Debug, Default)]
+struct Counters {
+    outcomes: [AtomicU64; 3],
+    time_us: AtomicU64,
+    waited_us: AtomicU64,
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Answered, Self::Skipped, Self::Failed];
+
+    /// As labels have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Skipped => "skipped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+// === impl Counts ===
+
+impl Counts {
+    /// Of a graph none of whose steps has run.
+    pub fn new(graph: &Graph) -> Self {
+        Self(graph.nodes.iter().map(|_| Counters::default()).collect())
+    }
+
+    pub fn add(&self, node: usize, outcome: Outcome) {
+        if let Some(counters) = self.0.get(node) {
+            counters.outcomes[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A step has answered after so many microseconds, of which it waited some.
+    pub fn answered(&self, node: usize, (time_us, waited_us): (f64, f64)) {
+        self.add(node, Outcome::Answered);
+        if let Some(counters) = self.0.get(node) {
+            counters
+                .time_us
+                .fetch_add(time_us as u64, Ordering::Relaxed);
+            counters
+                .waited_us
+                .fetch_add(waited_us as u64, Ordering::Relaxed);
+        }
+    }
+
+    pub fn of<'a>(&'a self, graph: &'a Graph) -> impl Iterator<Item = StepCounts<'a>> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        graph
+            .nodes
+            .iter()
+            .zip(&self.0)
+            .map(move |(node, counters)| StepCounts {
+                step: &node.name,
+                outcomes: Outcome::ALL.map(|it| (it, read(&counters.outcomes[it as usize]))),
+                time: Duration::from_micros(read(&counters.time_us)),
+                waited: Duration::from_micros(read(&counters.waited_us)),
+            })
+    }
+}

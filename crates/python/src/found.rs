@@ -1,0 +1,127 @@
+//! What an interpreter is and has, before anything of a user's is run with it.
+
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::Deserialize;
+
+/// Longest time that an interpreter may take to say what it is.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two looks at whether it has said it.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What it is asked.
+const QUESTION: &str = "\
+import json, sys
+sys.path[:0] = sys.argv[1:]
+try:
+    import numpy
+    version = numpy.__version__
+except ImportError:
+    version = None
+print(json.dumps({'executable': sys.executable, 'version': '.'.join(map(str, sys.version_info[:3])), 'numpy': version,
+    'folders': [sys.prefix, sys.base_prefix, sys.exec_prefix]}))";
+
+/// An interpreter that can run steps.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Found {
+    /// Its program.
+    pub executable: PathBuf,
+    /// Its version, such as `3.11.7`.
+    pub version: String,
+    /// The version of its NumPy.
+    pub numpy: Option<String>,
+    /// Where it has what it reads.
+    pub folders: Vec<PathBuf>,
+}
+
+/// Why an interpreter cannot run steps.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be started.
+    #[error("the interpreter `{path}` cannot be started")]
+    Start {
+        /// As it was named.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It did not say what it is.
+    #[error("the interpreter `{path}` does not say what it is: {said}")]
+    Silent {
+        /// As it was named.
+        path: PathBuf,
+        /// What it said.
+        said: String,
+    },
+    /// It has no NumPy.
+    #[error(
+        "the interpreter `{path}` (Python {version}) has no NumPy: install `numpy` for it, or name a folder that has it under \
+         `pipelines.python.packages`"
+    )]
+    NoNumpy {
+        /// As it was named.
+        path: PathBuf,
+        /// Its version.
+        version: String,
+    },
+}
+
+/// Asks an interpreter what it is; `packages` are folders that it looks for packages in first.
+///
+/// It is the service's own affair, and not confined: nothing of a user's is run.
+///
+/// # Errors
+/// When it does not start, says nothing of use, or has no NumPy.
+pub fn find(interpreter: &Path, packages: &[PathBuf]) -> Result<Found, Error> {
+    let path = || interpreter.to_owned();
+    let mut child = Command::new(interpreter)
+        .args(["-I", "-B", "-c", QUESTION])
+        .args(packages)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|source| Error::Start {
+            path: path(),
+            source,
+        })?;
+    let since = Instant::now();
+    while matches!(child.try_wait(), Ok(None)) && since.elapsed() < PATIENCE {
+        thread::sleep(LOOK);
+    }
+    // It may have ended.
+    child.kill().ok();
+    let mut said = String::new();
+    if let Some(stdout) = &mut child.stdout {
+        stdout.read_to_string(&mut said).ok();
+    }
+    let found: Option<Found> = serde_json::from_str(said.trim()).ok();
+    let Some(found) = found else {
+        if let Some(stderr) = &mut child.stderr {
+            stderr.read_to_string(&mut said).ok();
+        }
+        child.wait().ok();
+        let said = said
+            .trim()
+            .lines()
+            .last()
+            .unwrap_or("it said nothing")
+            .to_owned();
+        return Err(Error::Silent { path: path(), said });
+    };
+    child.wait().ok();
+    match found.numpy {
+        Some(_) => Ok(found),
+        None => Err(Error::NoNumpy {
+            path: path(),
+            version: found.version,
+        }),
+    }
+}

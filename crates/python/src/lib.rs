@@ -1,0 +1,26 @@
+//! Functions of Python files, called in processes of their own.
+//!
+//! A step of a pipeline may be a function that a user wrote. It is code, so it runs in a child: the service's own program
+//! confines itself ([`Confined`]) and becomes the configured interpreter, which runs `harness.py`. The child has a socket to
+//! whoever has started it, and nothing else: no environment, no network, no file but those of the interpreter and its
+//! packages, limits of memory, and a time for each call.
+//!
+//! Entry points: [`find`] looks at an interpreter, [`Python`] calls functions with it.
+//!
+//! **Invariants:** a process serves one file of one pipeline, and one call at a time; what it says is read as what a user
+//! sends is; a call is never repeated.
+
+mod confined;
+mod found;
+mod message;
+mod pool;
+mod process;
+
+pub use crate::{
+    confined::Confined,
+    found::{Error, Found, find},
+    pool::{Python, Settings},
+};
+
+/// What the interpreter runs.
+pub(crate) const HARNESS: &str = include_str!("harness.py");

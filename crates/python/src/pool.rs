@@ -1,0 +1,326 @@
+//! The children of a service: who has one, who waits, who is started again when.
+//!
+//! A call takes a place, of which there are as many as processes may run, and waits for one in the order of its coming. It
+//! then takes an idle process of its file, else starts one; where there are as many as may be, the one that has been idle
+//! for longest is ended for it. So there are never more processes than places, whatever pipelines there are.
+//!
+//! A process that ended, hung or was refused memory is not used again. A file whose processes end again and again is
+//! refused for a while that doubles each time, so that it takes no place from others.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use sextant_isolation::{Death, Program};
+use sextant_pipeline::{Called, Function, Interpreter, Memory};
+use sextant_rpc::QueryError;
+use sextant_types::{Code, Digest, NamedTensor};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::process::{Failed, Gave, Ill, Process, step_failed};
+
+/// Longest time from the start of a child until its file has run.
+const START: Duration = Duration::from_secs(60);
+
+/// Waits after the second end of a process in a row; it doubles each time, up to [`LONGEST_REST`].
+const REST: Duration = Duration::from_millis(100);
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
+/// Files of which it is remembered that their processes ended.
+const MOST_REMEMBERED: usize = 1024;
+
+/// Most of what a process said last that is told.
+const MOST_SAID: usize = 500;
+
+/// How functions are called.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What starts a child: a program that runs [`crate::Confined`].
+    pub program: Program,
+    /// Most children at once.
+    pub processes: usize,
+    /// Longest time of one call.
+    pub time_limit: Duration,
+}
+
+/// Calls functions of Python files.
+pub struct Python(Arc<Shared>);
+
+struct Shared {
+    settings: Settings,
+    places: Arc<Semaphore>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Those that have nothing to do, the longest idle one first.
+    idle: Vec<(Key, Process)>,
+    /// Children that there are, idle ones among them.
+    alive: usize,
+    ends: HashMap<Key, Ends>,
+}
+
+/// Whose child it is: a file of a pipeline.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    pipeline: String,
+    digest: Digest,
+}
+
+/// How often the processes of a file have ended in a row.
+#[derive(Debug, Clone)]
+struct Ends {
+    count: u32,
+    until: Instant,
+}
+
+/// What a child is started for.
+enum Order {
+    Find,
+    Call(Vec<NamedTensor>, Arc<dyn Memory>),
+}
+
+// === impl Python ===
+
+impl Python {
+    /// With no child yet.
+    pub fn new(settings: Settings) -> Self {
+        Self(Arc::new(Shared {
+            places: Arc::new(Semaphore::new(settings.processes.max(1))),
+            settings,
+            state: Mutex::default(),
+        }))
+    }
+
+    /// Carries an order out in its turn.
+    async fn carry_out(
+        &self,
+        function: &Arc<Function>,
+        order: Order,
+    ) -> Result<(Option<Gave>, Duration), QueryError> {
+        let came = Instant::now();
+        let key = Key::of(function);
+        self.0.check_rest(&key)?;
+        let stopping = || QueryError::new(Code::Unavailable, "the service is shutting down");
+        let place = Arc::clone(&self.0.places).acquire_owned().await;
+        let place = place.map_err(|_| stopping())?;
+        let waited = came.elapsed();
+        let (shared, function) = (Arc::clone(&self.0), Arc::clone(function));
+        let work = tokio::task::spawn_blocking(move || shared.work(&key, &function, order, place));
+        match work.await {
+            Ok(result) => result.map(|gave| (gave, waited)),
+            Err(ended) if ended.is_panic() => {
+                Err(QueryError::new(Code::Internal, "the call panicked"))
+            }
+            Err(_) => Err(stopping()),
+        }
+    }
+}
+
+#[async_trait]
+impl Interpreter for Python {
+    fn state(&self) -> Result<(), QueryError> {
+        Ok(())
+    }
+
+    async fn check(&self, function: &Arc<Function>) -> Result<(), QueryError> {
+        self.carry_out(function, Order::Find).await.map(drop)
+    }
+
+    async fn call(
+        &self,
+        function: &Arc<Function>,
+        inputs: Vec<NamedTensor>,
+        memory: &Arc<dyn Memory>,
+    ) -> Result<Called, QueryError> {
+        let bound = function.signature.bind(inputs);
+        let (inputs, _) =
+            bound.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
+        let order = Order::Call(inputs, Arc::clone(memory));
+        let (gave, waited) = self.carry_out(function, order).await?;
+        let nothing = || QueryError::new(Code::Internal, "the call gave nothing");
+        let (outputs, part) = gave.ok_or_else(nothing)?;
+        Ok(Called {
+            outputs,
+            part,
+            waited,
+        })
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Has a child of the file carry an order out. The place is held until it has.
+    fn work(
+        &self,
+        key: &Key,
+        function: &Function,
+        order: Order,
+        _place: OwnedSemaphorePermit,
+    ) -> Result<Option<Gave>, QueryError> {
+        self.check_rest(key)?;
+        let mut process = match self.idle(key) {
+            Some(process) => process,
+            None => self.start(key, function)?,
+        };
+        let limit = self.settings.time_limit;
+        let result = match order {
+            Order::Find => process.find(function, limit).map(|()| None),
+            Order::Call(inputs, memory) => {
+                process.call(function, &inputs, &memory, limit).map(Some)
+            }
+        };
+        match result {
+            Ok(gave) => {
+                self.keep(key, process);
+                Ok(gave)
+            }
+            Err(Failed::Call(error)) => {
+                self.keep(key, process);
+                Err(error)
+            }
+            Err(Failed::Child(ill)) => Err(self.ended(key, process, ill, limit)),
+        }
+    }
+
+    /// A child of the file that has nothing to do.
+    fn idle(&self, key: &Key) -> Option<Process> {
+        loop {
+            let mut state = self.state.lock();
+            let at = state.idle.iter().rposition(|(of, _)| of == key)?;
+            let (_, mut process) = state.idle.remove(at);
+            if !process.has_ended() {
+                return Some(process);
+            }
+            state.alive -= 1;
+            drop(state);
+            process.end();
+        }
+    }
+
+    /// Starts a child, in the room of another one where there is none, and has it run the file.
+    fn start(&self, key: &Key, function: &Function) -> Result<Process, QueryError> {
+        let mut state = self.state.lock();
+        let is_full = state.alive >= self.settings.processes.max(1);
+        let oldest = (is_full && !state.idle.is_empty()).then(|| state.idle.remove(0).1);
+        state.alive += 1;
+        state.alive -= usize::from(oldest.is_some());
+        drop(state);
+        if let Some(oldest) = oldest {
+            oldest.end();
+        }
+        let started = Process::start(&self.settings.program, START);
+        let mut process = started.map_err(|error| self.not_started(&error))?;
+        match process.load(function, START) {
+            Ok(()) => Ok(process),
+            Err(Failed::Call(error)) => Err(self.ended(key, process, Ill::Said(error), START)),
+            Err(Failed::Child(ill)) => Err(self.ended(key, process, ill, START)),
+        }
+    }
+
+    fn not_started(&self, error: &io::Error) -> QueryError {
+        self.state.lock().alive -= 1;
+        let message = format!("the process of Python steps cannot be started: {error}");
+        QueryError::new(Code::Unavailable, message).retry_after_ms(1000.0)
+    }
+
+    /// A child has answered and waits for more.
+    fn keep(&self, key: &Key, process: Process) {
+        let mut state = self.state.lock();
+        state.ends.remove(key);
+        state.idle.push((key.clone(), process));
+    }
+
+    /// Ends a child that is of no more use, and says why.
+    fn ended(&self, key: &Key, process: Process, ill: Ill, limit: Duration) -> QueryError {
+        let death = process.end();
+        let error = match ill {
+            Ill::Said(error) => error,
+            Ill::Slow => {
+                let ms = limit.as_millis();
+                let message = format!("it took longer than `{ms}` ms, and was ended");
+                QueryError::new(Code::TimeExceeded, message)
+            }
+            Ill::Gone => gone(&death),
+        };
+        tracing::warn!(pipeline = key.pipeline, %error, "a process of Python steps was ended");
+        let mut state = self.state.lock();
+        state.alive -= 1;
+        state.note_end(key);
+        error
+    }
+
+    /// Refuses a file whose processes end again and again.
+    fn check_rest(&self, key: &Key) -> Result<(), QueryError> {
+        let ends = self.state.lock().ends.get(key).cloned();
+        let Some(Ends { count, until }) = ends else {
+            return Ok(());
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        let ms = left.as_secs_f64() * 1e3;
+        let message = format!(
+            "its process has ended `{count}` times in a row, and is started again in `{ms:.0}` ms"
+        );
+        Err(QueryError::new(Code::Unavailable, message).retry_after_ms(ms.ceil()))
+    }
+}
+
+/// Why a child is gone.
+fn gone(death: &Death) -> QueryError {
+    if death.ran_out_of_memory() {
+        let message = "it needs more memory than `pipelines.python.memory_bytes`";
+        return QueryError::new(Code::MemoryExceeded, message);
+    }
+    let last = death.said().trim().lines().last().unwrap_or_default();
+    let last: String = last.chars().take(MOST_SAID).collect();
+    let said = match last.is_empty() {
+        true => String::new(),
+        false => format!(": {last}"),
+    };
+    step_failed(format!("its process ended by {}{said}", death.how()))
+}
+
+// === impl State ===
+
+impl State {
+    fn note_end(&mut self, key: &Key) {
+        let now = Instant::now();
+        if self.ends.len() >= MOST_REMEMBERED {
+            self.ends.retain(|_, ends| ends.until > now);
+        }
+        let ends = self.ends.entry(key.clone()).or_insert(Ends {
+            count: 0,
+            until: now,
+        });
+        ends.count = ends.count.saturating_add(1);
+        // The first is started again at once.
+        let rest = match ends.count {
+            1 => Duration::ZERO,
+            count => REST
+                .saturating_mul(1 << (count - 2).min(16))
+                .min(LONGEST_REST),
+        };
+        ends.until = now + rest;
+    }
+}
+
+// === impl Key ===
+
+impl Key {
+    fn of(function: &Function) -> Self {
+        Self {
+            pipeline: function.pipeline.clone(),
+            digest: function.digest,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Functions of Python files in confined processes: what they take and give, and what is left where they do harm.
+//!
+//! The child is this very test program, told to run the test `child` alone.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod calls;
+mod harm;
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use sextant_isolation::Program;
+use sextant_pipeline::{
+    Called, Definition, Function, Graph, Interpreter, Known, Memory, Target, Unbounded,
+};
+use sextant_python::{Confined, Python, Settings, find};
+use sextant_rpc::{QueryError, Route};
+use sextant_types::{Code, NamedTensor, Tensor};
+
+/// What a child may take.
+const MEMORY_BYTES: u64 = 1 << 30;
+
+/// Tells a child what it is to become.
+const MARK: &str = "step=";
+
+/// In a process that was started as a child it becomes the interpreter, and never returns as a test.
+#[test]
+fn child() {
+    let Some(text) = env::args().find_map(|it| it.strip_prefix(MARK).map(str::to_owned)) else {
+        return;
+    };
+    let told: Value = serde_json::from_str(&text).unwrap();
+    let paths = |name: &str| -> Vec<PathBuf> {
+        let paths = told[name].as_array().unwrap().iter();
+        paths.map(|it| it.as_str().unwrap().into()).collect()
+    };
+    let confined = Confined {
+        memory_bytes: MEMORY_BYTES,
+        executable: told["executable"].as_str().unwrap().into(),
+        readable: paths("readable"),
+        packages: paths("packages"),
+    };
+    panic!("{:?}", confined.run());
+}
+
+/// The interpreter of the tests, which has NumPy.
+fn interpreter() -> PathBuf {
+    if let Some(path) = env::var_os("SEXTANT_PYTHON") {
+        return path.into();
+    }
+    let from = |variable: &str| env::var_os(variable).map(PathBuf::from);
+    let cache = from("SEXTANT_CACHE")
+        .or_else(|| from("XDG_CACHE_HOME").map(|cache| cache.join("sextant")))
+        .or_else(|| from("HOME").map(|home| home.join(".cache/sextant")))
+        .unwrap_or_default();
+    let path = cache.join("python/bin/python");
+    assert!(
+        path.exists(),
+        "no Python with NumPy at `{}`: run `cargo xtask provision`, or set SEXTANT_PYTHON",
+        path.display()
+    );
+    path
+}
+
+/// Calls functions in at most `processes` children.
+fn python(processes: usize, time_limit: Duration) -> Python {
+    let found = find(&interpreter(), &[]).unwrap();
+    let confined = Confined::of(&found, None, MEMORY_BYTES);
+    let told = json!({
+        "executable": confined.executable, "readable": confined.readable, "packages": confined.packages,
+    });
+    let mark = format!("{MARK}{told}");
+    let arguments = ["--exact", "child", "--nocapture", &mark];
+    Python::new(Settings {
+        program: Program {
+            program: env::current_exe().unwrap(),
+            arguments: arguments.map(Into::into).to_vec(),
+            memory_bytes: MEMORY_BYTES,
+        },
+        processes,
+        time_limit,
+    })
+}
+
+/// Time that suffices on any machine.
+const LONG: Duration = Duration::from_secs(120);
+
+/// The function `run` of a file that takes and gives these tensors, each `name: (datatype, shape)`.
+fn function(file: &str, takes: &Value, gives: &Value) -> Arc<Function> {
+    named(("test", "run"), file, takes, gives)
+}
+
+/// A function of a pipeline.
+fn named(
+    (pipeline, name): (&str, &str),
+    file: &str,
+    takes: &Value,
+    gives: &Value,
+) -> Arc<Function> {
+    let tensors = |of: &Value| -> Vec<Value> {
+        let each = of.as_object().unwrap().iter();
+        each.map(|(name, of)| json!({"name": name, "datatype": of[0], "shape": of[1]}))
+            .collect()
+    };
+    let step = json!({"name": "step", "python": {
+        "function": format!("steps/file.py:{name}"), "takes": tensors(takes), "gives": tensors(gives)}});
+    let definition: Definition =
+        serde_json::from_value(json!({"name": pipeline, "steps": [step]})).unwrap();
+    let files = [(
+        "steps/file.py".to_owned(),
+        Bytes::copy_from_slice(file.as_bytes()),
+    )]
+    .into();
+    let nobody = |_: &Route| -> Result<Target, QueryError> {
+        Err(QueryError::new(Code::ModelNotFound, "nobody"))
+    };
+    let known = Known {
+        targets: &nobody,
+        files: &files,
+    };
+    let graph = Graph::new(definition, &known).unwrap();
+    let (_, function) = graph.functions().next().unwrap();
+    Arc::clone(function)
+}
+
+fn floats(name: &str, shape: &[usize], values: &[f32]) -> NamedTensor {
+    NamedTensor::new(name, Tensor::from_elements(shape.to_vec(), values).unwrap())
+}
+
+async fn call(
+    python: &Python,
+    function: &Arc<Function>,
+    inputs: Vec<NamedTensor>,
+) -> Result<Called, QueryError> {
+    let memory: Arc<dyn Memory> = Arc::new(Unbounded);
+    python.call(function, inputs, &memory).await
+}
+
+/// Calls it, and it fails.
+async fn failure(
+    python: &Python,
+    function: &Arc<Function>,
+    inputs: Vec<NamedTensor>,
+) -> QueryError {
+    match call(python, function, inputs).await {
+        Ok(called) => panic!("it gave {:?}", called.outputs),
+        Err(error) => error,
+    }
+}
+
+fn is_there(path: &Path) -> bool {
+    path.exists()
+}

@@ -1,0 +1,110 @@
+//! What a model that reads a line step by step has read.
+//!
+//! Connectionist temporal classification (Graves et al. 2006, section 3.2, best path): of each step the likeliest class,
+//! repeats joined, blanks left out.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sextant_types::{DataType, NamedTensor, Signature};
+
+use crate::{Error, classes, named, numbers, spec};
+
+/// Options of `ctc`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CtcOptions {
+    /// The path of a file in the artefact store with the text of a class on each line, that of the blank included.
+    pub labels_file: String,
+    /// The class that stands for nothing.
+    #[serde(default)]
+    pub blank: usize,
+}
+
+/// The transform.
+pub(crate) struct Ctc {
+    labels: Vec<Bytes>,
+    blank: usize,
+}
+
+// === impl Ctc ===
+
+impl Ctc {
+    pub fn new(options: &CtcOptions, files: &BTreeMap<String, Bytes>) -> Result<Self, Error> {
+        let file = files.get(&options.labels_file);
+        let file = file.ok_or_else(|| Error::File {
+            path: options.labels_file.clone(),
+            why: "is not in the artefact store".to_owned(),
+        })?;
+        let labels = classes::lines(file);
+        if options.blank >= labels.len() {
+            return Err(Error::Option {
+                option: "blank",
+                why: format!("is one of the `{}` classes of the file", labels.len()),
+            });
+        }
+        Ok(Self {
+            labels,
+            blank: options.blank,
+        })
+    }
+
+    pub fn signature(&self) -> Signature {
+        let classes = self.labels.len() as i64;
+        Signature {
+            inputs: vec![spec("scores", DataType::Fp32, &[-1, -1, classes])],
+            outputs: vec![
+                spec("text", DataType::Bytes, &[-1]),
+                spec("scores", DataType::Fp32, &[-1]),
+            ],
+            batched: false,
+        }
+    }
+
+    pub fn apply(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>, Error> {
+        let tensor = named(inputs, "scores")?;
+        let [rows, steps, classes] = numbers::shape("scores", tensor)?;
+        if classes != self.labels.len() {
+            let names = self.labels.len();
+            return Err(Error::Input {
+                input: "scores",
+                why: format!("has {classes} classes, and there are {names} names"),
+            });
+        }
+        let values = numbers::floats("scores", tensor)?;
+        let (mut texts, mut scores) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+        for row in 0..rows {
+            let steps = values[row * steps * classes..][..steps * classes].chunks_exact(classes);
+            let (text, score) = self.read(steps.map(likeliest));
+            texts.push(text);
+            scores.push(score);
+        }
+        Ok(vec![
+            numbers::text("text", vec![rows], texts)?,
+            numbers::tensor("scores", vec![rows], &scores)?,
+        ])
+    }
+
+    /// The text of classes, and the mean score of those that count; 0 where there are none.
+    fn read(&self, steps: impl Iterator<Item = (usize, f32)>) -> (Bytes, f32) {
+        let (mut text, mut sum, mut count, mut before) = (Vec::new(), 0.0, 0u32, None);
+        for (class, score) in steps {
+            if before != Some(class) && class != self.blank {
+                text.extend_from_slice(&self.labels[class]);
+                sum += score;
+                count += 1;
+            }
+            before = Some(class);
+        }
+        (text.into(), sum / count.max(1) as f32)
+    }
+}
+
+/// The first of the greatest scores, and where it is. What is no number is never greatest.
+fn likeliest(scores: &[f32]) -> (usize, f32) {
+    let first = (0, f32::NEG_INFINITY);
+    let scores = scores.iter().copied().enumerate();
+    scores.fold(first, |best, it| if it.1 > best.1 { it } else { best })
+}

@@ -1,0 +1,425 @@
+//! `sextant pipeline measure` and `tune`: how right a pipeline is as a whole, and what it costs.
+//!
+//! Every record of a validation set is asked, alone, as clients ask; what comes back is scored as a registration scores
+//! variants. A cascade asks a dear model where a cheap one is unsure: `tune` tries thresholds of that on the set, each as a
+//! pipeline of its own, and registers the cheapest that is right often enough.
+
+use std::{path::PathBuf, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use reqwest::{Method, header};
+use serde_json::{Value, json};
+use sextant_types::{
+    Accuracy, ApplicationId, DataType, Metric, NamedTensor, Signature, Tensor, TensorSpec, convert,
+};
+use sextant_variant_gen::{
+    score::Scorer,
+    validation::{self, Expected, Limits, Scored, ValidationSet},
+};
+
+use super::{
+    super::{
+        Client, Error, Output,
+        output::{Table, cell, rows, short},
+    },
+    PATH, read,
+};
+
+/// What stands for the threshold in a definition.
+const PLACEHOLDER: &str = "THRESHOLD";
+
+/// Tries of one query while what it asks is being loaded, and between two of them.
+const TRIES: u32 = 1200;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Codes of what may pass.
+const PASSING: [&str; 5] = [
+    "warming",
+    "overloaded",
+    "unavailable",
+    "model_not_ready",
+    "deadline_exceeded",
+];
+
+/// Measure how right a pipeline is as a whole: each record of a validation set is asked.
+#[derive(Debug, clap::Args)]
+pub struct Measure {
+    /// Its name.
+    name: ApplicationId,
+    #[command(flatten)]
+    by: By,
+}
+
+/// Choose the threshold of a cascade on a validation set, and register the pipeline with it.
+#[derive(Debug, clap::Args)]
+pub struct Tune {
+    /// The definition, with `THRESHOLD` where the threshold is to stand in a step's `when`.
+    file: PathBuf,
+    #[command(flatten)]
+    by: By,
+    /// Least accuracy of the whole, by the lower end of its interval.
+    #[arg(long)]
+    min_accuracy: f64,
+    /// The thresholds that are tried.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NUMBERS",
+        default_value = "0,0.5,0.6,0.7,0.8,0.9,0.95,0.98,0.99,1.01"
+    )]
+    thresholds: Vec<f64>,
+}
+
+/// By what a pipeline is measured.
+#[derive(Debug, clap::Args)]
+struct By {
+    /// A validation set for the pipeline's inputs: NPZ, CSV or JSON lines, with labels.
+    #[arg(long, value_name = "FILE")]
+    validation: PathBuf,
+    /// The metric: `top1`, `exact`, `mae`, ..
+    #[arg(long, default_value = "top1")]
+    metric: String,
+    /// The output that is scored; left out, the one that the metric is meant for.
+    #[arg(long, value_name = "NAME")]
+    output: Option<String>,
+}
+
+/// What was measured.
+struct Measured {
+    accuracy: Accuracy,
+    cost_per_1k_usd: f64,
+}
+
+// === impl Measure ===
+
+impl Measure {
+    /// Does it.
+    pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
+        let measured = self.by.measure(client, self.name.as_str()).await?;
+        let mut document = measured.document();
+        document["pipeline"] = json!(self.name);
+        output.either(&document, || {
+            format!("pipeline `{}`: {}", self.name, measured.text())
+        })
+    }
+}
+
+// === impl Tune ===
+
+impl Tune {
+    /// Does it.
+    pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
+        let definition = String::from_utf8(read(&self.file)?);
+        let definition =
+            definition.map_err(|_| Error::Usage("the definition is no UTF-8".to_owned()))?;
+        if !definition.contains(PLACEHOLDER) {
+            let text = format!(
+                "the definition has no `{PLACEHOLDER}`: write it in a step's `when` in place of the number"
+            );
+            return Err(Error::Usage(text));
+        }
+        let metric = self.by.metric()?;
+        let least = metric.quality(self.min_accuracy);
+        let mut tried = Vec::with_capacity(self.thresholds.len());
+        for threshold in &self.thresholds {
+            let text = definition.replace(PLACEHOLDER, &threshold.to_string());
+            tried.push((*threshold, self.trial(client, text).await?));
+        }
+        let good = tried
+            .iter()
+            .filter(|(_, it)| it.accuracy.quality_bound() >= least);
+        let best = good.min_by(|a, b| a.1.cost_per_1k_usd.total_cmp(&b.1.cost_per_1k_usd));
+        let chosen = match best {
+            Some((threshold, _)) => {
+                let text = definition.replace(PLACEHOLDER, &threshold.to_string());
+                let made = put(client, &checked_name(client, &text).await?, text).await?;
+                json!({"threshold": threshold, "pipeline": made["name"], "version": made["version"]})
+            }
+            None => Value::Null,
+        };
+        let rows = tried.iter().map(|(threshold, measured)| {
+            let mut row = measured.document();
+            row["threshold"] = json!(threshold);
+            row
+        });
+        let document = json!({"tried": rows.collect::<Vec<_>>(), "chosen": chosen});
+        output.either(&document, || self.text(&tried, &document))
+    }
+
+    /// Measures one threshold, as a pipeline that is deleted again.
+    async fn trial(&self, client: &Client, text: String) -> Result<Measured, Error> {
+        let mut definition = checked(client, text).await?["definition"].take();
+        let name = format!("{}-tuning", cell(&definition, "/name"));
+        definition["name"] = json!(name);
+        put(client, &name, definition.to_string()).await?;
+        let measured = self.by.measure(client, &name).await;
+        client
+            .send(client.request(Method::DELETE, &["v1", "pipelines", &name]))
+            .await?;
+        measured
+    }
+
+    fn text(&self, tried: &[(f64, Measured)], document: &Value) -> String {
+        let mut table = Table::new(&["#threshold", "accuracy", "#$ per 1000"]);
+        for (threshold, measured) in tried {
+            table.row(vec![
+                threshold.to_string(),
+                interval(&measured.accuracy),
+                short(measured.cost_per_1k_usd),
+            ]);
+        }
+        let chosen = match document["chosen"].is_null() {
+            true => format!(
+                "none is right often enough for {}: nothing is registered",
+                self.min_accuracy
+            ),
+            false => format!(
+                "pipeline `{}` is registered with {}, version {}",
+                cell(document, "/chosen/pipeline"),
+                cell(document, "/chosen/threshold"),
+                cell(document, "/chosen/version")
+            ),
+        };
+        format!("{}\n{chosen}", table.render())
+    }
+}
+
+/// What the server makes of a definition; nothing is registered.
+async fn checked(client: &Client, text: String) -> Result<Value, Error> {
+    let request = client.request_with(Method::POST, &PATH, &[("dry_run", "true")]);
+    let request = request.header(header::CONTENT_TYPE, "application/yaml");
+    client.answer(request.body(text)).await
+}
+
+async fn checked_name(client: &Client, text: &str) -> Result<String, Error> {
+    Ok(cell(&checked(client, text.to_owned()).await?, "/name"))
+}
+
+async fn put(client: &Client, name: &str, text: String) -> Result<Value, Error> {
+    let request = client.request(Method::PUT, &["v1", "pipelines", name]);
+    let request = request.header(header::CONTENT_TYPE, "application/yaml");
+    client.answer(request.body(text)).await
+}
+
+// === impl By ===
+
+impl By {
+    fn metric(&self) -> Result<Metric, Error> {
+        let unknown = || {
+            Error::Usage(format!(
+                "there is no metric `{}`: use {}",
+                self.metric,
+                Metric::names()
+            ))
+        };
+        Metric::parse(&self.metric).ok_or_else(unknown)
+    }
+
+    /// Asks every record.
+    async fn measure(&self, client: &Client, pipeline: &str) -> Result<Measured, Error> {
+        let metric = self.metric()?;
+        let shown: Value = client.get(&["v1", "pipelines", pipeline]).await?;
+        let signature = signature(&shown)?;
+        let scored = self.scored(metric, &signature)?;
+        let set = self.set(metric, &signature, &scored)?;
+        let output = &signature.outputs[set.scored()].name;
+        let (mut scorer, mut cost_usd) = (Scorer::new(metric, set.labels(), output), 0.0);
+        for part in set.parts(1) {
+            if part.begins {
+                scorer.turn_to(part.labels);
+            }
+            let record = set
+                .rows(part.start, 1)
+                .map_err(|error| Error::Usage(error.to_string()))?;
+            let answer = ask(client, pipeline, &record).await?;
+            cost_usd += answer["cost_usd"].as_f64().unwrap_or_default();
+            let answered = tensor(&answer, output)?;
+            scorer
+                .push(&answered, 1)
+                .map_err(|error| Error::Usage(error.to_string()))?;
+        }
+        Ok(Measured {
+            accuracy: scorer.finish(1),
+            cost_per_1k_usd: cost_usd / set.records() as f64 * 1000.0,
+        })
+    }
+
+    fn scored(&self, metric: Metric, signature: &Signature) -> Result<Scored, Error> {
+        let Some(name) = &self.output else {
+            return Ok(Scored::by(metric, signature));
+        };
+        let found = signature
+            .outputs
+            .iter()
+            .position(|output| output.name == *name);
+        let missing = || Error::Usage(format!("the pipeline has no output `{name}`"));
+        Ok(Scored {
+            output: found.ok_or_else(missing)?,
+            ..Scored::default()
+        })
+    }
+
+    fn set(
+        &self,
+        metric: Metric,
+        signature: &Signature,
+        scored: &Scored,
+    ) -> Result<ValidationSet, Error> {
+        let file = Bytes::from(read(&self.validation)?);
+        let expected = Expected {
+            signature,
+            metric,
+            scored,
+            limits: Limits::default(),
+        };
+        let invalid = |why: String| Error::Usage(format!("the validation set does not fit: {why}"));
+        let set = validation::read(&file, expected).map_err(|error| invalid(error.to_string()))?;
+        match set.is_labelled() {
+            true => Ok(set),
+            false => Err(invalid(
+                "it has no labels, and nothing else says what is right".to_owned(),
+            )),
+        }
+    }
+}
+
+/// The signature of a pipeline, with a dimension of the batch where each tensor has one of its own.
+fn signature(shown: &Value) -> Result<Signature, Error> {
+    let unusable = || Error::Answer {
+        reason: format!("the pipeline cannot run: {}", cell(shown, "/unusable")),
+    };
+    let specs = |pointer: &str| -> Option<Vec<TensorSpec>> {
+        let specs = rows(shown, pointer).iter().map(|spec| {
+            let shape = spec["shape"].as_array()?.iter();
+            Some(TensorSpec {
+                name: spec["name"].as_str()?.to_owned(),
+                data_type: DataType::parse(spec["datatype"].as_str()?)?,
+                shape: shape.map(|size| size.as_u64()).collect(),
+            })
+        });
+        specs.collect()
+    };
+    let inputs = specs("/signature/inputs").ok_or_else(unusable)?;
+    let outputs = specs("/signature/outputs").ok_or_else(unusable)?;
+    if inputs.is_empty() || outputs.is_empty() {
+        return Err(unusable());
+    }
+    let mut signature = Signature {
+        inputs,
+        outputs,
+        batched: true,
+    };
+    let specs = signature.inputs.iter_mut().chain(&mut signature.outputs);
+    for spec in specs {
+        match spec.shape.first_mut() {
+            Some(first @ (None | Some(1))) => *first = None,
+            _ => {
+                let text = format!(
+                    "`{}` has no dimension of records in front: a set cannot be laid over it",
+                    spec.name
+                );
+                return Err(Error::Usage(text));
+            }
+        }
+    }
+    Ok(signature)
+}
+
+/// Asks one record, again while what it asks is on its way.
+async fn ask(client: &Client, pipeline: &str, record: &[NamedTensor]) -> Result<Value, Error> {
+    let inputs: Vec<Value> = record.iter().map(input).collect();
+    let query = json!({"application": pipeline, "inputs": inputs});
+    for _ in 1..TRIES {
+        match client.post(&["v1", "queries"], &query).await {
+            Err(Error::Problem(problem)) if PASSING.iter().any(|code| problem.is(code)) => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            other => return other,
+        }
+    }
+    client.post(&["v1", "queries"], &query).await
+}
+
+fn input(input: &NamedTensor) -> Value {
+    let tensor = &input.tensor;
+    let data: Vec<Value> = match convert::numbers(tensor) {
+        Some(numbers) => numbers.map(|number| json!(number.real())).collect(),
+        None => {
+            let texts = tensor.texts().into_iter().flat_map(|texts| texts.iter());
+            texts
+                .map(|text| json!(String::from_utf8_lossy(text)))
+                .collect()
+        }
+    };
+    json!({"name": input.name, "datatype": tensor.data_type().name(), "shape": tensor.shape(), "data": data})
+}
+
+/// An output of an answer.
+fn tensor(answer: &Value, name: &str) -> Result<Tensor, Error> {
+    let unexpected = || Error::Answer {
+        reason: format!("it has no output `{name}` that can be read"),
+    };
+    let found = rows(answer, "/outputs")
+        .iter()
+        .find(|output| output["name"] == name);
+    let made = found.and_then(|output| {
+        let data_type = DataType::parse(output["datatype"].as_str()?)?;
+        let shape = output["shape"].as_array()?.iter();
+        let shape: Option<Vec<usize>> = shape
+            .map(|size| usize::try_from(size.as_u64()?).ok())
+            .collect();
+        let data = output["data"].as_array()?.iter();
+        if data_type == DataType::Bytes {
+            let texts: Option<Vec<&str>> = data.map(Value::as_str).collect();
+            return Tensor::from_strings(shape?, texts?).ok();
+        }
+        let mut bytes = BytesMut::new();
+        for value in data {
+            let number = value
+                .as_bool()
+                .map(|it| f64::from(u8::from(it)))
+                .or(value.as_f64())?;
+            bytes.extend_from_slice(&data_type.element(number)?);
+        }
+        Tensor::from_bytes(data_type, shape?, bytes.freeze()).ok()
+    });
+    made.ok_or_else(unexpected)
+}
+
+// === impl Measured ===
+
+impl Measured {
+    fn document(&self) -> Value {
+        let Accuracy {
+            metric,
+            value,
+            lower,
+            upper,
+            records,
+            ..
+        } = self.accuracy;
+        json!({"metric": metric.name(), "value": value, "lower": lower, "upper": upper, "records": records,
+            "cost_per_1k_usd": self.cost_per_1k_usd})
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "{} {} over {} records, ${} for a thousand queries",
+            self.accuracy.metric.name(),
+            interval(&self.accuracy),
+            self.accuracy.records,
+            short(self.cost_per_1k_usd)
+        )
+    }
+}
+
+/// `0.9520 (0.9310 to 0.9670)`.
+fn interval(accuracy: &Accuracy) -> String {
+    let Accuracy {
+        value,
+        lower,
+        upper,
+        ..
+    } = accuracy;
+    format!("{value:.4} ({lower:.4} to {upper:.4})")
+}
