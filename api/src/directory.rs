@@ -310,6 +310,17 @@ impl Directory {
         entries.models.get(model).map(|it| it.release.version)
     }
 
+    /// The probability with which a model has answered what asked for a route.
+    pub fn propensity(&self, route: &Route, model: &ModelId) -> f64 {
+        let entries = self.entries.read();
+        let line = match route {
+            Route::Application(_) => entries.releases.line(model),
+            Route::Model(reference) => entries.releases.whole(reference),
+            Route::Variant(_) => None,
+        };
+        line.map_or(1.0, |line| line.propensity(model))
+    }
+
     /// What must be said in place of a name that several applications have; `None` of any other.
     pub fn ambiguity(&self, name: &ModelId) -> Option<String> {
         let entries = self.entries.read();

@@ -72,11 +72,15 @@ impl Tokens {
             .get(&answer.model)
             .and_then(|(_, name)| name.as_deref());
         let output = scored_output(&answer.outputs, scored);
-        self.sign(
-            &application,
-            answer,
-            &predicted(metric, output, answer.rows),
-        )
+        let served = Served {
+            application: &application,
+            model: &answer.model,
+            version: state.directory().version(&answer.model).unwrap_or(0),
+            variant: &answer.variant,
+            propensity: state.directory().propensity(route, &answer.model) as f32,
+            rows: answer.rows,
+        };
+        self.sign(&served, &predicted(metric, output, answer.rows))
     }
 
     /// Reads keys, and which outputs of the models that take feedback are scored; nothing where none does.
@@ -101,25 +105,12 @@ impl Tokens {
         Ok(())
     }
 
-    fn sign(
-        &self,
-        application: &ApplicationId,
-        answer: &Answer,
-        of: &Prediction,
-    ) -> Option<String> {
+    fn sign(&self, served: &Served<'_>, of: &Prediction) -> Option<String> {
         let now_ms = unix_ms();
-        let served = Served {
-            application,
-            model: &answer.model,
-            version: 0,
-            variant: &answer.variant,
-            propensity: 1.0,
-            rows: answer.rows,
-        };
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         let known = self.known.load();
         let key = known.signing(now_ms)?;
-        Some(key.sign(&served, (now_ms, serial), of))
+        Some(key.sign(served, (now_ms, serial), of))
     }
 
     /// Reads the keys again, unless that was done a moment ago; tells whether it was done now.

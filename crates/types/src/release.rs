@@ -240,6 +240,15 @@ impl Line {
         tried || self.outgoing().is_some()
     }
 
+    /// The probability with which a model of it answers a query of the line: less than 1 while a canary is tried.
+    pub fn propensity(&self, model: &ModelId) -> f64 {
+        match self.canary() {
+            Some((canary, percent)) if canary == model => percent / 100.0,
+            Some((_, percent)) => 1.0 - percent / 100.0,
+            None => 1.0,
+        }
+    }
+
     fn tried(&self, is: impl Fn(Stage) -> bool) -> Option<(&ModelId, f64)> {
         let mut tried = self.versions.values();
         let (id, release) = tried.find(|(_, release)| is(release.stage))?;
