@@ -11,8 +11,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use sextant_registry::{Application, KeyScope};
-use sextant_rpc::Route;
-use sextant_types::{ApplicationId, Code, Metric};
+use sextant_types::{ApplicationId, Code, Metric, Route};
 use utoipa::ToSchema;
 
 use crate::{

@@ -4,8 +4,7 @@
 use axum::{Extension, Json, extract::State};
 use serde::{Deserialize, Serialize};
 use sextant_metadata::{DeviceTypes, HardwareWarning, Instance, View, Worker};
-use sextant_types::time::unix_ms;
-use sextant_types::{Code, DeviceType, WorkerId};
+use sextant_types::{Code, DeviceType, WorkerId, time::unix_ms};
 use utoipa::ToSchema;
 
 use crate::{

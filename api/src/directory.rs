@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::{Mutex, RwLock};
 use sextant_registry::{Application, Error, Model, ModelStatus, Registry};
-use sextant_rpc::Route;
-use sextant_types::{ApplicationId, Code, Metric, ModelId, Release, Releases, Targets, VariantId};
+use sextant_types::{
+    ApplicationId, Code, Metric, ModelId, Release, Releases, Route, Targets, VariantId,
+};
 
 use crate::{codec::short, problem::Problem, targets::TargetsBody};
 

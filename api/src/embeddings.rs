@@ -11,9 +11,10 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use sextant_rpc::{Answer, Query, Route};
+use sextant_rpc::{Answer, Query};
 use sextant_types::{
-    ApplicationId, Code, DataType, NamedTensor, Signature, Tensor, TensorSpec, VariantId, convert,
+    ApplicationId, Code, DataType, NamedTensor, Route, Signature, Tensor, TensorSpec, VariantId,
+    convert,
 };
 use utoipa::ToSchema;
 

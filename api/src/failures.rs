@@ -6,8 +6,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use parking_lot::Mutex;
-use sextant_rpc::Route;
-use sextant_types::{ApplicationId, Code};
+use sextant_types::{ApplicationId, Code, Route};
 use tokio::time::Instant;
 
 use crate::trace::{self, Trace};

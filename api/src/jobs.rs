@@ -10,12 +10,11 @@ use serde::Deserialize;
 use serde_json::json;
 use sextant_objects::{ListRequest, ObjectPath, ObjectStore};
 use sextant_registry::{Job, JobFilter, JobKind, JobState, NewJob, Registry};
-use sextant_rpc::{
-    OfflineSpec, Route,
+use sextant_types::{
+    ApplicationId, Code, JobId, ModelId, OfflineSpec, Route,
     offline::{RecordFormat, check_webhook},
+    time::unix_ms,
 };
-use sextant_types::time::unix_ms;
-use sextant_types::{ApplicationId, Code, JobId, ModelId};
 
 use crate::{
     ApiState,

@@ -8,8 +8,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use sextant_registry::{ApiKey, KeyScope, NewKey};
-use sextant_types::time::unix_ms;
-use sextant_types::{ApplicationId, Code};
+use sextant_types::{ApplicationId, Code, time::unix_ms};
 use utoipa::ToSchema;
 
 use crate::{

@@ -20,8 +20,8 @@ use prometheus_client::{
     metrics::info::Info,
     registry::Registry,
 };
-use sextant_rpc::{Answer, Route};
-use sextant_types::{ApplicationId, Code, VariantId};
+use sextant_rpc::Answer;
+use sextant_types::{ApplicationId, Code, Route, VariantId};
 
 pub(crate) use self::steps::Steps;
 use self::{

@@ -13,8 +13,8 @@ use axum::{
 };
 use bytes::Bytes;
 use serde::Deserialize;
-use sextant_rpc::{Answer, Query, Route};
-use sextant_types::{ApplicationId, Code, ModelId, VariantId, release};
+use sextant_rpc::{Answer, Query};
+use sextant_types::{ApplicationId, Code, ModelId, Route, VariantId, release};
 use utoipa::ToSchema;
 
 use crate::{

@@ -7,9 +7,9 @@ use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
 use sextant_pipeline::{Interpreter, Pipelines};
 use sextant_registry::Registry;
-use sextant_rpc::{Answer, DispatcherClient, PublisherClient, Route, offline::Notify};
+use sextant_rpc::{Answer, DispatcherClient, Notify, PublisherClient};
 use sextant_storage::Storage;
-use sextant_types::{ApplicationId, Code, Metric, ModelId, Targets, WorkerId};
+use sextant_types::{ApplicationId, Code, Metric, ModelId, Route, Targets, WorkerId};
 use tokio::{
     sync::{Mutex, SemaphorePermit},
     time::Instant,

@@ -17,8 +17,7 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use sextant_metadata::InstanceState;
 use sextant_registry::{Model, ModelStatus};
-use sextant_rpc::Route;
-use sextant_types::{ApplicationId, ModelId, Releases, VariantId};
+use sextant_types::{ApplicationId, ModelId, Releases, Route, VariantId};
 use tower_http::compression::{CompressionLayer, predicate::SizeAbove};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};

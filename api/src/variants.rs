@@ -6,10 +6,9 @@ use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use sextant_metadata::{AgreementRow, DeviceTypes, Instance};
 use sextant_registry::FailedProfile;
-use sextant_types::time::unix_ms;
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, ModelId, ShapeProfile,
-    Slowdowns, Variant, VariantId,
+    Slowdowns, Variant, VariantId, time::unix_ms,
 };
 use utoipa::ToSchema;
 

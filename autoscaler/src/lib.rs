@@ -26,8 +26,7 @@ use sextant_fleet::{Follower, GRACE, Leases, News, Token};
 use sextant_metadata::{Error, MetadataStore, View, Wanted};
 use sextant_provider::Provider;
 use sextant_scaling::Policy;
-use sextant_types::time::unix_ms;
-use sextant_types::{DeviceType, DeviceTypeName};
+use sextant_types::{DeviceType, DeviceTypeName, time::unix_ms};
 use tokio::time::timeout;
 
 use crate::{machines::Machines, scaler::Scaler};

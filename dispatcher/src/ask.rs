@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use sextant_rpc::Route;
 use sextant_selection::Demand;
-use sextant_types::{Signature, Targets};
+use sextant_types::{Route, Signature, Targets};
 
 use sextant_picture::{Extent, Known};
 

@@ -19,8 +19,7 @@ use std::{
 use parking_lot::Mutex;
 use sextant_metadata::{CostRow, Costs as Record, InstanceState, MOST_DEMAND_ROWS, View};
 use sextant_picture::DEFAULT_SLOT_HOUR_USD;
-use sextant_types::time::unix_ms;
-use sextant_types::{DeviceType, DeviceTypeName, Variant, VariantId, WorkerId};
+use sextant_types::{DeviceType, DeviceTypeName, Variant, VariantId, WorkerId, time::unix_ms};
 use tokio::time::Instant;
 
 pub(crate) use self::book::Tally;

@@ -24,10 +24,9 @@ use std::{
 use parking_lot::Mutex;
 use sextant_parallelism::{Configuration, Profile, Serf, Summary, Tuple};
 use sextant_schedule::Nanos;
-use sextant_types::{EngineName, ModelId, Optimization, Precision};
+use sextant_types::{EngineName, ModelId, Optimization, Precision, index::VariantIx};
 
 use sextant_picture::Known;
-use sextant_types::index::VariantIx;
 
 /// Share by which a service time has to change before predictions are built again.
 const CHANGE: f64 = 0.1;

@@ -28,9 +28,8 @@ use sextant_health::throttle::Throttle;
 use sextant_objects::ObjectStore;
 use sextant_records::Files;
 use sextant_registry::{Job, JobKind, Registry};
-use sextant_rpc::offline::Notify;
-use sextant_types::JobId;
-use sextant_types::time::unix_ms;
+use sextant_rpc::Notify;
+use sextant_types::{JobId, time::unix_ms};
 use tokio::sync::{Mutex as AsyncMutex, Notify as Wake, watch};
 
 use crate::Dispatcher;

@@ -8,14 +8,16 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use sextant_rpc::{Load, WorkerClient};
-use sextant_types::{Variant, VariantId};
+use sextant_types::{
+    Variant, VariantId,
+    index::{DeviceIx, IndexVec, VariantIx},
+};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     task::JoinSet,
 };
 
 use crate::metrics::Sent;
-use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
 /// What a worker is told.
 pub(crate) enum LoadOrder {

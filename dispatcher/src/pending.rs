@@ -5,11 +5,10 @@ use std::{fmt, sync::Arc};
 use sextant_controller::Shape;
 use sextant_rpc::{Assignment, BatchTimings, Explanation, Holder, InferError, Part, Ticket};
 use sextant_schedule::DropReason;
-use sextant_types::{NamedTensor, Tensor, Variant, WorkerId};
+use sextant_types::{NamedTensor, Tensor, Variant, WorkerId, index::VariantIx};
 use tokio::sync::oneshot;
 
 use crate::budget::Charge;
-use sextant_types::index::VariantIx;
 
 /// A query waiting for its answer.
 pub(crate) struct Pending {

@@ -21,12 +21,12 @@ use sextant_fleet::turned;
 use sextant_metadata::MetadataStore;
 use sextant_registry::{Failure, Registry};
 use sextant_rpc::WorkerClient;
-use sextant_types::time::unix_ms;
-use sextant_types::{Code, DeviceTypeName, Profile, Variant, VariantId};
+use sextant_types::{
+    Code, DeviceTypeName, Profile, Variant, VariantId, index::DeviceIx, time::unix_ms,
+};
 use tokio::sync::watch;
 
 use crate::{Dispatcher, snapshot::Snapshot};
-use sextant_types::index::DeviceIx;
 
 /// How variants are measured on further types of devices.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,10 +5,13 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use sextant_picture::{Extent, Known, Scope};
-use sextant_rpc::{Answer, Dispatch, Explanation, Holder, Query, QueryError, Route, Timings};
+use sextant_rpc::{Answer, Dispatch, Explanation, Holder, Query, QueryError, Timings};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Index};
-use sextant_types::{Code, NamedTensor, Signature, SignatureMismatch, Targets};
+use sextant_types::{
+    Code, NamedTensor, Route, Signature, SignatureMismatch, Targets,
+    index::{DeviceIx, VariantIx},
+};
 
 use crate::{
     Dispatcher,
@@ -24,7 +27,6 @@ use crate::{
     snapshot::Snapshot,
     versions::{Outcome, Ran},
 };
-use sextant_types::index::{DeviceIx, VariantIx};
 
 /// What the selection came to.
 pub(crate) struct Chosen {

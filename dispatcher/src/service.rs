@@ -15,7 +15,10 @@ use sextant_metadata::{DeviceTypes, HardwareWarning, InstanceState, MetadataStor
 use sextant_picture::{Interner, Known, Surroundings};
 use sextant_placement as placement;
 use sextant_schedule::{NEVER, Nanos};
-use sextant_types::{Slowdowns, VariantId, WorkerId};
+use sextant_types::{
+    Slowdowns, VariantId, WorkerId,
+    index::{DeviceIx, IndexVec, KindIx, VariantIx},
+};
 use tokio::sync::mpsc::{self, Receiver};
 
 use self::{
@@ -32,7 +35,6 @@ use crate::{
     relief::Reliever,
     snapshot::{Accounts, Snapshot},
 };
-use sextant_types::index::{DeviceIx, IndexVec, KindIx, VariantIx};
 
 /// The dispatcher's background work.
 pub struct Service {

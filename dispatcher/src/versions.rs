@@ -19,8 +19,8 @@ use std::{
 
 use parking_lot::Mutex;
 use sextant_metadata::{MOST_DEMAND_ROWS, TrialRow};
-use sextant_rpc::{QueryError, Route};
-use sextant_types::{Code, Line, ModelId, release, time::unix_ms};
+use sextant_rpc::QueryError;
+use sextant_types::{Code, Line, ModelId, Route, release, time::unix_ms};
 
 use crate::{
     Dispatcher,

@@ -12,8 +12,10 @@ use std::sync::{
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use sextant_rpc::WorkerClient;
-use sextant_types::WorkerId;
-use sextant_types::index::{DeviceIx, IndexVec};
+use sextant_types::{
+    WorkerId,
+    index::{DeviceIx, IndexVec},
+};
 use tokio::sync::watch;
 
 /// The workers by position, readable without a lock.

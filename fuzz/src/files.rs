@@ -8,8 +8,7 @@ use std::{
 
 use sextant_objects::{LocalStore, ObjectPath};
 use sextant_records::{Error, Files, Outline, Reader, Record};
-use sextant_rpc::offline::RecordFormat;
-use sextant_types::{DataType, Signature, TensorSpec};
+use sextant_types::{DataType, Signature, TensorSpec, offline::RecordFormat};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 

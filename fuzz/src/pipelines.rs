@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 use bytes::Bytes;
 use sextant_pipeline::{Definition, Graph, Known, Target};
-use sextant_rpc::{QueryError, Route};
-use sextant_types::{DataType, Metric, Signature, Targets, TensorSpec};
+use sextant_rpc::QueryError;
+use sextant_types::{DataType, Metric, Route, Signature, Targets, TensorSpec};
 
 /// The files that a definition may name.
 static FILES: LazyLock<BTreeMap<String, Bytes>> = LazyLock::new(|| {

@@ -10,8 +10,7 @@
 use serde_json::json;
 use sextant_engine::Engine;
 use sextant_registry::{Job, JobKind, JobState, Model, NewJob, Plan, Planned, Step};
-use sextant_types::time::unix_ms;
-use sextant_types::{EngineName, Variant};
+use sextant_types::{EngineName, Variant, time::unix_ms};
 use tracing::{info, warn};
 
 use crate::{

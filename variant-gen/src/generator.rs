@@ -14,8 +14,7 @@ use sextant_engine::{Engine, ModelFile, WeightsFolder};
 use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
 use sextant_registry::{Application, Job, JobKind, Model, Registry};
-use sextant_types::time::unix_ms;
-use sextant_types::{Accuracy, AccuracyKind, Digest, Precision};
+use sextant_types::{Accuracy, AccuracyKind, Digest, Precision, time::unix_ms};
 
 use crate::{
     Config, Error, Publisher,

@@ -18,9 +18,8 @@ use async_trait::async_trait;
 use sextant_metadata::{Changes, Cursor, DeviceTypes, Event, MetadataStore, Snapshot};
 use sextant_registry::Registry;
 use sextant_rpc::{Publish, PublishError};
-use sextant_types::time::unix_ms;
 use sextant_types::{
-    ApplicationId, Code, DeviceType, ModelId, Resources, Stage, Variant, VariantId,
+    ApplicationId, Code, DeviceType, ModelId, Resources, Stage, Variant, VariantId, time::unix_ms,
 };
 use tokio::sync::{Mutex, MutexGuard};
 

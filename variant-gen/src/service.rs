@@ -18,8 +18,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use sextant_registry::{Failure, JobKind};
-use sextant_types::time::unix_ms;
-use sextant_types::{ApplicationId, Code, EngineName};
+use sextant_types::{ApplicationId, Code, EngineName, time::unix_ms};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,

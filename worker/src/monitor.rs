@@ -13,8 +13,7 @@ use std::{
 use sextant_health::{Condition, Health, Window};
 use sextant_metadata::{Command, Lease, WorkerRecord};
 use sextant_rpc::Work;
-use sextant_types::time::unix_ms;
-use sextant_types::{DeviceTypeName, VariantId};
+use sextant_types::{DeviceTypeName, VariantId, time::unix_ms};
 
 use crate::{
     Worker,

@@ -15,9 +15,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use sextant_registry::{Audit, KeyScope};
-use sextant_rpc::Route;
-use sextant_types::time::unix_ms;
-use sextant_types::{ApplicationId, Code, ErrorKind, JobId};
+use sextant_types::{ApplicationId, Code, ErrorKind, JobId, Route, time::unix_ms};
 use tokio::{
     sync::OwnedSemaphorePermit,
     time::{Instant, sleep},

@@ -6,8 +6,7 @@ use arc_swap::ArcSwap;
 use futures::future::join_all;
 use sextant_metadata::{Rate, RateStore};
 use sextant_registry::{ApiKey, KeyScope, Registry};
-use sextant_types::ApplicationId;
-use sextant_types::time::unix_ms;
+use sextant_types::{ApplicationId, time::unix_ms};
 use tokio::sync::{Mutex, Semaphore};
 
 use super::secret::Hash;

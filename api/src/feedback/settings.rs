@@ -1,8 +1,10 @@
 //! What an application takes of feedback, on the wire.
 
 use serde::{Deserialize, Serialize};
-use sextant_rpc::offline::{check_webhook, shown_webhook};
-use sextant_types::{Code, FeedbackSettings, RewardDirection};
+use sextant_types::{
+    Code, FeedbackSettings, RewardDirection,
+    offline::{check_webhook, shown_webhook},
+};
 use utoipa::ToSchema;
 
 use crate::problem::Problem;

@@ -18,8 +18,8 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sextant_feedback::{Forged, KEY_BYTES, Keys, LATEST_MS, Prediction, Served, SigningKey, Token};
 use sextant_registry::{FeedbackKey, Registry};
-use sextant_rpc::{Answer, Route};
-use sextant_types::{ApplicationId, Code, Metric, ModelId, NamedTensor, time::unix_ms};
+use sextant_rpc::Answer;
+use sextant_types::{ApplicationId, Code, Metric, ModelId, NamedTensor, Route, time::unix_ms};
 
 use crate::{ApiState, problem::Problem};
 

@@ -11,8 +11,8 @@ use std::{
 use bytes::Bytes;
 use sextant_feedback::{Alarm, alarms};
 use sextant_registry::{Application, FeedbackAlarm};
-use sextant_rpc::offline::{Notice, shown_webhook};
-use sextant_types::{FeedbackSettings, ModelId, time::unix_ms};
+use sextant_rpc::Notice;
+use sextant_types::{FeedbackSettings, ModelId, offline::shown_webhook, time::unix_ms};
 use tokio::time::sleep;
 
 use super::online::{Registered, by_model};

@@ -9,8 +9,7 @@ use axum::{
 };
 use serde::Deserialize;
 use sextant_registry::{Job, JobKind, JobState};
-use sextant_rpc::Route;
-use sextant_types::{Code, JobId, time::unix_ms};
+use sextant_types::{Code, JobId, Route, time::unix_ms};
 use tokio::time::Instant;
 
 use crate::{ApiState, extract::Params, problem::Problem};

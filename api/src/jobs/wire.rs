@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sextant_registry::{Job, JobKind};
-use sextant_rpc::offline::{OfflineStep, shown_webhook};
+use sextant_types::offline::{OfflineStep, shown_webhook};
 use utoipa::ToSchema;
 
 use crate::{codec::Text, json, models::FailureBody, targets::TargetsBody};

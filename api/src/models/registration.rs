@@ -9,8 +9,7 @@ use axum::{
 };
 use serde_json::json;
 use sextant_registry::{Error, Job, JobKind, ModelStatus, NewJob, NewModel, Once, Registration};
-use sextant_types::Code;
-use sextant_types::time::unix_ms;
+use sextant_types::{Code, time::unix_ms};
 use tokio::time::Instant;
 
 use super::RegistrationBody;

@@ -7,9 +7,9 @@ use axum::{
     response::Response,
 };
 use serde::Deserialize;
-use sextant_rpc::{Query, Route};
+use sextant_rpc::Query;
 use sextant_types::{
-    ApplicationId, Code, DataType, NamedTensor, Signature, Tensor, TensorSpec, Texts,
+    ApplicationId, Code, DataType, NamedTensor, Route, Signature, Tensor, TensorSpec, Texts,
 };
 
 use crate::{

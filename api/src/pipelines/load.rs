@@ -8,8 +8,8 @@ use std::{
 use bytes::Bytes;
 use sextant_pipeline::{Definition, Graph, Invalid, Known, Loaded, Target};
 use sextant_registry::Pipeline;
-use sextant_rpc::{QueryError, Route};
-use sextant_types::Targets;
+use sextant_rpc::QueryError;
+use sextant_types::{Route, Targets};
 
 use crate::{ApiState, targets::TargetsBody};
 

@@ -7,9 +7,8 @@ use axum::{
     response::Response,
 };
 use serde::Serialize;
-use sextant_rpc::{Answer, QueryError, Route};
-use sextant_types::time::unix_ms;
-use sextant_types::{ApplicationId, Targets};
+use sextant_rpc::{Answer, QueryError};
+use sextant_types::{ApplicationId, Route, Targets, time::unix_ms};
 use utoipa::ToSchema;
 
 use super::{json_response, schema::ExplanationBody};

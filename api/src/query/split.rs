@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
-use sextant_rpc::{Answer, Ask, Dispatch, DispatcherClient, Holder, Query, QueryError, Route};
-use sextant_types::{Code, NamedTensor, Signature, Tensor};
+use sextant_rpc::{Answer, Ask, Dispatch, DispatcherClient, Holder, Query, QueryError};
+use sextant_types::{Code, NamedTensor, Route, Signature, Tensor};
 
 /// Parts of one query that are asked at the same time: others have their turns between them.
 const PARTS_AT_ONCE: usize = 4;

@@ -2,8 +2,7 @@
 
 use axum::{Json, extract::State};
 use serde::Serialize;
-use sextant_rpc::Route;
-use sextant_types::{DataType, ModelId, TensorSpec, Variant};
+use sextant_types::{DataType, ModelId, Route, TensorSpec, Variant};
 use utoipa::ToSchema;
 
 use super::Named;

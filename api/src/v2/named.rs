@@ -4,8 +4,8 @@ use axum::{
     extract::{FromRequestParts, Path},
     http::request::Parts,
 };
-use sextant_rpc::{Answer, DispatcherClient, Route};
-use sextant_types::{ApplicationId, Code, ModelId, Releases, Signature, VariantId};
+use sextant_rpc::{Answer, DispatcherClient};
+use sextant_types::{ApplicationId, Code, ModelId, Releases, Route, Signature, VariantId};
 
 use super::{VERSION, failure};
 use crate::{ApiState, auth::Caller, codec::short, extract, problem::Problem};

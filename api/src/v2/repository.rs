@@ -16,8 +16,8 @@ use axum::{
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use sextant_rpc::{DispatcherClient, Query, QueryError, Route};
-use sextant_types::{Code, DataType, NamedTensor, Targets, Tensor, TensorSpec, Texts};
+use sextant_rpc::{DispatcherClient, Query, QueryError};
+use sextant_types::{Code, DataType, NamedTensor, Route, Targets, Tensor, TensorSpec, Texts};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use utoipa::ToSchema;

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use serde::Serialize;
-use sextant_rpc::Route;
+use sextant_types::Route;
 use utoipa::ToSchema;
 
 use super::Named;

@@ -28,11 +28,11 @@ use crate::worker::Idle;
 use sextant_metadata::{InProcessRates, InProcessStore, MetadataStore, RateStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::{JobKind, NewJob, NewModel, Registry};
-use sextant_rpc::{Answer, Dispatch, Publish, PublishError, Query, QueryError, Route, Timings};
+use sextant_rpc::{Answer, Dispatch, Publish, PublishError, Query, QueryError, Timings};
 use sextant_storage::Storage;
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, Digest, EngineName, Metric, ModelId,
-    NamedTensor, Optimization, Precision, Profile, Signature, Tensor, TensorSpec, Variant,
+    NamedTensor, Optimization, Precision, Profile, Route, Signature, Tensor, TensorSpec, Variant,
     VariantSpec,
 };
 use tempfile::TempDir;

@@ -8,8 +8,7 @@ use flate2::{
     write::{GzEncoder, ZlibEncoder},
 };
 use serde_json::json;
-use sextant_rpc::Route;
-use sextant_types::Tensor;
+use sextant_types::{Route, Tensor};
 
 use crate::double::{Api, Recorder, answer};
 

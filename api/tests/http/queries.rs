@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use sextant_rpc::{Candidate, Explanation, QueryError, Route};
-use sextant_types::{Code, NamedTensor};
+use sextant_rpc::{Candidate, Explanation, QueryError};
+use sextant_types::{Code, NamedTensor, Route};
 
 use crate::double::{Api, Recorder, answer};
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, atomic::Ordering};
 use axum::{body::Body, http::Request};
 use serde_json::{Value, json};
 use sextant_registry::JobKind;
-use sextant_rpc::{QueryError, Route};
-use sextant_types::{Digest, time::unix_ms};
+use sextant_rpc::QueryError;
+use sextant_types::{Digest, Route, time::unix_ms};
 
 use crate::double::{Api, Reading, Recorder};
 

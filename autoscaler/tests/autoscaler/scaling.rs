@@ -14,9 +14,9 @@ use sextant_metadata::{
     Action, ApplicationDemand, Command, Demand, InstanceKey, Pool, Subject, Transition,
 };
 use sextant_provider::{Error, Machine, MachineId, Provider, State};
-use sextant_types::time::unix_ms;
 use sextant_types::{
     ApplicationId, BatchLatency, DeviceType, DeviceTypeName, TargetClass, Targets, Variant,
+    time::unix_ms,
 };
 
 use super::{world::*, *};

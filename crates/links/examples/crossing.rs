@@ -23,11 +23,12 @@ use sextant_links::{
 use sextant_metadata::{Candidate, InProcessStore, MetadataStore, WorkerRecord, conformance};
 use sextant_rpc::{
     Answer, Ask, Assignment, BatchResult, BatchTimings, Dispatch, Holder, Infer, InferError,
-    InferOutcome, Load, LoadTimings, Part, Query, QueryError, Route, VariantUsage, Work, WorkError,
+    InferOutcome, Load, LoadTimings, Part, Query, QueryError, VariantUsage, Work, WorkError,
     WorkerClient, WorkerInfo, WorkerStats,
 };
 use sextant_types::{
-    ApplicationId, Code, EngineName, NamedTensor, Signature, Targets, Tensor, Variant, WorkerId,
+    ApplicationId, Code, EngineName, NamedTensor, Route, Signature, Targets, Tensor, Variant,
+    WorkerId,
 };
 use tokio::sync::oneshot;
 

@@ -7,17 +7,17 @@ use std::{
 };
 
 use sextant_metadata::{DeviceTypes, InstanceState, View};
-use sextant_rpc::Route;
 use sextant_schedule::Nanos;
 use sextant_selection::{Entry, Index, Readiness, mark_dominated};
-use sextant_types::index::{ApplicationIx, DeviceIx, IndexVec, KindIx, VariantIx};
 use sextant_types::{
     ApplicationId, DeviceTypeName, Digest, EngineName, ModelId, Precision, Quality, Releases,
-    Signature, Slowdowns, Variant, VariantId, WorkerId, uploaded_qualities,
+    Route, Signature, Slowdowns, Variant, VariantId, WorkerId,
+    index::{ApplicationIx, DeviceIx, IndexVec, KindIx, VariantIx},
+    uploaded_qualities,
 };
 
-use self::{basis::Basis, versions::Versions};
 pub use self::known::{DEFAULT_SLOT_HOUR_USD, Host, Known, Queueing};
+use self::{basis::Basis, versions::Versions};
 use crate::extent::{CLASSES, Extent};
 
 mod basis;

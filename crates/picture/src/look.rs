@@ -7,10 +7,9 @@ use sextant_scaling::{
     wanted,
     wanted::{Candidate, Place, SharedBytes},
 };
-use sextant_types::index::VariantIx;
+use sextant_types::{Digest, EngineName, ModelId, Precision, Variant, index::VariantIx};
 
 use crate::Interner;
-use sextant_types::{Digest, EngineName, ModelId, Precision, Variant};
 
 /// Numbers in the order in which things are first met.
 struct Numbers<K>(BTreeMap<K, u32>);

@@ -11,10 +11,11 @@ use sextant_scaling::{
     Choice, Device, Footprint, Need, Policy, Problem, Scene, fleet::Measured, rate_for_class,
     tenants::Tenants,
 };
-use sextant_types::index::{KindIx, VariantIx};
 use sextant_types::{
     ApplicationId, DeviceType, DeviceTypeName, Prefer, Quality, Slowdowns, Stage, Variant,
-    VariantId, uploaded_qualities,
+    VariantId,
+    index::{KindIx, VariantIx},
+    uploaded_qualities,
 };
 
 use crate::{Interner, Outlook, tenants::Set};

@@ -16,9 +16,9 @@ use std::{
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use sextant_pipeline::{Definition, Graph, Known, Loaded, Pipelines, Target, Unbounded};
-use sextant_rpc::{Answer, Dispatch, DispatcherClient, Query, QueryError, Route, Timings};
+use sextant_rpc::{Answer, Dispatch, DispatcherClient, Query, QueryError, Timings};
 use sextant_types::{
-    ApplicationId, DataType, ModelId, NamedTensor, Signature, Targets, Tensor, TensorSpec,
+    ApplicationId, DataType, ModelId, NamedTensor, Route, Signature, Targets, Tensor, TensorSpec,
     VariantId,
 };
 

@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sextant_rpc::Route;
 use sextant_transforms::{
     CtcOptions, ImageOptions, NmsOptions, NormalizeOptions, Options, PoolOptions, SoftmaxOptions,
     TokenizeOptions, TopKOptions,
 };
-use sextant_types::{ApplicationId, DataType, ModelId, VariantId};
+use sextant_types::{ApplicationId, DataType, ModelId, Route, VariantId};
 
 use crate::{Invalid, PythonOptions};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sextant_rpc::Route;
+use sextant_types::Route;
 
 use crate::{
     Graph,

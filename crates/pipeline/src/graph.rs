@@ -10,9 +10,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use sextant_rpc::{QueryError, Route};
+use sextant_rpc::QueryError;
 use sextant_transforms::Transform;
-use sextant_types::{Code, Metric, NamedTensor, Signature, Targets, TensorSpec};
+use sextant_types::{Code, Metric, NamedTensor, Route, Signature, Targets, TensorSpec};
 
 use crate::{
     Definition, Function, OnError, StepTargets,

@@ -4,8 +4,8 @@ use std::{collections::HashMap, sync::Arc, thread};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use sextant_rpc::{Answer, Ask, Dispatch, DispatcherClient, Holder, Query, QueryError, Route};
-use sextant_types::{ApplicationId, Code, ModelId, Signature, VariantId};
+use sextant_rpc::{Answer, Ask, Dispatch, DispatcherClient, Holder, Query, QueryError};
+use sextant_types::{ApplicationId, Code, ModelId, Route, Signature, VariantId};
 use tokio::sync::Semaphore;
 
 use crate::{

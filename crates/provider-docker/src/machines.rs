@@ -17,8 +17,7 @@ use bollard::{
 };
 use parking_lot::Mutex;
 use sextant_provider::{Error, Machine, MachineId, Pool};
-use sextant_types::DeviceTypeName;
-use sextant_types::time::unix_ms;
+use sextant_types::{DeviceTypeName, time::unix_ms};
 
 use crate::{
     Settings, Template,

@@ -7,8 +7,7 @@ use crc32fast::Hasher;
 use futures::stream;
 use sextant_formats::npy::Header;
 use sextant_objects::{InvalidPath, ObjectPath};
-use sextant_rpc::offline::RecordFormat;
-use sextant_types::Signature;
+use sextant_types::{Signature, offline::RecordFormat};
 use tokio::sync::mpsc;
 
 use crate::{

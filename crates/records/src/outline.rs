@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use sextant_objects::{ObjectInfo, ObjectPath};
-use sextant_rpc::offline::RecordFormat;
-use sextant_types::Signature;
+use sextant_types::{Signature, offline::RecordFormat};
 
 use crate::{Error, Files, csv, lines::Lines, parquet::Table, tensors};
 

@@ -11,8 +11,7 @@ use bytes::Bytes;
 use half::bf16;
 use serde::{Deserialize, Serialize};
 use sextant_objects::ObjectPath;
-use sextant_rpc::offline::RecordFormat;
-use sextant_types::{Code, Data, DataType, NamedTensor, Tensor};
+use sextant_types::{Code, Data, DataType, NamedTensor, Tensor, offline::RecordFormat};
 
 use crate::{Error, Files, join::not_written, json, rows, text};
 

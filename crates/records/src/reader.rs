@@ -2,8 +2,7 @@
 
 use bytes::Bytes;
 use sextant_objects::ObjectPath;
-use sextant_rpc::offline::RecordFormat;
-use sextant_types::{NamedTensor, Signature};
+use sextant_types::{NamedTensor, Signature, offline::RecordFormat};
 
 use crate::{
     Error, Files, Outline,

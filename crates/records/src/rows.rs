@@ -4,7 +4,7 @@
 use ::csv::{Error as CsvError, Writer};
 use serde_json::Value;
 use sextant_formats::json::values;
-use sextant_rpc::offline::RecordFormat;
+use sextant_types::offline::RecordFormat;
 
 use crate::{Chunk, Column, Error, part::uneven};
 

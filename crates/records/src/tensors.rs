@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use sextant_formats::npy::{BEGINNING_BYTES, Header, Problem};
 use sextant_objects::ObjectPath;
-use sextant_rpc::offline::RecordFormat;
-use sextant_types::{DataType, NamedTensor, Signature, TensorSpec, convert};
+use sextant_types::{DataType, NamedTensor, Signature, TensorSpec, convert, offline::RecordFormat};
 
 use crate::{Error, Files, archive};
 

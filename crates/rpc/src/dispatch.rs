@@ -5,23 +5,11 @@ use std::{borrow::Cow, sync::Arc};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use sextant_types::{
-    AccuracyKind, ApplicationId, Code, DeviceTypeName, ModelId, NamedTensor, Signature, Targets,
-    VariantId, WorkerId,
+    AccuracyKind, ApplicationId, Code, DeviceTypeName, ModelId, NamedTensor, Route, Signature,
+    Targets, VariantId, WorkerId,
 };
 
 use crate::Ticket;
-
-/// Whom a query addresses.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Route {
-    /// Model-less: any variant of any model of the application.
-    Application(ApplicationId),
-    /// Any variant of one model.
-    Model(ModelId),
-    /// This variant and no other; targets other than latency are ignored.
-    Variant(VariantId),
-}
 
 /// One query on its way.
 #[derive(Debug, Clone)]

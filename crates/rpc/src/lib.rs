@@ -9,15 +9,15 @@
 use std::sync::Arc;
 
 pub mod dispatch;
-pub mod offline;
+pub mod notify;
 pub mod publish;
 pub mod work;
 
 pub use dispatch::{
-    Answer, Ask, Assignment, Candidate, Dispatch, Explanation, Holder, Query, QueryError, Route,
+    Answer, Ask, Assignment, Candidate, Dispatch, Explanation, Holder, Query, QueryError,
     StepTaken, Timings,
 };
-pub use offline::OfflineSpec;
+pub use notify::{NotDelivered, Notice, Notify};
 pub use publish::{Publish, PublishError};
 pub use work::{
     ActionKind, ActionStats, BatchResult, BatchTimings, Infer, InferError, InferOutcome, Load,

@@ -7,8 +7,7 @@ use std::{
 };
 
 use sextant_objects::BlobInfo;
-use sextant_types::Digest;
-use sextant_types::time::unix_ms;
+use sextant_types::{Digest, time::unix_ms};
 
 use crate::{Amount, Error, Inner, files::before};
 

@@ -4,9 +4,7 @@ use std::collections::HashMap;
 
 use sextant_objects::{ListRequest, ObjectInfo, ObjectPath};
 use sextant_registry::{Job, JobKind};
-use sextant_rpc::{OfflineSpec, offline};
-use sextant_types::JobId;
-use sextant_types::time::unix_ms;
+use sextant_types::{JobId, OfflineSpec, offline, time::unix_ms};
 
 use crate::{
     Amount, Error, Freed, Inner,

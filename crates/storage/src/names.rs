@@ -1,8 +1,7 @@
 //! Names that the service gives to files, read back.
 
 use sextant_objects::ObjectPath;
-use sextant_rpc::offline;
-use sextant_types::JobId;
+use sextant_types::{JobId, offline};
 
 /// What a file is kept for.
 #[derive(Debug, Clone, PartialEq, Eq)]

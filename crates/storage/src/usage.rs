@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use sextant_objects::ObjectPath;
 use sextant_registry::{BlobRole, Job, JobFilter, JobKind};
-use sextant_rpc::offline;
-use sextant_types::{ApplicationId, Digest, ModelId};
+use sextant_types::{ApplicationId, Digest, ModelId, offline};
 
 use crate::{
     Amount, Error, Inner, Storage,

@@ -16,11 +16,13 @@ pub mod id;
 pub mod index;
 pub mod interval;
 mod named;
+pub mod offline;
 pub mod padding;
 pub mod profile;
 pub mod random;
 pub mod release;
 pub mod resources;
+mod route;
 pub mod signature;
 mod slowdown;
 mod store_id;
@@ -38,10 +40,12 @@ pub use id::{
     ApplicationId, DeviceTypeName, Digest, InvalidId, JobId, ModelId, VariantId, WorkerId,
 };
 pub use index::{IndexVec, PoolIx};
+pub use offline::OfflineSpec;
 pub use padding::{InvalidPadding, OutputAxis, Padding};
 pub use profile::{BatchLatency, Concurrent, Profile, ShapeProfile, Sizes};
 pub use release::{InvalidPercent, Line, Release, Releases, Stage};
 pub use resources::{InvalidResources, Resources, USUAL_PRIORITY};
+pub use route::Route;
 pub use signature::{Constants, Names, Renames, Signature, SignatureMismatch, TensorSpec};
 pub use slowdown::{Slowdowns, UNCERTAINTY};
 pub use store_id::{InvalidStoreId, StoreId};

@@ -15,4 +15,4 @@ pub use address::is_refused;
 pub use send::{Options, Webhooks, signature};
 
 #[cfg(doc)]
-use sextant_rpc::offline::Notify;
+use sextant_rpc::Notify;

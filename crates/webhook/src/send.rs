@@ -8,7 +8,8 @@ use std::{
 
 use async_trait::async_trait;
 use hmac::{Hmac, Mac};
-use sextant_rpc::offline::{NotDelivered, Notice, Notify, check_webhook};
+use sextant_rpc::{NotDelivered, Notice, Notify};
+use sextant_types::offline::check_webhook;
 use sha2::Sha256;
 use ureq::{
     Agent,

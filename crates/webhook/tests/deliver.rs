@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use sextant_rpc::offline::{Notice, Notify};
+use sextant_rpc::{Notice, Notify};
 use sextant_webhook::{Options, Webhooks, signature};
 
 const BODY: &str = "{\"job\":\"j\"}";

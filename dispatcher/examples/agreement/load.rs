@@ -7,10 +7,10 @@ use std::{
 };
 
 use anyhow::Result;
-use sextant_rpc::{Answer, Query, Route};
+use sextant_rpc::{Answer, Query};
 use sextant_schedule::Nanos;
 use sextant_simulator::{trace::Trace, workload};
-use sextant_types::{ApplicationId, NamedTensor, Targets, Tensor};
+use sextant_types::{ApplicationId, NamedTensor, Route, Targets, Tensor};
 use tokio::runtime::Runtime;
 
 use crate::service::{self, Service};

@@ -13,11 +13,11 @@ use sextant_dispatcher::{Config, Dispatcher, Sampling};
 use sextant_engine::emulated::{EmulatedEngine, EmulatedModel, NAME};
 use sextant_metadata::{InProcessStore, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
-use sextant_rpc::{Dispatch, Load, Query, Route, WorkerClient};
+use sextant_rpc::{Dispatch, Load, Query, WorkerClient};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, EngineName, Metric, ModelId, NamedTensor,
-    Optimization, Precision, Profile, Signature, Targets, Tensor, TensorSpec, Variant, VariantId,
-    VariantSpec, WorkerId,
+    Optimization, Precision, Profile, Route, Signature, Targets, Tensor, TensorSpec, Variant,
+    VariantId, VariantSpec, WorkerId,
 };
 use sextant_worker::Worker;
 

@@ -12,8 +12,10 @@ use std::{
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use sextant_metadata::{ApplicationDemand, MOST_DEMAND_ROWS};
-use sextant_types::index::{ApplicationIx, VariantIx};
-use sextant_types::{ApplicationId, Code, TargetClass, VariantId};
+use sextant_types::{
+    ApplicationId, Code, TargetClass, VariantId,
+    index::{ApplicationIx, VariantIx},
+};
 
 /// Most rows of queries that were queued; the others are kept for those that were not, and for what
 /// does not fit among these.

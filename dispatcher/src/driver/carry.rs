@@ -10,7 +10,10 @@ use sextant_placement as placement;
 use sextant_profile::Run;
 use sextant_rpc::{BatchTimings, Infer, InferError, InferOutcome, Load};
 use sextant_schedule::{BatchId, NEVER, Nanos, Request};
-use sextant_types::Variant;
+use sextant_types::{
+    Variant,
+    index::{DeviceIx, VariantIx},
+};
 use tokio::sync::oneshot;
 
 use super::Driver;
@@ -20,7 +23,6 @@ use crate::{
     loads::LoadOrder,
     pending::{Done, Pending, Refusal, Reply},
 };
-use sextant_types::index::{DeviceIx, VariantIx};
 
 /// A batch on its way through a worker.
 struct Batch {

@@ -5,14 +5,16 @@ use std::sync::{Weak, atomic::Ordering};
 use sextant_controller::{Action, Controller, DeviceSpec};
 use sextant_placement as placement;
 use sextant_rpc::WorkerClient;
-use sextant_types::WorkerId;
+use sextant_types::{
+    WorkerId,
+    index::{DeviceIx, KindIx, VariantIx},
+};
 
 use super::Driver;
 use crate::{
     loads::{LoadOutcome, Outcomes},
     pending::Pending,
 };
-use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 /// Hears of the moves of a worker during one of its lives.
 struct Listener {

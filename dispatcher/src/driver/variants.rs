@@ -5,11 +5,13 @@ use std::sync::Arc;
 use sextant_controller::{Loaded, OnKind, VariantSpec};
 use sextant_placement::Wanted;
 use sextant_schedule::Nanos;
-use sextant_types::{Variant, VariantId};
+use sextant_types::{
+    Variant, VariantId,
+    index::{DeviceIx, VariantIx},
+};
 
 use super::Driver;
 use crate::loads::{LoadOrder, LoadOutcome};
-use sextant_types::index::{DeviceIx, VariantIx};
 
 impl Driver {
     /// A variant is published, or published again.

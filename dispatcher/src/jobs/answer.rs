@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use sextant_records::{Answered, Record, Refused};
 use sextant_registry::Job;
-use sextant_rpc::{Query, QueryError, Route};
-use sextant_types::{Code, NamedTensor, Signature, Targets, Tensor};
+use sextant_rpc::{Query, QueryError};
+use sextant_types::{Code, NamedTensor, Route, Signature, Targets, Tensor};
 
 use super::{
     JobService,

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use sextant_objects::{InvalidPath, ObjectPath};
 use sextant_records::Files;
 use sextant_registry::{Job, JobState, Registry};
-use sextant_rpc::offline::parts_folder;
-use sextant_types::{Code, JobId};
+use sextant_types::{Code, JobId, offline::parts_folder};
 
 use super::{plan::Plan, stop::Stop};
 

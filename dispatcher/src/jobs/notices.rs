@@ -16,11 +16,12 @@ use serde_json::{Value, json};
 use sextant_objects::ObjectPath;
 use sextant_records::Files;
 use sextant_registry::{Job, JobFilter, JobKind, Registry};
-use sextant_rpc::offline::{
-    NotDelivered, Notice, Notify, OfflineStep, WEBHOOK_NOTE, notes_folder, shown_webhook,
+use sextant_rpc::{NotDelivered, Notice, Notify};
+use sextant_types::{
+    JobId,
+    offline::{OfflineStep, WEBHOOK_NOTE, notes_folder, shown_webhook},
+    time::unix_ms,
 };
-use sextant_types::JobId;
-use sextant_types::time::unix_ms;
 use tokio::task::JoinSet;
 
 /// Pauses behind failed attempts, seconds; after the last a message is given up.

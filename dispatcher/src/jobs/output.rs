@@ -5,9 +5,7 @@ use std::future::ready;
 use sextant_objects::ObjectPath;
 use sextant_records::{Error, Join};
 use sextant_registry::Job;
-use sextant_rpc::offline::ERRORS_SUFFIX;
-use sextant_types::Signature;
-use sextant_types::time::unix_ms;
+use sextant_types::{Signature, offline::ERRORS_SUFFIX, time::unix_ms};
 
 use super::{
     JobService,

@@ -5,9 +5,8 @@ use std::{collections::BTreeSet, ops::Range};
 use serde::{Deserialize, Serialize};
 use sextant_objects::ObjectPath;
 use sextant_records::{Files, Outline, check_output};
-use sextant_rpc::{OfflineSpec, offline::RecordFormat};
 use sextant_selection::{Demand, distance};
-use sextant_types::{Code, Prefer, Signature, VariantId};
+use sextant_types::{Code, OfflineSpec, Prefer, Signature, VariantId, offline::RecordFormat};
 
 use super::stop::Stop;
 use crate::{Dispatcher, reach};

@@ -11,9 +11,8 @@ use sextant_health::throttle::Verdict;
 use sextant_objects::ObjectPath;
 use sextant_records::{Chunk, PartHeader, Reader, Tally};
 use sextant_registry::{Failure, Job};
-use sextant_rpc::{Dispatch, OfflineSpec, Route, offline::OfflineStep};
-use sextant_types::time::unix_ms;
-use sextant_types::{Code, Signature};
+use sextant_rpc::Dispatch;
+use sextant_types::{Code, OfflineSpec, Route, Signature, offline::OfflineStep, time::unix_ms};
 use tokio::sync::watch;
 
 use super::{

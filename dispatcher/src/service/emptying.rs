@@ -14,11 +14,10 @@ use std::{
 };
 
 use sextant_metadata::{Instance, View, Worker};
-use sextant_types::{VariantId, WorkerId};
+use sextant_types::{VariantId, WorkerId, index::DeviceIx};
 
 use super::{Updater, present::Present};
 use crate::driver::Driver;
-use sextant_types::index::DeviceIx;
 
 /// A worker that was told and does not drain is told again.
 const AGAIN: Duration = Duration::from_secs(10);

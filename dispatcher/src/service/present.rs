@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use sextant_health::interference::Place;
 use sextant_metadata::{InstanceState, View};
 use sextant_rpc::WorkerInfo;
-use sextant_types::{DeviceTypeName, EngineName, VariantId, WorkerId};
+use sextant_types::{
+    DeviceTypeName, EngineName, VariantId, WorkerId,
+    index::{DeviceIx, KindIx, VariantIx},
+};
 
 use crate::{demand::class_of, driver::Driver};
 use sextant_picture::Usable;
-use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 /// Kinds of workers, by number.
 #[derive(Default)]

@@ -1,7 +1,8 @@
 //! Accuracy as a target: of a named variant, of a model, and of agreement between variants.
 
-use sextant_rpc::Route;
-use sextant_types::{AccuracyKind, ApplicationId, Code, ModelId, Precision, Targets, Variant};
+use sextant_types::{
+    AccuracyKind, ApplicationId, Code, ModelId, Precision, Route, Targets, Variant,
+};
 
 use crate::world::{Kind, World, output, query, targets, variant_route};
 

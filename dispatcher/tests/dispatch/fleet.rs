@@ -8,9 +8,9 @@ use std::{
 use sextant_dispatcher::Config;
 use sextant_fleet::unsteady::UnsteadyStore;
 use sextant_metadata::{InProcessStore, MetadataStore, WorkerRecord};
-use sextant_rpc::{Ask, Dispatch, Route, Ticket, Work, WorkerClient};
+use sextant_rpc::{Ask, Dispatch, Ticket, Work, WorkerClient};
 use sextant_schedule::Delay;
-use sextant_types::{ApplicationId, Code, Targets, WorkerId};
+use sextant_types::{ApplicationId, Code, Route, Targets, WorkerId};
 
 use crate::{
     severable::{Holding, Post, Severable},

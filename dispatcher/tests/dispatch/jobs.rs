@@ -11,8 +11,8 @@ use sextant_dispatcher::{
 use sextant_health::throttle::Throttle;
 use sextant_objects::ObjectPath;
 use sextant_registry::{Job, JobKind, JobState, NewJob, Registry};
-use sextant_rpc::{Dispatch, OfflineSpec, Query, Route};
-use sextant_types::{ApplicationId, Targets};
+use sextant_rpc::{Dispatch, Query};
+use sextant_types::{ApplicationId, OfflineSpec, Route, Targets};
 use tokio::task::JoinHandle;
 
 use crate::{

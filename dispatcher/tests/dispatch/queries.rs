@@ -4,8 +4,8 @@ use std::sync::{Arc, atomic::Ordering};
 
 use sextant_dispatcher::{Config, Dispatcher};
 use sextant_metadata::{Command, InProcessStore, InstanceKey, Transition};
-use sextant_rpc::{Answer, Dispatch, Load, Route};
-use sextant_types::{Code, EngineName, ModelId, Targets, Variant, VariantId};
+use sextant_rpc::{Answer, Dispatch, Load};
+use sextant_types::{Code, EngineName, ModelId, Route, Targets, Variant, VariantId};
 
 use crate::world::{Kind, PATIENCE, World, output, query, row, targets, variant_route, wait_until};
 

@@ -14,11 +14,11 @@ use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
 use sextant_metadata::{InProcessStore, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::{Application, Registry};
-use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, WorkerClient};
+use sextant_rpc::{Answer, Dispatch, Query, QueryError, WorkerClient};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, DeviceType, EngineName, Metric, ModelId,
-    NamedTensor, Optimization, Precision, Profile, Signature, Targets, Tensor, TensorSpec, Variant,
-    VariantId, VariantSpec, WorkerId,
+    NamedTensor, Optimization, Precision, Profile, Route, Signature, Targets, Tensor, TensorSpec,
+    Variant, VariantId, VariantSpec, WorkerId,
 };
 use sextant_worker::{End, Service, Worker};
 

@@ -4,8 +4,7 @@ use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 use sextant_objects::ObjectPath;
-use sextant_rpc::offline::check_webhook;
-use sextant_types::JobId;
+use sextant_types::{JobId, offline::check_webhook};
 
 use super::{
     Client, Error, Output, follow,

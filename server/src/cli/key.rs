@@ -3,8 +3,7 @@
 use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
-use sextant_types::ApplicationId;
-use sextant_types::time::unix_ms;
+use sextant_types::{ApplicationId, time::unix_ms};
 
 use super::{
     Client, Error, Output,

@@ -4,11 +4,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_picture::frontier;
-use sextant_types::index::{ApplicationIx, IndexVec, VariantIx};
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, BatchLatency, DeviceType, DeviceTypeName, Digest,
     EngineName, Metric, ModelId, Optimization, Profile, Resources, Signature, Sizes, VariantId,
     VariantSpec, fit,
+    index::{ApplicationIx, IndexVec, VariantIx},
 };
 
 use super::{Setting, Variant, setting};

@@ -7,13 +7,12 @@ use sextant_metadata::{
     DeviceTypes, Instance, InstanceKey, InstanceState, View, Worker, WorkerRecord,
 };
 use sextant_picture::{Extent, Interner, Picture, Snapshot, Surroundings, Usable};
-use sextant_rpc::Route;
 use sextant_scaling as scaling;
 use sextant_scaling::demand;
 use sextant_selection::{Entry, Index};
-use sextant_types::index::{ApplicationIx, DeviceIx, KindIx, VariantIx};
 use sextant_types::{
-    ApplicationId, DeviceType, DeviceTypeName, Slowdowns, TargetClass, Targets, WorkerId,
+    ApplicationId, DeviceType, DeviceTypeName, Route, Slowdowns, TargetClass, Targets, WorkerId,
+    index::{ApplicationIx, DeviceIx, KindIx, VariantIx},
 };
 
 use super::{Class, Setting, registered::Registered, registered::name};

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
-use sextant_types::time::unix_ms;
-use sextant_types::{Accuracy, Code, Digest, Precision, Variant, VariantId, as_uploaded};
+use sextant_types::{
+    Accuracy, Code, Digest, Precision, Variant, VariantId, as_uploaded, time::unix_ms,
+};
 
 use super::{
     Configuration, Generated, Inspected, Measured, Phase, Registration, Summary,

@@ -16,8 +16,7 @@ use http_body_util::{BodyExt, Full};
 use prost::Message;
 use serde_json::json;
 use sextant_registry::Audit;
-use sextant_types::Code;
-use sextant_types::time::unix_ms;
+use sextant_types::{Code, time::unix_ms};
 
 use super::{
     frame::{self, Encoding},

@@ -15,8 +15,8 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use sextant_metadata::{Leader, MetadataStore};
-use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, Timings};
-use sextant_types::{Code, NamedTensor, Signature, Variant};
+use sextant_rpc::{Answer, Dispatch, Query, QueryError, Timings};
+use sextant_types::{Code, NamedTensor, Route, Signature, Variant};
 use tokio::sync::oneshot;
 
 use self::{

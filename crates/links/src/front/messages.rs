@@ -2,8 +2,8 @@
 //!
 //! Times (`_ns`) are on the sender's clock; see [`crate::link::Clock`].
 
-use sextant_rpc::{Answer, Assignment, QueryError, Route, Ticket};
-use sextant_types::{NamedTensor, Targets};
+use sextant_rpc::{Answer, Assignment, QueryError, Ticket};
+use sextant_types::{NamedTensor, Route, Targets};
 
 use crate::link::Stamp;
 

@@ -12,10 +12,10 @@ use sextant_links::{
     mailbox::{FromMailbox, ToMailbox},
 };
 use sextant_rpc::{
-    Answer, Ask, Assignment, Dispatch, Holder, Part, Query, QueryError, Route, Ticket, Timings,
+    Answer, Ask, Assignment, Dispatch, Holder, Part, Query, QueryError, Ticket, Timings,
     WorkerClient,
 };
-use sextant_types::{ApplicationId, Code, ModelId, NamedTensor, Signature, Targets, Tensor};
+use sextant_types::{ApplicationId, Code, ModelId, NamedTensor, Route, Signature, Targets, Tensor};
 
 use crate::{
     double::{infer, there, variant_id, worker_id},

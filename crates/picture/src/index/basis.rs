@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sextant_metadata::DeviceTypes;
 use sextant_schedule::Nanos;
-use sextant_types::{DeviceTypeName, EngineName, Slowdowns};
+use sextant_types::{
+    DeviceTypeName, EngineName, Slowdowns,
+    index::{DeviceIx, KindIx},
+};
 
 use super::{Surroundings, Usable};
-use sextant_types::index::{DeviceIx, KindIx};
 
 /// See the module. An index that was made from the same one has the same variants, as long as these are the same.
 #[derive(Default)]

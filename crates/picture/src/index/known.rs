@@ -8,11 +8,13 @@ use sextant_placement::Shared;
 use sextant_profile::Surface;
 use sextant_schedule::{LatencyTable, Nanos, QueueSpec};
 use sextant_selection::{Entry, Readiness};
-use sextant_types::{DeviceTypeName, Profile, Quality, Variant};
+use sextant_types::{
+    DeviceTypeName, Profile, Quality, Variant,
+    index::{ApplicationIx, DeviceIx, KindIx, VariantIx},
+};
 
 use super::{Surroundings, Usable};
 use crate::extent::Extent;
-use sextant_types::index::{ApplicationIx, DeviceIx, KindIx, VariantIx};
 
 /// Price of a slot of a device that says nothing of itself: that of a core of the processors that
 /// cloud providers rent out, as in the default prices.

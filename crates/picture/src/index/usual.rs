@@ -9,9 +9,8 @@
 
 use std::sync::Arc;
 
-use sextant_rpc::Route;
 use sextant_types::{
-    Accuracy, LeastQuality, ModelId, Precision, Quality, Targets, relative_quality,
+    Accuracy, LeastQuality, ModelId, Precision, Quality, Route, Targets, relative_quality,
     uploaded_quality,
 };
 

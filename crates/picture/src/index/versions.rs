@@ -2,8 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use sextant_rpc::Route;
-use sextant_types::{Line, ModelId, Releases};
+use sextant_types::{Line, ModelId, Releases, Route};
 
 use super::{Known, Scope, Snapshot};
 

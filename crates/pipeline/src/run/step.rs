@@ -6,9 +6,9 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
-use sextant_rpc::{Answer, DispatcherClient, Query, QueryError, Route, StepTaken};
+use sextant_rpc::{Answer, DispatcherClient, Query, QueryError, StepTaken};
 use sextant_transforms::Transform;
-use sextant_types::{Code, NamedTensor, Targets, Tensor, TensorSpec};
+use sextant_types::{Code, NamedTensor, Route, Targets, Tensor, TensorSpec};
 use tokio::sync::Semaphore;
 
 use super::{Means, elapsed_us};

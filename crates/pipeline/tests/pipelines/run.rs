@@ -10,8 +10,8 @@ use std::{
 
 use serde_json::json;
 use sextant_pipeline::{Memory, Part};
-use sextant_rpc::{Dispatch, Query, QueryError, Route};
-use sextant_types::{ApplicationId, Code, NamedTensor, Targets, Tensor, VariantId};
+use sextant_rpc::{Dispatch, Query, QueryError};
+use sextant_types::{ApplicationId, Code, NamedTensor, Route, Targets, Tensor, VariantId};
 
 use crate::worker::{Worker, failing, name, output, query, service, service_in, x};
 

@@ -12,9 +12,9 @@ use serde_json::Value;
 use sextant_pipeline::{
     Definition, Graph, Invalid, Known, Loaded, Memory, Pipelines, Target, Unbounded,
 };
-use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route, Timings};
+use sextant_rpc::{Answer, Dispatch, Query, QueryError, Timings};
 use sextant_types::{
-    ApplicationId, Code, DataType, Metric, ModelId, NamedTensor, Signature, Targets, Tensor,
+    ApplicationId, Code, DataType, Metric, ModelId, NamedTensor, Route, Signature, Targets, Tensor,
     TensorSpec, VariantId,
 };
 

@@ -2,8 +2,7 @@
 
 use std::{fs, io};
 
-use sextant_types::time::unix_ms;
-use sextant_types::{DeviceTypeName, WorkerId};
+use sextant_types::{DeviceTypeName, WorkerId, time::unix_ms};
 
 use super::{
     Settings, away,

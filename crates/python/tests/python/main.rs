@@ -21,8 +21,8 @@ use sextant_pipeline::{
     Called, Definition, Function, Graph, Interpreter, Known, Memory, Target, Unbounded,
 };
 use sextant_python::{Confined, Python, Settings, find};
-use sextant_rpc::{QueryError, Route};
-use sextant_types::{Code, NamedTensor, Tensor};
+use sextant_rpc::QueryError;
+use sextant_types::{Code, NamedTensor, Route, Tensor};
 
 /// What a child may take.
 const MEMORY_BYTES: u64 = 1 << 30;

@@ -16,8 +16,7 @@ use sextant_objects::{
     Page, PutBlob,
 };
 use sextant_records::{Answered, Chunk, Files, Join, Tally};
-use sextant_rpc::offline::RecordFormat;
-use sextant_types::{DataType, Digest, NamedTensor, StoreId, Tensor};
+use sextant_types::{DataType, Digest, NamedTensor, StoreId, Tensor, offline::RecordFormat};
 
 use crate::support::{block_on, model, path, spec};
 

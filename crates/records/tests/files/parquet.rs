@@ -8,8 +8,7 @@ use ::parquet::{
     schema::parser::parse_message_type,
 };
 use bytes::Bytes;
-use sextant_rpc::offline::RecordFormat;
-use sextant_types::{Code, Data, DataType};
+use sextant_types::{Code, Data, DataType, offline::RecordFormat};
 
 use crate::support::{Store, model, one_input, spec};
 

@@ -4,8 +4,7 @@ use bytes::Bytes;
 use npyz::WriterBuilder;
 use proptest::prelude::*;
 use sextant_records::{Error, Outline, Reader};
-use sextant_rpc::offline::RecordFormat;
-use sextant_types::{Code, Data, DataType, NamedTensor, Signature, Tensor};
+use sextant_types::{Code, Data, DataType, NamedTensor, Signature, Tensor, offline::RecordFormat};
 
 use crate::support::{Store, block_on, model, numpy, one_input, path, spec};
 

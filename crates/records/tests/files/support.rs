@@ -5,8 +5,7 @@ use std::{future::Future, sync::Arc};
 use bytes::Bytes;
 use sextant_objects::{LocalStore, ObjectPath};
 use sextant_records::{Error, Files, Outline, Reader, Record};
-use sextant_rpc::offline::RecordFormat;
-use sextant_types::{DataType, Signature, TensorSpec};
+use sextant_types::{DataType, Signature, TensorSpec, offline::RecordFormat};
 
 pub struct Store {
     pub files: Files,

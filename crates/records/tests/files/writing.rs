@@ -7,8 +7,7 @@ use proptest::prelude::*;
 use sextant_formats::zip::Archive;
 use sextant_objects::ObjectPath;
 use sextant_records::{Answered, Chunk, Error, Join, PartHeader, Refused, Tally, check_output};
-use sextant_rpc::offline::RecordFormat;
-use sextant_types::{Code, Data, DataType, NamedTensor, Signature, Tensor};
+use sextant_types::{Code, Data, DataType, NamedTensor, Signature, Tensor, offline::RecordFormat};
 
 use crate::support::{Store, block_on, model, path, spec};
 

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use sextant_registry::{Audit, AuditFilter, Failure, JobKind};
 use sextant_storage::{Config, Freed};
-use sextant_types::Code;
-use sextant_types::time::unix_ms;
+use sextant_types::{Code, time::unix_ms};
 
 use crate::support::{Bench, CONFIG};
 

@@ -9,10 +9,9 @@ use sextant_registry::{
     Application, ConnectOptions, Job, JobKind, NewJob, NewModel, Registration, Registry,
     dump::Place,
 };
-use sextant_rpc::{OfflineSpec, Route};
 use sextant_storage::{Config, Storage};
 use sextant_test_servers::{postgres::Postgres, s3::S3};
-use sextant_types::{ApplicationId, Digest, Metric, ModelId, Targets};
+use sextant_types::{ApplicationId, Digest, Metric, ModelId, OfflineSpec, Route, Targets};
 use tempfile::TempDir;
 
 /// Nothing is forgotten, and everything is old enough.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::json;
 use sextant_registry::JobState;
-use sextant_rpc::offline::{OfflineStep, RecordFormat};
+use sextant_types::offline::{OfflineStep, RecordFormat};
 
 use super::{
     RECORDS, check, get, nothing_is_left, put, registry, runner, spec, submit_spec, succeeded,

@@ -5,7 +5,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_registry::JobState;
-use sextant_rpc::OfflineSpec;
+use sextant_types::OfflineSpec;
 use tokio::sync::watch;
 
 use super::{

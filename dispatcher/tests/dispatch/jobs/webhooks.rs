@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use serde_json::Value;
 use sextant_registry::{Job, JobState, Registry};
-use sextant_rpc::offline::{NotDelivered, Notice, Notify};
+use sextant_rpc::{NotDelivered, Notice, Notify};
 
 use super::{Runner, get, records, registry, service, spec, submit_spec, succeeded, wait_for};
 use crate::world::{Kind, World, wait_until};

@@ -6,8 +6,8 @@ use std::{
 };
 
 use sextant_metadata::{InstanceState, View};
-use sextant_rpc::{QueryError, Route};
-use sextant_types::{ApplicationId, Code, ModelId, Releases, Variant, VariantId, WorkerId};
+use sextant_rpc::QueryError;
+use sextant_types::{ApplicationId, Code, ModelId, Releases, Route, Variant, VariantId, WorkerId};
 
 /// When it makes sense to try again before the metadata was read, ms.
 const UNREAD_RETRY_MS: f64 = 500.0;

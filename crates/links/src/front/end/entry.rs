@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use sextant_rpc::{Answer, Assignment, InferError, Query, QueryError, Route, Ticket};
-use sextant_types::{NamedTensor, Targets, WorkerId};
+use sextant_rpc::{Answer, Assignment, InferError, Query, QueryError, Ticket};
+use sextant_types::{NamedTensor, Route, Targets, WorkerId};
 use tokio::sync::oneshot;
 
 use crate::{

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
-use sextant_rpc::{Answer, Assignment, Candidate, Explanation, QueryError, Route, Timings};
-use sextant_types::{ApplicationId, Code, DeviceTypeName, ModelId, Targets, VariantId, WorkerId};
+use sextant_rpc::{Answer, Assignment, Candidate, Explanation, QueryError, Timings};
+use sextant_types::{
+    ApplicationId, Code, DeviceTypeName, ModelId, Route, Targets, VariantId, WorkerId,
+};
 
 use super::{
     ENVELOPE_BYTES, Malformed, Wire, field,

@@ -21,8 +21,8 @@ use sextant_links::{
 use sextant_metadata::{
     Candidate, Command, InProcessStore, InstanceKey, MetadataStore, Transition, WorkerRecord,
 };
-use sextant_rpc::{Answer, Dispatch, Query, QueryError, Route};
-use sextant_types::{ApplicationId, NamedTensor, Targets, WorkerId};
+use sextant_rpc::{Answer, Dispatch, Query, QueryError};
+use sextant_types::{ApplicationId, NamedTensor, Route, Targets, WorkerId};
 
 use super::placer::Placer;
 use crate::{

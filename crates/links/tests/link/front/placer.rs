@@ -11,9 +11,9 @@ use std::{
 use async_trait::async_trait;
 use sextant_rpc::{
     Answer, Ask, Assignment, Dispatch, Explanation, Holder, Infer, InferError, InferOutcome, Part,
-    Query, QueryError, Route, Ticket, Timings, WorkerClient,
+    Query, QueryError, Ticket, Timings, WorkerClient,
 };
-use sextant_types::{Code, ModelId, NamedTensor, Signature, WorkerId};
+use sextant_types::{Code, ModelId, NamedTensor, Route, Signature, WorkerId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{double::id, transport::next};

@@ -11,8 +11,8 @@ use sextant_links::{
     link::Clock,
 };
 use sextant_metadata::{Command, InstanceKey, MetadataStore, Transition};
-use sextant_rpc::{Dispatch, InferError, QueryError, Route};
-use sextant_types::{Code, ModelId, NamedTensor, Tensor};
+use sextant_rpc::{Dispatch, InferError, QueryError};
+use sextant_types::{Code, ModelId, NamedTensor, Route, Tensor};
 use tokio::time::{Instant, sleep};
 
 use super::fleet::{Fleet, query, worker};

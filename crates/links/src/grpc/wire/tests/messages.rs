@@ -3,12 +3,12 @@
 use proptest::{collection::vec, option, prelude::*};
 use sextant_rpc::{
     ActionKind, ActionStats, Answer, Assignment, Candidate, Explanation, InferError, LoadTimings,
-    Mispredictions, Pages, Part, QueryError, Route, Ticket, Timings, VariantUsage, WorkError,
-    WorkerInfo, WorkerStats,
+    Mispredictions, Pages, Part, QueryError, Ticket, Timings, VariantUsage, WorkError, WorkerInfo,
+    WorkerStats,
 };
 use sextant_types::{
-    ApplicationId, Code, DataType, EngineName, ModelId, NamedTensor, Targets, Tensor, VariantId,
-    WorkerId,
+    ApplicationId, Code, DataType, EngineName, ModelId, NamedTensor, Route, Targets, Tensor,
+    VariantId, WorkerId,
 };
 
 use super::variants::{kind, whole_variant};

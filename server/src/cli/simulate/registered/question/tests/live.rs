@@ -13,11 +13,10 @@ use sextant_metadata::{DeviceTypes, Worker};
 use sextant_picture::{
     Extent, Interner, Need, Options, Outlook, Picture, Snapshot, Surroundings, Usable,
 };
-use sextant_rpc::Route;
 use sextant_selection::{Decision, Demand, Entry, Index, Load, select};
 use sextant_simulator::fleet::{Experiment, Seen, Setting, Shown};
 use sextant_types::{
-    Slowdowns, TargetClass, Targets, Variant,
+    Route, Slowdowns, TargetClass, Targets, Variant,
     index::{ApplicationIx, DeviceIx, KindIx, VariantIx},
 };
 

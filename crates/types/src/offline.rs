@@ -3,12 +3,9 @@
 
 use std::{fmt, str::FromStr};
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use sextant_types::{JobId, Targets, VariantId};
 
-use crate::Route;
+use crate::{JobId, Route, Targets, VariantId};
 
 /// Records of the artefact store, answered into files of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -237,37 +234,6 @@ pub fn shown_webhook(url: &str) -> String {
     format!("{scheme}://{host}/..")
 }
 
-/// A message to a webhook.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Notice {
-    /// Where it goes.
-    pub url: String,
-    /// The same for each attempt, so that a receiver can tell repetitions.
-    pub id: String,
-    /// A JSON document.
-    pub body: Bytes,
-}
-
-/// Why a message was not taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct NotDelivered {
-    /// What happened, without the address.
-    pub reason: String,
-    /// Whether the same message may be taken later.
-    pub retry: bool,
-}
-
-/// Carries messages to webhooks.
-///
-/// Contract: one call is one attempt, which ends within seconds. `Ok` is the status of an answer
-/// between 200 and 299. A dropped call may or may not have delivered.
-#[async_trait]
-pub trait Notify: Send + Sync {
-    /// Sends one message.
-    async fn notify(&self, notice: &Notice) -> Result<u16, NotDelivered>;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -350,7 +316,7 @@ mod tests {
             "input": "in.jsonl", "output": "out.jsonl", "chunk": 4
         });
         let route = serde_json::to_value(Route::Application(
-            sextant_types::ApplicationId::new("a").expect("a name"),
+            crate::ApplicationId::new("a").expect("a name"),
         ));
         let mut old = old;
         old["route"] = route.expect("a route is JSON");

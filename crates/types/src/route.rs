@@ -1,0 +1,17 @@
+//! Addresses of queries.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ApplicationId, ModelId, VariantId};
+
+/// Whom a query addresses.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Route {
+    /// Model-less: any variant of any model of the application.
+    Application(ApplicationId),
+    /// Any variant of one model.
+    Model(ModelId),
+    /// This variant and no other; targets other than latency are ignored.
+    Variant(VariantId),
+}
