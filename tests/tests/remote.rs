@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sextant_tests::{Answer, Api, Settings, TestCluster, Upload, digits, until};
 
 /// A runtime with models that do harm when their first number is negative.
-const SCRIPT: &str = "crates/engine-remote/tests/support/faulty.py";
+const SCRIPT: &str = "crates/engines/engine-remote/tests/support/faulty.py";
 
 fn script() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -13,6 +13,8 @@ use enclosure::Enclosure;
 use since::Reach;
 
 mod enclosure;
+#[cfg(test)]
+mod floors;
 mod since;
 #[cfg(test)]
 mod unused;

@@ -50,7 +50,7 @@ pub fn make(to: Option<&Path>) -> Result<PathBuf> {
     std::fs::copy(build()?, &program)?;
     let strip = shell::run(shell::command("strip").arg(&program));
     strip.context("`strip` is missing: install the package `binutils`")?;
-    let kit = paths::root().join("crates/engine-cuda/kit");
+    let kit = paths::root().join("crates/engines/engine-cuda/kit");
     for name in SCRIPTS {
         std::fs::copy(kit.join(name), folder.join(name))?;
     }

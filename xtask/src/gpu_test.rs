@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Time for all parts together; what the others leave is the jitter's
     #[arg(long, default_value_t = 470)]
     seconds: u32,
-    /// Run these parts alone, separated by commas: `crates/engine-cuda/kit/run.sh` lists them
+    /// Run these parts alone, separated by commas: `crates/engines/engine-cuda/kit/run.sh` lists them
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
 }

@@ -18,7 +18,7 @@ pub const PARTS: [&str; 2] = ["demo", "check"];
 
 /// Crates that are changed most, and the file that is touched.
 const CHANGED: [(&str, &str); 5] = [
-    ("sextant-schedule", "crates/schedule/src/lib.rs"),
+    ("sextant-schedule", "crates/decide/schedule/src/lib.rs"),
     ("sextant-dispatcher", "dispatcher/src/lib.rs"),
     ("sextant-worker", "worker/src/lib.rs"),
     ("sextant-api", "api/src/lib.rs"),

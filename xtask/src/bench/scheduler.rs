@@ -15,7 +15,7 @@ use crate::{paths, shell};
 /// Parts that can be asked for one by one.
 pub const PARTS: [&str; 5] = ["core", "instructions", "simulator", "agreement", "prices"];
 
-/// What is driven in `crates/controller/benches/scheduler`, and under which name it is reported.
+/// What is driven in `crates/decide/controller/benches/scheduler`, and under which name it is reported.
 #[derive(Clone, Copy)]
 pub struct Subject {
     /// The experiment, and the first word of its metrics.

@@ -21,7 +21,7 @@ const SECRETS: [(&str, &str); 5] = [
     ("admin-key", "a-key-of-an-administrator"),
 ];
 
-/// The processes of a case, as `crates/config/examples/settings.rs` reads them.
+/// The processes of a case, as `server/config/examples/settings.rs` reads them.
 pub fn of(case: &str, manifests: &Manifests) -> Result<Vec<Value>> {
     let processes = manifests.deployments().map(|deployment| {
         let name = deployment.name();

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::manifests::{Deployment, Manifests, bytes, items, text};
 
-/// Longest time of the migrations of a start, s: `crates/registry/src/database/postgres.rs`.
+/// Longest time of the migrations of a start, s: `crates/stores/registry/src/database/postgres.rs`.
 const MIGRATION_S: u64 = 600;
 
 /// All of them.

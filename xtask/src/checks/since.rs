@@ -152,7 +152,7 @@ mod tests {
         };
         let metadata = json!({"packages": [
             package("sextant-types", "crates/types", &["serde"]),
-            package("sextant-keda", "crates/keda", &[]),
+            package("sextant-keda", "crates/wire/keda", &[]),
             package("sextant-api", "api", &["sextant-types"]),
             package("sextant", "server", &["sextant-api"]),
             package("sextant-tests", "tests", &["sextant-types"]),
@@ -173,7 +173,7 @@ mod tests {
         // The binary is run by tests that depend on no package of it.
         assert_eq!(Reach::of(&packages, ["api/src/lib.rs"]), of(&all[..3]));
         assert_eq!(
-            Reach::of(&packages, ["crates/keda/src/lib.rs"]),
+            Reach::of(&packages, ["crates/wire/keda/src/lib.rs"]),
             of(&["sextant-keda"])
         );
         assert_eq!(

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use super::wheel::{Member, Wheel};
 use crate::shell::say;
 
-/// The version that `crates/engine-ort` is built for.
+/// The version that `crates/engines/engine-ort` is built for.
 const VERSION: &str = "1.31.1";
 
 /// SHA-256 of the wheel and of the library in it.

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use super::wheel::{Member, Wheel};
 use crate::shell::say;
 
-/// The version that `crates/engine-openvino` is built for.
+/// The version that `crates/engines/engine-openvino` is built for.
 const VERSION: &str = "2026.4.1";
 
 /// The library that the engine loads; it finds the others beside itself.

@@ -4,7 +4,7 @@
 use std::{env, error::Error, fmt::Write, fs, path::Path};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../migrations");
+    let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../../migrations");
     let out = env::var("OUT_DIR")?;
     for dialect in ["sqlite", "postgres"] {
         let folder = root.join(dialect);

@@ -30,7 +30,7 @@ fn kind(dialect: &str, name: &str) -> &'static str {
 
 fn migrations(dialect: &str) -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../migrations")
+        .join("../../../migrations")
         .join(dialect);
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap()

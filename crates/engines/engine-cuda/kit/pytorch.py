@@ -1,7 +1,7 @@
 """The networks of the GPU suite with PyTorch: items per second, as JSON lines.
 
 Inputs lie on the device and times are the device's: what `exec_throughput` of the engine measures. Shapes are those of
-`crates/engine-cuda/src/suite/networks`; weights are random, which makes no difference to the time.
+`crates/engines/engine-cuda/src/suite/networks`; weights are random, which makes no difference to the time.
 """
 
 import argparse

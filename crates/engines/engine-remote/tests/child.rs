@@ -19,7 +19,7 @@ mod runtime;
 use load::{load, refusal, row};
 
 fn faulty(arguments: &[&str]) -> RemoteConfig {
-    let script = runtime::root().join("crates/engine-remote/tests/support/faulty.py");
+    let script = runtime::root().join("crates/engines/engine-remote/tests/support/faulty.py");
     runtime::script(&script.to_string_lossy(), arguments)
 }
 

@@ -6,7 +6,7 @@ use super::*;
 
 /// The tables that the migrations of a dialect leave behind.
 fn made(dialect: &str) -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../migrations");
     let files = fs::read_dir(folder.join(dialect)).expect("the migrations");
     let mut files: Vec<_> = files.map(|it| it.expect("a file").path()).collect();
     files.sort();

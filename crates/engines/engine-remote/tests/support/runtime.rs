@@ -36,5 +36,5 @@ pub fn manifest(model: &str, weights_bytes: u64) -> Bytes {
 
 /// The root of the repository.
 pub fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }

@@ -8,7 +8,7 @@ use super::{
 const OPENING: &str = "\
 # Configuration
 
-Generated from the structs in `crates/config/src`; a test compares, and `SEXTANT_BLESS=1 cargo test -p
+Generated from the structs in `server/config/src`; a test compares, and `SEXTANT_BLESS=1 cargo test -p
 sextant-config` rewrites this page.
 
 A setting comes from one of four layers; a later layer wins:
