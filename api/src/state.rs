@@ -367,11 +367,6 @@ impl ApiState {
         }
     }
 
-    /// What is in memory of applications and models.
-    pub(crate) fn directory(&self) -> &Directory {
-        &self.0.directory
-    }
-
     pub(crate) fn estimate_factor(&self) -> f64 {
         self.0.parts.estimate_factor
     }

@@ -213,7 +213,7 @@ impl Dispatcher {
             return Err(too_long(longest));
         }
         let load = self.live_load(snapshot, ask);
-        let index = scope.index(ask.extent);
+        let index = scope.index_at(ask.extent);
         let account = snapshot.account(scope.number());
         let (demand, decision) = budget::select(account, ask, index, &load)?;
         let (ordinal, must_load) = match &decision {

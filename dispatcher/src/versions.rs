@@ -19,16 +19,12 @@ use std::{
 
 use parking_lot::Mutex;
 use sextant_metadata::{MOST_DEMAND_ROWS, TrialRow};
+use sextant_picture::Known;
 use sextant_rpc::QueryError;
 use sextant_types::{Code, Line, ModelId, Route, release, time::unix_ms};
 
 use crate::{
-    Dispatcher,
-    ask::Ask,
-    index::{Known, Snapshot},
-    pending::Done,
-    place::Source,
-    query::Chosen,
+    Dispatcher, ask::Ask, pending::Done, place::Source, query::Chosen, snapshot::Snapshot,
 };
 
 /// For so long behind a switch the version before it may answer, milliseconds.

@@ -18,6 +18,7 @@ pub struct Package {
     /// Relative to the root of the workspace.
     pub folder: PathBuf,
     /// What it is built of, its tests left out.
+    #[cfg(test)]
     pub built_of: BTreeSet<String>,
     /// The same with what its tests are built of.
     pub depends_on: BTreeSet<String>,
@@ -82,6 +83,7 @@ fn package(package: &Value, root: &Path) -> Result<(String, Package)> {
     };
     let package = Package {
         folder: folder.to_owned(),
+        #[cfg(test)]
         built_of: names(&mut dependencies.iter().filter(|it| it["kind"] != "dev")),
         depends_on: names(&mut dependencies.iter()),
     };

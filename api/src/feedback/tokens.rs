@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use sextant_feedback::{Forged, KEY_BYTES, Keys, LATEST_MS, Prediction, Served, SigningKey, Token};
 use sextant_registry::{FeedbackKey, Registry};
 use sextant_rpc::Answer;
-use sextant_types::{ApplicationId, Code, Metric, ModelId, NamedTensor, Route, time::unix_ms};
+use sextant_types::{Code, Metric, ModelId, NamedTensor, Route, time::unix_ms};
 
 use crate::{ApiState, problem::Problem};
 

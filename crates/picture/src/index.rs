@@ -362,7 +362,7 @@ impl Scope {
     }
 
     /// What may answer a query of this size.
-    pub fn index(&self, extent: Extent) -> &Index {
+    pub fn index_at(&self, extent: Extent) -> &Index {
         let sized = self.sized.as_ref().zip(extent.class());
         let cell = sized.and_then(|(sized, class)| Some((sized, sized.classes.get(class)?)));
         match cell {

@@ -4,17 +4,15 @@ use std::{
     io::Read,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::mpsc,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde::Deserialize;
 
 /// Longest time that an interpreter may take to say what it is.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Between two looks at whether it has said it.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// What it is asked.
 const QUESTION: &str = "\
@@ -92,16 +90,17 @@ pub fn find(interpreter: &Path, packages: &[PathBuf]) -> Result<Found, Error> {
             path: path(),
             source,
         })?;
-    let since = Instant::now();
-    while matches!(child.try_wait(), Ok(None)) && since.elapsed() < PATIENCE {
-        thread::sleep(LOOK);
+    let (sender, receiver) = mpsc::channel();
+    if let Some(mut stdout) = child.stdout.take() {
+        thread::spawn(move || {
+            let mut said = String::new();
+            stdout.read_to_string(&mut said).ok();
+            sender.send(said).ok();
+        });
     }
+    let mut said = receiver.recv_timeout(PATIENCE).unwrap_or_default();
     // It may have ended.
     child.kill().ok();
-    let mut said = String::new();
-    if let Some(stdout) = &mut child.stdout {
-        stdout.read_to_string(&mut said).ok();
-    }
     let found: Option<Found> = serde_json::from_str(said.trim()).ok();
     let Some(found) = found else {
         if let Some(stderr) = &mut child.stderr {

@@ -169,12 +169,15 @@ impl Process {
             Ok(part) => {
                 let tensors = heads.into_iter().zip(specs);
                 let tensors = tensors.map(|(head, spec)| head.unpack(spec, &mut self.from));
-                let tensors = tensors.collect::<io::Result<Vec<_>>>().map_err(ill)?;
+                let tensors = tensors
+                    .collect::<io::Result<Vec<_>>>()
+                    .map_err(|error| ill(&error))?;
                 Ok((tensors, part))
             }
             Err(error) => {
                 // The next answer begins behind it.
-                io::copy(&mut self.from.by_ref().take(bytes), &mut io::sink()).map_err(ill)?;
+                io::copy(&mut self.from.by_ref().take(bytes), &mut io::sink())
+                    .map_err(|error| ill(&error))?;
                 Err(Failed::Call(error))
             }
         }
@@ -189,11 +192,11 @@ impl Process {
         let until = Instant::now() + limit;
         self.to.until = until;
         self.from.get_mut().until = until;
-        frame::write(&mut self.to, request, blobs).map_err(ill)
+        frame::write(&mut self.to, request, blobs).map_err(|error| ill(&error))
     }
 
     fn reply(&mut self) -> Result<Reply, Failed> {
-        let reply = frame::read_head(&mut self.from).map_err(ill)?;
+        let reply = frame::read_head(&mut self.from).map_err(|error| ill(&error))?;
         reply.ok_or(Failed::Child(Ill::Gone))
     }
 
@@ -226,7 +229,7 @@ fn failed(kind: Kind, text: &str) -> Failed {
     }
 }
 
-fn ill(error: io::Error) -> Failed {
+fn ill(error: &io::Error) -> Failed {
     Failed::Child(match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Ill::Slow,
         io::ErrorKind::UnexpectedEof

@@ -444,7 +444,8 @@ mod tests {
             ("b", "forest.b", release("forest", 1, Stage::Current)),
         ]);
         assert_eq!(releases.model(&id("forest")), None);
-        let both: Vec<_> = releases.applications_with(&id("forest")).collect();
+        let forest = id("forest");
+        let both: Vec<_> = releases.applications_with(&forest).collect();
         assert_eq!(both.len(), 2);
     }
 

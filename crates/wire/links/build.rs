@@ -19,6 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // What is rare and large does not make every message large.
         .boxed(".sextant.v1.Order.order.load")
         .boxed(".sextant.v1.Outcome.outcome.stats")
+        .boxed(".sextant.v1.AskMessage.body.ask")
         .compile_fds(descriptors)?;
     Ok(())
 }

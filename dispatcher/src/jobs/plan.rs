@@ -291,7 +291,7 @@ impl Dispatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sextant_types::{ApplicationId, Targets};
+    use sextant_types::{ApplicationId, Route, Targets};
 
     fn layout(sizes: &[(&str, u64)], output: &str) -> Result<Layout, Stop> {
         let spec = OfflineSpec {

@@ -10,7 +10,7 @@ use serde_json::json;
 use sextant_partition as division;
 use sextant_scaling::autoscale;
 use sextant_schedule::Policy;
-use sextant_simulator::experiment::{self, Event, Experiment, Plan, Record};
+use sextant_simulator::experiment::{self, Event, Experiment, Plan};
 
 use super::{Client, Error, output::Output};
 
@@ -273,8 +273,8 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
 
 /// A mean, for the tests of tables.
 #[cfg(test)]
-fn record(policy: &str, cell: &str, metric: &str, value: f64) -> Record {
-    Record {
+fn record(policy: &str, cell: &str, metric: &str, value: f64) -> experiment::Record {
+    experiment::Record {
         experiment: "e".to_owned(),
         cell: Some(cell.to_owned()),
         policy: Some(policy.to_owned()),

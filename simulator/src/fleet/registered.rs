@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use sextant_picture::frontier;
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, BatchLatency, DeviceType, DeviceTypeName, Digest,
-    EngineName, Metric, ModelId, Optimization, Profile, Resources, Signature, Sizes, VariantId,
-    VariantSpec, fit,
+    EngineName, Metric, ModelId, Optimization, Profile, Release, Resources, Signature, Sizes,
+    VariantId, VariantSpec, fit,
     index::{ApplicationIx, IndexVec, VariantIx},
 };
 
@@ -159,6 +159,7 @@ fn variant(
         dominated_by: None,
         apart: (of.registered.apart).then(|| "so it was registered".to_owned()),
         resources: resources(setting, of.application),
+        release: Release::default(),
     };
     if let Some((facts, _)) = here {
         variant.price(facts);
@@ -217,6 +218,7 @@ fn resources(setting: &Setting, application: ApplicationIx) -> Resources {
         most_workers: set.most,
         priority: (set.priority != usual.priority).then_some(set.priority),
         weight: (set.weight != usual.weight).then_some(set.weight),
+        ..Resources::default()
     }
 }
 

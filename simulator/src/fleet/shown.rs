@@ -173,7 +173,7 @@ impl Shown {
     /// What may answer an application now.
     pub(super) fn index(&self, application: ApplicationIx) -> &Index {
         let scope = self.snapshot.application(self.application(application));
-        scope.map_or(&self.nothing, |scope| scope.index(Extent::default()))
+        scope.map_or(&self.nothing, |scope| scope.index_at(Extent::default()))
     }
 
     /// The targets of a class with figures in place of shares.

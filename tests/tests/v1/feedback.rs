@@ -76,7 +76,7 @@ async fn labels_come_to_the_accuracy_that_they_tell_of() {
     let (said, token) = (predicted(&answer), token(&answer));
     // Every tenth label says that the answer was wrong.
     let label = |at: usize| {
-        if at % 10 == 0 {
+        if at.is_multiple_of(10) {
             (said[at] + 1) % 10
         } else {
             said[at]

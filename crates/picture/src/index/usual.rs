@@ -107,7 +107,7 @@ impl Scope {
             (Some(asked), Some(least)) => Some(asked.max(least)),
             (asked, least) => asked.or(least),
         };
-        let entries = self.index(extent).entries();
+        let entries = self.index_at(extent).entries();
         let labelled = entries.iter().filter(|entry| !entry.agreement);
         let bounds = labelled.map(|entry| entry.quality_bound);
         Targets {
@@ -132,7 +132,7 @@ impl Scope {
         let least = LeastQuality::new(min_quality, min_agreement);
         let latency_ms = targets.latency_ms.unwrap_or(f64::INFINITY);
         let most_usd = targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY);
-        let entries = self.index(extent).entries();
+        let entries = self.index_at(extent).entries();
         let is_met = entries.iter().any(|entry| {
             least.is_met_by(entry.quality())
                 && entry.latency_ms <= latency_ms

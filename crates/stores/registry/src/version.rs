@@ -315,7 +315,7 @@ async fn is_own(tx: &mut Session, new: &NewModel) -> Result<bool, Error> {
 
 /// A name with an end; a long end is told by its digest, a long name cut.
 fn made(name: &str, end: &str, new: &NewModel) -> Option<ModelId> {
-    let most = name.len().max(USUAL_ID_BYTES).min(MAX_NAME_BYTES);
+    let most = name.len().clamp(USUAL_ID_BYTES, MAX_NAME_BYTES);
     let digest = |digest: Digest| digest.to_string().get(..12).map(str::to_owned);
     let end = match end.len() < most / 2 {
         true => end.to_owned(),

@@ -3,10 +3,9 @@
 use std::{borrow::Cow, sync::Arc};
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 use sextant_types::{
-    AccuracyKind, ApplicationId, Code, DeviceTypeName, ModelId, NamedTensor, Route, Signature,
-    Targets, VariantId, WorkerId,
+    AccuracyKind, Code, DeviceTypeName, ModelId, NamedTensor, Route, Signature, Targets, VariantId,
+    WorkerId,
 };
 
 use crate::Ticket;

@@ -25,7 +25,7 @@ impl Wire for ToDispatcher {
             stamp: Some(it.stamp.into()),
             body: Some(match it.body {
                 FrontRequest::Beat => ask_message::Body::Beat(proto::Nothing {}),
-                FrontRequest::Ask(ask) => ask_message::Body::Ask(pack_ask(*ask)),
+                FrontRequest::Ask(ask) => ask_message::Body::Ask(Box::new(pack_ask(*ask))),
                 FrontRequest::GiveUp { query } => ask_message::Body::GiveUp(query),
             }),
         });
@@ -40,7 +40,7 @@ impl Wire for ToDispatcher {
                 stamp: field(message.stamp, "stamp")?.into(),
                 body: match field(message.body, "ask")? {
                     ask_message::Body::Beat(_) => FrontRequest::Beat,
-                    ask_message::Body::Ask(ask) => FrontRequest::Ask(Box::new(unpack_ask(ask)?)),
+                    ask_message::Body::Ask(ask) => FrontRequest::Ask(Box::new(unpack_ask(*ask)?)),
                     ask_message::Body::GiveUp(query) => FrontRequest::GiveUp { query },
                 },
             });

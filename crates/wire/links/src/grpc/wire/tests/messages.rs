@@ -7,8 +7,8 @@ use sextant_rpc::{
     WorkerStats,
 };
 use sextant_types::{
-    ApplicationId, Code, DataType, EngineName, ModelId, NamedTensor, Route, Targets, Tensor,
-    VariantId, WorkerId,
+    ApplicationId, Code, DataType, EngineName, ModelId, NamedTensor, Prefer, Route, Targets,
+    Tensor, VariantId, WorkerId,
 };
 
 use super::variants::{kind, whole_variant};
@@ -289,6 +289,7 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
                     max_cost_per_1k_usd: targets.2,
                     min_relative_accuracy: targets.3,
                     min_agreement: None,
+                    prefer: [None, Some(Prefer::Accuracy)][usize::from(explain)],
                 },
                 best_effort,
                 explain,

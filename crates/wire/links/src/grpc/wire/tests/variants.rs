@@ -4,7 +4,7 @@ use proptest::{collection::vec, option, prelude::*};
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, BatchLatency, Concurrent, DataType, DeviceTypeName,
     Digest, EngineName, Metric, ModelId, Optimization, OutputAxis, Padding, Precision, Profile,
-    Resources, ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantSpec,
+    Release, Resources, ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantSpec,
 };
 
 use super::messages::{figure, name, variant};
@@ -201,6 +201,8 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
                 dominated_by,
                 apart,
                 resources,
+                // Workers need not know of it.
+                release: Release::default(),
             },
         )
 }

@@ -275,7 +275,7 @@ fn what_the_service_selects_and_plans_is_what_is_simulated() {
         let there = |at: VariantIx| setting.variants[at].name.clone();
         let application = live.application();
         let index = snapshot.application(application).expect("it has variants");
-        let index = index.index(Extent::default());
+        let index = index.index_at(Extent::default());
         let entries = simulated.entries(ApplicationIx::new(0));
         let (own, other) = (named(index.entries(), &here), named(entries, &there));
         assert_eq!(own, other, "seed {seed}");

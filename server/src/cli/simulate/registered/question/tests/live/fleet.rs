@@ -204,6 +204,7 @@ fn variant(
         dominated_by: None,
         apart: None,
         resources: Default::default(),
+        release: Default::default(),
     };
     variant.price(registered);
     variant
