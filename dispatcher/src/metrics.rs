@@ -305,7 +305,8 @@ fn agreement(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fm
 /// What is kept of answers, and what that saves.
 fn caches(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let caches = dispatcher.caches.figures();
-    let kinds: [(&str, &str, fn(&CacheFigures) -> u64); 2] = [
+    type Read = fn(&CacheFigures) -> u64;
+    let kinds: [(&str, &str, Read); 2] = [
         (
             "cache_hits",
             "Queries answered from the cache of their application, on no device",
