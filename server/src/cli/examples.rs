@@ -55,9 +55,45 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("pipeline check", &["sextant pipeline check photo.yaml"]),
     ("pipeline show", &["sextant pipeline show photo"]),
     ("pipeline ask", &["sextant pipeline ask photo @photo.png"]),
+    (
+        "pipeline measure",
+        &["sextant pipeline measure photo --validation validation.npz"],
+    ),
+    (
+        "pipeline tune",
+        &["sextant pipeline tune cascade.yaml --validation validation.npz --min-accuracy 0.95"],
+    ),
     ("pipeline delete", &["sextant pipeline delete photo"]),
     ("model show", &["sextant model show mlp"]),
     ("model delete", &["sextant model delete mlp"]),
+    ("version list", &["sextant version list mlp"]),
+    (
+        "version shadow",
+        &["sextant version shadow mlp 2 --percent 20 --judge --min-agreement 0.95"],
+    ),
+    (
+        "version canary",
+        &["sextant version canary mlp 2 --percent 5 --judge --auto-promote"],
+    ),
+    ("version candidate", &["sextant version candidate mlp 2"]),
+    ("version trials", &["sextant version trials mlp"]),
+    ("version promote", &["sextant version promote mlp 2"]),
+    ("version rollback", &["sextant version rollback mlp"]),
+    ("feedback give", &["sextant feedback give $TOKEN --label 7"]),
+    ("feedback send", &["sextant feedback send labels.jsonl"]),
+    ("feedback accuracy", &["sextant feedback accuracy digits"]),
+    (
+        "feedback export",
+        &["sextant feedback export digits --format csv > feedback.csv"],
+    ),
+    (
+        "feedback erase",
+        &["sextant feedback erase digits --subject user-7"],
+    ),
+    (
+        "plan",
+        &["sextant plan photo --trace arrivals.csv --latency-ms 200 --min-accuracy 0.9"],
+    ),
     (
         "job submit",
         &[

@@ -4,7 +4,7 @@ use super::*;
 use crate::paths;
 
 /// What every Debian has, Python, and what only containers of the tests have.
-const OTHERS: [&str; 10] = [
+const OTHERS: [&str; 11] = [
     "bash",
     "cp",
     "mkfifo",
@@ -14,6 +14,7 @@ const OTHERS: [&str; 10] = [
     "tar",
     "unshare",
     "/bin/sh",
+    "/bin/true",
     "/bin/nothing",
 ];
 /// What is written before the name of a program.
