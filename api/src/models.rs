@@ -11,9 +11,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sextant_registry::{
-    DataFile, Failure, JobFilter, JobKind, Model, ModelStatus, NO_LABELS, NewModel, Once,
-};
+use sextant_registry::{JobFilter, JobKind, Model, ModelStatus, NO_LABELS, NewModel, Once};
 use sextant_types::{ApplicationId, Code, Constants, ModelId, Names, Stage};
 use utoipa::ToSchema;
 
@@ -34,11 +32,13 @@ use crate::{
 mod archive;
 mod files;
 mod new_model;
+mod parts;
 mod registration;
 pub mod versions;
 
 use files::Memory;
 pub use new_model::{NewModelBody, NewModelForm};
+pub use parts::{DataFileBody, FailureBody, PaddingBody};
 use registration::{register, registered};
 
 /// A registration that has begun.
@@ -123,39 +123,6 @@ pub struct ModelBody {
     online: Option<online::ModelBody>,
 }
 
-/// A file beside an ONNX file, in which tensors keep their data.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = DataFile)]
-pub struct DataFileBody {
-    /// Its name.
-    name: String,
-    /// SHA-256 of its content.
-    digest: String,
-    /// Its size, bytes.
-    size_bytes: u64,
-}
-
-impl From<DataFile> for DataFileBody {
-    fn from(file: DataFile) -> Self {
-        Self {
-            name: file.name,
-            digest: file.digest.to_string(),
-            size_bytes: file.size_bytes,
-        }
-    }
-}
-
-/// How inputs are padded, so that queries of different lengths share batches.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Padding)]
-pub struct PaddingBody {
-    /// The input that tells given elements (1) from padding (0).
-    mask: String,
-    /// By input: the value of padding; 0 where an input is not named.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pad: BTreeMap<String, f64>,
-}
-
 /// Models.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Models)]
@@ -165,16 +132,6 @@ pub struct ModelsBody {
     /// Where the next page begins: `?after=`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-}
-
-/// Why a registration or a job failed.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Failure)]
-pub struct FailureBody {
-    /// Stable code; its page is `/docs/errors/{code}`.
-    code: &'static str,
-    /// What happened and what to do.
-    message: String,
 }
 
 /// Which models to list.
@@ -557,13 +514,4 @@ async fn describe(state: &ApiState, model: Model, variants: usize) -> Result<Mod
         created_ms: model.created_ms,
         online: None,
     })
-}
-
-impl From<Failure> for FailureBody {
-    fn from(failure: Failure) -> Self {
-        Self {
-            code: failure.code.as_str(),
-            message: failure.message,
-        }
-    }
 }

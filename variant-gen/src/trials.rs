@@ -1,26 +1,36 @@
 //! Versions that are tried by rules are promoted or rolled back by themselves.
 //!
-//! Once a second what the leading dispatcher has counted is held against the rules of each
-//! ([`sextant_judging`]). What follows from it is done in the registry and then shown, as when somebody asks for it, and
+//! Once a second what the leading dispatcher has counted, and what feedback says of the answers since the trial began, is
+//! held against the rules of each ([`sextant_judging`]). What follows from it is done in the registry and then shown, as when somebody asks for it, and
 //! stands in the audit record with what it was made of, under the name [`ACTOR`]. Several processes may do so: who comes second
 //! finds it done.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use sextant_judging::{Judgement, Rules, Tally, Verdict, judge};
+use sextant_judging::{Difference, Judgement, Rules, Tally, Verdict, judge};
 use sextant_metadata::TrialRow;
-use sextant_registry::{Act, Audit, Model, VersionChange};
+use sextant_registry::{Act, Audit, Model, Registry, VersionChange};
 use sextant_types::{Code, ModelId, Stage, time::unix_ms};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use crate::{Error, publisher::Publisher};
+use evidence::Evidence;
+
+mod evidence;
 
 /// Who has done it, in the audit record.
 pub const ACTOR: &str = "judge";
 
 /// Time between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// What is known of the trials.
+#[derive(Default)]
+struct Trials {
+    before: Before,
+    evidence: BTreeMap<ModelId, Evidence>,
+}
 
 /// What was counted of a version before its trial began.
 #[derive(Default)]
@@ -47,21 +57,43 @@ impl Before {
     }
 }
 
+impl Trials {
+    /// What feedback says of a version; `None` where its application takes none.
+    async fn difference(
+        &mut self,
+        registry: &Registry,
+        (model, rules): (&Model, &Rules),
+    ) -> Result<Option<&Difference>, Error> {
+        let known = self.evidence.remove(&model.id);
+        let evidence = match known.filter(|it| it.is_of(model)) {
+            Some(known) => Some(known),
+            None => Evidence::of(registry, (model, rules)).await?,
+        };
+        let Some(evidence) = evidence else {
+            return Ok(None);
+        };
+        let evidence = self.evidence.entry(model.id.clone()).or_insert(evidence);
+        evidence.read(registry, (model, unix_ms())).await.map(Some)
+    }
+}
+
 impl Publisher {
     /// Judges versions that are tried, on and on. Never returns.
     pub(crate) async fn judge_trials(&self) {
-        let mut before = Before::default();
+        let mut trials = Trials::default();
         loop {
-            if let Err(error) = self.judge_once(&mut before).await {
+            if let Err(error) = self.judge_once(&mut trials).await {
                 warn!(%error, "versions that are tried cannot be judged now");
             }
             sleep_until(Instant::now() + PERIOD).await;
         }
     }
 
-    async fn judge_once(&self, before: &mut Before) -> Result<(), Error> {
+    async fn judge_once(&self, trials: &mut Trials) -> Result<(), Error> {
         let tried = self.registry().tried().await?;
-        before.0.retain(|id, _| tried.iter().any(|it| it.id == *id));
+        let is_tried = |id: &ModelId| tried.iter().any(|it| it.id == *id);
+        trials.before.0.retain(|id, _| is_tried(id));
+        trials.evidence.retain(|id, _| is_tried(id));
         if tried.is_empty() {
             return Ok(());
         }
@@ -70,13 +102,14 @@ impl Publisher {
         for model in &tried {
             let none = TrialRow::of(model.id.clone());
             let row = rows.iter().find(|row| row.model == model.id);
-            let tally = before.since(model, row.unwrap_or(&none));
+            let tally = trials.before.since(model, row.unwrap_or(&none));
             let rules: Option<Rules> = model
                 .rules
                 .clone()
                 .and_then(|rules| serde_json::from_value(rules).ok());
             let Some(rules) = rules else { continue };
-            let judged = judge(&rules, &tally, None);
+            let difference = trials.difference(self.registry(), (model, &rules)).await?;
+            let judged = judge(&rules, &tally, difference);
             let to = match judged.verdict {
                 Verdict::RollBack => Stage::Retired,
                 Verdict::Promote if rules.promote => Stage::Current,

@@ -3,7 +3,7 @@
 //! Files are streamed: memory use does not grow with their size. What is plainly wrong is refused
 //! here, as early as possible; whether the file is a model is found out by the registration.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use axum::extract::{
     Multipart, Request,
@@ -11,10 +11,8 @@ use axum::extract::{
 };
 use futures::StreamExt;
 use sextant_objects::{ObjectPath, PutBlob};
-use sextant_registry::{DataFile, METRIC_FILE, NO_LABELS, NewModel};
-use sextant_types::{
-    ApplicationId, Code, Constants, Digest, ModelId, Names, Padding, Renames, signature,
-};
+use sextant_registry::{DataFile, METRIC_FILE, NewModel};
+use sextant_types::{ApplicationId, Code, Constants, Digest, ModelId, Padding, Renames, signature};
 
 use super::{NewModelBody, archive};
 use crate::{
@@ -22,18 +20,21 @@ use crate::{
     auth::Caller,
     body,
     codec::short,
-    extract, json,
+    json,
     problem::{Problem, refusal},
     room::Taken,
     upload,
 };
 
 mod memory;
+mod values;
+
+use values::{
+    checked, classes, data_file, distinct, invalid_constant, is_current, named, named_once,
+    padding, positive, unlabelled, usable, version,
+};
 
 pub use memory::Memory;
-
-/// Greatest number of a version.
-const MOST_VERSION: u32 = 999_999_999;
 
 /// Longest text field of a form, bytes.
 const MAX_TEXT_BYTES: usize = 4096;
@@ -332,155 +333,6 @@ impl Form {
             data: named_once(self.data)?,
         })
     }
-}
-
-/// The number of a version, in a form.
-fn version(text: &str) -> Result<u32, Problem> {
-    let number = extract::digits(text).and_then(|number| u32::try_from(number).ok());
-    positive(number.unwrap_or(0))
-}
-
-fn positive(version: u32) -> Result<u32, Problem> {
-    match version {
-        1..=MOST_VERSION => Ok(version),
-        _ => {
-            let detail = format!("`version` is a whole number from 1 to {MOST_VERSION}");
-            Err(Problem::new(Code::InvalidRequest, detail).field("version"))
-        }
-    }
-}
-
-/// Whether a version is to become current as soon as it is ready.
-fn is_current(stage: Option<&str>) -> Result<bool, Problem> {
-    match stage {
-        None | Some("candidate") => Ok(false),
-        Some("current") => Ok(true),
-        Some(other) => {
-            let detail = format!(
-                "`stage` is `{}`: a version begins as `candidate`, or as `current`, which it becomes when it is ready",
-                short(other)
-            );
-            Err(Problem::new(Code::InvalidRequest, detail).field("stage"))
-        }
-    }
-}
-
-/// Whether a validation set is declared to have no labels.
-fn unlabelled(labels: Option<&str>) -> Result<bool, Problem> {
-    match labels {
-        None => Ok(false),
-        Some(NO_LABELS) => Ok(true),
-        Some(other) => {
-            let detail = format!(
-                "`labels` is `{}`: its one value is `{NO_LABELS}`, of a validation set without labels",
-                short(other)
-            );
-            Err(Problem::new(Code::InvalidRequest, detail).field("labels"))
-        }
-    }
-}
-
-/// A file by the last part of its path.
-fn data_file(path: &str, blob: PutBlob) -> DataFile {
-    DataFile {
-        name: path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned(),
-        digest: blob.digest,
-        size_bytes: blob.size_bytes,
-    }
-}
-
-/// Files in the order of their names; no two of one name.
-fn named_once(mut data: Vec<DataFile>) -> Result<Vec<DataFile>, Problem> {
-    data.sort_by(|a, b| a.name.cmp(&b.name));
-    match data.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        Some(pair) => {
-            let detail = format!("two files of `data` are called `{}`", short(&pair[0].name));
-            Err(Problem::new(Code::InvalidRequest, detail).field("data"))
-        }
-        None => Ok(data),
-    }
-}
-
-/// Names in the order in which they are given; none of them twice.
-fn distinct(names: Vec<String>, what: &'static str) -> Result<Vec<String>, Problem> {
-    let mut seen = HashSet::with_capacity(names.len());
-    match names.iter().find(|name| !seen.insert(name.as_str())) {
-        Some(name) => {
-            let detail = format!("{what} `{}` is named twice", short(name));
-            Err(Problem::new(Code::InvalidRequest, detail).field(what))
-        }
-        None => Ok(names),
-    }
-}
-
-/// The classes that are named, if any are.
-fn classes(names: Option<Vec<String>>) -> Result<Vec<String>, Problem> {
-    let Some(names) = names else {
-        return Ok(Vec::new());
-    };
-    if names.is_empty() || names.iter().any(String::is_empty) {
-        let detail = "`classes` must be one name in each line, and no line may be empty";
-        return Err(Problem::new(Code::InvalidRequest, detail).field("classes"));
-    }
-    distinct(names, "class")
-}
-
-/// Takes a new name, `OLD=NEW`.
-fn named(field: &'static str, names: &mut Names, text: &str) -> Result<(), Problem> {
-    let (old, new) = signature::rename(text).map_err(|why| invalid_name(field, why))?;
-    match names.insert(old, new) {
-        None => Ok(()),
-        Some(_) => Err(invalid_name(field, "a name in the file is given twice")),
-    }
-}
-
-/// Names that can be given: whether the model has what is named is found out by the registration.
-fn usable(names: Renames) -> Result<Renames, Problem> {
-    let is_bad = |(old, new): (&String, &String)| old.is_empty() || new.is_empty();
-    for (field, of) in [
-        ("input_name", &names.inputs),
-        ("output_name", &names.outputs),
-    ] {
-        if of.iter().any(is_bad) {
-            return Err(invalid_name(field, "no name may be empty"));
-        }
-    }
-    Ok(names)
-}
-
-fn invalid_name(field: &'static str, why: &str) -> Problem {
-    Problem::new(Code::InvalidRequest, format!("`{field}`: {why}")).field(field)
-}
-
-/// `input=value`.
-fn padding(text: &str) -> Result<(String, f64), Problem> {
-    let parsed = text.split_once('=');
-    let parsed = parsed.and_then(|(input, value)| {
-        let value = value.trim().parse::<f64>().ok()?;
-        (!input.is_empty() && value.is_finite()).then(|| (input.trim().to_owned(), value))
-    });
-    parsed.ok_or_else(|| {
-        let text = short(text);
-        let detail = format!("`pad` is `{text}`: it must be `input=value` with a number");
-        Problem::new(Code::InvalidPadding, detail).field("pad")
-    })
-}
-
-/// Constants that can be: whether the model has such inputs is found out by the registration.
-fn checked(constants: Constants) -> Result<Constants, Problem> {
-    let is_bad = |(input, values): (&String, &Vec<f64>)| {
-        input.is_empty() || values.is_empty() || values.iter().any(|value| !value.is_finite())
-    };
-    match constants.iter().any(is_bad) {
-        true => Err(invalid_constant(
-            "each must name an input and have a value, and values must be finite",
-        )),
-        false => Ok(constants),
-    }
-}
-
-fn invalid_constant(why: &str) -> Problem {
-    Problem::new(Code::InvalidRequest, format!("`constant`: {why}")).field("constant")
 }
 
 async fn existing_application(state: &ApiState, name: &str) -> Result<ApplicationId, Problem> {

@@ -387,6 +387,53 @@ async fn a_shadow_that_agrees_is_promoted_by_itself_and_one_that_does_not_goes()
     assert!(entries[0]["detail"]["inputs"].is_array(), "{audit}");
 }
 
+/// Asks and labels the answers until the second version has a stage; every label says that this version was wrong.
+async fn label_until(api: &Api, wrong: u64, stage: &str) {
+    let images = digits::Images::load("test");
+    until("the canary is judged", || async {
+        for image in 0..12 {
+            let query = json!({"application": "digits", "inputs": images.input(image)});
+            let answer = api.post("/v1/queries", &query).await.json(200);
+            let said = digits::digit(&answer["outputs"][0]["data"]);
+            let label = match answer["version"] == wrong {
+                true => (said + 1) % 10,
+                false => said,
+            };
+            let item = json!({"token": answer["feedback_token"], "label": label});
+            api.post("/v1/feedback", &item).await.json(200);
+        }
+        (stages(api).await[1] == stage).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn feedback_decides_about_a_canary() {
+    let cluster = service().await;
+    let api = cluster.api();
+    next(&api, "logistic", &[]).await;
+    let taking = json!({"feedback": {}});
+    api.patch("/v1/applications/digits", &taking)
+        .await
+        .json(200);
+    let tried = json!({"stage": "canary", "percent": 50, "rules": {
+        "minimum": 20, "max_error_share": 0.9, "max_late_share": 0.9, "promote": true,
+    }});
+    let path = "/v1/models/model/versions/2";
+    api.patch(path, &tried).await.json(200);
+    label_until(&api, 2, "retired").await;
+    api.patch(path, &tried).await.json(200);
+    label_until(&api, 1, "current").await;
+    let audit = api.get("/v1/audit?actor=judge").await.json(200);
+    let entries = audit["entries"].as_array().expect("a list");
+    for (entry, action) in entries.iter().zip(["version.promote", "version.change"]) {
+        assert_eq!(entry["action"], action, "{audit}");
+        let inputs = entry["detail"]["inputs"].as_array().expect("a list");
+        let of_feedback = inputs.iter().any(|it| it["what"] == "difference");
+        assert!(of_feedback, "{audit}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_killed_around_a_switch_leaves_one_current_version() {
     let mut cluster = service().await;

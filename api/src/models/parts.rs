@@ -1,0 +1,59 @@
+//! Parts of a model's document.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use sextant_registry::{DataFile, Failure};
+use utoipa::ToSchema;
+
+/// A file beside an ONNX file, in which tensors keep their data.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DataFile)]
+pub struct DataFileBody {
+    /// Its name.
+    name: String,
+    /// SHA-256 of its content.
+    digest: String,
+    /// Its size, bytes.
+    size_bytes: u64,
+}
+
+impl From<DataFile> for DataFileBody {
+    fn from(file: DataFile) -> Self {
+        Self {
+            name: file.name,
+            digest: file.digest.to_string(),
+            size_bytes: file.size_bytes,
+        }
+    }
+}
+
+/// How inputs are padded, so that queries of different lengths share batches.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Padding)]
+pub struct PaddingBody {
+    /// The input that tells given elements (1) from padding (0).
+    pub(super) mask: String,
+    /// By input: the value of padding; 0 where an input is not named.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) pad: BTreeMap<String, f64>,
+}
+
+/// Why a registration or a job failed.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Failure)]
+pub struct FailureBody {
+    /// Stable code; its page is `/docs/errors/{code}`.
+    code: &'static str,
+    /// What happened and what to do.
+    message: String,
+}
+
+impl From<Failure> for FailureBody {
+    fn from(failure: Failure) -> Self {
+        Self {
+            code: failure.code.as_str(),
+            message: failure.message,
+        }
+    }
+}
