@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[4] / "examples/remote-runtime"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[5] / "examples/remote-runtime"))
 import server  # noqa: E402
 
 
