@@ -401,9 +401,9 @@ statements! {
     );
     // The oldest rows that take so many bytes, and those of the same moment as the last of them.
     EXCESS_UNTIL = (
-        "select application, given_ms from (select application, given_ms, \
-         sum(bytes) over (order by given_ms, bytes) as passed from feedback where application = $1) \
-         as oldest where passed >= $2 order by given_ms limit 1"
+        "select application, given_ms from (select application, given_ms, " ["cast("]
+         "sum(bytes) over (order by given_ms, bytes)" [" as bigint)"] " as passed from feedback \
+         where application = $1) as oldest where passed >= $2 order by given_ms limit 1"
     );
     FEEDBACK_SUMS = (
         "select application, model, version, variant, kind, hour, counted, total, squares \
