@@ -73,10 +73,8 @@ pub struct RefusalBody {
 /// those that are refused leave the others as they are, and the status is 200; a body that is a single item is refused
 /// with the status of its problem. The same item again is no error and counts once.
 #[utoipa::path(post, operation_id = "feedback_give", path = "/v1/feedback", tag = "feedback",
-    request_body(content(
-        (ItemsBody = "application/json"),
-        (String = "application/x-ndjson"),
-    )),
+    request_body(content = Vec<ItemBody>, content_type = "application/json",
+        description = "Up to 100,000 items. One item by itself is taken as well, and `application/x-ndjson` with an item in each line"),
     responses(
         (status = 200, description = "What became of them", body = TakenBody),
         (status = 409, description = "The only item comes too late, or another value is there", body = ProblemBody,
@@ -109,21 +107,6 @@ pub async fn give(
         true => given.only(),
         false => Ok(Json(given.body())),
     }
-}
-
-/// Several items, or one.
-#[derive(Debug, serde::Deserialize, ToSchema)]
-#[serde(untagged)]
-#[schema(as = FeedbackItems)]
-#[expect(
-    dead_code,
-    reason = "it describes the body, which is read piece by piece"
-)]
-pub enum ItemsBody {
-    /// One.
-    One(ItemBody),
-    /// Up to 100,000.
-    Several(Vec<ItemBody>),
 }
 
 /// Whether a body has a line for each item.

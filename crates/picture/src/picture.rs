@@ -161,8 +161,9 @@ impl Picture {
         for (at, outlook) in self.outlooks.iter().enumerate() {
             needs.entry(&outlook.need.application).or_default().push(at);
         }
-        for variant in view.variants.values() {
-            let number = interner.ordinal(&variant.id);
+        // Other versions than the current ones are loaded by their first query.
+        for (number, variant) in self.variants.clone() {
+            let variant = &*variant;
             if self.is_left_out(view, &instances, variant) {
                 continue;
             }
