@@ -64,7 +64,7 @@ pub struct Known {
 
 /// A variant on a kind of device.
 pub struct Host {
-    /// Which kind; [`NOWHERE`] for none.
+    /// Which kind; `NOWHERE` for none.
     pub kind: KindIx,
     /// The type of its devices, where they say so.
     pub device_type: Option<DeviceTypeName>,
