@@ -81,6 +81,7 @@ impl Desk {
         for (from, to) in [
             (digits::file("mlp.onnx"), "mlp.onnx"),
             (digits::file("logistic.onnx"), "mlp-2.onnx"),
+            (digits::file("logistic.onnx"), "logistic.onnx"),
             (digits::file("validation.npz"), "validation.npz"),
             (exports.join("sklearn-class-names.onnx"), "forest.onnx"),
             (exports.join("sklearn-class-names.npz"), "flowers.npz"),
