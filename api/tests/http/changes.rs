@@ -18,6 +18,7 @@ use sextant_api::serve;
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpListener, TcpStream},
+    task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -138,12 +139,17 @@ async fn send_and_leave(
             }
         }
         Leaves::ByResetOfStream => {
-            let stream = TcpStream::connect(address).await.expect("a connection");
-            let begun = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
-            let (mut client, connection) = begun.expect("a greeting");
-            let driving = tokio::spawn(connection);
+            let (mut client, mut driving) = greeted(address).await;
             for change in changes {
-                client.ready().await.expect("the connection goes on");
+                // The server ends a connection that has reset many streams.
+                if client.ready().await.is_err() {
+                    driving.await.expect("no panic").ok();
+                    (client, driving) = greeted(address).await;
+                    client
+                        .ready()
+                        .await
+                        .expect("a new connection takes a request");
+                }
                 let request = Request::builder()
                     .method(change.method)
                     .uri(format!("http://{address}{}", change.path))
@@ -155,9 +161,22 @@ async fn send_and_leave(
                     .ok();
             }
             drop(client);
-            driving.await.expect("no panic").expect("a clean end");
+            driving.await.expect("no panic").ok();
         }
     }
+}
+
+/// An HTTP/2 connection, and the task that drives it.
+async fn greeted(
+    address: SocketAddr,
+) -> (
+    http2::SendRequest<Full<Bytes>>,
+    JoinHandle<hyper::Result<()>>,
+) {
+    let stream = TcpStream::connect(address).await.expect("a connection");
+    let begun = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (client, connection) = begun.expect("a greeting");
+    (client, tokio::spawn(connection))
 }
 
 /// What is there to be deleted, and all requests.
