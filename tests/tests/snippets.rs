@@ -82,6 +82,7 @@ impl Desk {
             (digits::file("mlp.onnx"), "mlp.onnx"),
             (digits::file("logistic.onnx"), "mlp-2.onnx"),
             (digits::file("logistic.onnx"), "logistic.onnx"),
+            (digits::file("cnn-small.onnx"), "cnn-small.onnx"),
             (digits::file("validation.npz"), "validation.npz"),
             (exports.join("sklearn-class-names.onnx"), "forest.onnx"),
             (exports.join("sklearn-class-names.npz"), "flowers.npz"),
