@@ -1,6 +1,6 @@
 //! Measured variants, with the state of their instances.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use sextant_metadata::{AgreementRow, DeviceTypes, Instance};
 use sextant_registry::FailedProfile;
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, ModelId, ShapeProfile,
-    Slowdowns, Variant, VariantId, time::unix_ms,
+    Slowdowns, Stage, Variant, VariantId, time::unix_ms,
 };
 use utoipa::ToSchema;
 
@@ -31,6 +31,11 @@ pub struct VariantBody {
     model: String,
     /// The application it answers for.
     application: String,
+    /// The stage of its model among the versions of one name: `candidate`, `shadow`, `canary`, `current` or `retired`;
+    /// absent before the model is published. Only variants of current versions answer queries that name the
+    /// application, beside the share that a canary gets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stage: Option<&'static str>,
     /// Which engine runs it.
     engine: String,
     /// `fp32`, `tf32`, `fp16`, `bf16`, `int8d`, `int8s`, `int8w` or `int4w`.
@@ -377,6 +382,8 @@ struct Fleet {
     failed: Vec<FailedProfile>,
     agreement: Vec<AgreementRow>,
     slowdowns: Slowdowns,
+    /// Of the models that are published.
+    stages: BTreeMap<ModelId, Stage>,
 }
 
 impl Fleet {
@@ -384,7 +391,11 @@ impl Fleet {
         let workers = state.metadata().workers(unix_ms()).await?;
         let demand = state.metadata().snapshot().await?.demand;
         let variants = state.metadata().variants().await?;
+        let stages = variants
+            .iter()
+            .map(|it| (it.model.clone(), it.release.stage));
         Ok(Self {
+            stages: stages.collect(),
             instances: state.metadata().instances().await?,
             types: DeviceTypes::of(&workers),
             failed: state.registry().failed_profiles().await?,
@@ -457,6 +468,7 @@ impl VariantBody {
             name: variant.id.to_string(),
             model: variant.model.to_string(),
             application: variant.application.to_string(),
+            stage: fleet.stages.get(&variant.model).map(|it| it.as_str()),
             engine: spec.engine.to_string(),
             precision: spec.precision.name(),
             optimization: spec.optimization.name(),

@@ -77,6 +77,17 @@ pub fn nothing(all: usize) -> String {
     }
 }
 
+/// The variants of an answer that queries to their application get: those of current versions, and those that do not
+/// tell a stage.
+pub fn answering(answer: &Value) -> Vec<Value> {
+    let is_current = |variant: &&Value| {
+        let stage = variant.get("stage").and_then(Value::as_str);
+        stage.is_none_or(|stage| stage == "current")
+    };
+    let all = rows(answer, "/variants").iter();
+    all.filter(is_current).cloned().collect()
+}
+
 async fn of_application(client: &Client, name: &str) -> Result<Value, Error> {
     client.get(&["v1", "applications", name, "variants"]).await
 }
@@ -158,4 +169,24 @@ fn accuracy(variant: &Value) -> String {
         number("lower"),
         number("upper")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_are_only_tried_do_not_answer() {
+        let variant = |name: &str, stage: &str| json!({"name": name, "stage": stage});
+        let answer = json!({"variants": [
+            variant("a", "current"), variant("b", "canary"), variant("c", "candidate"),
+            variant("d", "shadow"), variant("e", "retired"), json!({"name": "f"}),
+        ]});
+        let answering = answering(&answer);
+        let names: Vec<&str> = answering
+            .iter()
+            .filter_map(|it| it.get("name")?.as_str())
+            .collect();
+        assert_eq!(names, ["a", "f"]);
+    }
 }

@@ -11,6 +11,7 @@ use sextant_planning::{
 use crate::cli::{
     Client, Error,
     output::{cell, rows},
+    variants::answering,
 };
 
 /// Price of devices that have none, US dollars an hour: so that fewer are better.
@@ -134,7 +135,7 @@ async fn choices(
         let answer: Value = client
             .get(&["v1", "applications", &application, "variants"])
             .await?;
-        rows(&answer, "/variants").to_vec()
+        answering(&answer)
     } else if let Some(model) = asks("model") {
         let answer: Value = client.get(&["v1", "models", &model, "variants"]).await?;
         rows(&answer, "/variants").to_vec()

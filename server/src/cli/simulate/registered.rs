@@ -13,10 +13,7 @@ use serde_json::{Value, json};
 use sextant_simulator::{fleet::Experiment, trace::Trace};
 
 use super::{Simulate, fleet, write};
-use crate::cli::{
-    Client, Error,
-    output::{Output, rows},
-};
+use crate::cli::{Client, Error, output::Output, variants::answering};
 use question::{Parts, Targets};
 
 /// Answers the question about the queries in `workload`.
@@ -34,7 +31,7 @@ pub async fn run(
         let variants: Value = client
             .get(&["v1", "applications", name, "variants"])
             .await?;
-        applications.push(json!({"about": about, "variants": rows(&variants, "/variants")}));
+        applications.push(json!({"about": about, "variants": answering(&variants)}));
     }
     let (workers, scaling) = match &of.devices {
         Some(_) => (Value::Null, Value::Null),
