@@ -27,7 +27,6 @@ pub mod oip;
 pub mod onnx;
 mod pages;
 mod process;
-pub mod python;
 pub mod texts;
 mod wait;
 mod wire;

@@ -3,8 +3,8 @@
 use std::process::Output;
 
 use serde_json::Value;
-use sextant_test_servers::{postgres::Postgres, redis::Redis, s3::S3};
-use sextant_tests::{Settings, TestCluster, command_behind, python};
+use sextant_test_servers::{interpreter, postgres::Postgres, redis::Redis, s3::S3};
+use sextant_tests::{Settings, TestCluster, command_behind};
 
 /// Runs it over a data folder, of which it takes the settings to be.
 fn doctor(arguments: &[&str], s3: Option<&S3>) -> Output {
@@ -107,7 +107,7 @@ fn the_interpreter_of_steps_is_looked_at_where_there_are_any() {
         let place = ["--data-dir", &data, "--listen", "127.0.0.1:0"];
         findings(&doctor(&[&enabled[..], &place].concat(), None))
     };
-    let good = of(&python::interpreter().to_string_lossy());
+    let good = of(&interpreter().to_string_lossy());
     let good = finding(&good, "python");
     assert_eq!(good["state"], "ok", "{good}");
     assert!(

@@ -262,11 +262,7 @@ pub async fn promote(
     Path((model, version)): Path<(String, String)>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (parts, body) = request.into_parts();
-    let seen = seen(&state, body).await?;
-    let asked = (&*model, &*version, seen);
-    let act = (Act::To(Stage::Current), None);
-    make(&state, asked, act, &parts.headers).await
+    switch(&state, (&model, &version), Act::To(Stage::Current), request).await
 }
 
 /// Makes the version current again in whose place this one became current.
@@ -292,10 +288,19 @@ pub async fn rollback(
     Path((model, version)): Path<(String, String)>,
     request: Request,
 ) -> Result<Response, Problem> {
+    switch(&state, (&model, &version), Act::RollBack, request).await
+}
+
+/// Makes another version current, where the current one is the one that the request names.
+async fn switch(
+    state: &ApiState,
+    (model, version): (&str, &str),
+    act: Act,
+    request: Request,
+) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let seen = seen(&state, body).await?;
-    let asked = (&*model, &*version, seen);
-    make(&state, asked, (Act::RollBack, None), &parts.headers).await
+    let seen = seen(state, body).await?;
+    make(state, (model, version, seen), (act, None), &parts.headers).await
 }
 
 async fn seen(state: &ApiState, body: axum::body::Body) -> Result<Option<u32>, Problem> {

@@ -23,3 +23,20 @@ pub fn cache() -> Option<PathBuf> {
         Some(base?.join("sextant"))
     })
 }
+
+/// The Python interpreter, with NumPy and ONNX Runtime, that tests start: `SEXTANT_PYTHON`, or the one in [`cache`].
+///
+/// # Panics
+/// When there is none; the message says how to get it.
+pub fn interpreter() -> PathBuf {
+    if let Some(path) = env::var_os("SEXTANT_PYTHON") {
+        return path.into();
+    }
+    let path = cache().unwrap_or_default().join("python/bin/python");
+    assert!(
+        path.exists(),
+        "no Python at `{}`: run `cargo xtask provision`, or set SEXTANT_PYTHON",
+        path.display()
+    );
+    path
+}

@@ -4,16 +4,14 @@ use std::io::Cursor;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use sextant_tests::{Answer, Api, Settings, TestCluster, digits, python, root, until};
+use sextant_test_servers::interpreter;
+use sextant_tests::{Answer, Api, Settings, TestCluster, digits, root, until};
 
 /// Settings with which steps in Python run.
 fn enabled() -> Vec<String> {
     vec![
         "pipelines.python.enabled=true".to_owned(),
-        format!(
-            "pipelines.python.interpreter={}",
-            python::interpreter().display()
-        ),
+        format!("pipelines.python.interpreter={}", interpreter().display()),
         // On a busy machine the interpreter takes its time.
         "pipelines.python.time_limit_ms=120000".to_owned(),
     ]

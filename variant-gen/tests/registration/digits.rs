@@ -13,6 +13,7 @@ use serde_json::Value;
 use sextant_engine::Engine;
 use sextant_engine_rten::RtenEngine;
 use sextant_registry::JobState;
+use sextant_test_servers::interpreter;
 use sextant_types::{Precision, Variant};
 use sextant_variant_gen::Generator;
 
@@ -22,23 +23,9 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits")
 }
 
-/// `SEXTANT_PYTHON`, else the interpreter in the cache folder.
-fn python() -> PathBuf {
-    if let Some(python) = std::env::var_os("SEXTANT_PYTHON") {
-        return python.into();
-    }
-    let cache = std::env::var_os("SEXTANT_CACHE").map(PathBuf::from);
-    let xdg = || Some(PathBuf::from(std::env::var_os("XDG_CACHE_HOME")?).join("sextant"));
-    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/sextant"));
-    let cache = cache.or_else(xdg).or_else(home).expect("a cache folder");
-    let python = cache.join("python/bin/python");
-    assert!(python.exists(), "no Python: run `cargo xtask provision`");
-    python
-}
-
 /// Correct rows of `artefact` as `evaluate.py` counts them.
 fn evaluate(artefact: &Path, set: &Path, threads: u16) -> Value {
-    let output = Command::new(python())
+    let output = Command::new(interpreter())
         .arg(examples().join("evaluate.py"))
         .args([artefact, set])
         .args(["--threads", &threads.to_string()])

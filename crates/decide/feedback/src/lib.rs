@@ -19,7 +19,7 @@ mod sums;
 mod token;
 
 pub use alarm::{Alarm, AlarmKind, MOST_DROP, alarms};
-pub use outcome::{Outcome, outcome};
+pub use outcome::outcome;
 pub use prediction::{MOST_PREDICTION_BYTES, Prediction};
 pub use score::{Label, Unfit, score};
 pub use sums::{Hour, Kind, Sums, online, rewarded};

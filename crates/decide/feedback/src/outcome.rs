@@ -1,19 +1,8 @@
 //! What the judging of versions takes: one number from 0 to 1 for each row.
 
-use sextant_types::{Metric, ModelId};
+use sextant_types::Metric;
 
 use crate::Kind;
-
-/// How good one answer was.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
-    /// The model that answered.
-    pub model: ModelId,
-    /// Its version; 0 where models have none.
-    pub version: u32,
-    /// 0 to 1; larger is better.
-    pub value: f64,
-}
 
 /// How good an answer was by what was said of it, on a scale from 0 to 1, where larger is better. `None` where the score
 /// has no such scale: an error has no largest value, a reward beyond 0 to 1 neither.

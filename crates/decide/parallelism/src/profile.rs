@@ -134,16 +134,6 @@ impl Profile {
         Rates::new(per_s).map_err(|_| MissingTuple(configuration.full()))
     }
 
-    /// Squared coefficient of variation of service times under a configuration: that of its tuples
-    /// on average; 0 where nothing is known.
-    pub fn scv(&self, configuration: Configuration) -> f64 {
-        let known = configuration.tuples().filter_map(|part| self.tuple(part));
-        let (sum, count) = known.fold((0.0, 0_u32), |(sum, count), summary| {
-            (sum + summary.scv, count + 1)
-        });
-        sum / f64::from(count.max(1))
-    }
-
     /// By how much requests slow each other down when the configuration is full: mu_1 / mu_c.
     ///
     /// # Errors

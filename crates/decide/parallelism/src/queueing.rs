@@ -140,18 +140,6 @@ impl Queue {
     pub fn mean_s(&self) -> f64 {
         self.service_s() + self.wait_s()
     }
-
-    /// Mean wait, s, for work and arrivals of any squared coefficient of variation: between
-    /// constant and exponential work by the former, then in proportion as Allen and Cunneen have
-    /// it. Poisson arrivals have 1. At light load Cosmetatos' factor is above 1 where constant work
-    /// cannot wait longer than exponential; its limit c / (c + 1) there is the upper bound.
-    pub fn general_wait_s(&self, work_scv: f64, arrival_scv: f64) -> f64 {
-        let service = self.service() as f64;
-        let limit = service / (service + 1.0) * self.exponential_wait_s;
-        let constant = self.wait_s().min(limit);
-        let mixed = (1.0 - work_scv) * constant + work_scv * self.exponential_wait_s;
-        mixed.max(0.0) * (arrival_scv + work_scv) / (1.0 + work_scv)
-    }
 }
 
 // === impl Model ===

@@ -119,15 +119,6 @@ impl Graph {
         let kept = self.only(|step, choice| choice.variant == step.most_accurate());
         kept.expect("the most accurate variant of a step is one of its choices")
     }
-
-    /// For each step, whether a later one waits for it.
-    pub fn is_waited_for(&self) -> Vec<bool> {
-        let mut waited = vec![false; self.steps.len()];
-        for before in self.steps.iter().flat_map(|step| &step.after) {
-            waited[*before] = true;
-        }
-        waited
-    }
 }
 
 // === impl Step ===
@@ -182,6 +173,15 @@ impl Step {
             }
         }
         &best.variant
+    }
+
+    /// Position of the choice of the most accurate variant that runs one row in the least time.
+    pub fn quickest_of_most_accurate(&self) -> Option<usize> {
+        let name = self.most_accurate();
+        let choices = self.choices.iter().enumerate();
+        let own = choices.filter(|(_, choice)| choice.variant == name);
+        own.min_by_key(|(_, choice)| choice.latency.of(1))
+            .map(|(at, _)| at)
     }
 }
 

@@ -6,9 +6,9 @@
 
 use std::{
     collections::BTreeSet,
-    env, fs,
+    fs,
     io::Write,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -21,6 +21,7 @@ use sextant_onnx::{
     proto::AttributeProto,
     quantize::{Dynamic, quantize_dynamic_with, quantize_static_with},
 };
+use sextant_test_servers::interpreter;
 use sextant_types::DataType;
 
 const ROWS: usize = 64;
@@ -28,27 +29,9 @@ const ROWS: usize = 64;
 /// Seed of the data; models have their own.
 const SEED: u64 = 21;
 
-fn python() -> PathBuf {
-    if let Some(path) = env::var_os("SEXTANT_PYTHON") {
-        return path.into();
-    }
-    let from = |variable: &str| env::var_os(variable).map(PathBuf::from);
-    let cache = from("SEXTANT_CACHE")
-        .or_else(|| from("XDG_CACHE_HOME").map(|cache| cache.join("sextant")))
-        .or_else(|| from("HOME").map(|home| home.join(".cache/sextant")))
-        .unwrap_or_default();
-    let path = cache.join("python/bin/python");
-    assert!(
-        path.exists(),
-        "no Python with onnxruntime at `{}`: run `cargo xtask provision`, or set SEXTANT_PYTHON",
-        path.display()
-    );
-    path
-}
-
 fn ask(steps: &Value) -> Vec<Value> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/oracle.py");
-    let mut child = Command::new(python())
+    let mut child = Command::new(interpreter())
         .arg(script)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

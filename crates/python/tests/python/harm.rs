@@ -95,7 +95,7 @@ TRIES = {
     "another program": lambda: os.execv("/bin/true", ["true"]),
     "a secret": lambda: open(SECRET).read(),
     "its folder": lambda: os.listdir(os.path.dirname(SECRET)),
-    "a file": lambda: open("/tmp/sextant-step-was-here", "w"),
+    "a file": lambda: open(TRACE, "w"),
     "shared memory": lambda: os.memfd_create("x"),
     "a signal to others": lambda: os.kill(os.getppid(), 0),
     "what others have in memory": lambda: open(f"/proc/{os.getppid()}/mem", "rb"),
@@ -123,7 +123,12 @@ async fn one_that_looks_around_finds_nothing() {
     let secret = folder.path().join("secret");
     fs::write(&secret, "for nobody").unwrap();
     let python = python(1, LONG);
-    let file = format!("SECRET = {:?}\n{TRIES}", secret.to_str().unwrap());
+    let trace = folder.path().join("trace");
+    let file = format!(
+        "SECRET = {:?}\nTRACE = {:?}\n{TRIES}",
+        secret.to_str().unwrap(),
+        trace.to_str().unwrap()
+    );
     let function = function(
         &file,
         &json!({"x": ["FP32", [-1]]}),
@@ -141,5 +146,5 @@ async fn one_that_looks_around_finds_nothing() {
     ];
     assert_eq!(told[1], known.join("; "));
     assert_eq!(told[2], "-c");
-    assert!(!is_there("/tmp/sextant-step-was-here".as_ref()));
+    assert!(!is_there(&trace));
 }

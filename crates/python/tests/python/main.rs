@@ -22,6 +22,7 @@ use sextant_pipeline::{
 };
 use sextant_python::{Confined, Python, Settings, find};
 use sextant_rpc::QueryError;
+use sextant_test_servers::interpreter;
 use sextant_types::{Code, NamedTensor, Route, Tensor};
 
 /// What a child may take.
@@ -48,25 +49,6 @@ fn child() {
         packages: paths("packages"),
     };
     panic!("{:?}", confined.run());
-}
-
-/// The interpreter of the tests, which has NumPy.
-fn interpreter() -> PathBuf {
-    if let Some(path) = env::var_os("SEXTANT_PYTHON") {
-        return path.into();
-    }
-    let from = |variable: &str| env::var_os(variable).map(PathBuf::from);
-    let cache = from("SEXTANT_CACHE")
-        .or_else(|| from("XDG_CACHE_HOME").map(|cache| cache.join("sextant")))
-        .or_else(|| from("HOME").map(|home| home.join(".cache/sextant")))
-        .unwrap_or_default();
-    let path = cache.join("python/bin/python");
-    assert!(
-        path.exists(),
-        "no Python with NumPy at `{}`: run `cargo xtask provision`, or set SEXTANT_PYTHON",
-        path.display()
-    );
-    path
 }
 
 /// Calls functions in at most `processes` children.

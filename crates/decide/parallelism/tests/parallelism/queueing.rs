@@ -120,15 +120,4 @@ proptest! {
         let same = Model::Deterministic.mean_s(&rates(&vec![rate; service]), load).unwrap();
         prop_assert!((queue.mean_s() - same).abs() < 1e-12);
     }
-
-    #[test]
-    fn scatter_lies_between_constant_and_exponential(
-        (per_s, load) in stable(), scv in 0.0..1.0_f64,
-    ) {
-        let queue = Queue::solve(&rates(&per_s), load).unwrap();
-        let wait = queue.general_wait_s(scv, 1.0);
-        prop_assert!(wait <= queue.exponential_wait_s() + 1e-12);
-        prop_assert!(wait + 1e-12 >= queue.general_wait_s(0.0, 1.0));
-        prop_assert!(queue.general_wait_s(scv, 4.0) >= wait);
-    }
 }

@@ -45,17 +45,10 @@ pub fn peak_rate(arrivals: &[Nanos], window: Nanos) -> f64 {
 /// The unit of a pipeline: the most accurate variant of each step.
 pub fn coarse(problem: &Problem<'_>) -> Option<Unit> {
     let steps = problem.graph.steps();
-    let quickest = |step: &Step| {
-        let name = step.most_accurate();
-        let own = step
-            .choices
-            .iter()
-            .enumerate()
-            .filter(|(_, choice)| choice.variant == name);
-        own.min_by_key(|(_, choice)| choice.latency.of(1))
-            .map(|(at, _)| at)
-    };
-    let choices: Vec<usize> = steps.iter().map(quickest).collect::<Option<_>>()?;
+    let choices: Vec<usize> = steps
+        .iter()
+        .map(Step::quickest_of_most_accurate)
+        .collect::<Option<_>>()?;
     let latency = |at: usize, batch: u32| {
         let table = &steps[at].choices[choices[at]].latency;
         table.of(batch.min(table.measured_rows()))

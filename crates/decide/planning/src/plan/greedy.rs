@@ -6,7 +6,6 @@
 //! replicas without regard to the cost of batches of one, which is not the cost that it ends with.
 
 use super::{Plan, Problem, StepPlan};
-use crate::Step;
 
 /// Most replicas of a step that are tried.
 const MOST_REPLICAS: u32 = 4096;
@@ -46,20 +45,10 @@ impl Greedy<'_> {
     /// One row a batch on the quickest device type, with replicas where throughput is least until it is enough.
     fn initial(&self) -> Option<Plan> {
         let graph = self.problem.graph;
-        let quickest = |step: &Step| {
-            let name = step.most_accurate();
-            let own = step
-                .choices
-                .iter()
-                .enumerate()
-                .filter(|(_, choice)| choice.variant == name);
-            own.min_by_key(|(_, choice)| choice.latency.of(1))
-                .map(|(at, _)| at)
-        };
         let steps = graph
             .steps()
             .iter()
-            .map(|step| Some(StepPlan::of(quickest(step)?, 1, 1)));
+            .map(|step| Some(StepPlan::of(step.quickest_of_most_accurate()?, 1, 1)));
         let mut plan = Plan {
             steps: steps.collect::<Option<_>>()?,
         };
