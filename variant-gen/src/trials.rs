@@ -62,12 +62,12 @@ impl Trials {
     async fn difference(
         &mut self,
         registry: &Registry,
-        (model, rules): (&Model, &Rules),
+        (model, current, rules): (&Model, &Model, &Rules),
     ) -> Result<Option<&Difference>, Error> {
         let known = self.evidence.remove(&model.id);
-        let evidence = match known.filter(|it| it.is_of(model)) {
+        let evidence = match known.filter(|it| it.is_of(model, current)) {
             Some(known) => Some(known),
-            None => Evidence::of(registry, (model, rules)).await?,
+            None => Evidence::of(registry, (model, current), rules).await?,
         };
         let Some(evidence) = evidence else {
             return Ok(None);
@@ -108,24 +108,37 @@ impl Publisher {
                 .clone()
                 .and_then(|rules| serde_json::from_value(rules).ok());
             let Some(rules) = rules else { continue };
-            let difference = trials.difference(self.registry(), (model, &rules)).await?;
+            let line = self.registry().versions(&model.id).await?;
+            let is_current = |it: &&Model| it.release.stage == Stage::Current;
+            let Some(current) = line.iter().find(is_current) else {
+                continue;
+            };
+            let compared = (model, current, &rules);
+            let difference = trials.difference(self.registry(), compared).await?;
             let judged = judge(&rules, &tally, difference);
             let to = match judged.verdict {
                 Verdict::RollBack => Stage::Retired,
                 Verdict::Promote if rules.promote => Stage::Current,
                 Verdict::Promote | Verdict::Wait => continue,
             };
-            self.carry_out(model, to, &judged).await?;
+            self.carry_out((model, current), to, &judged).await?;
         }
         Ok(())
     }
 
-    async fn carry_out(&self, model: &Model, to: Stage, judged: &Judgement) -> Result<(), Error> {
+    /// Does it, where the version that is tried and the current one are still those that were judged.
+    async fn carry_out(
+        &self,
+        (model, current): (&Model, &Model),
+        to: Stage,
+        judged: &Judgement,
+    ) -> Result<(), Error> {
         let change = VersionChange {
             model: model.id.clone(),
             act: Act::To(to),
             rules: None,
-            seen: None,
+            seen: Some(current.release.version),
+            since_ms: Some(model.release.since_ms),
         };
         match self.registry().change_version(&change, unix_ms()).await {
             Err(error) if error.code() == Code::VersionConflict => return Ok(()),

@@ -326,6 +326,7 @@ async fn make(
         // Numbers alone: writing them cannot fail.
         rules: rules.and_then(|rules| serde_json::to_value(rules).ok()),
         seen,
+        since_ms: None,
     };
     let line = state.registry().change_version(&change, unix_ms()).await?;
     for model in &line {

@@ -7,7 +7,7 @@
 use sextant_feedback::{Kind, outcome};
 use sextant_judging::{Difference, Outcome, Rules, Side};
 use sextant_registry::{Feedback, FeedbackPlace, Model, Registry};
-use sextant_types::{Metric, ModelId, Stage};
+use sextant_types::{Metric, ModelId};
 
 use crate::Error;
 
@@ -32,19 +32,17 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Of a trial whose application takes feedback; `None` where it takes none, or no version is current.
+    /// Of a trial beside the current version whose application takes feedback; `None` where it takes none.
     pub(super) async fn of(
         registry: &Registry,
-        (model, rules): (&Model, &Rules),
+        (model, current): (&Model, &Model),
+        rules: &Rules,
     ) -> Result<Option<Self>, Error> {
         let application = registry.application(&model.application).await?;
         if application.feedback.is_none() {
             return Ok(None);
         }
-        let versions = registry.versions(&model.id).await?;
-        let is_current = |it: &&Model| it.release.stage == Stage::Current;
-        let current = versions.iter().find(is_current);
-        Ok(current.map(|current| Self {
+        Ok(Some(Self {
             since_ms: model.release.since_ms,
             current: current.id.clone(),
             metric: application.metric,
@@ -53,9 +51,9 @@ impl Evidence {
         }))
     }
 
-    /// Whether it is that of the present trial.
-    pub(super) fn is_of(&self, model: &Model) -> bool {
-        self.since_ms == model.release.since_ms
+    /// Whether it is that of the present trial beside the present current version.
+    pub(super) fn is_of(&self, model: &Model, current: &Model) -> bool {
+        self.since_ms == model.release.since_ms && self.current == current.id
     }
 
     /// Reads what was given since the last look.

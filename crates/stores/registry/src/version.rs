@@ -34,6 +34,9 @@ pub struct VersionChange {
     pub rules: Option<Value>,
     /// The number of the version that whoever asks takes for the current one; `None`: whichever it is.
     pub seen: Option<u32>,
+    /// When the version came to the stage that whoever asks takes it to have, milliseconds since the Unix epoch;
+    /// `None`: whichever it has.
+    pub since_ms: Option<u64>,
 }
 
 /// A model that is to be created.
@@ -112,7 +115,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Error::Version`] where it is not ready, is current and no other is to be, has nothing to go back to, or where
-    /// another version is current than the one that was seen; [`Error::NotFound`] where there is none.
+    /// another version is current, or it has another stage, than was seen; [`Error::NotFound`] where there is none.
     pub async fn change_version(
         &self,
         change: &VersionChange,
@@ -361,7 +364,13 @@ fn check_seen(model: &Model, line: &[Model], change: &VersionChange) -> Result<(
                 "{now} is current by now and not version `{seen}`: somebody else has changed it; read the versions again"
             )))
         }
-        _ => Ok(()),
+        _ => match change.since_ms {
+            Some(since_ms) if since_ms != model.release.since_ms => Err(model.refuse(format!(
+                "it is `{}` since another time than was seen: somebody else has changed it; read the versions again",
+                model.release.stage.as_str()
+            ))),
+            _ => Ok(()),
+        },
     }
 }
 

@@ -9,6 +9,7 @@ on_both! {
     other_content_is_the_next_version,
     two_applications_have_models_of_one_name,
     one_version_is_current_whoever_switches,
+    what_was_judged_of_a_trial_that_has_ended_is_not_done,
     a_rollback_goes_back_once,
     a_registration_may_ask_to_become_current,
     a_row_of_the_version_before_is_version_1,
@@ -38,6 +39,7 @@ fn change(model: &Model, act: Act, seen: Option<u32>) -> VersionChange {
         act,
         rules: None,
         seen,
+        since_ms: None,
     }
 }
 
@@ -141,6 +143,21 @@ async fn one_version_is_current_whoever_switches(place: Place) {
     assert_eq!(kept.code(), Code::InUse, "a name would stand for none");
     registry.delete_model(&first.id, 20).await.unwrap();
     registry.delete_model(&second.id, 20).await.unwrap();
+}
+
+async fn what_was_judged_of_a_trial_that_has_ended_is_not_done(place: Place) {
+    let (registry, _, second) = with_two(&place).await;
+    let canary = change(&second, Act::To(Stage::Canary { percent: 5.0 }), None);
+    let line = registry.change_version(&canary, 10).await.unwrap();
+    let judged = VersionChange {
+        since_ms: Some(line[1].release.since_ms),
+        ..change(&second, Act::To(Stage::Current), Some(1))
+    };
+    let ended = change(&second, Act::To(Stage::Candidate), None);
+    registry.change_version(&ended, 20).await.unwrap();
+    let refused = registry.change_version(&judged, 30).await.unwrap_err();
+    assert_eq!(refused.code(), Code::VersionConflict, "{refused}");
+    assert_eq!(stages(&registry).await, ["current", "candidate"]);
 }
 
 async fn a_rollback_goes_back_once(place: Place) {
