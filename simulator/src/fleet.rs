@@ -32,7 +32,7 @@ mod traffic;
 mod variants;
 mod world;
 
-pub use experiment::{Cell, Experiment, Plan, names, play};
+pub use experiment::{Cell, Experiment, Plan, play};
 pub use policy::{Policy, UnknownPolicy};
 pub use report::{Counted, Report};
 pub use setting::{Application, Class, DeviceType, Entry, Measured, Scaling, Setting, Variant};

@@ -16,7 +16,7 @@ use std::{
 use parking_lot::Mutex;
 use sextant_schedule::Policy;
 
-use crate::{Error, experiment::Record, table::Table, trace::Trace};
+use crate::{Error, Record, table::Table, trace::Trace};
 
 pub use devices::{Candidate, Devices, Kind};
 pub use trial::Outcome;

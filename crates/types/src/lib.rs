@@ -16,6 +16,7 @@ pub mod id;
 pub mod index;
 pub mod interval;
 mod named;
+pub mod number;
 pub mod offline;
 pub mod padding;
 pub mod profile;

@@ -150,8 +150,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "simulate",
         &[
-            "sextant simulate --list",
-            "sextant simulate --experiment symphony-table4 --policy sextant,eager",
+            "sextant simulate --what-if --workload examples/what-if/requests.csv --devices examples/what-if/devices.toml",
+            "sextant simulate --what-if --registered --workload queries.csv --latency-ms 20,50",
         ],
     ),
 ];

@@ -3,35 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{Policy, Report, Setting, format};
-use crate::{Error, experiment::Record, parallel};
-
-/// The shipped experiments.
-const SHIPPED: [(&str, &str); 6] = [
-    (
-        "infaas-fig5",
-        include_str!("../../experiments/infaas-fig5.toml"),
-    ),
-    (
-        "infaas-fig6",
-        include_str!("../../experiments/infaas-fig6.toml"),
-    ),
-    (
-        "infaas-fig7",
-        include_str!("../../experiments/infaas-fig7.toml"),
-    ),
-    (
-        "accuracy-scaling",
-        include_str!("../../experiments/accuracy-scaling.toml"),
-    ),
-    (
-        "step-load",
-        include_str!("../../experiments/step-load.toml"),
-    ),
-    (
-        "symphony-fig14",
-        include_str!("../../experiments/symphony-fig14.toml"),
-    ),
-];
+use crate::{Error, Record, parallel};
 
 /// An experiment as read from its file.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,25 +52,9 @@ pub struct Plan {
     pub threads: usize,
 }
 
-/// Names of the shipped experiments.
-pub fn names() -> Vec<&'static str> {
-    SHIPPED.iter().map(|(name, _)| *name).collect()
-}
-
 // === impl Experiment ===
 
 impl Experiment {
-    /// A shipped experiment; `None` where there is none of that name.
-    ///
-    /// # Errors
-    /// Never: the files are part of the library.
-    pub fn named(name: &str) -> Result<Option<Self>, Error> {
-        let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
-        shipped
-            .map(|(name, text)| format::parse(name, text, None))
-            .transpose()
-    }
-
     /// Whether a file's text says that it holds such an experiment.
     pub fn is_in(text: &str) -> bool {
         let table = text.parse::<toml::Table>().unwrap_or_default();
@@ -185,7 +141,7 @@ pub fn play(
                 Some(label.records(report.figures(&cell.setting)))
             });
             let figures: Vec<Record> = figures.flatten().collect();
-            means.extend(crate::experiment::means(&figures));
+            means.extend(crate::means(&figures));
             records.extend(figures);
         }
         let compared = compare(&experiment.name, cell, policies, &means);

@@ -179,17 +179,17 @@ pub struct Span {
 
 impl Setting {
     /// A model, which the controller knows as a variant.
-    pub(crate) fn model(&self, model: VariantIx) -> &Model {
+    pub fn model(&self, model: VariantIx) -> &Model {
         &self.models[model.get() as usize]
     }
 
     /// A device.
-    pub(crate) fn device(&self, device: DeviceIx) -> Device {
+    pub fn device(&self, device: DeviceIx) -> Device {
         self.devices[device.get() as usize]
     }
 
     /// The numbers of the devices.
-    pub(crate) fn device_numbers(&self) -> impl Iterator<Item = DeviceIx> + use<> {
+    pub fn device_numbers(&self) -> impl Iterator<Item = DeviceIx> + use<> {
         (0..self.devices.len() as u32).map(DeviceIx::new)
     }
 
@@ -203,7 +203,7 @@ impl Setting {
 
 impl Model {
     /// Its queue on devices with these run times, where their price doesn't matter.
-    pub(crate) fn queue(&self, latency: &LatencyTable) -> QueueSpec {
+    pub fn queue(&self, latency: &LatencyTable) -> QueueSpec {
         QueueSpec {
             max_rows: latency.measured_rows(),
             batched: true,
@@ -242,7 +242,7 @@ impl Jitter {
     };
 
     /// How long a run takes whose profile says `profile` ns, at least 1 ns.
-    pub(crate) fn apply(&self, profile: Nanos, random: &mut ChaCha8Rng) -> Nanos {
+    pub fn apply(&self, profile: Nanos, random: &mut ChaCha8Rng) -> Nanos {
         let factor = match *self {
             Self::None => return profile,
             Self::Uniform { spread } => 1.0 + spread * (2.0 * random.random::<f64>() - 1.0),

@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use sextant_simulator::what_if::{Answer, Outcome, PolicyAnswer, Question, SERVED, Trials};
+use sextant_simulator::{
+    report::{self, Sheet},
+    what_if::{Answer, Outcome, PolicyAnswer, Question, SERVED, Trials},
+};
 
-use super::{Error, Output, Progress, Simulate, machine, tables::Sheet};
+use super::{Error, Output, Progress, Simulate};
 use crate::cli::output::short;
 
 /// Answers the question of `--workload` and `--devices`.
@@ -71,7 +74,7 @@ fn page(question: &Question, answer: &Answer) -> String {
         "what-if: {requests} requests in {} s, devices: {} (simulated)\n{}\n\n{}\n\n{}",
         short(seconds),
         kinds.join(", "),
-        machine::lines(),
+        report::made_by(),
         least(answer),
         sheet.render()
     )
