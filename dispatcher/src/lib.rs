@@ -50,7 +50,7 @@ use sextant_placement as placement;
 use sextant_profile::Estimation;
 use sextant_rpc::WorkerClient;
 use sextant_scaling::fleet::LONGEST_STAY;
-use sextant_schedule::{Delay, Options};
+use sextant_schedule::{Delay, Options, Schedulers};
 use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 
@@ -67,7 +67,7 @@ pub struct Config {
     pub max_waiting_rows: u32,
     /// Longest wait for a load on behalf of a query without a latency target, ms.
     pub max_load_wait_ms: u64,
-    /// The scheduling policy and its parameters.
+    /// The parameters of the scheduling policy.
     pub schedule: Options,
     /// What messages between front ends, dispatcher and workers take, for which the schedule makes
     /// room beside what [`Self::schedule`] says: `control` and `data_per_row` from a decision until
@@ -171,9 +171,20 @@ impl Dispatcher {
         workers: Vec<WorkerClient>,
         metadata: Arc<dyn MetadataStore>,
     ) -> (Arc<Self>, Service) {
+        let ours = config.schedule.clone();
+        Self::start_by(&ours, config, workers, metadata)
+    }
+
+    /// The same with another scheduling policy in place of [`Config::schedule`]: what experiments compare.
+    pub fn start_by(
+        schedulers: &impl Schedulers,
+        config: Config,
+        workers: Vec<WorkerClient>,
+        metadata: Arc<dyn MetadataStore>,
+    ) -> (Arc<Self>, Service) {
         let clock = Clock::start();
         let online = Arc::new(OnlineMeter::new());
-        let driver = Driver::new(&config, clock, Arc::clone(&online));
+        let driver = Driver::new(&config, schedulers, clock, Arc::clone(&online));
         let (agreements, samples) = Agreements::new(config.agreement);
         let dispatcher = Arc::new(Self {
             config,

@@ -11,7 +11,7 @@ use std::path::Path;
 use sextant_lab::fleets;
 use sextant_simulator::{
     Error,
-    fleet::{Experiment, Plan, Policy, play, run},
+    fleet::{Experiment, Plan, Policy, run_by},
 };
 
 fn main() -> Result<(), Error> {
@@ -33,7 +33,7 @@ fn main() -> Result<(), Error> {
     if argument(1) == "counts" {
         return counts(&experiment, &plan);
     }
-    for record in play(&experiment, &plan, &mut |_, _| {})? {
+    for record in fleets::play(&experiment, &plan, &mut |_, _| {})? {
         println!("{}", record.to_json());
     }
     Ok(())
@@ -49,7 +49,7 @@ fn counts(experiment: &Experiment, plan: &Plan) -> Result<(), Error> {
             continue;
         }
         for policy in policies {
-            let report = run(&cell.setting, *policy)?;
+            let report = run_by(&cell.setting, *policy, &fleets::schedulers(*policy))?;
             for (class, of) in cell.setting.classes.iter().zip(&report.classes) {
                 let application = &cell.setting.applications[class.application].name;
                 let (sent, late, refused) = (of.sent, of.late, of.refused);

@@ -5,10 +5,12 @@
 
 use std::time::Instant;
 
+use sextant_baselines::{Options, Policy};
+use sextant_lab::Setting;
 use sextant_lab::bound::fluid_bound_rps;
-use sextant_schedule::{NEVER, Options, Policy};
+use sextant_schedule::NEVER;
 use sextant_simulator::{
-    Device, Error, Jitter, Model, Network, Setting, Shape, Span, World, profiles,
+    Device, Error, Jitter, Model, Network, Shape, Span, World, profiles,
     workload::{Gaps, Rate, Stream, open_loop},
 };
 

@@ -4,7 +4,7 @@ mod clairvoyant;
 
 use sextant_schedule::{LatencyTable, NEVER, Nanos};
 
-use sextant_simulator::Setting;
+use crate::Setting;
 
 pub use clairvoyant::{Demand, clairvoyant_bound_rps};
 

@@ -5,9 +5,9 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, builder::PossibleValuesParser};
+use sextant_baselines::Policy;
 use sextant_partition as division;
 use sextant_scaling::autoscale;
-use sextant_schedule::Policy;
 use sextant_simulator::fleet;
 
 mod error;
@@ -20,6 +20,7 @@ mod replicas;
 mod schedulers;
 mod tables;
 mod timeline;
+mod what_if;
 
 use error::Error;
 use output::Output;
@@ -45,6 +46,8 @@ enum Command {
     Experiment(Experiment),
     /// List the shipped experiments.
     List,
+    /// Try recorded requests on a number of devices by scheduling policies.
+    WhatIf(what_if::WhatIf),
 }
 
 /// What to run of an experiment, and how.
@@ -105,6 +108,7 @@ pub fn run() -> ExitCode {
     let done = match &arguments.command {
         Command::Experiment(experiment) => experiment.run(output),
         Command::List => list::print(output),
+        Command::WhatIf(question) => question.run(output),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -46,7 +46,7 @@ mod timeline;
 
 use std::path::{Path, PathBuf};
 
-use sextant_schedule::Policy;
+use sextant_baselines::Policy;
 
 use sextant_simulator::{Error, Record};
 

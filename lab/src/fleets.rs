@@ -1,6 +1,11 @@
 //! The shipped experiments with fleets, which [`sextant_simulator::fleet`] plays.
 
-use sextant_simulator::{Error, fleet::Experiment};
+use sextant_baselines as schedule;
+use sextant_scaling as scaling;
+use sextant_simulator::{
+    Error, Record,
+    fleet::{Experiment, Plan, Policy, play_by},
+};
 
 /// The shipped experiments.
 const SHIPPED: [(&str, &str); 6] = [
@@ -41,4 +46,24 @@ pub fn named(name: &str) -> Result<Option<Experiment>, Error> {
     shipped
         .map(|(name, text)| Experiment::parse(text, name))
         .transpose()
+}
+
+/// Runs what `plan` says, as [`sextant_simulator::fleet::play`] does.
+///
+/// # Errors
+/// When the plan names a cell that there is not, or a setting makes no sense.
+pub fn play(
+    experiment: &Experiment,
+    plan: &Plan,
+    on: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<Record>, Error> {
+    play_by(experiment, plan, &schedulers, on)
+}
+
+/// Which batch runs when. Symphony's advice reads idle time, which its scheduler leaves.
+pub fn schedulers(policy: Policy) -> schedule::Options {
+    schedule::Options::of(match policy {
+        Policy::Scaler(scaling::Policy::Symphony) => schedule::Policy::Symphony,
+        _ => schedule::Policy::default(),
+    })
 }

@@ -30,3 +30,6 @@ pub mod goodput;
 pub mod paged;
 pub mod partition;
 pub mod replicas;
+
+/// A run's setting under any policy by its name.
+pub type Setting = sextant_simulator::Setting<sextant_baselines::Options>;

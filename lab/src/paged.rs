@@ -23,10 +23,11 @@ use sextant_profile::Run;
 use sextant_schedule::{BatchId, Delay, IndexedHeap, NEVER, Nanos, Request};
 use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
+use crate::Setting;
 use control::Control;
 use mail::{Mail, Message};
 use record::{Answer, Recorder};
-use sextant_simulator::{Arrival, Error, Setting, Source, Span};
+use sextant_simulator::{Arrival, Error, Source, Span};
 use worker::{Noise, Order, Outcome, Ran, Worker};
 
 pub use setting::{Paging, Residence};

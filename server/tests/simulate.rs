@@ -45,17 +45,17 @@ fn records(output: &Output) -> Vec<Value> {
 
 #[test]
 fn the_shipped_question_is_answered() {
-    let output = what_if(&["--policy", "eager,timeout", "--max-devices", "8", "--json"]);
+    let output = what_if(&["--max-devices", "8", "--json"]);
     let records = records(&output);
     let least: Vec<&Value> = records
         .iter()
         .filter(|record| record["metric"] == "least_devices_count")
         .collect();
     assert!(
-        least.iter().any(|record| record["policy"] == "eager"),
+        least.iter().any(|record| record["policy"] == "sextant"),
         "{least:?}"
     );
-    let text = stdout(&what_if(&["--policy", "eager", "--max-devices", "8"]));
+    let text = stdout(&what_if(&["--max-devices", "8"]));
     for part in [
         "1439 requests",
         "2 cpu, 2 gpu",
@@ -63,7 +63,7 @@ fn the_shipped_question_is_answered() {
         "machine: ",
         "sextant: ",
         "devices needed",
-        "| eager",
+        "| sextant",
     ] {
         assert!(text.contains(part), "{text}");
     }
@@ -82,7 +82,7 @@ fn wrong_use_exits_with_two_and_says_what_is_wrong() {
     let fleet = write("own.toml", "name = \"own\"\n");
     let cases: [(&[&str], &str); 5] = [
         (&[], "--fleet"),
-        (&["--fleet", &fleet, "--policy", "lazy"], "sextant"),
+        (&["--fleet", &fleet, "--policy", "eager"], "ilp"),
         (&["--fleet", &fleet], "own.toml"),
         (&["--what-if", "--workload", &trace], "--registered"),
         (

@@ -1,5 +1,6 @@
 //! Records on a page for people: tables under a heading, and how far a run is.
 
+mod answer;
 mod machine;
 mod progress;
 mod sheet;
@@ -8,6 +9,7 @@ use std::fmt;
 
 use sextant_types::number::short;
 
+pub use answer::page;
 pub use progress::Progress;
 pub use sheet::Sheet;
 

@@ -13,7 +13,7 @@ pub struct Floor {
 /// They reach each other by the traits and messages of `crates/wire` alone.
 pub const ROLES: &[&str] = &["worker", "dispatcher", "autoscaler", "variant-gen", "api"];
 
-/// Nothing outside it depends on it.
+/// Nothing outside it is built of it; tests of decisions may run the policies of others.
 pub const LABORATORY: &str = "lab";
 
 /// From below, as ARCHITECTURE.md has them from above. Packages of one floor may be built of each other.

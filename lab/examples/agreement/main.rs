@@ -17,10 +17,12 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
+use sextant_baselines::{Options, Policy};
+use sextant_lab::Setting;
 use sextant_lab::bound::fluid_bound_rps;
-use sextant_schedule::{Nanos, Options, Policy};
+use sextant_schedule::Nanos;
 use sextant_simulator::{
-    Device, Jitter, Model, Network, Setting, Shape, Span, World, profiles, trace::Trace,
+    Device, Jitter, Model, Network, Shape, Span, World, profiles, trace::Trace,
 };
 use tokio::runtime::Runtime;
 

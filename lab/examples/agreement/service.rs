@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
+use sextant_baselines::Options;
 use sextant_dispatcher::{Config, Dispatcher};
 use sextant_engine::{
     Engine,
@@ -15,7 +16,7 @@ use sextant_engine::{
 use sextant_metadata::{Count, InProcessStore, Instance, MetadataStore, Wanted, WantedVariant};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_rpc::{DispatcherClient, WorkerClient};
-use sextant_schedule::{Delay, LatencyTable, Options};
+use sextant_schedule::{Delay, LatencyTable};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, DeviceType, DeviceTypeName, EngineName,
     Metric, ModelId, Optimization, Precision, Profile, Signature, TensorSpec, Variant, VariantId,
@@ -123,11 +124,11 @@ impl Service {
             Shape::Fleet => (fleet::network(), Vec::new()),
         };
         let config = Config {
-            schedule: options,
             network,
             ..Config::default()
         };
-        let (dispatcher, service) = Dispatcher::start(config, known, Arc::clone(&metadata));
+        let (dispatcher, service) =
+            Dispatcher::start_by(&options, config, known, Arc::clone(&metadata));
         let stop = tokio::sync::watch::Sender::new(false);
         let mut stopped = stop.subscribe();
         tokio::spawn(service.run(async move { drop(stopped.wait_for(|stop| *stop).await) }));

@@ -16,10 +16,12 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
+use sextant_baselines::{Options, Policy};
+use sextant_lab::Setting;
 use sextant_lab::experiment::{self, Cell, Experiment, Plan};
 use sextant_rpc::Answer;
-use sextant_schedule::{Nanos, Options, Policy};
-use sextant_simulator::{Setting, Span, World, trace::Trace};
+use sextant_schedule::Nanos;
+use sextant_simulator::{Span, World, trace::Trace};
 use tokio::runtime::Runtime;
 
 #[path = "../agreement/fleet.rs"]

@@ -19,7 +19,8 @@
 use sextant_schedule::{Delay, LatencyTable, NEVER, Nanos};
 
 use super::fluid_bound_rps;
-use sextant_simulator::{Error, Setting, Source, Span};
+use crate::Setting;
+use sextant_simulator::{Error, Source, Span};
 
 /// What is asked of one model.
 #[derive(Debug, Clone, Copy)]

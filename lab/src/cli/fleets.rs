@@ -2,7 +2,7 @@
 
 use sextant_lab::fleets;
 use sextant_simulator::{
-    fleet::{self, Experiment, Plan, Policy},
+    fleet::{Experiment, Plan, Policy},
     report::{Grid, Heading, OF_FLEETS, Progress},
 };
 
@@ -31,7 +31,7 @@ pub fn run(of: &super::Experiment, experiment: &Experiment, output: Output) -> R
         threads: of.threads.unwrap_or(0),
     };
     let progress = Progress::new(output.json);
-    let records = fleet::play(experiment, &plan, &mut |done, total| {
+    let records = fleets::play(experiment, &plan, &mut |done, total| {
         progress.show(done, total, &experiment.name);
     });
     progress.finish();

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use sextant_baselines::Policy;
 use sextant_lab::experiment::{self, Event, Experiment, Plan};
-use sextant_schedule::Policy;
 use sextant_simulator::report::Progress;
 
 use super::{Error, named, output::Output, tables};

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use sextant_schedule::{Delay, LatencyTable, NEVER, Nanos, Options, Policy};
+use sextant_baselines::{Options, Policy};
+use sextant_schedule::{Delay, LatencyTable, NEVER, Nanos};
 
 use super::{Arrivals, Cell, Criterion, DeviceType, Group, NetworkSpec, part::Part};
+use crate::Setting;
 use crate::{
     bound::{clairvoyant_bound_rps, fluid_bound_rps},
     goodput::hopeless,
 };
 use sextant_simulator::{
-    Device, Error, Jitter, Model, Network, Setting, Shape, Source, Span,
+    Device, Error, Jitter, Model, Network, Shape, Source, Span,
     profiles::{self, Profile, nanos},
     workload::{ClosedLoop, Mixed, Spread, Spreading, open_loop},
 };

@@ -3,8 +3,9 @@
 use serde::Deserialize;
 
 use super::{build::Prepared, memory::MemorySpec};
+use crate::Setting;
 use crate::azure::Mapping;
-use sextant_simulator::{Error, Setting};
+use sextant_simulator::Error;
 
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

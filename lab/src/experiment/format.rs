@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
-use sextant_schedule::Policy;
+use sextant_baselines::Policy;
 use toml::{Table, Value};
 
 use super::{Cell, Experiment, Kind, Variation, cell::CELL_KEYS};

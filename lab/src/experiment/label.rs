@@ -1,6 +1,6 @@
 //! Which runs figures are of.
 
-use sextant_schedule::Policy;
+use sextant_baselines::Policy;
 use sextant_simulator::Record;
 
 /// Which runs a figure is of.

@@ -1,6 +1,6 @@
 //! What is measured in a cell, by kind of experiment.
 
-use sextant_schedule::Policy;
+use sextant_baselines::Policy;
 
 use super::{Cell, Experiment, Kind, Record, build::Prepared, label::Label, spread};
 use crate::{

@@ -1,9 +1,10 @@
 //! From a cell to devices with limited memory.
 
 use serde::Deserialize;
+use sextant_baselines::Policy;
 use sextant_placement as placement;
 use sextant_profile::Estimation;
-use sextant_schedule::{Nanos, Policy};
+use sextant_schedule::Nanos;
 
 use super::{Cell, build::Prepared};
 use crate::paged::{Paging, Residence};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rand::{SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
-use sextant_schedule::Policy;
+use sextant_baselines::Policy;
 
 use super::{
     Cell, Event, Experiment, Kind, Plan, Progress, Record, Variation, measure::Unit,

@@ -1,6 +1,6 @@
 //! Figures over seeds, policies and cells.
 
-use sextant_schedule::Policy;
+use sextant_baselines::Policy;
 use sextant_simulator::Record;
 
 use super::{Experiment, Kind, label::Label, measure::CLAIRVOYANT};

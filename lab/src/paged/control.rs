@@ -13,7 +13,8 @@ use super::{
     Batch, PagedWorld, Paging, Reason, Token,
     worker::{Order, Window},
 };
-use sextant_simulator::{Setting, Source};
+use crate::Setting;
+use sextant_simulator::Source;
 use sextant_types::index::{DeviceIx, IndexVec, KindIx, VariantIx};
 
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use sextant_profile::Estimation;
 use sextant_schedule::Nanos;
 use sextant_types::index::VariantIx;
 
-use sextant_simulator::{Error, Jitter, Setting};
+use crate::Setting;
+use sextant_simulator::{Error, Jitter};
 
 /// Memory, and what fills it. Everything else is in a [`Setting`].
 #[derive(Debug, Clone)]

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
+use sextant_baselines as schedule;
 use sextant_scaling::autoscale;
-use sextant_schedule as schedule;
 
 use super::{Law, Rates, Report, Setting, World, pooled};
 use sextant_simulator::{Error, Record, parallel};

@@ -8,7 +8,8 @@
 
 use std::sync::Arc;
 
-use sextant_schedule::{LatencyTable, Options, Policy};
+use sextant_baselines::{Options, Policy};
+use sextant_schedule::LatencyTable;
 
 use super::{Nanos, Report, SECOND, Setting, metric::report, routers::Routers};
 use sextant_simulator::{Device, Error, Model, Network, Shape, Span, World, profiles::nanos};
@@ -44,11 +45,7 @@ pub fn pooled(setting: &Setting, policy: Policy) -> Result<Report, Error> {
 }
 
 /// The models of all jobs on devices of one kind.
-fn world(
-    setting: &Setting,
-    policy: Policy,
-    latency: &Arc<LatencyTable>,
-) -> sextant_simulator::Setting {
+fn world(setting: &Setting, policy: Policy, latency: &Arc<LatencyTable>) -> crate::Setting {
     let model = |job: usize| Model {
         name: format!("job-{job}"),
         target: nanos(setting.target_ms).saturating_sub(ROUTER),
@@ -58,7 +55,7 @@ fn world(
     };
     let mut options = Options::of(policy);
     options.delay.response = ROUTER;
-    sextant_simulator::Setting {
+    crate::Setting {
         models: (0..setting.rates.jobs()).map(model).collect(),
         devices: vec![Device { kind: 0 }; setting.processors as usize],
         prices: Vec::new(),

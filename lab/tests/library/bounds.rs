@@ -1,9 +1,11 @@
+use sextant_baselines::Options;
+use sextant_lab::Setting;
 use sextant_lab::{
     bound::{fluid_bound_rps, no_coordination, round_robin_deviation, staggered},
     experiment::{self, Experiment, Plan},
 };
-use sextant_schedule::{NEVER, Options};
-use sextant_simulator::{Device, Jitter, Model, Network, Setting, Shape, profiles, workload};
+use sextant_schedule::NEVER;
+use sextant_simulator::{Device, Jitter, Model, Network, Shape, profiles, workload};
 
 fn setting(models: Vec<Model>, devices: Vec<Device>) -> Setting {
     Setting {

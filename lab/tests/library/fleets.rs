@@ -3,7 +3,7 @@
 use sextant_lab::fleets;
 use sextant_simulator::{
     Record,
-    fleet::{Plan, Policy, play},
+    fleet::{Plan, Policy},
 };
 
 #[test]
@@ -14,7 +14,7 @@ fn every_shipped_experiment_compares_costs() {
             quick: true,
             ..Plan::default()
         };
-        let records = play(&experiment, &plan, &mut |_, _| {}).unwrap();
+        let records = fleets::play(&experiment, &plan, &mut |_, _| {}).unwrap();
         let is_ratio = |metric: &str| metric == "cost_vs_infaas_ratio";
         assert!(records.iter().any(|it| is_ratio(&it.metric)), "{name}");
     }
@@ -28,7 +28,7 @@ fn bursts_on_a_fixed_number_of_devices_cost_accuracy_before_answers() {
         quick: true,
         ..Plan::default()
     };
-    let records = play(&experiment, &plan, &mut |_, _| {}).unwrap();
+    let records = fleets::play(&experiment, &plan, &mut |_, _| {}).unwrap();
     let figure = |cell: &str, metric: &str| {
         let of = |it: &&Record| it.metric == metric && it.cell.as_deref() == Some(cell);
         let found = records.iter().find(of);

@@ -12,3 +12,4 @@ mod paged;
 mod partition;
 mod pooled;
 mod replicas;
+mod worlds;

@@ -1,11 +1,13 @@
 //! Devices whose memory holds only some of the models, with every placement.
 
+use sextant_baselines::{Options, Policy};
+use sextant_lab::Setting;
 use sextant_lab::paged::{Class, PagedWorld, Paging, Report, Residence, Step, What};
 use sextant_placement as placement;
 use sextant_profile::Estimation;
-use sextant_schedule::{Delay, NEVER, Options, Policy};
+use sextant_schedule::{Delay, NEVER};
 use sextant_simulator::{
-    Device, Histogram, Jitter, Model, Network, Setting, Shape, Source, Span, profiles,
+    Device, Histogram, Jitter, Model, Network, Shape, Source, Span, profiles,
     trace::Trace,
     workload::{Gaps, Mixed, Rate, Spread, Spreading, Stream, open_loop, zipf},
 };

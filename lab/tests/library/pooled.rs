@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use sextant_baselines::Policy;
 use sextant_lab::replicas::{
     Experiment, Law, Plan, Rates, Report, Setting, World, names, pooled, run,
 };
 use sextant_scaling::autoscale;
-use sextant_schedule::Policy;
 
 const MS: u64 = 1_000_000;
 

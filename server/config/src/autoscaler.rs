@@ -23,9 +23,8 @@ section! {
         /// that no other of their application beats in everything, and one of every other model.
         warm_memory_share: f64 = 0.5, within 0.0..=1.0;
         /// Who plans. `sextant`: the cheapest workers that have time for everything, which variants share
-        /// by turns. `ilp`: the integer program of INFaaS, solved exactly. `infaas`: the greedy heuristic
-        /// of INFaaS. `symphony`: Symphony's advice, by refused queries and idle time alone;
-        /// meant for `dispatcher.schedule.policy = "symphony"`.
+        /// by turns. `ilp`: the integer program of INFaaS, solved exactly, where each variant on a worker is paid
+        /// for itself.
         policy: ScalingPolicy = ScalingPolicy::default();
         /// How long workers stay that are not planned for any more, seconds. Within this time their
         /// number changes its direction once at most.
@@ -145,7 +144,7 @@ impl ProviderKind {
 
 impl ScalingPolicy {
     /// The words of the configuration.
-    pub(super) const NAMES: &'static [&'static str] = &["sextant", "ilp", "infaas", "symphony"];
+    pub(super) const NAMES: &'static [&'static str] = &["sextant", "ilp"];
 }
 
 impl TryFrom<String> for ScalingPolicy {

@@ -5,8 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
-use sextant_schedule::Policy;
-use sextant_simulator::{fleet as fleets, report::Progress};
+use sextant_simulator::{
+    fleet::{Experiment, Policy},
+    report::Progress,
+};
 
 use super::{Client, Error, output::Output};
 
@@ -63,8 +65,8 @@ pub struct Simulate {
     /// Most devices to try [default: twice as many as there are].
     #[arg(long, value_name = "N", requires = "what_if", conflicts_with = "registered", value_parser = clap::value_parser!(u32).range(1..))]
     max_devices: Option<u32>,
-    /// Only these policies, separated by commas.
-    #[arg(long, value_name = "P,..", value_delimiter = ',', value_parser = policies())]
+    /// Only these planners, separated by commas.
+    #[arg(long, value_name = "P,..", value_delimiter = ',', conflicts_with = "max_devices", value_parser = planners())]
     policy: Vec<String>,
     /// Number of seeds instead of the file's own.
     #[arg(long, value_name = "N", requires = "fleet", value_parser = clap::value_parser!(u64).range(1..))]
@@ -85,12 +87,9 @@ pub struct Simulate {
     threads: Option<usize>,
 }
 
-/// The names of scheduling policies and of ways to run a fleet.
-fn policies() -> PossibleValuesParser {
-    let schedulers = Policy::ALL.iter().map(|policy| policy.name());
-    let fleets = fleets::Policy::ALL.map(fleets::Policy::name).into_iter();
-    let fleets = fleets.filter(|name| name.parse::<Policy>().is_err());
-    PossibleValuesParser::new(schedulers.chain(fleets).collect::<Vec<_>>())
+/// The names of planners that a service may have.
+fn planners() -> PossibleValuesParser {
+    PossibleValuesParser::new(Policy::OF_SERVICE.map(Policy::name))
 }
 
 impl Simulate {
@@ -110,7 +109,7 @@ impl Simulate {
     /// Does what is asked for.
     pub fn run(&self, output: Output) -> Result<(), Error> {
         if let Some(file) = &self.fleet {
-            return fleet::run(self, &fleets::Experiment::load(file)?, output);
+            return fleet::run(self, &Experiment::load(file)?, output);
         }
         match (&self.workload, &self.devices) {
             (Some(workload), Some(devices)) => what_if::run(self, workload, devices, output),
@@ -118,13 +117,6 @@ impl Simulate {
                 "`--what-if` needs `--workload`, and `--devices` or `--registered`".to_owned(),
             )),
         }
-    }
-
-    /// The scheduling policies that were asked for.
-    fn schedulers(&self) -> Result<Vec<Policy>, Error> {
-        let policies = self.policy.iter().map(|name| name.parse::<Policy>());
-        let policies: Result<Vec<Policy>, _> = policies.collect();
-        policies.map_err(|error| Error::Usage(error.to_string()))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use sextant_schedule::{Options, Schedulers};
+
 use super::{Policy, Report, Setting, format};
 use crate::{Error, Record, parallel};
 
@@ -92,6 +94,19 @@ pub fn play(
     plan: &Plan,
     on: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Record>, Error> {
+    play_by(experiment, plan, &|_| Options::default(), on)
+}
+
+/// The same with other scheduling policies in place of the service's, by the way to run the fleet.
+///
+/// # Errors
+/// As for [`play`].
+pub fn play_by<S: Schedulers>(
+    experiment: &Experiment,
+    plan: &Plan,
+    schedulers: &(impl Fn(Policy) -> S + Sync),
+    on: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<Record>, Error> {
     let cells = plan.cells(experiment)?;
     let policies = match plan.policies.is_empty() {
         true => &experiment.policies,
@@ -111,7 +126,7 @@ pub fn play(
     let work = |(cell, policy, seed): &(usize, Policy, u64)| {
         let mut setting = cells[*cell].setting.clone();
         setting.seed = *seed;
-        super::run(&setting, *policy)
+        super::run_by(&setting, *policy, &schedulers(*policy))
     };
     let mut reports: BTreeMap<usize, Report> = BTreeMap::new();
     let mut failed = None;

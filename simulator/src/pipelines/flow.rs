@@ -7,7 +7,7 @@ use sextant_planning::{
     estimate::Load,
     plan::{Group, Plan},
 };
-use sextant_schedule::{LatencyTable, NEVER, Nanos, Options};
+use sextant_schedule::{LatencyTable, NEVER, Nanos, Schedulers};
 
 use crate::{Arrival, Device, Jitter, Model, Network, Setting, Shape, Source, Span, World};
 
@@ -55,7 +55,7 @@ pub fn serve(
     plan: &Plan,
     load: Load<'_>,
     target: Nanos,
-    options: &Options,
+    options: &impl Schedulers,
 ) -> Served {
     let setting = setting(graph, plan, options);
     let mut flow = Flow::new(graph, load, target);
@@ -70,7 +70,7 @@ pub fn serve(
 }
 
 /// A world with devices of a kind of its own for each group of replicas.
-fn setting(graph: &Graph, plan: &Plan, options: &Options) -> Setting {
+fn setting<S: Schedulers>(graph: &Graph, plan: &Plan, options: &S) -> Setting<S> {
     let groups = plan.steps.iter().enumerate();
     let groups = groups.flat_map(|(step, of)| of.groups.iter().map(move |group| (step, *group)));
     let groups: Vec<(usize, Group)> = groups.collect();

@@ -97,7 +97,7 @@ pub enum Shape {
 
 /// Everything about a run but its arrivals.
 #[derive(Debug, Clone)]
-pub struct Setting {
+pub struct Setting<S = Options> {
     /// By position: the models.
     pub models: Vec<Model>,
     /// By position: the devices.
@@ -107,7 +107,7 @@ pub struct Setting {
     /// How they come together.
     pub shape: Shape,
     /// The policy, with the delays for which it makes room.
-    pub options: Options,
+    pub options: S,
     /// What the network really takes; at most what `options` allow for, or batches are late.
     pub network: Network,
     /// Scatter of run times.
@@ -177,7 +177,7 @@ pub struct Span {
 
 // === impl Setting ===
 
-impl Setting {
+impl<S> Setting<S> {
     /// A model, which the controller knows as a variant.
     pub fn model(&self, model: VariantIx) -> &Model {
         &self.models[model.get() as usize]
@@ -189,7 +189,7 @@ impl Setting {
     }
 
     /// The numbers of the devices.
-    pub fn device_numbers(&self) -> impl Iterator<Item = DeviceIx> + use<> {
+    pub fn device_numbers(&self) -> impl Iterator<Item = DeviceIx> + use<S> {
         (0..self.devices.len() as u32).map(DeviceIx::new)
     }
 

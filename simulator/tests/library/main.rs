@@ -10,4 +10,3 @@ mod pipelines;
 mod profiles;
 mod traces;
 mod workloads;
-mod worlds;

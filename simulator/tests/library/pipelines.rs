@@ -2,13 +2,14 @@
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use sextant_baselines::{Options, Policy};
 use sextant_planning::{
     Graph, Routes,
     estimate::Load,
     plan::{Options as Effort, Plan, Problem, search},
     profiles::Set,
 };
-use sextant_schedule::{NEVER, Nanos, Options, Policy};
+use sextant_schedule::{NEVER, Nanos};
 use sextant_simulator::{
     pipelines::{arrivals, serve},
     workload::{Gaps, Rate},

@@ -30,7 +30,7 @@ fn nothing_is_built_of_what_lies_above() {
 }
 
 #[test]
-fn nothing_outside_the_laboratory_depends_on_it() {
+fn nothing_outside_the_laboratory_is_built_of_it() {
     let packages = Packages::of_workspace().unwrap();
     let is_inside = |folder: &Path| folder.starts_with(LABORATORY);
     let inside = packages.iter().filter(|(_, it)| is_inside(&it.folder));
@@ -41,8 +41,8 @@ fn nothing_outside_the_laboratory_depends_on_it() {
     let mut wrong = Vec::new();
     for (name, package) in packages.iter().filter(|(_, it)| !is_inside(&it.folder)) {
         let inside = |it: &&String| packages.get(it).is_some_and(|of| is_inside(&of.folder));
-        let depends_on = package.depends_on.iter().filter(inside);
-        wrong.extend(depends_on.map(|it| format!("`{name}` depends on `{it}`")));
+        let built_of = package.built_of.iter().filter(inside);
+        wrong.extend(built_of.map(|it| format!("`{name}` is built of `{it}`")));
     }
     assert_eq!(wrong, Vec::<String>::new());
 }

@@ -13,8 +13,12 @@ use crate::cli::{Error, output::Output};
 pub fn run(of: &Simulate, experiment: &Experiment, output: Output) -> Result<(), Error> {
     let policies = of.policy.iter().map(|name| name.parse::<Policy>());
     let policies: Result<Vec<Policy>, _> = policies.collect();
+    let mut policies = policies.map_err(|error| Error::Usage(error.to_string()))?;
+    if policies.is_empty() {
+        policies = named(experiment)?;
+    }
     let plan = Plan {
-        policies: policies.map_err(|error| Error::Usage(error.to_string()))?,
+        policies,
         seeds: of.seeds.unwrap_or(0),
         cells: of.cells.clone(),
         quick: of.quick,
@@ -40,4 +44,21 @@ pub fn run(of: &Simulate, experiment: &Experiment, output: Output) -> Result<(),
         shown: &OF_FLEETS,
     };
     output.text(&grid.page(&heading, &records))
+}
+
+/// The planners that a file names; all that a service may have where it names none.
+fn named(experiment: &Experiment) -> Result<Vec<Policy>, Error> {
+    if experiment.policies == Policy::ALL {
+        return Ok(Policy::OF_SERVICE.to_vec());
+    }
+    let mut policies = experiment.policies.iter();
+    match policies.find(|it| !Policy::OF_SERVICE.contains(it)) {
+        None => Ok(experiment.policies.clone()),
+        Some(other) => Err(Error::Usage(format!(
+            "`{}` names the policy `{}`, which is one of experiments alone: name planners with `--policy`, or run the \
+             file with `sextant-lab experiment`",
+            experiment.name,
+            other.name()
+        ))),
+    }
 }

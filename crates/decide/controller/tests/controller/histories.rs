@@ -1,9 +1,9 @@
 //! Properties over random histories. A failure prints the history and the seed that repeats it.
 
 use proptest::{collection::vec, option, prelude::*};
+use sextant_baselines as schedule;
 use sextant_placement as placement;
 use sextant_placement::{Shared, Wanted};
-use sextant_schedule as schedule;
 use sextant_schedule::{Delay, NEVER, Nanos};
 
 use crate::world::{Answer, Setting, Step, World};

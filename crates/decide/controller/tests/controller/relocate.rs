@@ -1,8 +1,8 @@
 //! A variant moves from a device that something else slows down.
 
+use sextant_baselines as schedule;
 use sextant_placement as placement;
 use sextant_placement::{Policy, Presence, Wanted};
-use sextant_schedule as schedule;
 use sextant_schedule::NEVER;
 
 use crate::world::{Answer, Setting, Step, World};

@@ -17,7 +17,7 @@ mod checks;
 /// What a history is played on.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    pub scheduling: schedule::Options,
+    pub scheduling: sextant_baselines::Options,
     pub placing: placement::Options,
     /// By device: pages and slots.
     pub devices: Vec<(u32, u16)>,

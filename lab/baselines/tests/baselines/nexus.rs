@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sextant_schedule::{DropReason, Nanos, Options, Policy, PoolIx};
+use sextant_baselines::{Options, Policy};
+use sextant_schedule::{DropReason, Nanos, PoolIx};
 
 use crate::world::{MS, Sent, World, spec};
 use sextant_types::index::{DeviceIx, QueueIx};

@@ -15,7 +15,8 @@
 //! Nexus finds the least devices for the rates; here the devices are given, so rates are scaled to
 //! what just fits them: up when devices are left over, down when there are too few.
 
-use sextant_schedule::{Nanos, Options};
+use crate::Options;
+use sextant_schedule::Nanos;
 
 use super::replicas::{Demand, Formed, Replicas, Share, Sharing, View};
 

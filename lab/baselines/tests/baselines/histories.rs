@@ -1,7 +1,8 @@
 //! Properties over random histories. A failure prints the history.
 
 use proptest::{collection::vec, option, prelude::*};
-use sextant_schedule::{Delay, NEVER, Nanos, Options, Policy, PoolIx, QueueSpec};
+use sextant_baselines::{Options, Policy};
+use sextant_schedule::{Delay, NEVER, Nanos, PoolIx, QueueSpec};
 
 use crate::world::{MS, World, spec};
 use sextant_types::index::{DeviceIx, QueueIx, TenantIx};

@@ -1,8 +1,10 @@
 //! Every policy in a few small worlds.
 
-use sextant_schedule::{Delay, LatencyTable, NEVER, Options, Policy};
+use sextant_baselines::{Options, Policy};
+use sextant_lab::Setting;
+use sextant_schedule::{Delay, LatencyTable, NEVER};
 use sextant_simulator::{
-    Device, Failure, Jitter, Model, Network, Report, Setting, Shape, Span, World, profiles,
+    Device, Failure, Jitter, Model, Network, Report, Shape, Span, World, profiles,
     workload::{Gaps, Rate, Stream, open_loop},
 };
 use sextant_types::index::DeviceIx;

@@ -11,7 +11,8 @@
 //! marks the device and removes the candidate (one could be granted twice), and a candidate that
 //! timers drop or invalidate is formed again and ranked (low rates stalled until the next arrival).
 
-use sextant_schedule::{Cause, DropReason, Formed, NEVER, Nanos, Options, Rule, View};
+use crate::Options;
+use sextant_schedule::{Cause, DropReason, Formed, NEVER, Nanos, Rule, View};
 
 /// The rule of `symphony`.
 #[derive(Debug, Clone, Copy)]

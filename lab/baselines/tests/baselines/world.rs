@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sextant_baselines::build;
+use sextant_baselines::Options;
 use sextant_schedule::{
-    Action, Actions, BatchId, Delay, DeviceSpec, DropReason, LatencyTable, NEVER, Nanos, Options,
-    PoolIx, QueueSpec, Request, Scheduler,
+    Action, Actions, BatchId, Delay, DeviceSpec, DropReason, LatencyTable, NEVER, Nanos, PoolIx,
+    QueueSpec, Request, Scheduler, Schedulers,
 };
 use sextant_types::index::{DeviceIx, QueueIx, TenantIx};
 
@@ -80,7 +80,7 @@ pub fn spec(alpha_ms: f64, beta_ms: f64, max_rows: u32) -> QueueSpec {
 impl World {
     pub fn new(options: &Options) -> Self {
         Self {
-            scheduler: build(options),
+            scheduler: options.build(),
             now: 0,
             log: Vec::new(),
             dropped: Vec::new(),

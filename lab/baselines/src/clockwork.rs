@@ -20,9 +20,9 @@
 //! called, and vanish with [`super::Scheduler::on_unloaded`]. Demand and priority of models that are
 //! not loaded can be counted from the same events without a change here.
 
+use crate::Options;
 use sextant_schedule::{
-    Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, Options, PoolIx, Request,
-    RequestQueue,
+    Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, PoolIx, Request, RequestQueue,
 };
 use sextant_types::index::{IndexVec, QueueIx, SlotIx};
 

@@ -1,6 +1,7 @@
 //! Clockwork: batch queues, the order of strategies, growth, the look-ahead, early rejection.
 
-use sextant_schedule::{DropReason, NEVER, Options, Policy};
+use sextant_baselines::{Options, Policy};
+use sextant_schedule::{DropReason, NEVER};
 
 use crate::world::{MS, World, spec};
 use sextant_types::index::QueueIx;

@@ -11,7 +11,7 @@
 //! load answers come late by up to a run. Nothing is dropped but what is past its deadline
 //! already, and a batch may be late: Clipper knows no profile, only limits.
 
-use sextant_schedule::{Options, Policy};
+use crate::{Options, Policy};
 
 use super::replicas::{Demand, Formed, Replicas, Share, Sharing, View};
 

@@ -1,6 +1,7 @@
 //! Clipper: limits that find what a target allows, replicas, delayed batching.
 
-use sextant_schedule::{DropReason, NEVER, Options, Policy, QueueSpec};
+use sextant_baselines::{Options, Policy};
+use sextant_schedule::{DropReason, NEVER, QueueSpec};
 
 use crate::world::{MS, Sent, World, spec};
 use sextant_types::index::{DeviceIx, QueueIx};

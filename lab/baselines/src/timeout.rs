@@ -4,7 +4,8 @@
 //! when it has reached one or its first request has waited for the delay, and a request is given up
 //! when its deadline has passed, not when it has become impossible. Batches may therefore be late.
 
-use sextant_schedule::{DropReason, Formed, NEVER, Options, Rule, View};
+use crate::Options;
+use sextant_schedule::{DropReason, Formed, NEVER, Rule, View};
 
 /// The rule of `timeout`.
 #[derive(Debug, Clone)]
