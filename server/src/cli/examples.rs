@@ -150,7 +150,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "simulate",
         &[
-            "sextant simulate --what-if --workload examples/what-if/requests.csv --devices examples/what-if/devices.toml",
+            "sextant simulate --what-if --workload requests.csv --devices devices.toml",
             "sextant simulate --what-if --registered --workload queries.csv --latency-ms 20,50",
         ],
     ),
