@@ -14,7 +14,7 @@ use sextant_rpc::QueryError;
 use sextant_types::TargetClass;
 
 pub(crate) use self::{
-    counts::{Counts, Ended, Totals},
+    counts::{Asked, Counts, Ended, Totals},
     publisher::{Ticks, class_of},
 };
 use crate::{Dispatcher, ask::Ask, pending::Done};
@@ -61,6 +61,13 @@ impl<'a> Offer<'a> {
         self.queueing = done.timings.started.saturating_duration_since(*arrived);
     }
 
+    fn asked(&self, worth: f64) -> Asked {
+        Asked {
+            rows: self.ask.rows,
+            worth,
+        }
+    }
+
     /// The query was refused or failed.
     pub(crate) fn refuse(&mut self, error: &QueryError) {
         self.ended = Ended::Refused(error.code);
@@ -84,13 +91,15 @@ impl Drop for Offer<'_> {
                 };
                 let application = (known.application, &known.variant.application);
                 let variant = Some((known.ordinal, &known.variant.id));
-                let ended = (self.ended, self.ask.rows, waited);
+                let asked = self.asked(known.rows_worth(self.ask.extent));
+                let ended = (self.ended, asked, waited);
                 counts.add(application, class, variant, ended, target);
             }
             None => {
                 let snapshot = self.dispatcher.snapshot.load();
                 if let Some(application) = snapshot.application_of(&self.ask.route) {
-                    let ended = (self.ended, self.ask.rows, Duration::ZERO);
+                    let worth = snapshot.rows_worth(&self.ask.route, self.ask.extent);
+                    let ended = (self.ended, self.asked(worth), Duration::ZERO);
                     counts.add(application, class, None, ended, target);
                 }
             }

@@ -42,7 +42,7 @@ impl Counts {
             let id = task.file_name().to_str().and_then(|id| id.parse().ok());
             // A thread that has ended meanwhile has no file any more.
             let text = fs::read_to_string(task.path().join("stat")).ok();
-            let of = text.and_then(|text| thread(&text));
+            let of = text.and_then(|text| used(&text));
             threads.extend(id.zip(of));
         }
         Ok(Self {
@@ -86,9 +86,9 @@ fn core(line: &str) -> Option<(usize, (u64, u64))> {
     Some((core, (all.saturating_sub(idle), all)))
 }
 
-/// `/proc/self/task/N/stat`: behind the name in brackets, user and system time are the 12th and 13th
+/// `/proc/N/stat` and that of a thread: behind the name in brackets, user and system time are the 12th and 13th
 /// field, the core that it ran on last is the 37th.
-fn thread(stat: &str) -> Option<(usize, u64)> {
+pub(crate) fn used(stat: &str) -> Option<(usize, u64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
@@ -98,7 +98,7 @@ fn thread(stat: &str) -> Option<(usize, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, core, thread};
+    use super::{Counts, core, used};
 
     #[test]
     fn lines_of_the_kernel_are_read() {
@@ -107,8 +107,8 @@ mod tests {
         assert_eq!(core("intr 12 3"), None);
         let fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
         let line = format!("7 (a) b) {}", fields.join(" "));
-        assert_eq!(thread(&line), Some((39, 14 + 15)));
-        assert_eq!(thread("7 (a) S 1 2"), None);
+        assert_eq!(used(&line), Some((39, 14 + 15)));
+        assert_eq!(used("7 (a) S 1 2"), None);
     }
 
     #[test]

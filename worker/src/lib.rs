@@ -18,6 +18,7 @@ mod log;
 mod metrics;
 mod monitor;
 mod pin;
+mod process;
 mod shared;
 
 use std::{
@@ -39,6 +40,7 @@ pub use crate::{
     config::{Config, Watchdog},
     metrics::register_metrics,
     monitor::{End, Service},
+    process::ProcessMeter,
 };
 use crate::{
     executor::Executor,
@@ -94,6 +96,7 @@ impl Worker {
         let dedicated = device != Device::Cpu;
         let shared = Arc::new(Shared::new(config.io_bytes));
         let executor = Executor::start(&config, dedicated, &shared)?;
+        config.process.join();
         let turns = Turns::start()?;
         let worker = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -115,6 +118,11 @@ impl Worker {
 }
 
 impl Worker {
+    /// Whether its device is this machine's cores.
+    fn is_processor(&self) -> bool {
+        device_of(&self.engines).is_ok_and(|device| device == Device::Cpu)
+    }
+
     /// The cores that batches may run on: those that are configured, or all that the process may use.
     fn permitted_cores(&self) -> io::Result<Vec<usize>> {
         match &self.config.pin {

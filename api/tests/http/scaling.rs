@@ -225,6 +225,7 @@ async fn what_is_asked_for_is_added_up_by_application_and_class() {
         variant: None,
         offered,
         input_rows: offered,
+        sized_rows: 0.0,
         latency_ms: None,
         answered: offered / 2,
         late: 1,

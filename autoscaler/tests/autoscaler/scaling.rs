@@ -133,6 +133,7 @@ async fn ask_rows(store: &UnsteadyStore, (rps, input_rows): (u64, u64), targets:
         variant: None,
         offered: rps,
         input_rows,
+        sized_rows: 0.0,
         latency_ms: targets.latency_ms.map(|ms| (ms, ms)),
         answered: rps,
         late: 0,

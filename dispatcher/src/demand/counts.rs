@@ -37,6 +37,14 @@ pub(crate) enum Ended {
     GivenUp,
 }
 
+/// Rows of a query.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Asked {
+    pub(crate) rows: u32,
+    /// How many rows of a measured size one of them is worth.
+    pub(crate) worth: f64,
+}
+
 /// What has ended since the dispatcher's start.
 #[derive(Default)]
 pub(crate) struct Counts {
@@ -83,6 +91,8 @@ struct Span {
 
 struct Tally {
     input_rows: AtomicU64,
+    /// In thousandths.
+    sized_rows: AtomicU64,
     answered: AtomicU64,
     late: AtomicU64,
     given_up: AtomicU64,
@@ -96,6 +106,8 @@ struct Tally {
 pub(crate) struct Totals {
     /// Rows of the inputs of all these queries.
     pub(crate) input_rows: u64,
+    /// The same in thousandths of rows of a measured size.
+    pub(crate) sized_rows: u64,
     pub(crate) answered: u64,
     pub(crate) late: u64,
     pub(crate) given_up: u64,
@@ -109,14 +121,14 @@ pub(crate) struct Untold(Vec<(Arc<Row>, Totals)>);
 // === impl Counts ===
 
 impl Counts {
-    /// Counts a query of so many rows that has waited so long, with its latency target, ms. Names go with
+    /// Counts a query with these rows that has waited so long, with its latency target, ms. Names go with
     /// the numbers that stand for them.
     pub(crate) fn add(
         &self,
         (application, application_id): (ApplicationIx, &ApplicationId),
         class: TargetClass,
         variant: Option<(VariantIx, &VariantId)>,
-        query: (Ended, u32, Duration),
+        query: (Ended, Asked, Duration),
         latency_ms: Option<f64>,
     ) {
         let key = Key {
@@ -280,6 +292,7 @@ impl Untold {
             variant: row.variant.clone(),
             offered: totals.offered(),
             input_rows: totals.input_rows,
+            sized_rows: totals.sized_rows as f64 / 1e3,
             latency_ms: row.latency.read(),
             answered: totals.answered,
             late: totals.late,
@@ -329,8 +342,11 @@ impl Default for Span {
 // === impl Tally ===
 
 impl Tally {
-    fn add(&self, (ended, rows, waited): (Ended, u32, Duration)) {
-        self.input_rows.fetch_add(rows.into(), Ordering::Relaxed);
+    fn add(&self, (ended, asked, waited): (Ended, Asked, Duration)) {
+        self.input_rows
+            .fetch_add(asked.rows.into(), Ordering::Relaxed);
+        let sized = f64::from(asked.rows) * asked.worth * 1e3;
+        self.sized_rows.fetch_add(sized as u64, Ordering::Relaxed);
         let counter = match ended {
             Ended::Answered => &self.answered,
             Ended::Late => &self.late,
@@ -345,6 +361,7 @@ impl Tally {
     fn add_all(&self, totals: &Totals) {
         let add = |counter: &AtomicU64, count: u64| counter.fetch_add(count, Ordering::Relaxed);
         add(&self.input_rows, totals.input_rows);
+        add(&self.sized_rows, totals.sized_rows);
         add(&self.answered, totals.answered);
         add(&self.late, totals.late);
         add(&self.given_up, totals.given_up);
@@ -359,6 +376,7 @@ impl Tally {
         let refused = Code::ALL.iter().zip(&self.refused);
         Totals {
             input_rows: read(&self.input_rows),
+            sized_rows: read(&self.sized_rows),
             answered: read(&self.answered),
             late: read(&self.late),
             given_up: read(&self.given_up),
@@ -375,6 +393,7 @@ impl Default for Tally {
     fn default() -> Self {
         Self {
             input_rows: AtomicU64::new(0),
+            sized_rows: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             late: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
@@ -400,6 +419,7 @@ impl Totals {
     /// What has come since `before`.
     fn since(mut self, before: &Self) -> Self {
         self.input_rows = self.input_rows.wrapping_sub(before.input_rows);
+        self.sized_rows = self.sized_rows.wrapping_sub(before.sized_rows);
         self.answered -= before.answered;
         self.late -= before.late;
         self.given_up -= before.given_up;
@@ -416,6 +436,7 @@ impl Totals {
 
     fn add(&mut self, other: &Self) {
         self.input_rows = self.input_rows.wrapping_add(other.input_rows);
+        self.sized_rows = self.sized_rows.wrapping_add(other.sized_rows);
         self.answered += other.answered;
         self.late += other.late;
         self.given_up += other.given_up;

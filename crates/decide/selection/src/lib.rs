@@ -420,7 +420,9 @@ fn by_preference(a: &Entry, b: &Entry) -> Ordering {
     by_dominance.then(by_cost).then(a.ordinal.cmp(&b.ordinal))
 }
 
-fn meets_when_idle(entry: &Entry, demand: &Demand, load: &impl Load) -> bool {
+/// Whether an entry would meet every target of a query if nothing waited: the one rule of feasibility, for whoever
+/// answers queries and for whoever plans for them.
+pub fn meets_when_idle(entry: &Entry, demand: &Demand, load: &impl Load) -> bool {
     entry.max_rows >= demand.rows
         && demand.least_quality.is_met_by(entry.quality())
         && entry.cost_per_1k_usd <= demand.max_cost_per_1k_usd

@@ -99,6 +99,10 @@ pub struct ApplicationDemand {
     /// Rows of their inputs.
     #[serde(default)]
     pub input_rows: u64,
+    /// The same in rows of the size at which their variant was measured: a text of twice the tokens counts as much as
+    /// it takes longer. 0 from dispatchers of an earlier version.
+    #[serde(default)]
+    pub sized_rows: f64,
     /// The strictest and the loosest of their latency targets, ms; `None` without any.
     #[serde(default)]
     pub latency_ms: Option<(f64, f64)>,

@@ -141,6 +141,7 @@ pub(super) fn demand(token: u64, content: u64) -> Demand {
         variant: Some(key("a", "w").variant),
         offered: content + (1 << 52),
         input_rows: content + (1 << 53),
+        sized_rows: 1.5,
         latency_ms: Some((64.0, 100.5)),
         answered: content,
         late: 3,
