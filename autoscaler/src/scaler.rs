@@ -1,6 +1,9 @@
 //! Decides what is wanted, and says why: [`sextant_scaling::Scaler`] over what the store has.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use sextant_metadata::{Action, Decision, Pool, Subject, View, Wanted};
 use sextant_picture::{Interner, Picture, seats};
@@ -218,6 +221,17 @@ impl Scaler {
             planned,
         ));
         last.variants.clone_from(planned);
+        // What stands is explained by the load of now.
+        let mut told = BTreeSet::new();
+        for decision in last.decisions.iter_mut().rev() {
+            if told.insert(decision.subject.clone()) {
+                let of = (picture, decided);
+                let news = explain::refreshed(of, decision, pools, &self.config);
+                if let Some((reason, inputs)) = news {
+                    (decision.reason, decision.inputs) = (reason, inputs);
+                }
+            }
+        }
         for change in changes {
             last.number += 1;
             let (pool, variant) = match &change.subject {

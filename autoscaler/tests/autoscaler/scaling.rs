@@ -121,7 +121,7 @@ pub(super) fn run(store: &Arc<UnsteadyStore>, config: Config) -> tokio::task::Jo
 }
 
 /// So many queries a second, of one row each.
-async fn ask(store: &UnsteadyStore, rps: u64, targets: Targets) {
+pub(super) async fn ask(store: &UnsteadyStore, rps: u64, targets: Targets) {
     ask_rows(store, (rps, rps), targets).await;
 }
 

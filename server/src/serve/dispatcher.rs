@@ -56,21 +56,26 @@ pub(super) fn build(
     Ok(dispatcher)
 }
 
+/// What messages cost where front ends and workers are other processes.
+pub(super) fn network(config: &Config, is_split: bool) -> Delay {
+    let message = config.fleet.network_us.saturating_mul(1000);
+    match is_split {
+        // To the front end, and from there with the inputs to the worker.
+        true => Delay {
+            control: message * 2,
+            data_per_row: 0,
+            response: message,
+        },
+        false => Delay::default(),
+    }
+}
+
 fn settings(config: &Config, is_split: bool) -> sextant_dispatcher::Config {
     let schedule = &config.dispatcher.schedule;
-    let message = config.fleet.network_us.saturating_mul(1000);
     sextant_dispatcher::Config {
         max_waiting_rows: config.limits.max_queue_per_variant,
         schedule: schedule.options(),
-        network: match is_split {
-            // To the front end, and from there with the inputs to the worker.
-            true => Delay {
-                control: message * 2,
-                data_per_row: 0,
-                response: message,
-            },
-            false => Delay::default(),
-        },
+        network: network(config, is_split),
         estimation: schedule.run_times.0,
         placement: config.dispatcher.placement.options(),
         parallelism: schedule.parallelism(),
