@@ -120,12 +120,10 @@ fn of_number(
                 wanted.bad_share * 100.0,
                 kind.up
             ),
-            Trigger::Interfered => {
-                format!(
-                    "something else slows down variants on all {} workers",
-                    kind.up
-                )
-            }
+            Trigger::Interfered => format!(
+                "something else slows down variants on {} of {} workers, which count as half",
+                kind.measured.interfered, kind.up
+            ),
             Trigger::Busy => format!("{:.0} % busy", kind.measured.busy_share * 100.0),
             Trigger::Overloaded => format!(
                 "instances are overloaded on {} of {} workers",

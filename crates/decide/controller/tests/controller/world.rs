@@ -97,6 +97,11 @@ pub enum Step {
     Retire {
         variant: VariantIx,
     },
+    /// Something else slows a variant down on a device, which it may leave where any other has it.
+    Withdraw {
+        variant: VariantIx,
+        from: DeviceIx,
+    },
     /// Something else slows a variant down on a device: it may move to any other.
     Relocate {
         variant: VariantIx,
@@ -237,6 +242,11 @@ impl World {
                 let others: Vec<DeviceIx> =
                     self.up.keys().copied().filter(|at| *at != from).collect();
                 self.act(|c, now, actions| c.on_relocate(now, (variant, from), &others, actions));
+            }
+            Step::Withdraw { variant, from } => {
+                let others: Vec<DeviceIx> =
+                    self.up.keys().copied().filter(|at| *at != from).collect();
+                self.act(|c, now, actions| c.on_withdraw(now, (variant, from), &others, actions));
             }
             Step::Kind { device, kind } => self.change_kind(device, kind),
             Step::Arrive {
