@@ -73,6 +73,12 @@ section! {
         cores: Option<u16> = None,
             unset "`process`: an equal share of this process's cores; `docker`: its machine's",
             within 1.0..=65_535.0;
+        /// `process`: this machine's GPUs, one for each worker in this order, where the pool's `settings` say
+        /// `worker.devices=cuda`; an empty list is those from 0 on.
+        gpus: Vec<u32> = Vec::new(), within 0.0..=65_535.0;
+        /// `process` and `docker`: whether the workers make variants for the engines of their devices as well, by the
+        /// role `variant-gen`; it takes `registry.url`.
+        registers: Option<bool> = None, unset "with GPUs, where `registry.url` is set";
         /// Memory of each worker for everything, bytes; half of it is for models. `docker`: a container
         /// that takes more is ended.
         total_memory_bytes: Option<u64> = None,

@@ -6,6 +6,7 @@ mod engines;
 mod faults;
 mod jobs;
 mod leaving;
+mod machine;
 mod network;
 mod pipelines;
 mod roles;
