@@ -130,7 +130,11 @@ pub(crate) fn used(stat: &str) -> Option<(usize, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, core, used};
+    use std::process::Command;
+
+    use rustix::thread::{CpuSet, Pid, sched_getaffinity};
+
+    use super::{Counts, core, keep, used};
 
     #[test]
     fn lines_of_the_kernel_are_read() {
@@ -154,6 +158,25 @@ mod tests {
         let uses = counts(90, 60).since(&counts(0, 0).at_zero(), &[0, 1, 2]);
         let shares: Vec<_> = uses.iter().map(|of| (of.core, of.others)).collect();
         assert_eq!(shares, [(0, 0.3), (1, 0.3)]);
+    }
+
+    #[test]
+    fn the_threads_of_an_engines_process_keep_to_cores() {
+        let own = sched_getaffinity(None).expect("the cores of this process");
+        let mut all = (0..CpuSet::MAX_CPU).filter(|core| own.is_set(*core));
+        let core = all.next_back().expect("a core");
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("a process starts");
+        keep(&[core], &[child.id()]);
+        let held = sched_getaffinity(Some(Pid::from_child(&child))).expect("it lives");
+        child.kill().expect("it lives");
+        child.wait().expect("it ends");
+        let cores: Vec<usize> = (0..CpuSet::MAX_CPU)
+            .filter(|core| held.is_set(*core))
+            .collect();
+        assert_eq!(cores, [core]);
     }
 
     impl Counts {

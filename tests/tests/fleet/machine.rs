@@ -74,7 +74,9 @@ async fn a_small_model_is_planned_for_by_the_machine_and_the_reason_follows_the_
     let later = until("the reason has the load of now", async || {
         let reasons = reasons(&api).await;
         let rates = reasons.iter().filter_map(|it| rates(it));
-        rates.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|it| it.0 > 2.0 * first.0)
+        rates
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .filter(|it| it.0 > 2.0 * first.0)
     })
     .await;
     load.stop().await;
@@ -96,7 +98,9 @@ async fn states_on(api: &Api, worker: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_others_slow_down_leaves_for_a_worker_that_has_time() {
     let own = sched_getaffinity(None).expect("the cores of this process");
-    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| own.is_set(*core)).collect();
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|core| own.is_set(*core))
+        .collect();
     assert!(cores.len() >= 2, "this test needs two cores");
     for isolation in ["none", "process"] {
         let settings = FleetSettings {
@@ -110,6 +114,8 @@ async fn an_instance_that_others_slow_down_leaves_for_a_worker_that_has_time() {
         let isolation = format!("worker.isolation={isolation}");
         let pool = [
             &isolation,
+            // What is measured at registration holds for the pool.
+            "worker.device_type=alike",
             "autoscaler.pools.alike.least=2",
             "autoscaler.pools.alike.most=2",
             "autoscaler.pools.alike.cores=1",
@@ -171,7 +177,7 @@ async fn workers_of_a_pool_make_variants_for_their_devices_and_have_its_price() 
         "autoscaler.pools.gpu.most=2",
         "autoscaler.pools.gpu.registers=true",
         "autoscaler.pools.gpu.end_s=20",
-        r#"autoscaler.pools.gpu.settings=["variants.engines=emulated"]"#,
+        "autoscaler.pools.gpu.settings=variants.engines=emulated",
     ];
     fleet.spawn("api", ROLES, &settings);
     let api = fleet.api();

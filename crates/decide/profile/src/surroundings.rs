@@ -6,7 +6,8 @@
 //! says how long the cores were busy for what was answered in it, without the time of the engines by their profiles
 //! and without what the process does when nobody asks. The learnt factor is the sum of those times over the sum of
 //! the stated ones, with [`PRIOR_S`] of stated time as if it had been seen to be right, and old windows fading by
-//! what came since.
+//! what came since. A process may do other work, such as a registration: no window counts for more than [`MOST`] times
+//! what is known, and no more than [`MOST_IDLE`] cores count as what it does when nobody asks.
 //!
 //! At a small load a window says little of a large one: caches are colder, locks are free. So the factor promises no
 //! more than [`MARGIN`] times the most that was seen in one window, or what was stated, whichever is more.
@@ -24,6 +25,12 @@ pub const MARGIN: f64 = 4.0;
 
 /// Weight of a window without queries in what the process does when nobody asks.
 const IDLE_WEIGHT: f64 = 0.2;
+
+/// How many times what is known one window counts for at most.
+const MOST: f64 = 4.0;
+
+/// Cores that a process keeps busy when nobody asks, at most.
+const MOST_IDLE: f64 = 0.1;
 
 /// The least factor: even an empty query takes some time.
 const LEAST: f64 = 0.01;
@@ -61,13 +68,14 @@ impl SeenAround {
             return;
         }
         if seen.stated_s <= 0.0 {
-            let busy = (seen.cpu_s / seen.wall_s).max(0.0);
+            let busy = (seen.cpu_s / seen.wall_s).clamp(0.0, MOST_IDLE);
             self.idle += IDLE_WEIGHT * (busy - self.idle);
             return;
         }
         let fades = 0.5f64.powf(seen.stated_s / HALF_S);
         let idle_s = self.idle * seen.wall_s;
-        let spent_s = (seen.cpu_s - seen.engine_s - idle_s).max(0.0);
+        let most_s = MOST * self.learnt().max(1.0) * seen.stated_s;
+        let spent_s = (seen.cpu_s - seen.engine_s - idle_s).clamp(0.0, most_s);
         self.stated_s = self.stated_s * fades + seen.stated_s;
         self.spent_s = self.spent_s * fades + spent_s;
         self.peak = self.peak.max(seen.stated_s / seen.wall_s);
@@ -75,9 +83,12 @@ impl SeenAround {
 
     /// How many times as long as stated it takes on a process that may use so many cores.
     pub fn factor(&self, cores: f64) -> f64 {
-        let learnt = (PRIOR_S + self.spent_s) / (PRIOR_S + self.stated_s);
         let promised = (cores / (MARGIN * self.peak)).min(1.0);
-        learnt.max(promised).max(LEAST)
+        self.learnt().max(promised).max(LEAST)
+    }
+
+    fn learnt(&self) -> f64 {
+        (PRIOR_S + self.spent_s) / (PRIOR_S + self.stated_s)
     }
 
     /// The same of one of `workers` that share the process.

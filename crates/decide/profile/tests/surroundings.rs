@@ -56,6 +56,23 @@ fn a_small_load_promises_no_more_than_four_times_itself() {
 }
 
 #[test]
+fn other_work_of_the_process_is_forgotten() {
+    let mut around = idle();
+    (0..100).for_each(|_| around.observe(second(1.9, 0.5)));
+    let before = around.factor(2.0);
+    // A registration takes both cores for a minute in which hardly anybody asks.
+    for _ in 0..60 {
+        around.observe(Seen {
+            cpu_s: 2.0,
+            ..second(0.001, 1.0)
+        });
+        around.observe(Seen { cpu_s: 2.0, ..IDLE });
+    }
+    let after = around.factor(2.0);
+    assert!((after - before).abs() < 0.05, "{before} and {after}");
+}
+
+#[test]
 fn workers_of_one_process_share_its_cores() {
     let around = SeenAround::default();
     let of = around.of_worker(4.0, (2, false));
