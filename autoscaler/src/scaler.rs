@@ -39,6 +39,25 @@ struct Last {
     number: u64,
 }
 
+// === impl Last ===
+
+impl Last {
+    /// Explains what stands by the load of now.
+    fn refresh(&mut self, of: (&Picture, &Decided), pools: &[Pool], config: &Config) {
+        let mut told = BTreeSet::new();
+        for decision in self.decisions.iter_mut().rev() {
+            if !told.insert(decision.subject.clone()) {
+                continue;
+            }
+            if let Some((reason, inputs)) = explain::refreshed(of, decision, pools, config) {
+                (decision.reason, decision.inputs) = (reason, inputs);
+            }
+        }
+    }
+}
+
+// === impl Scaler ===
+
 impl Scaler {
     pub(crate) fn new(config: Config) -> Self {
         Self {
@@ -221,17 +240,7 @@ impl Scaler {
             planned,
         ));
         last.variants.clone_from(planned);
-        // What stands is explained by the load of now.
-        let mut told = BTreeSet::new();
-        for decision in last.decisions.iter_mut().rev() {
-            if told.insert(decision.subject.clone()) {
-                let of = (picture, decided);
-                let news = explain::refreshed(of, decision, pools, &self.config);
-                if let Some((reason, inputs)) = news {
-                    (decision.reason, decision.inputs) = (reason, inputs);
-                }
-            }
-        }
+        last.refresh((picture, decided), pools, &self.config);
         for change in changes {
             last.number += 1;
             let (pool, variant) = match &change.subject {

@@ -1,7 +1,8 @@
 //! The load of a small model that grows from a fiftieth to four fifths of what the same fleet sustains: whether workers
 //! come before queries are late.
 //!
-//! The pool's workers are child processes with real engines on cores of their own. First the whole pool is asked
+//! The pool's workers are child processes: in one cell with real engines on cores of their own, in the other with an
+//! emulated device each, which is slow enough that the workers limit what is answered. First the whole pool is asked
 //! as much as it answers, by clients that ask again as soon as they have an answer: the rate of answers in time is what
 //! it sustains. Then the pool begins with its least number, and queries come open loop at a rate that grows in a
 //! straight line. Everything is on one machine, the clients included, in both parts.
@@ -32,8 +33,30 @@ const TARGET_MS: f64 = 200.0;
 /// Shares of what the fleet sustains, at the beginning and at the end.
 const SHARES: [f64; 2] = [0.02, 0.8];
 
-/// Most workers.
-const MOST: u32 = 2;
+/// What the workers of the pool are.
+struct Cell {
+    name: &'static str,
+    engine: &'static str,
+    most: u32,
+    /// Of the pool's type.
+    settings: &'static str,
+}
+
+/// With real engines, and with emulated devices.
+const CELLS: [Cell; 2] = [
+    Cell {
+        name: "ramp-cpu",
+        engine: "ort",
+        most: 2,
+        settings: "",
+    },
+    Cell {
+        name: "ramp-emulated",
+        engine: "emulated",
+        most: 4,
+        settings: "[worker.emulated]\ndelays = false\n\n[worker.emulated.types.alike]\nspeed = 0.001\n",
+    },
+];
 
 /// Connections of the clients that ask as much as is answered.
 const CLIENTS: usize = 32;
@@ -50,20 +73,26 @@ const GROWS_S: f64 = 60.0;
 /// How long the service may take until it is as it should be.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Runs both parts and reports what became of the queries of the second.
+/// Runs both parts of each cell and reports what became of the queries of the second.
 pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    CELLS
+        .iter()
+        .try_for_each(|cell| run_cell(cell, arguments, report))
+}
+
+fn run_cell(cell: &Cell, arguments: &Arguments, report: &mut Report) -> Result<()> {
     let provisioned = provision::runtime()?;
     provision::needs::install(provision::needs::SERVERS)?;
     let binary = server::build()?;
     let redis = Redis::start();
     let data = paths::empty_target("bench-ramp")?;
     let launch = |least: u32| {
-        let settings = settings(least);
+        let settings = settings(cell, least);
         server::over_redis(&binary, &provisioned, (&data, &settings), &redis)
     };
-    let server = launch(MOST)?;
+    let server = launch(cell.most)?;
     demo::register_model(&binary, server.address, ("digits", "mlp"))?;
-    settle(&server, MOST)?;
+    settle(&server, cell.most)?;
     let sustained_rps = sustained(&server)?;
     drop(server);
     let server = launch(1)?;
@@ -86,7 +115,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     let times = (begin, shape.warm_up_s);
     let tally = clients::run(server.address, &[question()], &arrivals, times);
     let mut add = |metric: &str, value: f64, unit, goal| {
-        report.add(Figure::new("autoscaling", metric, value, unit, goal).of("ramp"));
+        report.add(Figure::new("autoscaling", metric, value, unit, goal).of(cell.name));
     };
     add("sustained_rps", sustained_rps, "1/s", None);
     add("sent_count", tally.sent as f64, "count", None);
@@ -129,7 +158,8 @@ fn sustained(server: &Server) -> Result<f64> {
     Ok(rps)
 }
 
-fn settings(least: u32) -> String {
+fn settings(cell: &Cell, least: u32) -> String {
+    let (engine, most, of_type) = (cell.engine, cell.most, cell.settings);
     format!(
         r#"roles = ["api", "dispatcher", "autoscaler", "variant-gen"]
 
@@ -137,7 +167,7 @@ fn settings(least: u32) -> String {
 listen = "127.0.0.1:0"
 
 [variants]
-engines = ["ort"]
+engines = ["{engine}"]
 max_threads = 1
 
 [autoscaler]
@@ -149,9 +179,10 @@ start_s = 2
 
 [autoscaler.pools.alike]
 least = {least}
-most = {MOST}
+most = {most}
 cores = 1
-"#
+
+{of_type}"#
     )
 }
 
