@@ -54,7 +54,7 @@ const CELLS: [Cell; 2] = [
         name: "ramp-emulated",
         engine: "emulated",
         most: 4,
-        settings: "[worker.emulated]\ndelays = false\n\n[worker.emulated.types.alike]\nspeed = 0.001\n",
+        settings: "[worker.emulated]\ndelays = false\n\n[worker.emulated.types.alike]\nspeed = 0.003\n",
     },
 ];
 
