@@ -195,6 +195,7 @@ async fn answer(
     let _share = state.admit_for(route)?;
     state.check_owner(caller, &query.route).await?;
     let (arrived, targets, explain) = (query.arrived, query.targets, query.explain);
+    let serial = query.serial;
     let reading = arrived.elapsed();
     footprint.asks(&query.inputs)?;
     let noted = |id: Option<&str>| Noted::new(route, targets, (reading, explain)).called(id);
@@ -210,7 +211,7 @@ async fn answer(
         id.get_or_insert_with(|| noted(None).id());
     }
     footprint.answers(&answer.outputs, binary)?;
-    let token = state.tokens().of(state, route, &answer);
+    let token = state.tokens().of(state, route, (&answer, serial));
     let version = state.directory().version(&answer.model);
     let named = (id.as_deref(), version, token.as_deref());
     let mut out = answer_json(&answer, named, binary);
@@ -301,6 +302,7 @@ fn read(
         best_effort: body.on_infeasible == OnInfeasible::BestEffort,
         explain: explain || body.explain,
         sticky: sticky(body.sticky.as_ref().map(|key| &*key.0))?,
+        serial: state.tokens().serial(state),
         arrived,
     };
     Ok(Asked {

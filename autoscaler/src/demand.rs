@@ -59,9 +59,11 @@ impl Seen {
             };
             let (offered, bad, targets) = counted.entry(need).or_default();
             *targets = joined(*targets, row.latency_ms);
-            // Devices answer rows: a query of eight rows is as much work as eight of one.
-            let rows = row.input_rows.max(row.offered) as f64;
-            let each = rows / row.offered.max(1) as f64;
+            // Devices answer rows: a query of eight rows is as much work as eight of one, and one whose answer was kept
+            // is none.
+            let asked = row.offered.saturating_sub(row.kept);
+            let rows = row.input_rows.max(asked) as f64;
+            let each = rows / asked.max(1) as f64;
             *offered += rows * scale;
             *bad += bad_of(row) as f64 * each * scale;
         }

@@ -61,6 +61,12 @@ impl<'a> Offer<'a> {
         self.queueing = done.timings.started.saturating_duration_since(*arrived);
     }
 
+    /// The query was answered by what a variant has answered before: no device ran.
+    pub(crate) fn answer_kept(mut self, known: &Arc<Known>) {
+        self.variant = Some(Arc::clone(known));
+        self.ended = Ended::Kept;
+    }
+
     /// The query was refused or failed.
     pub(crate) fn refuse(&mut self, error: &QueryError) {
         self.ended = Ended::Refused(error.code);
@@ -79,7 +85,7 @@ impl Drop for Offer<'_> {
         match &self.variant {
             Some(known) => {
                 let waited = match self.ended {
-                    Ended::Answered | Ended::Late => self.queueing,
+                    Ended::Answered | Ended::Late | Ended::Kept => self.queueing,
                     Ended::Refused(_) | Ended::GivenUp => self.ask.arrived.elapsed(),
                 };
                 let application = (known.application, &known.variant.application);

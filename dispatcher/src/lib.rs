@@ -12,7 +12,7 @@
 mod agreement;
 mod ask;
 mod budget;
-mod cache;
+mod cached;
 mod clock;
 mod costs;
 mod demand;
@@ -34,6 +34,7 @@ mod reach;
 mod refusal;
 mod relief;
 mod service;
+mod shadows;
 mod snapshot;
 mod versions;
 mod workers;
@@ -43,6 +44,7 @@ pub mod jobs;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
+use sextant_answers::Caches;
 use sextant_fleet::Token;
 use sextant_metadata::MetadataStore;
 use sextant_picture::Queueing;
@@ -55,10 +57,10 @@ use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 
 use crate::{
-    agreement::Agreements, cache::Caches, clock::Clock, demand::Counts, driver::Driver,
-    gathering::Gathering, meter::OnlineMeter, snapshot::Snapshot, versions::Trials,
+    agreement::Agreements, clock::Clock, demand::Counts, driver::Driver, gathering::Gathering,
+    meter::OnlineMeter, shadows::Shadows, snapshot::Snapshot, versions::Trials,
 };
-pub use crate::{agreement::Sampling, families::Choice, service::Service};
+pub use crate::{agreement::Sampling, families::Choice, service::Service, shadows::ShadowService};
 
 /// Limits of a dispatcher, and how it schedules.
 #[derive(Debug, Clone)]
@@ -160,6 +162,7 @@ pub struct Dispatcher {
     agreements: Agreements,
     trials: Trials,
     caches: Caches,
+    shadows: Shadows,
 }
 
 impl Dispatcher {
@@ -188,6 +191,7 @@ impl Dispatcher {
             agreements,
             trials: Trials::default(),
             caches: Caches::default(),
+            shadows: Shadows::default(),
         });
         for worker in workers {
             dispatcher.add_worker(worker);

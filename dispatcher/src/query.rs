@@ -59,6 +59,7 @@ impl Dispatcher {
             best_effort,
             explain,
             sticky,
+            serial,
             arrived,
         } = query;
         let bind = |signature: &Signature| {
@@ -88,7 +89,7 @@ impl Dispatcher {
         };
         let cache = online.then(|| self.cache_of(&ask)).flatten();
         // A version that is tried answers, or runs once more, what falls to it.
-        let cache = cache.filter(|_| shadow.is_none() && !self.tries_versions(&ask));
+        let cache = cache.filter(|_| shadow.is_none() && !self.tries_canary(&ask));
         if let Some(cache) = cache {
             // Boxed: what is large on the way of some queries is not moved on that of all.
             return Box::pin(self.answer_by(&cache, &ask, inputs)).await;
@@ -105,6 +106,7 @@ impl Dispatcher {
                 known: Arc::clone(&chosen.known),
                 rows: ask.rows,
                 batch_rows: done.batch_rows,
+                serial,
                 inputs,
                 outputs: done.outputs.clone(),
             });
@@ -390,15 +392,16 @@ impl Dispatch for Dispatcher {
         holder: Arc<dyn Holder>,
     ) -> Result<(), QueryError> {
         check(&ask.targets)?;
-        let source = Source::Held {
-            ticket: ask.ticket,
-            holder,
-        };
+        let (ticket, kept) = (ask.ticket, ask.kept.clone());
         let route = ask.route.clone();
         let mut ask = self.with_signature(&route, |signature| Ask::of_front(ask, signature))?;
         let snapshot = self.snapshot.load();
         ask.targets = snapshot.in_figures(&route, ask.targets, ask.extent);
         drop(snapshot);
+        if self.answer_by_holder(&ask, (&kept, ticket), &*holder) {
+            return Ok(());
+        }
+        let source = Source::Held { ticket, holder };
         self.run_version(&ask, &source, true).await.map(drop)
     }
 

@@ -228,6 +228,7 @@ async fn what_is_asked_for_is_added_up_by_application_and_class() {
         latency_ms: None,
         answered: offered / 2,
         late: 1,
+        kept: 1,
         refused: refused.iter().copied().collect(),
         queueing_ms: 0,
     };

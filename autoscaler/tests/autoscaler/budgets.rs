@@ -26,6 +26,7 @@ async fn ask(store: &UnsteadyStore, rates: &[(&str, u64)]) {
         latency_ms: None,
         answered: *rps,
         late: 0,
+        kept: 0,
         refused: BTreeMap::new(),
         queueing_ms: 0,
     });

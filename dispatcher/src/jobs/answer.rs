@@ -107,6 +107,7 @@ impl JobService {
                 best_effort: false,
                 explain: false,
                 sticky: None,
+                serial: None,
                 arrived: Instant::now(),
             };
             match self.dispatcher.answer(query, false).await {

@@ -31,6 +31,7 @@ impl Sums {
                 input_rows: 0,
                 answered: 0,
                 late: 0,
+                kept: 0,
                 refused: BTreeMap::new(),
                 queueing_ms: 0,
                 ..row.clone()

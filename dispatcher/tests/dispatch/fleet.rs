@@ -107,6 +107,7 @@ pub fn ask(query: u64) -> Ask {
         best_effort: false,
         explain: false,
         sticky: None,
+        kept: Vec::new(),
         arrived: std::time::Instant::now(),
     }
 }

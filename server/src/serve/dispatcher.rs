@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sextant_dispatcher::{
-    Dispatcher,
+    Dispatcher, ShadowService,
     jobs::{JobConfig, JobService},
     profiles::{ProfileConfig, ProfileService},
 };
@@ -53,6 +53,7 @@ pub(super) fn build(
     process.spawn_late(|stop| async move { service.run(stop.cancelled()).await });
     build_jobs(config, stores, &dispatcher, process)?;
     build_profiles(config, stores, &dispatcher, process)?;
+    build_shadows(stores, &dispatcher, process)?;
     Ok(dispatcher)
 }
 
@@ -176,6 +177,18 @@ fn build_profiles(
     let profiles = ProfileService::new(settings, Arc::clone(dispatcher), registry, metadata);
     let leading = dispatcher.leading();
     process.spawn(|stop| async move { profiles.run_while(leading, stop.cancelled()).await });
+    Ok(())
+}
+
+/// Keeps what shadows have answered until feedback comes.
+fn build_shadows(
+    stores: &Stores,
+    dispatcher: &Arc<Dispatcher>,
+    process: &mut Process,
+) -> anyhow::Result<()> {
+    let shadows = ShadowService::new(Arc::clone(dispatcher), stores.registry()?);
+    let leading = dispatcher.leading();
+    process.spawn(|stop| async move { shadows.run_while(leading, stop.cancelled()).await });
     Ok(())
 }
 

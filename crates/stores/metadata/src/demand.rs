@@ -96,7 +96,7 @@ pub struct ApplicationDemand {
     /// All of them. Those that wait yet are counted when they end; those that nobody waits for any
     /// more are counted here and below in nothing.
     pub offered: u64,
-    /// Rows of their inputs.
+    /// Rows of the inputs of those that needed a device.
     #[serde(default)]
     pub input_rows: u64,
     /// The strictest and the loosest of their latency targets, ms; `None` without any.
@@ -106,6 +106,9 @@ pub struct ApplicationDemand {
     pub answered: u64,
     /// Answered, and too late.
     pub late: u64,
+    /// Of those that were answered in time, those that needed no device: the answer had been kept.
+    #[serde(default)]
+    pub kept: u64,
     /// Refused or failed, by the code that the client was given.
     pub refused: BTreeMap<Code, u64>,
     /// Time that all of them together have waited in queues, ms.

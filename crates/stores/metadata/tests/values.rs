@@ -151,6 +151,7 @@ fn whatever_differs_is_another_demand_but_for_who_wrote_it() {
         latency_ms: None,
         answered: 0,
         late: 0,
+        kept: 0,
         refused: Default::default(),
         queueing_ms: 0,
     };

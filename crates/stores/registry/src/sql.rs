@@ -418,6 +418,28 @@ statements! {
          on conflict (number) do nothing"
     );
     FORGET_FEEDBACK_KEYS = ("delete from feedback_keys where number < $1");
+    PUT_SHADOW_ANSWERS = (
+        "insert into shadow_answers (model, serial, answered_ms, counted, prediction) "
+        {sqlite "select e.value->>'model', e.value->>'serial', e.value->>'answered_ms', \
+         e.value->>'counted', e.value->>'prediction' from json_each($1) e \
+         join models on models.id = e.value->>'model' "}
+        ["select e.model, e.serial, e.answered_ms, e.counted, e.prediction \
+         from json_to_recordset($1) as e (model text, serial text, answered_ms bigint, \
+         counted bigint, prediction text) join models on models.id = e.model "]
+        "join applications on applications.id = models.application \
+         where applications.feedback is not null on conflict (model, serial) do nothing"
+    );
+    SHADOW_ANSWERS = (
+        "select s.serial, s.counted, s.prediction from "
+        {sqlite "json_each($2) e join shadow_answers s on s.serial = e.value->>'serial' "}
+        ["json_to_recordset($2) as e (serial text) join shadow_answers s on s.serial = e.serial "]
+        "where s.model = $1"
+    );
+    FORGET_SHADOW_ANSWERS = ("delete from shadow_answers where answered_ms < $1");
+    FORGET_EXCESS_SHADOW_ANSWERS = (
+        "delete from shadow_answers where answered_ms < (select coalesce(min(answered_ms), 0) from \
+         (select answered_ms from shadow_answers order by answered_ms desc limit $1) as kept)"
+    );
     FEEDBACK_ALARMS = (
         "select application, model, kind, since_ms, seen, bound, counted, told_ms \
          from feedback_alarms where application = $1 order by model, kind"

@@ -4,8 +4,8 @@ use std::{borrow::Cow, sync::Arc};
 
 use async_trait::async_trait;
 use sextant_types::{
-    AccuracyKind, Code, DeviceTypeName, ModelId, NamedTensor, Route, Signature, Targets, VariantId,
-    WorkerId,
+    AccuracyKind, Code, DeviceTypeName, Digest, ModelId, NamedTensor, Route, Signature, Targets,
+    VariantId, WorkerId,
 };
 
 use crate::Ticket;
@@ -25,6 +25,8 @@ pub struct Query {
     pub explain: bool,
     /// What decides which version answers while a canary is tried: queries of one number get one version. `None`: chance.
     pub sticky: Option<u64>,
+    /// The number in the token of its answer, where its application takes feedback: what a shadow answers is kept under it.
+    pub serial: Option<u64>,
     /// When the last byte of the request arrived.
     pub arrived: std::time::Instant,
 }
@@ -49,8 +51,34 @@ pub struct Ask {
     pub explain: bool,
     /// What decides which version answers while a canary is tried: queries of one number get one version. `None`: chance.
     pub sticky: Option<u64>,
+    /// Variants whose answers to these inputs the front end has kept.
+    pub kept: Vec<KeptAnswer>,
     /// When the last byte of the request arrived.
     pub arrived: std::time::Instant,
+}
+
+/// An answer that a front end has kept: to the inputs of a query, of a variant with that file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// The variant.
+    pub variant: VariantId,
+    /// Its file.
+    pub file: Digest,
+}
+
+/// The variant that was chosen for a query is one whose answer its front end has kept: no device runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptHere {
+    /// That of the query.
+    pub ticket: Ticket,
+    /// The variant.
+    pub variant: VariantId,
+    /// Its model.
+    pub model: ModelId,
+    /// Whether the variant meets the stated accuracy and cost targets.
+    pub suits: bool,
+    /// What was considered, when asked for.
+    pub explanation: Option<Explanation>,
 }
 
 /// Where the inputs of an [`Ask`] are to be sent.
@@ -64,6 +92,8 @@ pub struct Assignment {
     pub variant: VariantId,
     /// Its model.
     pub model: ModelId,
+    /// Its file; `None` of a dispatcher that does not say.
+    pub file: Option<Digest>,
     /// Whether the variant meets the stated accuracy and cost targets.
     pub suits: bool,
     /// Whether it had to be loaded first.
@@ -79,6 +109,12 @@ pub trait Holder: Send + Sync {
     /// A batch with the query goes to a worker: its inputs are to follow at once. Called once for
     /// each placement, on the scheduler's way: must not block.
     fn assign(&self, assignment: Assignment);
+
+    /// No batch has the query: the variant that was chosen for it is one of [`Ask::kept`]. Called at most once, in place
+    /// of all placements.
+    ///
+    /// Provided for holders that keep no answers: they are never told so.
+    fn has(&self, _kept: KeptHere) {}
 }
 
 /// Where the time of a query went, microseconds.

@@ -14,8 +14,8 @@ pub mod publish;
 pub mod work;
 
 pub use dispatch::{
-    Answer, Ask, Assignment, Candidate, Dispatch, Explanation, Holder, Query, QueryError,
-    StepTaken, Timings,
+    Answer, Ask, Assignment, Candidate, Dispatch, Explanation, Holder, KeptAnswer, KeptHere, Query,
+    QueryError, StepTaken, Timings,
 };
 pub use notify::{NotDelivered, Notice, Notify};
 pub use publish::{Publish, PublishError};

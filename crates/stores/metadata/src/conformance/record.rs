@@ -144,6 +144,7 @@ pub(super) fn demand(token: u64, content: u64) -> Demand {
         latency_ms: Some((64.0, 100.5)),
         answered: content,
         late: 3,
+        kept: 2,
         refused: BTreeMap::from([(Code::Overloaded, 1), (Code::DeadlineExceeded, 2)]),
         queueing_ms: 17,
     };

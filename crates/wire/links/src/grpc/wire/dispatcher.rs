@@ -2,9 +2,12 @@
 
 use std::collections::VecDeque;
 
-use sextant_rpc::{Answer, Assignment, Candidate, Explanation, QueryError, Timings};
+use bytes::Bytes;
+use sextant_rpc::{
+    Answer, Assignment, Candidate, Explanation, KeptAnswer, KeptHere, QueryError, Timings,
+};
 use sextant_types::{
-    ApplicationId, Code, DeviceTypeName, ModelId, Route, Targets, VariantId, WorkerId,
+    ApplicationId, Code, DeviceTypeName, Digest, ModelId, Route, Targets, VariantId, WorkerId,
 };
 
 use super::{
@@ -93,6 +96,7 @@ impl Wire for FromDispatcher {
     fn weight_bytes(&self) -> usize {
         match &self.body {
             FrontReport::Assign(assignment) if assignment.explanation.is_some() => 32 * 256,
+            FrontReport::Has(has) if has.explanation.is_some() => 32 * 256,
             FrontReport::Done {
                 outcome: Err(error),
                 ..
@@ -120,8 +124,16 @@ impl Wire for FromDispatcher {
 }
 
 fn pack_ask(ask: SentAsk) -> proto::Ask {
+    let mut kept = Vec::new();
     let (rows, dims, inputs) = match ask.inputs {
-        SentInputs::Kept { rows, dims } => (rows, dims, None),
+        SentInputs::Kept {
+            rows,
+            dims,
+            kept: own,
+        } => {
+            kept.extend(own.into_iter().map(pack_kept));
+            (rows, dims, None)
+        }
         SentInputs::Here(inputs) => {
             // What was stripped goes without tensors, of which every model takes some.
             let tensors = pack_named(inputs.unwrap_or_default());
@@ -142,6 +154,8 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
         explain: ask.explain,
         arrived_ns: ask.arrived_ns,
         sticky: ask.sticky,
+        kept,
+        serial: ask.serial,
         route: Some(match ask.route {
             Route::Application(id) => ask::Route::Application(id.into()),
             Route::Model(id) => ask::Route::Model(id.into()),
@@ -162,6 +176,7 @@ fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
             None => SentInputs::Kept {
                 rows: ask.rows,
                 dims: ask.dims,
+                kept: unpack_all_kept(ask.kept)?,
             },
             Some(inputs) => {
                 let inputs = unpack_named(inputs.tensors)?;
@@ -180,6 +195,7 @@ fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
         best_effort: ask.best_effort,
         explain: ask.explain,
         sticky: ask.sticky,
+        serial: ask.serial,
         arrived_ns: ask.arrived_ns,
     })
 }
@@ -198,6 +214,14 @@ fn pack_report(report: FrontReport) -> placement::Body {
             load: assignment.load,
             second_usd: assignment.second_usd,
             explanation: assignment.explanation.map(pack_explanation),
+            file: assignment.file.map(pack_file).unwrap_or_default(),
+        }),
+        FrontReport::Has(has) => placement::Body::Has(proto::KeptHere {
+            ticket: Some(has.ticket.into()),
+            variant: has.variant.into(),
+            model: has.model.into(),
+            suits: has.suits,
+            explanation: has.explanation.map(pack_explanation),
         }),
         FrontReport::Done { query, outcome } => placement::Body::Done(proto::Done {
             query,
@@ -232,6 +256,15 @@ fn unpack_report(body: placement::Body) -> Result<FrontReport, Malformed> {
             load: assign.load,
             second_usd: assign.second_usd,
             explanation: assign.explanation.map(unpack_explanation).transpose()?,
+            // A dispatcher of an earlier release does not say.
+            file: unpack_file(assign.file).ok(),
+        })),
+        placement::Body::Has(has) => FrontReport::Has(Box::new(KeptHere {
+            ticket: field(has.ticket, "ticket")?.into(),
+            variant: VariantId::new(has.variant)?,
+            model: ModelId::new(has.model)?,
+            suits: has.suits,
+            explanation: has.explanation.map(unpack_explanation).transpose()?,
         })),
         placement::Body::Done(done) => FrontReport::Done {
             query: done.query,
@@ -249,6 +282,32 @@ fn unpack_report(body: placement::Body) -> Result<FrontReport, Malformed> {
         },
         placement::Body::Declined(query) => FrontReport::Declined { query },
     })
+}
+
+fn pack_kept(kept: KeptAnswer) -> proto::KeptAnswer {
+    proto::KeptAnswer {
+        variant: kept.variant.into(),
+        file: pack_file(kept.file),
+    }
+}
+
+fn unpack_all_kept(kept: Vec<proto::KeptAnswer>) -> Result<Vec<KeptAnswer>, Malformed> {
+    let unpack = |kept: proto::KeptAnswer| {
+        Ok(KeptAnswer {
+            variant: VariantId::new(kept.variant)?,
+            file: unpack_file(kept.file)?,
+        })
+    };
+    kept.into_iter().map(unpack).collect()
+}
+
+fn pack_file(file: Digest) -> Bytes {
+    Bytes::copy_from_slice(file.as_bytes())
+}
+
+fn unpack_file(bytes: Bytes) -> Result<Digest, Malformed> {
+    let bytes: Result<[u8; 32], _> = (&*bytes).try_into();
+    Ok(Digest::from_bytes(field(bytes.ok(), "file")?))
 }
 
 fn pack_answer(answer: Answer) -> proto::Answer {

@@ -2,6 +2,10 @@ use sextant_types::DataType;
 
 use super::*;
 
+fn key(variant: &Variant, inputs: &[NamedTensor]) -> Key {
+    InputsDigest::new(inputs).of_variant(&variant.id, &variant.artefact)
+}
+
 fn sample(name: &str) -> Variant {
     Variant::clone(&sextant_metadata::conformance::sample_variant(name, 1.0))
 }
@@ -31,7 +35,7 @@ fn with_cache(variant: &Variant, cache_bytes: u64, cache_ttl_s: Option<u32>) -> 
 fn a_key_tells_variants_files_and_inputs_apart() {
     let variant = sample("v");
     let other = Variant {
-        artefact: sextant_types::Digest::from_bytes([9; 32]),
+        artefact: FileDigest::from_bytes([9; 32]),
         ..variant.clone()
     };
     let of = key(&variant, &inputs(&[1.0, 2.0]));
@@ -68,7 +72,7 @@ async fn what_is_made_is_found_by_all_who_wait_for_it() {
         .collect();
     let soon = Instant::now() + Duration::from_millis(1);
     assert!(matches!(cache.find(&of, Some(soon)).await, Found::Late));
-    assert!(guard.insert(Kept::new(&[tensor(&[3.0])])).is_ok());
+    guard.fill(Kept::new(&[tensor(&[3.0])]));
     for waits in waiting {
         assert!(waits.await.expect("no panic"));
     }
@@ -88,13 +92,12 @@ async fn one_of_those_who_wait_goes_on_where_the_first_fails() {
 #[tokio::test]
 async fn what_is_too_old_or_too_much_is_gone() {
     let old = Cache::new(1 << 20, Some(Duration::ZERO));
-    old.entries.insert([1; 32], Kept::new(&[tensor(&[1.0])]));
+    old.put([1; 32], Kept::new(&[tensor(&[1.0])]));
+    assert!(old.get(&[1; 32]).is_none());
     assert!(matches!(old.find(&[1; 32], None).await, Found::Absent(_)));
     let small = Cache::new(16 << 10, None);
     for at in 0..=255u8 {
-        small
-            .entries
-            .insert([at; 32], Kept::new(&[tensor(&[0.0; 64])]));
+        small.put([at; 32], Kept::new(&[tensor(&[0.0; 64])]));
     }
     assert!(small.figures().bytes <= 16 << 10, "{:?}", small.figures());
 }

@@ -1,9 +1,12 @@
 //! Answers that are kept: a query that was asked before, of the variant that is chosen for it, needs no device.
 //!
 //! The cache lies below the selection (Clipper, NSDI 2017, section 4.2): the variant is chosen as for any query, and then
-//! looked for under a digest of its name, its file and the inputs. So a change of targets, load or policy makes no entry
-//! wrong, and a variant that is gone or was replaced is never found again. Queries that miss the same entry at once wait
-//! for the first of them.
+//! looked for under a digest of its name, its file and the inputs ([`InputsDigest::of_variant`]). So a change of targets,
+//! load or policy makes no entry wrong, and a variant that is gone or was replaced is never found again. Queries that miss
+//! the same entry at once wait for the first of them ([`Cache::find`]).
+//!
+//! Whoever holds the inputs keeps the answers: the dispatcher those of queries that come with their inputs, a front end
+//! those of queries whose inputs stay with it.
 //!
 //! Answers that are drawn at random are not kept: the first [`TRIALS`] hits of each variant, and then one in
 //! [`TRIAL_EVERY`], run all the same and are compared; a variant that answers otherwise than before is left out for good.
@@ -22,11 +25,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::PlaceholderGuard};
 use sextant_types::{
-    ApplicationId, Data, NamedTensor, Resources, Tensor, Variant, company::relative_distance,
+    ApplicationId, Data, Digest as FileDigest, NamedTensor, Resources, Tensor, Variant, VariantId,
+    company::relative_distance,
 };
 use sha2::{Digest, Sha256};
-
-mod answer;
 
 /// So many hits of a variant run all the same, until it is known to answer alike.
 const TRIALS: u64 = 2;
@@ -44,33 +46,37 @@ const ENTRY_BYTES: u64 = 256;
 /// Bytes of an entry from which the number of entries is guessed.
 const USUAL_BYTES: u64 = 1024;
 
-/// The digest of a variant and its inputs.
-type Key = [u8; 32];
+/// The digest of a variant, its file and the inputs.
+pub type Key = [u8; 32];
+
+/// The digest of the inputs of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InputsDigest([u8; 32]);
 
 /// The caches of all applications that have one.
 #[derive(Default)]
-pub(crate) struct Caches(ArcSwap<BTreeMap<ApplicationId, Arc<Cache>>>);
+pub struct Caches(ArcSwap<BTreeMap<ApplicationId, Arc<Cache>>>);
 
 /// The answers of one application.
-pub(crate) struct Cache {
+pub struct Cache {
     max_bytes: u64,
     ttl: Option<Duration>,
     entries: quick_cache::sync::Cache<Key, Kept, Bytewise>,
     /// Files of variants, and how often they were hit; `None` for those that draw at random.
-    variants: Mutex<BTreeMap<sextant_types::Digest, Option<u64>>>,
+    variants: Mutex<BTreeMap<FileDigest, Option<u64>>>,
     counts: Counts,
 }
 
 /// What a cache has done.
 #[derive(Default)]
-pub(crate) struct Counts {
+struct Counts {
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
 /// An answer.
-#[derive(Clone)]
-struct Kept {
+#[derive(Debug, Clone)]
+pub struct Kept {
     at: Instant,
     outputs: Arc<[Tensor]>,
 }
@@ -79,14 +85,17 @@ struct Kept {
 struct Bytewise;
 
 /// What is found under a key.
-enum Found<'a> {
+pub enum Found<'a> {
     /// An answer.
     Kept(Kept),
     /// None yet: whoever has this makes it, others wait.
-    Absent(Guard<'a>),
+    Absent(Room<'a>),
     /// Nobody has made it in time.
     Late,
 }
+
+/// The right to make an answer that others wait for. Where it is dropped, one of them has it next.
+pub struct Room<'a>(Guard<'a>);
 
 type Guard<'a> = PlaceholderGuard<
     'a,
@@ -99,27 +108,31 @@ type Guard<'a> = PlaceholderGuard<
 
 /// How much a cache holds and has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct CacheFigures {
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
-    pub(crate) bytes: u64,
+pub struct CacheFigures {
+    /// Queries that were answered from it.
+    pub hits: u64,
+    /// Queries that were not.
+    pub misses: u64,
+    /// What it holds, bytes.
+    pub bytes: u64,
 }
 
 // === impl Caches ===
 
 impl Caches {
     /// The cache of an application, where it has one.
-    pub(crate) fn of(&self, application: &ApplicationId) -> Option<Arc<Cache>> {
+    pub fn of(&self, application: &ApplicationId) -> Option<Arc<Cache>> {
         self.0.load().get(application).cloned()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no application has one.
+    pub fn is_empty(&self) -> bool {
         self.0.load().is_empty()
     }
 
     /// Has the caches that the applications of these variants are to have, all together of at most `most_bytes`, of which
     /// those get some first whose names come first. What changes in size or time begins empty.
-    pub(crate) fn follow<'a>(&self, variants: impl Iterator<Item = &'a Variant>, most_bytes: u64) {
+    pub fn follow<'a>(&self, variants: impl Iterator<Item = &'a Variant>, most_bytes: u64) {
         let mut wanted: BTreeMap<&ApplicationId, &Resources> = BTreeMap::new();
         for variant in variants.filter(|variant| variant.resources.cache_bytes > 0) {
             wanted
@@ -149,7 +162,7 @@ impl Caches {
     }
 
     /// What each of them holds and has done.
-    pub(crate) fn figures(&self) -> Vec<(ApplicationId, CacheFigures)> {
+    pub fn figures(&self) -> Vec<(ApplicationId, CacheFigures)> {
         let caches = self.0.load();
         let figures = caches
             .iter()
@@ -185,12 +198,12 @@ impl Cache {
     }
 
     /// Whether the answers of a variant are kept.
-    fn keeps(&self, variant: &Variant) -> bool {
+    pub fn keeps(&self, variant: &Variant) -> bool {
         !matches!(self.variants.lock().get(&variant.artefact), Some(None))
     }
 
     /// What is under a key, or comes there by `deadline` because somebody else is about to make it.
-    async fn find(&self, key: &Key, deadline: Option<Instant>) -> Found<'_> {
+    pub async fn find(&self, key: &Key, deadline: Option<Instant>) -> Found<'_> {
         loop {
             let found = self.entries.get_value_or_guard_async(key);
             let found = match deadline {
@@ -200,10 +213,27 @@ impl Cache {
             match found {
                 Ok(Ok(kept)) if self.is_old(&kept) => drop(self.entries.remove(key)),
                 Ok(Ok(kept)) => return Found::Kept(kept),
-                Ok(Err(guard)) => return Found::Absent(guard),
+                Ok(Err(guard)) => return Found::Absent(Room(guard)),
                 Err(_) => return Found::Late,
             }
         }
+    }
+
+    /// What is under a key now.
+    pub fn get(&self, key: &Key) -> Option<Kept> {
+        let kept = self.entries.get(key)?;
+        match self.is_old(&kept) {
+            true => {
+                self.entries.remove(key);
+                None
+            }
+            false => Some(kept),
+        }
+    }
+
+    /// Keeps an answer.
+    pub fn put(&self, key: Key, kept: Kept) {
+        self.entries.insert(key, kept);
     }
 
     fn is_old(&self, kept: &Kept) -> bool {
@@ -211,7 +241,7 @@ impl Cache {
     }
 
     /// Counts a hit of a variant, and tells whether it is to run all the same.
-    fn is_trial(&self, variant: &Variant) -> bool {
+    pub fn is_trial(&self, variant: &Variant) -> bool {
         let mut variants = self.variants.lock();
         let Some(hits) = variants.entry(variant.artefact).or_insert(Some(0)) else {
             return true;
@@ -221,7 +251,7 @@ impl Cache {
     }
 
     /// Compares an answer with the one that is kept; a variant that answers otherwise is left out from now on.
-    fn judge(&self, variant: &Variant, kept: &Kept, outputs: &[Tensor]) {
+    pub fn judge(&self, variant: &Variant, kept: &Kept, outputs: &[Tensor]) {
         let is_alike = |(one, other): (&Tensor, &Tensor)| {
             let is_like = one.shape() == other.shape() && one.data_type() == other.data_type();
             is_like && (one == other || relative_distance(one, other) <= FURTHEST)
@@ -235,7 +265,8 @@ impl Cache {
         }
     }
 
-    fn count(&self, is_hit: bool) {
+    /// Counts a query that was answered from it, or was not.
+    pub fn count(&self, is_hit: bool) {
         let count = match is_hit {
             true => &self.counts.hits,
             false => &self.counts.misses,
@@ -248,11 +279,26 @@ impl Cache {
 
 impl Kept {
     /// Copies of outputs: those of a batch are pieces of one buffer, all of which a piece would hold.
-    fn new(outputs: &[Tensor]) -> Self {
+    pub fn new(outputs: &[Tensor]) -> Self {
         Self {
             at: Instant::now(),
             outputs: outputs.iter().map(copied).collect(),
         }
+    }
+
+    /// In the order of the signature.
+    pub fn outputs(&self) -> &[Tensor] {
+        &self.outputs
+    }
+}
+
+// === impl Room ===
+
+impl Room<'_> {
+    /// Gives the answer to all who wait for it.
+    pub fn fill(self, kept: Kept) {
+        // Whoever replaced it meanwhile has made the same.
+        drop(self.0.insert(kept));
     }
 }
 
@@ -273,27 +319,40 @@ impl Weighter<Key, Kept> for Bytewise {
     }
 }
 
-/// The digest of a variant and its inputs: no two that differ have the same, whoever makes them up.
-fn key(variant: &Variant, inputs: &[NamedTensor]) -> Key {
-    let mut hasher = Sha256::new();
-    let mut part = |bytes: &[u8]| {
-        hasher.update((bytes.len() as u64).to_le_bytes());
-        hasher.update(bytes);
-    };
-    part(variant.id.as_str().as_bytes());
-    part(variant.artefact.to_string().as_bytes());
-    for input in inputs {
-        part(input.name.as_bytes());
-        part(input.tensor.data_type().name().as_bytes());
-        let shape = input.tensor.shape().iter();
-        let shape: Vec<u8> = shape.flat_map(|it| (*it as u64).to_le_bytes()).collect();
-        part(&shape);
-        match input.tensor.data() {
-            Data::Plain(bytes) => part(bytes),
-            Data::Strings(texts) => texts.iter().for_each(&mut part),
+// === impl InputsDigest ===
+
+impl InputsDigest {
+    /// Of inputs in the order of the signature: no two that differ have the same, whoever makes them up.
+    pub fn new(inputs: &[NamedTensor]) -> Self {
+        let mut hasher = Sha256::new();
+        for input in inputs {
+            part(&mut hasher, input.name.as_bytes());
+            part(&mut hasher, input.tensor.data_type().name().as_bytes());
+            let shape = input.tensor.shape().iter();
+            let shape: Vec<u8> = shape.flat_map(|it| (*it as u64).to_le_bytes()).collect();
+            part(&mut hasher, &shape);
+            match input.tensor.data() {
+                Data::Plain(bytes) => part(&mut hasher, bytes),
+                Data::Strings(texts) => texts.iter().for_each(|text| part(&mut hasher, text)),
+            }
         }
+        Self(hasher.finalize().into())
     }
-    hasher.finalize().into()
+
+    /// The key of the answer that a variant with this file gives to them.
+    pub fn of_variant(&self, variant: &VariantId, file: &FileDigest) -> Key {
+        let mut hasher = Sha256::new();
+        part(&mut hasher, variant.as_str().as_bytes());
+        part(&mut hasher, file.to_string().as_bytes());
+        part(&mut hasher, &self.0);
+        hasher.finalize().into()
+    }
+}
+
+/// Takes in one part, whose length tells it from the next.
+fn part(hasher: &mut Sha256, bytes: &[u8]) {
+    hasher.update((bytes.len() as u64).to_le_bytes());
+    hasher.update(bytes);
 }
 
 #[cfg(test)]

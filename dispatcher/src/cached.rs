@@ -2,11 +2,21 @@
 
 use std::{sync::Arc, time::Instant};
 
-use sextant_rpc::{Answer, BatchTimings, Explanation, QueryError};
+use sextant_answers::{Cache, Found, InputsDigest, Kept, Key, Room};
+use sextant_rpc::{
+    Answer, BatchTimings, Explanation, Holder, KeptAnswer, KeptHere, QueryError, Ticket,
+};
 use sextant_types::NamedTensor;
 
-use super::{Cache, Found, Guard, Kept, key};
-use crate::{Dispatcher, ask::Ask, pending::Done, place::Source, query::Chosen};
+use crate::{
+    Dispatcher,
+    ask::{Ask, suits},
+    demand::Offer,
+    pending::Done,
+    place::Source,
+    query::Chosen,
+    versions::Ran,
+};
 
 /// What an explanation says of an answer that was kept.
 const FROM_CACHE: &str =
@@ -36,7 +46,8 @@ impl Dispatcher {
             _ => return self.run_into(cache, ask, inputs, None).await,
         };
         let variant = Arc::clone(&chosen.known.variant);
-        let key = key(&variant, &inputs);
+        let digest = InputsDigest::new(&inputs);
+        let key = digest.of_variant(&variant.id, &variant.artefact);
         match cache.find(&key, ask.deadline()).await {
             Found::Kept(kept) if cache.is_trial(&variant) => {
                 // A charge is not held twice.
@@ -51,11 +62,13 @@ impl Dispatcher {
             }
             Found::Kept(kept) => {
                 cache.count(true);
+                Offer::new(self, ask).answer_kept(&chosen.known);
                 Ok(self.compose_kept(chosen, &kept, ask))
             }
-            Found::Absent(guard) => {
+            Found::Absent(room) => {
                 drop(chosen);
-                self.run_into(cache, ask, inputs, Some((guard, &key))).await
+                let wanted = (room, (&digest, &key));
+                self.run_into(cache, ask, inputs, Some(wanted)).await
             }
             Found::Late => {
                 drop(chosen);
@@ -64,32 +77,70 @@ impl Dispatcher {
         }
     }
 
-    /// Runs a query, and keeps its answer under the key of which the guard is, if the variant answers that the key names.
+    /// Runs a query, and keeps its answer where there is room for it, if the variant answers that the key names.
     async fn run_into(
         &self,
         cache: &Cache,
         ask: &Ask,
         inputs: Vec<NamedTensor>,
-        guarded: Option<(Guard<'_>, &super::Key)>,
+        wanted: Option<(Room<'_>, (&InputsDigest, &Key))>,
     ) -> Result<Answer, QueryError> {
         cache.count(false);
-        let kept = guarded.is_some().then(|| inputs.clone());
         let source = Source::Here(inputs);
-        let (chosen, done) = self.run_query(ask, &source, true).await?;
-        if let (Some((guard, wanted)), Some(inputs)) = (guarded, kept)
-            && key(&chosen.known.variant, &inputs) == *wanted
-        {
-            // Whoever replaced it meanwhile has made the same.
-            drop(guard.insert(Kept::new(&done.outputs)));
+        // Right behind a switch the version before answers what the current one would have to be loaded for.
+        let ran = self.run_version(ask, &source, true).await?;
+        let Ran { chosen, done, .. } = ran;
+        if let Some((room, (digest, key))) = wanted {
+            let variant = &chosen.known.variant;
+            if digest.of_variant(&variant.id, &variant.artefact) == *key {
+                room.fill(Kept::new(&done.outputs));
+            }
         }
-        Ok(self.compose(chosen, done, ask))
+        Ok(self.compose(chosen, done, ran.ask.as_ref().unwrap_or(ask)))
+    }
+
+    /// Chooses for a query of whose inputs a front end holds answers; tells it where the chosen variant's is among them,
+    /// and whether it was.
+    pub(crate) fn answer_by_holder(
+        &self,
+        ask: &Ask,
+        (kept, ticket): (&[KeptAnswer], Ticket),
+        holder: &dyn Holder,
+    ) -> bool {
+        // A version that is tried answers, or runs once more, what falls to it.
+        let Some(cache) = self.cache_of(ask) else {
+            return false;
+        };
+        if self.shadow_of(ask).is_some() || self.tries_canary(ask) {
+            return false;
+        }
+        if kept.is_empty() {
+            cache.count(false);
+            return false;
+        }
+        let Ok(chosen) = self.choose(ask) else {
+            // What cannot be chosen now is refused, or waited for, where all queries are.
+            return false;
+        };
+        let variant = &chosen.known.variant;
+        let is_its = |it: &KeptAnswer| it.variant == variant.id && it.file == variant.artefact;
+        let is_kept = kept.iter().any(is_its);
+        cache.count(is_kept);
+        if is_kept {
+            Offer::new(self, ask).answer_kept(&chosen.known);
+            holder.has(KeptHere {
+                ticket,
+                variant: variant.id.clone(),
+                model: variant.model.clone(),
+                suits: suits(ask, &chosen.known),
+                explanation: chosen.explanation.map(from_cache),
+            });
+        }
+        is_kept
     }
 
     fn compose_kept(&self, chosen: Chosen, kept: &Kept, ask: &Ask) -> Answer {
-        let explanation = chosen.explanation.map(|explanation| Explanation {
-            reason: format!("{}; {FROM_CACHE}", explanation.reason),
-            ..explanation
-        });
+        let explanation = chosen.explanation.map(from_cache);
         let chosen = Chosen {
             explanation,
             // Nothing is loaded for it, and nothing charged.
@@ -98,7 +149,7 @@ impl Dispatcher {
             ..chosen
         };
         let done = Done {
-            outputs: kept.outputs.to_vec(),
+            outputs: kept.outputs().to_vec(),
             timings: BatchTimings {
                 started: Instant::now(),
                 queue_us: 0.0,
@@ -112,5 +163,12 @@ impl Dispatcher {
             second_usd: 0.0,
         };
         self.compose(chosen, done, ask)
+    }
+}
+
+fn from_cache(explanation: Explanation) -> Explanation {
+    Explanation {
+        reason: format!("{}; {FROM_CACHE}", explanation.reason),
+        ..explanation
     }
 }
