@@ -13,6 +13,7 @@ mod scaling;
 mod security;
 mod starting;
 mod stores;
+mod versions;
 
 use std::time::Duration;
 
