@@ -60,7 +60,7 @@ pub struct Arguments {
     /// Applications that `growth` of `main-job` registers
     #[arg(long, default_value_t = 1000)]
     applications: usize,
-    /// `learning` alone: a fourth of the feedback and fewer simulated trials
+    /// `learning` alone: a fourth of the feedback, fewer simulated trials, and one engine
     #[arg(long)]
     quick: bool,
     /// Print one JSON object per line instead of a table

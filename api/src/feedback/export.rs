@@ -91,7 +91,7 @@ pub struct RowBody<'a> {
     responses(
         (status = 200, description = "One line for each row", content(
             (RowBody<'_> = "application/x-ndjson"), (String = "text/csv"),
-            (Vec<u8> = "application/vnd.apache.parquet"),
+            (String = "application/vnd.apache.parquet"),
         )),
         (status = 404, description = "There is no such application", body = ProblemBody,
             content_type = "application/problem+json"),

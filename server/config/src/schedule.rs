@@ -40,10 +40,10 @@ section! {
 }
 
 section! {
-    /// Answers are kept for queries with the same inputs where `resources.cache_bytes` of their application says so. What
-    /// inputs and outputs of more than `fleet.inline_bytes` between processes are answered with is not kept.
+    /// Answers are kept for queries with the same inputs where `resources.cache_bytes` of their application says so. In a
+    /// fleet the dispatcher keeps those of up to `fleet.inline_bytes`, each front end the others.
     Cache in "dispatcher.cache" {
-        /// Most bytes of all applications together; 0 keeps nothing.
+        /// Most bytes of all applications together, in each process; 0 keeps nothing.
         max_bytes: u64 = 1 << 30;
     }
 }

@@ -81,9 +81,17 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// With `--quick` a model is measured on one engine alone.
+fn settings(bench: &Bench<'_>) -> &'static [&'static str] {
+    match bench.arguments.quick {
+        true => &["variants.engines=ort", "variants.max_threads=1"],
+        false => &[],
+    }
+}
+
 /// A service on which a model of the folder is registered and takes feedback.
 fn service(bench: &Bench<'_>, model: &str) -> Result<Server> {
-    let server = bench.sextant(&format!("learning-{model}"), &[])?;
+    let server = bench.sextant(&format!("learning-{model}"), settings(bench))?;
     bench.register(&server, model)?;
     change(&server, model, &json!({"feedback": {}}))?;
     Ok(server)

@@ -1,6 +1,7 @@
 //! What verdicts are worth over many simulated trials, looked at after every answer; a line of JSON for each figure.
 //!
 //! `trials [TESTS]`: so many equal versions are tried, 1,000 by default, and a fifth as many that are worse by three points.
+#![expect(clippy::print_stdout, reason = "prints its figures")]
 
 use std::env;
 

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{CONNECTIONS, MODELS, PATIENCE, figure, query};
+use super::{CONNECTIONS, MODELS, PATIENCE, figure, query, settings};
 use crate::{
     bench::{
         bed::Bench,
@@ -48,7 +48,7 @@ struct Outcomes {
 /// Counts what a switch costs.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let (model, input, elements) = MODELS[0];
-    let server = bench.sextant("learning-switch", &[])?;
+    let server = bench.sextant("learning-switch", settings(bench))?;
     bench.register(&server, model)?;
     register_second(bench, &server, model)?;
     let seconds = Duration::from_secs(bench.arguments.seconds);

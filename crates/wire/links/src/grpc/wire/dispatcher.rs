@@ -257,7 +257,7 @@ fn unpack_report(body: placement::Body) -> Result<FrontReport, Malformed> {
             second_usd: assign.second_usd,
             explanation: assign.explanation.map(unpack_explanation).transpose()?,
             // A dispatcher of an earlier release does not say.
-            file: unpack_file(assign.file).ok(),
+            file: unpack_file(&assign.file).ok(),
         })),
         placement::Body::Has(has) => FrontReport::Has(Box::new(KeptHere {
             ticket: field(has.ticket, "ticket")?.into(),
@@ -295,7 +295,7 @@ fn unpack_all_kept(kept: Vec<proto::KeptAnswer>) -> Result<Vec<KeptAnswer>, Malf
     let unpack = |kept: proto::KeptAnswer| {
         Ok(KeptAnswer {
             variant: VariantId::new(kept.variant)?,
-            file: unpack_file(kept.file)?,
+            file: unpack_file(&kept.file)?,
         })
     };
     kept.into_iter().map(unpack).collect()
@@ -305,8 +305,8 @@ fn pack_file(file: Digest) -> Bytes {
     Bytes::copy_from_slice(file.as_bytes())
 }
 
-fn unpack_file(bytes: Bytes) -> Result<Digest, Malformed> {
-    let bytes: Result<[u8; 32], _> = (&*bytes).try_into();
+fn unpack_file(bytes: &Bytes) -> Result<Digest, Malformed> {
+    let bytes: Result<[u8; 32], _> = (&**bytes).try_into();
     Ok(Digest::from_bytes(field(bytes.ok(), "file")?))
 }
 
