@@ -259,6 +259,7 @@ async fn one_takes_an_alarm_at_a_time(place: Place) {
 async fn what_a_shadow_answers_is_kept_while_feedback_may_come(place: Place) {
     let registry = with_application(&place).await;
     create_model(&registry, &new_model("m"), 1).await.unwrap();
+    finish_registrations(&registry).await;
     let answer = |serial: u64, class: u16| ShadowAnswer {
         model: model_id("m"),
         serial,
