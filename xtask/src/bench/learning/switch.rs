@@ -123,7 +123,7 @@ fn switch(server: &Server, model: &str, stop: &AtomicBool) -> Result<u64> {
         let switched = connection.post(&path, &json!({"current": seen}))?;
         switched.json().context("a switch was refused")?;
         switches += 1;
-        thread::sleep(BETWEEN);
+        shell::pause(BETWEEN);
     }
     Ok(switches)
 }
@@ -142,10 +142,9 @@ fn capacity_per_s(address: SocketAddr, asked: &Value, length: Duration) -> Resul
     };
     let answered = thread::scope(|scope| {
         let clients: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(ask)).collect();
-        let answered = clients.into_iter().map(|client| {
-            let answered = client.join().ok().context("a connection panicked")?;
-            answered
-        });
+        let answered = clients
+            .into_iter()
+            .map(|client| client.join().ok().context("a connection panicked")?);
         answered.sum::<Result<u64>>()
     })?;
     Ok(answered as f64 / begun.elapsed().as_secs_f64())
@@ -160,7 +159,7 @@ fn load(address: SocketAddr, asked: &Value, (rate, length): (f64, Duration)) -> 
         let mut outcomes = Outcomes::default();
         let mut due = begun + step.mul_f64(of as f64 / CONNECTIONS as f64);
         while due < begun + length {
-            thread::sleep(due.saturating_duration_since(Instant::now()));
+            shell::pause(due.saturating_duration_since(Instant::now()));
             let answer = connection.post("/v1/queries", asked)?;
             outcomes.sent += 1;
             match answer.json() {
