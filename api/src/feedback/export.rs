@@ -125,7 +125,7 @@ fn answer(kind: &'static str, body: Body) -> Response {
 /// An export as Parquet.
 #[cfg(feature = "parquet")]
 fn columns(state: ApiState, name: ApplicationId) -> Result<Response, Problem> {
-    let file = parquet::File::new().map_err(unwritten)?;
+    let file = parquet::File::new().map_err(|error| unwritten(&error))?;
     let first = (file, None::<FeedbackPlace>);
     let groups = stream::try_unfold(first, move |(mut file, after)| {
         let (state, name) = (state.clone(), name.clone());
@@ -138,7 +138,7 @@ fn columns(state: ApiState, name: ApplicationId) -> Result<Response, Problem> {
             let after = rows.last().map(Feedback::place).or(after);
             let bytes = file
                 .append(&rows)
-                .map_err(|error| Refused(unwritten(error)))?;
+                .map_err(|error| Refused(unwritten(&error)))?;
             Ok::<_, Refused>(Some((bytes, (file, after))))
         }
     });
@@ -147,7 +147,7 @@ fn columns(state: ApiState, name: ApplicationId) -> Result<Response, Problem> {
 }
 
 #[cfg(feature = "parquet")]
-fn unwritten(error: ::parquet::errors::ParquetError) -> Problem {
+fn unwritten(error: &::parquet::errors::ParquetError) -> Problem {
     let detail = format!("the file cannot be written: {error}");
     Problem::new(sextant_types::Code::Internal, detail)
 }
