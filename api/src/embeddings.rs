@@ -414,6 +414,7 @@ impl Asked {
             best_effort: false,
             explain: false,
             sticky: None,
+            composites: Vec::new(),
             arrived: self.arrived,
         })
     }

@@ -18,6 +18,7 @@ use crate::{
     cluster::InstanceBody,
     extract::{Name, Params},
     page,
+    pipelines::{CompositeBody, composites},
     problem::{Problem, ProblemBody},
 };
 
@@ -159,6 +160,10 @@ pub struct ProfileFailureBody {
 pub struct VariantsBody {
     /// Sorted by model, then by name.
     variants: Vec<VariantBody>,
+    /// Pipelines that are variants of the applications whose variants are listed, sorted by application and name. The
+    /// first page has them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    composites: Vec<CompositeBody>,
     /// Where the next page begins: `?after=`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -271,7 +276,14 @@ pub async fn list(
         limit: params.limit,
     };
     let variants = of_models(&state, wanted.map(|model| model.id)).await?;
-    with_instances(&state, variants, &part).await
+    let listed = with_instances(&state, variants, &part).await?;
+    // They are of no model.
+    let applications = state.directory().applications().into_iter();
+    let applications = applications.filter(|it| {
+        let is_asked_for = params.application.as_ref().is_none_or(|id| id == it);
+        is_asked_for && params.model.is_none() && caller.sees(it)
+    });
+    Ok(with_composites(&state, listed, applications, &part))
 }
 
 /// The variants of a model, dominated ones included.
@@ -318,7 +330,8 @@ pub async fn of_application(
     state.registry().application(&application).await?;
     let models = state.registry().models(Some(&application)).await?;
     let variants = of_models(&state, models.into_iter().map(|model| model.id)).await?;
-    with_instances(&state, variants, &part).await
+    let listed = with_instances(&state, variants, &part).await?;
+    Ok(with_composites(&state, listed, [application], &part))
 }
 
 /// One variant.
@@ -365,8 +378,27 @@ async fn with_instances(
     let variants = shown
         .map(|variant| VariantBody::new(variant, &fleet))
         .collect();
-    let next = page.next;
-    Ok(Json(VariantsBody { variants, next }))
+    Ok(Json(VariantsBody {
+        variants,
+        composites: Vec::new(),
+        next: page.next,
+    }))
+}
+
+/// The same with the pipelines that are variants of applications.
+fn with_composites(
+    state: &ApiState,
+    mut listed: Json<VariantsBody>,
+    applications: impl IntoIterator<Item = ApplicationId>,
+    part: &VariantParams,
+) -> Json<VariantsBody> {
+    if part.after.is_none() {
+        let mut applications: Vec<ApplicationId> = applications.into_iter().collect();
+        applications.sort();
+        let all = applications.iter().flat_map(|it| composites(state, it));
+        listed.0.composites = all.collect();
+    }
+    listed
 }
 
 /// What runs variants.

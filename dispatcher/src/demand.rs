@@ -28,6 +28,8 @@ pub(crate) struct Offer<'a> {
     variant: Option<Arc<Known>>,
     ended: Ended,
     queueing: Duration,
+    /// The front end answers it by a composite variant.
+    is_elsewhere: bool,
 }
 
 impl<'a> Offer<'a> {
@@ -38,6 +40,7 @@ impl<'a> Offer<'a> {
             variant: None,
             ended: Ended::GivenUp,
             queueing: Duration::ZERO,
+            is_elsewhere: false,
         }
     }
 
@@ -63,6 +66,8 @@ impl<'a> Offer<'a> {
 
     /// The query was refused or failed.
     pub(crate) fn refuse(&mut self, error: &QueryError) {
+        // The steps of what answers it count themselves.
+        self.is_elsewhere = error.instead.is_some();
         self.ended = Ended::Refused(error.code);
     }
 }
@@ -70,7 +75,7 @@ impl<'a> Offer<'a> {
 impl Drop for Offer<'_> {
     fn drop(&mut self) {
         // Whoever stands by is not asked: the query goes to the leader.
-        if !self.dispatcher.is_leading() {
+        if self.is_elsewhere || !self.dispatcher.is_leading() {
             return;
         }
         let class = TargetClass::of(&self.ask.targets);

@@ -14,6 +14,7 @@ mod ask;
 mod budget;
 mod cache;
 mod clock;
+mod composites;
 mod costs;
 mod demand;
 mod driver;

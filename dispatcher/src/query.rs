@@ -18,6 +18,7 @@ use crate::{
     agreement::Sample,
     ask::{Ask, met, suits},
     budget::{self, Charge},
+    composites,
     explain::{candidate, explain},
     families::{Family, UnderWay},
     live_load::LiveLoad,
@@ -59,6 +60,7 @@ impl Dispatcher {
             best_effort,
             explain,
             sticky,
+            composites,
             arrived,
         } = query;
         let bind = |signature: &Signature| {
@@ -80,6 +82,7 @@ impl Dispatcher {
             best_effort,
             explain,
             sticky,
+            composites,
             arrived,
         };
         let (draw, shadow) = match online {
@@ -216,6 +219,9 @@ impl Dispatcher {
         let index = scope.index_at(ask.extent);
         let account = snapshot.account(scope.number());
         let (demand, decision) = budget::select(account, ask, index, &load)?;
+        if let Some(instead) = composites::instead(ask, (index, &decision), &demand, &load) {
+            return Err(QueryError::instead(instead));
+        }
         let (ordinal, must_load) = match &decision {
             Decision::Use { ordinal } => (*ordinal, false),
             Decision::LoadThenUse { ordinal } => (*ordinal, true),
@@ -241,9 +247,10 @@ impl Dispatcher {
         let known = snapshot
             .known(ordinal)
             .ok_or_else(|| QueryError::new(Code::Internal, "the chosen variant is unknown"))?;
-        let explanation = ask
-            .explain
-            .then(|| explain(index, &demand, &load, &decision, known));
+        let explanation = ask.explain.then(|| {
+            let explanation = explain(index, &demand, &load, &decision, known);
+            composites::beside(explanation, &ask.composites, &demand)
+        });
         Ok(Chosen {
             charge: budget::charge(account, known, ask)?,
             known: Arc::clone(known),

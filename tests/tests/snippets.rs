@@ -26,9 +26,10 @@ const ADDRESSES: [&str; 3] = [
 const BUSY: [&str; 3] = ["deadline_exceeded", "overloaded", "warming"];
 
 /// Commands that cannot end well here, and how they end instead.
-const OTHERWISE: [(&str, End); 17] = [
+const OTHERWISE: [(&str, End); 18] = [
     ("artefact put centre.py", End::NoFile),
     ("pipeline register centred.yaml", End::NoFile),
+    ("pipeline register cascade.yaml", End::NoFile),
     ("--input in.jsonl", End::NotFound),
     ("--model manifest.json", End::NoFile),
     ("/v1/queries/q-17", End::NotFound),

@@ -105,6 +105,7 @@ async fn answered(
         best_effort: params.best_effort,
         explain: params.explain,
         sticky: None,
+        composites: Vec::new(),
         arrived,
     };
     query::answer_plain(state, caller, query, asked).await

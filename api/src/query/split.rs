@@ -98,6 +98,8 @@ fn part(query: &Query, start: usize, count: usize) -> Result<Query, QueryError> 
             .map(cut)
             .collect::<Result<_, QueryError>>()?,
         route: query.route.clone(),
+        // They answer queries of one row.
+        composites: Vec::new(),
         ..*query
     })
 }

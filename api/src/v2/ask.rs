@@ -73,6 +73,7 @@ pub async fn ask(
         best_effort: demands.best_effort(arrival.headers)?,
         explain: demands.explain,
         sticky: demands.sticky(arrival.headers)?,
+        composites: Vec::new(),
         arrived: arrival.at,
     };
     footprint.asks(&query.inputs)?;

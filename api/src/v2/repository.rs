@@ -188,6 +188,7 @@ impl MadeUp {
             best_effort: true,
             explain: false,
             sticky: None,
+            composites: Vec::new(),
             arrived: std::time::Instant::now(),
         };
         match dispatcher.query(query).await {

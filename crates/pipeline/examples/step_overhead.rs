@@ -131,6 +131,7 @@ async fn turn(
             best_effort: false,
             explain: false,
             sticky: None,
+            composites: Vec::new(),
             arrived: Instant::now(),
         };
         dispatcher.query(query).await?;

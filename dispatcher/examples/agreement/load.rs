@@ -101,6 +101,7 @@ fn query(arrived: Instant, target: Duration) -> Result<Query> {
         best_effort: false,
         explain: false,
         sticky: None,
+        composites: Vec::new(),
         arrived,
     })
 }

@@ -102,6 +102,7 @@ fn query(route: &Route) -> Query {
         best_effort: false,
         explain: false,
         sticky: None,
+        composites: Vec::new(),
         arrived: Instant::now(),
     }
 }

@@ -107,6 +107,7 @@ impl JobService {
                 best_effort: false,
                 explain: false,
                 sticky: None,
+                composites: Vec::new(),
                 arrived: Instant::now(),
             };
             match self.dispatcher.answer(query, false).await {

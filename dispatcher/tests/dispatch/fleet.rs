@@ -107,6 +107,7 @@ pub fn ask(query: u64) -> Ask {
         best_effort: false,
         explain: false,
         sticky: None,
+        composites: Vec::new(),
         arrived: std::time::Instant::now(),
     }
 }

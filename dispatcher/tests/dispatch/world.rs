@@ -469,6 +469,7 @@ pub fn query(values: &[f32]) -> Query {
         best_effort: false,
         explain: false,
         sticky: None,
+        composites: Vec::new(),
         arrived: Instant::now(),
     }
 }

@@ -50,7 +50,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("application delete", &["sextant application delete digits"]),
     (
         "pipeline register",
-        &["sextant pipeline register photo.yaml"],
+        &[
+            "sextant pipeline register photo.yaml",
+            "sextant pipeline register cascade.yaml --variant-of digits",
+        ],
     ),
     ("pipeline check", &["sextant pipeline check photo.yaml"]),
     ("pipeline show", &["sextant pipeline show photo"]),

@@ -4,11 +4,12 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
     Graph, Routes,
+    dropping::Policy,
     estimate::Load,
     plan::{Options as Effort, Plan, Problem, search},
     profiles::Set,
 };
-use sextant_schedule::{NEVER, Nanos, Options, Policy};
+use sextant_schedule::{NEVER, Nanos, Options, Policy as Scheduler};
 use sextant_simulator::{
     pipelines::{arrivals, serve},
     workload::{Gaps, Rate},
@@ -83,7 +84,13 @@ impl Case {
     fn both(&self, options: &Options, share: f64) -> (f64, f64) {
         let stations = self.plan.stations(&self.graph);
         let estimated = sextant_planning::estimate::estimate(&self.graph, &stations, self.load());
-        let served = serve(&self.graph, &self.plan, self.load(), NEVER, options);
+        let served = serve(
+            &self.graph,
+            &self.plan,
+            self.load(),
+            (NEVER, Policy::None),
+            options,
+        );
         let mut latencies = served.latencies;
         latencies.sort_unstable();
         let at = ((share * latencies.len() as f64).ceil() as usize).max(1) - 1;
@@ -96,7 +103,7 @@ fn the_estimate_of_a_plan_is_within_a_twentieth_of_what_the_controller_does() {
     let mut apart = Vec::new();
     for shape in [1.0, 0.25] {
         for case in cases(shape) {
-            for policy in [Policy::Eager, Policy::default()] {
+            for policy in [Scheduler::Eager, Scheduler::default()] {
                 for share in [0.5, 0.99] {
                     let (estimated, served) = case.both(&Options::of(policy), share);
                     if (estimated / served - 1.0).abs() > 0.05 {

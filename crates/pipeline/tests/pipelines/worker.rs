@@ -196,6 +196,7 @@ pub fn query(inputs: Vec<NamedTensor>) -> Query {
         best_effort: false,
         explain: true,
         sticky: None,
+        composites: Vec::new(),
         arrived: Instant::now(),
     }
 }

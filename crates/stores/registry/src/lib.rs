@@ -45,7 +45,7 @@ pub use model::{
     ScoredOutput, Step,
 };
 pub use once::Once;
-pub use pipeline::{NewPipeline, Pipeline};
+pub use pipeline::{NewPipeline, Pipeline, PipelineMeasure};
 pub use profile::FailedProfile;
 pub use registry::{Reads, Registry};
 pub use version::{Act, VersionChange, releases_of};

@@ -37,6 +37,9 @@ macro_rules! columns {
     (pipelines) => {
         "application, version, definition, files, created_ms"
     };
+    (pipeline_measures) => {
+        "application, version, followed, figures, measured_ms"
+    };
     (feedback) => {
         "query, place, kind, application, model, version, variant, answered_ms, given_ms, value, \
          score, propensity, subject, actor"
@@ -343,6 +346,13 @@ statements! {
     ADD_PIPELINE = (
         "insert into pipelines (application, version, definition, files, created_ms) \
          values ($1, $2, $3, $4, $5)"
+    );
+
+    PIPELINE_MEASURES = ("select " {pipeline_measures} " from pipeline_measures order by application");
+    PUT_PIPELINE_MEASURE = (
+        "insert into pipeline_measures (application, version, followed, figures, measured_ms) \
+         values ($1, $2, $3, $4, $5) on conflict (application) do update set version = excluded.version, \
+         followed = excluded.followed, figures = excluded.figures, measured_ms = excluded.measured_ms"
     );
 
     // Rows of an application that is gone are none.

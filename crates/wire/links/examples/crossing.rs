@@ -275,6 +275,7 @@ fn query(arrived: Instant) -> Query {
         best_effort: false,
         explain: false,
         sticky: None,
+        composites: Vec::new(),
         arrived,
     }
 }

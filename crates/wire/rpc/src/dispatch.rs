@@ -25,8 +25,24 @@ pub struct Query {
     pub explain: bool,
     /// What decides which version answers while a canary is tried: queries of one number get one version. `None`: chance.
     pub sticky: Option<u64>,
+    /// What the front end could answer it with itself, see [`Composite`]. Empty where it has nothing.
+    pub composites: Vec<Composite>,
     /// When the last byte of the request arrived.
     pub arrived: std::time::Instant,
+}
+
+/// A pipeline that is a variant of the application that a query asks. The front end runs it: a dispatcher that finds it
+/// better than the variants that it has refuses the query with [`QueryError::instead`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Composite {
+    /// The pipeline in its version.
+    pub variant: VariantId,
+    /// Lower bound of its measured quality.
+    pub quality_bound: f64,
+    /// The 99th percentile of what it took while it was measured, ms.
+    pub latency_ms: f64,
+    /// What its steps list for a thousand queries, US dollars.
+    pub cost_per_1k_usd: f64,
 }
 
 /// A query whose inputs stay with the front end that asks: all that a decision needs. The front end
@@ -49,6 +65,8 @@ pub struct Ask {
     pub explain: bool,
     /// What decides which version answers while a canary is tried: queries of one number get one version. `None`: chance.
     pub sticky: Option<u64>,
+    /// What the front end could answer it with itself.
+    pub composites: Vec<Composite>,
     /// When the last byte of the request arrived.
     pub arrived: std::time::Instant,
 }
@@ -213,6 +231,17 @@ pub struct QueryError {
     pub closest: Vec<Candidate>,
     /// Where the query has too many rows: how many it may have.
     pub most_rows: Option<u32>,
+    /// Where a composite variant of the front end's answers it.
+    pub instead: Option<Box<Instead>>,
+}
+
+/// What the selection came to where it takes a composite variant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Instead {
+    /// Which of [`Query::composites`].
+    pub variant: VariantId,
+    /// What was considered, when asked for.
+    pub explanation: Option<Explanation>,
 }
 
 /// Longest time after which somebody is advised to try again, ms.
@@ -256,6 +285,16 @@ impl QueryError {
             retry_after_ms: None,
             closest: Vec::new(),
             most_rows: None,
+            instead: None,
+        }
+    }
+
+    /// The front end has what answers the query best. Whoever knows no composite variants tries again without.
+    pub fn instead(instead: Instead) -> Self {
+        let message = format!("`{}` answers this query", instead.variant);
+        Self {
+            instead: Some(Box::new(instead)),
+            ..Self::new(Code::Unavailable, message)
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Times (`_ns`) are on the sender's clock; see [`crate::link::Clock`].
 
-use sextant_rpc::{Answer, Assignment, QueryError, Ticket};
+use sextant_rpc::{Answer, Assignment, Composite, QueryError, Ticket};
 use sextant_types::{NamedTensor, Route, Targets};
 
 use crate::link::Stamp;
@@ -49,6 +49,8 @@ pub struct SentAsk {
     pub explain: bool,
     /// What decides which version answers while a canary is tried: queries of one number get one version. `None`: chance.
     pub sticky: Option<u64>,
+    /// What the front end could answer it with itself.
+    pub composites: Vec<Composite>,
     /// When the last byte of the request arrived.
     pub arrived_ns: u64,
 }

@@ -171,6 +171,7 @@ impl Reporter {
                     best_effort: ask.best_effort,
                     explain: ask.explain,
                     sticky: ask.sticky,
+                    composites: ask.composites,
                     arrived,
                 };
                 let placed = AssertUnwindSafe(dispatcher.place(ask, self)).catch_unwind();
@@ -185,6 +186,7 @@ impl Reporter {
                     best_effort: ask.best_effort,
                     explain: ask.explain,
                     sticky: ask.sticky,
+                    composites: ask.composites,
                     arrived,
                 };
                 let answered = AssertUnwindSafe(dispatcher.query(ask)).catch_unwind();

@@ -97,6 +97,7 @@ fn ask(ticket: Ticket, inputs: SentInputs) -> ToDispatcher {
             best_effort: false,
             explain: false,
             sticky: None,
+            composites: Vec::new(),
             arrived_ns: 1 << 60,
         })),
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sextant_rpc::{Answer, Assignment, InferError, Query, QueryError, Ticket};
+use sextant_rpc::{Answer, Assignment, Composite, InferError, Query, QueryError, Ticket};
 use sextant_types::{NamedTensor, Route, Targets, WorkerId};
 use tokio::sync::oneshot;
 
@@ -43,6 +43,7 @@ pub(super) struct Entry {
     best_effort: bool,
     explain: bool,
     sticky: Option<u64>,
+    composites: Vec<Composite>,
     pub(super) arrived: Instant,
     pub(super) inputs: Vec<NamedTensor>,
     reply: oneshot::Sender<Reply>,
@@ -104,6 +105,7 @@ impl Entry {
             best_effort: query.best_effort,
             explain: query.explain,
             sticky: query.sticky,
+            composites: query.composites,
             arrived: query.arrived,
             inputs: query.inputs,
             reply,
@@ -144,6 +146,7 @@ impl Entry {
             best_effort: self.best_effort,
             explain: self.explain,
             sticky: self.sticky,
+            composites: self.composites.clone(),
             arrived_ns: clock.nanos(self.arrived),
         }
     }

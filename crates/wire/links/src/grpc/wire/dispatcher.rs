@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use sextant_rpc::{Answer, Assignment, Candidate, Explanation, QueryError, Timings};
+use sextant_rpc::{
+    Answer, Assignment, Candidate, Composite, Explanation, Instead, QueryError, Timings,
+};
 use sextant_types::{
     ApplicationId, Code, DeviceTypeName, ModelId, Route, Targets, VariantId, WorkerId,
 };
@@ -142,6 +144,7 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
         explain: ask.explain,
         arrived_ns: ask.arrived_ns,
         sticky: ask.sticky,
+        composites: ask.composites.into_iter().map(pack_composite).collect(),
         route: Some(match ask.route {
             Route::Application(id) => ask::Route::Application(id.into()),
             Route::Model(id) => ask::Route::Model(id.into()),
@@ -180,6 +183,7 @@ fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
         best_effort: ask.best_effort,
         explain: ask.explain,
         sticky: ask.sticky,
+        composites: unpack_composites(ask.composites)?,
         arrived_ns: ask.arrived_ns,
     })
 }
@@ -301,6 +305,10 @@ fn pack_error(error: QueryError) -> proto::Refusal {
         retry_after_ms: error.retry_after_ms,
         closest: error.closest.into_iter().map(pack_candidate).collect(),
         most_rows: error.most_rows,
+        instead: error.instead.map(|instead| proto::Instead {
+            variant: instead.variant.into(),
+            explanation: instead.explanation.map(pack_explanation),
+        }),
     }
 }
 
@@ -312,7 +320,36 @@ fn unpack_error(refusal: proto::Refusal) -> Result<QueryError, Malformed> {
         retry_after_ms: refusal.retry_after_ms,
         closest: unpack_candidates(refusal.closest)?,
         most_rows: refusal.most_rows,
+        instead: refusal.instead.map(unpack_instead).transpose()?,
     })
+}
+
+fn unpack_instead(instead: proto::Instead) -> Result<Box<Instead>, Malformed> {
+    Ok(Box::new(Instead {
+        variant: VariantId::new(instead.variant)?,
+        explanation: instead.explanation.map(unpack_explanation).transpose()?,
+    }))
+}
+
+fn pack_composite(composite: Composite) -> proto::Composite {
+    proto::Composite {
+        variant: composite.variant.into(),
+        quality_bound: composite.quality_bound,
+        latency_ms: composite.latency_ms,
+        cost_per_1k_usd: composite.cost_per_1k_usd,
+    }
+}
+
+fn unpack_composites(composites: Vec<proto::Composite>) -> Result<Vec<Composite>, Malformed> {
+    let unpack = |it: proto::Composite| {
+        Ok(Composite {
+            variant: VariantId::new(it.variant)?,
+            quality_bound: it.quality_bound,
+            latency_ms: it.latency_ms,
+            cost_per_1k_usd: it.cost_per_1k_usd,
+        })
+    };
+    composites.into_iter().map(unpack).collect()
 }
 
 fn pack_explanation(explanation: Explanation) -> proto::Explanation {

@@ -264,6 +264,7 @@ pub fn query(inputs: Vec<NamedTensor>, latency_ms: Option<f64>) -> Query {
         best_effort: false,
         explain: false,
         sticky: None,
+        composites: Vec::new(),
         arrived: tokio::time::Instant::now().into_std(),
     }
 }

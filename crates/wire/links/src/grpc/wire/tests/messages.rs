@@ -2,9 +2,9 @@
 
 use proptest::{collection::vec, option, prelude::*};
 use sextant_rpc::{
-    ActionKind, ActionStats, Answer, Assignment, Candidate, Explanation, InferError, LoadTimings,
-    Mispredictions, Pages, Part, QueryError, Ticket, Timings, VariantUsage, WorkError, WorkerInfo,
-    WorkerStats,
+    ActionKind, ActionStats, Answer, Assignment, Candidate, Composite, Explanation, InferError,
+    Instead, LoadTimings, Mispredictions, Pages, Part, QueryError, Ticket, Timings, VariantUsage,
+    WorkError, WorkerInfo, WorkerStats,
 };
 use sextant_types::{
     ApplicationId, Code, DataType, EngineName, ModelId, NamedTensor, Prefer, Route, Targets,
@@ -294,6 +294,7 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
                 best_effort,
                 explain,
                 sticky: arrived_ns.checked_sub(1 << 63),
+                composites: vec![composite(); usize::from(best_effort)],
                 arrived_ns,
             }))
         },
@@ -303,6 +304,15 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
         ask,
         any::<u64>().prop_map(|query| FrontRequest::GiveUp { query }),
     ]
+}
+
+fn composite() -> Composite {
+    Composite {
+        variant: VariantId::new("careful-v1").expect("a name"),
+        quality_bound: 0.9,
+        latency_ms: 7.5,
+        cost_per_1k_usd: 0.001,
+    }
 }
 
 pub(super) fn candidate() -> impl Strategy<Value = Candidate> {
@@ -347,13 +357,20 @@ pub(super) fn refusal() -> impl Strategy<Value = QueryError> {
     let code = prop::sample::select(Code::ALL.to_vec());
     let closest = vec(candidate(), 0..3);
     let numbers = (any::<Option<u64>>(), any::<Option<u32>>());
-    (code, ".{0,20}", numbers, closest).prop_map(
-        |(code, message, (retry_after_ms, most_rows), closest)| QueryError {
+    let instead = (variant(), explanation()).prop_map(|(variant, explanation)| {
+        Box::new(Instead {
+            variant,
+            explanation,
+        })
+    });
+    (code, ".{0,20}", numbers, closest, option::of(instead)).prop_map(
+        |(code, message, (retry_after_ms, most_rows), closest, instead)| QueryError {
             code,
             message,
             retry_after_ms,
             closest,
             most_rows,
+            instead,
         },
     )
 }
