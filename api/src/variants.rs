@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use sextant_metadata::{AgreementRow, DeviceTypes, Instance};
 use sextant_registry::FailedProfile;
 use sextant_types::{
-    Accuracy, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, ModelId, ShapeProfile,
-    Slowdowns, Variant, VariantId, time::unix_ms,
+    ApplicationId, DeviceTypeName, ModelId, ShapeProfile, Slowdowns, Variant, VariantId,
+    time::unix_ms,
 };
 use utoipa::ToSchema;
 
@@ -21,6 +21,10 @@ use crate::{
     pipelines::{CompositeBody, composites},
     problem::{Problem, ProblemBody},
 };
+
+mod figures;
+
+use figures::{AccuracyBody, BatchLatencyBody, ConcurrentBody};
 
 /// A measured variant.
 #[derive(Debug, Serialize, ToSchema)]
@@ -169,27 +173,6 @@ pub struct VariantsBody {
     next: Option<String>,
 }
 
-/// A measured accuracy with its 95 % interval.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Accuracy)]
-pub struct AccuracyBody {
-    /// `accuracy`, measured against labels; `agreement` with the uploaded file, which is no accuracy and meets no
-    /// `min_accuracy`; `unknown` where an earlier version registered the model and nothing tells which.
-    kind: &'static str,
-    /// `top1`, `top5`, `exact`, `mae`, ..
-    metric: String,
-    /// Point estimate.
-    value: f64,
-    /// Lower end of the interval.
-    lower: f64,
-    /// Upper end of the interval.
-    upper: f64,
-    /// Records that were scored.
-    records: u64,
-    /// Rows per batch while measuring.
-    evaluation_batch: u32,
-}
-
 /// Answers compared with those of the file that was uploaded.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Agreement)]
@@ -198,36 +181,6 @@ pub struct AgreementBody {
     rows: u64,
     /// Of these, those in which both answers agree.
     agreeing: u64,
-}
-
-/// Measured latency of one query while so many run side by side.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ConcurrentLatency)]
-pub struct ConcurrentBody {
-    /// Queries that run side by side.
-    running: u16,
-    /// Mean, milliseconds.
-    mean_ms: f64,
-    /// Squared coefficient of variation of the run times.
-    scv: f64,
-    /// Runs measured.
-    samples: u32,
-}
-
-/// Measured latency of one batch size.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = BatchLatency)]
-pub struct BatchLatencyBody {
-    /// Rows in the batch.
-    batch: u32,
-    /// Median, milliseconds.
-    p50_ms: f64,
-    /// 99th percentile, milliseconds.
-    p99_ms: f64,
-    /// Mean, milliseconds.
-    mean_ms: f64,
-    /// Runs measured.
-    samples: u32,
 }
 
 /// Which variants to list.
@@ -525,48 +478,11 @@ impl VariantBody {
     }
 }
 
-impl From<&Accuracy> for AccuracyBody {
-    fn from(accuracy: &Accuracy) -> Self {
-        Self {
-            kind: accuracy.kind.name(),
-            metric: accuracy.metric.name(),
-            value: accuracy.value,
-            lower: accuracy.lower,
-            upper: accuracy.upper,
-            records: accuracy.records,
-            evaluation_batch: accuracy.evaluation_batch,
-        }
-    }
-}
-
 impl From<&ShapeProfile> for SizeBody {
     fn from(shape: &ShapeProfile) -> Self {
         Self {
             dimensions: shape.dims.clone(),
             latency: shape.batches.iter().map(BatchLatencyBody::from).collect(),
-        }
-    }
-}
-
-impl From<&Concurrent> for ConcurrentBody {
-    fn from(concurrent: &Concurrent) -> Self {
-        Self {
-            running: concurrent.running,
-            mean_ms: concurrent.mean_ms,
-            scv: concurrent.scv,
-            samples: concurrent.samples,
-        }
-    }
-}
-
-impl From<&BatchLatency> for BatchLatencyBody {
-    fn from(latency: &BatchLatency) -> Self {
-        Self {
-            batch: latency.batch,
-            p50_ms: latency.p50_ms,
-            p99_ms: latency.p99_ms,
-            mean_ms: latency.mean_ms,
-            samples: latency.samples,
         }
     }
 }

@@ -49,10 +49,10 @@ pub struct Flow<'a> {
     ran: Vec<u16>,
     /// By query and step: when it was asked; `NEVER` where it was not, or is known not to be.
     asked: Vec<Nanos>,
+    /// By query: whether it was decided to let it in or not.
+    decided: Vec<bool>,
     /// By query and step: rows that are still counted to be on their way.
     counted: Vec<f64>,
-    /// By query: when its answer is expected.
-    expected: Vec<Nanos>,
 }
 
 /// Sends the queries of `load` through a world with the replicas of `plan`. `target` is that of the whole, ns;
@@ -170,8 +170,8 @@ impl<'a> Flow<'a> {
             latencies: vec![0; queries],
             ran: vec![0; queries * steps],
             asked: vec![NEVER; queries * steps],
+            decided: vec![false; queries],
             counted: vec![0.0; queries * steps],
-            expected: vec![0; queries],
         }
     }
 
@@ -183,16 +183,7 @@ impl<'a> Flow<'a> {
     fn arrive(&mut self) {
         let (query, now) = (self.next, self.load.arrivals[self.next]);
         self.next += 1;
-        let Some(expected) = self.dropping.arrive(now) else {
-            self.latencies[query] = NEVER;
-            return;
-        };
-        self.expected[query] = expected;
         let route = self.load.routes.of(query);
-        for step in 0..route.len() {
-            let at = self.at(query, step);
-            self.counted[at] = self.dropping.expected(step);
-        }
         for (step, of) in self.graph.steps().iter().enumerate() {
             let at = self.at(query, step);
             self.rows[at] = route[step];
@@ -200,7 +191,7 @@ impl<'a> Flow<'a> {
             self.before[at] = of.after.iter().filter(visited).count() as u16;
             self.open[query] += u16::from(route[step] > 0);
             if route[step] > 0 && self.before[at] == 0 {
-                self.ask(now, step, query);
+                self.send(now, step, query);
             }
         }
     }
@@ -216,6 +207,9 @@ impl<'a> Flow<'a> {
 
     /// A query is given up: nothing of it is on its way any more.
     fn give_up(&mut self, query: usize) {
+        if self.latencies[query] != NEVER {
+            self.dropping.ended(false);
+        }
         self.latencies[query] = NEVER;
         for step in 0..self.graph.steps().len() {
             self.count(step, query, 0.0);
@@ -223,13 +217,36 @@ impl<'a> Flow<'a> {
     }
 
     fn ask(&mut self, now: Nanos, step: usize, query: usize) {
+        let rows = self.rows[self.at(query, step)];
+        self.count(step, query, f64::from(rows));
+        self.send(now, step, query);
+    }
+
+    fn send(&mut self, now: Nanos, step: usize, query: usize) {
         let at = self.at(query, step);
         self.asked[at] = now;
-        self.count(step, query, f64::from(self.rows[at]));
-        for _ in 0..self.rows[self.at(query, step)] {
+        for _ in 0..self.rows[at] {
             self.order += 1;
             self.waiting
                 .push(Reverse((now, self.order, step as u32, query as u32)));
+        }
+    }
+
+    /// Decides whether a query is let in that comes now; once.
+    fn decide(&mut self, now: Nanos, query: usize) {
+        if std::mem::replace(&mut self.decided[query], true) {
+            return;
+        }
+        if !self.dropping.arrive(now) {
+            self.latencies[query] = NEVER;
+            return;
+        }
+        for step in 0..self.graph.steps().len() {
+            let at = self.at(query, step);
+            self.counted[at] = self.dropping.expected(step);
+            if self.asked[at] != NEVER {
+                self.count(step, query, f64::from(self.rows[at]));
+            }
         }
     }
 
@@ -240,7 +257,11 @@ impl<'a> Flow<'a> {
         let at = self.at(query, step);
         self.dropping.answered(step, now - self.asked[at]);
         if self.open[query] == 0 && self.latencies[query] != NEVER {
-            self.dropping.ended(self.expected[query], now);
+            self.dropping.ended(self.latencies[query] <= self.target);
+            // Steps behind those that it did not visit.
+            for other in 0..self.graph.steps().len() {
+                self.count(other, query, 0.0);
+            }
         }
         for later in self.following[step].clone() {
             let at = self.at(query, later);
@@ -300,10 +321,15 @@ impl Source for Flow<'_> {
         Arrival { at, model, client }
     }
 
-    fn due(&self) -> Option<Nanos> {
-        let Reverse((_, _, step, query)) = self.waiting.peek()?;
-        let arrived = self.load.arrivals[*query as usize];
-        let due = self.dropping.due(*step as usize, arrived);
+    fn due(&mut self) -> Option<Nanos> {
+        let Reverse((now, _, step, query)) = *self.waiting.peek()?;
+        let query = query as usize;
+        self.decide(now, query);
+        if self.latencies[query] == NEVER {
+            // Nothing can answer it by now.
+            return Some(now);
+        }
+        let due = self.dropping.due(step as usize, self.load.arrivals[query]);
         Some(due.filter(|_| self.target != NEVER).unwrap_or(NEVER))
     }
 

@@ -151,7 +151,7 @@ pub trait Source {
 
     /// When the answer of the request that comes next is due, ns; `None` for the target of its model. Only called after
     /// [`Self::peek`] said there is one.
-    fn due(&self) -> Option<Nanos> {
+    fn due(&mut self) -> Option<Nanos> {
         None
     }
 

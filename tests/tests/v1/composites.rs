@@ -63,35 +63,7 @@ async fn an_accuracy_of_the_whole_is_measured_kept_and_honoured() {
     );
     assert_eq!(job["result"]["accuracy"]["value"], figures["value"]);
 
-    let met = ask(
-        &api,
-        "careful-digits",
-        json!({"min_accuracy": lower - 0.001}),
-    )
-    .await;
-    assert_eq!(met["targets_met"], true, "{met}");
-    ask(
-        &api,
-        "careful-digits",
-        json!({"min_relative_accuracy": 1.0, "prefer": "accuracy"}),
-    )
-    .await;
-    let images = digits::Images::load("test");
-    let refused = |targets: Value| json!({"application": "careful-digits", "targets": targets, "inputs": images.input(0)});
-    let problem = api
-        .post("/v1/queries", &refused(json!({"min_accuracy": 0.9999})))
-        .await
-        .problem(422, "target_infeasible");
-    let detail = problem["detail"].as_str().expect("a detail");
-    assert!(detail.contains(&format!("{value:.4}")), "{detail}");
-    assert!(
-        detail.contains("0.9999") && detail.contains(&format!("{lower:.4}")),
-        "{detail}"
-    );
-    let dear = json!({"max_cost_per_1k_usd": figure(&figures, "cost_per_1k_usd") / 2.0});
-    api.post("/v1/queries", &refused(dear))
-        .await
-        .problem(422, "target_infeasible");
+    targets_are_held_to(&api, &figures).await;
 
     cluster.kill();
     cluster.launch();
@@ -107,9 +79,47 @@ async fn an_accuracy_of_the_whole_is_measured_kept_and_honoured() {
     let path = "/v1/pipelines/careful-digits";
     let changed = api.patch(path, &change).await.json(200);
     assert!(changed["measured"].is_null(), "{changed}");
-    api.post("/v1/queries", &refused(json!({"min_accuracy": 0.5})))
+    api.post("/v1/queries", &careful(json!({"min_accuracy": 0.5})))
         .await
         .problem(400, "invalid_target");
+}
+
+/// A query to the cascade with these targets.
+fn careful(targets: Value) -> Value {
+    let images = digits::Images::load("test");
+    json!({"application": "careful-digits", "targets": targets, "inputs": images.input(0)})
+}
+
+/// Queries to the cascade get what was measured of it, and no more.
+async fn targets_are_held_to(api: &Api, figures: &Value) {
+    let (lower, value) = (figure(figures, "lower"), figure(figures, "value"));
+    let met = ask(
+        api,
+        "careful-digits",
+        json!({"min_accuracy": lower - 0.001}),
+    )
+    .await;
+    assert_eq!(met["targets_met"], true, "{met}");
+    ask(
+        api,
+        "careful-digits",
+        json!({"min_relative_accuracy": 1.0, "prefer": "accuracy"}),
+    )
+    .await;
+    let problem = api
+        .post("/v1/queries", &careful(json!({"min_accuracy": 0.9999})))
+        .await
+        .problem(422, "target_infeasible");
+    let detail = problem["detail"].as_str().expect("a detail");
+    assert!(detail.contains(&format!("{value:.4}")), "{detail}");
+    assert!(
+        detail.contains("0.9999") && detail.contains(&format!("{lower:.4}")),
+        "{detail}"
+    );
+    let dear = json!({"max_cost_per_1k_usd": figure(figures, "cost_per_1k_usd") / 2.0});
+    api.post("/v1/queries", &careful(dear))
+        .await
+        .problem(422, "target_infeasible");
 }
 
 #[tokio::test]
@@ -213,14 +223,17 @@ async fn a_cascade_answers_for_an_application_where_it_is_the_cheapest_that_is_g
         Some(&json!("dearer")),
         "{easy}"
     );
-    // It goes with its models.
+    it_goes_with_its_models(&api).await;
+}
+
+async fn it_goes_with_its_models(api: &Api) {
     assert!(api.delete("/v1/models/cnn-small").await.status.is_success());
     until("the cascade is no variant any more", || async {
         let listed = api.get("/v1/variants?application=digits").await.json(200);
         listed["composites"].is_null().then_some(())
     })
     .await;
-    let answer = ask(&api, "digits", json!({"min_accuracy": 0.5})).await;
+    let answer = ask(api, "digits", json!({"min_accuracy": 0.5})).await;
     assert_eq!(answer["model"], "logistic");
 }
 

@@ -15,7 +15,8 @@
 //! **Ours.** Waits of the past say late what is full now. What will be in the way of a query is known when it comes: the rows
 //! of all queries before it that a step has not answered yet. A step answers them as fast as its replicas run full
 //! batches, so the query leaves it no sooner than that takes, and no sooner than it leaves the steps before, plus a
-//! batch. How wrong this is on the whole is learnt: a quantile of the error is added.
+//! batch. How much that must be kept clear of the target is learnt: it grows with each query that was let in and not
+//! answered in time, and shrinks with each that was, so that few are.
 
 use crate::Nanos;
 
@@ -79,15 +80,15 @@ pub struct Dropping {
     policy: Policy,
     steps: Vec<Step>,
     target: Nanos,
-    /// What predictions were too short by, ns.
-    error: Quantile,
+    /// By how much what is expected of a query must be before its target, ns.
+    margin: f64,
 }
 
 /// Branches that are taken less often are not in the way of a query before it takes them.
 const LIKELY: f64 = 0.25;
 
-/// The share of queries that are to be as quick as was predicted.
-const SURE: f64 = 0.9;
+/// The share of the queries that are let in which are to be answered in time.
+const SURE: f64 = 0.98;
 
 /// PARD's share of what was waited lately that counts.
 const PARD_SHARE: f64 = 0.5;
@@ -204,7 +205,7 @@ impl Dropping {
             policy,
             steps,
             target,
-            error: Quantile::new(SURE, pace),
+            margin: 0.0,
         };
         dropping.split();
         dropping
@@ -239,21 +240,18 @@ impl Dropping {
         behind
     }
 
-    /// A query comes at `now`. Tells when it is expected to be answered, ns; `None`: it is given up at once.
-    pub fn arrive(&mut self, now: Nanos) -> Option<Nanos> {
-        let finish = self.finish(now);
+    /// A query comes at `now`. Whether it is let in; else it is given up at once.
+    pub fn arrive(&mut self, now: Nanos) -> bool {
         if self.policy == Policy::Sextant {
-            let error = self.error.value().max(0.0) as Nanos;
-            if finish + error > now.saturating_add(self.target) {
-                // What is thought of it is forgotten where nobody is let in to show that it is wrong.
-                self.error.observe(0.0);
-                return None;
+            let finish = self.finish(now).saturating_add(self.margin as Nanos);
+            if finish > now.saturating_add(self.target) {
+                return false;
             }
         }
         for step in &mut self.steps {
             step.pending += step.expected;
         }
-        Some(finish)
+        true
     }
 
     /// When a query that comes at `now` leaves the last step that it is likely to visit.
@@ -310,8 +308,13 @@ impl Dropping {
         self.steps[step].took.observe(took as f64);
     }
 
-    /// A query has been answered that was expected to be at `expected`.
-    pub fn ended(&mut self, expected: Nanos, now: Nanos) {
-        self.error.observe(now as f64 - expected as f64);
+    /// A query that was let in was answered in time, or was not.
+    pub fn ended(&mut self, in_time: bool) {
+        let pace = self.target as f64 * PACE;
+        let most = self.target as f64 / 2.0;
+        self.margin = match in_time {
+            true => (self.margin - pace * (1.0 - SURE)).max(0.0),
+            false => (self.margin + pace * SURE).min(most),
+        };
     }
 }
