@@ -38,7 +38,7 @@ pub fn composite(
     };
     let entries = index.entries().iter();
     let active = entries.filter(|it| it.ordinal == *ordinal && it.readiness == Readiness::Active);
-    let chosen = active.map(|entry| Composite {
+    let mut chosen = active.map(|entry| Composite {
         quality_bound: match entry.quality() {
             Quality::Accuracy(bound) => bound,
             Quality::Agreement(_) => f64::NEG_INFINITY,
@@ -47,7 +47,7 @@ pub fn composite(
         cost_per_1k_usd: entry.cost_per_1k_usd,
     });
     let is_better = |it: Composite| best.by_preference(&it, demand.prefer).is_lt();
-    chosen.map(is_better).all(|it| it).then_some(at)
+    chosen.all(is_better).then_some(at)
 }
 
 // === impl Composite ===
