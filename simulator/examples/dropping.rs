@@ -5,6 +5,8 @@
 //! two branches, and a fan-out of five rows a query. Load is given in what the fullest step can serve. Each rule runs under
 //! our scheduler and under the eager one, and the better of both counts.
 
+use std::io::{self, Write};
+
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
@@ -127,8 +129,12 @@ fn goodput(served: &Served, pipeline: &Pipeline) -> f64 {
     good as f64 / (SECONDS * pipeline.capacity)
 }
 
-fn main() {
-    println!("pipeline  load  none   clipper++  nexus  pard   sextant  ratio  wasted");
+fn main() -> io::Result<()> {
+    let mut out = io::stdout();
+    writeln!(
+        out,
+        "pipeline  load  none   clipper++  nexus  pard   sextant  ratio  wasted"
+    )?;
     let (mut least, mut logs) = (f64::INFINITY, Vec::new());
     for pipeline in pipelines() {
         for load in LOADS {
@@ -165,7 +171,8 @@ fn main() {
             if load >= 1.5 {
                 logs.push(ratio.ln());
             }
-            println!(
+            writeln!(
+                out,
                 "{:<8}  {load:<4}  {:.3}  {:<9.3}  {:.3}  {:.3}  {own:<7.3}  {ratio:<5.2}  {:.2} %",
                 pipeline.name,
                 others[0],
@@ -173,9 +180,12 @@ fn main() {
                 others[2],
                 others[3],
                 ours.wasted_share * 100.0
-            );
+            )?;
         }
     }
     let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
-    println!("least ratio {least:.3}; geometric mean at 1.5x and more {mean:.3}");
+    writeln!(
+        out,
+        "least ratio {least:.3}; geometric mean at 1.5x and more {mean:.3}"
+    )
 }
