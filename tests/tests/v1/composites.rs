@@ -79,13 +79,13 @@ async fn an_accuracy_of_the_whole_is_measured_kept_and_honoured() {
     let path = "/v1/pipelines/careful-digits";
     let changed = api.patch(path, &change).await.json(200);
     assert!(changed["measured"].is_null(), "{changed}");
-    api.post("/v1/queries", &careful(json!({"min_accuracy": 0.5})))
+    api.post("/v1/queries", &careful(&json!({"min_accuracy": 0.5})))
         .await
         .problem(400, "invalid_target");
 }
 
 /// A query to the cascade with these targets.
-fn careful(targets: Value) -> Value {
+fn careful(targets: &Value) -> Value {
     let images = digits::Images::load("test");
     json!({"application": "careful-digits", "targets": targets, "inputs": images.input(0)})
 }
@@ -107,7 +107,7 @@ async fn targets_are_held_to(api: &Api, figures: &Value) {
     )
     .await;
     let problem = api
-        .post("/v1/queries", &careful(json!({"min_accuracy": 0.9999})))
+        .post("/v1/queries", &careful(&json!({"min_accuracy": 0.9999})))
         .await
         .problem(422, "target_infeasible");
     let detail = problem["detail"].as_str().expect("a detail");
@@ -117,7 +117,7 @@ async fn targets_are_held_to(api: &Api, figures: &Value) {
         "{detail}"
     );
     let dear = json!({"max_cost_per_1k_usd": figure(figures, "cost_per_1k_usd") / 2.0});
-    api.post("/v1/queries", &careful(dear))
+    api.post("/v1/queries", &careful(&dear))
         .await
         .problem(422, "target_infeasible");
 }
