@@ -8,10 +8,14 @@ use std::collections::{BTreeMap, HashMap};
 use parking_lot::{Mutex, RwLock};
 use sextant_registry::{Application, Error, Model, ModelStatus, Registry};
 use sextant_types::{
-    ApplicationId, Code, Metric, ModelId, Release, Releases, Route, Targets, VariantId,
+    ApplicationId, Code, Digest, Metric, ModelId, Release, Releases, Route, Stage, Targets,
+    VariantId,
 };
 
 use crate::{codec::short, problem::Problem, targets::TargetsBody};
+
+/// Digits of a file's digest that tell it from others.
+const DIGITS: usize = 16;
 
 /// Letters in which a misspelt name differs at most.
 const MOST_EDITS: usize = 2;
@@ -41,6 +45,8 @@ struct Entries {
 struct Registered {
     application: ApplicationId,
     release: Release,
+    /// Of its file.
+    digest: Digest,
     is_ready: bool,
 }
 
@@ -192,6 +198,7 @@ impl From<&Model> for Registered {
         Self {
             application: model.application.clone(),
             release: model.released(),
+            digest: model.digest,
             is_ready: model.status == ModelStatus::Ready,
         }
     }
@@ -303,6 +310,33 @@ impl Directory {
         }
         let model = entries.releases.model(reference)?;
         entries.models.get(model).map(|it| it.release.version)
+    }
+
+    /// The models that may answer a route as things stand, each with its file; of a variant its name.
+    pub fn followed(&self, route: &Route) -> Vec<String> {
+        let entries = self.entries.read();
+        let text = |(id, it): (&ModelId, &Registered)| {
+            let mut digest = it.digest.to_string();
+            digest.truncate(DIGITS);
+            format!("{id}#{digest}")
+        };
+        match route {
+            Route::Application(application) => {
+                let models = entries.models.iter();
+                let answering = models.filter(|(_, it)| {
+                    it.is_ready
+                        && it.application == *application
+                        && it.release.stage == Stage::Current
+                });
+                answering.map(text).collect()
+            }
+            Route::Model(reference) => {
+                let id = entries.releases.model(reference);
+                let found = id.and_then(|id| entries.models.get_key_value(id));
+                found.map(text).into_iter().collect()
+            }
+            Route::Variant(id) => vec![id.to_string()],
+        }
     }
 
     /// The number of the version that a model is; by its id.

@@ -414,6 +414,8 @@ impl Asked {
             best_effort: false,
             explain: false,
             sticky: None,
+            serial: None,
+            composites: Vec::new(),
             arrived: self.arrived,
         })
     }

@@ -121,7 +121,7 @@ struct Asked {
 /// Jobs, newest first.
 #[utoipa::path(get, operation_id = "jobs_list", path = "/v1/jobs", tag = "jobs",
     params(
-        ("kind" = Option<String>, Query, description = "`register`, `extend` or `offline`"),
+        ("kind" = Option<String>, Query, description = "`register`, `extend`, `offline` or `measure`"),
         ("state" = Option<String>, Query, description = "only in this state"),
         ("application" = Option<String>, Query, description = "only of this application"),
         ("model" = Option<String>, Query, description = "only of this model"),

@@ -22,6 +22,7 @@ use crate::{
     codec::short,
     explanations::LONGEST_ID,
     extract::Params,
+    feedback::online,
     jobs, models, pipelines,
     problem::{Problem, status as status_of},
     scaling, status, variants,
@@ -120,10 +121,23 @@ async fn make_registered(state: &ApiState, viewer: &Viewer) -> Result<String, Pr
     text(&Registered {
         frame: viewer.frame(Some(Question::Registered)),
         models: member(&models.0, "models")?,
+        online: view(&online(state, caller).await?)?,
         variants: member(&variants.0, "variants")?,
         pipelines: pipelines::drawn(state, caller).await?,
         jobs: member(&jobs.0, "jobs")?,
     })
+}
+
+/// What feedback says of the versions that a caller may see.
+async fn online(state: &ApiState, caller: &Caller) -> Result<Vec<online::ModelBody>, Problem> {
+    let mut all = Vec::new();
+    for application in state.registry().applications().await? {
+        if application.feedback.is_some() && caller.check(&application.id).is_ok() {
+            let (id, metric) = (&application.id, application.metric);
+            all.extend(online::of_application(state, id, metric).await?);
+        }
+    }
+    Ok(all)
 }
 
 async fn size(State(state): State<ApiState>, viewer: Viewer) -> Response {

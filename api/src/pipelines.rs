@@ -1,6 +1,6 @@
 //! `/v1/pipelines`: applications that several steps answer.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, convert::Infallible};
 
 use axum::{
     Json,
@@ -28,12 +28,17 @@ use crate::{
 
 mod ask;
 pub(crate) mod load;
+pub(crate) mod measure;
 mod memory;
 mod over;
 mod read;
 mod schema;
+mod whole;
 
 use schema::{DefinitionBody, DefinitionChangeBody};
+
+pub(crate) use whole::{CompositeBody, composites};
+use whole::{MeasuredBody, ScaleBody};
 
 pub use ask::{__path_ask, ask};
 pub(crate) use over::over;
@@ -61,6 +66,12 @@ pub struct PipelineBody {
     /// Why it cannot run; absent where it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     unusable: Option<String>,
+    /// What was measured of it as a whole; absent where its definition has no `validation`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured: Option<MeasuredBody>,
+    /// How often its steps run, and on how many rows; none before its first query here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    scales: Vec<ScaleBody>,
     /// When this version was made, milliseconds since the Unix epoch.
     created_ms: u64,
 }
@@ -123,8 +134,8 @@ pub async fn create(
     let (parts, body) = request.into_parts();
     let bytes = state.collect_document(body).await?;
     let document = read::document(&parts.headers, &bytes)?;
-    let (graph, new) = checked(&state, &caller, document, !params.dry_run).await?;
-    let application = application(&graph.definition)?;
+    let (graph, new, metric) = checked(&state, &caller, document, !params.dry_run).await?;
+    let application = application(&graph.definition, metric)?;
     if params.dry_run {
         let checked = Pipeline {
             application: application.id,
@@ -142,13 +153,14 @@ pub async fn create(
         .await;
     let (pipeline, created) = made?;
     state.refresh_pipeline(&pipeline.application).await?;
+    measure::begin(&state, &pipeline.application).await?;
     let status = if created {
         StatusCode::CREATED
     } else {
         StatusCode::OK
     };
     let location = format!("/v1/pipelines/{}", pipeline.application);
-    let body = Json(shown(&state, pipeline));
+    let body = Json(with_measure(&state, pipeline));
     Ok((status, [(header::LOCATION, location)], body).into_response())
 }
 
@@ -169,7 +181,8 @@ pub async fn list(
         .into_iter()
         .filter(|it| caller.sees(&it.application));
     let page = params.cut(seen, |it| it.application.to_string())?;
-    let pipelines = page.items.into_iter().map(|it| shown(&state, it)).collect();
+    let pipelines = page.items.into_iter();
+    let pipelines = pipelines.map(|it| with_measure(&state, it)).collect();
     Ok(Json(PipelinesBody {
         pipelines,
         next: page.next,
@@ -191,7 +204,7 @@ pub async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let pipeline = state.registry().pipeline(&name).await?;
-    Ok(Shown::new(&shown(&state, pipeline)).answer(&headers))
+    Ok(shown_whole(&state, pipeline).answer(&headers))
 }
 
 /// Changes a pipeline: the keys that are sent replace those of the definition, `null` takes one away (RFC 7396). The
@@ -221,10 +234,10 @@ pub async fn change(
     Shown::new(&shown(&state, known.clone())).check(&parts.headers)?;
     let mut document = known.definition.clone();
     read::merge(&mut document, read::document(&parts.headers, &bytes)?);
-    let (graph, new) = checked(&state, &caller, document, true).await?;
+    let (graph, new, metric) = checked(&state, &caller, document, true).await?;
     keeps_name(&graph, &name)?;
-    let changed = next_version(&state, &known, new).await?;
-    Ok(Shown::new(&shown(&state, changed)).with(StatusCode::OK))
+    let changed = next_version(&state, &known, new, metric).await?;
+    Ok(shown_whole(&state, changed).with(StatusCode::OK))
 }
 
 /// Replaces a pipeline by another definition, its next version; registers it where there is none. A query ends on the
@@ -255,20 +268,22 @@ pub async fn replace(
         Err(sextant_registry::Error::NotFound { .. }) => None,
         Err(error) => return Err(error.into()),
     };
-    let (graph, new) = checked(&state, &caller, document, true).await?;
+    let (graph, new, metric) = checked(&state, &caller, document, true).await?;
     keeps_name(&graph, &name)?;
     let Some(known) = known else {
-        let application = application(&graph.definition)?;
+        let application = application(&graph.definition, metric)?;
         let (made, _) = state
             .registry()
             .create_pipeline(&application, &new, unix_ms())
             .await?;
         state.refresh_pipeline(&name).await?;
-        return Ok((StatusCode::CREATED, Json(shown(&state, made))).into_response());
+        measure::begin(&state, &name).await?;
+        let body = Json(with_measure(&state, made));
+        return Ok((StatusCode::CREATED, body).into_response());
     };
     Shown::new(&shown(&state, known.clone())).check(&parts.headers)?;
-    let changed = next_version(&state, &known, new).await?;
-    Ok(Shown::new(&shown(&state, changed)).with(StatusCode::OK))
+    let changed = next_version(&state, &known, new, metric).await?;
+    Ok(shown_whole(&state, changed).with(StatusCode::OK))
 }
 
 /// The graph of a pipeline for people: a step to a line, or with `as=svg` a picture (`image/svg+xml`).
@@ -319,6 +334,7 @@ pub async fn delete(
 ) -> Result<StatusCode, Problem> {
     let known = state.registry().pipeline(&name).await?;
     Shown::new(&shown(&state, known)).check(&headers)?;
+    measure::cancel(&state, &name).await?;
     state.registry().delete_pipeline(&name).await?;
     state.refresh_pipeline(&name).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -365,6 +381,7 @@ async fn next_version(
     state: &ApiState,
     known: &Pipeline,
     new: NewPipeline,
+    metric: Metric,
 ) -> Result<Pipeline, Problem> {
     let version = known.version;
     let changed = state.registry().change_pipeline(
@@ -380,7 +397,18 @@ async fn next_version(
             "somebody else has changed it meanwhile: read it again, and see what has changed";
         Problem::new(Code::PreconditionFailed, detail)
     })?;
+    let renamed = |application| {
+        Ok::<_, Infallible>(Application {
+            metric,
+            ..application
+        })
+    };
+    let renamed = state
+        .registry()
+        .change_application(&known.application, renamed);
+    let Ok(_) = renamed.await?;
     state.refresh_pipeline(&known.application).await?;
+    measure::begin(state, &known.application).await?;
     Ok(changed)
 }
 
@@ -391,7 +419,7 @@ async fn checked(
     caller: &Caller,
     document: Value,
     keep: bool,
-) -> Result<(Graph, NewPipeline), Problem> {
+) -> Result<(Graph, NewPipeline, Metric), Problem> {
     let definition: Definition = serde_json::from_value(document.clone()).map_err(|error| {
         Problem::new(
             Code::InvalidPipeline,
@@ -413,11 +441,13 @@ async fn checked(
         state.check_owner(caller, route).await?;
     }
     check_functions(state, caller, &graph).await?;
+    let whole = whole::checked(state, caller, &graph, keep).await?;
+    digests.extend(whole.set.map(|set| (whole::SET.to_owned(), set)));
     let new = NewPipeline {
         definition: document,
         files: digests,
     };
-    Ok((graph, new))
+    Ok((graph, new, whole.metric.unwrap_or(Metric::Exact)))
 }
 
 /// Whether the caller may have Python run, and whether the graph's functions can be called: their files are run for it.
@@ -444,12 +474,12 @@ fn refused(invalid: &Invalid) -> Problem {
 }
 
 /// The application that a pipeline is.
-fn application(definition: &Definition) -> Result<Application, Problem> {
+fn application(definition: &Definition, metric: Metric) -> Result<Application, Problem> {
     Ok(Application {
         id: definition
             .application()
             .map_err(|invalid| refused(&invalid))?,
-        metric: Metric::Exact,
+        metric,
         description: definition.description.clone(),
         default_targets: Targets::default(),
         signature: None,
@@ -457,6 +487,20 @@ fn application(definition: &Definition) -> Result<Application, Problem> {
         presets: BTreeMap::new(),
         feedback: None,
     })
+}
+
+/// A pipeline and what was measured of it, which changes it for nobody who is about to change it.
+fn shown_whole(state: &ApiState, pipeline: Pipeline) -> Shown {
+    let tag = Shown::new(&shown(state, pipeline.clone())).tag();
+    Shown::new(&with_measure(state, pipeline)).tagged(tag)
+}
+
+fn with_measure(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
+    PipelineBody {
+        measured: MeasuredBody::of(state, &pipeline),
+        scales: whole::scales(state, &pipeline.application),
+        ..shown(state, pipeline)
+    }
 }
 
 /// A pipeline as this front end has it.
@@ -484,6 +528,8 @@ impl PipelineBody {
                 .ok()
                 .map(|graph| SignatureBody::from(&graph.signature)),
             unusable: graph.err().map(str::to_owned),
+            measured: None,
+            scales: Vec::new(),
             created_ms: pipeline.created_ms,
         }
     }

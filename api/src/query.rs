@@ -195,6 +195,7 @@ async fn answer(
     let _share = state.admit_for(route)?;
     state.check_owner(caller, &query.route).await?;
     let (arrived, targets, explain) = (query.arrived, query.targets, query.explain);
+    let serial = query.serial;
     let reading = arrived.elapsed();
     footprint.asks(&query.inputs)?;
     let noted = |id: Option<&str>| Noted::new(route, targets, (reading, explain)).called(id);
@@ -210,12 +211,12 @@ async fn answer(
         id.get_or_insert_with(|| noted(None).id());
     }
     footprint.answers(&answer.outputs, binary)?;
-    let token = state.tokens().of(state, route, &answer);
+    let token = state.tokens().of(state, route, (&answer, serial));
     let version = state.directory().version(&answer.model);
     let named = (id.as_deref(), version, token.as_deref());
     let mut out = answer_json(&answer, named, binary);
     if let Some(k) = classification {
-        Box::pin(classify(state, &answer, k, &mut out)).await?;
+        Box::pin(classify(state, (route, &answer), k, &mut out)).await?;
     }
     let json_bytes = out.len();
     if binary {
@@ -301,6 +302,8 @@ fn read(
         best_effort: body.on_infeasible == OnInfeasible::BestEffort,
         explain: explain || body.explain,
         sticky: sticky(body.sticky.as_ref().map(|key| &*key.0))?,
+        serial: state.tokens().serial(state),
+        composites: Vec::new(),
         arrived,
     };
     Ok(Asked {
@@ -329,16 +332,15 @@ pub(crate) fn sticky(key: Option<&str>) -> Result<Option<u64>, Problem> {
 /// Puts the most likely classes into an answer.
 async fn classify(
     state: &ApiState,
-    answer: &Answer,
+    (route, answer): (&Route, &Answer),
     k: NonZero<u32>,
     out: &mut Vec<u8>,
 ) -> Result<(), Problem> {
     let scored = state.classes().of(&answer.model, state.registry()).await?;
-    let route = Route::Variant(answer.variant.clone());
     let top = Top {
         k: usize::try_from(k.get()).unwrap_or(usize::MAX),
         outputs: &answer.outputs,
-        batched: state.dispatcher().signature(&route)?.batched,
+        batched: state.dispatcher().signature(route)?.batched,
         scored: scored.as_deref(),
     };
     let closing = out.pop();

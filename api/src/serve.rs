@@ -8,7 +8,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{ApiState, Limits, Tls, costs, feedback};
+use crate::{ApiState, Limits, Tls, costs, feedback, pipelines};
 
 mod accept;
 mod activity;
@@ -115,6 +115,7 @@ pub async fn serve_all(
         never = keep_tokens(&state) => match never {},
         never = costs::follow(&state) => match never {},
         never = feedback::watch::keep(&state) => match never {},
+        never = pipelines::measure::keep(&state) => match never {},
         never = keep_certificate(tls) => match never {},
     }
     closing.cancel();

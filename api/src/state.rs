@@ -7,7 +7,7 @@ use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
 use sextant_pipeline::{Interpreter, Pipelines};
 use sextant_registry::Registry;
-use sextant_rpc::{Answer, DispatcherClient, Notify, PublisherClient};
+use sextant_rpc::{Answer, DispatcherClient, ExaminerClient, Notify, PublisherClient};
 use sextant_storage::Storage;
 use sextant_types::{ApplicationId, Code, Metric, ModelId, Route, Targets, WorkerId};
 use tokio::{
@@ -85,6 +85,8 @@ pub struct ApiParts {
     pub notifier: Option<Arc<dyn Notify>>,
     /// Calls functions of Python files, for pipelines.
     pub python: Arc<dyn Interpreter>,
+    /// Scores pipelines on their validation sets.
+    pub examiner: ExaminerClient,
 }
 
 /// Shared by all handlers; cheap to clone.
@@ -214,6 +216,11 @@ impl ApiState {
     /// Whether a route names one of these.
     pub(crate) fn is_pipeline(&self, route: &Route) -> bool {
         matches!(route, Route::Application(id) if self.pipelines().get(id).is_some())
+    }
+
+    /// Who scores pipelines.
+    pub(crate) fn examiner(&self) -> &ExaminerClient {
+        &self.0.parts.examiner
     }
 
     pub(crate) fn publisher(&self) -> &PublisherClient {

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use sextant_metadata::{AgreementRow, DeviceTypes, Instance};
 use sextant_registry::FailedProfile;
 use sextant_types::{
-    Accuracy, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, ModelId, ShapeProfile,
-    Slowdowns, Stage, Variant, VariantId, time::unix_ms,
+    ApplicationId, DeviceTypeName, ModelId, ShapeProfile, Slowdowns, Stage, Variant, VariantId,
+    time::unix_ms,
 };
 use utoipa::ToSchema;
 
@@ -18,8 +18,13 @@ use crate::{
     cluster::InstanceBody,
     extract::{Name, Params},
     page,
+    pipelines::{CompositeBody, composites},
     problem::{Problem, ProblemBody},
 };
+
+mod figures;
+
+use figures::{AccuracyBody, BatchLatencyBody, ConcurrentBody};
 
 /// A measured variant.
 #[derive(Debug, Serialize, ToSchema)]
@@ -164,30 +169,13 @@ pub struct ProfileFailureBody {
 pub struct VariantsBody {
     /// Sorted by model, then by name.
     variants: Vec<VariantBody>,
+    /// Pipelines that are variants of the applications whose variants are listed, sorted by application and name. The
+    /// first page has them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    composites: Vec<CompositeBody>,
     /// Where the next page begins: `?after=`.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-}
-
-/// A measured accuracy with its 95 % interval.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = Accuracy)]
-pub struct AccuracyBody {
-    /// `accuracy`, measured against labels; `agreement` with the uploaded file, which is no accuracy and meets no
-    /// `min_accuracy`; `unknown` where an earlier version registered the model and nothing tells which.
-    kind: &'static str,
-    /// `top1`, `top5`, `exact`, `mae`, ..
-    metric: String,
-    /// Point estimate.
-    value: f64,
-    /// Lower end of the interval.
-    lower: f64,
-    /// Upper end of the interval.
-    upper: f64,
-    /// Records that were scored.
-    records: u64,
-    /// Rows per batch while measuring.
-    evaluation_batch: u32,
 }
 
 /// Answers compared with those of the file that was uploaded.
@@ -198,36 +186,6 @@ pub struct AgreementBody {
     rows: u64,
     /// Of these, those in which both answers agree.
     agreeing: u64,
-}
-
-/// Measured latency of one query while so many run side by side.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = ConcurrentLatency)]
-pub struct ConcurrentBody {
-    /// Queries that run side by side.
-    running: u16,
-    /// Mean, milliseconds.
-    mean_ms: f64,
-    /// Squared coefficient of variation of the run times.
-    scv: f64,
-    /// Runs measured.
-    samples: u32,
-}
-
-/// Measured latency of one batch size.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = BatchLatency)]
-pub struct BatchLatencyBody {
-    /// Rows in the batch.
-    batch: u32,
-    /// Median, milliseconds.
-    p50_ms: f64,
-    /// 99th percentile, milliseconds.
-    p99_ms: f64,
-    /// Mean, milliseconds.
-    mean_ms: f64,
-    /// Runs measured.
-    samples: u32,
 }
 
 /// Which variants to list.
@@ -276,7 +234,14 @@ pub async fn list(
         limit: params.limit,
     };
     let variants = of_models(&state, wanted.map(|model| model.id)).await?;
-    with_instances(&state, variants, &part).await
+    let listed = with_instances(&state, variants, &part).await?;
+    // They are of no model.
+    let applications = state.directory().applications().into_iter();
+    let applications = applications.filter(|it| {
+        let is_asked_for = params.application.as_ref().is_none_or(|id| id == it);
+        is_asked_for && params.model.is_none() && caller.sees(it)
+    });
+    Ok(with_composites(&state, listed, applications, &part))
 }
 
 /// The variants of a model, dominated ones included.
@@ -323,7 +288,8 @@ pub async fn of_application(
     state.registry().application(&application).await?;
     let models = state.registry().models(Some(&application)).await?;
     let variants = of_models(&state, models.into_iter().map(|model| model.id)).await?;
-    with_instances(&state, variants, &part).await
+    let listed = with_instances(&state, variants, &part).await?;
+    Ok(with_composites(&state, listed, [application], &part))
 }
 
 /// One variant.
@@ -370,8 +336,27 @@ async fn with_instances(
     let variants = shown
         .map(|variant| VariantBody::new(variant, &fleet))
         .collect();
-    let next = page.next;
-    Ok(Json(VariantsBody { variants, next }))
+    Ok(Json(VariantsBody {
+        variants,
+        composites: Vec::new(),
+        next: page.next,
+    }))
+}
+
+/// The same with the pipelines that are variants of applications.
+fn with_composites(
+    state: &ApiState,
+    mut listed: Json<VariantsBody>,
+    applications: impl IntoIterator<Item = ApplicationId>,
+    part: &VariantParams,
+) -> Json<VariantsBody> {
+    if part.after.is_none() {
+        let mut applications: Vec<ApplicationId> = applications.into_iter().collect();
+        applications.sort();
+        let all = applications.iter().flat_map(|it| composites(state, it));
+        listed.0.composites = all.collect();
+    }
+    listed
 }
 
 /// What runs variants.
@@ -505,48 +490,11 @@ impl VariantBody {
     }
 }
 
-impl From<&Accuracy> for AccuracyBody {
-    fn from(accuracy: &Accuracy) -> Self {
-        Self {
-            kind: accuracy.kind.name(),
-            metric: accuracy.metric.name(),
-            value: accuracy.value,
-            lower: accuracy.lower,
-            upper: accuracy.upper,
-            records: accuracy.records,
-            evaluation_batch: accuracy.evaluation_batch,
-        }
-    }
-}
-
 impl From<&ShapeProfile> for SizeBody {
     fn from(shape: &ShapeProfile) -> Self {
         Self {
             dimensions: shape.dims.clone(),
             latency: shape.batches.iter().map(BatchLatencyBody::from).collect(),
-        }
-    }
-}
-
-impl From<&Concurrent> for ConcurrentBody {
-    fn from(concurrent: &Concurrent) -> Self {
-        Self {
-            running: concurrent.running,
-            mean_ms: concurrent.mean_ms,
-            scv: concurrent.scv,
-            samples: concurrent.samples,
-        }
-    }
-}
-
-impl From<&BatchLatency> for BatchLatencyBody {
-    fn from(latency: &BatchLatency) -> Self {
-        Self {
-            batch: latency.batch,
-            p50_ms: latency.p50_ms,
-            p99_ms: latency.p99_ms,
-            mean_ms: latency.mean_ms,
-            samples: latency.samples,
         }
     }
 }

@@ -28,8 +28,20 @@ pub(crate) struct Seen {
 #[derive(Debug, Default)]
 struct Known {
     load: Load,
+    /// Of the last time in which any came.
+    queries_per_row: Option<f64>,
     /// Of this time, since when, ms, and of the one before.
     targets: (Option<Span>, u64, Option<Span>),
+}
+
+/// What came of a need in a time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    rows: f64,
+    queries: f64,
+    /// Of the rows, those of queries that more devices could have answered in time.
+    bad: f64,
+    targets: Option<Span>,
 }
 
 // === impl Seen ===
@@ -51,30 +63,42 @@ impl Seen {
         };
         let scale = window_ms as f64 / demand.window_ms.max(1) as f64;
         self.last = Some((Arc::clone(demand), now_ms));
-        let mut counted: BTreeMap<Need, (f64, f64, Option<Span>)> = BTreeMap::new();
+        let mut all: BTreeMap<Need, Counted> = BTreeMap::new();
         for row in &demand.applications {
             let need = Need {
                 application: row.application.clone(),
                 class: row.class,
             };
-            let (offered, bad, targets) = counted.entry(need).or_default();
-            *targets = joined(*targets, row.latency_ms);
-            // Devices answer rows: a query of eight rows is as much work as eight of one.
-            let rows = row.input_rows.max(row.offered) as f64;
-            let each = rows / row.offered.max(1) as f64;
-            *offered += rows * scale;
-            *bad += bad_of(row) as f64 * each * scale;
+            let counted = all.entry(need).or_default();
+            counted.targets = joined(counted.targets, row.latency_ms);
+            // Devices answer rows: a query of eight rows is as much work as eight of one, and one of a size that takes
+            // twice as long as two. One whose answer was kept is no work.
+            let asked = row.offered.saturating_sub(row.kept);
+            let rows = match row.sized_rows > 0.0 {
+                true => row.sized_rows,
+                false => row.input_rows.max(asked) as f64,
+            };
+            let each = rows / asked.max(1) as f64;
+            counted.rows += rows * scale;
+            counted.queries += asked as f64 * scale;
+            counted.bad += bad_of(row) as f64 * each * scale;
         }
-        for need in counted.keys() {
+        for need in all.keys() {
             if !self.needs.contains_key(need) {
                 self.needs.insert(need.clone(), Known::default());
             }
         }
         for (need, known) in &mut self.needs {
-            let (offered, bad, targets) = counted.get(need).copied().unwrap_or_default();
-            let ended = Ended { offered, bad };
+            let counted = all.get(need).copied().unwrap_or_default();
+            let ended = Ended {
+                offered: counted.rows,
+                bad: counted.bad,
+            };
             known.load.observe(now_ms, window_ms, ended);
-            known.see(now_ms, targets);
+            known.see(now_ms, counted.targets);
+            if counted.rows > 0.0 {
+                known.queries_per_row = Some(counted.queries / counted.rows);
+            }
         }
         self.needs
             .retain(|_, known| now_ms.saturating_sub(known.load.last_ms()) < FORGOTTEN_MS);
@@ -87,6 +111,7 @@ impl Seen {
             need: need.clone(),
             of: known.load.outlook(now_ms, ahead_s, idle_ms),
             latency_ms: known.targets().or_else(|| of_class(need.class)),
+            queries_per_row: known.queries_per_row.unwrap_or(1.0),
         });
         each.collect()
     }

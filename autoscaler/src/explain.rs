@@ -12,6 +12,10 @@ use sextant_picture::Picture;
 
 use crate::Config;
 
+mod figures;
+
+use figures::{rate, usd};
+
 /// A decision that has no number yet.
 pub(crate) struct Change {
     pub(crate) subject: Subject,
@@ -116,12 +120,10 @@ fn of_number(
                 wanted.bad_share * 100.0,
                 kind.up
             ),
-            Trigger::Interfered => {
-                format!(
-                    "something else slows down variants on all {} workers",
-                    kind.up
-                )
-            }
+            Trigger::Interfered => format!(
+                "something else slows down variants on {} of {} workers, which count as half",
+                kind.measured.interfered, kind.up
+            ),
             Trigger::Busy => format!("{:.0} % busy", kind.measured.busy_share * 100.0),
             Trigger::Overloaded => format!(
                 "instances are overloaded on {} of {} workers",
@@ -144,8 +146,9 @@ fn of_number(
         );
     }
     format!(
-        "{rps:.1} rows a second are planned for `{name}`: they keep {busy:.2} workers busy, and \
+        "{} rows a second are planned for `{name}`: they keep {busy:.2} workers busy, and \
          with a margin for chance {} have time for them",
+        rate(rps),
         free.devices[at].max(1)
     )
 }
@@ -173,7 +176,10 @@ pub(crate) fn other_pools(
     let judged = |what: String, plan: &Plan| {
         let missing = unserved(plan) - unserved(free);
         let why_not = match missing > 1e-3 {
-            true => format!("would leave {missing:.1} more rows a second unanswered"),
+            true => format!(
+                "would leave {} more rows a second unanswered",
+                rate(missing)
+            ),
             false if plan.cost_per_hour_usd > free.cost_per_hour_usd + 1e-9 => {
                 "costs more".to_owned()
             }
@@ -237,6 +243,41 @@ pub(crate) fn other_pools(
     all
 }
 
+/// A decision that stands, with the load of now in its reason, where the load is another by far. What is not planned for
+/// any more keeps the reason for which it was.
+pub(crate) fn refreshed(
+    (picture, decided): (&Picture, &Decided),
+    decision: &Decision,
+    pools: &[Pool],
+    config: &Config,
+) -> Option<(Arc<str>, Vec<Input>)> {
+    let planned = |of: &[Input]| of.iter().map(|it| it.planned_rps).sum::<f64>();
+    let (reason, now): (Arc<str>, Vec<Input>) = match &decision.subject {
+        Subject::Pool(name) => {
+            let at = pools.iter().position(|it| it.device_type == *name)?;
+            let served = picture.problem.choices.iter().zip(&decided.free.served_rps);
+            let mut served = served.filter(|(choice, _)| choice.kind() == at);
+            if pools[at].wanted != decision.to || served.all(|(_, served)| *served <= 0.0) {
+                return None;
+            }
+            let of = (&pools[at], decided.devices[at]);
+            let reason = of_pool(picture, decided, at, of, config);
+            (reason, inputs(picture, Some(at), None))
+        }
+        Subject::Variant(name) => {
+            let (rps, _) = served_by(picture, &decided.here, name);
+            let variant = picture.variants.values().find(|it| it.id == *name)?;
+            if decision.to == 0 || rps <= 0.0 {
+                return None;
+            }
+            let reason = reason_of(picture, &decided.here, name, decision.to);
+            (reason, inputs(picture, None, Some(&variant.application)))
+        }
+    };
+    let (before_rps, now_rps) = (planned(&decision.inputs), planned(&now));
+    figures::is_another(before_rps, now_rps).then_some((reason, now))
+}
+
 /// Changes of the variants that are needed.
 pub(crate) fn of_variants(
     picture: &Picture,
@@ -296,13 +337,7 @@ fn speed(picture: &Picture, name: &VariantId) -> f64 {
 }
 
 fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<str> {
-    let served = picture.problem.choices.iter().zip(&here.served_rps);
-    let own = served.filter(|(choice, _)| picture.variants[&choice.variant].id == *name);
-    // Of devices that answer nothing of it the rate says nothing.
-    let own = own.filter(|(_, served)| **served > 0.0);
-    let (rps, most) = own.fold((0.0, 0.0f64), |(rps, most), (choice, served)| {
-        (rps + served, most.max(choice.rps))
-    });
+    let (rps, most) = served_by(picture, here, name);
     if to == 0 {
         return "nothing that it would answer was planned for it for a while".into();
     }
@@ -311,11 +346,24 @@ fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<s
     }
     let merit = merit(picture, name);
     format!(
-        "of those that meet the targets it {merit}: {rps:.1} rows a second, of \
-         {most:.1} that a worker could; it is loaded on all {to} workers that have room and may take \
-         each other's queries"
+        "of those that meet the targets it {merit}: {} rows a second, of {} that a worker could with \
+         what surrounds the engine; it is loaded on all {to} workers that have room and may take each \
+         other's queries",
+        rate(rps),
+        rate(most)
     )
     .into()
+}
+
+/// Rows a second that a plan has a variant answer, and the most that one of its devices could.
+fn served_by(picture: &Picture, here: &Plan, name: &VariantId) -> (f64, f64) {
+    let served = picture.problem.choices.iter().zip(&here.served_rps);
+    let own = served.filter(|(choice, _)| picture.variants[&choice.variant].id == *name);
+    // Of devices that answer nothing of it the rate says nothing.
+    let own = own.filter(|(_, served)| **served > 0.0);
+    own.fold((0.0, 0.0f64), |(rps, most), (choice, served)| {
+        (rps + served, most.max(choice.rps))
+    })
 }
 
 /// Why a variant was planned for, by what is preferred of the first need that it may answer.
@@ -335,7 +383,7 @@ fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
     let problem = &picture.problem;
     let price = |choice: &sextant_scaling::Choice| {
         let kind = &picture.kinds[choice.kind()];
-        kind.facts.price_per_hour_usd / choice.rps / 3.6
+        kind.facts.price_per_hour_usd / choice.rps / 3.6 * 1e3
     };
     let id = |choice: &sextant_scaling::Choice| &picture.variants[&choice.variant].id;
     let needs: Vec<u32> = problem
@@ -366,7 +414,7 @@ fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
             why_not: match kind.up {
                 0 => format!("no worker of `{}` is up", kind.name),
                 _ => format!(
-                    "a thousand queries would cost {} USD in time of a worker",
+                    "a million queries would cost {} USD in time of a worker",
                     usd(price)
                 ),
             }
@@ -376,34 +424,7 @@ fn other_variants(picture: &Picture, name: &VariantId) -> Vec<Alternative> {
     .collect()
 }
 
-/// A price with two digits that count, however small it is.
-fn usd(price: f64) -> String {
-    let places = match price > 0.0 {
-        true => (1.0 - price.log10().floor()).clamp(2.0, 12.0) as usize,
-        false => 2,
-    };
-    format!("{price:.places$}")
-}
-
 /// As many digits as anybody reads.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::usd;
-
-    #[test]
-    fn a_small_price_is_not_nothing() {
-        for (price, said) in [
-            (0.0000000231, "0.000000023"),
-            (0.0021, "0.0021"),
-            (0.5, "0.50"),
-            (12.0, "12.00"),
-            (0.0, "0.00"),
-        ] {
-            assert_eq!(usd(price), said);
-        }
-    }
 }

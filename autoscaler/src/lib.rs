@@ -54,6 +54,8 @@ pub struct Config {
     pub budget_per_hour_usd: Option<f64>,
     /// How many times as long as where it was measured a variant is taken to run elsewhere.
     pub estimate_factor: f64,
+    /// What messages cost a query on its way to a worker and back, ns.
+    pub round_trip_ns: u64,
     /// Workers that a provider starts and ends, by the type of their device. Workers of other types are
     /// as many as there are.
     pub pools: BTreeMap<DeviceTypeName, PoolConfig>,
@@ -86,6 +88,7 @@ impl Default for Config {
             cold_start_s: None,
             budget_per_hour_usd: None,
             estimate_factor: 2.0,
+            round_trip_ns: 0,
             pools: BTreeMap::new(),
         }
     }
@@ -103,6 +106,8 @@ impl Config {
             serves_silent: self.cold_start_s.is_some(),
             budget_per_hour_usd: self.budget_per_hour_usd,
             estimate_factor: self.estimate_factor,
+            counts_surroundings: true,
+            round_trip: self.round_trip_ns,
             pools: pools.collect(),
         }
     }

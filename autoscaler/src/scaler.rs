@@ -1,6 +1,9 @@
 //! Decides what is wanted, and says why: [`sextant_scaling::Scaler`] over what the store has.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use sextant_metadata::{Action, Decision, Pool, Subject, View, Wanted};
 use sextant_picture::{Interner, Picture, seats};
@@ -35,6 +38,25 @@ struct Last {
     decisions: Vec<Decision>,
     number: u64,
 }
+
+// === impl Last ===
+
+impl Last {
+    /// Explains what stands by the load of now.
+    fn refresh(&mut self, of: (&Picture, &Decided), pools: &[Pool], config: &Config) {
+        let mut told = BTreeSet::new();
+        for decision in self.decisions.iter_mut().rev() {
+            if !told.insert(decision.subject.clone()) {
+                continue;
+            }
+            if let Some((reason, inputs)) = explain::refreshed(of, decision, pools, config) {
+                (decision.reason, decision.inputs) = (reason, inputs);
+            }
+        }
+    }
+}
+
+// === impl Scaler ===
 
 impl Scaler {
     pub(crate) fn new(config: Config) -> Self {
@@ -218,6 +240,7 @@ impl Scaler {
             planned,
         ));
         last.variants.clone_from(planned);
+        last.refresh((picture, decided), pools, &self.config);
         for change in changes {
             last.number += 1;
             let (pool, variant) = match &change.subject {

@@ -76,6 +76,8 @@ pub(crate) struct Sample {
     pub(crate) rows: u32,
     /// Rows of the batch that it was answered in.
     pub(crate) batch_rows: u32,
+    /// Under which number a shadow's answer is kept until feedback comes.
+    pub(crate) serial: Option<u64>,
     /// In the order of the signature.
     pub(crate) inputs: Vec<NamedTensor>,
     /// In the order of the signature.
@@ -305,7 +307,12 @@ impl Dispatcher {
         let outcome = match self.shadow(shadow, sample) {
             Some((known, worker)) => {
                 let ran = run_once(&known, &worker, sample).await;
-                outcome(sample, ran)
+                let (outcome, outputs) = outcome(sample, ran);
+                if let Some(outputs) = outputs {
+                    let of = (shadow, &*known.variant);
+                    self.shadows.note(of, sample, &outputs);
+                }
+                outcome
             }
             None => Outcome::PassedOver,
         };
@@ -363,29 +370,31 @@ async fn run_once(
     answer.await.ok()
 }
 
-/// What a shadow's run has come to. That a worker had no time or is gone says nothing of the version.
-fn outcome(sample: &Sample, ran: Option<InferOutcome>) -> Outcome {
+/// What a shadow's run has come to, and its outputs where there are some. That a worker had no time or is gone says
+/// nothing of the version.
+fn outcome(sample: &Sample, ran: Option<InferOutcome>) -> (Outcome, Option<Vec<Tensor>>) {
     let Some(ran) = ran else {
-        return Outcome::PassedOver;
+        return (Outcome::PassedOver, None);
     };
     let (timings, mut outputs) = match ran {
         Ok(result) => (result.timings, result.outputs.into_iter()),
-        Err(error) => return failed(&error),
+        Err(error) => return (failed(&error), None),
     };
     let outputs = match outputs.next() {
         Some(Ok(outputs)) => outputs,
-        Some(Err(error)) => return failed(&error),
-        None => return Outcome::Failed,
+        Some(Err(error)) => return (failed(&error), None),
+        None => return (Outcome::Failed, None),
     };
     let answers = (&sample.outputs[..], &outputs[..]);
-    match compare::agreeing(&sample.known.variant, answers, sample.rows) {
+    let outcome = match compare::agreeing(&sample.known.variant, answers, sample.rows) {
         Some(agreeing) => Outcome::Compared {
             rows: sample.rows.into(),
             agreeing,
             compute_us: timings.input_us + timings.exec_us + timings.output_us,
         },
         None => Outcome::PassedOver,
-    }
+    };
+    (outcome, Some(outputs))
 }
 
 fn failed(error: &InferError) -> Outcome {

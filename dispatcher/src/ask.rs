@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use sextant_rpc::Composite;
 use sextant_selection::Demand;
 use sextant_types::{Route, Signature, Targets};
 
@@ -21,6 +22,8 @@ pub(crate) struct Ask {
     pub(crate) explain: bool,
     /// What decides which version answers while a canary is tried.
     pub(crate) sticky: Option<u64>,
+    /// What the front end could answer it with itself.
+    pub(crate) composites: Vec<Composite>,
     pub(crate) arrived: Instant,
 }
 
@@ -61,6 +64,7 @@ impl Ask {
             best_effort: ask.best_effort,
             explain: ask.explain,
             sticky: ask.sticky,
+            composites: ask.composites,
             arrived: ask.arrived,
         }
     }

@@ -14,7 +14,7 @@ use sextant_rpc::QueryError;
 use sextant_types::TargetClass;
 
 pub(crate) use self::{
-    counts::{Counts, Ended, Totals},
+    counts::{Asked, Counts, Ended, Totals},
     publisher::{Ticks, class_of},
 };
 use crate::{Dispatcher, ask::Ask, pending::Done};
@@ -28,6 +28,8 @@ pub(crate) struct Offer<'a> {
     variant: Option<Arc<Known>>,
     ended: Ended,
     queueing: Duration,
+    /// The front end answers it by a composite variant.
+    is_elsewhere: bool,
 }
 
 impl<'a> Offer<'a> {
@@ -38,6 +40,7 @@ impl<'a> Offer<'a> {
             variant: None,
             ended: Ended::GivenUp,
             queueing: Duration::ZERO,
+            is_elsewhere: false,
         }
     }
 
@@ -61,8 +64,23 @@ impl<'a> Offer<'a> {
         self.queueing = done.timings.started.saturating_duration_since(*arrived);
     }
 
+    /// The query was answered by what a variant has answered before: no device ran.
+    pub(crate) fn answer_kept(mut self, known: &Arc<Known>) {
+        self.variant = Some(Arc::clone(known));
+        self.ended = Ended::Kept;
+    }
+
+    fn asked(&self, worth: f64) -> Asked {
+        Asked {
+            rows: self.ask.rows,
+            worth,
+        }
+    }
+
     /// The query was refused or failed.
     pub(crate) fn refuse(&mut self, error: &QueryError) {
+        // The steps of what answers it count themselves.
+        self.is_elsewhere = error.instead.is_some();
         self.ended = Ended::Refused(error.code);
     }
 }
@@ -70,7 +88,7 @@ impl<'a> Offer<'a> {
 impl Drop for Offer<'_> {
     fn drop(&mut self) {
         // Whoever stands by is not asked: the query goes to the leader.
-        if !self.dispatcher.is_leading() {
+        if self.is_elsewhere || !self.dispatcher.is_leading() {
             return;
         }
         let class = TargetClass::of(&self.ask.targets);
@@ -79,18 +97,20 @@ impl Drop for Offer<'_> {
         match &self.variant {
             Some(known) => {
                 let waited = match self.ended {
-                    Ended::Answered | Ended::Late => self.queueing,
+                    Ended::Answered | Ended::Late | Ended::Kept => self.queueing,
                     Ended::Refused(_) | Ended::GivenUp => self.ask.arrived.elapsed(),
                 };
                 let application = (known.application, &known.variant.application);
                 let variant = Some((known.ordinal, &known.variant.id));
-                let ended = (self.ended, self.ask.rows, waited);
+                let asked = self.asked(known.rows_worth(self.ask.extent));
+                let ended = (self.ended, asked, waited);
                 counts.add(application, class, variant, ended, target);
             }
             None => {
                 let snapshot = self.dispatcher.snapshot.load();
                 if let Some(application) = snapshot.application_of(&self.ask.route) {
-                    let ended = (self.ended, self.ask.rows, Duration::ZERO);
+                    let worth = snapshot.rows_worth(&self.ask.route, self.ask.extent);
+                    let ended = (self.ended, self.asked(worth), Duration::ZERO);
                     counts.add(application, class, None, ended, target);
                 }
             }

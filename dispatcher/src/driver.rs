@@ -35,7 +35,7 @@ use carry::Unsent;
 use parking_lot::Mutex;
 use sextant_controller as controller;
 use sextant_controller::{Actions, Controller};
-use sextant_schedule::{Delay, Nanos, Options, Policy, Request};
+use sextant_schedule::{Delay, Nanos, Request, Schedulers};
 use state::State;
 
 use crate::{
@@ -95,17 +95,24 @@ thread_local! {
 
 impl Driver {
     /// A driver that leads and has no workers yet.
-    pub(crate) fn new(config: &Config, clock: Clock, online: Arc<OnlineMeter>) -> Arc<Self> {
-        let mut options = config.schedule.clone();
-        let precision = if defers(&options) { PRECISION } else { 0 };
-        let (delay, network) = (&mut options.delay, config.network);
+    pub(crate) fn new(
+        config: &Config,
+        schedulers: &impl Schedulers,
+        clock: Clock,
+        online: Arc<OnlineMeter>,
+    ) -> Arc<Self> {
+        let mut schedulers = schedulers.clone();
+        let precision = if schedulers.defers() { PRECISION } else { 0 };
+        let (mut delay, network) = (schedulers.delay(), config.network);
         delay.control = delay.control.saturating_add(network.control);
         delay.data_per_row = delay.data_per_row.saturating_add(network.data_per_row);
         delay.response = delay.response.saturating_add(network.response);
-        let delay = *delay;
-        options.delay.response = delay.response.saturating_add(precision);
+        schedulers.set_delay(Delay {
+            response: delay.response.saturating_add(precision),
+            ..delay
+        });
         let state = State::new(&controller::Options {
-            scheduling: options,
+            scheduling: schedulers,
             placing: config.placement.clone(),
             estimation: config.estimation,
         });
@@ -283,14 +290,6 @@ impl Driver {
                 .set_variant(*variant, tenant, of, controller.excesses(*variant));
         }
     }
-}
-
-/// Whether the policy lets batches wait for idle devices.
-fn defers(options: &Options) -> bool {
-    matches!(
-        options.policy,
-        Policy::Symphony | Policy::SymphonyPaper | Policy::Sextant
-    )
 }
 
 // === impl Ticking ===

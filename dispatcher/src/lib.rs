@@ -12,8 +12,9 @@
 mod agreement;
 mod ask;
 mod budget;
-mod cache;
+mod cached;
 mod clock;
+mod composites;
 mod costs;
 mod demand;
 mod driver;
@@ -34,6 +35,7 @@ mod reach;
 mod refusal;
 mod relief;
 mod service;
+mod shadows;
 mod snapshot;
 mod versions;
 mod workers;
@@ -43,6 +45,7 @@ pub mod jobs;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
+use sextant_answers::Caches;
 use sextant_fleet::Token;
 use sextant_metadata::MetadataStore;
 use sextant_picture::Queueing;
@@ -50,15 +53,15 @@ use sextant_placement as placement;
 use sextant_profile::Estimation;
 use sextant_rpc::WorkerClient;
 use sextant_scaling::fleet::LONGEST_STAY;
-use sextant_schedule::{Delay, Options};
+use sextant_schedule::{Delay, Options, Schedulers};
 use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 
 use crate::{
-    agreement::Agreements, cache::Caches, clock::Clock, demand::Counts, driver::Driver,
-    gathering::Gathering, meter::OnlineMeter, snapshot::Snapshot, versions::Trials,
+    agreement::Agreements, clock::Clock, demand::Counts, driver::Driver, gathering::Gathering,
+    meter::OnlineMeter, shadows::Shadows, snapshot::Snapshot, versions::Trials,
 };
-pub use crate::{agreement::Sampling, families::Choice, service::Service};
+pub use crate::{agreement::Sampling, families::Choice, service::Service, shadows::ShadowService};
 
 /// Limits of a dispatcher, and how it schedules.
 #[derive(Debug, Clone)]
@@ -67,7 +70,7 @@ pub struct Config {
     pub max_waiting_rows: u32,
     /// Longest wait for a load on behalf of a query without a latency target, ms.
     pub max_load_wait_ms: u64,
-    /// The scheduling policy and its parameters.
+    /// The parameters of the scheduling policy.
     pub schedule: Options,
     /// What messages between front ends, dispatcher and workers take, for which the schedule makes
     /// room beside what [`Self::schedule`] says: `control` and `data_per_row` from a decision until
@@ -160,6 +163,7 @@ pub struct Dispatcher {
     agreements: Agreements,
     trials: Trials,
     caches: Caches,
+    shadows: Shadows,
 }
 
 impl Dispatcher {
@@ -171,9 +175,20 @@ impl Dispatcher {
         workers: Vec<WorkerClient>,
         metadata: Arc<dyn MetadataStore>,
     ) -> (Arc<Self>, Service) {
+        let ours = config.schedule.clone();
+        Self::start_by(&ours, config, workers, metadata)
+    }
+
+    /// The same with another scheduling policy in place of [`Config::schedule`]: what experiments compare.
+    pub fn start_by(
+        schedulers: &impl Schedulers,
+        config: Config,
+        workers: Vec<WorkerClient>,
+        metadata: Arc<dyn MetadataStore>,
+    ) -> (Arc<Self>, Service) {
         let clock = Clock::start();
         let online = Arc::new(OnlineMeter::new());
-        let driver = Driver::new(&config, clock, Arc::clone(&online));
+        let driver = Driver::new(&config, schedulers, clock, Arc::clone(&online));
         let (agreements, samples) = Agreements::new(config.agreement);
         let dispatcher = Arc::new(Self {
             config,
@@ -188,6 +203,7 @@ impl Dispatcher {
             agreements,
             trials: Trials::default(),
             caches: Caches::default(),
+            shadows: Shadows::default(),
         });
         for worker in workers {
             dispatcher.add_worker(worker);

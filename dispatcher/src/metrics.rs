@@ -19,9 +19,10 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use sextant_answers::CacheFigures;
 use sextant_types::{ApplicationId, Variant};
 
-use crate::{Dispatcher, agreement::Compared, cache::CacheFigures, costs::Tally, demand::Totals};
+use crate::{Dispatcher, agreement::Compared, costs::Tally, demand::Totals};
 
 /// What was sent to workers since the start.
 #[derive(Default)]

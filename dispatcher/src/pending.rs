@@ -90,6 +90,7 @@ impl Inputs {
                     worker: worker.clone(),
                     variant: variant.id.clone(),
                     model: variant.model.clone(),
+                    file: Some(variant.artefact),
                     suits,
                     load,
                     second_usd,

@@ -18,6 +18,7 @@ use crate::{
     agreement::Sample,
     ask::{Ask, met, suits},
     budget::{self, Charge},
+    composites,
     explain::{candidate, explain},
     families::{Family, UnderWay},
     live_load::LiveLoad,
@@ -59,6 +60,8 @@ impl Dispatcher {
             best_effort,
             explain,
             sticky,
+            serial,
+            composites,
             arrived,
         } = query;
         let bind = |signature: &Signature| {
@@ -80,6 +83,7 @@ impl Dispatcher {
             best_effort,
             explain,
             sticky,
+            composites,
             arrived,
         };
         let (draw, shadow) = match online {
@@ -88,7 +92,7 @@ impl Dispatcher {
         };
         let cache = online.then(|| self.cache_of(&ask)).flatten();
         // A version that is tried answers, or runs once more, what falls to it.
-        let cache = cache.filter(|_| shadow.is_none() && !self.tries_versions(&ask));
+        let cache = cache.filter(|_| shadow.is_none() && !self.tries_canary(&ask));
         if let Some(cache) = cache {
             // Boxed: what is large on the way of some queries is not moved on that of all.
             return Box::pin(self.answer_by(&cache, &ask, inputs)).await;
@@ -105,6 +109,7 @@ impl Dispatcher {
                 known: Arc::clone(&chosen.known),
                 rows: ask.rows,
                 batch_rows: done.batch_rows,
+                serial,
                 inputs,
                 outputs: done.outputs.clone(),
             });
@@ -216,6 +221,9 @@ impl Dispatcher {
         let index = scope.index_at(ask.extent);
         let account = snapshot.account(scope.number());
         let (demand, decision) = budget::select(account, ask, index, &load)?;
+        if let Some(instead) = composites::instead(ask, (index, &decision), &demand, &load) {
+            return Err(QueryError::instead(instead));
+        }
         let (ordinal, must_load) = match &decision {
             Decision::Use { ordinal } => (*ordinal, false),
             Decision::LoadThenUse { ordinal } => (*ordinal, true),
@@ -241,9 +249,10 @@ impl Dispatcher {
         let known = snapshot
             .known(ordinal)
             .ok_or_else(|| QueryError::new(Code::Internal, "the chosen variant is unknown"))?;
-        let explanation = ask
-            .explain
-            .then(|| explain(index, &demand, &load, &decision, known));
+        let explanation = ask.explain.then(|| {
+            let explanation = explain(index, &demand, &load, &decision, known);
+            composites::beside(explanation, &ask.composites, &demand)
+        });
         Ok(Chosen {
             charge: budget::charge(account, known, ask)?,
             known: Arc::clone(known),
@@ -390,15 +399,16 @@ impl Dispatch for Dispatcher {
         holder: Arc<dyn Holder>,
     ) -> Result<(), QueryError> {
         check(&ask.targets)?;
-        let source = Source::Held {
-            ticket: ask.ticket,
-            holder,
-        };
+        let (ticket, kept) = (ask.ticket, ask.kept.clone());
         let route = ask.route.clone();
         let mut ask = self.with_signature(&route, |signature| Ask::of_front(ask, signature))?;
         let snapshot = self.snapshot.load();
         ask.targets = snapshot.in_figures(&route, ask.targets, ask.extent);
         drop(snapshot);
+        if self.answer_by_holder(&ask, (&kept, ticket), &*holder) {
+            return Ok(());
+        }
+        let source = Source::Held { ticket, holder };
         self.run_version(&ask, &source, true).await.map(drop)
     }
 

@@ -57,6 +57,11 @@ impl Reliever {
             match order {
                 Order::Repin { worker } => self.repin(driver, worker),
                 Order::Move { variant, from, to } => driver.relocate(variant, from, &to),
+                Order::Leave {
+                    variant,
+                    from,
+                    stay,
+                } => driver.withdraw(variant, from, &stay),
             }
         }
     }

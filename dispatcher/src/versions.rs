@@ -262,9 +262,11 @@ impl Dispatcher {
         (is_tried || !others.outgoing.is_empty()).then_some(others)
     }
 
-    /// Whether another version than the current one may answer a query.
-    pub(crate) fn tries_versions(&self, ask: &Ask) -> bool {
-        self.others(ask).is_some()
+    /// Whether a canary gets a share of such queries.
+    pub(crate) fn tries_canary(&self, ask: &Ask) -> bool {
+        let snapshot = self.snapshot.load();
+        let mut lines = snapshot.lines(&ask.route);
+        snapshot.has_others() && lines.any(|line| line.canary().is_some())
     }
 
     /// The shadow that is to run a query once more, where the query falls into its share.

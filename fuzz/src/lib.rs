@@ -25,9 +25,10 @@ pub use validation::{validation_jsonl, validation_npz};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by name.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("binary_query", binary_query),
     ("configuration", configuration),
+    ("feedback_token", feedback_token),
     ("grpc_frames", grpc_frames),
     ("json_query", json_query),
     ("onnx", onnx),
@@ -41,4 +42,9 @@ pub const TARGETS: [Target; 10] = [
 /// Messages between the roles of a fleet. The first byte says which kind of frame it is.
 pub fn grpc_frames(bytes: &[u8]) {
     sextant_links::grpc::check_frame(bytes);
+}
+
+/// The token of an answer, forged and signed.
+pub fn feedback_token(bytes: &[u8]) {
+    sextant_feedback::check_bytes(bytes);
 }

@@ -149,6 +149,7 @@ async fn front(folder: &TempDir) -> Router {
         logging: None,
         notifier: None,
         python: Arc::new(sextant_api::NoPython::Off),
+        examiner: Arc::new(sextant_rpc::NoExaminer),
     });
     state.refresh().await.expect("a registry");
     router(state)

@@ -223,6 +223,7 @@ async fn build_autoscaler(
     process: &mut Process,
 ) -> anyhow::Result<autoscaler::Service> {
     let own = &config.autoscaler;
+    let network = dispatcher::network(config, roles::is_split(config));
     let settings = autoscaler::Config {
         period_ms: own.period_ms,
         idle_unload_s: own.idle_unload_s,
@@ -233,6 +234,7 @@ async fn build_autoscaler(
         idle_ms: own.idle_s.saturating_mul(1000),
         budget_per_hour_usd: own.budget_per_hour_usd,
         estimate_factor: config.variants.estimate_factor,
+        round_trip_ns: network.before_start(1).saturating_add(network.response),
         pools: pools::build(config).await?,
     };
     pools::end_with(process, &settings.pools);

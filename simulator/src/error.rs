@@ -58,7 +58,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn line(
+    /// A malformed `value` in a line of a file.
+    pub fn line(
         file: &str,
         line: usize,
         value: impl Into<String>,
@@ -72,14 +73,16 @@ impl Error {
         }
     }
 
-    pub(crate) fn experiment(file: &str, problem: impl Into<String>) -> Self {
+    /// A file that cannot be understood.
+    pub fn experiment(file: &str, problem: impl Into<String>) -> Self {
         Self::Experiment {
             file: file.to_owned(),
             problem: problem.into(),
         }
     }
 
-    pub(crate) fn unknown(kind: &'static str, name: &str, known: &[&str]) -> Self {
+    /// A `name` that is not among the `known` ones of its kind.
+    pub fn unknown(kind: &'static str, name: &str, known: &[&str]) -> Self {
         Self::Unknown {
             kind,
             name: name.to_owned(),

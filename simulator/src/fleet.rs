@@ -32,11 +32,13 @@ mod traffic;
 mod variants;
 mod world;
 
-pub use experiment::{Cell, Experiment, Plan, names, play};
+pub use experiment::{Cell, Experiment, Plan, play, play_by};
 pub use policy::{Policy, UnknownPolicy};
 pub use report::{Counted, Report};
 pub use setting::{Application, Class, DeviceType, Entry, Measured, Scaling, Setting, Variant};
 pub use shown::{Seen, Shown};
+
+use sextant_schedule::Schedulers;
 
 use crate::Error;
 
@@ -45,7 +47,19 @@ use crate::Error;
 /// # Errors
 /// When the setting makes no sense; the message names what.
 pub fn run(setting: &Setting, policy: Policy) -> Result<Report, Error> {
+    run_by(setting, policy, &sextant_schedule::Options::default())
+}
+
+/// The same with another scheduling policy in place of the service's.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_by(
+    setting: &Setting,
+    policy: Policy,
+    schedulers: &impl Schedulers,
+) -> Result<Report, Error> {
     let setting = setting.under(policy)?;
     let mut queries = load::source(&setting)?;
-    Ok(world::World::new(&setting, policy).run(queries.as_mut()))
+    Ok(world::World::new(&setting, policy, schedulers).run(queries.as_mut()))
 }

@@ -1,21 +1,22 @@
 //! A virtual clock, workloads and emulated devices that drive the same policies as the live
 //! service.
 //!
-//! Entry points: [`World`] (one run), [`Source`] (where requests come from; [`workload`], [`trace`]
-//! and [`azure`] make them), [`profiles`] (files of run times), [`goodput`] and [`bound`] (what can
-//! be carried), [`paged`] (devices that hold only some of the models), [`experiment`] (published
-//! settings as data), [`fleet`] (a fleet that grows and shrinks), [`replicas`] (autoscalers on processors that applications share):
+//! Entry points: [`what_if`] (how many devices recorded requests need), [`fleet`] (a fleet that grows and shrinks),
+//! [`pipelines`] (queries of several steps), [`World`] (one run with everything loaded), [`Source`] (where requests
+//! come from; [`workload`] and [`trace`] make them), [`profiles`] (files of run times):
 //!
 //! ```
-//! use sextant_simulator::experiment::{self, Event, Experiment, Plan};
+//! use std::path::Path;
 //!
-//! let experiment = Experiment::named("symphony-table2")?;
-//! let plan = Plan { quick: true, ..Plan::default() };
-//! let records = experiment::run(&experiment, &plan, &mut |event| match event {
-//!     Event::Progress(progress) => eprintln!("{} of {}", progress.done, progress.total),
-//!     Event::Record(record) => println!("{}", record.to_json()),
-//! })?;
-//! assert!(!records.is_empty());
+//! use sextant_simulator::what_if::{Devices, Question, Trials};
+//!
+//! let devices = "
+//!     devices.gpu = { count = 1 }
+//!     models.m = { target_ms = 20.0, max_batch = 8, profiles.gpu = { alpha_ms = 1.0, beta_ms = 4.0 } }";
+//! let devices = Devices::parse(devices, "devices.toml", Path::new("."))?;
+//! let question = Question::read("timestamp,model\n0.0,m\n0.5,m\n", "requests.csv", devices)?;
+//! let answer = question.answer(&Trials::default(), &|_, _| {});
+//! assert!(answer.policies.iter().any(|of| of.least_devices == Some(1)));
 //! # Ok::<(), sextant_simulator::Error>(())
 //! ```
 //!
@@ -23,25 +24,21 @@
 //! policy, the one that the dispatcher drives; here are only arrivals, delays and run times. The
 //! same seed gives the same report, byte by byte.
 
-pub mod azure;
-pub mod bound;
 mod error;
-pub mod experiment;
 pub mod fleet;
-pub mod goodput;
-pub mod paged;
-mod parallel;
-pub mod partition;
+pub mod parallel;
 pub mod pipelines;
 pub mod profiles;
-pub mod replicas;
-mod table;
+mod record;
+pub mod report;
+pub mod table;
 pub mod trace;
 pub mod what_if;
 pub mod workload;
 mod world;
 
 pub use error::Error;
+pub use record::{Record, means};
 
 pub use world::{
     Arrival, Device, Failure, Histogram, Jitter, Model, Network, Report, Setting, Shape, Source,

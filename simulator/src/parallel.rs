@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 /// As many threads as asked for; one per core for 0.
-pub(crate) fn threads(wanted: usize) -> usize {
+pub fn threads(wanted: usize) -> usize {
     match wanted {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         wanted => wanted,
@@ -15,7 +15,7 @@ pub(crate) fn threads(wanted: usize) -> usize {
 
 /// Does `work` for each of `todo` on so many threads. `ended` hears on this one of each as it ends, by
 /// its place in `todo`, and says whether to go on.
-pub(crate) fn each<T: Sync, R: Send>(
+pub fn each<T: Sync, R: Send>(
     todo: &[T],
     threads: usize,
     work: impl Fn(&T) -> R + Sync,

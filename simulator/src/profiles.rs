@@ -244,7 +244,7 @@ impl Profile {
 }
 
 /// Milliseconds as nanoseconds.
-pub(crate) fn nanos(ms: f64) -> Nanos {
+pub fn nanos(ms: f64) -> Nanos {
     (ms * 1e6).round() as Nanos
 }
 

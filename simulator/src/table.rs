@@ -3,7 +3,8 @@
 use crate::Error;
 
 /// A file as lines of values.
-pub(crate) struct Table<'a> {
+#[derive(Debug)]
+pub struct Table<'a> {
     file: &'a str,
     header: &'a str,
     names: Vec<&'a str>,
@@ -11,7 +12,8 @@ pub(crate) struct Table<'a> {
 }
 
 /// A line with as many values as the header.
-pub(crate) struct Row<'a> {
+#[derive(Debug)]
+pub struct Row<'a> {
     file: &'a str,
     line: usize,
     names: &'a [&'a str],
@@ -21,8 +23,11 @@ pub(crate) struct Row<'a> {
 // === impl Table ===
 
 impl<'a> Table<'a> {
-    /// Splits `text`; empty lines are skipped.
-    pub(crate) fn read(text: &'a str, file: &'a str) -> Result<Self, Error> {
+    /// Splits `text`, which errors call `file`; empty lines are skipped.
+    ///
+    /// # Errors
+    /// When it is empty, or a line has more or fewer values than the header.
+    pub fn read(text: &'a str, file: &'a str) -> Result<Self, Error> {
         let text = text.trim_start_matches('\u{feff}');
         let mut lines = text
             .lines()
@@ -50,30 +55,39 @@ impl<'a> Table<'a> {
         })
     }
 
-    pub(crate) fn file(&self) -> &'a str {
+    /// What errors call the file.
+    pub fn file(&self) -> &'a str {
         self.file
     }
 
-    pub(crate) fn header(&self) -> &'a str {
+    /// The first line.
+    pub fn header(&self) -> &'a str {
         self.header
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &'a str> + '_ {
+    /// The names of the columns.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> + '_ {
         self.names.iter().copied()
     }
 
-    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+    /// The position of the column of a name.
+    pub fn find(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|known| *known == name)
     }
 
-    pub(crate) fn column(&self, name: &str) -> Result<usize, Error> {
+    /// The position of a column that must be there.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn column(&self, name: &str) -> Result<usize, Error> {
         self.find(name).ok_or_else(|| {
             let problem = format!("has no column `{name}`");
             Error::line(self.file, 1, self.header, problem)
         })
     }
 
-    pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> + '_ {
+    /// The lines below the header.
+    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> + '_ {
         self.lines.iter().map(|(line, values)| Row {
             file: self.file,
             line: *line,
@@ -90,16 +104,22 @@ fn split(line: &str) -> Vec<&str> {
 // === impl Row ===
 
 impl<'a> Row<'a> {
-    pub(crate) fn text(&self, column: usize) -> &'a str {
+    /// The value in a column.
+    pub fn text(&self, column: usize) -> &'a str {
         self.values[column]
     }
 
-    pub(crate) fn error(&self, column: usize, problem: &str) -> Error {
+    /// An error about the value in a column.
+    pub fn error(&self, column: usize, problem: &str) -> Error {
         let problem = format!("as `{}` {problem}", self.names[column]);
         Error::line(self.file, self.line, self.values[column], problem)
     }
 
-    pub(crate) fn number(&self, column: usize) -> Result<f64, Error> {
+    /// The value in a column as a finite number.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn number(&self, column: usize) -> Result<f64, Error> {
         let number: f64 = self.values[column]
             .parse()
             .map_err(|_| self.error(column, "is not a number"))?;
@@ -110,7 +130,11 @@ impl<'a> Row<'a> {
         }
     }
 
-    pub(crate) fn not_negative(&self, column: usize) -> Result<f64, Error> {
+    /// The value in a column as a number of at least 0.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn not_negative(&self, column: usize) -> Result<f64, Error> {
         let number = self.number(column)?;
         if number < 0.0 {
             return Err(self.error(column, "is negative"));
@@ -118,7 +142,11 @@ impl<'a> Row<'a> {
         Ok(number)
     }
 
-    pub(crate) fn positive(&self, column: usize) -> Result<f64, Error> {
+    /// The value in a column as a number above 0.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn positive(&self, column: usize) -> Result<f64, Error> {
         let number = self.number(column)?;
         if number <= 0.0 {
             return Err(self.error(column, "is not more than zero"));

@@ -1,4 +1,4 @@
-//! A user's own question: with which policy, and how many devices, are these requests served?
+//! A user's own question: with how many devices are these requests served?
 //!
 //! Entry points: [`Question::load`], [`Question::answer`]. The requests are replayed as they were
 //! recorded. Devices are enough when at least [`SERVED`] of each model's requests are answered
@@ -14,9 +14,9 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sextant_schedule::Policy;
+use sextant_schedule::{Options, Schedulers};
 
-use crate::{Error, experiment::Record, table::Table, trace::Trace};
+use crate::{Error, Record, table::Table, trace::Trace};
 
 pub use devices::{Candidate, Devices, Kind};
 pub use trial::Outcome;
@@ -40,10 +40,10 @@ pub struct Question {
 }
 
 /// What to try.
-#[derive(Debug, Clone, Default)]
-pub struct Trials {
-    /// Policies; empty for all.
-    pub policies: Vec<Policy>,
+#[derive(Debug, Clone)]
+pub struct Trials<S = Options> {
+    /// Scheduling policies by name; that of the service by default.
+    pub policies: Vec<(&'static str, S)>,
     /// Most devices; 0 for twice as many as there are, and no fewer than 8.
     pub most_devices: u32,
     /// Policies tried at the same time; 0 for one per core.
@@ -64,12 +64,25 @@ pub struct Answer {
 /// What came of a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyAnswer {
-    /// Which.
-    pub policy: Policy,
+    /// Its name.
+    pub policy: &'static str,
     /// Least number of devices that are enough; `None` when the most that were tried are not.
     pub least_devices: Option<u32>,
     /// Results by number of devices, increasing.
     pub outcomes: Vec<Outcome>,
+}
+
+// === impl Trials ===
+
+// Of ours alone, so that a default's type is known.
+impl Default for Trials {
+    fn default() -> Self {
+        Self {
+            policies: vec![("sextant", Options::default())],
+            most_devices: 0,
+            threads: 0,
+        }
+    }
 }
 
 // === impl Question ===
@@ -129,11 +142,12 @@ impl Question {
 
     /// Tries every policy with several numbers of devices, `progress` being told how many of the
     /// policies are finished. The answer does not depend on the number of threads.
-    pub fn answer(&self, trials: &Trials, progress: &(dyn Fn(usize, usize) + Sync)) -> Answer {
-        let policies = match trials.policies.as_slice() {
-            [] => Policy::ALL,
-            some => some,
-        };
+    pub fn answer<S: Schedulers + Sync>(
+        &self,
+        trials: &Trials<S>,
+        progress: &(dyn Fn(usize, usize) + Sync),
+    ) -> Answer {
+        let policies = &trials.policies;
         let devices: u32 = self.kinds.iter().map(|kind| kind.count).sum();
         let most_devices = match trials.most_devices {
             0 => (2 * devices).max(8),
@@ -144,10 +158,10 @@ impl Question {
         let work = || {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(policy) = policies.get(at) else {
+                let Some((name, policy)) = policies.get(at) else {
                     break;
                 };
-                let answer = self.try_policy(*policy, devices, most_devices);
+                let answer = self.try_policy((name, policy), devices, most_devices);
                 answers.lock()[at] = Some(answer);
                 progress(done.fetch_add(1, Ordering::Relaxed) + 1, policies.len());
             }
@@ -166,7 +180,12 @@ impl Question {
         }
     }
 
-    fn try_policy(&self, policy: Policy, devices: u32, most: u32) -> PolicyAnswer {
+    fn try_policy<S: Schedulers>(
+        &self,
+        (name, policy): (&'static str, &S),
+        devices: u32,
+        most: u32,
+    ) -> PolicyAnswer {
         let least_devices = self.least(policy, most);
         let mut counts = BTreeSet::from([1, devices.min(most), most]);
         counts.extend(
@@ -178,7 +197,7 @@ impl Question {
             counts.extend([least, (least - 1).max(1)]);
         }
         PolicyAnswer {
-            policy,
+            policy: name,
             least_devices,
             outcomes: counts
                 .into_iter()
@@ -188,7 +207,7 @@ impl Question {
     }
 
     /// More devices serve no less, so halving finds the least number.
-    fn least(&self, policy: Policy, most: u32) -> Option<u32> {
+    fn least<S: Schedulers>(&self, policy: &S, most: u32) -> Option<u32> {
         if !self.is_enough(policy, most) {
             return None;
         }
@@ -250,7 +269,7 @@ impl PolicyAnswer {
             records.push(Record {
                 experiment: NAME.to_owned(),
                 cell: cell.map(|devices| format!("{devices}-devices")),
-                policy: Some(self.policy.name().to_owned()),
+                policy: Some(self.policy.to_owned()),
                 metric: metric.to_owned(),
                 value,
                 unit: unit.to_owned(),

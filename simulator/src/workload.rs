@@ -15,8 +15,7 @@ mod renewal;
 mod spreading;
 
 pub use closed::{ClosedLoop, Mixed};
-pub use gaps::Gaps;
-pub(crate) use gaps::{exponential, normal};
+pub use gaps::{Gaps, exponential, normal};
 pub use poisson::Superposed;
 pub use popularity::{equal, zipf};
 pub use rate::{Piece, Rate};

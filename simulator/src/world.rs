@@ -10,7 +10,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use sextant_schedule::{BatchId, NEVER, Nanos, Request};
+use sextant_schedule::{BatchId, NEVER, Nanos, Options, Request, Schedulers};
 use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
 use control::{Control, Order};
@@ -22,8 +22,8 @@ pub use setting::{Arrival, Device, Failure, Jitter, Model, Network, Setting, Sha
 
 /// A run under way.
 #[derive(Debug)]
-pub struct World<'a> {
-    setting: &'a Setting,
+pub struct World<'a, S = Options> {
+    setting: &'a Setting<S>,
     control: Control,
     now: Nanos,
     span: Span,
@@ -73,9 +73,9 @@ struct DeviceState {
 
 // === impl World ===
 
-impl<'a> World<'a> {
+impl<'a, S: Schedulers> World<'a, S> {
     /// A world in which nothing has happened.
-    pub fn new(setting: &'a Setting) -> Self {
+    pub fn new(setting: &'a Setting<S>) -> Self {
         let mut world = Self {
             setting,
             control: Control::new(setting),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sextant_schedule::Policy;
+use sextant_baselines::{Options, Policy};
 use sextant_simulator::what_if::{Devices, Question, SERVED, Trials};
 
 const DEVICES: &str = "[devices.gpu]\ncount = 1\n[models.a]\ntarget_ms = 50.0\n\
@@ -18,9 +18,10 @@ fn shipped() -> Question {
     Question::load(&example("requests.csv"), &example("devices.toml")).expect("the example is read")
 }
 
-fn trials(policies: &[Policy]) -> Trials {
+fn trials(policies: &[Policy]) -> Trials<Options> {
+    let policies = policies.iter();
     Trials {
-        policies: policies.to_vec(),
+        policies: policies.map(|it| (it.name(), Options::of(*it))).collect(),
         most_devices: 8,
         threads: 2,
     }
@@ -37,8 +38,8 @@ fn the_least_number_of_devices_serves_every_model_and_one_less_does_not() {
     let policies = [Policy::Sextant, Policy::Eager];
     let answer = shipped().answer(&trials(&policies), &|_, _| {});
     assert_eq!(answer.devices, 4);
-    let named: Vec<Policy> = answer.policies.iter().map(|of| of.policy).collect();
-    assert_eq!(named, policies);
+    let named: Vec<&str> = answer.policies.iter().map(|of| of.policy).collect();
+    assert_eq!(named, policies.map(Policy::name));
     for of in &answer.policies {
         let least = of.least_devices.expect("eight devices are enough");
         assert!(least > 1, "one device is not enough for the example");

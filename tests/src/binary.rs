@@ -14,14 +14,22 @@ use std::{
 
 /// Folders that are not part of the binary.
 const OTHER_FOLDERS: [&str; 5] = ["target", "tests", "xtask", "examples", "docs"];
+/// The folder of the laboratory, of whose binary it is part.
+const LABORATORY: &str = "lab";
 
 /// Path of the current binary.
 pub fn sextant() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| match env::var_os("SEXTANT_BIN") {
         Some(path) => path.into(),
-        None => current(),
+        None => current("sextant", newest(root(), &[LABORATORY])),
     })
+}
+
+/// Path of the laboratory's current binary.
+pub fn sextant_lab() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| current("sextant-lab", newest(root(), &[])))
 }
 
 /// The pages at the workspace's root and in `docs/`, by their paths from the root.
@@ -60,28 +68,29 @@ fn build_folder() -> PathBuf {
         .to_owned()
 }
 
-fn current() -> PathBuf {
-    let binary = build_folder().join("sextant");
+/// The binary of a package of the same name, whose newest source was changed then.
+fn current(package: &str, newest: SystemTime) -> PathBuf {
+    let binary = build_folder().join(package);
     let lock = File::create(scratch().join("build.lock")).expect("the lock can be created");
     lock.lock().expect("the lock can be had");
     // A source that is no part of the binary may be newer than it: the stamp says that a build
     // has looked at it.
-    let stamp = scratch().join("build.stamp");
-    if changed(&binary).max(changed(&stamp)) < newest(root()) {
-        build();
+    let stamp = scratch().join(format!("{package}.stamp"));
+    if changed(&binary).max(changed(&stamp)) < newest {
+        build(package);
         File::create(stamp).expect("the stamp can be written");
     }
     binary
 }
 
-fn build() {
+fn build(package: &str) {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args(["build", "--quiet", "--package", "sextant"])
+        .args(["build", "--quiet", "--package", package])
         .current_dir(root())
         .status()
         .expect("cargo can be started");
-    assert!(status.success(), "the service does not compile");
+    assert!(status.success(), "`{package}` does not compile");
 }
 
 /// When a file was changed; long ago where there is none.
@@ -90,19 +99,20 @@ fn changed(path: &Path) -> SystemTime {
     modified.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// When the newest Rust source was changed.
-fn newest(folder: &Path) -> SystemTime {
+/// When the newest Rust source was changed, those in folders of these names left out.
+fn newest(folder: &Path, but: &[&str]) -> SystemTime {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .map(|entry| {
             let path = entry.path();
             let name = entry.file_name().to_string_lossy().into_owned();
             if path.is_dir() {
-                let skipped = OTHER_FOLDERS.contains(&name.as_str()) || name.starts_with('.');
+                let others = OTHER_FOLDERS.iter().chain(but);
+                let skipped = name.starts_with('.') || others.into_iter().any(|it| *it == name);
                 return if skipped {
                     SystemTime::UNIX_EPOCH
                 } else {
-                    newest(&path)
+                    newest(&path, but)
                 };
             }
             let is_source = path.extension().is_some_and(|extension| extension == "rs");

@@ -32,7 +32,7 @@ mod wait;
 mod wire;
 
 pub use api::{Answer, Api, Upload};
-pub use binary::{documents, root, scratch, sextant};
+pub use binary::{documents, root, scratch, sextant, sextant_lab};
 pub use cluster::{Settings, TestCluster, files};
 pub use disk::Disk;
 pub use fleet::{End, Fleet, FleetSettings};

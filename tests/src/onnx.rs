@@ -281,12 +281,18 @@ pub enum Hostile {
     Square,
     /// It makes a value of as many floats as the largest value of `x` says, and answers `x + 1`.
     Room,
+    /// It divides whole numbers by what the largest value of `x` is above [`Self::CRASHES`], and answers as [`Self::No`]:
+    /// where that is nothing, the process ends.
+    Divides,
 }
 
 impl Hostile {
     /// Two records.
     pub const RECORDS: &'static str =
         "{\"inputs\":{\"x\":[1,0]},\"label\":0}\n{\"inputs\":{\"x\":[0,1]},\"label\":1}\n";
+
+    /// The largest value of `x` with which [`Self::Divides`] crashes its engine.
+    pub const CRASHES: f64 = 7.0;
 
     /// The file.
     pub fn bytes(self) -> Vec<u8> {
@@ -299,6 +305,21 @@ impl Hostile {
     fn graph(self) -> Message {
         let mut graph = Message::default();
         match self {
+            Self::Divides => {
+                largest_whole(&mut graph);
+                for step in [
+                    node("Sub", &["whole", "crashes"], "above"),
+                    node("Div", &["crashes", "above"], "share"),
+                    node("Sub", &["share", "share"], "none"),
+                    node("CastLike", &["none", "x"], "nothing"),
+                    node("Add", &["x", "nothing"], "same"),
+                    node("Relu", &["same"], "y"),
+                ] {
+                    graph.message(1, &step);
+                }
+                let crashes = (Self::CRASHES as i64).to_le_bytes();
+                graph.message(5, &scalar("crashes", 7, &crashes));
+            }
             Self::No => {
                 graph.message(1, &node("Relu", &["x"], "y"));
             }

@@ -278,7 +278,7 @@ fn recorded_queries_are_tried_on_what_is_registered() {
     // The service is not needed any more.
     let again = [
         "simulate",
-        "--experiment",
+        "--fleet",
         &saved,
         "--policy",
         "sextant,ilp",

@@ -10,10 +10,13 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use sextant_tests::{Block, PATIENCE, Settings, TestCluster, digits, documents, root, sextant};
+use sextant_tests::{
+    Block, PATIENCE, Settings, TestCluster, digits, documents, root, sextant, sextant_lab,
+};
 
-/// Its TOML describes experiments and devices, which are no configuration but are simulated.
-const EXPERIMENTS: &str = "docs/simulator.md";
+/// Their TOML is no configuration but is simulated: devices and fleets, and experiments.
+const FLEETS: &str = "docs/simulator.md";
+const EXPERIMENTS: &str = "docs/lab.md";
 
 /// How the documents write the service's address.
 const ADDRESSES: [&str; 3] = [
@@ -26,9 +29,10 @@ const ADDRESSES: [&str; 3] = [
 const BUSY: [&str; 3] = ["deadline_exceeded", "overloaded", "warming"];
 
 /// Commands that cannot end well here, and how they end instead.
-const OTHERWISE: [(&str, End); 17] = [
+const OTHERWISE: [(&str, End); 18] = [
     ("artefact put centre.py", End::NoFile),
     ("pipeline register centred.yaml", End::NoFile),
+    ("pipeline register cascade.yaml", End::NoFile),
     ("--input in.jsonl", End::NotFound),
     ("--model manifest.json", End::NoFile),
     ("/v1/queries/q-17", End::NotFound),
@@ -115,7 +119,9 @@ impl Desk {
         fs::write(at("arrivals.csv"), arrivals).expect("a file");
         let programs = at("bin");
         fs::create_dir(&programs).expect("a folder");
-        std::os::unix::fs::symlink(sextant(), programs.join("sextant")).expect("a link");
+        for (name, program) in [("sextant", sextant()), ("sextant-lab", sextant_lab())] {
+            std::os::unix::fs::symlink(program, programs.join(name)).expect("a link");
+        }
         Self {
             folder,
             address: cluster.address().to_owned(),
@@ -178,7 +184,7 @@ fn to_run(command: &str) -> Option<String> {
         // What reads the answer may not be installed.
         ("curl", _) => command.split(" | jq").next().map(str::to_owned),
         // These run for long: that their flags exist is enough.
-        ("sextant", Some("serve" | "simulate")) => {
+        ("sextant", Some("serve" | "simulate")) | ("sextant-lab", _) => {
             let command = command.split(" #").next().unwrap_or_default();
             let command = command.trim_end().trim_end_matches('&');
             Some(format!("{command} --help"))
@@ -249,7 +255,7 @@ async fn every_piece_of_configuration_and_json_in_the_documents_is_read() {
                     let file = desk.write("described.toml", &block.lines.join("\n"));
                     let file = file.display();
                     let command = match &*name {
-                        EXPERIMENTS if block.lines[0].starts_with("[devices.") => {
+                        FLEETS if block.lines[0].starts_with("[devices.") => {
                             let requests = "timestamp,model\n0.0,resnet50\n0.1,bert\n0.2,bert\n";
                             let requests = desk.write("requests.csv", requests);
                             let requests = requests.display();
@@ -257,8 +263,11 @@ async fn every_piece_of_configuration_and_json_in_the_documents_is_read() {
                                 "sextant simulate --what-if --workload {requests} --devices {file}"
                             )
                         }
+                        FLEETS => format!(
+                            "sextant simulate --fleet {file} --quick --seeds 1 --policy sextant"
+                        ),
                         EXPERIMENTS => format!(
-                            "sextant simulate --experiment {file} --quick --seeds 1 --policy sextant"
+                            "sextant-lab experiment {file} --quick --seeds 1 --policy sextant"
                         ),
                         _ => format!("sextant config --config {file}"),
                     };

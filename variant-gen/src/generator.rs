@@ -169,7 +169,7 @@ impl Generator {
     pub async fn run(&self, claim: &Claim) -> Result<Summary, Error> {
         match claim.job.kind {
             JobKind::Extend => self.extend(claim).await,
-            JobKind::Register | JobKind::Offline => self.register(claim).await,
+            JobKind::Register | JobKind::Offline | JobKind::Measure => self.register(claim).await,
         }
     }
 

@@ -299,7 +299,7 @@ impl RegistrationService {
         let outcome = ended.name();
         let counters = match job.kind {
             JobKind::Extend => &self.extended,
-            JobKind::Register | JobKind::Offline => &self.ended,
+            JobKind::Register | JobKind::Offline | JobKind::Measure => &self.ended,
         };
         counters.get_or_create(&OutcomeLabels { outcome }).inc();
         self.end_job(claim, ended).await;

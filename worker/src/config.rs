@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use sextant_health::Thresholds;
 use sextant_types::{DeviceType, WorkerId};
 
+use crate::process::ProcessMeter;
+
 /// Size of a page where none is configured: small enough that rounding up costs little on a CPU.
 const PAGE_BYTES: u64 = 1 << 20;
 
@@ -51,6 +53,10 @@ pub struct Config {
     pub lease_ms: u64,
     /// When an instance counts as overloaded or interfered.
     pub thresholds: Thresholds,
+    /// Whether the engines run in processes of their own.
+    pub apart: bool,
+    /// What the workers of this process do to its cores together: each is given the same.
+    pub process: Arc<ProcessMeter>,
     /// Files of models from this size on are mapped in place of being read into memory, bytes.
     pub map_from_bytes: u64,
 }
@@ -84,6 +90,8 @@ impl Config {
             watchdog: Watchdog::default(),
             pin: None,
             map_from_bytes: MAP_FROM_BYTES,
+            apart: false,
+            process: Arc::default(),
             period_ms: 1000,
             drain: Duration::ZERO,
             lease_ms: 10_000,

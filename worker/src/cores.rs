@@ -1,12 +1,16 @@
-//! How much others use the cores that this process may run on.
+//! How much others use the cores that this process may run on, and keeping engines' threads to some of them.
 //!
 //! The kernel counts the time of each core in hundredths of a second (`/proc/stat`), and that of each
-//! thread of this process with the core that it ran on last (`/proc/self/task/*/stat`). What is left of
-//! a core's time is that of others. Where the kernel shows neither, nothing is known.
+//! thread of this process, and of those in which its engines run models, with the core that it ran on last
+//! (`/proc/N/task/*/stat`). What is left of a core's time is that of others. Where the kernel shows neither, nothing is
+//! known.
 
 use std::{collections::BTreeMap, fs, io, time::Duration};
 
+use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 use sextant_health::interference::CoreUse;
+
+use crate::loader::turns;
 
 /// Time over which is counted; a count has steps of 10 ms.
 const WINDOW: Duration = Duration::from_millis(500);
@@ -16,38 +20,66 @@ const WINDOW: Duration = Duration::from_millis(500);
 struct Counts {
     /// By core: busy, and all.
     cores: BTreeMap<usize, (u64, u64)>,
-    /// By thread of this process: the core that it ran on last, and its time.
+    /// By thread of these processes: the core that it ran on last, and its time.
     threads: BTreeMap<u64, (usize, u64)>,
 }
 
-/// How much others use `cores`.
+/// How much others than this process and `own` use `cores`.
 ///
 /// # Errors
 /// Where the kernel does not say.
-pub(crate) async fn others_use(cores: &[usize]) -> io::Result<Vec<CoreUse>> {
-    let before = Counts::read()?;
+pub(crate) async fn others_use(cores: &[usize], own: &[u32]) -> io::Result<Vec<CoreUse>> {
+    let before = Counts::read(own)?;
     tokio::time::sleep(WINDOW).await;
-    let after = Counts::read()?;
+    let after = Counts::read(own)?;
     Ok(after.since(&before, cores))
+}
+
+/// Keeps the threads that engines have started themselves to these cores: those of `processes`, and those of this
+/// process that a load has started and that bear its name.
+pub(crate) fn keep(cores: &[usize], processes: &[u32]) {
+    let mut set = CpuSet::new();
+    cores.iter().for_each(|core| set.set(*core));
+    let of_processes = processes
+        .iter()
+        .flat_map(|process| threads(&format!("/proc/{process}/task")));
+    let of_loads = threads("/proc/self/task").into_iter().filter(|thread| {
+        let name = fs::read_to_string(format!("/proc/self/task/{thread}/comm"));
+        name.is_ok_and(|name| name.trim_end() == turns::NAME)
+    });
+    for thread in of_processes.chain(of_loads) {
+        let number = i32::try_from(thread).ok().and_then(Pid::from_raw);
+        // One that has ended meanwhile keeps to nothing.
+        if let Some(Err(error)) = number.map(|number| sched_setaffinity(Some(number), &set)) {
+            tracing::debug!(thread, %error, "a thread cannot be kept to cores");
+        }
+    }
+}
+
+/// Threads of a process, by number.
+fn threads(folder: &str) -> Vec<u64> {
+    let tasks = fs::read_dir(folder).into_iter().flatten().flatten();
+    let numbers = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    numbers.collect()
 }
 
 // === impl Counts ===
 
 impl Counts {
-    fn read() -> io::Result<Self> {
+    fn read(processes: &[u32]) -> io::Result<Self> {
         let stat = fs::read_to_string("/proc/stat")?;
-        let mut threads = BTreeMap::new();
-        for task in fs::read_dir("/proc/self/task")? {
-            let task = task?;
-            let id = task.file_name().to_str().and_then(|id| id.parse().ok());
-            // A thread that has ended meanwhile has no file any more.
-            let text = fs::read_to_string(task.path().join("stat")).ok();
-            let of = text.and_then(|text| thread(&text));
-            threads.extend(id.zip(of));
+        let mut used_by = BTreeMap::new();
+        let others = processes.iter().map(|it| format!("/proc/{it}/task"));
+        for folder in std::iter::once("/proc/self/task".to_owned()).chain(others) {
+            for id in threads(&folder) {
+                // A thread that has ended meanwhile has no file any more.
+                let text = fs::read_to_string(format!("{folder}/{id}/stat")).ok();
+                used_by.extend(text.and_then(|text| Some((id, used(&text)?))));
+            }
         }
         Ok(Self {
             cores: stat.lines().filter_map(core).collect(),
-            threads,
+            threads: used_by,
         })
     }
 
@@ -86,9 +118,9 @@ fn core(line: &str) -> Option<(usize, (u64, u64))> {
     Some((core, (all.saturating_sub(idle), all)))
 }
 
-/// `/proc/self/task/N/stat`: behind the name in brackets, user and system time are the 12th and 13th
+/// `/proc/N/stat` and that of a thread: behind the name in brackets, user and system time are the 12th and 13th
 /// field, the core that it ran on last is the 37th.
-fn thread(stat: &str) -> Option<(usize, u64)> {
+pub(crate) fn used(stat: &str) -> Option<(usize, u64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
@@ -98,7 +130,11 @@ fn thread(stat: &str) -> Option<(usize, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, core, thread};
+    use std::process::Command;
+
+    use rustix::thread::{CpuSet, Pid, sched_getaffinity};
+
+    use super::{Counts, core, keep, used};
 
     #[test]
     fn lines_of_the_kernel_are_read() {
@@ -107,8 +143,8 @@ mod tests {
         assert_eq!(core("intr 12 3"), None);
         let fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
         let line = format!("7 (a) b) {}", fields.join(" "));
-        assert_eq!(thread(&line), Some((39, 14 + 15)));
-        assert_eq!(thread("7 (a) S 1 2"), None);
+        assert_eq!(used(&line), Some((39, 14 + 15)));
+        assert_eq!(used("7 (a) S 1 2"), None);
     }
 
     #[test]
@@ -122,6 +158,25 @@ mod tests {
         let uses = counts(90, 60).since(&counts(0, 0).at_zero(), &[0, 1, 2]);
         let shares: Vec<_> = uses.iter().map(|of| (of.core, of.others)).collect();
         assert_eq!(shares, [(0, 0.3), (1, 0.3)]);
+    }
+
+    #[test]
+    fn the_threads_of_an_engines_process_keep_to_cores() {
+        let own = sched_getaffinity(None).expect("the cores of this process");
+        let mut all = (0..CpuSet::MAX_CPU).filter(|core| own.is_set(*core));
+        let core = all.next_back().expect("a core");
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .expect("a process starts");
+        keep(&[core], &[child.id()]);
+        let held = sched_getaffinity(Some(Pid::from_child(&child))).expect("it lives");
+        child.kill().expect("it lives");
+        child.wait().expect("it ends");
+        let cores: Vec<usize> = (0..CpuSet::MAX_CPU)
+            .filter(|core| held.is_set(*core))
+            .collect();
+        assert_eq!(cores, [core]);
     }
 
     impl Counts {

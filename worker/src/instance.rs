@@ -131,8 +131,8 @@ impl Instance {
         gone.take()
     }
 
-    /// Notes a successful run.
-    pub(crate) fn count(&self, rows: usize, ran: Duration) {
+    /// Notes a successful run. Returns how long it was to take, ns.
+    pub(crate) fn count(&self, rows: usize, ran: Duration) -> u64 {
         let ran = ran.as_nanos() as u64;
         let expected_ms = self
             .profile
@@ -143,6 +143,7 @@ impl Instance {
         self.batches.fetch_add(1, Ordering::Relaxed);
         self.run_nanos.fetch_add(ran, Ordering::Relaxed);
         self.expected_nanos.fetch_add(expected, Ordering::Relaxed);
+        expected
     }
 
     /// Runs the engine: its panics up to now are forgiven where it succeeds.

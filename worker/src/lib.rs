@@ -18,16 +18,18 @@ mod log;
 mod metrics;
 mod monitor;
 mod pin;
+mod process;
 mod shared;
 
 use std::{
     io,
     sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use sextant_engine::{Device, Engine, LiveMap};
-use sextant_health::interference::quieter_cores;
+use sextant_health::interference::{may_spread, quieter_cores};
 use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
 use sextant_rpc::{
@@ -39,6 +41,7 @@ pub use crate::{
     config::{Config, Watchdog},
     metrics::register_metrics,
     monitor::{End, Service},
+    process::ProcessMeter,
 };
 use crate::{
     executor::Executor,
@@ -47,6 +50,9 @@ use crate::{
     loader::{records::Doubtful, turns::Turns},
     shared::Shared,
 };
+
+/// How often a worker that keeps to some of its cores looks at the others.
+const SPREAD_PERIOD: Duration = Duration::from_secs(10);
 
 /// A worker's handle: one device with its executor. Cheap to clone behind its [`Arc`].
 pub struct Worker {
@@ -94,6 +100,7 @@ impl Worker {
         let dedicated = device != Device::Cpu;
         let shared = Arc::new(Shared::new(config.io_bytes));
         let executor = Executor::start(&config, dedicated, &shared)?;
+        config.process.join();
         let turns = Turns::start()?;
         let worker = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
@@ -115,6 +122,45 @@ impl Worker {
 }
 
 impl Worker {
+    /// Whether its device is this machine's cores.
+    fn is_processor(&self) -> bool {
+        device_of(&self.engines).is_ok_and(|device| device == Device::Cpu)
+    }
+
+    /// Processes in which engines run models.
+    fn processes(&self) -> Vec<u32> {
+        let engines = self.engines.iter();
+        engines.flat_map(|engine| engine.processes()).collect()
+    }
+
+    /// Threads that run batches keep to these cores, those that engines have started themselves included.
+    fn keep_to(&self, chosen: &[usize]) {
+        self.executor.pins().change(chosen);
+        cores::keep(chosen, &self.processes());
+    }
+
+    /// Looks now and then whether others have left the rest of `cores`, and takes all of them again then.
+    fn spread_later(&self, cores: Vec<usize>) {
+        let this = Weak::clone(&self.this);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SPREAD_PERIOD).await;
+                let Some(worker) = this.upgrade() else { return };
+                let threads = usize::from(worker.cores.max(1));
+                let others = cores::others_use(&cores, &worker.processes()).await;
+                let now = worker.executor.pins().now();
+                if now.len() >= threads.min(cores.len()) {
+                    return;
+                }
+                if others.is_ok_and(|others| may_spread(&others, &now, threads)) {
+                    worker.keep_to(&cores);
+                    tracing::info!(worker = %worker.config.worker, ?cores, "keeps to all of its cores again");
+                    return;
+                }
+            }
+        });
+    }
+
     /// The cores that batches may run on: those that are configured, or all that the process may use.
     fn permitted_cores(&self) -> io::Result<Vec<usize>> {
         match &self.config.pin {
@@ -194,7 +240,15 @@ impl Work for Worker {
     }
 
     async fn load(&self, load: Load) -> Result<LoadTimings, WorkError> {
-        let load = self.detached(|worker| async move { worker.load_noted(load).await });
+        let load = self.detached(|worker| async move {
+            let loaded = worker.load_noted(load).await;
+            let now = worker.executor.pins().now();
+            // What a load has started keeps to the same cores, where there is a choice of them.
+            if !now.is_empty() && worker.config.pin.is_none() {
+                cores::keep(&now, &worker.processes());
+            }
+            loaded
+        });
         load.await.unwrap_or(Err(WorkError::ShuttingDown))
     }
 
@@ -218,15 +272,18 @@ impl Work for Worker {
         }
         let cores = self.permitted_cores();
         let cores = cores.map_err(|error| rejected(error.to_string()))?;
-        let others = cores::others_use(&cores).await;
+        let others = cores::others_use(&cores, &self.processes()).await;
         let others = others.map_err(|error| rejected(error.to_string()))?;
-        let pins = self.executor.pins();
         let threads = usize::from(self.cores.max(1));
-        let chosen = quieter_cores(&others, &pins.now(), threads).ok_or_else(|| {
+        let now = self.executor.pins().now();
+        let chosen = quieter_cores(&others, &now, threads).ok_or_else(|| {
             rejected("none of the cores that it may use are much less used by others".to_owned())
         })?;
-        pins.change(&chosen);
+        self.keep_to(&chosen);
         tracing::info!(worker = %self.config.worker, ?chosen, "keeps to other cores");
+        if chosen.len() < threads.min(cores.len()) {
+            self.spread_later(cores);
+        }
         let numbers = chosen.iter().map(|core| u16::try_from(*core));
         Ok(numbers.filter_map(Result::ok).collect())
     }

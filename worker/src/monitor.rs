@@ -13,12 +13,13 @@ use std::{
 use sextant_health::{Condition, Health, Window};
 use sextant_metadata::{Command, Lease, WorkerRecord};
 use sextant_rpc::Work;
-use sextant_types::{DeviceTypeName, VariantId, time::unix_ms};
+use sextant_types::{DeviceTypeName, Surroundings, VariantId, time::unix_ms};
 
 use crate::{
     Worker,
     busy::{Amount, Busy},
     instance::Instance,
+    process::Watch,
 };
 
 /// Keeps the worker's lease and reports the condition of its instances.
@@ -34,6 +35,7 @@ pub struct Service {
     since_ms: u64,
     /// Whether it has been told that it is to leave.
     leaving: bool,
+    watch: Watch,
 }
 
 /// Why a worker has ended.
@@ -72,6 +74,7 @@ struct Together {
 impl Service {
     pub(crate) fn new(worker: Arc<Worker>) -> Self {
         Self {
+            watch: Watch::new(&worker.config.process),
             worker,
             seen: HashMap::new(),
             looked: Instant::now(),
@@ -153,6 +156,7 @@ impl Service {
         let millionths = (together.share.all.min(1.0) * 1e6) as u64;
         let utilization = &self.worker.shared.utilization_millionths;
         utilization.store(millionths, Ordering::Relaxed);
+        self.watch.look(&self.worker.config.process);
         self.heartbeat().await;
         let found = instances.iter();
         let reports: Vec<_> = found
@@ -247,6 +251,7 @@ impl Service {
             memory_bytes: info.pages.bytes(),
             memory_used_bytes: info.pages.used_bytes(),
             utilization: info.utilization,
+            surroundings: Some(self.surroundings()),
         };
         let lease = self.worker.config.lease_ms;
         let store = &self.worker.metadata;
@@ -265,6 +270,18 @@ impl Service {
                 tracing::warn!(worker = %info.worker, %error, "the heartbeat was not taken");
             }
         }
+    }
+
+    /// What surrounds the engines, as far as it was seen.
+    fn surroundings(&self) -> Surroundings {
+        let config = &self.worker.config;
+        let is_processor = self.worker.is_processor();
+        let cores = match is_processor {
+            true => f64::from(self.worker.cores.max(1)),
+            false => std::thread::available_parallelism().map_or(1.0, |all| all.get() as f64),
+        };
+        let meter = &config.process;
+        self.watch.surroundings(meter, cores, is_processor)
     }
 
     /// A worker that was to leave before its lease lapsed is to leave after it.

@@ -35,7 +35,7 @@ pub struct Arguments {
     /// Experiments to run [default: all]: autoscaling, build, controller, fleet, generator, learning, main-job, models, ocr,
     /// page, peers, pipelines, right, scheduler, trust, worker
     names: Vec<String>,
-    /// Only these parts: demo, check of build; overhead, tensors, feed, failover of fleet; feedback, cache of learning; selection, mlp, resnet, memory, offline, parallelism, growth of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; alarms, grid, optimal, speed, spikes of pipelines; answers, overhead of right; core, instructions of
+    /// Only these parts: planners, ramp of autoscaling; demo, check, lines of build; overhead, tensors, feed, failover of fleet; switch, judging, feedback, cache of learning; selection, mlp, resnet, memory, offline, parallelism, growth of main-job; exports, gain of models; mlp, resnet, steps, idle of peers; alarms, grid, optimal, speed, spikes of pipelines; answers, overhead of right; core, instructions of
     /// controller and scheduler; growth of controller; simulator, agreement, prices of scheduler; fairness, isolation, memory, restarts, hostile, chaos, fuzz, compose of trust; clockwork, shapes, weights, windows of worker
     #[arg(long, value_delimiter = ',')]
     parts: Vec<String>,
@@ -60,6 +60,9 @@ pub struct Arguments {
     /// Applications that `growth` of `main-job` registers
     #[arg(long, default_value_t = 1000)]
     applications: usize,
+    /// `learning` alone: a fourth of the feedback, fewer simulated trials, and one engine
+    #[arg(long)]
+    quick: bool,
     /// Print one JSON object per line instead of a table
     #[arg(long)]
     json: bool,
@@ -101,6 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     )?;
     let parts = [
         &build::PARTS[..],
+        &autoscaling::PARTS,
         &controller::PARTS,
         &fleet::PARTS,
         &learning::PARTS,

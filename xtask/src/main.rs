@@ -12,6 +12,7 @@ mod compatibility;
 mod compose_test;
 mod containers;
 mod demo;
+mod floors;
 mod fuzz;
 mod gpu_kit;
 mod gpu_test;

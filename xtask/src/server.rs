@@ -41,6 +41,12 @@ pub fn build() -> Result<PathBuf> {
     Ok(paths::target("release/sextant"))
 }
 
+/// Builds the laboratory's release binary and returns its path.
+pub fn build_lab() -> Result<PathBuf> {
+    shell::run(shell::command("cargo").args(["build", "--release", "--package", "sextant-lab"]))?;
+    Ok(paths::target("release/sextant-lab"))
+}
+
 /// What builds the demo's binary: without what only fleets, GPUs and simulations need, and less optimised,
 /// because it is most of what a newcomer waits for.
 pub const QUICK_BUILD: [&str; 6] = [

@@ -25,6 +25,9 @@ const PAGE: u32 = 1000;
 /// The first line of CSV.
 const HEAD: &str = "query,row,kind,value,score,model,version,variant,propensity,answered_ms,given_ms,subject,actor\r\n";
 
+#[cfg(feature = "parquet")]
+mod parquet;
+
 /// In which form.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -32,6 +35,7 @@ enum Format {
     #[default]
     Jsonl,
     Csv,
+    Parquet,
 }
 
 /// What to export.
@@ -77,16 +81,17 @@ pub struct RowBody<'a> {
     actor: &'a str,
 }
 
-/// The feedback of an application, in the order in which it was given: a line of JSON for each row, or CSV.
+/// The feedback of an application, in the order in which it was given: a line of JSON for each row, CSV, or Parquet.
 #[utoipa::path(get, operation_id = "feedback_export", path = "/v1/applications/{application}/feedback",
     tag = "feedback",
     params(
         ("application" = String, Path, description = "its name"),
-        ("format" = Option<String>, Query, description = "`jsonl`, which is the default, or `csv`"),
+        ("format" = Option<String>, Query, description = "`jsonl`, which is the default, `csv` or `parquet`"),
     ),
     responses(
         (status = 200, description = "One line for each row", content(
             (RowBody<'_> = "application/x-ndjson"), (String = "text/csv"),
+            (String = "application/vnd.apache.parquet"),
         )),
         (status = 404, description = "There is no such application", body = ProblemBody,
             content_type = "application/problem+json"),
@@ -100,16 +105,58 @@ pub async fn get(
     let (kind, head) = match params.format {
         Format::Jsonl => ("application/x-ndjson", ""),
         Format::Csv => ("text/csv; charset=utf-8", HEAD),
+        Format::Parquet => return columns(state, name),
     };
     let first = Next::First(head);
     let pages = stream::try_unfold(first, move |next| {
         let (state, name) = (state.clone(), name.clone());
         async move { page(&state, &name, next, params.format).await }
     });
-    let mut response = Response::new(Body::from_stream(pages));
+    Ok(answer(kind, Body::from_stream(pages)))
+}
+
+fn answer(kind: &'static str, body: Body) -> Response {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    Ok(response)
+    response
+}
+
+/// An export as Parquet.
+#[cfg(feature = "parquet")]
+fn columns(state: ApiState, name: ApplicationId) -> Result<Response, Problem> {
+    let file = parquet::File::new().map_err(|error| unwritten(&error))?;
+    let first = (file, None::<FeedbackPlace>);
+    let groups = stream::try_unfold(first, move |(mut file, after)| {
+        let (state, name) = (state.clone(), name.clone());
+        async move {
+            if file.has_ended() {
+                return Ok(None);
+            }
+            let rows = state.registry().feedback(&name, after.as_ref(), PAGE);
+            let rows = rows.await.map_err(|error| Refused(error.into()))?;
+            let after = rows.last().map(Feedback::place).or(after);
+            let bytes = file
+                .append(&rows)
+                .map_err(|error| Refused(unwritten(&error)))?;
+            Ok::<_, Refused>(Some((bytes, (file, after))))
+        }
+    });
+    let kind = "application/vnd.apache.parquet";
+    Ok(answer(kind, Body::from_stream(groups)))
+}
+
+#[cfg(feature = "parquet")]
+fn unwritten(error: &::parquet::errors::ParquetError) -> Problem {
+    let detail = format!("the file cannot be written: {error}");
+    Problem::new(sextant_types::Code::Internal, detail)
+}
+
+/// A service that was built without Parquet.
+#[cfg(not(feature = "parquet"))]
+fn columns(_: ApiState, _: ApplicationId) -> Result<Response, Problem> {
+    let detail = "this service was built without Parquet: ask for `jsonl` or `csv`";
+    Err(Problem::new(sextant_types::Code::InvalidRequest, detail).field("format"))
 }
 
 /// What comes next.
@@ -145,7 +192,7 @@ async fn page(
     for row in &rows {
         match format {
             Format::Jsonl => line(&mut out, row),
-            Format::Csv => record(&mut out, row),
+            Format::Csv | Format::Parquet => record(&mut out, row),
         }
     }
     Ok(Some((out.into(), Next::Behind(place))))

@@ -300,37 +300,7 @@ fn number(value: &Value) -> Result<f64, Problem> {
 }
 
 fn label(value: &Value) -> Result<Label, Problem> {
-    let text = |value: &Value| {
-        value
-            .as_str()
-            .filter(|it| !it.contains('\0'))
-            .map(str::to_owned)
-    };
-    let real = |value: &Value| match value {
-        Value::Bool(yes) => Some(f64::from(u8::from(*yes))),
-        value => value.as_f64().filter(|number| number.is_finite()),
-    };
-    let label = match value {
-        Value::Array(all) if all.is_empty() => None,
-        Value::Array(all) => {
-            let numbers = || {
-                all.iter()
-                    .map(real)
-                    .collect::<Option<_>>()
-                    .map(Label::Numbers)
-            };
-            let texts = || {
-                all.iter()
-                    .map(text)
-                    .collect::<Option<_>>()
-                    .map(Label::Texts)
-            };
-            numbers().or_else(texts)
-        }
-        Value::String(_) => text(value).map(Label::Text),
-        value => real(value).map(Label::Number),
-    };
-    label.ok_or_else(|| {
+    Label::of_json(value).ok_or_else(|| {
         let detail = "a label is a number, a text, or a list of either, without U+0000";
         invalid(detail).field("label")
     })

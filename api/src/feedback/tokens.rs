@@ -64,8 +64,20 @@ impl Tokens {
         self.known.load().keys.read(text)
     }
 
-    /// The token of an answer; `None` where its application takes no feedback, or no key was read yet.
-    pub(crate) fn of(&self, state: &ApiState, route: &Route, answer: &Answer) -> Option<String> {
+    /// The number of a query in the token of its answer; `None` where nobody takes feedback.
+    pub(crate) fn serial(&self, state: &ApiState) -> Option<u64> {
+        let is_taken = state.directory().anybody_takes_feedback();
+        is_taken.then(|| self.serial.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The token of an answer to the query of that number; `None` where its application takes no feedback, or no key was
+    /// read yet.
+    pub(crate) fn of(
+        &self,
+        state: &ApiState,
+        route: &Route,
+        (answer, serial): (&Answer, Option<u64>),
+    ) -> Option<String> {
         let (application, metric) = state.directory().feedback_of(route, &answer.model)?;
         let outputs = self.outputs.load();
         let scored = outputs
@@ -80,7 +92,8 @@ impl Tokens {
             propensity: state.directory().propensity(route, &answer.model) as f32,
             rows: answer.rows,
         };
-        self.sign(&served, &predicted(metric, output, answer.rows))
+        let serial = serial.unwrap_or_else(|| self.serial.fetch_add(1, Ordering::Relaxed));
+        self.sign((&served, serial), &predicted(metric, output, answer.rows))
     }
 
     /// Reads keys, and which outputs of the models that take feedback are scored; nothing where none does.
@@ -105,9 +118,8 @@ impl Tokens {
         Ok(())
     }
 
-    fn sign(&self, served: &Served<'_>, of: &Prediction) -> Option<String> {
+    fn sign(&self, (served, serial): (&Served<'_>, u64), of: &Prediction) -> Option<String> {
         let now_ms = unix_ms();
-        let serial = self.serial.fetch_add(1, Ordering::Relaxed);
         let known = self.known.load();
         let key = known.signing(now_ms)?;
         Some(key.sign(served, (now_ms, serial), of))

@@ -64,7 +64,7 @@ pub struct NewJobBody<'a> {
 pub struct JobBody {
     /// Its name.
     pub id: String,
-    /// `register`, `extend` or `offline`.
+    /// `register`, `extend`, `offline` or `measure`.
     pub kind: &'static str,
     /// For which application.
     pub application: String,
@@ -99,7 +99,7 @@ pub struct JobBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Progress)]
 pub struct ProgressBody {
-    /// Units done: steps of a registration, records of an offline job.
+    /// Units done: steps of a registration, records of an offline job or of a measurement.
     pub done: u64,
     /// Units in all; 0 while unknown.
     pub total: u64,
@@ -150,7 +150,7 @@ impl ProgressBody {
     fn of(job: &Job) -> Self {
         let step = match job.kind {
             JobKind::Offline => job.step.parse::<OfflineStep>().ok(),
-            JobKind::Register | JobKind::Extend => None,
+            JobKind::Register | JobKind::Extend | JobKind::Measure => None,
         };
         let left_s = step.as_ref().and_then(|step| step.left_s);
         Self {

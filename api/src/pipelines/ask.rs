@@ -105,6 +105,8 @@ async fn answered(
         best_effort: params.best_effort,
         explain: params.explain,
         sticky: None,
+        serial: None,
+        composites: Vec::new(),
         arrived,
     };
     query::answer_plain(state, caller, query, asked).await

@@ -98,6 +98,10 @@ fn part(query: &Query, start: usize, count: usize) -> Result<Query, QueryError> 
             .map(cut)
             .collect::<Result<_, QueryError>>()?,
         route: query.route.clone(),
+        // Rows of parts are numbered anew: what a shadow answers to one is of no row of the whole.
+        serial: None,
+        // They answer queries of one row.
+        composites: Vec::new(),
         ..*query
     })
 }

@@ -145,6 +145,8 @@ pub struct ClassDemandBody {
     offered_rps: f64,
     /// Queries that were answered in time.
     answered: u64,
+    /// Of these, those that needed no device: the answer had been kept.
+    kept: u64,
     /// Queries that were answered too late.
     late: u64,
     /// Queries that were refused or failed, by error code.
@@ -168,6 +170,7 @@ pub struct CostBody {
 struct Counted {
     offered: u64,
     answered: u64,
+    kept: u64,
     late: u64,
     refused: BTreeMap<&'static str, u64>,
 }
@@ -348,6 +351,7 @@ impl Counted {
     fn add(&mut self, row: &ApplicationDemand) {
         self.offered += row.offered;
         self.answered += row.answered;
+        self.kept += row.kept;
         self.late += row.late;
         for (code, count) in &row.refused {
             *self.refused.entry(code.as_str()).or_default() += count;
@@ -365,6 +369,7 @@ impl Counted {
                 0.0
             },
             answered: self.answered,
+            kept: self.kept,
             late: self.late,
             refused: self.refused,
         }

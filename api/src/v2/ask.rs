@@ -46,13 +46,23 @@ pub struct Arrival<'a> {
     pub patience_ms: Option<f64>,
 }
 
-/// Has a question answered: what was answered and the wanted outputs, which the answer itself no longer has.
+/// What a question came to.
+pub struct Answered {
+    /// What was answered, without its outputs.
+    pub answer: Answer,
+    /// The wanted outputs.
+    pub outputs: Vec<Output>,
+    /// What feedback names the answer by, where its application takes some.
+    pub token: Option<String>,
+}
+
+/// Has a question answered.
 pub async fn ask(
     state: &ApiState,
     (named, question): (&Named, Question),
     arrival: Arrival<'_>,
     footprint: &mut Footprint<'_>,
-) -> Result<(Answer, Vec<Output>), Problem> {
+) -> Result<Answered, Problem> {
     let Question {
         demands,
         inputs,
@@ -73,11 +83,15 @@ pub async fn ask(
         best_effort: demands.best_effort(arrival.headers)?,
         explain: demands.explain,
         sticky: demands.sticky(arrival.headers)?,
+        serial: state.tokens().serial(state),
+        composites: Vec::new(),
         arrived: arrival.at,
     };
     footprint.asks(&query.inputs)?;
     let _share = state.admit_for(&named.route)?;
+    let serial = query.serial;
     let mut answer = dispatch(state, query, &arrival).await?;
+    let token = state.tokens().of(state, &named.route, (&answer, serial));
     footprint.answers(&answer.outputs, selection.binary)?;
     let scored = match selection.any_classes() {
         true => Box::pin(state.classes().of(&answer.model, state.registry())).await?,
@@ -91,7 +105,11 @@ pub async fn ask(
     for output in &mut outputs {
         write(state, arrival.caller, output)?;
     }
-    Ok((answer, outputs))
+    Ok(Answered {
+        answer,
+        outputs,
+        token,
+    })
 }
 
 /// Sends a query on its way; one that is slow or refused is kept.

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::{
     Named,
-    ask::{Arrival, Question, ask, read_region},
+    ask::{Answered, Arrival, Question, ask, read_region},
     raw,
     wire::{self, InferBody},
 };
@@ -36,7 +36,8 @@ pub struct AnswerBody {
     model_version: String,
     /// The id of the request, if it had one.
     id: Option<String>,
-    /// `model`, `variant`, `slo_met`, `batch_rows`, `queue_us`, `compute_us`.
+    /// `model`, `variant`, `slo_met`, `batch_rows`, `queue_us`, `compute_us`, `cost_usd`; `feedback_token` where the
+    /// application takes feedback, `explanation` where one was asked for.
     parameters: serde_json::Value,
     /// The wanted outputs.
     outputs: Vec<OutputBody>,
@@ -120,9 +121,15 @@ async fn answer(
         patience_ms: None,
     };
     let asked = (&named, question);
-    let (answer, outputs) = ask(state, asked, arrival, &mut footprint).await?;
+    let answered = ask(state, asked, arrival, &mut footprint).await?;
+    let Answered {
+        answer,
+        outputs,
+        token,
+    } = answered;
     let version = named.version_of(state, &answer);
-    let (json_bytes, out) = wire::answer((&named.name, version, id.as_deref()), &answer, &outputs);
+    let told = (&answer, token.as_deref());
+    let (json_bytes, out) = wire::answer((&named.name, version, id.as_deref()), told, &outputs);
     drop(outputs);
     let out = footprint.keep(out)?;
     state.count_query(Some(&named.route), Ok((&answer, arrived.elapsed())));

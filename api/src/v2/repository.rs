@@ -188,6 +188,8 @@ impl MadeUp {
             best_effort: true,
             explain: false,
             sticky: None,
+            serial: None,
+            composites: Vec::new(),
             arrived: std::time::Instant::now(),
         };
         match dispatcher.query(query).await {

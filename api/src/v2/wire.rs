@@ -91,10 +91,10 @@ pub struct Wanted<'a> {
 /// The answer: all in JSON, or with the wanted outputs in binary behind it, and then where the JSON ends.
 pub fn answer(
     named: (&str, u32, Option<&str>),
-    answer: &Answer,
+    told: (&Answer, Option<&str>),
     outputs: &[Output],
 ) -> (Option<usize>, Vec<u8>) {
-    let mut out = head(named, answer);
+    let mut out = head(named, told);
     out.extend_from_slice(b",\"outputs\":");
     write::list(&mut out, outputs, |out, output| match output {
         Output {
@@ -125,7 +125,10 @@ pub fn answer(
     (binaries().next().map(|_| json_bytes), out)
 }
 
-fn head((name, version, id): (&str, u32, Option<&str>), answer: &Answer) -> Vec<u8> {
+fn head(
+    (name, version, id): (&str, u32, Option<&str>),
+    (answer, token): (&Answer, Option<&str>),
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     out.extend_from_slice(b"{\"model_name\":");
     write::string(&mut out, name);
@@ -155,6 +158,10 @@ fn head((name, version, id): (&str, u32, Option<&str>), answer: &Answer) -> Vec<
     write::microseconds(&mut out, answer.timings.compute_us);
     out.extend_from_slice(b",\"cost_usd\":");
     write::float(&mut out, answer.cost_usd);
+    if let Some(token) = token {
+        out.extend_from_slice(b",\"feedback_token\":");
+        write::string(&mut out, token);
+    }
     // Parameters are text, numbers or booleans: of the explanation there is only the sentence.
     if let Some(explanation) = &answer.explanation {
         out.extend_from_slice(b",\"explanation\":");

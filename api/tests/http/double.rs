@@ -477,6 +477,7 @@ impl Api {
             shared_memory: settings.shared_memory,
             raw_answers: settings.raw_answers,
             python: Arc::new(sextant_api::NoPython::Off),
+            examiner: Arc::new(sextant_rpc::NoExaminer),
             origins: settings
                 .origins
                 .iter()

@@ -400,7 +400,7 @@ async fn what_a_pipeline_does_not_have_is_said() {
     assert!(
         refused["detail"]
             .as_str()
-            .is_some_and(|detail| detail.contains("its steps")),
+            .is_some_and(|detail| detail.contains("`validation`")),
         "{refused}"
     );
     ask(&api, "?latency_ms=x", PIXEL)
@@ -511,4 +511,34 @@ async fn offline_jobs_are_refused() {
         .await
         .problem("invalid_request");
     assert_eq!(refused["field"], "application", "{refused}");
+}
+
+#[tokio::test]
+async fn how_often_its_steps_run_is_told_with_intervals() {
+    let api = with_pipeline().await;
+    let fresh = api.get("/v1/pipelines/photos").await;
+    let tag = fresh.headers["etag"].clone();
+    assert!(fresh.json()["scales"].is_null(), "nobody has asked yet");
+    for _ in 0..3 {
+        ask(&api, "", PIXEL).await;
+    }
+    let shown = api.get("/v1/pipelines/photos").await;
+    assert_eq!(shown.headers["etag"], tag, "queries change no pipeline");
+    let shown = shown.json();
+    let scales = shown["scales"].as_array().expect("scales");
+    let of = scales.iter().find(|it| it["step"] == "classify");
+    let of = of.expect("the step");
+    assert_eq!(
+        (&of["queries"], &of["visits"]["value"]),
+        (&json!(3), &json!(1.0))
+    );
+    let lower = of["probability"]["lower"].as_f64().expect("a number");
+    assert!(
+        (0.3..1.0).contains(&lower),
+        "three queries prove little: {of}"
+    );
+    assert_eq!(
+        of["rows"],
+        json!({"value": 1.0, "lower": 1.0, "upper": 1.0})
+    );
 }

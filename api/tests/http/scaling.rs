@@ -225,9 +225,11 @@ async fn what_is_asked_for_is_added_up_by_application_and_class() {
         variant: None,
         offered,
         input_rows: offered,
+        sized_rows: 0.0,
         latency_ms: None,
         answered: offered / 2,
         late: 1,
+        kept: 1,
         refused: refused.iter().copied().collect(),
         queueing_ms: 0,
     };
@@ -255,10 +257,11 @@ async fn what_is_asked_for_is_added_up_by_application_and_class() {
     api.metadata.set_demand(demand).await.expect("taken");
     let body = read(&api, "/v1/scaling").await;
     let classes = json!([
-        {"application": "digits", "offered_rps": 5.0, "answered": 5, "late": 1, "refused": {}},
+        {"application": "digits", "offered_rps": 5.0, "answered": 5, "kept": 1, "late": 1,
+            "refused": {}},
         {"application": "digits", "latency_ms": 16.0, "min_accuracy": 0.95, "offered_rps": 200.0,
-            "answered": 200, "late": 2, "refused": {"overloaded": 5, "warming": 1}},
-        {"application": "prices", "max_error": 0.25, "offered_rps": 2.0, "answered": 2, "late": 1,
+            "answered": 200, "kept": 2, "late": 2, "refused": {"overloaded": 5, "warming": 1}},
+        {"application": "prices", "max_error": 0.25, "offered_rps": 2.0, "answered": 2, "kept": 1, "late": 1,
             "refused": {}},
     ]);
     assert_eq!(

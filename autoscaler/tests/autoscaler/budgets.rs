@@ -23,9 +23,11 @@ async fn ask(store: &UnsteadyStore, rates: &[(&str, u64)]) {
         variant: None,
         offered: *rps,
         input_rows: *rps,
+        sized_rows: 0.0,
         latency_ms: None,
         answered: *rps,
         late: 0,
+        kept: 0,
         refused: BTreeMap::new(),
         queueing_ms: 0,
     });

@@ -4,6 +4,7 @@
 
 mod budgets;
 mod leaving;
+mod machine;
 mod scaling;
 mod wanted;
 mod world;

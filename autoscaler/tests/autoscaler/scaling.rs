@@ -121,21 +121,27 @@ pub(super) fn run(store: &Arc<UnsteadyStore>, config: Config) -> tokio::task::Jo
 }
 
 /// So many queries a second, of one row each.
-async fn ask(store: &UnsteadyStore, rps: u64, targets: Targets) {
-    ask_rows(store, (rps, rps), targets).await;
+pub(super) async fn ask(store: &UnsteadyStore, rps: u64, targets: Targets) {
+    ask_rows(store, (rps, rps, 0), targets).await;
 }
 
-/// So many queries a second, and so many rows in all of them.
-async fn ask_rows(store: &UnsteadyStore, (rps, input_rows): (u64, u64), targets: Targets) {
+/// So many queries a second, and so many rows in all of them that need a device, without those whose answers were kept.
+async fn ask_rows(
+    store: &UnsteadyStore,
+    (rps, input_rows, kept): (u64, u64, u64),
+    targets: Targets,
+) {
     let row = ApplicationDemand {
         application: ApplicationId::new("app").unwrap(),
         class: TargetClass::of(&targets),
         variant: None,
         offered: rps,
         input_rows,
+        sized_rows: 0.0,
         latency_ms: targets.latency_ms.map(|ms| (ms, ms)),
         answered: rps,
         late: 0,
+        kept,
         refused: BTreeMap::new(),
         queueing_ms: 0,
     };
@@ -225,11 +231,11 @@ async fn workers_come_with_the_load_and_leave_with_it_and_each_change_says_why()
     until_true("one machine again", || shelf.count() == 1).await;
 }
 
-/// A query of eight rows is as much work as eight queries of one.
+/// A query of eight rows is as much work as eight queries of one, and one whose answer was kept is none.
 #[tokio::test]
 async fn workers_are_planned_for_rows() {
     let mut planned = Vec::new();
-    for load in [(2000, 2000), (250, 2000)] {
+    for load in [(2000, 2000, 0), (250, 2000, 0), (4000, 2000, 2000)] {
         let store = Arc::new(UnsteadyStore::new(256));
         let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
         publish(&store, variant("m-a")).await;
@@ -240,7 +246,7 @@ async fn workers_are_planned_for_rows() {
         });
         planned.push(wanted.await.pools[0].wanted);
     }
-    assert_eq!(planned[0], planned[1], "{planned:?}");
+    assert!(planned.iter().all(|it| *it == planned[0]), "{planned:?}");
 }
 
 #[tokio::test]

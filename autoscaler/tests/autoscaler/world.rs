@@ -7,8 +7,8 @@ use sextant_fleet::{Token, unsteady::UnsteadyStore};
 use sextant_metadata::{MetadataStore, Wanted, WorkerRecord};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DeviceType, DeviceTypeName, Digest, EngineName, Metric,
-    ModelId, Optimization, Precision, Profile, Signature, Variant, VariantId, VariantSpec,
-    WorkerId,
+    ModelId, Optimization, Precision, Profile, Signature, Surroundings, Variant, VariantId,
+    VariantSpec, WorkerId,
 };
 
 /// Longest wait for a state that must come.
@@ -151,16 +151,37 @@ pub fn device_type(name: &str, price_per_hour_usd: f64) -> Arc<DeviceType> {
 /// A heartbeat of a worker of this type.
 pub async fn beat_of(store: &UnsteadyStore, name: &str, of: &Arc<DeviceType>, draining: bool) {
     let record = WorkerRecord {
-        device_type: Some(Arc::clone(of)),
-        device: "cpu".into(),
-        engines: of.engines.clone(),
         draining,
-        cores: of.slots,
-        memory_bytes: of.memory_bytes,
-        ..WorkerRecord::default()
+        ..record_of(of)
     };
     let worker = WorkerId::new(name).unwrap();
     store.heartbeat(&worker, record, u64::MAX, 1).await.unwrap();
+}
+
+/// A heartbeat of a worker of this type that has seen so much of what surrounds its engines.
+pub async fn beat_with(
+    store: &UnsteadyStore,
+    name: &str,
+    of: &Arc<DeviceType>,
+    surroundings: Option<Surroundings>,
+) {
+    let record = WorkerRecord {
+        surroundings,
+        ..record_of(of)
+    };
+    let worker = WorkerId::new(name).unwrap();
+    store.heartbeat(&worker, record, u64::MAX, 1).await.unwrap();
+}
+
+fn record_of(of: &Arc<DeviceType>) -> WorkerRecord {
+    WorkerRecord {
+        device_type: Some(Arc::clone(of)),
+        device: "cpu".into(),
+        engines: of.engines.clone(),
+        cores: of.slots,
+        memory_bytes: of.memory_bytes,
+        ..WorkerRecord::default()
+    }
 }
 
 /// Waits until what the store has of what is wanted is as it should be, and returns it.

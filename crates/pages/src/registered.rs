@@ -27,6 +27,33 @@ pub struct Model {
     created_ms: u64,
 }
 
+/// What feedback says of a version, as `/v1/applications/{application}/accuracy` tells it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Online {
+    model: String,
+    version: Option<u32>,
+    online: Option<Figure>,
+    registered: Option<Figure>,
+    reward: Option<Figure>,
+    #[serde(default)]
+    alarms: Vec<Alarm>,
+}
+
+/// A figure with its interval.
+#[derive(Debug, Clone, Deserialize)]
+struct Figure {
+    value: f64,
+    lower: Option<f64>,
+    upper: Option<f64>,
+    rows: u64,
+}
+
+/// A model should be trained again.
+#[derive(Debug, Clone, Deserialize)]
+struct Alarm {
+    kind: String,
+}
+
 /// Why something failed.
 #[derive(Debug, Clone, Deserialize)]
 struct Failure {
@@ -109,6 +136,8 @@ pub struct Registered {
     pub frame: Frame,
     /// Sorted by name.
     pub models: Vec<Model>,
+    /// Of the versions that feedback was given for, in the order of the models.
+    pub online: Vec<Online>,
     /// Those of the frontier.
     pub variants: Vec<Variant>,
     /// Sorted by name.
@@ -216,6 +245,32 @@ impl Variant {
             quality: self.accuracy.value,
             cost_usd: self.cost_per_1k_usd,
             shape: self.shape(),
+        }
+    }
+}
+
+// === impl Online ===
+
+impl Online {
+    /// The kinds of its alarms, in words.
+    fn alarms(&self) -> String {
+        let kinds: Vec<&str> = self.alarms.iter().map(|of| of.kind.as_str()).collect();
+        kinds.join(", ")
+    }
+}
+
+// === impl Figure ===
+
+impl Figure {
+    fn text(&self) -> String {
+        match (self.lower, self.upper) {
+            (Some(lower), Some(upper)) => format!(
+                "{} ({} to {})",
+                figures::quality(self.value),
+                figures::quality(lower),
+                figures::quality(upper)
+            ),
+            _ => figures::quality(self.value),
         }
     }
 }

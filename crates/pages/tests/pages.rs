@@ -111,6 +111,13 @@ fn registered() -> Registered {
         ],
         frame: frame(Question::Registered),
         models: vec![read(model)],
+        online: vec![read(json!({
+            "model": "resnet", "version": 2, "reward": null,
+            "online": {"value": 0.871, "lower": 0.85, "upper": 0.89, "rows": 640},
+            "registered": {"value": 0.912, "lower": 0.9, "upper": 0.92, "rows": 1000},
+            "alarms": [{"kind": "level", "seen": 0.89, "limit": 0.9, "rows": 640, "since_ms": 1}],
+            "variants": [],
+        }))],
         variants: variants.collect(),
         jobs: jobs.map(read).to_vec(),
     }

@@ -225,6 +225,16 @@ impl Snapshot {
         Some((*number, name))
     }
 
+    /// How many rows of a measured size a row of a query is worth.
+    pub fn rows_worth(&self, route: &Route, extent: Extent) -> f64 {
+        let worth = match route {
+            Route::Application(id) => self.application(id).map(|it| it.rows_worth(extent)),
+            Route::Model(id) => self.model(id).map(|it| it.rows_worth(extent)),
+            Route::Variant(id) => self.variant(id).map(|it| it.rows_worth(extent)),
+        };
+        worth.unwrap_or(1.0)
+    }
+
     /// Every published variant, by ordinal.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Known>> {
         self.known.iter().flatten()
@@ -359,6 +369,12 @@ impl Scope {
             false => known.variant.profile.sizes.longest,
         });
         longest.collect::<Option<Vec<u64>>>()?.into_iter().max()
+    }
+
+    /// How many rows of a measured size a row of this size is worth.
+    pub fn rows_worth(&self, extent: Extent) -> f64 {
+        let first = self.members.first();
+        first.map_or(1.0, |known| known.rows_worth(extent))
     }
 
     /// What may answer a query of this size.

@@ -12,6 +12,7 @@
 //! only looked up.
 
 mod extent;
+mod feasible;
 pub mod frontier;
 mod index;
 mod loading;

@@ -22,6 +22,8 @@ pub struct Outlook {
     /// The strictest and the loosest latency target that was seen lately, ms; those of the class where
     /// nothing is known, none where it has none.
     pub latency_ms: Option<(f64, f64)>,
+    /// How many queries a row is, of those that came: 1 where each has one, above 0.
+    pub queries_per_row: f64,
 }
 
 // === impl Outlook ===
@@ -36,6 +38,7 @@ impl Outlook {
             },
             of: demand::Outlook::default(),
             latency_ms: None,
+            queries_per_row: 1.0,
         }
     }
 }

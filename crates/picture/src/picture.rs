@@ -11,14 +11,20 @@ use sextant_scaling::{
     Choice, Device, Footprint, Need, Policy, Problem, Scene, fleet::Measured, rate_for_class,
     tenants::Tenants,
 };
+use sextant_schedule::Nanos;
+use sextant_selection::Readiness;
 use sextant_types::{
-    ApplicationId, DeviceType, DeviceTypeName, Prefer, Quality, Slowdowns, Stage, Variant,
-    VariantId,
+    Amounts, ApplicationId, DeviceType, DeviceTypeName, Prefer, Quality, Slowdowns, Stage,
+    Surroundings, Variant, VariantId,
     index::{KindIx, VariantIx},
     uploaded_qualities,
 };
 
-use crate::{Interner, Outlook, tenants::Set};
+use crate::{
+    Interner, Outlook,
+    feasible::{Terms, could_answer},
+    tenants::Set,
+};
 
 /// What the autoscaler was told, as far as the picture depends on it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -31,6 +37,11 @@ pub struct Options {
     pub budget_per_hour_usd: Option<f64>,
     /// How many times as long as where it was measured a variant is taken to run elsewhere.
     pub estimate_factor: f64,
+    /// Whether a plan counts what surrounds the engines on a worker; not where devices are simulated, which do
+    /// nothing else.
+    pub counts_surroundings: bool,
+    /// What messages cost a query on its way to a worker and back, ns.
+    pub round_trip: Nanos,
     /// The fewest and the most workers of each type that a provider starts and ends. Workers of other types are
     /// as many as there are.
     pub pools: BTreeMap<DeviceTypeName, (u32, u32)>,
@@ -55,6 +66,8 @@ pub struct Kind {
     pub managed: bool,
     /// What they say of themselves.
     pub measured: Measured,
+    /// What surrounds the engines on one of them; none that is known of.
+    pub surroundings: Option<Surroundings>,
 }
 
 /// Everything as numbers: positions in the lists are those of the problem, variants have their interner's numbers.
@@ -183,17 +196,21 @@ impl Picture {
                 if memory_share > 1.0 {
                     continue;
                 }
+                let on = KindIx::new(device as u32);
+                let of = (variant, quality);
+                let terms = Terms::expected(of, profile, &kind.facts, options.round_trip);
+                let entry = terms.entry((number, on), Readiness::Inactive);
                 for at in needs.clone().copied() {
                     let outlook = &self.outlooks[at];
-                    if !outlook.need.class.least_quality().is_met_by(quality) {
+                    if !could_answer(&entry, outlook) {
                         continue;
                     }
-                    let rps = rps(variant, profile, kind, (outlook, options.policy));
+                    let rps = rps(variant, profile, kind, (outlook, options));
                     let Some(rps) = rps else { continue };
                     self.problem.choices.push(Choice {
                         need: at as u32,
                         variant: number,
-                        device: KindIx::new(device as u32),
+                        device: on,
                         rps,
                         memory_share,
                         load_s: profile.load_ms / 1e3,
@@ -287,7 +304,7 @@ fn rps(
     variant: &Variant,
     profile: &sextant_types::Profile,
     kind: &Kind,
-    (outlook, policy): (&Outlook, Policy),
+    (outlook, options): (&Outlook, &Options),
 ) -> Option<f64> {
     let most = variant.most_together();
     let slots = f64::from(kind.facts.slots.max(1));
@@ -295,7 +312,28 @@ fn rps(
     let run_ms = |batch: u32| profile.latency_ms(batch);
     let tail_ms = profile.tail_latency_ms(1);
     let sizes = (most, side_by_side);
-    rate_for_class(policy, run_ms, tail_ms, sizes, outlook.latency_ms)
+    let on_its_way_ms = options.round_trip as f64 / 1e6;
+    let left = |ms: f64| (ms - on_its_way_ms).max(0.0);
+    let targets_ms = outlook.latency_ms.map(|(from, to)| (left(from), left(to)));
+    let engine_rps = rate_for_class(options.policy, run_ms, tail_ms, sizes, targets_ms)?;
+    let Some(around) = kind.surroundings else {
+        return Some(engine_rps);
+    };
+    let rate = around.bound(engine_rps, amounts(variant, profile, outlook));
+    (rate.is_finite() && rate > 0.0).then_some(rate)
+}
+
+/// What a row of a need takes of the surroundings: its share of a query, and the bytes of its inputs at the size at
+/// which the variant was measured.
+fn amounts(variant: &Variant, profile: &sextant_types::Profile, outlook: &Outlook) -> Amounts {
+    let signature = &variant.signature;
+    let elements = signature.row_elements(&profile.sizes.dims) as f64;
+    let widths = signature.inputs.iter().filter_map(|it| it.data_type.size());
+    Amounts {
+        queries: outlook.queries_per_row,
+        rows: 1.0,
+        bytes: elements * widths.max().unwrap_or(1) as f64,
+    }
 }
 
 /// The instances of each variant.
@@ -338,6 +376,18 @@ fn up<'a>(view: &'a View, name: &DeviceTypeName) -> Vec<&'a Worker> {
     }
 }
 
+/// What surrounds the engines on a worker of a type: as its workers say, or what is stated where none does.
+fn surroundings(workers: &[&Worker], facts: &DeviceType) -> Option<Surroundings> {
+    let said = workers.iter().filter_map(|it| it.record.surroundings);
+    // What a worker says may be anything.
+    let sound = said.filter(|it| {
+        let figures = [it.cores, it.factor];
+        figures.iter().all(|it| it.is_finite() && *it > 0.0)
+    });
+    let stated = || Surroundings::unseen(facts.slots);
+    Some(Surroundings::middle(sound.collect()).unwrap_or_else(stated))
+}
+
 /// The types that are configured, were seen or are there.
 fn kinds(
     view: &View,
@@ -377,6 +427,7 @@ fn kinds(
                 loading: has(InstanceState::Loading) > 0,
             },
             key: interner.device_type(&name),
+            surroundings: surroundings(&workers, &facts).filter(|_| options.counts_surroundings),
             managed: pool.is_some(),
             name,
             facts,

@@ -131,6 +131,8 @@ async fn turn(
             best_effort: false,
             explain: false,
             sticky: None,
+            serial: None,
+            composites: Vec::new(),
             arrived: Instant::now(),
         };
         dispatcher.query(query).await?;

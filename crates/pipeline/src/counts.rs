@@ -5,6 +5,8 @@ use std::{
     time::Duration,
 };
 
+use sextant_planning::Interval;
+
 use crate::Graph;
 
 /// What became of a step.
@@ -29,6 +31,21 @@ pub struct StepCounts<'a> {
     pub time: Duration,
     /// Time that these waited in queues, for loads and for processes.
     pub waited: Duration,
+    /// How often it runs, and on how many rows.
+    pub scale: StepScale,
+}
+
+/// How often a step runs, and on how many rows, of queries as they came; intervals at 95 %.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepScale {
+    /// Queries that have come to it, or past it.
+    pub queries: u64,
+    /// Probability that a query runs it (InferLine's scale factor, section 4.3).
+    pub visits: Interval,
+    /// Probability that it runs where one of the steps before it gave something.
+    pub probability: Interval,
+    /// Rows of a query that runs it.
+    pub rows: Interval,
 }
 
 /// Counters of the steps of one pipeline, in the order of its graph.
@@ -40,6 +57,29 @@ struct Counters {
     outcomes: [AtomicU64; 3],
     time_us: AtomicU64,
     waited_us: AtomicU64,
+    /// Queries in which a step before it gave something.
+    could: AtomicU64,
+    /// Of those that answered: rows, and their squares.
+    rows: AtomicU64,
+    squares: AtomicU64,
+}
+
+// === impl Counters ===
+
+impl Counters {
+    fn scale(&self) -> StepScale {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let [answered, skipped, failed] = Outcome::ALL.map(|it| read(&self.outcomes[it as usize]));
+        let ran = answered + failed;
+        let (rows, squares) = (read(&self.rows) as f64, read(&self.squares) as f64);
+        StepScale {
+            queries: ran + skipped,
+            visits: Interval::of_share(ran, ran + skipped),
+            // Counters are read one after the other while queries run.
+            probability: Interval::of_share(ran, read(&self.could).max(ran)),
+            rows: Interval::of_mean(answered, rows, squares),
+        }
+    }
 }
 
 // === impl Outcome ===
@@ -72,10 +112,20 @@ impl Counts {
         }
     }
 
-    /// A step has answered after so many microseconds, of which it waited some.
-    pub fn answered(&self, node: usize, (time_us, waited_us): (f64, f64)) {
+    /// A query has come to a step behind one that gave something.
+    pub fn could(&self, node: usize) {
+        if let Some(counters) = self.0.get(node) {
+            counters.could.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A step has answered so many rows after so many microseconds, of which it waited some.
+    pub fn answered(&self, node: usize, rows: u32, (time_us, waited_us): (f64, f64)) {
         self.add(node, Outcome::Answered);
         if let Some(counters) = self.0.get(node) {
+            let rows = u64::from(rows);
+            counters.rows.fetch_add(rows, Ordering::Relaxed);
+            counters.squares.fetch_add(rows * rows, Ordering::Relaxed);
             counters
                 .time_us
                 .fetch_add(time_us as u64, Ordering::Relaxed);
@@ -96,6 +146,7 @@ impl Counts {
                 outcomes: Outcome::ALL.map(|it| (it, read(&counters.outcomes[it as usize]))),
                 time: Duration::from_micros(read(&counters.time_us)),
                 waited: Duration::from_micros(read(&counters.waited_us)),
+                scale: counters.scale(),
             })
     }
 }

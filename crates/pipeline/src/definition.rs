@@ -8,7 +8,7 @@ use sextant_transforms::{
     CtcOptions, ImageOptions, NmsOptions, NormalizeOptions, Options, PoolOptions, SoftmaxOptions,
     TokenizeOptions, TopKOptions,
 };
-use sextant_types::{ApplicationId, DataType, ModelId, Route, VariantId};
+use sextant_types::{ApplicationId, DataType, Metric, ModelId, Route, VariantId};
 
 use crate::{Invalid, PythonOptions};
 
@@ -30,6 +30,29 @@ pub struct Definition {
     /// What is answered: names, and what they stand for. Left out: all outputs of the last step.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outputs: BTreeMap<String, Sources>,
+    /// On what it is measured as a whole. Queries may ask for an accuracy of the whole then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Validation>,
+    /// The application of which it is a variant: it takes and gives what that does, and answers queries to it where it
+    /// is measured to be the cheapest that meets their targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant_of: Option<String>,
+}
+
+/// A validation set for the whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Validation {
+    /// A file of the artefact store: NPZ, CSV or JSON lines with the pipeline's inputs and labels, at most 64 MiB. Left out:
+    /// the set of the latest model of the application that `variant_of` names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The metric: `top1`, `exact`, `mae`, .. Left out: that of the application that `variant_of` names, else `top1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<String>,
+    /// The output that is scored. Left out: the one that the metric is meant for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
 }
 
 /// One input of the whole.
@@ -212,6 +235,37 @@ impl Definition {
             }
         }
         self.steps.iter().map(Step::action).collect()
+    }
+
+    /// The application of which it is a variant.
+    ///
+    /// # Errors
+    /// When that is no name of an application.
+    pub fn whole(&self) -> Result<Option<ApplicationId>, Invalid> {
+        let id = self.variant_of.as_ref().map(ApplicationId::new);
+        id.transpose()
+            .map_err(|error| Invalid::whole("variant_of", error.to_string()))
+    }
+
+    /// The metric that its `validation` names.
+    ///
+    /// # Errors
+    /// When there is no such metric.
+    pub fn metric(&self) -> Result<Option<Metric>, Invalid> {
+        let named = self.validation.as_ref().and_then(|it| it.metric.as_ref());
+        let Some(name) = named else {
+            return Ok(None);
+        };
+        let unknown = || {
+            let why = format!("names no metric with `{name}`: use {}", Metric::names());
+            Invalid::whole("validation", why)
+        };
+        Metric::parse(name).map(Some).ok_or_else(unknown)
+    }
+
+    /// Whether it is measured as a whole.
+    pub fn is_measured(&self) -> bool {
+        self.validation.is_some() || self.variant_of.is_some()
     }
 
     /// The files of the artefact store that its transforms need, by their paths.

@@ -20,6 +20,9 @@ mod pace;
 mod python;
 mod run;
 mod service;
+mod whole;
+
+pub use sextant_planning::Interval;
 
 /// The JSON Schema of definitions, draft 2020-12.
 pub fn schema() -> serde_json::Value {
@@ -27,10 +30,11 @@ pub fn schema() -> serde_json::Value {
 }
 
 pub use crate::{
-    counts::{Outcome, StepCounts},
-    definition::{Default, Definition, Input, OnError, Sources, Step, StepTargets},
+    counts::{Outcome, StepCounts, StepScale},
+    definition::{Default, Definition, Input, OnError, Sources, Step, StepTargets, Validation},
     graph::{Graph, Invalid, Known, Target},
     memory::{Memory, Part, Unbounded},
     python::{Called, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
     service::{Loaded, Pipelines},
+    whole::{Measured, StepShare, Whole},
 };

@@ -1,20 +1,27 @@
 //! How long each step takes, learnt from those that ran, and what that leaves for each.
 //!
 //! The time that a query has left is split over the steps of the longest way to the end in proportion to what they
-//! took lately: slack goes where time goes. A query whose time does not suffice for the least that lies ahead of it is
-//! given up before its next step, not after it (PARD section 3: drop by what lies downstream).
+//! took lately: slack goes where time goes. A query whose time does not suffice for what lies ahead of it is given up
+//! before its next step, not after it (PARD section 3: drop by what lies downstream). What lies ahead is a low quantile of
+//! what each step took, waits included, on the longest way that it must go: of queries with as little time left hardly one
+//! in four would be answered in time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use sextant_planning::dropping::toward;
 
 use crate::Graph;
 
 /// The share of the newest in what is expected.
 const NEWEST: f64 = 0.1;
 
-/// How fast the least is forgotten: in a hundred runs it doubles.
-const RISE: f64 = 1.007;
+/// The share of runs that are quicker than what lies ahead is taken to be.
+const QUICKER: f64 = 0.25;
 
-/// What is left of the least after a query was given up for it.
+/// How far one run moves that, as a share of it.
+const MOVE: f64 = 0.05;
+
+/// What is left of it after a query was given up for it.
 const DOUBT: f64 = 0.9;
 
 /// What a step is taken for before any has run, ms.
@@ -30,7 +37,7 @@ pub(crate) struct Pace {
 struct StepPace {
     /// An exponential mean, ms, as the bits of an `f64`; 0 where none has run.
     expected: AtomicU64,
-    /// About the least of late, ms, alike.
+    /// What the quicker runs took of late, ms, alike.
     least: AtomicU64,
 }
 
@@ -64,11 +71,13 @@ impl Pace {
             cell.store(after.max(1e-6).to_bits(), Ordering::Relaxed);
         };
         renew(&step.expected, &|before| before + NEWEST * (ms - before));
-        renew(&step.least, &|before| (before * RISE).min(ms));
+        renew(&step.least, &|before| {
+            toward(before, ms, QUICKER, before * MOVE)
+        });
     }
 
-    /// A query was given up for what lies ahead: the least is doubted a little, so that steps which became quicker
-    /// are tried again.
+    /// A query was given up for what lies ahead: that is doubted a little, so that steps which became quicker are tried
+    /// again.
     pub(crate) fn gave_up(&self) {
         for step in &self.steps {
             let least = f64::from_bits(step.least.load(Ordering::Relaxed));
@@ -120,7 +129,7 @@ impl Ahead {
         left_ms * self.own[node] / self.expected[node]
     }
 
-    /// The least that a step and what must follow it take, ms.
+    /// What a step and what must follow it take where they are quick, ms.
     pub fn least(&self, node: usize) -> f64 {
         self.least[node]
     }

@@ -8,13 +8,14 @@ mod step;
 
 use std::{sync::Arc, time::Instant};
 
+use arc_swap::ArcSwap;
 use futures::{StreamExt, stream::FuturesUnordered};
 use sextant_rpc::{Answer, DispatcherClient, Explanation, Query, QueryError, StepTaken, Timings};
 use sextant_types::{Code, ModelId, NamedTensor, VariantId};
 use tokio::sync::Semaphore;
 
 use crate::{
-    Graph, Interpreter, Memory, OnError, Part,
+    Graph, Interpreter, Memory, OnError, Part, Whole,
     counts::{Counts, Outcome},
     graph::{Node, Origin},
     pace::{Ahead, Pace},
@@ -47,6 +48,8 @@ pub(crate) struct Ready {
     pub pace: Pace,
     pub counts: Counts,
     pub names: Names,
+    /// What was measured of it as a whole.
+    pub whole: ArcSwap<Whole>,
 }
 
 /// What became of a step.
@@ -84,17 +87,16 @@ pub(crate) async fn answer(
         pace,
         counts,
         names,
+        ..
     } = ready;
-    let targets = &query.targets;
-    if targets.min_quality.is_some() || targets.min_relative_accuracy.is_some() {
-        let message = "the accuracy of the whole pipeline is not measured: give `min_accuracy` to its steps, in their \
-                       `targets`";
-        return Err(QueryError::new(Code::InvalidTarget, message));
-    }
-    if targets.max_cost_per_1k_usd.is_some() {
-        let message = "a pipeline takes no `max_cost_per_1k_usd` as a whole: give it to its steps, in their `targets`";
-        return Err(QueryError::new(Code::InvalidTarget, message));
-    }
+    let meets = match ready
+        .whole
+        .load()
+        .check(names.model.as_str(), &query.targets)
+    {
+        Err(missed) if !query.best_effort => return Err(missed),
+        met => met.is_ok(),
+    };
     let bound = graph.signature.bind(std::mem::take(&mut query.inputs));
     let (inputs, _) =
         bound.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
@@ -111,7 +113,9 @@ pub(crate) async fn answer(
         held: Vec::with_capacity(graph.nodes.len()),
     };
     way.run().await?;
-    way.compose(names)
+    let mut answer = way.compose(names)?;
+    answer.targets_met &= meets;
+    Ok(answer)
 }
 
 /// Why a query is given up in a step.
@@ -146,6 +150,10 @@ impl Way<'_> {
                 if !node.after.iter().all(|it| self.ended[*it].is_some()) {
                     still.push(at);
                     continue;
+                }
+                let gave = |it: &usize| matches!(self.ended[*it], Some(Ended::Gave(_)));
+                if node.after.is_empty() || node.after.iter().any(gave) {
+                    self.counts.could(at);
                 }
                 match self.inputs_of(node) {
                     Ok(inputs) => {
@@ -248,7 +256,7 @@ impl Way<'_> {
                 if left_ms <= 0.0 || (left_ms < least_ms && !query.best_effort) {
                     self.pace.gave_up();
                     let message = format!(
-                        "{left_ms:.3} ms of {latency_ms} are left, and from here on the pipeline takes {least_ms:.3} at least"
+                        "{left_ms:.3} ms of {latency_ms} are left, and from here on the pipeline takes {least_ms:.3} of late where it is quick"
                     );
                     return Err(in_step(
                         node,
@@ -271,7 +279,8 @@ impl Way<'_> {
         let taken = &gave.taken;
         self.pace.ran(at, taken.total_us / 1e3);
         let waited_us = taken.queue_us + taken.load_us;
-        self.counts.answered(at, (taken.total_us, waited_us));
+        self.counts
+            .answered(at, taken.rows.max(1), (taken.total_us, waited_us));
         self.taken.push(gave.taken);
         self.held.extend(gave.held);
         self.ended[at] = Some(Ended::Gave(gave.outputs));

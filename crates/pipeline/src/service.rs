@@ -13,14 +13,24 @@ use crate::{
     counts::{Counts, StepCounts},
     pace::Pace,
     run::{self, Means, Names, Ready},
+    whole::Whole,
 };
+
+mod composite;
 
 /// A dispatcher that answers queries of applications which are pipelines, and leaves others to another one.
 ///
 /// A query ends on the version that it began with, whatever is [set](Self::set) meanwhile.
 pub struct Pipelines {
     means: Means,
-    loaded: ArcSwap<HashMap<ApplicationId, Arc<Loaded>>>,
+    loaded: ArcSwap<Known>,
+}
+
+/// Pipelines by their names, and those that are variants by the applications that they are variants of.
+#[derive(Default)]
+struct Known {
+    pipelines: HashMap<ApplicationId, Arc<Loaded>>,
+    composites: HashMap<ApplicationId, Vec<Arc<Loaded>>>,
 }
 
 /// A pipeline as a front end has it.
@@ -51,6 +61,7 @@ impl Loaded {
                 pace,
                 counts,
                 names,
+                whole: ArcSwap::default(),
             }),
         })
     }
@@ -74,13 +85,34 @@ impl Loaded {
             .map_err(String::as_str)
     }
 
+    /// What was measured of it as a whole; nothing of one that cannot run.
+    pub fn whole(&self) -> Arc<Whole> {
+        let ready = self.state.as_ref();
+        ready.map_or_else(|_| Arc::default(), |ready| ready.whole.load_full())
+    }
+
+    /// What is known of it as a whole from now on.
+    pub fn set_whole(&self, whole: Whole) {
+        if let Ok(ready) = &self.state
+            && **ready.whole.load() != whole
+        {
+            ready.whole.store(Arc::new(whole));
+        }
+    }
+
+    /// The application of which it is a variant.
+    pub fn variant_of(&self) -> Option<ApplicationId> {
+        let definition = &self.graph().ok()?.definition;
+        definition.whole().ok()?
+    }
+
     /// What became of its steps; nothing of one that cannot run.
     pub fn counts(&self) -> impl Iterator<Item = StepCounts<'_>> {
         let ready = self.state.iter();
         ready.flat_map(|ready| ready.counts.of(&ready.graph))
     }
 
-    fn ready(&self) -> Result<&Ready, QueryError> {
+    pub(crate) fn ready(&self) -> Result<&Ready, QueryError> {
         self.state.as_ref().map_err(|why| {
             let message = format!("the pipeline cannot run: {why}");
             QueryError::new(Code::Unavailable, message).retry_after_ms(1000.0)
@@ -126,18 +158,42 @@ impl Pipelines {
     }
 
     /// What is known from now on.
-    pub fn set(&self, loaded: HashMap<ApplicationId, Arc<Loaded>>) {
-        self.loaded.store(Arc::new(loaded));
+    pub fn set(&self, pipelines: HashMap<ApplicationId, Arc<Loaded>>) {
+        let mut composites: HashMap<ApplicationId, Vec<Arc<Loaded>>> = HashMap::new();
+        let mut sorted: Vec<_> = pipelines.iter().collect();
+        sorted.sort_by_key(|(name, _)| *name);
+        for (_, pipeline) in sorted {
+            if let Some(whole) = pipeline.variant_of() {
+                composites
+                    .entry(whole)
+                    .or_default()
+                    .push(Arc::clone(pipeline));
+            }
+        }
+        self.loaded.store(Arc::new(Known {
+            pipelines,
+            composites,
+        }));
+    }
+
+    /// The pipelines that are variants of an application, sorted by name.
+    pub fn composites(&self, application: &ApplicationId) -> Vec<Arc<Loaded>> {
+        let known = self.loaded.load();
+        known
+            .composites
+            .get(application)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// A pipeline.
     pub fn get(&self, application: &ApplicationId) -> Option<Arc<Loaded>> {
-        self.loaded.load().get(application).cloned()
+        self.loaded.load().pipelines.get(application).cloned()
     }
 
     /// All that are known, sorted.
     pub fn names(&self) -> Vec<ApplicationId> {
-        let mut names: Vec<_> = self.loaded.load().keys().cloned().collect();
+        let mut names: Vec<_> = self.loaded.load().pipelines.keys().cloned().collect();
         names.sort();
         names
     }
@@ -154,11 +210,15 @@ impl Pipelines {
 #[async_trait]
 impl Dispatch for Pipelines {
     async fn query(&self, query: Query) -> Result<Answer, QueryError> {
-        let Some(pipeline) = self.of(&query.route) else {
-            return self.means.dispatcher.query(query).await;
-        };
-        let ready = pipeline.ready()?;
-        run::answer(ready, &self.means, query).await
+        if let Some(pipeline) = self.of(&query.route) {
+            return run::answer(pipeline.ready()?, &self.means, query).await;
+        }
+        let offered = self.offered(&query);
+        match offered.is_empty() {
+            true => self.means.dispatcher.query(query).await,
+            // Seldom, so that the futures of queries have no room for it.
+            false => Box::pin(self.among(offered, query)).await,
+        }
     }
 
     async fn place(&self, ask: Ask, holder: Arc<dyn Holder>) -> Result<(), QueryError> {

@@ -16,6 +16,7 @@ pub mod id;
 pub mod index;
 pub mod interval;
 mod named;
+pub mod number;
 pub mod offline;
 pub mod padding;
 pub mod profile;
@@ -26,6 +27,7 @@ mod route;
 pub mod signature;
 mod slowdown;
 mod store_id;
+pub mod surroundings;
 pub mod target;
 pub mod tensor;
 mod texts;
@@ -49,6 +51,7 @@ pub use route::Route;
 pub use signature::{Constants, Names, Renames, Signature, SignatureMismatch, TensorSpec};
 pub use slowdown::{Slowdowns, UNCERTAINTY};
 pub use store_id::{InvalidStoreId, StoreId};
+pub use surroundings::{Amounts, Surroundings};
 pub use target::{
     InvalidPrefer, InvalidTarget, LeastQuality, Prefer, Quality, TargetClass, Targets,
     relative_quality, share_of,

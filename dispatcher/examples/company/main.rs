@@ -102,6 +102,8 @@ fn query(route: &Route) -> Query {
         best_effort: false,
         explain: false,
         sticky: None,
+        serial: None,
+        composites: Vec::new(),
         arrived: Instant::now(),
     }
 }

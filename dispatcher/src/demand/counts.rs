@@ -1,5 +1,8 @@
 //! Rows of counters that grow for ever, and how much of each has been told.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{
@@ -31,10 +34,20 @@ pub(crate) enum Ended {
     Answered,
     /// Too late.
     Late,
+    /// In time, by what was answered before: no device ran.
+    Kept,
     /// Refused or failed.
     Refused(Code),
     /// Nobody waits for its answer any more.
     GivenUp,
+}
+
+/// Rows of a query.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Asked {
+    pub(crate) rows: u32,
+    /// How many rows of a measured size one of them is worth.
+    pub(crate) worth: f64,
 }
 
 /// What has ended since the dispatcher's start.
@@ -83,8 +96,11 @@ struct Span {
 
 struct Tally {
     input_rows: AtomicU64,
+    /// In thousandths.
+    sized_rows: AtomicU64,
     answered: AtomicU64,
     late: AtomicU64,
+    kept: AtomicU64,
     given_up: AtomicU64,
     queueing_us: AtomicU64,
     /// By code, in the order of [`Code::ALL`].
@@ -94,10 +110,15 @@ struct Tally {
 /// A part of what a row has counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Rows of the inputs of all these queries.
+    /// Rows of the inputs of those of these queries that need a device.
     pub(crate) input_rows: u64,
+    /// The same in thousandths of rows of a measured size.
+    pub(crate) sized_rows: u64,
+    /// In time, those that needed no device included.
     pub(crate) answered: u64,
     pub(crate) late: u64,
+    /// Of those that were answered, those that needed no device.
+    pub(crate) kept: u64,
     pub(crate) given_up: u64,
     pub(crate) queueing_us: u64,
     pub(crate) refused: BTreeMap<Code, u64>,
@@ -109,14 +130,14 @@ pub(crate) struct Untold(Vec<(Arc<Row>, Totals)>);
 // === impl Counts ===
 
 impl Counts {
-    /// Counts a query of so many rows that has waited so long, with its latency target, ms. Names go with
+    /// Counts a query with these rows that has waited so long, with its latency target, ms. Names go with
     /// the numbers that stand for them.
     pub(crate) fn add(
         &self,
         (application, application_id): (ApplicationIx, &ApplicationId),
         class: TargetClass,
         variant: Option<(VariantIx, &VariantId)>,
-        query: (Ended, u32, Duration),
+        query: (Ended, Asked, Duration),
         latency_ms: Option<f64>,
     ) {
         let key = Key {
@@ -280,9 +301,11 @@ impl Untold {
             variant: row.variant.clone(),
             offered: totals.offered(),
             input_rows: totals.input_rows,
+            sized_rows: totals.sized_rows as f64 / 1e3,
             latency_ms: row.latency.read(),
             answered: totals.answered,
             late: totals.late,
+            kept: totals.kept,
             refused: totals.refused.clone(),
             queueing_ms: totals.queueing_us / 1000,
         });
@@ -329,10 +352,18 @@ impl Default for Span {
 // === impl Tally ===
 
 impl Tally {
-    fn add(&self, (ended, rows, waited): (Ended, u32, Duration)) {
-        self.input_rows.fetch_add(rows.into(), Ordering::Relaxed);
+    fn add(&self, (ended, asked, waited): (Ended, Asked, Duration)) {
+        match ended {
+            Ended::Kept => self.kept.fetch_add(1, Ordering::Relaxed),
+            _ => {
+                let sized = f64::from(asked.rows) * asked.worth * 1e3;
+                self.sized_rows.fetch_add(sized as u64, Ordering::Relaxed);
+                self.input_rows
+                    .fetch_add(asked.rows.into(), Ordering::Relaxed)
+            }
+        };
         let counter = match ended {
-            Ended::Answered => &self.answered,
+            Ended::Answered | Ended::Kept => &self.answered,
             Ended::Late => &self.late,
             Ended::GivenUp => &self.given_up,
             Ended::Refused(code) => &self.refused[code as usize],
@@ -345,8 +376,10 @@ impl Tally {
     fn add_all(&self, totals: &Totals) {
         let add = |counter: &AtomicU64, count: u64| counter.fetch_add(count, Ordering::Relaxed);
         add(&self.input_rows, totals.input_rows);
+        add(&self.sized_rows, totals.sized_rows);
         add(&self.answered, totals.answered);
         add(&self.late, totals.late);
+        add(&self.kept, totals.kept);
         add(&self.given_up, totals.given_up);
         add(&self.queueing_us, totals.queueing_us);
         for (code, count) in &totals.refused {
@@ -359,8 +392,10 @@ impl Tally {
         let refused = Code::ALL.iter().zip(&self.refused);
         Totals {
             input_rows: read(&self.input_rows),
+            sized_rows: read(&self.sized_rows),
             answered: read(&self.answered),
             late: read(&self.late),
+            kept: read(&self.kept),
             given_up: read(&self.given_up),
             queueing_us: read(&self.queueing_us),
             refused: refused
@@ -375,8 +410,10 @@ impl Default for Tally {
     fn default() -> Self {
         Self {
             input_rows: AtomicU64::new(0),
+            sized_rows: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             late: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
             queueing_us: AtomicU64::new(0),
             refused: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -400,8 +437,10 @@ impl Totals {
     /// What has come since `before`.
     fn since(mut self, before: &Self) -> Self {
         self.input_rows = self.input_rows.wrapping_sub(before.input_rows);
+        self.sized_rows = self.sized_rows.wrapping_sub(before.sized_rows);
         self.answered -= before.answered;
         self.late -= before.late;
+        self.kept -= before.kept;
         self.given_up -= before.given_up;
         // Wraps as its counter does.
         self.queueing_us = self.queueing_us.wrapping_sub(before.queueing_us);
@@ -416,114 +455,14 @@ impl Totals {
 
     fn add(&mut self, other: &Self) {
         self.input_rows = self.input_rows.wrapping_add(other.input_rows);
+        self.sized_rows = self.sized_rows.wrapping_add(other.sized_rows);
         self.answered += other.answered;
         self.late += other.late;
+        self.kept += other.kept;
         self.given_up += other.given_up;
         self.queueing_us = self.queueing_us.wrapping_add(other.queueing_us);
         for (code, count) in &other.refused {
             *self.refused.entry(*code).or_default() += count;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn name(application: u32) -> ApplicationId {
-        ApplicationId::new(format!("app-{application}")).expect("a name")
-    }
-
-    fn add(counts: &Counts, application: u32, variant: Option<u32>, ended: Ended) {
-        let id = variant.map(|of| VariantId::new(format!("v-{of}")).expect("a name"));
-        let variant = variant.map(VariantIx::new).zip(id.as_ref());
-        let ended = (ended, 2, Duration::from_millis(3));
-        let of = name(application);
-        let target = application == 0;
-        let target = target.then_some(20.0 + variant.map_or(0.0, |(of, _)| f64::from(of.get())));
-        counts.add(
-            (ApplicationIx::new(application), &of),
-            TargetClass::default(),
-            variant,
-            ended,
-            target,
-        );
-    }
-
-    #[test]
-    fn what_was_told_is_not_told_again_and_what_was_not_is_kept() {
-        let counts = Counts::default();
-        add(&counts, 0, Some(1), Ended::Answered);
-        let lost = counts.untold();
-        assert_eq!(lost.demand().len(), 1);
-        add(&counts, 0, Some(1), Ended::Refused(Code::Overloaded));
-        add(&counts, 0, Some(1), Ended::GivenUp);
-        let untold = counts.untold();
-        let [row] = &untold.demand()[..] else {
-            panic!("one row")
-        };
-        assert_eq!((row.offered, row.answered, row.late), (3, 1, 0));
-        assert_eq!(row.refused, BTreeMap::from([(Code::Overloaded, 1)]));
-        assert_eq!((row.queueing_ms, row.input_rows), (9, 6));
-        assert_eq!(row.latency_ms, Some((21.0, 21.0)));
-        add(&counts, 0, Some(1), Ended::Late);
-        counts.told(&untold);
-        let next = counts.untold().demand();
-        assert_eq!((next[0].offered, next[0].late), (1, 1));
-        assert_eq!(counts.totals()[&name(0)].offered(), 4);
-    }
-
-    #[test]
-    fn rows_that_do_not_fit_are_counted_without_their_variant_and_then_not_at_all() {
-        let counts = Counts::default();
-        let most = u32::try_from(MOST_DEMAND_ROWS).expect("a few thousand");
-        for variant in 0..most {
-            add(&counts, 0, Some(variant), Ended::Answered);
-        }
-        let rows = counts.untold().demand();
-        assert_eq!(rows.len(), MOST_QUEUED_ROWS + 1);
-        assert_eq!(rows[0].variant, None);
-        let fitted = MOST_QUEUED_ROWS as u64;
-        assert_eq!(rows[0].offered, u64::from(most) - fitted);
-        for application in 1..most {
-            add(&counts, application, None, Ended::Answered);
-        }
-        let rows = counts.untold().demand();
-        assert_eq!(rows.len(), MOST_DEMAND_ROWS);
-        let room = (MOST_DEMAND_ROWS - MOST_QUEUED_ROWS - 1) as u64;
-        assert_eq!(counts.uncounted(), u64::from(most) - 1 - room);
-    }
-
-    #[test]
-    fn rows_that_nothing_is_counted_in_make_room_and_stay_in_the_totals() {
-        let counts = Counts::default();
-        add(&counts, 0, Some(0), Ended::Answered);
-        for _ in 0..=IDLE_WINDOWS {
-            counts.told(&counts.untold());
-        }
-        assert!(counts.rows.load().by_key.is_empty());
-        add(&counts, 0, Some(0), Ended::Answered);
-        assert_eq!(counts.untold().demand()[0].offered, 1);
-        assert_eq!(counts.totals()[&name(0)].answered, 2);
-    }
-
-    #[test]
-    fn what_was_counted_for_a_deleted_application_is_forgotten() {
-        let counts = Counts::default();
-        add(&counts, 0, Some(0), Ended::Answered);
-        add(&counts, 1, Some(1), Ended::Answered);
-        for _ in 0..=IDLE_WINDOWS {
-            counts.told(&counts.untold());
-        }
-        for application in [0, 1] {
-            add(&counts, application, None, Ended::Refused(Code::Overloaded));
-        }
-        counts.forget_deleted(|application| *application != name(1));
-        let totals = counts.totals();
-        assert_eq!(totals.keys().collect::<Vec<_>>(), [&name(0)]);
-        assert_eq!(totals[&name(0)].offered(), 2);
-        // One of the same name begins again.
-        add(&counts, 1, Some(2), Ended::Answered);
-        assert_eq!(counts.totals()[&name(1)].offered(), 1);
     }
 }

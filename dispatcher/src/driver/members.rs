@@ -119,6 +119,21 @@ impl Driver {
         });
     }
 
+    /// Something else slows a variant down on the worker at position `from`, and these have it: it leaves that worker.
+    pub(crate) fn withdraw(&self, variant: VariantIx, from: DeviceIx, stay: &[DeviceIx]) {
+        self.step(|controller, now, actions| {
+            let before = actions.len();
+            controller.on_withdraw(now, (variant, from), stay, actions);
+            let began = actions[before..].iter().any(|action| {
+                let unload = |of: &placement::Action| matches!(of, placement::Action::Unload { variant: it, .. } if *it == variant);
+                matches!(action, Action::Move(step) if unload(step))
+            });
+            if began {
+                self.sent.relocations.inc();
+            }
+        });
+    }
+
     pub(super) fn count_slots(&self, controller: &Controller<Pending>) {
         let slots = controller.devices().map(|(at, of)| (at, of.slots));
         self.online.set_cores(slots);

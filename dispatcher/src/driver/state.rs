@@ -1,7 +1,7 @@
 //! What the driver's lock protects: the controller, and its time.
 
 use sextant_controller::{Actions, Controller, Options};
-use sextant_schedule::{NEVER, Nanos, PoolIx};
+use sextant_schedule::{NEVER, Nanos, PoolIx, Schedulers};
 
 use crate::pending::Pending;
 use sextant_types::index::VariantIx;
@@ -19,7 +19,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new<S: Schedulers>(options: &Options<S>) -> Self {
         Self {
             controller: Controller::new(options),
             next: NEVER,

@@ -107,6 +107,8 @@ impl JobService {
                 best_effort: false,
                 explain: false,
                 sticky: None,
+                serial: None,
+                composites: Vec::new(),
                 arrived: Instant::now(),
             };
             match self.dispatcher.answer(query, false).await {

@@ -45,8 +45,8 @@ pub(super) struct Present {
     pub(super) info: WorkerInfo,
 }
 
-/// By worker, its variants that something else slows down.
-type Interfered<'a> = BTreeMap<&'a WorkerId, Vec<&'a VariantId>>;
+/// By worker, variants of it.
+type ByWorker<'a> = BTreeMap<&'a WorkerId, Vec<&'a VariantId>>;
 
 // === impl Kinds ===
 
@@ -105,21 +105,28 @@ pub(super) fn places(
     mut number: impl FnMut(&VariantId) -> VariantIx,
 ) -> Vec<Place> {
     let slowed = interfered(view);
+    let mut serving = ByWorker::new();
+    for instance in view.instances.values().filter(|it| it.state.is_serving()) {
+        let key = &instance.key;
+        serving.entry(&key.worker).or_default().push(&key.variant);
+    }
     let usable = present.iter().filter(|one| one.is_usable(view));
     let places = usable.map(|one| {
         let of = slowed.get(&one.id).into_iter().flatten();
+        let serves = serving.get(&one.id).into_iter().flatten();
         Place {
             worker: one.at,
             kind: one.alike,
             busy_share: one.info.utilization,
             interfered: of.map(|variant| number(variant)).collect(),
+            serves: serves.map(|variant| number(variant)).collect(),
         }
     });
     places.collect()
 }
 
-fn interfered(view: &View) -> Interfered<'_> {
-    let mut all = Interfered::new();
+fn interfered(view: &View) -> ByWorker<'_> {
+    let mut all = ByWorker::new();
     for instance in view.instances.values() {
         if instance.state == InstanceState::Interfered {
             let key = &instance.key;
@@ -131,7 +138,7 @@ fn interfered(view: &View) -> Interfered<'_> {
 
 /// Workers with an instance that is interfered become kinds of their own, where others of their kind
 /// are not slowed down.
-fn set_apart(described: &mut [(Present, Kind)], slowed: &Interfered<'_>) {
+fn set_apart(described: &mut [(Present, Kind)], slowed: &ByWorker<'_>) {
     if slowed.is_empty() {
         return;
     }

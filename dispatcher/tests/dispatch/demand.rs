@@ -29,8 +29,10 @@ impl Sums {
             let sum = self.0.entry(key).or_insert_with(|| ApplicationDemand {
                 offered: 0,
                 input_rows: 0,
+                sized_rows: 0.0,
                 answered: 0,
                 late: 0,
+                kept: 0,
                 refused: BTreeMap::new(),
                 queueing_ms: 0,
                 ..row.clone()

@@ -107,6 +107,8 @@ pub fn ask(query: u64) -> Ask {
         best_effort: false,
         explain: false,
         sticky: None,
+        kept: Vec::new(),
+        composites: Vec::new(),
         arrived: std::time::Instant::now(),
     }
 }

@@ -110,6 +110,33 @@ async fn a_variant_moves_to_a_quiet_worker_and_every_query_is_answered() {
     world.ask(query(&[1.0, 0.0])).await.unwrap();
 }
 
+/// What is wanted everywhere has no worker to move to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variant_that_a_quiet_worker_has_leaves_the_one_that_is_slowed_down() {
+    let (world, variant) = world(2).await;
+    let world = Arc::new(world);
+    let load = Load::at_once(Arc::clone(&variant));
+    world.workers[1].load(load).await.unwrap();
+    let both = async {
+        while state(&world, &variant, 1).await != InstanceState::Active {
+            tokio::task::yield_now().await;
+        }
+    };
+    let both = tokio::time::timeout(PATIENCE, both).await;
+    both.expect("both have it");
+    interfere(&world, &variant, 0).await;
+    let asking = Asking::begin(&world);
+    let left = async {
+        while state(&world, &variant, 0).await != InstanceState::Inactive {
+            tokio::task::yield_now().await;
+        }
+    };
+    let left = tokio::time::timeout(PATIENCE, left).await;
+    left.expect("the variant has left the worker");
+    assert_eq!(state(&world, &variant, 1).await, InstanceState::Active);
+    assert!(asking.end().await > 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_variant_stays_where_no_other_worker_is_quiet() {
     let (world, variant) = world(1).await;

@@ -2,24 +2,18 @@
 
 use std::sync::atomic::Ordering;
 
+use sextant_baselines::{Options, Policy};
 use sextant_dispatcher::{Choice, Config, Tenant};
 use sextant_metadata::{Command, InstanceKey, Transition};
 use sextant_profile::Estimation;
 use sextant_rpc::{ActionKind, Answer, Query, QueryError};
-use sextant_schedule::{Delay, Options, Policy};
+use sextant_schedule::Delay;
 use sextant_types::{ApplicationId, Code, Concurrent};
 use tokio::task::JoinHandle;
 
 use crate::world::{
     Kind, PATIENCE, SLOW, World, output, query, targets, variant_route, wait_until,
 };
-
-fn by(schedule: Options) -> Config {
-    Config {
-        schedule,
-        ..Config::default()
-    }
-}
 
 fn named(name: &str, values: &[f32]) -> Query {
     Query {
@@ -142,14 +136,14 @@ async fn a_variant_unloaded_from_one_worker_is_served_by_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_configured_policy_decides_when_a_batch_starts() {
+async fn the_policy_decides_when_a_batch_starts() {
     let pairs = Options {
         preferred_rows: vec![2],
         // Longer than any test.
         max_queue_delay: 3_600_000_000_000,
         ..Options::of(Policy::Timeout)
     };
-    let world = World::with(by(pairs), 1).await;
+    let world = World::with(pairs, 1).await;
     world.serve(Kind::default()).await;
     // An idle device, and yet a lone query waits for a second: only the dynamic batcher does that.
     let first = world.send(query(&[1.0, 0.0]));
@@ -176,7 +170,7 @@ async fn every_policy_answers() {
             },
             ..Options::of(*policy)
         };
-        let world = World::with(by(late), 2).await;
+        let world = World::with(late, 2).await;
         world.serve(Kind::default()).await;
         for number in [1.0, 2.0, 3.0, 4.0] {
             let answer = patiently(&world, *policy, number).await;
@@ -203,7 +197,7 @@ async fn patiently(world: &World, policy: Policy, number: f32) -> Answer {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deferred_batch_starts_in_a_window_of_no_width() {
-    let world = World::with(by(Options::of(Policy::Symphony)), 1).await;
+    let world = World::with(Options::of(Policy::Symphony), 1).await;
     // Any number of rows takes as long as one: the last moment to join is the last to start. A
     // machine that is busy with other tests may miss that moment, but not every time.
     world.serve(Kind::default()).await;
@@ -274,10 +268,8 @@ const HOUR_MS: f64 = 3_600_000.0;
 /// go by priority.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_are_held_until_they_are_full_and_go_by_priority() {
-    let mut config = by(Options {
-        hold: 1.0,
-        ..Options::default()
-    });
+    let mut config = Config::default();
+    config.schedule.hold = 1.0;
     config.estimation = Estimation::Profile;
     // Runs are counted: none is a sample of company.
     config.agreement.share = 0.0;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use sextant_baselines as schedule;
 use sextant_dispatcher::{Config, Dispatcher};
 use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
 use sextant_metadata::{InProcessStore, MetadataStore};
@@ -220,12 +221,12 @@ impl World {
     }
 
     /// A dispatcher over `count` workers of one core each.
-    pub async fn with(config: Config, count: usize) -> Self {
+    pub async fn with(config: impl Into<Scheduled>, count: usize) -> Self {
         Self::with_cores(config, count, 1).await
     }
 
     /// A dispatcher over `count` workers of `cores` each.
-    pub async fn with_cores(config: Config, count: usize, cores: u16) -> Self {
+    pub async fn with_cores(config: impl Into<Scheduled>, count: usize, cores: u16) -> Self {
         let store = Arc::new(InProcessStore::new());
         Self::over(store, config, (count, cores), |worker| worker).await
     }
@@ -234,25 +235,25 @@ impl World {
     /// `reach` makes of them.
     pub async fn over(
         metadata: Arc<dyn MetadataStore>,
-        config: Config,
+        config: impl Into<Scheduled>,
         (count, cores): (usize, u16),
         reach: impl Fn(WorkerClient) -> WorkerClient,
     ) -> Self {
         let devices = vec![(cores, None); count];
-        Self::made_of(metadata, config, devices, reach).await
+        Self::made_of(metadata, config.into(), devices, reach).await
     }
 
     /// A dispatcher over a worker of one core for each of these types of devices.
     pub async fn with_types(config: Config, types: Vec<DeviceType>) -> Self {
         let store = Arc::new(InProcessStore::new());
         let devices = types.into_iter().map(|it| (1, Some(Arc::new(it))));
-        Self::made_of(store, config, devices.collect(), |worker| worker).await
+        Self::made_of(store, config.into(), devices.collect(), |worker| worker).await
     }
 
     /// The workers by their cores and types.
     async fn made_of(
         metadata: Arc<dyn MetadataStore>,
-        config: Config,
+        config: Scheduled,
         devices: Vec<(u16, Option<Arc<DeviceType>>)>,
         reach: impl Fn(WorkerClient) -> WorkerClient,
     ) -> Self {
@@ -304,7 +305,12 @@ impl World {
 
     /// One more dispatcher over the same store.
     pub fn another(&self, workers: Vec<WorkerClient>) -> Arc<Dispatcher> {
-        start(Config::default(), workers, &self.metadata, &self.stop)
+        start(
+            Config::default().into(),
+            workers,
+            &self.metadata,
+            &self.stop,
+        )
     }
 
     /// Publishes a variant of application `app` and waits until the dispatcher knows it.
@@ -430,13 +436,38 @@ impl World {
     }
 }
 
-fn start(
+/// A dispatcher's settings, and another scheduling policy where it has not ours.
+pub struct Scheduled {
     config: Config,
+    by: Option<schedule::Options>,
+}
+
+impl From<Config> for Scheduled {
+    fn from(config: Config) -> Self {
+        Self { config, by: None }
+    }
+}
+
+impl From<schedule::Options> for Scheduled {
+    fn from(by: schedule::Options) -> Self {
+        Self {
+            config: Config::default(),
+            by: Some(by),
+        }
+    }
+}
+
+fn start(
+    Scheduled { config, by }: Scheduled,
     workers: Vec<WorkerClient>,
     metadata: &Arc<dyn MetadataStore>,
     stop: &tokio::sync::watch::Sender<bool>,
 ) -> Arc<Dispatcher> {
-    let (dispatcher, service) = Dispatcher::start(config, workers, Arc::clone(metadata));
+    let metadata = Arc::clone(metadata);
+    let (dispatcher, service) = match by {
+        None => Dispatcher::start(config, workers, metadata),
+        Some(by) => Dispatcher::start_by(&by, config, workers, metadata),
+    };
     let mut stopped = stop.subscribe();
     tokio::spawn(service.run(async move { drop(stopped.wait_for(|stop| *stop).await) }));
     dispatcher
@@ -469,6 +500,8 @@ pub fn query(values: &[f32]) -> Query {
         best_effort: false,
         explain: false,
         sticky: None,
+        serial: None,
+        composites: Vec::new(),
         arrived: Instant::now(),
     }
 }

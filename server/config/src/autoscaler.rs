@@ -23,9 +23,8 @@ section! {
         /// that no other of their application beats in everything, and one of every other model.
         warm_memory_share: f64 = 0.5, within 0.0..=1.0;
         /// Who plans. `sextant`: the cheapest workers that have time for everything, which variants share
-        /// by turns. `ilp`: the integer program of INFaaS, solved exactly. `infaas`: the greedy heuristic
-        /// of INFaaS. `symphony`: Symphony's advice, by refused queries and idle time alone;
-        /// meant for `dispatcher.schedule.policy = "symphony"`.
+        /// by turns. `ilp`: the integer program of INFaaS, solved exactly, where each variant on a worker is paid
+        /// for itself.
         policy: ScalingPolicy = ScalingPolicy::default();
         /// How long workers stay that are not planned for any more, seconds. Within this time their
         /// number changes its direction once at most.
@@ -73,6 +72,12 @@ section! {
         cores: Option<u16> = None,
             unset "`process`: an equal share of this process's cores; `docker`: its machine's",
             within 1.0..=65_535.0;
+        /// `process`: this machine's GPUs, one for each worker in this order, where the pool's `settings` say
+        /// `worker.devices=cuda`; an empty list is those from 0 on.
+        gpus: Vec<u32> = Vec::new(), within 0.0..=65_535.0;
+        /// `process` and `docker`: whether the workers make variants for the engines of their devices as well, by the
+        /// role `variant-gen`; it takes `registry.url`.
+        registers: Option<bool> = None, unset "with GPUs, where `registry.url` is set";
         /// Memory of each worker for everything, bytes; half of it is for models. `docker`: a container
         /// that takes more is ended.
         total_memory_bytes: Option<u64> = None,
@@ -145,7 +150,7 @@ impl ProviderKind {
 
 impl ScalingPolicy {
     /// The words of the configuration.
-    pub(super) const NAMES: &'static [&'static str] = &["sextant", "ilp", "infaas", "symphony"];
+    pub(super) const NAMES: &'static [&'static str] = &["sextant", "ilp"];
 }
 
 impl TryFrom<String> for ScalingPolicy {

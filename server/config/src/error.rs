@@ -32,6 +32,16 @@ pub enum Error {
         /// The key that is spelt most alike.
         nearest: Option<String>,
     },
+    /// A key that there was.
+    #[error("`{key}` in {origin} is no setting any more: {instead}")]
+    Removed {
+        /// The key as it was written.
+        key: String,
+        /// Where it was written.
+        origin: String,
+        /// What to do.
+        instead: &'static str,
+    },
     /// A value of the wrong type or out of range.
     #[error("`{key}` in {origin} is {value}: it must be {rule}{}", meant(.nearest.as_deref()))]
     InvalidValue {

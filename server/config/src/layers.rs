@@ -6,6 +6,7 @@ use toml::{Table, Value};
 
 use super::{
     error::Error,
+    removed,
     section::{Field, Kind, Place, Section, join, local},
     sections::SECTIONS,
 };
@@ -258,11 +259,18 @@ fn find(key: &str, origin: &str) -> Result<Place, Error> {
     SECTIONS
         .iter()
         .find_map(|section| section.place(key))
-        .ok_or_else(|| Error::UnknownKey {
-            key: key.to_owned(),
-            origin: origin.to_owned(),
-            nearest: nearest(key, fields().map(|(section, field)| section.key(field)))
-                .map(|(nearest, _)| nearest),
+        .ok_or_else(|| match removed::instead_of(key) {
+            Some(instead) => Error::Removed {
+                key: key.to_owned(),
+                origin: origin.to_owned(),
+                instead,
+            },
+            None => Error::UnknownKey {
+                key: key.to_owned(),
+                origin: origin.to_owned(),
+                nearest: nearest(key, fields().map(|(section, field)| section.key(field)))
+                    .map(|(nearest, _)| nearest),
+            },
         })
 }
 
@@ -280,6 +288,13 @@ fn of_variable(variable: &str) -> Result<Option<Place>, Error> {
             field,
             owner: None,
         }));
+    }
+    if let Some(instead) = removed::instead_of_variable(variable) {
+        return Err(Error::Removed {
+            key: variable.to_owned(),
+            origin: "the environment".to_owned(),
+            instead,
+        });
     }
     let names = fields().filter_map(|(section, field)| section.variable(field));
     let nearest = nearest(variable, names);

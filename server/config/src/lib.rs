@@ -17,6 +17,7 @@ mod health;
 mod layers;
 mod machine;
 mod pipelines;
+mod removed;
 mod role;
 mod schedule;
 mod section;
@@ -29,7 +30,7 @@ pub use error::Error;
 pub use fleet::AuthMode;
 pub use layers::{Flag, Sources};
 pub use role::{Role, Roles};
-pub use schedule::{Parallelism, PlacementPolicy, RunTimes, SchedulingPolicy};
+pub use schedule::{Parallelism, PlacementPolicy, RunTimes};
 pub use sections::{Config, DevicePrice, Effort, Limits, Log, LogFormat, Prices, Runtime};
 pub use worker::{
     Binary, Cuda, DeviceSpec, Devices, EmulatedType, GpuEngines, Remote, Worker, WorkerIsolation,

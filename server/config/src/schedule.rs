@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sextant_dispatcher::{Choice, Sampling, Tenant};
 use sextant_placement as placement;
 use sextant_profile::{Estimation, UnknownEstimation};
-use sextant_schedule::{Delay, Nanos, Options, Policy, UnknownPolicy};
+use sextant_schedule::{Delay, Nanos, Options};
 use sextant_types::ApplicationId;
 
 use super::section::section;
@@ -40,10 +40,10 @@ section! {
 }
 
 section! {
-    /// Answers are kept for queries with the same inputs where `resources.cache_bytes` of their application says so. What
-    /// inputs and outputs of more than `fleet.inline_bytes` between processes are answered with is not kept.
+    /// Answers are kept for queries with the same inputs where `resources.cache_bytes` of their application says so. In a
+    /// fleet the dispatcher keeps those of up to `fleet.inline_bytes`, each front end the others.
     Cache in "dispatcher.cache" {
-        /// Most bytes of all applications together; 0 keeps nothing.
+        /// Most bytes of all applications together, in each process; 0 keeps nothing.
         max_bytes: u64 = 1 << 30;
     }
 }
@@ -79,33 +79,13 @@ section! {
 }
 
 section! {
-    /// Which batch runs where and when. Every policy serves every variant; a policy reads the
-    /// settings that name it and passes over the others.
+    /// Which batch runs where and when.
     Schedule in "dispatcher.schedule" {
-        /// The scheduling policy.
-        policy: SchedulingPolicy = SchedulingPolicy::default();
-        /// `sextant`: share of the devices beyond those that a burst may need which is kept idle. 0
+        /// Share of the devices beyond those that a burst may need which is kept idle. 0
         /// spends them on answering sooner. 1 waits until the last moment at which one more row
         /// could join: fewer and fuller batches do the same work, and idle time shows true spare
         /// capacity. Where devices are scarce it makes no difference.
         hold: f64 = Options::default().hold, within 0.0..=1.0;
-        /// `symphony`: start early once a batch has as many rows as arrive within the fixed cost of
-        /// an invocation.
-        beta_lambda: bool = false;
-        /// `timeout`: rows at which a batch is closed at once; an empty list for the variant's
-        /// maximum alone.
-        preferred_rows: Vec<u32> = Vec::new(), within 1.0..=65_535.0;
-        /// `timeout`, `clipper-aimd` and `clipper-quantile`: how long the first query of a batch
-        /// waits for others, milliseconds.
-        max_queue_delay_ms: f64 = millis(Options::default().max_queue_delay), within 0.0..=60_000.0;
-        /// `clockwork`: work that may be outstanding on a device, milliseconds.
-        look_ahead_ms: f64 = millis(Options::default().look_ahead), within 0.0..=60_000.0;
-        /// `clockwork`: rows that a batch may have; an empty list for any number.
-        batch_sizes: Vec<u32> = Options::default().batch_sizes, within 1.0..=65_535.0;
-        /// `nexus`: frontends that each batch on their own.
-        frontends: u32 = Options::default().frontends, within 1.0..=1024.0;
-        /// `nexus`: time between two allocations, milliseconds.
-        epoch_ms: f64 = millis(Options::default().epoch), within 1.0..=3_600_000.0;
         /// How the run time of a batch is estimated: `profile` as measured at registration,
         /// `clockwork` as the 99th percentile of the last ten runs of its size, `sextant` by what
         /// slows all sizes of a variant, with outliers in quarantine.
@@ -182,11 +162,6 @@ macro_rules! word {
 }
 
 word! {
-    /// A scheduling policy by its name.
-    SchedulingPolicy(Policy), UnknownPolicy
-}
-
-word! {
     /// A placement policy by its name.
     PlacementPolicy(placement::Policy), placement::UnknownPolicy
 }
@@ -245,23 +220,15 @@ impl Schedule {
         })
     }
 
-    /// The options of the scheduling core.
+    /// The parameters of the scheduling policy.
     pub fn options(&self) -> Options {
         Options {
-            policy: self.policy.0,
             delay: Delay {
                 control: self.control_delay_us * 1_000,
                 data_per_row: self.data_delay_us * 1_000,
                 response: self.response_delay_us * 1_000,
             },
             hold: self.hold,
-            beta_lambda: self.beta_lambda,
-            preferred_rows: self.preferred_rows.clone(),
-            max_queue_delay: nanos(self.max_queue_delay_ms),
-            look_ahead: nanos(self.look_ahead_ms),
-            batch_sizes: self.batch_sizes.clone(),
-            frontends: self.frontends,
-            epoch: nanos(self.epoch_ms),
         }
     }
 

@@ -344,7 +344,6 @@ setting! {
     f64 => Kind::Number;
     LogFormat => Kind::Word(LogFormat::NAMES);
     super::Effort => Kind::Word(super::Effort::NAMES);
-    super::SchedulingPolicy => Kind::Word(super::SchedulingPolicy::NAMES);
     super::Parallelism => Kind::Word(super::Parallelism::NAMES);
     super::PlacementPolicy => Kind::Word(super::PlacementPolicy::NAMES);
     super::RunTimes => Kind::Word(super::RunTimes::NAMES);

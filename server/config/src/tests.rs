@@ -273,31 +273,25 @@ fn health_is_configured_and_left_below_the_level_at_which_it_is_entered() {
 
 #[test]
 fn scheduling_is_set_by_file_environment_and_flag() {
-    let text = "[dispatcher.schedule]\npolicy = 'eager'\nhold = 0.5\n\
+    let text = "[dispatcher.schedule]\nhold = 0.25\ncontrol_delay_us = 100\n\
         [dispatcher.schedule.applications.fraud]\npriority = 200\n\
         [dispatcher.schedule.applications.'my.app']\nweight = 2\n";
     let (_folder, mut sources) = with_file(text);
-    sources.environment = vec![
-        (
-            "SEXTANT_DISPATCHER__SCHEDULE__POLICY".to_owned(),
-            "timeout".to_owned(),
-        ),
-        (
-            "SEXTANT_DISPATCHER__SCHEDULE__PREFERRED_ROWS".to_owned(),
-            "4, 8".to_owned(),
-        ),
-    ];
+    sources.environment = vec![(
+        "SEXTANT_DISPATCHER__SCHEDULE__HOLD".to_owned(),
+        "0.5".to_owned(),
+    )];
     sources.set = vec![
         "dispatcher.schedule.applications.my.app.priority=7".to_owned(),
-        "dispatcher.schedule.max_queue_delay_ms=1.5".to_owned(),
-        "dispatcher.schedule.beta_lambda=true".to_owned(),
+        "dispatcher.schedule.response_delay_us=20".to_owned(),
     ];
     let schedule = Config::load(&sources).expect("valid").dispatcher.schedule;
     let options = schedule.options();
-    assert_eq!(options.policy.name(), "timeout");
-    assert_eq!((options.hold, options.beta_lambda), (0.5, true));
-    assert_eq!(options.preferred_rows, [4, 8]);
-    assert_eq!(options.max_queue_delay, 1_500_000);
+    assert_eq!(options.hold, 0.5);
+    assert_eq!(
+        (options.delay.control, options.delay.response),
+        (100_000, 20_000)
+    );
     let tenants = schedule.tenants();
     let of = |name| {
         (
@@ -309,23 +303,51 @@ fn scheduling_is_set_by_file_environment_and_flag() {
 }
 
 #[test]
-fn nothing_set_answers_as_soon_as_possible_under_the_policy_of_the_house() {
-    let options = Config::default().dispatcher.schedule.options();
-    assert_eq!((options.policy.name(), options.hold), ("sextant", 0.0));
+fn nothing_set_answers_as_soon_as_possible() {
+    assert_eq!(Config::default().dispatcher.schedule.options().hold, 0.0);
+}
+
+#[test]
+fn settings_that_there_were_are_refused_with_what_to_do() {
+    let (_folder, file) = with_file("[dispatcher.schedule]\npolicy = 'eager'\n");
+    let flag = Sources {
+        set: vec!["dispatcher.schedule.batch_sizes=1,2".to_owned()],
+        ..Sources::default()
+    };
+    let variable = Sources {
+        environment: vec![(
+            "SEXTANT_DISPATCHER__SCHEDULE__EPOCH_MS".to_owned(),
+            "5".to_owned(),
+        )],
+        ..Sources::default()
+    };
+    for (sources, key) in [
+        (file, "dispatcher.schedule.policy"),
+        (flag, "dispatcher.schedule.batch_sizes"),
+        (variable, "SEXTANT_DISPATCHER__SCHEDULE__EPOCH_MS"),
+    ] {
+        let text = message(&sources);
+        assert!(text.contains(&format!("`{key}`")), "{text}");
+        assert!(
+            text.contains("remove it") && text.contains("sextant-lab"),
+            "{text}"
+        );
+    }
+    let planner = Sources {
+        set: vec!["autoscaler.policy=infaas".to_owned()],
+        ..Sources::default()
+    };
+    assert!(message(&planner).contains("`sextant`, `ilp`"));
 }
 
 #[test]
 fn what_scheduling_does_not_know_is_refused_with_key_and_value() {
     for (pair, parts) in [
+        ("hold=1.5", &["`1.5`", "from 0 to 1"][..]),
         (
-            "policy=sextent",
-            &["`\"sextent\"`", "did you mean `sextant`?"][..],
+            "run_times=profil",
+            &["`\"profil\"`", "did you mean `profile`?"],
         ),
-        ("policy=fifo", &["`\"fifo\"`", "`symphony-paper`"]),
-        ("hold=1.5", &["`1.5`", "from 0 to 1"]),
-        ("preferred_rows=4,0", &["[4, 0]", "from 1 to 65535"]),
-        ("preferred_rows=4,x", &["4,x", "list of whole numbers"]),
-        ("beta_lambda=perhaps", &["perhaps", "`true` or `false`"]),
         ("applications.a.priority=256", &["`256`", "from 0 to 255"]),
         ("applications.a.weight=nan", &["`nan`", "0.001"]),
     ] {

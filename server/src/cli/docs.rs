@@ -22,7 +22,7 @@ $ sextant artefact put records.jsonl in/records.jsonl
 $ sextant job submit --application digits --input in/records.jsonl --output out/answers.jsonl --wait
 $ sextant worker stats local
 $ sextant bench --application digits --rate 50 --duration 2s
-$ sextant simulate --experiment symphony-table4
+$ sextant simulate --what-if --workload requests.csv --devices devices.toml
 ```
 ";
 

@@ -50,7 +50,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("application delete", &["sextant application delete digits"]),
     (
         "pipeline register",
-        &["sextant pipeline register photo.yaml"],
+        &[
+            "sextant pipeline register photo.yaml",
+            "sextant pipeline register cascade.yaml --variant-of digits",
+        ],
     ),
     ("pipeline check", &["sextant pipeline check photo.yaml"]),
     ("pipeline show", &["sextant pipeline show photo"]),
@@ -150,8 +153,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "simulate",
         &[
-            "sextant simulate --list",
-            "sextant simulate --experiment symphony-table4 --policy sextant,eager",
+            "sextant simulate --what-if --workload requests.csv --devices devices.toml",
+            "sextant simulate --what-if --registered --workload queries.csv --latency-ms 20,50",
         ],
     ),
 ];

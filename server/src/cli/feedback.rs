@@ -17,7 +17,7 @@ use super::{
 };
 
 /// How an export is written.
-const FORMATS: [&str; 2] = ["jsonl", "csv"];
+const FORMATS: [&str; 3] = ["jsonl", "csv", "parquet"];
 
 /// Give, send, export and erase feedback, and show the accuracy that it tells of.
 #[derive(Debug, Subcommand)]

@@ -17,6 +17,7 @@ use super::{
 };
 
 mod measure;
+mod whole;
 
 /// The path of pipelines.
 const PATH: [&str; 2] = ["v1", "pipelines"];
@@ -31,6 +32,8 @@ pub enum Pipeline {
         /// Make the next version where one of this name is registered.
         #[arg(long)]
         replace: bool,
+        #[command(flatten)]
+        whole: whole::Whole,
     },
     /// Check a definition against what is registered; nothing is changed.
     Check {
@@ -83,7 +86,11 @@ impl Pipeline {
     /// Does it.
     pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
         match self {
-            Self::Register { file, replace } => register(client, &file, replace, output).await,
+            Self::Register {
+                file,
+                replace,
+                whole,
+            } => register(client, (&file, whole), replace, output).await,
             Self::Check { file } => {
                 let request = client.request_with(Method::POST, &PATH, &[("dry_run", "true")]);
                 let checked: Value = client.answer(sent(request, &file)?).await?;
@@ -111,10 +118,13 @@ fn sent(
     request: reqwest::RequestBuilder,
     file: &PathBuf,
 ) -> Result<reqwest::RequestBuilder, Error> {
-    let definition = read(file)?;
-    Ok(request
+    Ok(with_yaml(request, read(file)?))
+}
+
+fn with_yaml(request: reqwest::RequestBuilder, document: Vec<u8>) -> reqwest::RequestBuilder {
+    request
         .header(header::CONTENT_TYPE, "application/yaml")
-        .body(definition))
+        .body(document)
 }
 
 fn read(file: &PathBuf) -> Result<Vec<u8>, Error> {
@@ -126,28 +136,38 @@ fn read(file: &PathBuf) -> Result<Vec<u8>, Error> {
 
 async fn register(
     client: &Client,
-    file: &PathBuf,
+    (file, whole): (&PathBuf, whole::Whole),
     replace: bool,
     output: Output,
 ) -> Result<(), Error> {
+    let mut document = read(file)?;
+    let mut name = String::new();
+    if replace || whole.says_something() {
+        // Only the server reads YAML: it tells the name.
+        let request = client.request_with(Method::POST, &PATH, &[("dry_run", "true")]);
+        let mut checked: Value = client.answer(with_yaml(request, document.clone())).await?;
+        name = cell(&checked, "/name");
+        if whole.says_something() {
+            document = whole.put_into(client, checked["definition"].take()).await?;
+        }
+    }
     let request = match replace {
         false => client.request(Method::POST, &PATH),
-        true => {
-            // Only the server reads YAML: it tells the name.
-            let checked = client.request_with(Method::POST, &PATH, &[("dry_run", "true")]);
-            let checked: Value = client.answer(sent(checked, file)?).await?;
-            let name = cell(&checked, "/name");
-            client.request(Method::PUT, &["v1", "pipelines", &name])
-        }
+        true => client.request(Method::PUT, &["v1", "pipelines", &name]),
     };
-    let made: Value = client.answer(sent(request, file)?).await?;
+    let made: Value = client.answer(with_yaml(request, document)).await?;
+    let made = match whole.waits() {
+        true => whole::measured(client, made, output).await?,
+        false => made,
+    };
     output.either(&made, || {
         format!(
-            "pipeline `{}` is registered, version {}: it takes {} and gives {}",
+            "pipeline `{}` is registered, version {}: it takes {} and gives {}{}",
             cell(&made, "/name"),
             cell(&made, "/version"),
             tensors(&made, "/signature/inputs"),
-            tensors(&made, "/signature/outputs")
+            tensors(&made, "/signature/outputs"),
+            whole::sentence(&made)
         )
     })
 }
@@ -192,8 +212,9 @@ async fn show(
         None => drawn("text").await?,
     };
     output.text(&format!(
-        "{name}, version {}\n{}",
+        "{name}, version {}{}\n{}",
         cell(&shown, "/version"),
+        whole::sentence(&shown),
         text.trim_end()
     ))
 }

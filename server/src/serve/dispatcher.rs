@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sextant_dispatcher::{
-    Dispatcher,
+    Dispatcher, ShadowService,
     jobs::{JobConfig, JobService},
     profiles::{ProfileConfig, ProfileService},
 };
@@ -53,24 +53,30 @@ pub(super) fn build(
     process.spawn_late(|stop| async move { service.run(stop.cancelled()).await });
     build_jobs(config, stores, &dispatcher, process)?;
     build_profiles(config, stores, &dispatcher, process)?;
+    build_shadows(stores, &dispatcher, process)?;
     Ok(dispatcher)
+}
+
+/// What messages cost where front ends and workers are other processes.
+pub(super) fn network(config: &Config, is_split: bool) -> Delay {
+    let message = config.fleet.network_us.saturating_mul(1000);
+    match is_split {
+        // To the front end, and from there with the inputs to the worker.
+        true => Delay {
+            control: message * 2,
+            data_per_row: 0,
+            response: message,
+        },
+        false => Delay::default(),
+    }
 }
 
 fn settings(config: &Config, is_split: bool) -> sextant_dispatcher::Config {
     let schedule = &config.dispatcher.schedule;
-    let message = config.fleet.network_us.saturating_mul(1000);
     sextant_dispatcher::Config {
         max_waiting_rows: config.limits.max_queue_per_variant,
         schedule: schedule.options(),
-        network: match is_split {
-            // To the front end, and from there with the inputs to the worker.
-            true => Delay {
-                control: message * 2,
-                data_per_row: 0,
-                response: message,
-            },
-            false => Delay::default(),
-        },
+        network: network(config, is_split),
         estimation: schedule.run_times.0,
         placement: config.dispatcher.placement.options(),
         parallelism: schedule.parallelism(),
@@ -176,6 +182,18 @@ fn build_profiles(
     let profiles = ProfileService::new(settings, Arc::clone(dispatcher), registry, metadata);
     let leading = dispatcher.leading();
     process.spawn(|stop| async move { profiles.run_while(leading, stop.cancelled()).await });
+    Ok(())
+}
+
+/// Keeps what shadows have answered until feedback comes.
+fn build_shadows(
+    stores: &Stores,
+    dispatcher: &Arc<Dispatcher>,
+    process: &mut Process,
+) -> anyhow::Result<()> {
+    let shadows = ShadowService::new(Arc::clone(dispatcher), stores.registry()?);
+    let leading = dispatcher.leading();
+    process.spawn(|stop| async move { shadows.run_while(leading, stop.cancelled()).await });
     Ok(())
 }
 

@@ -150,6 +150,7 @@ pub(super) async fn serve(
         logging: logging::control(),
         notifier: Some(Arc::new(super::dispatcher::webhooks(config))),
         python: python::build(config)?,
+        examiner: Arc::new(sextant_variant_gen::Examiner),
     });
     // From the first query on, targets are checked against the application's metric and defaults.
     state

@@ -53,6 +53,16 @@ pub(super) fn check(config: &Config) -> anyhow::Result<()> {
             "`autoscaler.pools.{name}` is scaled by KEDA and `autoscaler.keda_listen` is not set"
         );
         ensure!(
+            pool.gpus.is_empty() || pool.gpus.len() >= pool.most as usize,
+            "`autoscaler.pools.{name}`: `gpus` names {} and `most` is {}",
+            pool.gpus.len(),
+            pool.most
+        );
+        ensure!(
+            pool.registers != Some(true) || config.registry.url.is_some(),
+            "`autoscaler.pools.{name}.registers` is set and `registry.url` is not: its workers share the registry"
+        );
+        ensure!(
             pool.least > 0 || !facts(config, name, pool).engines.is_empty(),
             "`autoscaler.pools.{name}`: with `least = 0` nobody may ever see a worker of it: say \
              what it can run with `engines`"
@@ -121,7 +131,12 @@ fn script(pool: &Pool) -> Script {
 /// it, and the least number of workers starts all the same: the first of them says what it is.
 fn facts(config: &Config, name: &DeviceTypeName, pool: &Pool) -> DeviceType {
     let emulated = config.worker.emulated.types.contains_key(name);
-    let (engines, slots, memory_bytes) = match emulated && pool.engines.is_empty() {
+    let has_gpus = inherited::has_gpus(pool);
+    let (engines, slots, memory_bytes) = match pool.engines.is_empty() && (emulated || has_gpus) {
+        true if has_gpus => {
+            let engines = config.worker.cuda.engines.0.iter().cloned();
+            (engines.map(EngineName).collect(), 1, pool.memory_bytes)
+        }
         true => {
             let pages = &config.worker.emulated;
             let memory = pages.pages.saturating_mul(pages.page_bytes);
@@ -133,7 +148,7 @@ fn facts(config: &Config, name: &DeviceTypeName, pool: &Pool) -> DeviceType {
         }
     };
     let prices = Prices::from(config.prices.clone());
-    let (price_per_hour_usd, _) = match emulated {
+    let (price_per_hour_usd, _) = match emulated || has_gpus {
         true => prices.accelerator(name),
         false => prices.processor(name, slots, memory_bytes),
     };

@@ -17,7 +17,7 @@ use sextant_worker::{End, Watchdog, Worker};
 use tokio_util::sync::CancellationToken;
 
 use super::{Process, devices::Place, port::Port, stores::Stores};
-use sextant_config::{Config, DeviceSpec, Role};
+use sextant_config::{Config, DeviceSpec, Role, WorkerIsolation};
 
 /// Time between two heartbeats and looks at the instances, ms.
 const PERIOD_MS: u64 = 1000;
@@ -41,6 +41,7 @@ pub(super) async fn build(
     let mut parts = Vec::with_capacity(places.len());
     let mut workers = Vec::with_capacity(places.len());
     let last = Arc::new(Last::new(config, places.len(), process));
+    let meter = Arc::default();
     for place in places {
         let Place {
             worker,
@@ -50,6 +51,7 @@ pub(super) async fn build(
         } = place;
         let settings = sextant_worker::Config {
             device_type: Some(device_type),
+            process: Arc::clone(&meter),
             ..settings(config, worker, &device, port)
         };
         let (objects, metadata) = (Arc::clone(&stores.objects), Arc::clone(&stores.metadata));
@@ -104,6 +106,7 @@ fn settings(
             factor: settings.stuck_factor,
         },
         thresholds: settings.health.thresholds(),
+        apart: is_cpu && settings.isolation == WorkerIsolation::Process,
         pin: (is_cpu && !settings.pin.is_empty()).then_some(pin),
         period_ms: PERIOD_MS.min(lease_ms / 3),
         drain: Duration::from_millis(config.limits.drain_timeout_ms),

@@ -6,11 +6,11 @@ use sextant_controller as controller;
 use sextant_controller::{Actions, Controller, DeviceSpec, VariantSpec};
 use sextant_picture::{Known, Queueing};
 use sextant_placement::Wanted;
-use sextant_schedule::{NEVER, Nanos};
+use sextant_schedule::{NEVER, Nanos, Schedulers};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand};
 
-use super::{Policy, Seen, Setting, Shown};
+use super::{Seen, Setting, Shown};
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 /// Memory is counted in millions of bytes.
@@ -48,9 +48,13 @@ struct Waits<'a> {
 }
 
 impl Control {
-    pub(super) fn new(setting: &Setting, policy: Policy) -> Self {
-        let mut options = controller::Options::default();
-        options.scheduling.policy = policy.scheduling();
+    pub(super) fn new(setting: &Setting, schedulers: &impl Schedulers) -> Self {
+        let ours = controller::Options::default();
+        let options = controller::Options {
+            scheduling: schedulers.clone(),
+            placing: ours.placing,
+            estimation: ours.estimation,
+        };
         let mut control = Self {
             controller: Controller::new(&options),
             actions: Actions::new(),

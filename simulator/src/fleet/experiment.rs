@@ -2,36 +2,10 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use super::{Policy, Report, Setting, format};
-use crate::{Error, experiment::Record, parallel};
+use sextant_schedule::{Options, Schedulers};
 
-/// The shipped experiments.
-const SHIPPED: [(&str, &str); 6] = [
-    (
-        "infaas-fig5",
-        include_str!("../../experiments/infaas-fig5.toml"),
-    ),
-    (
-        "infaas-fig6",
-        include_str!("../../experiments/infaas-fig6.toml"),
-    ),
-    (
-        "infaas-fig7",
-        include_str!("../../experiments/infaas-fig7.toml"),
-    ),
-    (
-        "accuracy-scaling",
-        include_str!("../../experiments/accuracy-scaling.toml"),
-    ),
-    (
-        "step-load",
-        include_str!("../../experiments/step-load.toml"),
-    ),
-    (
-        "symphony-fig14",
-        include_str!("../../experiments/symphony-fig14.toml"),
-    ),
-];
+use super::{Policy, Report, Setting, format};
+use crate::{Error, Record, parallel};
 
 /// An experiment as read from its file.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,25 +54,9 @@ pub struct Plan {
     pub threads: usize,
 }
 
-/// Names of the shipped experiments.
-pub fn names() -> Vec<&'static str> {
-    SHIPPED.iter().map(|(name, _)| *name).collect()
-}
-
 // === impl Experiment ===
 
 impl Experiment {
-    /// A shipped experiment; `None` where there is none of that name.
-    ///
-    /// # Errors
-    /// Never: the files are part of the library.
-    pub fn named(name: &str) -> Result<Option<Self>, Error> {
-        let shipped = SHIPPED.iter().find(|(known, _)| *known == name);
-        shipped
-            .map(|(name, text)| format::parse(name, text, None))
-            .transpose()
-    }
-
     /// Whether a file's text says that it holds such an experiment.
     pub fn is_in(text: &str) -> bool {
         let table = text.parse::<toml::Table>().unwrap_or_default();
@@ -136,6 +94,19 @@ pub fn play(
     plan: &Plan,
     on: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<Record>, Error> {
+    play_by(experiment, plan, &|_| Options::default(), on)
+}
+
+/// The same with other scheduling policies in place of the service's, by the way to run the fleet.
+///
+/// # Errors
+/// As for [`play`].
+pub fn play_by<S: Schedulers>(
+    experiment: &Experiment,
+    plan: &Plan,
+    schedulers: &(impl Fn(Policy) -> S + Sync),
+    on: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<Record>, Error> {
     let cells = plan.cells(experiment)?;
     let policies = match plan.policies.is_empty() {
         true => &experiment.policies,
@@ -155,7 +126,7 @@ pub fn play(
     let work = |(cell, policy, seed): &(usize, Policy, u64)| {
         let mut setting = cells[*cell].setting.clone();
         setting.seed = *seed;
-        super::run(&setting, *policy)
+        super::run_by(&setting, *policy, &schedulers(*policy))
     };
     let mut reports: BTreeMap<usize, Report> = BTreeMap::new();
     let mut failed = None;
@@ -185,7 +156,7 @@ pub fn play(
                 Some(label.records(report.figures(&cell.setting)))
             });
             let figures: Vec<Record> = figures.flatten().collect();
-            means.extend(crate::experiment::means(&figures));
+            means.extend(crate::means(&figures));
             records.extend(figures);
         }
         let compared = compare(&experiment.name, cell, policies, &means);

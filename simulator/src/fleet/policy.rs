@@ -4,7 +4,6 @@ use std::{fmt, str::FromStr};
 
 use sextant_scaling as scaling;
 use sextant_scaling::autoscale;
-use sextant_schedule as schedule;
 
 /// A way to run a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +41,12 @@ impl Policy {
         Self::Replicas(autoscale::Policy::KedaQueue),
     ];
 
+    /// Those that a service may have.
+    pub const OF_SERVICE: [Self; 2] = [
+        Self::Scaler(scaling::Policy::Sextant),
+        Self::Scaler(scaling::Policy::Ilp),
+    ];
+
     /// Ours.
     pub const SEXTANT: Self = Self::Scaler(scaling::Policy::Sextant);
 
@@ -63,14 +68,6 @@ impl Policy {
     /// Whether it is one of the baselines of INFaaS.
     pub(super) fn is_baseline(self) -> bool {
         matches!(self, Self::ClipperPlus | Self::SagemakerPlus)
-    }
-
-    /// Which batch runs when. Symphony's advice reads idle time, which its scheduler leaves.
-    pub(super) fn scheduling(self) -> schedule::Policy {
-        match self {
-            Self::Scaler(scaling::Policy::Symphony) => schedule::Policy::Symphony,
-            _ => schedule::Policy::default(),
-        }
     }
 
     /// Who plans; nobody where no plan is made.

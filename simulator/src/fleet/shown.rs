@@ -129,6 +129,7 @@ impl Shown {
             },
             of: *of,
             latency_ms: class.latency_ms.map(|ms| (ms, ms)),
+            queries_per_row: 1.0,
         });
         let outlooks = outlooks.collect();
         let pools = setting.types.iter().zip(&self.registered.types);
@@ -140,6 +141,8 @@ impl Shown {
             serves_silent: false,
             budget_per_hour_usd: setting.scaling.budget_per_hour_usd,
             estimate_factor: 1.0,
+            counts_surroundings: false,
+            round_trip: 0,
             pools: pools.collect(),
         };
         let numbers = (&options, &mut self.interner);

@@ -11,7 +11,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use sextant_controller::{Action, Actions};
 use sextant_scaling::demand::Ended;
-use sextant_schedule::{BatchId, NEVER, Nanos, Request};
+use sextant_schedule::{BatchId, NEVER, Nanos, Request, Schedulers};
 use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
 use super::{
@@ -93,10 +93,10 @@ struct Batch {
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(setting: &'a Setting, policy: Policy) -> Self {
+    pub(super) fn new(setting: &'a Setting, policy: Policy, schedulers: &impl Schedulers) -> Self {
         let from = nanos(setting.warm_up_s * 1e3);
         Self {
-            control: Control::new(setting, policy),
+            control: Control::new(setting, schedulers),
             autoscaler: Autoscaler::new(setting, policy),
             now: 0,
             span: (from, from + nanos(setting.measured_s * 1e3)),

@@ -4,10 +4,11 @@ use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
 use sextant_planning::{
     Graph,
+    dropping::{Dropping, Policy, Stage},
     estimate::Load,
     plan::{Group, Plan},
 };
-use sextant_schedule::{LatencyTable, NEVER, Nanos, Options};
+use sextant_schedule::{LatencyTable, NEVER, Nanos, Schedulers};
 
 use crate::{Arrival, Device, Jitter, Model, Network, Setting, Shape, Source, Span, World};
 
@@ -31,8 +32,8 @@ pub struct Flow<'a> {
     load: Load<'a>,
     /// What follows each step.
     following: Vec<Vec<usize>>,
-    /// By step: what a query has left behind it at least, ns.
-    tail: Vec<Nanos>,
+    /// Which queries are given up.
+    dropping: Dropping,
     target: Nanos,
     next: usize,
     order: u64,
@@ -46,19 +47,26 @@ pub struct Flow<'a> {
     latencies: Vec<Nanos>,
     /// By query: rows that ran, by step.
     ran: Vec<u16>,
+    /// By query and step: when it was asked; `NEVER` where it was not, or is known not to be.
+    asked: Vec<Nanos>,
+    /// By query: whether it was decided to let it in or not.
+    decided: Vec<bool>,
+    /// By query and step: rows that are still counted to be on their way.
+    counted: Vec<f64>,
 }
 
 /// Sends the queries of `load` through a world with the replicas of `plan`. `target` is that of the whole, ns;
-/// [`NEVER`] for none.
+/// [`NEVER`] for none. `dropping` says who is given up.
 pub fn serve(
     graph: &Graph,
     plan: &Plan,
     load: Load<'_>,
-    target: Nanos,
-    options: &Options,
+    (target, dropping): (Nanos, Policy),
+    options: &impl Schedulers,
 ) -> Served {
     let setting = setting(graph, plan, options);
-    let mut flow = Flow::new(graph, load, target);
+    let dropping = Dropping::new(dropping, stages(graph, plan), target);
+    let mut flow = Flow::new(graph, load, (target, dropping));
     let last = load.arrivals.last().copied().unwrap_or(0);
     let span = Span {
         from: 0,
@@ -69,8 +77,32 @@ pub fn serve(
     flow.served(plan)
 }
 
+/// The steps as the replicas of a plan run them.
+fn stages(graph: &Graph, plan: &Plan) -> Vec<Stage> {
+    let steps = graph.steps().iter().zip(&plan.steps);
+    let stages = steps.map(|(step, of)| {
+        let main = of.main();
+        let latency = &step.choices[main.choice].latency;
+        // What other kinds of replicas answer, in replicas of the main one.
+        let rate = |group: &Group| {
+            let run = step.choices[group.choice].latency.of(group.batch).max(1);
+            f64::from(group.replicas * group.batch) / run as f64
+        };
+        let all: f64 = of.groups.iter().map(rate).sum();
+        let one = f64::from(main.batch) / latency.of(main.batch).max(1) as f64;
+        Stage {
+            after: step.after.clone(),
+            probability: step.scale.probability,
+            rows: step.scale.rows,
+            runs: (1..=main.batch).map(|rows| latency.of(rows)).collect(),
+            replicas: all / one,
+        }
+    });
+    stages.collect()
+}
+
 /// A world with devices of a kind of its own for each group of replicas.
-fn setting(graph: &Graph, plan: &Plan, options: &Options) -> Setting {
+fn setting<S: Schedulers>(graph: &Graph, plan: &Plan, options: &S) -> Setting<S> {
     let groups = plan.steps.iter().enumerate();
     let groups = groups.flat_map(|(step, of)| of.groups.iter().map(move |group| (step, *group)));
     let groups: Vec<(usize, Group)> = groups.collect();
@@ -112,7 +144,7 @@ fn setting(graph: &Graph, plan: &Plan, options: &Options) -> Setting {
 
 impl<'a> Flow<'a> {
     /// Queries none of which has come.
-    pub fn new(graph: &'a Graph, load: Load<'a>, target: Nanos) -> Self {
+    pub fn new(graph: &'a Graph, load: Load<'a>, (target, dropping): (Nanos, Dropping)) -> Self {
         let steps = graph.steps().len();
         let following = (0..steps).map(|at| {
             let later = graph.steps().iter().enumerate();
@@ -122,27 +154,12 @@ impl<'a> Flow<'a> {
                 .collect()
         });
         let following: Vec<Vec<usize>> = following.collect();
-        let mut tail = vec![0; steps];
-        for at in (0..steps).rev() {
-            let least = |of: usize| {
-                graph.steps()[of]
-                    .choices
-                    .iter()
-                    .map(|choice| choice.latency.of(1))
-                    .min()
-            };
-            tail[at] = following[at]
-                .iter()
-                .map(|later| least(*later).unwrap_or(0) + tail[*later])
-                .max()
-                .unwrap_or(0);
-        }
         let queries = load.arrivals.len();
         Self {
             graph,
             load,
             following,
-            tail,
+            dropping,
             target,
             next: 0,
             order: 0,
@@ -152,6 +169,9 @@ impl<'a> Flow<'a> {
             open: vec![0; queries],
             latencies: vec![0; queries],
             ran: vec![0; queries * steps],
+            asked: vec![NEVER; queries * steps],
+            decided: vec![false; queries],
+            counted: vec![0.0; queries * steps],
         }
     }
 
@@ -171,16 +191,62 @@ impl<'a> Flow<'a> {
             self.before[at] = of.after.iter().filter(visited).count() as u16;
             self.open[query] += u16::from(route[step] > 0);
             if route[step] > 0 && self.before[at] == 0 {
-                self.ask(now, step, query);
+                self.send(now, step, query);
             }
         }
     }
 
+    /// So many rows of a query are on their way to a step, and no more.
+    fn count(&mut self, step: usize, query: usize, rows: f64) {
+        let at = self.at(query, step);
+        let more = rows - std::mem::replace(&mut self.counted[at], rows);
+        if more != 0.0 {
+            self.dropping.adjust(step, more);
+        }
+    }
+
+    /// A query is given up: nothing of it is on its way any more.
+    fn give_up(&mut self, query: usize) {
+        if self.latencies[query] != NEVER {
+            self.dropping.ended(false);
+        }
+        self.latencies[query] = NEVER;
+        for step in 0..self.graph.steps().len() {
+            self.count(step, query, 0.0);
+        }
+    }
+
     fn ask(&mut self, now: Nanos, step: usize, query: usize) {
-        for _ in 0..self.rows[self.at(query, step)] {
+        let rows = self.rows[self.at(query, step)];
+        self.count(step, query, f64::from(rows));
+        self.send(now, step, query);
+    }
+
+    fn send(&mut self, now: Nanos, step: usize, query: usize) {
+        let at = self.at(query, step);
+        self.asked[at] = now;
+        for _ in 0..self.rows[at] {
             self.order += 1;
             self.waiting
                 .push(Reverse((now, self.order, step as u32, query as u32)));
+        }
+    }
+
+    /// Decides whether a query is let in that comes now; once.
+    fn decide(&mut self, now: Nanos, query: usize) {
+        if std::mem::replace(&mut self.decided[query], true) {
+            return;
+        }
+        if !self.dropping.arrive(now) {
+            self.latencies[query] = NEVER;
+            return;
+        }
+        for step in 0..self.graph.steps().len() {
+            let at = self.at(query, step);
+            self.counted[at] = self.dropping.expected(step);
+            if self.asked[at] != NEVER {
+                self.count(step, query, f64::from(self.rows[at]));
+            }
         }
     }
 
@@ -188,9 +254,20 @@ impl<'a> Flow<'a> {
         self.open[query] -= 1;
         let latency = now - self.load.arrivals[query];
         self.latencies[query] = self.latencies[query].max(latency);
+        let at = self.at(query, step);
+        self.dropping.answered(step, now - self.asked[at]);
+        if self.open[query] == 0 && self.latencies[query] != NEVER {
+            self.dropping.ended(self.latencies[query] <= self.target);
+            // Steps behind those that it did not visit.
+            for other in 0..self.graph.steps().len() {
+                self.count(other, query, 0.0);
+            }
+        }
         for later in self.following[step].clone() {
             let at = self.at(query, later);
             if self.rows[at] == 0 {
+                // It is not visited, unless another step before it leads there.
+                self.count(later, query, 0.0);
                 continue;
             }
             self.before[at] -= 1;
@@ -244,15 +321,16 @@ impl Source for Flow<'_> {
         Arrival { at, model, client }
     }
 
-    fn due(&self) -> Option<Nanos> {
-        let Reverse((_, _, step, query)) = self.waiting.peek()?;
-        let arrived = self.load.arrivals[*query as usize];
-        let whole = arrived.saturating_add(self.target);
-        Some(if self.target == NEVER {
-            NEVER
-        } else {
-            whole.saturating_sub(self.tail[*step as usize])
-        })
+    fn due(&mut self) -> Option<Nanos> {
+        let Reverse((now, _, step, query)) = *self.waiting.peek()?;
+        let query = query as usize;
+        self.decide(now, query);
+        if self.latencies[query] == NEVER {
+            // Nothing can answer it by now.
+            return Some(now);
+        }
+        let due = self.dropping.due(step as usize, self.load.arrivals[query]);
+        Some(due.filter(|_| self.target != NEVER).unwrap_or(NEVER))
     }
 
     fn on_answer(&mut self, now: Nanos, model: u32, client: u32) {
@@ -260,6 +338,8 @@ impl Source for Flow<'_> {
         let at = self.at(query, step);
         self.ran[at] += 1;
         self.rows[at] -= 1;
+        let left = (self.counted[at] - 1.0).max(0.0);
+        self.count(step, query, left);
         if self.rows[at] == 0 {
             self.rows[at] = self.load.routes.of(query)[step];
             self.ended(now, step, query);
@@ -267,6 +347,6 @@ impl Source for Flow<'_> {
     }
 
     fn on_drop(&mut self, _now: Nanos, _model: u32, client: u32) {
-        self.latencies[client as usize] = NEVER;
+        self.give_up(client as usize);
     }
 }

@@ -1,6 +1,6 @@
 //! One trial: the requests, a policy, a number of devices.
 
-use sextant_schedule::{Options, Policy};
+use sextant_schedule::Schedulers;
 
 use super::{Candidate, Kind, Question, SERVED};
 use crate::{Device, Jitter, Model, Network, Report, Setting, Shape, Span, Tally, World};
@@ -36,7 +36,7 @@ const DOUBLINGS: i32 = 12;
 
 impl Question {
     /// Runs the trace as it is and, for the goodput, at other speeds.
-    pub(super) fn outcome(&self, policy: Policy, devices: u32) -> Outcome {
+    pub(super) fn outcome<S: Schedulers>(&self, policy: &S, devices: u32) -> Outcome {
         let setting = self.setting(policy, devices);
         let report = self.run(&setting, 1.0, false);
         let longest = longest(&report);
@@ -61,17 +61,17 @@ impl Question {
     }
 
     /// Whether every model is served with so many devices.
-    pub(super) fn is_enough(&self, policy: Policy, devices: u32) -> bool {
+    pub(super) fn is_enough<S: Schedulers>(&self, policy: &S, devices: u32) -> bool {
         self.is_served_at(&self.setting(policy, devices), 1.0)
     }
 
-    fn is_served_at(&self, setting: &Setting, speed: f64) -> bool {
+    fn is_served_at<S: Schedulers>(&self, setting: &Setting<S>, speed: f64) -> bool {
         let report = self.run(setting, speed, true);
         !report.stopped && is_served(&report)
     }
 
     /// By doubling or halving the speed until the answer changes, then between the two.
-    fn goodput(&self, setting: &Setting, served: bool) -> f64 {
+    fn goodput<S: Schedulers>(&self, setting: &Setting<S>, served: bool) -> f64 {
         let step = if served { 2.0 } else { 0.5 };
         let mut speed = 1.0;
         for _ in 0..DOUBLINGS {
@@ -85,7 +85,7 @@ impl Question {
         if served { self.rate() * speed } else { 0.0 }
     }
 
-    fn between(&self, setting: &Setting, mut low: f64, mut high: f64) -> f64 {
+    fn between<S: Schedulers>(&self, setting: &Setting<S>, mut low: f64, mut high: f64) -> f64 {
         while high / low > 1.0 + PRECISION {
             let middle = (low * high).sqrt();
             if self.is_served_at(setting, middle) {
@@ -109,7 +109,7 @@ impl Question {
     }
 
     /// `early`: end the run as soon as some model is not served.
-    fn run(&self, setting: &Setting, speed: f64, early: bool) -> Report {
+    fn run<S: Schedulers>(&self, setting: &Setting<S>, speed: f64, early: bool) -> Report {
         let most_missed = if early {
             self.most_missed()
         } else {
@@ -132,11 +132,11 @@ impl Question {
         sent.into_iter().map(most).collect()
     }
 
-    fn setting(&self, policy: Policy, devices: u32) -> Setting {
+    fn setting<S: Schedulers>(&self, policy: &S, devices: u32) -> Setting<S> {
         Setting {
             models: self.models.iter().map(model).collect(),
             devices: apportion(&self.kinds, devices),
-            options: Options::of(policy),
+            options: policy.clone(),
             network: Network::default(),
             jitter: Jitter::None,
             shape: Shape::default(),

@@ -80,7 +80,7 @@ impl Sampler {
 
 /// An exponential number of mean 1.
 #[inline]
-pub(crate) fn exponential(random: &mut ChaCha8Rng) -> f64 {
+pub fn exponential(random: &mut ChaCha8Rng) -> f64 {
     -(1.0 - random.random::<f64>()).ln()
 }
 
@@ -126,7 +126,7 @@ impl Gamma {
 
 /// A standard normal number by the polar method; the second of each pair is not kept, so that a
 /// draw depends on the generator alone.
-pub(crate) fn normal(random: &mut ChaCha8Rng) -> f64 {
+pub fn normal(random: &mut ChaCha8Rng) -> f64 {
     loop {
         let x = 2.0 * random.random::<f64>() - 1.0;
         let y = 2.0 * random.random::<f64>() - 1.0;

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 
 use rand::Rng;
-use sextant_schedule::{BatchId, Delay, DropReason, Nanos, Request};
+use sextant_schedule::{BatchId, Delay, DropReason, Nanos, Request, Schedulers};
 use sextant_types::index::{DeviceIx, VariantIx};
 
 use super::{Batch, Event, Source, Token, World, report::REASONS};
 
-impl World<'_> {
+impl<S: Schedulers> World<'_, S> {
     pub(super) fn on_end(&mut self, at: u32, source: &mut dyn Source) {
         let Some(batch) = self.batches[at as usize].take() else {
             return;

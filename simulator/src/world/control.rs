@@ -1,13 +1,12 @@
 //! Who decides in a world: the controller, as in a fleet, or for comparison its scheduler alone.
 
-use sextant_baselines::build;
 use sextant_controller as controller;
 use sextant_controller::{Controller, DeviceSpec, Loaded, OnKind, VariantSpec};
 use sextant_placement as placement;
 use sextant_profile::Estimation;
 use sextant_schedule as schedule;
 use sextant_schedule::{
-    BatchId, DropReason, LatencyTable, Nanos, PoolIx, QueueSpec, Request, Scheduler,
+    BatchId, DropReason, LatencyTable, Nanos, PoolIx, QueueSpec, Request, Scheduler, Schedulers,
 };
 
 use super::{Setting, Shape, Token};
@@ -46,14 +45,14 @@ pub(super) enum Control {
 }
 
 impl Control {
-    pub fn new(setting: &Setting) -> Self {
+    pub fn new<S: Schedulers>(setting: &Setting<S>) -> Self {
         match setting.shape {
             Shape::Fleet => Self::fleet(setting),
             Shape::Pool => Self::pool(setting),
         }
     }
 
-    fn fleet(setting: &Setting) -> Self {
+    fn fleet<S: Schedulers>(setting: &Setting<S>) -> Self {
         let options = controller::Options {
             scheduling: setting.options.clone(),
             placing: placement::Options::default(),
@@ -92,8 +91,8 @@ impl Control {
         }
     }
 
-    fn pool(setting: &Setting) -> Self {
-        let mut scheduler = build(&setting.options);
+    fn pool<S: Schedulers>(setting: &Setting<S>) -> Self {
+        let mut scheduler = setting.options.build();
         let mut actions = schedule::Actions::new();
         let kinds = setting.devices.iter().map(|device| device.kind);
         let kinds: std::collections::BTreeSet<u32> = kinds.collect();
@@ -118,7 +117,7 @@ impl Control {
     }
 
     /// A device is up, with every model that it can run loaded.
-    pub fn device_up(&mut self, now: Nanos, device: DeviceIx, setting: &Setting) {
+    pub fn device_up<S>(&mut self, now: Nanos, device: DeviceIx, setting: &Setting<S>) {
         let kind = setting.device(device).kind;
         match self {
             Self::Fleet {

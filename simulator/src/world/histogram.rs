@@ -15,7 +15,8 @@ pub struct Histogram {
 const STEPS: u32 = 32;
 
 impl Histogram {
-    pub(crate) fn add(&mut self, nanos: Nanos) {
+    /// Counts a duration.
+    pub fn add(&mut self, nanos: Nanos) {
         let at = Self::bucket(nanos);
         if self.counts.len() <= at {
             self.counts.resize(at + 1, 0);

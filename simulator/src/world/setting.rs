@@ -97,7 +97,7 @@ pub enum Shape {
 
 /// Everything about a run but its arrivals.
 #[derive(Debug, Clone)]
-pub struct Setting {
+pub struct Setting<S = Options> {
     /// By position: the models.
     pub models: Vec<Model>,
     /// By position: the devices.
@@ -107,7 +107,7 @@ pub struct Setting {
     /// How they come together.
     pub shape: Shape,
     /// The policy, with the delays for which it makes room.
-    pub options: Options,
+    pub options: S,
     /// What the network really takes; at most what `options` allow for, or batches are late.
     pub network: Network,
     /// Scatter of run times.
@@ -151,7 +151,7 @@ pub trait Source {
 
     /// When the answer of the request that comes next is due, ns; `None` for the target of its model. Only called after
     /// [`Self::peek`] said there is one.
-    fn due(&self) -> Option<Nanos> {
+    fn due(&mut self) -> Option<Nanos> {
         None
     }
 
@@ -177,19 +177,19 @@ pub struct Span {
 
 // === impl Setting ===
 
-impl Setting {
+impl<S> Setting<S> {
     /// A model, which the controller knows as a variant.
-    pub(crate) fn model(&self, model: VariantIx) -> &Model {
+    pub fn model(&self, model: VariantIx) -> &Model {
         &self.models[model.get() as usize]
     }
 
     /// A device.
-    pub(crate) fn device(&self, device: DeviceIx) -> Device {
+    pub fn device(&self, device: DeviceIx) -> Device {
         self.devices[device.get() as usize]
     }
 
     /// The numbers of the devices.
-    pub(crate) fn device_numbers(&self) -> impl Iterator<Item = DeviceIx> + use<> {
+    pub fn device_numbers(&self) -> impl Iterator<Item = DeviceIx> + use<S> {
         (0..self.devices.len() as u32).map(DeviceIx::new)
     }
 
@@ -203,7 +203,7 @@ impl Setting {
 
 impl Model {
     /// Its queue on devices with these run times, where their price doesn't matter.
-    pub(crate) fn queue(&self, latency: &LatencyTable) -> QueueSpec {
+    pub fn queue(&self, latency: &LatencyTable) -> QueueSpec {
         QueueSpec {
             max_rows: latency.measured_rows(),
             batched: true,
@@ -242,7 +242,7 @@ impl Jitter {
     };
 
     /// How long a run takes whose profile says `profile` ns, at least 1 ns.
-    pub(crate) fn apply(&self, profile: Nanos, random: &mut ChaCha8Rng) -> Nanos {
+    pub fn apply(&self, profile: Nanos, random: &mut ChaCha8Rng) -> Nanos {
         let factor = match *self {
             Self::None => return profile,
             Self::Uniform { spread } => 1.0 + spread * (2.0 * random.random::<f64>() - 1.0),

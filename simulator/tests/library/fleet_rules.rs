@@ -1,8 +1,9 @@
 //! Fleets: interference, and rules of others about the number of devices.
 
+use sextant_baselines as schedule;
 use sextant_scaling as scaling;
 use sextant_scaling::autoscale;
-use sextant_simulator::fleet::{Experiment, Plan, Policy, play, run};
+use sextant_simulator::fleet::{Experiment, Plan, Policy, play, run, run_by};
 use sextant_types::index::VariantIx;
 
 use crate::fleet::{setting, with};
@@ -171,7 +172,8 @@ fn symphony_adds_where_queries_are_refused_and_removes_what_is_idle() {
         ),
         ("most = 4", "most = 0"),
     ]);
-    let report = run(&of, Policy::Scaler(scaling::Policy::Symphony)).unwrap();
+    let scheduler = schedule::Options::of(schedule::Policy::Symphony);
+    let report = run_by(&of, Policy::Scaler(scaling::Policy::Symphony), &scheduler).unwrap();
     let most = (0..600)
         .map(|at_s| report.devices_at(0, f64::from(at_s)))
         .max();

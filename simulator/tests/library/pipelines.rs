@@ -2,15 +2,17 @@
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
+use sextant_baselines::{Options, Policy as Scheduler};
 use sextant_planning::{
-    Graph, Routes,
+    Choice, Graph, Routes, Scale, Step,
+    dropping::Policy,
     estimate::Load,
-    plan::{Options as Effort, Plan, Problem, search},
+    plan::{Options as Effort, Plan, Problem, StepPlan, search},
     profiles::Set,
 };
-use sextant_schedule::{NEVER, Nanos, Options, Policy};
+use sextant_schedule::{LatencyTable, NEVER, Nanos};
 use sextant_simulator::{
-    pipelines::{arrivals, serve},
+    pipelines::{Served, arrivals, serve},
     workload::{Gaps, Rate},
 };
 
@@ -83,7 +85,13 @@ impl Case {
     fn both(&self, options: &Options, share: f64) -> (f64, f64) {
         let stations = self.plan.stations(&self.graph);
         let estimated = sextant_planning::estimate::estimate(&self.graph, &stations, self.load());
-        let served = serve(&self.graph, &self.plan, self.load(), NEVER, options);
+        let served = serve(
+            &self.graph,
+            &self.plan,
+            self.load(),
+            (NEVER, Policy::None),
+            options,
+        );
         let mut latencies = served.latencies;
         latencies.sort_unstable();
         let at = ((share * latencies.len() as f64).ceil() as usize).max(1) - 1;
@@ -96,7 +104,7 @@ fn the_estimate_of_a_plan_is_within_a_twentieth_of_what_the_controller_does() {
     let mut apart = Vec::new();
     for shape in [1.0, 0.25] {
         for case in cases(shape) {
-            for policy in [Policy::Eager, Policy::default()] {
+            for policy in [Scheduler::Eager, Scheduler::default()] {
                 for share in [0.5, 0.99] {
                     let (estimated, served) = case.both(&Options::of(policy), share);
                     if (estimated / served - 1.0).abs() > 0.05 {
@@ -111,4 +119,77 @@ fn the_estimate_of_a_plan_is_within_a_twentieth_of_what_the_controller_does() {
         }
     }
     assert!(apart.is_empty(), "{}", apart.join("\n"));
+}
+
+/// A chain of three steps, each as full as the others, on devices that no plan makes more.
+fn chain() -> (Graph, Plan) {
+    let step = |at: usize| Step {
+        name: format!("s{at}"),
+        after: at.checked_sub(1).into_iter().collect(),
+        scale: Scale {
+            probability: 1.0,
+            rows: 1.0,
+        },
+        choices: vec![Choice {
+            variant: format!("s{at}"),
+            accuracy: 1.0,
+            device: "gpu".to_owned(),
+            price: 1.0,
+            latency: LatencyTable::new((1..=8).map(|rows| 4_000_000 + rows * 2_000_000).collect())
+                .unwrap(),
+        }],
+    };
+    let graph = Graph::new((0..3).map(step).collect()).unwrap();
+    let steps = vec![StepPlan::of(0, 8, 2); 3];
+    (graph, Plan { steps })
+}
+
+#[test]
+fn who_cannot_finish_is_given_up_before_the_first_step() {
+    let (graph, plan) = chain();
+    let target = 150_000_000;
+    // Twice what 2 replicas with batches of 8 in 20 ms can serve.
+    let arrivals = arrivals(Rate::Constant(1600.0), Gaps::Gamma { shape: 1.0 }, 4.0, 3).unwrap();
+    let random = &mut ChaCha8Rng::seed_from_u64(5);
+    let routes = Routes::draw(&graph, arrivals.len(), random);
+    let load = Load {
+        arrivals: &arrivals,
+        routes: &routes,
+    };
+    let options = Options::of(Scheduler::Eager);
+    let run = |policy| serve(&graph, &plan, load, (target, policy), &options);
+    let good = |served: &Served| served.latencies.iter().filter(|it| **it <= target).count();
+    let ours = run(Policy::Sextant);
+    let others = [Policy::None, Policy::Clipper, Policy::Nexus, Policy::Pard].map(run);
+    let best = others.iter().map(good).max().unwrap();
+    assert!(
+        good(&ours) >= best,
+        "{} in time, and {best} by another rule",
+        good(&ours)
+    );
+    assert!(
+        ours.wasted_share < 0.03,
+        "{} of the time was lost",
+        ours.wasted_share
+    );
+    assert!(others[0].wasted_share > 0.5, "without a rule all are late");
+}
+
+#[test]
+fn every_rule_has_a_name_of_its_own_and_drops_nobody_where_there_is_room() {
+    let (graph, plan) = chain();
+    let arrivals: Vec<Nanos> = (0..200).map(|at| at * 5_000_000).collect();
+    let random = &mut ChaCha8Rng::seed_from_u64(5);
+    let routes = Routes::draw(&graph, arrivals.len(), random);
+    let load = Load {
+        arrivals: &arrivals,
+        routes: &routes,
+    };
+    for policy in Policy::ALL {
+        assert_eq!(Policy::parse(policy.name()), Some(policy));
+        let options = Options::of(Scheduler::Eager);
+        let served = serve(&graph, &plan, load, (150_000_000, policy), &options);
+        let in_time = served.latencies.iter().all(|it| *it <= 150_000_000);
+        assert!(in_time, "{}", policy.name());
+    }
 }

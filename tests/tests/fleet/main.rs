@@ -6,6 +6,7 @@ mod engines;
 mod faults;
 mod jobs;
 mod leaving;
+mod machine;
 mod network;
 mod pipelines;
 mod roles;
@@ -13,6 +14,7 @@ mod scaling;
 mod security;
 mod starting;
 mod stores;
+mod versions;
 
 use std::time::Duration;
 

@@ -2,6 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
+use parquet::{
+    file::reader::{FileReader, SerializedFileReader},
+    record::{Row, RowAccessor},
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 use sextant_tests::{Answer, Api, Settings, TestCluster, digits, until};
@@ -268,9 +273,30 @@ async fn thousands_come_in_one_body_and_go_as_csv() {
     let reward = &told["models"][0]["reward"];
     assert_eq!(reward["rows"], 40 * 32, "{told}");
     assert_eq!(reward["value"], 31.0 / 8.0, "{told}");
-    api.get(&format!("{OF_DIGITS}?format=parquet"))
+    let parquet = api.get(&format!("{OF_DIGITS}?format=parquet")).await;
+    let kind = &parquet.headers["content-type"];
+    assert_eq!(kind, "application/vnd.apache.parquet");
+    columns_are_lines(parquet.body, &rows);
+    api.get(&format!("{OF_DIGITS}?format=orc"))
         .await
         .problem(400, "invalid_request");
+}
+
+/// A Parquet file holds what the lines do.
+fn columns_are_lines(file: Vec<u8>, lines: &[Value]) {
+    let file = SerializedFileReader::new(Bytes::from(file)).expect("a file");
+    let rows = file.get_row_iter(None).expect("rows");
+    let rows: Vec<Row> = rows.map(|row| row.expect("a row")).collect();
+    assert_eq!(rows.len(), lines.len());
+    for (row, line) in rows.iter().zip(lines) {
+        for (at, member) in [(0, "query"), (2, "kind"), (5, "model"), (12, "actor")] {
+            assert_eq!(json!(row.get_string(at).expect("a text")), line[member]);
+        }
+        assert_eq!(json!(row.get_int(1).expect("a number")), line["row"]);
+        assert_eq!(json!(row.get_double(4).expect("a score")), line["score"]);
+        let given_ms = row.get_timestamp_millis(10).expect("a time");
+        assert_eq!(json!(given_ms), line["given_ms"]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

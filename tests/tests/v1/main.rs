@@ -4,6 +4,7 @@ mod applications;
 mod artefacts;
 mod budgets;
 mod cache;
+mod composites;
 mod costs;
 mod exports;
 mod feedback;

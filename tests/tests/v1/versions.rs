@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use sextant_tests::{Answer, Api, Settings, TestCluster, digits, until};
 
+mod faults;
+mod upgrade;
+
 /// A service whose application `digits` has `model` in the version `mlp`.
 async fn service() -> TestCluster {
     let cluster = TestCluster::start(Settings::default());
@@ -54,6 +57,15 @@ async fn stages(api: &Api) -> Vec<String> {
     let versions = versions["versions"].as_array().expect("a list").clone();
     let stage = |it: &Value| it["stage"].as_str().expect("a stage").to_owned();
     versions.iter().map(stage).collect()
+}
+
+/// The audit record of two verdicts: each is written a moment after it is carried out.
+async fn judged(api: &Api) -> Value {
+    until("both verdicts are in the audit record", || async {
+        let audit = api.get("/v1/audit?actor=judge").await.json(200);
+        (audit["entries"].as_array()?.len() == 2).then_some(audit)
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -352,7 +364,7 @@ async fn a_shadow_that_agrees_is_promoted_by_itself_and_one_that_does_not_goes()
     api.patch(path, &untried)
         .await
         .problem(400, "invalid_request");
-    let judged = |wanted: &'static str| {
+    let await_verdict = |wanted: &'static str| {
         let api = api.clone();
         async move {
             until("the shadow is judged", || async {
@@ -378,9 +390,9 @@ async fn a_shadow_that_agrees_is_promoted_by_itself_and_one_that_does_not_goes()
     });
     differs.await;
     api.patch(path, &rules(0.3)).await.json(200);
-    judged("current").await;
+    await_verdict("current").await;
     assert_eq!(stages(&api).await, ["retired", "current"]);
-    let audit = api.get("/v1/audit?actor=judge").await.json(200);
+    let audit = judged(&api).await;
     let entries = audit["entries"].as_array().expect("a list");
     assert_eq!(entries[0]["action"], "version.promote", "{audit}");
     assert_eq!(entries[0]["subject"], "digits:model@2", "{audit}");
@@ -424,7 +436,7 @@ async fn feedback_decides_about_a_canary() {
     label_until(&api, 2, "retired").await;
     api.patch(path, &tried).await.json(200);
     label_until(&api, 1, "current").await;
-    let audit = api.get("/v1/audit?actor=judge").await.json(200);
+    let audit = judged(&api).await;
     let entries = audit["entries"].as_array().expect("a list");
     for (entry, action) in entries.iter().zip(["version.promote", "version.change"]) {
         assert_eq!(entry["action"], action, "{audit}");
@@ -435,27 +447,59 @@ async fn feedback_decides_about_a_canary() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_killed_around_a_switch_leaves_one_current_version() {
-    let mut cluster = service().await;
-    next(&cluster.api(), "logistic", &[]).await;
-    for round in 0..3 {
-        let api = cluster.api();
-        let current = api.get("/v1/models/model/versions").await.json(200)["current"].clone();
-        let other = if current == 1 { 2 } else { 1 };
-        let path = format!("/v1/models/model/versions/{other}/promotion");
-        let body = json!({"current": current});
-        let asked = api.post(&path, &body);
-        // Before, while, or after the call is answered.
-        let pause = std::time::Duration::from_millis(3 * round);
-        drop(tokio::time::timeout(pause, asked).await);
-        cluster.kill();
-        cluster.launch();
-        let api = cluster.api();
-        let stages = stages(&api).await;
-        let current = stages.iter().filter(|it| *it == "current").count();
-        assert_eq!(current, 1, "{stages:?}");
-        let versions = api.get("/v1/models/model/versions").await.json(200);
-        let current = versions["current"].as_u64().expect("a version");
-        await_version(&api, ("model", "model"), current).await;
+async fn labels_of_what_a_shadow_has_answered_too_decide_about_it() {
+    let cluster = service().await;
+    let api = cluster.api();
+    next(&api, "logistic", &[]).await;
+    let taking = json!({"feedback": {}});
+    api.patch("/v1/applications/digits", &taking)
+        .await
+        .json(200);
+    // Images of which the versions say something else, and what that is.
+    let images = digits::Images::load("test");
+    let mut differing = Vec::new();
+    for image in 0..images.len() {
+        let said = |name: &'static str| {
+            let api = api.clone();
+            async move {
+                let answer = ask(&api, ("model", name), image).await.json(200);
+                digits::digit(&answer["outputs"][0]["data"])
+            }
+        };
+        let (current, shadow) = (said("model@1").await, said("model@2").await);
+        if current != shadow {
+            differing.push((image, current, shadow));
+        }
+    }
+    assert!(!differing.is_empty(), "the versions answer alike");
+    let rules =
+        json!({"minimum": 10, "max_error_share": 0.9, "max_late_share": 0.9, "promote": true});
+    let tried = json!({"stage": "shadow", "rules": rules});
+    let path = "/v1/models/model/versions/2";
+    for (is_right, stage) in [(false, "retired"), (true, "current")] {
+        api.patch(path, &tried).await.json(200);
+        until("the shadow is judged", || async {
+            for (image, current, shadow) in &differing {
+                let answer = ask(&api, ("application", "digits"), *image).await.json(200);
+                assert_eq!(answer["version"], 1, "{answer}");
+                let label = if is_right { shadow } else { current };
+                let item = json!({"token": answer["feedback_token"], "label": label});
+                api.post("/v1/feedback", &item).await.json(200);
+                if stages(&api).await[1] == stage {
+                    return Some(());
+                }
+            }
+            None
+        })
+        .await;
+    }
+    let audit = judged(&api).await;
+    let entries = audit["entries"].as_array().expect("a list");
+    for (entry, action) in entries.iter().zip(["version.promote", "version.change"]) {
+        assert_eq!(entry["action"], action, "{audit}");
+        let inputs = entry["detail"]["inputs"].as_array().expect("a list");
+        let difference = inputs.iter().find(|it| it["what"] == "difference");
+        let difference = difference.unwrap_or_else(|| panic!("{audit}"));
+        assert!(difference["count"].as_u64() >= Some(10), "{audit}");
     }
 }

@@ -1,5 +1,6 @@
 //! `/v2`: the Open Inference Protocol, as clients that know nothing of Sextant speak it.
 
+mod feedback;
 mod grpc;
 mod memory;
 mod versions;

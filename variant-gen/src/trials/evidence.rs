@@ -1,13 +1,20 @@
 //! What feedback says of a version that is tried, beside the current one.
 //!
+//! A canary has answered queries of its own: outcomes of both versions come one by one. A shadow has answered queries of the
+//! current version's once more, so a label for the one answer says what the other is worth, too, and the two make a
+//! pair. Where both are right, or both wrong, nothing follows; what is bet on is the rest, as in McNemar's test (1947). So
+//! far fewer queries decide than where the versions answer different ones.
+//!
 //! Rows are read in the order in which they were given, each once, and those of answers from before the trial are left
 //! out. What is given while the trial is looked at is read at the next look: a row may be written a moment after the
 //! time that it carries.
 
-use sextant_feedback::{Kind, outcome};
+use std::collections::BTreeMap;
+
+use sextant_feedback::{Kind, Label, Prediction, outcome, score, serial_of};
 use sextant_judging::{Difference, Outcome, Rules, Side};
 use sextant_registry::{Feedback, FeedbackPlace, Model, Registry};
-use sextant_types::{Metric, ModelId};
+use sextant_types::{Metric, ModelId, Stage};
 
 use crate::Error;
 
@@ -19,6 +26,9 @@ const MOST_PAGES: usize = 20;
 
 /// Rows younger than this are left for the next look, ms.
 const SETTLES_MS: u64 = 2000;
+
+/// The same of a shadow, which may answer, and whose answer may be written, so long after the label came.
+const SHADOW_SETTLES_MS: u64 = 6000;
 
 /// The outcomes of one trial.
 pub(super) struct Evidence {
@@ -62,28 +72,74 @@ impl Evidence {
         registry: &Registry,
         (model, now_ms): (&Model, u64),
     ) -> Result<&Difference, Error> {
-        let settled_ms = now_ms.saturating_sub(SETTLES_MS);
+        let is_shadow = matches!(model.release.stage, Stage::Shadow { .. });
+        let settles_ms = match is_shadow {
+            true => SHADOW_SETTLES_MS,
+            false => SETTLES_MS,
+        };
+        let settled_ms = now_ms.saturating_sub(settles_ms);
         for _ in 0..MOST_PAGES {
             let page = registry.feedback(&model.application, Some(&self.after), PAGE);
             let rows = page.await?;
             let settled = rows.iter().take_while(|row| row.given_ms <= settled_ms);
-            let mut read = 0;
-            for row in settled {
-                self.take(model, row);
-                read += 1;
+            let settled: Vec<&Feedback> = settled.collect();
+            let shadows = match is_shadow {
+                true => self.shadows(registry, (model, &settled)).await?,
+                false => BTreeMap::new(),
+            };
+            for row in &settled {
+                self.after = row.place();
+                match is_shadow {
+                    _ if row.answered_ms < self.since_ms => {}
+                    true => self.take_pair(&shadows, row),
+                    false => self.take_one(model, row),
+                }
             }
-            if read < PAGE as usize {
+            if settled.len() < PAGE as usize {
                 break;
             }
         }
         Ok(&self.difference)
     }
 
-    fn take(&mut self, model: &Model, row: &Feedback) {
-        self.after = (row.given_ms, row.query.clone(), row.row, row.kind);
-        if row.answered_ms < self.since_ms {
+    /// What a shadow has answered to the queries of rows.
+    async fn shadows(
+        &self,
+        registry: &Registry,
+        (model, rows): (&Model, &[&Feedback]),
+    ) -> Result<BTreeMap<String, Prediction>, Error> {
+        let of_current = rows.iter().filter(|row| self.is_label_of_current(row));
+        let serials: Vec<&str> = of_current.filter_map(|row| serial_of(&row.query)).collect();
+        match serials.is_empty() {
+            true => Ok(BTreeMap::new()),
+            false => Ok(registry.shadow_answers(&model.id, &serials).await?),
+        }
+    }
+
+    fn is_label_of_current(&self, row: &Feedback) -> bool {
+        row.kind == Kind::Label && row.model == self.current && row.score.is_some()
+    }
+
+    /// A label for an answer of the current version, where the shadow has answered the same query.
+    fn take_pair(&mut self, shadows: &BTreeMap<String, Prediction>, row: &Feedback) {
+        if !self.is_label_of_current(row) {
             return;
         }
+        let shadow = serial_of(&row.query).and_then(|serial| shadows.get(serial));
+        let label = serde_json::from_str(&row.value).ok();
+        let label = label.as_ref().and_then(Label::of_json);
+        let (Some(shadow), Some(label), Some(current)) = (shadow, label, row.score) else {
+            return;
+        };
+        // A label that fits one answer fits the other, which is made of the same signature.
+        let tried = score(self.metric, shadow, row.row, &label).ok().flatten();
+        let value = |score| outcome(self.metric, row.kind, score);
+        if let (Some(tried), Some(current)) = (tried.and_then(value), value(current)) {
+            self.difference.pair(tried, current);
+        }
+    }
+
+    fn take_one(&mut self, model: &Model, row: &Feedback) {
         let version = match &row.model {
             id if *id == model.id => Side::Tried,
             id if *id == self.current => Side::Current,

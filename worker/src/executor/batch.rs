@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use sextant_engine::{Error, Interrupt, Staged, check_inputs};
 use sextant_rpc::InferError;
-use sextant_types::{InvalidTensor, NamedTensor, Padding, Tensor};
+use sextant_types::{Amounts, InvalidTensor, NamedTensor, Padding, Tensor};
 
 use super::open::{Watched, failure};
 use crate::instance::Instance;
@@ -160,6 +160,17 @@ impl Prepared {
     /// Rows of the parts that the model takes.
     pub(super) fn rows(&self) -> usize {
         self.good().map(rows_of).sum()
+    }
+
+    /// What the parts that the model takes need beside EXEC.
+    pub(super) fn amounts(&self) -> Amounts {
+        let inputs = self.good().flatten();
+        let bytes: usize = inputs.map(|input| input.tensor.held_bytes()).sum();
+        Amounts {
+            queries: (self.parts.len() - self.faults.len()) as f64,
+            rows: self.rows() as f64,
+            bytes: bytes as f64,
+        }
     }
 
     /// Takes out what holds memory of the device, for a batch whose instance has left.

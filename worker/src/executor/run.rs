@@ -196,7 +196,8 @@ fn input_and_exec(
     let last_used = core.shared.nanos_at(ended);
     instance.last_used.store(last_used, Ordering::Relaxed);
     let ran = ran?;
-    instance.count(prepared.rows(), ended - started);
+    let expected = instance.count(prepared.rows(), ended - started);
+    core.meter(&prepared, expected);
     let rows = prepared.rows() as u64;
     core.shared.rows.fetch_add(rows, Ordering::Relaxed);
     Ok(Some(After {
@@ -296,6 +297,18 @@ fn us(duration: Duration) -> f64 {
 // === impl Core ===
 
 impl Core {
+    /// Counts a batch whose EXEC was to take so long, ns, among what its process does.
+    fn meter(&self, prepared: &Prepared, expected: u64) {
+        let is_elsewhere = self.config.apart || self.queue.dedicated();
+        let threads = u64::from(prepared.instance.variant.spec.threads.max(1));
+        let engine_nanos = if is_elsewhere {
+            0
+        } else {
+            expected.saturating_mul(threads)
+        };
+        self.config.process.add(prepared.amounts(), engine_nanos);
+    }
+
     /// Occupies the batch's slots for its EXEC.
     fn hold(&self, prepared: &Prepared, started: Instant, offline_rows: u32) -> Held {
         let instance = &prepared.instance;

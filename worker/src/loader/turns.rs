@@ -25,6 +25,9 @@ use crate::{
     pin,
 };
 
+/// The name of the LOAD thread, and of threads that engines start in a load.
+pub(crate) const NAME: &str = "sextant-load";
+
 /// Owns the LOAD thread.
 pub(crate) struct Turns {
     core: Arc<Core>,
@@ -145,7 +148,7 @@ impl Drop for Turns {
 fn spawn(core: &Arc<Core>, number: u64) -> io::Result<JoinHandle<()>> {
     let core = Arc::clone(core);
     let thread = thread::Builder::new()
-        .name("sextant-load".to_owned())
+        .name(NAME.to_owned())
         .stack_size(sextant_engine::STACK_BYTES);
     thread.spawn(move || {
         pin::wake_exactly();

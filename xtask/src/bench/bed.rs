@@ -34,6 +34,15 @@ impl<'a> Bench<'a> {
         folder: &str,
     ) -> Result<Self> {
         tools::wrk()?;
+        Self::prepare_without_wrk(arguments, provisioned, folder)
+    }
+
+    /// The same for experiments that send all queries themselves.
+    pub fn prepare_without_wrk(
+        arguments: &'a Arguments,
+        provisioned: Provisioned,
+        folder: &str,
+    ) -> Result<Self> {
         let binary = server::build()?;
         let models = models::write(&provisioned.python, &["mlp", "emulated", "resnet18"])?;
         let folder = paths::empty_target(folder)?;

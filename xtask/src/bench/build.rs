@@ -1,7 +1,8 @@
-//! How long a newcomer waits for the first command, and everybody for a check after a change.
+//! How long a newcomer waits for the first command, and everybody for a check after a change; how much there is to read.
 
 use std::{
-    fs::File,
+    fs::{self, File},
+    path::Path,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -11,10 +12,10 @@ use super::{
     Arguments,
     report::{Figure, Report},
 };
-use crate::{paths, server, shell};
+use crate::{floors, floors::FLOORS, paths, server, shell};
 
 /// What `--parts` may name.
-pub const PARTS: [&str; 2] = ["demo", "check"];
+pub const PARTS: [&str; 3] = ["demo", "check", "lines"];
 
 /// Crates that are changed most, and the file that is touched.
 const CHANGED: [(&str, &str); 5] = [
@@ -39,7 +40,43 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
             report.add(figure.of(package));
         }
     }
+    if arguments.wants("lines") {
+        for (name, lines) in lines()? {
+            let count = |metric, lines: usize| {
+                Figure::new("build", metric, lines as f64, "count", None).of(name)
+            };
+            report.add(count("source_lines_count", lines.sources));
+            report.add(count("test_lines_count", lines.tests));
+        }
+    }
     Ok(())
+}
+
+/// Lines of Rust, blank ones left out.
+#[derive(Clone, Copy, Default)]
+struct Lines {
+    /// Below `src`, unit tests in the same file with them.
+    sources: usize,
+    /// Integration tests, examples and benchmarks.
+    tests: usize,
+}
+
+/// What git knows of each floor, from below.
+fn lines() -> Result<Vec<(&'static str, Lines)>> {
+    let files = shell::output(shell::command("git").args(["ls-files", "*.rs"]))?;
+    let mut lines = vec![Lines::default(); FLOORS.len()];
+    for file in files.lines().map(Path::new) {
+        let Some(at) = floors::of(file) else { continue };
+        // One that was moved is listed until that is committed.
+        let text = fs::read_to_string(paths::root().join(file)).unwrap_or_default();
+        let count = text.lines().filter(|line| !line.trim().is_empty()).count();
+        match file.components().any(|part| part.as_os_str() == "src") {
+            true => lines[at].sources += count,
+            false => lines[at].tests += count,
+        }
+    }
+    let names = FLOORS.iter().map(|floor| floor.name);
+    Ok(names.zip(lines).collect())
 }
 
 /// Compiles what `cargo xtask demo` does, in an empty folder; what has to be downloaded is there before.
@@ -52,8 +89,7 @@ fn demo() -> Result<Duration> {
         shell::run(build.args(words).env("CARGO_TARGET_DIR", &folder))?;
     }
     let took = begun.elapsed();
-    std::fs::remove_dir_all(&folder)
-        .with_context(|| format!("cannot remove `{}`", folder.display()))?;
+    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove `{}`", folder.display()))?;
     Ok(took)
 }
 

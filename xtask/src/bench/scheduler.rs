@@ -51,19 +51,14 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
         instructions(policy, ALONE, report)?;
     }
     if arguments.wants("simulator") {
-        pass("sextant-simulator", "simulator_bench", &[policy], report)?;
+        pass("sextant-lab", "simulator_bench", &[policy], report)?;
     }
     if arguments.wants("agreement") {
-        pass("sextant-dispatcher", "agreement", &[policy], report)?;
-        pass(
-            "sextant-dispatcher",
-            "agreement",
-            &[policy, "fleet"],
-            report,
-        )?;
+        pass("sextant-lab", "agreement", &[policy], report)?;
+        pass("sextant-lab", "agreement", &[policy, "fleet"], report)?;
     }
     if arguments.wants("prices") {
-        pass("sextant-dispatcher", "prices", &[policy], report)?;
+        pass("sextant-lab", "prices", &[policy], report)?;
     }
     Ok(())
 }

@@ -63,9 +63,9 @@ fn shapes(report: &mut Report) -> Result<()> {
 
 /// The experiment as a user runs it; its other figures are left to it.
 fn clockwork(policy: &str, report: &mut Report) -> Result<()> {
-    let mut command = shell::command(server::build()?);
+    let mut command = shell::command(server::build_lab()?);
     command
-        .args(["--json", "simulate", "--experiment", EXPERIMENT])
+        .args(["--json", "experiment", EXPERIMENT])
         .args(["--policy", policy]);
     eprintln!("$ {}", shell::show(&command));
     let lines = shell::output(&mut command)?;

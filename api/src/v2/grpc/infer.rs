@@ -19,7 +19,7 @@ use crate::{
     room::Taken,
     v2::{
         Named,
-        ask::{Arrival, Question, ask, read_region},
+        ask::{Answered, Arrival, Question, ask, read_region},
     },
 };
 
@@ -111,13 +111,17 @@ async fn reply(
         patience_ms: left.map(|left| left.as_secs_f64() * 1e3),
     };
     let asked = ask(state, (named, question), arrival, &mut footprint).await;
-    let (answer, outputs) = asked.map_err(|problem| context.unless_too_late(problem))?;
+    let Answered {
+        answer,
+        outputs,
+        token,
+    } = asked.map_err(|problem| context.unless_too_late(problem))?;
     let (outputs, raw_output_contents) = tensors::outputs(outputs, is_typed);
     let reply = proto::ModelInferResponse {
         model_name: named.name.clone(),
         model_version: named.version_of(state, &answer).to_string(),
         id: request.id,
-        parameters: parameters::of_answer(&answer),
+        parameters: parameters::of_answer(&answer, token),
         outputs,
         raw_output_contents,
     };

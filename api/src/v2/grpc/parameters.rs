@@ -142,7 +142,7 @@ pub fn of_part(part: &Part) -> BTreeMap<String, InferParameter> {
 }
 
 /// What an answer tells besides its outputs, as over HTTP.
-pub fn of_answer(answer: &Answer) -> BTreeMap<String, InferParameter> {
+pub fn of_answer(answer: &Answer, token: Option<String>) -> BTreeMap<String, InferParameter> {
     let text = |text: &str| ParameterChoice::StringParam(text.to_owned());
     let timings = &answer.timings;
     let explanation = answer.explanation.as_ref();
@@ -169,6 +169,7 @@ pub fn of_answer(answer: &Answer) -> BTreeMap<String, InferParameter> {
             "cost_usd",
             Some(ParameterChoice::DoubleParam(answer.cost_usd)),
         ),
+        ("feedback_token", token.map(ParameterChoice::StringParam)),
         ("explanation", explanation.map(|it| text(&it.reason))),
     ];
     let told = told.into_iter().filter_map(|(name, value)| {

@@ -135,6 +135,20 @@ impl<T> Controller<T> {
         self.carry_out(now, actions);
     }
 
+    /// Something else slows a variant down on a device, and one of `stay` has it: it leaves that device; see
+    /// [`placement::Placement::on_withdraw`](sextant_placement::Placement::on_withdraw).
+    pub fn on_withdraw(
+        &mut self,
+        now: Nanos,
+        (variant, from): (VariantIx, DeviceIx),
+        stay: &[DeviceIx],
+        actions: &mut Actions<T>,
+    ) {
+        self.placement
+            .on_withdraw(now, variant, from, stay, &mut self.moves);
+        self.carry_out(now, actions);
+    }
+
     /// An UNLOAD was carried out, or a device has lost a variant.
     pub fn on_unloaded(
         &mut self,

@@ -31,7 +31,7 @@ use sextant_profile::{Estimates, Estimation, Rolling10, Surface};
 use sextant_schedule as schedule;
 use sextant_schedule::{
     BatchId, Delay, DropReason, LatencyTable, NEVER, Nanos, News, PoolIx, PoolLoad, QueueSpec,
-    Request, Scheduler,
+    Request, Scheduler, Schedulers,
 };
 use sextant_types::index::{DeviceIx, IndexVec, KindIx, QueueIx, TenantIx, VariantIx};
 
@@ -55,10 +55,10 @@ pub use learning::Loaded;
 pub use queues::{Excess, Shape, Sharing};
 
 /// The policies of a controller.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
+#[derive(Debug, Clone)]
+pub struct Options<S = schedule::Options> {
     /// Which batch runs when.
-    pub scheduling: schedule::Options,
+    pub scheduling: S,
     /// Which variant is loaded where.
     pub placing: placement::Options,
     /// How run times and LOAD times are estimated.
@@ -216,13 +216,24 @@ pub struct Controller<T> {
     changed_variants: Marks<VariantIx>,
 }
 
+// Of ours alone, so that a default's type is known.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            scheduling: schedule::Options::default(),
+            placing: placement::Options::default(),
+            estimation: Estimation::default(),
+        }
+    }
+}
+
 impl<T: std::fmt::Debug + Send + 'static> Controller<T> {
     /// A controller without devices and variants, after the policies that the options name.
-    pub fn new(options: &Options) -> Self {
+    pub fn new<S: Schedulers>(options: &Options<S>) -> Self {
         Self {
-            scheduler: sextant_baselines::build(&options.scheduling),
+            scheduler: options.scheduling.build(),
             placement: placement::build(&options.placing),
-            delay: options.scheduling.delay,
+            delay: options.scheduling.delay(),
             variants: IndexVec::default(),
             devices: IndexVec::default(),
             queues: IndexVec::default(),

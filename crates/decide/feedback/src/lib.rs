@@ -23,4 +23,7 @@ pub use outcome::outcome;
 pub use prediction::{MOST_PREDICTION_BYTES, Prediction};
 pub use score::{Label, Unfit, score};
 pub use sums::{Hour, Kind, Sums, online, rewarded};
-pub use token::{Forged, KEY_BYTES, Keys, LATEST_MS, Served, SigningKey, Token};
+pub use token::{
+    Forged, KEY_BYTES, Keys, LATEST_MS, Served, SigningKey, Token, check_bytes, serial_of,
+    serial_text,
+};

@@ -56,6 +56,20 @@ impl Prediction {
         fits.unwrap_or(Self::Unknown)
     }
 
+    /// As tokens have it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.write(&mut out);
+        out
+    }
+
+    /// What [`Self::to_bytes`] has made of a prediction of `rows` rows; `None` of anything else.
+    pub fn of_bytes(bytes: &[u8], rows: u32) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let read = Self::read(&mut reader, rows)?;
+        reader.0.is_empty().then_some(read)
+    }
+
     /// Bytes that it takes in a token.
     fn size(&self) -> usize {
         match self {

@@ -1,5 +1,6 @@
 //! Scoring what was said of a row.
 
+use serde_json::Value;
 use sextant_types::Metric;
 
 use crate::{
@@ -18,6 +19,39 @@ pub enum Label {
     Text(String),
     /// Several texts.
     Texts(Vec<String>),
+}
+
+impl Label {
+    /// A number, a text, or a list of either, of a document; `true` is 1. `None` of anything else.
+    pub fn of_json(value: &Value) -> Option<Self> {
+        match value {
+            Value::Array(all) if all.is_empty() => None,
+            Value::Array(all) => {
+                let numbers = || {
+                    all.iter()
+                        .map(real)
+                        .collect::<Option<_>>()
+                        .map(Self::Numbers)
+                };
+                let texts = || all.iter().map(text).collect::<Option<_>>().map(Self::Texts);
+                numbers().or_else(texts)
+            }
+            Value::String(_) => text(value).map(Self::Text),
+            value => real(value).map(Self::Number),
+        }
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    let text = value.as_str().filter(|it| !it.contains('\0'));
+    text.map(str::to_owned)
+}
+
+fn real(value: &Value) -> Option<f64> {
+    match value {
+        Value::Bool(yes) => Some(f64::from(u8::from(*yes))),
+        value => value.as_f64().filter(|number| number.is_finite()),
+    }
 }
 
 /// Why a label does not fit the answer.

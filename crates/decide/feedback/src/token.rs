@@ -168,6 +168,16 @@ impl Keys {
     }
 }
 
+/// The number of a query as text: 16 hexadecimal digits.
+pub fn serial_text(serial: u64) -> String {
+    format!("{serial:016x}")
+}
+
+/// The same, of the name that [`Token::query`] gives to a query; `None` of anything else.
+pub fn serial_of(query: &str) -> Option<&str> {
+    (query.len() == 28).then(|| query.get(12..)).flatten()
+}
+
 /// Under which key a token says it is signed.
 fn number(body: &[u8]) -> Option<u32> {
     let mut reader = Reader(body);
@@ -204,12 +214,39 @@ fn read(body: &[u8]) -> Option<Token> {
     })
 }
 
+/// Any bytes: as the text of a token, and as what a key has signed. What is read is the same when it is signed and read
+/// again. For fuzzers.
+pub fn check_bytes(bytes: &[u8]) {
+    let key = SigningKey::new(1, &[7; KEY_BYTES]);
+    let keys = Keys::new(vec![key.clone()]);
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        assert!(keys.read(text).is_err(), "nobody has signed it");
+    }
+    let Some(token) = read(bytes) else { return };
+    let signed = |token: &Token| {
+        let served = Served {
+            application: &token.application,
+            model: &token.model,
+            version: token.version,
+            variant: &token.variant,
+            propensity: token.propensity,
+            rows: token.rows,
+        };
+        key.sign(&served, (token.at_ms, token.serial), &token.prediction)
+    };
+    let text = signed(&token);
+    match keys.read(&text) {
+        Ok(again) => assert_eq!(signed(&again), text),
+        Err(_) => assert!(text.len() > LONGEST, "what is signed is read"),
+    }
+}
+
 // === impl Token ===
 
 impl Token {
     /// The name of the query, the same in every token of it: its time and its serial number, 28 digits.
     pub fn query(&self) -> String {
-        format!("{:012x}{:016x}", self.at_ms, self.serial)
+        format!("{:012x}{}", self.at_ms, serial_text(self.serial))
     }
 
     /// Whether feedback that comes at `now_ms` is late. A clock that is behind makes none late.

@@ -3,8 +3,11 @@
 //!
 //! 1. The worker is told to keep to other cores ([`quieter_cores`]), which takes effect at once and
 //!    loads nothing.
-//! 2. Where there are none, or where it did not help, the variant moves to the least busy worker of the
-//!    same type that is not slowed down itself. It is loaded there first and unloaded here after.
+//!    A worker whose threads are as many as its cores keeps to those of them that others leave alone, and to all
+//!    again once others have gone.
+//! 2. Where there are none, or where it did not help, the variant leaves for workers of the same type that are not
+//!    slowed down themselves and have time for it: where one has it already it is only unloaded here, else it moves
+//!    to the least busy of them. It is loaded there first and unloaded here after.
 //! 3. Where there is no such worker either, the autoscaler adds one, once all of a type are slowed down
 //!    (`sextant_scaling::fleet`).
 //!
@@ -15,6 +18,9 @@ use std::collections::BTreeMap;
 
 /// Share of a core's time beyond which others use it too much to move there.
 const TAKEN: f64 = 0.5;
+
+/// Share of its time up to which a worker has time for what another one has answered.
+const FULL: f64 = 0.8;
 
 /// By how much less others must use the cores that are moved to, share of their time.
 const WORTH_IT: f64 = 0.2;
@@ -49,6 +55,8 @@ pub struct Place {
     pub busy_share: f64,
     /// The variants of it that are interfered; none where nothing slows it down.
     pub interfered: Vec<VariantIx>,
+    /// The variants that it serves.
+    pub serves: Vec<VariantIx>,
 }
 
 /// What has to be done.
@@ -68,6 +76,15 @@ pub enum Order {
         from: DeviceIx,
         /// To which.
         to: Vec<DeviceIx>,
+    },
+    /// A variant is to leave a worker, because these others have it and have time for it.
+    Leave {
+        /// Which variant.
+        variant: VariantIx,
+        /// Which worker.
+        from: DeviceIx,
+        /// Who has it.
+        stay: Vec<DeviceIx>,
     },
 }
 
@@ -150,7 +167,7 @@ impl Relief {
     }
 }
 
-/// All interfered variants of a worker move to quiet workers of its type, the least busy first.
+/// All interfered variants of a worker leave for quiet workers of its type, the least busy first.
 fn moves(from: &Place, places: &[Place]) -> Vec<Order> {
     let quiet = places.iter().filter(|other| {
         other.worker != from.worker && other.kind == from.kind && other.interfered.is_empty()
@@ -160,21 +177,43 @@ fn moves(from: &Place, places: &[Place]) -> Vec<Order> {
         let by_load = a.busy_share.total_cmp(&b.busy_share);
         by_load.then_with(|| a.worker.cmp(&b.worker))
     });
-    let to: Vec<DeviceIx> = quiet.iter().map(|place| place.worker).collect();
-    if to.is_empty() {
-        return Vec::new();
-    }
-    let each = from.interfered.iter().map(|variant| Order::Move {
-        variant: *variant,
-        from: from.worker,
-        to: to.clone(),
+    let each = from.interfered.iter().filter_map(|variant| {
+        let (stay, to): (Vec<&Place>, Vec<&Place>) = quiet
+            .iter()
+            .partition(|place| place.serves.contains(variant));
+        let of = |places: &[&Place]| places.iter().map(|place| place.worker).collect();
+        if has_time(from, &stay) {
+            return Some(Order::Leave {
+                variant: *variant,
+                from: from.worker,
+                stay: of(&stay),
+            });
+        }
+        (!to.is_empty()).then(|| Order::Move {
+            variant: *variant,
+            from: from.worker,
+            to: of(&to),
+        })
     });
     each.collect()
 }
 
+/// Whether workers have time for all that another one does.
+fn has_time(from: &Place, stay: &[&Place]) -> bool {
+    let busy: f64 = stay.iter().map(|place| place.busy_share).sum();
+    !stay.is_empty() && busy + from.busy_share <= FULL * stay.len() as f64
+}
+
 /// The `count` cores that others use least, in order of their numbers, if threads that keep to `now`
-/// (anywhere where it is empty) are better off there. `cores` are all that they may use.
+/// (anywhere where it is empty) are better off there. `cores` are all that they may use. Where those are no more than
+/// `count`, the ones that others leave alone: threads that share a core of their own are done sooner, one after the
+/// other, than one that shares it with somebody who never rests.
 pub fn quieter_cores(cores: &[CoreUse], now: &[usize], count: usize) -> Option<Vec<usize>> {
+    let left_alone = cores.iter().filter(|of| of.others <= TAKEN).count();
+    let count = match count >= cores.len() {
+        true => left_alone,
+        false => count,
+    };
     if count == 0 || count >= cores.len() {
         return None;
     }
@@ -197,6 +236,14 @@ pub fn quieter_cores(cores: &[CoreUse], now: &[usize], count: usize) -> Option<V
     let mut chosen: Vec<usize> = chosen.iter().map(|of| of.core).collect();
     chosen.sort_unstable();
     Some(chosen)
+}
+
+/// Whether threads that keep to `now` may have all of `cores` again: fewer than they are, because others used the rest,
+/// and others leave that alone now.
+pub fn may_spread(cores: &[CoreUse], now: &[usize], count: usize) -> bool {
+    let mut rest = cores.iter().filter(|of| !now.contains(&of.core)).peekable();
+    let is_crowded = !now.is_empty() && now.len() < count.min(cores.len());
+    is_crowded && rest.peek().is_some() && rest.all(|of| of.others <= TAKEN - WORTH_IT)
 }
 
 fn mean(cores: &[&CoreUse]) -> f64 {

@@ -1,7 +1,9 @@
 //! What is done about instances that something else slows down.
 
 use proptest::prelude::*;
-use sextant_health::interference::{CoreUse, Order, Patience, Place, Relief, quieter_cores};
+use sextant_health::interference::{
+    CoreUse, Order, Patience, Place, Relief, may_spread, quieter_cores,
+};
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 fn place(worker: DeviceIx, busy_share: f64, interfered: &[u32]) -> Place {
@@ -10,6 +12,7 @@ fn place(worker: DeviceIx, busy_share: f64, interfered: &[u32]) -> Place {
         kind: KindIx::new(0),
         busy_share,
         interfered: interfered.iter().copied().map(VariantIx::new).collect(),
+        serves: Vec::new(),
     }
 }
 
@@ -126,10 +129,49 @@ fn threads_move_to_cores_that_others_leave_alone() {
     assert_eq!(quieter_cores(&little, &[0, 1], 2), None);
     // Nothing to gain, no core left, others everywhere, nothing known.
     assert_eq!(quieter_cores(&four, &[1, 2], 2), None);
-    assert_eq!(quieter_cores(&four, &[0, 1, 2, 3], 4), None);
+    assert_eq!(quieter_cores(&cores(&[0.1, 0.0]), &[], 2), None);
     assert_eq!(quieter_cores(&cores(&[1.0, 0.6]), &[0], 1), None);
     assert_eq!(quieter_cores(&[], &[0], 1), None);
     assert_eq!(quieter_cores(&four, &[0], 0), None);
+}
+
+#[test]
+fn threads_as_many_as_cores_keep_to_those_that_others_leave_alone() {
+    let four = cores(&[0.9, 0.1, 0.0, 0.8]);
+    for now in [&[][..], &[0, 1, 2, 3]] {
+        assert_eq!(quieter_cores(&four, now, 4), Some(vec![1, 2]));
+    }
+    assert_eq!(quieter_cores(&four, &[1, 2], 4), None);
+    assert_eq!(quieter_cores(&cores(&[0.9, 0.8]), &[], 2), None);
+    // They have all again once others have gone, and not before.
+    assert!(!may_spread(&four, &[1, 2], 4));
+    assert!(may_spread(&cores(&[0.1, 0.1, 0.0, 0.2]), &[1, 2], 4));
+    let gone = cores(&[0.0, 0.0]);
+    assert!(!may_spread(&gone, &[], 2) && !may_spread(&gone, &[0, 1], 2));
+    assert!(!may_spread(&gone, &[0], 1));
+}
+
+#[test]
+fn a_variant_that_quiet_workers_serve_already_leaves_where_they_have_time() {
+    let serving = |worker: u32, busy_share: f64, interfered: &[u32]| Place {
+        serves: vec![VariantIx::new(7)],
+        ..place(DeviceIx::new(worker), busy_share, interfered)
+    };
+    let orders = |places: &[Place]| {
+        let mut relief = Relief::default();
+        relief.look(0, places);
+        relief.on_repinned(DeviceIx::new(0), false);
+        relief.look(1, places)
+    };
+    let places = [serving(0, 0.3, &[7]), serving(1, 0.4, &[])];
+    let leave = Order::Leave {
+        variant: VariantIx::new(7),
+        from: DeviceIx::new(0),
+        stay: vec![DeviceIx::new(1)],
+    };
+    assert_eq!(orders(&places), [leave]);
+    let busy = [serving(0, 0.3, &[7]), serving(1, 0.7, &[])];
+    assert_eq!(orders(&busy), [], "together they are more than full");
 }
 
 proptest! {
@@ -142,7 +184,7 @@ proptest! {
         let all = cores(&others);
         let now: Vec<usize> = now.into_iter().filter(|core| *core < all.len()).collect();
         if let Some(chosen) = quieter_cores(&all, &now, count) {
-            prop_assert_eq!(chosen.len(), count);
+            prop_assert!(!chosen.is_empty() && chosen.len() <= count.min(all.len() - 1));
             prop_assert!(chosen.windows(2).all(|pair| pair[0] < pair[1]));
             let mean = |of: &[usize]| {
                 of.iter().map(|core| others[*core]).sum::<f64>() / of.len() as f64

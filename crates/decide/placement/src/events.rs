@@ -277,6 +277,17 @@ impl<R: Rule> Placement for Machine<R> {
         self.relocate(now, (variant, from), to, actions);
     }
 
+    fn on_withdraw(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        from: DeviceIx,
+        stay: &[DeviceIx],
+        actions: &mut Actions,
+    ) {
+        self.withdraw(now, (variant, from), stay, actions);
+    }
+
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions) {
         while let Some((at, variant)) = self.expiries.first()
             && at <= now

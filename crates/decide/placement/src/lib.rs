@@ -273,6 +273,17 @@ pub trait Placement: std::fmt::Debug + Send {
         actions: &mut Actions,
     );
 
+    /// Something else slows a variant down on a device, `from`, and others have it already: it leaves `from` once no
+    /// batch of it runs there, and is not loaded there again for a minute. Nothing happens where none of `stay` has it.
+    fn on_withdraw(
+        &mut self,
+        now: Nanos,
+        variant: VariantIx,
+        from: DeviceIx,
+        stay: &[DeviceIx],
+        actions: &mut Actions,
+    );
+
     /// Time has passed.
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions);
 

@@ -49,6 +49,31 @@ impl<R: Rule> Machine<R> {
         self.load(now, to, variant, actions);
     }
 
+    /// Begins to take a variant from a device to one of `stay` that has it: nothing is loaded.
+    pub(super) fn withdraw(
+        &mut self,
+        now: Nanos,
+        (variant, from): (VariantIx, DeviceIx),
+        stay: &[DeviceIx],
+        actions: &mut Actions,
+    ) {
+        let Some(of) = self.variant_mut(variant).filter(|of| !of.retired) else {
+            return;
+        };
+        let is_loaded = |device: DeviceIx| {
+            let replica = of.replicas.on(device);
+            replica.is_some_and(|replica| replica.presence == Presence::Loaded)
+        };
+        let moves = of.relocations.iter().any(|other| other.from == from);
+        let mut others = stay.iter().copied().filter(|to| *to != from);
+        let to = others.find(|to| is_loaded(*to));
+        let Some(to) = to.filter(|_| is_loaded(from) && !moves) else {
+            return;
+        };
+        of.relocations.push(Relocation { from, to });
+        self.finish_relocations(now, variant, actions);
+    }
+
     /// Whether a device could begin to load a variant now without unloading anything.
     fn is_free(&self, now: Nanos, device: DeviceIx, variant: VariantIx) -> bool {
         let (Some(on), Some(of)) = (self.device(device), self.variant(variant)) else {

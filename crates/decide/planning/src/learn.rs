@@ -95,8 +95,8 @@ impl Learnt {
     pub fn step(&self, at: usize) -> Option<StepScale> {
         let counts = self.steps.get(at).filter(|_| self.queries > 0)?;
         Some(StepScale {
-            visits: share(counts.ran, self.queries),
-            probability: share(counts.ran, counts.could),
+            visits: Interval::of_share(counts.ran, self.queries),
+            probability: Interval::of_share(counts.ran, counts.could),
             rows: counts.mean(),
         })
     }
@@ -115,46 +115,55 @@ impl Learnt {
 
 impl Counts {
     fn mean(&self) -> Interval {
-        let n = self.ran as f64;
-        if self.ran == 0 {
-            let (value, lower, upper) = (1.0, 1.0, f64::INFINITY);
-            return Interval {
+        Interval::of_mean(self.ran, self.rows, self.squares)
+    }
+}
+
+// === impl Interval ===
+
+impl Interval {
+    /// Wilson's interval of `hits` of `of`.
+    pub fn of_share(hits: u64, of: u64) -> Self {
+        if of == 0 {
+            let (value, lower, upper) = (0.0, 0.0, 1.0);
+            return Self {
                 value,
                 lower,
                 upper,
             };
         }
-        let value = self.rows / n;
-        let variance = (self.squares / n - value * value).max(0.0) * n / (n - 1.0).max(1.0);
-        let half = match self.ran {
+        let (n, p) = (of as f64, hits as f64 / of as f64);
+        let middle = p + Z * Z / (2.0 * n);
+        let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
+        let scale = 1.0 + Z * Z / n;
+        Self {
+            value: p,
+            lower: ((middle - half) / scale).max(0.0),
+            upper: ((middle + half) / scale).min(1.0),
+        }
+    }
+
+    /// The mean of so many counts of rows, each at least 1, by their sum and that of their squares.
+    pub fn of_mean(count: u64, sum: f64, squares: f64) -> Self {
+        if count == 0 {
+            let (value, lower, upper) = (1.0, 1.0, f64::INFINITY);
+            return Self {
+                value,
+                lower,
+                upper,
+            };
+        }
+        let n = count as f64;
+        let value = sum / n;
+        let variance = (squares / n - value * value).max(0.0) * n / (n - 1.0).max(1.0);
+        let half = match count {
             1 => f64::INFINITY,
             _ => Z * (variance / n).sqrt(),
         };
-        Interval {
+        Self {
             value,
             lower: (value - half).max(1.0),
             upper: value + half,
         }
-    }
-}
-
-/// Wilson's interval of `hits` of `of`.
-fn share(hits: u64, of: u64) -> Interval {
-    if of == 0 {
-        let (value, lower, upper) = (0.0, 0.0, 1.0);
-        return Interval {
-            value,
-            lower,
-            upper,
-        };
-    }
-    let (n, p) = (of as f64, hits as f64 / of as f64);
-    let middle = p + Z * Z / (2.0 * n);
-    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
-    let scale = 1.0 + Z * Z / n;
-    Interval {
-        value: p,
-        lower: ((middle - half) / scale).max(0.0),
-        upper: ((middle + half) / scale).min(1.0),
     }
 }

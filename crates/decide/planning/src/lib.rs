@@ -5,11 +5,12 @@
 //! visited. The [`estimate`] module tells what the latency of every query would be under a plan; the [`plan`]
 //! module searches the cheapest plan whose misses stay within a share; the [`tune`] module changes replicas while
 //! traffic changes. Both follow InferLine (Crankshaw, UCB/EECS-2019-171, chapter 4), as printed where that is named
-//! and corrected where it is not.
+//! and corrected where it is not. The [`dropping`] module says which queries are given up where all that is not enough.
 //!
 //! **Invariant:** decides nothing about batches of the running service. The estimator is a model of it, which a test
 //! of the simulator holds against the controller that the service runs.
 
+pub mod dropping;
 pub mod estimate;
 mod graph;
 mod learn;

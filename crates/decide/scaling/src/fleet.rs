@@ -8,9 +8,10 @@
 //! - Symphony (section 4.4) trusts the *bad rate* `r`, the share of queries that were refused for want of
 //!   time or answered too late: `N r / (1 - r)` devices more.
 //!
-//! Ours takes Symphony's signal and INFaaS's second trigger. That devices are busy says little where an
-//! idle device starts a lone query at once: at a tenth of what full batches could carry it is busy
-//! already.
+//! Ours takes Symphony's signal and the states of instances. A device that something else slows down counts as half of
+//! one: a plan that needs it has half a device more for each. That devices are busy says little where an idle device
+//! starts a lone query at once: at a tenth of what full batches could carry it is busy already. So overloaded
+//! instances ask for one more device where the plan, too, has the devices busy for half of their time.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,6 +24,13 @@ pub const LONGEST_STAY: Duration = Duration::from_secs(120);
 
 /// Share of busy time or overloaded devices beyond which INFaaS adds one.
 const FULL: f64 = 0.8;
+
+/// Share of a device that is left where something else slows it down: instances begin to count as interfered where runs
+/// take twice as long.
+const LEFT: f64 = 0.5;
+
+/// Share of their time for which a plan has devices busy from which on overloaded instances say something.
+const BUSY: f64 = 0.5;
 
 /// Bad rates below are no sign that devices are missing.
 pub const BAD: f64 = 0.01;
@@ -56,7 +64,7 @@ pub struct Measured {
 pub enum Trigger {
     /// They are busy.
     Busy,
-    /// Instances are interfered on all of them.
+    /// Instances are interfered.
     Interfered,
     /// Instances are overloaded on most of them.
     Overloaded,
@@ -105,15 +113,25 @@ impl Measured {
         (trigger.map_or(0, |_| more), trigger)
     }
 
-    /// Fewest devices by the bad rate, or where all of them are slowed down.
+    /// Fewest devices by the bad rate.
     pub fn sextant(&self) -> (u32, Option<Trigger>) {
         if self.devices > 0 && self.bad_share > BAD {
             let more = lacking(self.devices, self.bad_share);
             return (self.devices.saturating_add(more), Some(Trigger::BadRate));
         }
-        if self.devices > 0 && self.interfered >= self.devices {
-            let more = self.devices.saturating_add(1);
-            return (more, Some(Trigger::Interfered));
+        (0, None)
+    }
+
+    /// Fewest devices by the states of instances, beside a plan for so many devices of which it keeps so many busy.
+    pub fn by_states(&self, planned: u32, busy: f64) -> (u32, Option<Trigger>) {
+        let count = f64::from(self.devices);
+        if self.devices > 0 && f64::from(self.overloaded) > FULL * count && busy >= BUSY * count {
+            return (self.devices.saturating_add(1), Some(Trigger::Overloaded));
+        }
+        // What is not asked for needs no device that nothing slows down.
+        if self.interfered > 0 && busy > 0.0 {
+            let lost = (f64::from(self.interfered) * (1.0 - LEFT)).ceil() as u32;
+            return (planned.saturating_add(lost), Some(Trigger::Interfered));
         }
         (0, None)
     }

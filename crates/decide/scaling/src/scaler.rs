@@ -271,14 +271,13 @@ impl Scaler {
                     ..*now
                 },
             };
-            let (must, trigger) = match self.options.policy {
-                Policy::Sextant => measured.sextant(),
-                Policy::Ilp | Policy::Infaas => measured.infaas(),
-                Policy::Symphony => (0, None),
-            };
+            let (must, by_states, trigger) = self.fewest(measured, (*planned, busy));
             let most = device.most.max(device.least);
             let corrected = match self.options.policy {
-                Policy::Sextant => self.corrected((kind.key, now_ms), (*planned, busy), must),
+                Policy::Sextant => {
+                    let corrected = self.corrected((kind.key, now_ms), (*planned, busy), must);
+                    corrected.max(by_states)
+                }
                 Policy::Ilp | Policy::Infaas | Policy::Symphony => (*planned).max(must),
             };
             let raised = corrected.clamp(device.least, most);
@@ -297,11 +296,30 @@ impl Scaler {
                 bad_share: now.bad_share,
                 trigger: match self.options.policy {
                     Policy::Symphony => self.symphony.trigger(kind.key),
-                    _ => trigger.filter(|_| must > *planned),
+                    _ => trigger.filter(|_| must.max(by_states) > *planned),
                 },
             });
         }
         all
+    }
+
+    /// Fewest devices by what became of queries, which is remembered, and by the states of instances, which is not; and
+    /// why, where a plan has fewer.
+    fn fewest(&self, measured: Measured, plan: (u32, f64)) -> (u32, u32, Option<Trigger>) {
+        let (must, trigger) = match self.options.policy {
+            Policy::Sextant => measured.sextant(),
+            Policy::Ilp | Policy::Infaas => measured.infaas(),
+            Policy::Symphony => (0, None),
+        };
+        let (by_states, state) = match self.options.policy {
+            Policy::Sextant => measured.by_states(plan.0, plan.1),
+            Policy::Ilp | Policy::Infaas | Policy::Symphony => (0, None),
+        };
+        let trigger = match trigger {
+            Some(trigger) if must >= by_states => Some(trigger),
+            _ => state.or(trigger),
+        };
+        (must, by_states, trigger)
     }
 
     /// A plan with what measured load says now and has said of earlier plans: as many devices more, or as

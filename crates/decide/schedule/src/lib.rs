@@ -10,8 +10,8 @@
 //! batch at a time: a device with one executor has one slot, a processor one per core.
 //!
 //! [`Candidates`] is the machinery of the policies with one growing batch per queue, [`Sextant`] our rule
-//! in it, [`Options`] the choice of a policy. The published policies, and what builds any of them by its
-//! [`Policy`] name, are in `sextant-baselines`.
+//! in it, [`Options`] its parameters. [`Schedulers`] is what makes schedulers; the published policies, by their
+//! names, are in `sextant-baselines`, which experiments use.
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same actions and reasons.
@@ -39,7 +39,7 @@ pub use shares::{Backlog, News, ahead};
 mod options;
 mod sextant;
 
-pub use options::{Delay, Options, Policy, UnknownPolicy};
+pub use options::{Delay, Options, Schedulers};
 pub use sextant::Sextant;
 pub use sextant_types::{
     index::PoolIx,

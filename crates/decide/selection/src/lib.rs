@@ -36,15 +36,19 @@
 //! (lowest latency, highest quality bound): a block that cannot hold a feasible variant is passed
 //! over with one comparison, and the first feasible entry ends the search.
 //!
+//! [`composite`] says where a pipeline that is a variant of the application answers in place of what was chosen here.
+//!
 //! [`budget`] says what an application can pay.
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
 //! depends on a hash, and the same inputs give the same answer.
 
 pub mod budget;
+mod composite;
 mod preferred;
 mod verdict;
 
+pub use composite::{Composite, composite};
 pub use verdict::{answers_now, distance, expected_ms, verdict};
 
 use sextant_types::{
@@ -420,7 +424,9 @@ fn by_preference(a: &Entry, b: &Entry) -> Ordering {
     by_dominance.then(by_cost).then(a.ordinal.cmp(&b.ordinal))
 }
 
-fn meets_when_idle(entry: &Entry, demand: &Demand, load: &impl Load) -> bool {
+/// Whether an entry would meet every target of a query if nothing waited: the one rule of feasibility, for whoever
+/// answers queries and for whoever plans for them.
+pub fn meets_when_idle(entry: &Entry, demand: &Demand, load: &impl Load) -> bool {
     entry.max_rows >= demand.rows
         && demand.least_quality.is_met_by(entry.quality())
         && entry.cost_per_1k_usd <= demand.max_cost_per_1k_usd

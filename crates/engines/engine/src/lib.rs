@@ -190,6 +190,11 @@ pub trait Engine: Send + Sync {
         self.load(request)
     }
 
+    /// Processes beside this one in which its models run, by the system's numbers.
+    fn processes(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// Bytes of weights that live handles hold now, each copy counted once; 0 where an engine
     /// cannot tell. What an engine derives from weights, such as packed copies, is not counted.
     fn resident_weights_bytes(&self) -> u64 {

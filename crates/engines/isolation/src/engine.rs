@@ -70,6 +70,11 @@ impl Engine for IsolatedEngine {
         Ok(Arc::new(IsolatedModel::load(host, request, interrupt)?))
     }
 
+    fn processes(&self) -> Vec<u32> {
+        let hosts = self.hosts.values().into_iter();
+        hosts.filter_map(|host| host.number()).collect()
+    }
+
     fn resident_weights_bytes(&self) -> u64 {
         let hosts = self.hosts.values().into_iter();
         hosts

@@ -102,6 +102,13 @@ impl Host {
         Ok(process)
     }
 
+    /// The system's number of the process, where there is one.
+    pub(crate) fn number(&self) -> Option<u32> {
+        let process = lock(&self.state).process.clone()?;
+        let child = lock(&process.child);
+        child.as_ref().map(Child::number)
+    }
+
     /// The process has answered.
     pub(crate) fn answered(&self) {
         let mut state = lock(&self.state);

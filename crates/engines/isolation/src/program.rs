@@ -124,6 +124,11 @@ impl Child {
         computed_of(&stat)
     }
 
+    /// The system's number of it.
+    pub fn number(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))

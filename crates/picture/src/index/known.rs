@@ -14,7 +14,7 @@ use sextant_types::{
 };
 
 use super::{Surroundings, Usable};
-use crate::extent::Extent;
+use crate::{extent::Extent, feasible::Terms};
 
 /// Price of a slot of a device that says nothing of itself: that of a core of the processors that
 /// cloud providers rent out, as in the default prices.
@@ -168,6 +168,13 @@ impl Known {
         measured.next().unwrap_or(&self.variant.profile)
     }
 
+    /// How many rows of the size at which it was measured a row of this size is worth.
+    pub fn rows_worth(&self, extent: Extent) -> f64 {
+        self.hosts
+            .first()
+            .map_or(1.0, |host| host.share(extent, self.size))
+    }
+
     /// Whether its engine takes a query of this size, as far as is known.
     pub fn takes(&self, extent: Extent) -> bool {
         self.limit.is_none_or(|limit| extent.size() <= limit)
@@ -211,23 +218,15 @@ impl Known {
     }
 
     fn entry_on(&self, host: &Host, extent: Extent) -> Entry {
-        let (quality_bound, agreement) = match self.quality {
-            Quality::Accuracy(bound) => (bound, false),
-            Quality::Agreement(share) => (share, true),
-        };
-        let variant = &self.variant;
-        Entry {
-            ordinal: self.ordinal,
-            kind: host.kind,
-            quality_bound,
-            agreement,
-            latency_ms: host.run(1, extent).saturating_add(self.round_trip) as f64 / 1e6,
+        let terms = Terms {
+            variant: &self.variant,
+            quality: self.quality,
+            run_ms: host.run(1, extent) as f64 / 1e6,
+            round_trip: self.round_trip,
             load_ms: host.load_ms,
             cost_per_1k_usd: host.cost_per_1k_usd * host.share(extent, self.size),
-            max_rows: self.max_rows(),
-            dominated: variant.dominated_by.is_some(),
-            readiness: host.readiness,
-        }
+        };
+        terms.entry((self.ordinal, host.kind), host.readiness)
     }
 
     /// A kind of device that has its engine, for the controller. One of which nothing is known runs it

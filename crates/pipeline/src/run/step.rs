@@ -266,6 +266,8 @@ impl Begun {
             best_effort: *best_effort,
             explain: false,
             sticky: None,
+            serial: None,
+            composites: Vec::new(),
             arrived: self.begun,
         };
         dispatcher.query(query).await.map(Some)

@@ -2,4 +2,5 @@
 
 mod checked;
 mod run;
+mod whole;
 mod worker;

@@ -196,6 +196,8 @@ pub fn query(inputs: Vec<NamedTensor>) -> Query {
         best_effort: false,
         explain: true,
         sticky: None,
+        serial: None,
+        composites: Vec::new(),
         arrived: Instant::now(),
     }
 }

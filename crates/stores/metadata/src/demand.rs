@@ -96,9 +96,13 @@ pub struct ApplicationDemand {
     /// All of them. Those that wait yet are counted when they end; those that nobody waits for any
     /// more are counted here and below in nothing.
     pub offered: u64,
-    /// Rows of their inputs.
+    /// Rows of the inputs of those that needed a device.
     #[serde(default)]
     pub input_rows: u64,
+    /// The same in rows of the size at which their variant was measured: a text of twice the tokens counts as much as
+    /// it takes longer. 0 from dispatchers of an earlier version.
+    #[serde(default)]
+    pub sized_rows: f64,
     /// The strictest and the loosest of their latency targets, ms; `None` without any.
     #[serde(default)]
     pub latency_ms: Option<(f64, f64)>,
@@ -106,6 +110,9 @@ pub struct ApplicationDemand {
     pub answered: u64,
     /// Answered, and too late.
     pub late: u64,
+    /// Of those that were answered in time, those that needed no device: the answer had been kept.
+    #[serde(default)]
+    pub kept: u64,
     /// Refused or failed, by the code that the client was given.
     pub refused: BTreeMap<Code, u64>,
     /// Time that all of them together have waited in queues, ms.

@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use sextant_types::{
-    ApplicationId, DeviceType, DeviceTypeName, EngineName, Variant, VariantId, WorkerId,
+    ApplicationId, DeviceType, DeviceTypeName, EngineName, Surroundings, Variant, VariantId,
+    WorkerId,
 };
 
 use crate::{Command, Demand, Error, Instance, InstanceKey, Wanted};
@@ -54,6 +55,9 @@ pub struct WorkerRecord {
     pub memory_used_bytes: u64,
     /// Share of core time that was busy over the last second, 0 to 1.
     pub utilization: f64,
+    /// What surrounds its engines, as far as it was seen; `None` from workers that do not say.
+    #[serde(default)]
+    pub surroundings: Option<Surroundings>,
 }
 
 /// A worker and its lease.

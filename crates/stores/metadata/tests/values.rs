@@ -148,9 +148,11 @@ fn whatever_differs_is_another_demand_but_for_who_wrote_it() {
         variant: None,
         offered: 1,
         input_rows: 1,
+        sized_rows: 1.0,
         latency_ms: None,
         answered: 0,
         late: 0,
+        kept: 0,
         refused: Default::default(),
         queueing_ms: 0,
     };

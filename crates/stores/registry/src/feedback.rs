@@ -19,9 +19,11 @@ use crate::{
 
 mod alarms;
 mod keys;
+mod shadows;
 
 pub use alarms::FeedbackAlarm;
 pub use keys::FeedbackKey;
+pub use shadows::ShadowAnswer;
 
 /// Milliseconds of an hour.
 const HOUR_MS: u64 = 3_600_000;

@@ -29,18 +29,21 @@ pub enum JobKind {
     Extend,
     /// Runs a model over a file of records.
     Offline,
+    /// Measures how right a pipeline is as a whole.
+    Measure,
 }
 
 impl JobKind {
     /// Every kind, in order of declaration.
-    pub const ALL: [Self; 3] = [Self::Register, Self::Extend, Self::Offline];
+    pub const ALL: [Self; 4] = [Self::Register, Self::Extend, Self::Offline, Self::Measure];
 
-    /// `register`, `extend`, `offline`.
+    /// `register`, `extend`, `offline`, `measure`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Register => "register",
             Self::Extend => "extend",
             Self::Offline => "offline",
+            Self::Measure => "measure",
         }
     }
 

@@ -36,7 +36,7 @@ pub use blob::{BlobRole, BlobUse, Condemned};
 pub use database::postgres::ConnectOptions;
 pub use error::{Entity, Error};
 pub use feedback::{
-    Erased, Fate, Feedback, FeedbackAlarm, FeedbackKey, FeedbackPlace, FeedbackSums,
+    Erased, Fate, Feedback, FeedbackAlarm, FeedbackKey, FeedbackPlace, FeedbackSums, ShadowAnswer,
 };
 pub use job::{Job, JobFilter, JobKind, JobState, NewJob, Plan, Planned};
 pub use key::{ApiKey, KeyScope, NewKey};
@@ -45,7 +45,7 @@ pub use model::{
     ScoredOutput, Step,
 };
 pub use once::Once;
-pub use pipeline::{NewPipeline, Pipeline};
+pub use pipeline::{NewPipeline, Pipeline, PipelineMeasure};
 pub use profile::FailedProfile;
 pub use registry::{Reads, Registry};
 pub use version::{Act, VersionChange, releases_of};

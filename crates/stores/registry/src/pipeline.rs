@@ -35,7 +35,59 @@ pub struct NewPipeline {
     pub files: BTreeMap<String, Digest>,
 }
 
+/// What was measured of a pipeline as a whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PipelineMeasure {
+    /// The version of its definition that was measured.
+    pub version: u32,
+    /// What its steps followed then: models and their versions, as the front end writes them down.
+    pub followed: String,
+    /// The figures. This crate does not read them.
+    pub figures: serde_json::Value,
+    /// When it was measured, milliseconds since the Unix epoch.
+    pub measured_ms: u64,
+}
+
 impl Registry {
+    /// What was measured last of each pipeline.
+    pub async fn pipeline_measures(
+        &self,
+    ) -> Result<BTreeMap<ApplicationId, PipelineMeasure>, Error> {
+        let mut reader = self.read().await?;
+        let rows = reader.rows((&sql::PIPELINE_MEASURES).into()).await?;
+        let measures = rows.iter().map(|row| {
+            let columns = Columns::new(row, Entity::Pipeline, "application")?;
+            let measure = PipelineMeasure {
+                version: columns.count("version")?,
+                followed: columns.text("followed")?,
+                figures: columns.json("figures")?,
+                measured_ms: columns.count("measured_ms")?,
+            };
+            Ok((columns.parse("application")?, measure))
+        });
+        measures.collect()
+    }
+
+    /// Keeps what was measured of a pipeline, in place of what was measured before.
+    pub async fn put_pipeline_measure(
+        &self,
+        id: &ApplicationId,
+        measure: &PipelineMeasure,
+    ) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        if latest(&mut tx, id).await?.is_none() {
+            return Err(Error::not_found(Entity::Pipeline, id));
+        }
+        let row = sql::PUT_PIPELINE_MEASURE
+            .bind(id.as_str())
+            .bind(i64::from(measure.version))
+            .bind(measure.followed.as_str())
+            .bind(document(Entity::Pipeline, id, &measure.figures)?)
+            .bind(int(measure.measured_ms));
+        tx.run(row).await?;
+        tx.commit().await
+    }
+
     /// Creates an application that is a pipeline, in its first version, and returns it and whether it is new. One that
     /// exists with this definition as its latest changes nothing; an application of that name that is anything else is
     /// [`Error::Exists`].

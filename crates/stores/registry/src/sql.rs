@@ -37,6 +37,9 @@ macro_rules! columns {
     (pipelines) => {
         "application, version, definition, files, created_ms"
     };
+    (pipeline_measures) => {
+        "application, version, followed, figures, measured_ms"
+    };
     (feedback) => {
         "query, place, kind, application, model, version, variant, answered_ms, given_ms, value, \
          score, propensity, subject, actor"
@@ -345,6 +348,13 @@ statements! {
          values ($1, $2, $3, $4, $5)"
     );
 
+    PIPELINE_MEASURES = ("select " {pipeline_measures} " from pipeline_measures order by application");
+    PUT_PIPELINE_MEASURE = (
+        "insert into pipeline_measures (application, version, followed, figures, measured_ms) \
+         values ($1, $2, $3, $4, $5) on conflict (application) do update set version = excluded.version, \
+         followed = excluded.followed, figures = excluded.figures, measured_ms = excluded.measured_ms"
+    );
+
     // Rows of an application that is gone are none.
     GIVE_FEEDBACK = (
         "insert into feedback (query, place, kind, application, model, version, variant, \
@@ -418,6 +428,28 @@ statements! {
          on conflict (number) do nothing"
     );
     FORGET_FEEDBACK_KEYS = ("delete from feedback_keys where number < $1");
+    PUT_SHADOW_ANSWERS = (
+        "insert into shadow_answers (model, serial, answered_ms, counted, prediction) "
+        {sqlite "select e.value->>'model', e.value->>'serial', e.value->>'answered_ms', \
+         e.value->>'counted', e.value->>'prediction' from json_each($1) e \
+         join models on models.id = e.value->>'model' "}
+        ["select e.model, e.serial, e.answered_ms, e.counted, e.prediction \
+         from json_to_recordset($1) as e (model text, serial text, answered_ms bigint, \
+         counted bigint, prediction text) join models on models.id = e.model "]
+        "join applications on applications.id = models.application \
+         where applications.feedback is not null on conflict (model, serial) do nothing"
+    );
+    SHADOW_ANSWERS = (
+        "select s.serial, s.counted, s.prediction from "
+        {sqlite "json_each($2) e join shadow_answers s on s.serial = e.value->>'serial' "}
+        ["json_to_recordset($2) as e (serial text) join shadow_answers s on s.serial = e.serial "]
+        "where s.model = $1"
+    );
+    FORGET_SHADOW_ANSWERS = ("delete from shadow_answers where answered_ms < $1");
+    FORGET_EXCESS_SHADOW_ANSWERS = (
+        "delete from shadow_answers where answered_ms < (select coalesce(min(answered_ms), 0) from \
+         (select answered_ms from shadow_answers order by answered_ms desc limit $1) as kept)"
+    );
     FEEDBACK_ALARMS = (
         "select application, model, kind, since_ms, seen, bound, counted, told_ms \
          from feedback_alarms where application = $1 order by model, kind"

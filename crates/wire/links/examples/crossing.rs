@@ -122,6 +122,7 @@ impl Dispatch for Placer {
             worker: worker.clone(),
             variant: self.variant.id.clone(),
             model: self.variant.model.clone(),
+            file: None,
             suits: true,
             load: false,
             second_usd: 0.5,
@@ -275,6 +276,8 @@ fn query(arrived: Instant) -> Query {
         best_effort: false,
         explain: false,
         sticky: None,
+        serial: None,
+        composites: Vec::new(),
         arrived,
     }
 }

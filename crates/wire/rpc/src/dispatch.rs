@@ -4,8 +4,8 @@ use std::{borrow::Cow, sync::Arc};
 
 use async_trait::async_trait;
 use sextant_types::{
-    AccuracyKind, Code, DeviceTypeName, ModelId, NamedTensor, Route, Signature, Targets, VariantId,
-    WorkerId,
+    AccuracyKind, Code, DeviceTypeName, Digest, ModelId, NamedTensor, Route, Signature, Targets,
+    VariantId, WorkerId,
 };
 
 use crate::Ticket;
@@ -25,8 +25,26 @@ pub struct Query {
     pub explain: bool,
     /// What decides which version answers while a canary is tried: queries of one number get one version. `None`: chance.
     pub sticky: Option<u64>,
+    /// The number in the token of its answer, where its application takes feedback: what a shadow answers is kept under it.
+    pub serial: Option<u64>,
+    /// What the front end could answer it with itself, see [`Composite`]. Empty where it has nothing.
+    pub composites: Vec<Composite>,
     /// When the last byte of the request arrived.
     pub arrived: std::time::Instant,
+}
+
+/// A pipeline that is a variant of the application that a query asks. The front end runs it: a dispatcher that finds it
+/// better than the variants that it has refuses the query with [`QueryError::instead`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Composite {
+    /// The pipeline in its version.
+    pub variant: VariantId,
+    /// Lower bound of its measured quality.
+    pub quality_bound: f64,
+    /// The 99th percentile of what it took while it was measured, ms.
+    pub latency_ms: f64,
+    /// What its steps list for a thousand queries, US dollars.
+    pub cost_per_1k_usd: f64,
 }
 
 /// A query whose inputs stay with the front end that asks: all that a decision needs. The front end
@@ -49,8 +67,36 @@ pub struct Ask {
     pub explain: bool,
     /// What decides which version answers while a canary is tried: queries of one number get one version. `None`: chance.
     pub sticky: Option<u64>,
+    /// Variants whose answers to these inputs the front end has kept.
+    pub kept: Vec<KeptAnswer>,
+    /// What the front end could answer it with itself.
+    pub composites: Vec<Composite>,
     /// When the last byte of the request arrived.
     pub arrived: std::time::Instant,
+}
+
+/// An answer that a front end has kept: to the inputs of a query, of a variant with that file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptAnswer {
+    /// The variant.
+    pub variant: VariantId,
+    /// Its file.
+    pub file: Digest,
+}
+
+/// The variant that was chosen for a query is one whose answer its front end has kept: no device runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeptHere {
+    /// That of the query.
+    pub ticket: Ticket,
+    /// The variant.
+    pub variant: VariantId,
+    /// Its model.
+    pub model: ModelId,
+    /// Whether the variant meets the stated accuracy and cost targets.
+    pub suits: bool,
+    /// What was considered, when asked for.
+    pub explanation: Option<Explanation>,
 }
 
 /// Where the inputs of an [`Ask`] are to be sent.
@@ -64,6 +110,8 @@ pub struct Assignment {
     pub variant: VariantId,
     /// Its model.
     pub model: ModelId,
+    /// Its file; `None` of a dispatcher that does not say.
+    pub file: Option<Digest>,
     /// Whether the variant meets the stated accuracy and cost targets.
     pub suits: bool,
     /// Whether it had to be loaded first.
@@ -79,6 +127,12 @@ pub trait Holder: Send + Sync {
     /// A batch with the query goes to a worker: its inputs are to follow at once. Called once for
     /// each placement, on the scheduler's way: must not block.
     fn assign(&self, assignment: Assignment);
+
+    /// No batch has the query: the variant that was chosen for it is one of [`Ask::kept`]. Called at most once, in place
+    /// of all placements.
+    ///
+    /// Provided for holders that keep no answers: they are never told so.
+    fn has(&self, _kept: KeptHere) {}
 }
 
 /// Where the time of a query went, microseconds.
@@ -213,6 +267,17 @@ pub struct QueryError {
     pub closest: Vec<Candidate>,
     /// Where the query has too many rows: how many it may have.
     pub most_rows: Option<u32>,
+    /// Where a composite variant of the front end's answers it.
+    pub instead: Option<Box<Instead>>,
+}
+
+/// What the selection came to where it takes a composite variant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Instead {
+    /// Which of [`Query::composites`].
+    pub variant: VariantId,
+    /// What was considered, when asked for.
+    pub explanation: Option<Explanation>,
 }
 
 /// Longest time after which somebody is advised to try again, ms.
@@ -256,6 +321,16 @@ impl QueryError {
             retry_after_ms: None,
             closest: Vec::new(),
             most_rows: None,
+            instead: None,
+        }
+    }
+
+    /// The front end has what answers the query best. Whoever knows no composite variants tries again without.
+    pub fn instead(instead: Instead) -> Self {
+        let message = format!("`{}` answers this query", instead.variant);
+        Self {
+            instead: Some(Box::new(instead)),
+            ..Self::new(Code::Unavailable, message)
         }
     }
 

@@ -9,14 +9,16 @@
 use std::sync::Arc;
 
 pub mod dispatch;
+pub mod examine;
 pub mod notify;
 pub mod publish;
 pub mod work;
 
 pub use dispatch::{
-    Answer, Ask, Assignment, Candidate, Dispatch, Explanation, Holder, Query, QueryError,
-    StepTaken, Timings,
+    Answer, Ask, Assignment, Candidate, Composite, Dispatch, Explanation, Holder, Instead,
+    KeptAnswer, KeptHere, Query, QueryError, StepTaken, Timings,
 };
+pub use examine::{Examine, NoExaminer};
 pub use notify::{NotDelivered, Notice, Notify};
 pub use publish::{Publish, PublishError};
 pub use work::{
@@ -27,6 +29,9 @@ pub use work::{
 
 /// How `api` reaches whoever publishes.
 pub type PublisherClient = Arc<dyn Publish>;
+
+/// How `api` reaches whoever scores answers.
+pub type ExaminerClient = Arc<dyn Examine>;
 
 /// How `api` and jobs reach a dispatcher.
 pub type DispatcherClient = Arc<dyn Dispatch>;

@@ -18,6 +18,7 @@ fn the_table_of_fields_matches_the_structs() {
         total_memory_bytes: Some(1 << 30),
         network: Some("network".to_owned()),
         alias: Some("worker".to_owned()),
+        registers: Some(true),
         workload: Some("deployment/worker".to_owned()),
         ..Pool::default()
     };

@@ -6,16 +6,15 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use reqwest::{Method, header};
 use serde_json::{Value, json};
+use sextant_rpc::examine::{Examination, Examine as _, Examinee};
 use sextant_types::{
     Accuracy, ApplicationId, DataType, Metric, NamedTensor, Signature, Tensor, TensorSpec, convert,
 };
-use sextant_variant_gen::{
-    score::Scorer,
-    validation::{self, Expected, Limits, Scored, ValidationSet},
-};
+use sextant_variant_gen::Examiner;
 
 use super::{
     super::{
@@ -220,70 +219,62 @@ impl By {
         let metric = self.metric()?;
         let shown: Value = client.get(&["v1", "pipelines", pipeline]).await?;
         let signature = signature(&shown)?;
-        let scored = self.scored(metric, &signature)?;
-        let set = self.set(metric, &signature, &scored)?;
-        let output = &signature.outputs[set.scored()].name;
-        let (mut scorer, mut cost_usd) = (Scorer::new(metric, set.labels(), output), 0.0);
-        for part in set.parts(1) {
-            if part.begins {
-                scorer.turn_to(part.labels);
-            }
-            let record = set
-                .rows(part.start, 1)
-                .map_err(|error| Error::Usage(error.to_string()))?;
-            let answer = ask(client, pipeline, &record).await?;
-            cost_usd += answer["cost_usd"].as_f64().unwrap_or_default();
-            let answered = tensor(&answer, output)?;
-            scorer
-                .push(&answered, 1)
-                .map_err(|error| Error::Usage(error.to_string()))?;
-        }
-        Ok(Measured {
-            accuracy: scorer.finish(1),
-            cost_per_1k_usd: cost_usd / set.records() as f64 * 1000.0,
-        })
-    }
-
-    fn scored(&self, metric: Metric, signature: &Signature) -> Result<Scored, Error> {
-        let Some(name) = &self.output else {
-            return Ok(Scored::by(metric, signature));
-        };
-        let found = signature
-            .outputs
-            .iter()
-            .position(|output| output.name == *name);
-        let missing = || Error::Usage(format!("the pipeline has no output `{name}`"));
-        Ok(Scored {
-            output: found.ok_or_else(missing)?,
-            ..Scored::default()
-        })
-    }
-
-    fn set(
-        &self,
-        metric: Metric,
-        signature: &Signature,
-        scored: &Scored,
-    ) -> Result<ValidationSet, Error> {
-        let file = Bytes::from(read(&self.validation)?);
-        let expected = Expected {
-            signature,
+        let set = Bytes::from(read(&self.validation)?);
+        let examination = Examination {
+            set: &set,
             metric,
-            scored,
-            limits: Limits::default(),
+            output: self.output.as_deref(),
+            signature: &signature,
         };
-        let invalid = |why: String| Error::Usage(format!("the validation set does not fit: {why}"));
-        let set = validation::read(&file, expected).map_err(|error| invalid(error.to_string()))?;
-        match set.is_labelled() {
-            true => Ok(set),
-            false => Err(invalid(
-                "it has no labels, and nothing else says what is right".to_owned(),
-            )),
+        let mut asking = Asking {
+            client,
+            pipeline,
+            cost_usd: 0.0,
+            failed: None,
+        };
+        let accuracy = Examiner.examine(examination, &mut asking).await;
+        match (accuracy, asking.failed) {
+            (Ok(accuracy), _) => Ok(Measured {
+                accuracy,
+                cost_per_1k_usd: asking.cost_usd / accuracy.records.max(1) as f64 * 1000.0,
+            }),
+            (Err(_), Some(failed)) => Err(failed),
+            (Err(error), None) => Err(Error::Usage(error.to_string())),
         }
     }
 }
 
-/// The signature of a pipeline, with a dimension of the batch where each tensor has one of its own.
+/// Asks a pipeline.
+struct Asking<'a> {
+    client: &'a Client,
+    pipeline: &'a str,
+    cost_usd: f64,
+    /// Why a record was not answered.
+    failed: Option<Error>,
+}
+
+#[async_trait]
+impl Examinee for Asking<'_> {
+    async fn answer(
+        &mut self,
+        record: Vec<NamedTensor>,
+        output: &str,
+        _: (usize, usize),
+    ) -> Result<Tensor, String> {
+        let asked = ask(self.client, self.pipeline, &record).await;
+        let answered = asked.and_then(|answer| {
+            self.cost_usd += answer["cost_usd"].as_f64().unwrap_or_default();
+            tensor(&answer, output)
+        });
+        answered.map_err(|error| {
+            let text = error.to_string();
+            self.failed = Some(error);
+            text
+        })
+    }
+}
+
+/// The signature of a pipeline.
 fn signature(shown: &Value) -> Result<Signature, Error> {
     let unusable = || Error::Answer {
         reason: format!("the pipeline cannot run: {}", cell(shown, "/unusable")),
@@ -299,30 +290,11 @@ fn signature(shown: &Value) -> Result<Signature, Error> {
         });
         specs.collect()
     };
-    let inputs = specs("/signature/inputs").ok_or_else(unusable)?;
-    let outputs = specs("/signature/outputs").ok_or_else(unusable)?;
-    if inputs.is_empty() || outputs.is_empty() {
-        return Err(unusable());
-    }
-    let mut signature = Signature {
-        inputs,
-        outputs,
-        batched: true,
-    };
-    let specs = signature.inputs.iter_mut().chain(&mut signature.outputs);
-    for spec in specs {
-        match spec.shape.first_mut() {
-            Some(first @ (None | Some(1))) => *first = None,
-            _ => {
-                let text = format!(
-                    "`{}` has no dimension of records in front: a set cannot be laid over it",
-                    spec.name
-                );
-                return Err(Error::Usage(text));
-            }
-        }
-    }
-    Ok(signature)
+    Ok(Signature {
+        inputs: specs("/signature/inputs").ok_or_else(unusable)?,
+        outputs: specs("/signature/outputs").ok_or_else(unusable)?,
+        batched: false,
+    })
 }
 
 /// Asks one record, again while what it asks is on its way.

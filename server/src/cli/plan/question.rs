@@ -62,10 +62,7 @@ pub async fn graph(client: &Client, pipeline: &str, scales: &[String]) -> Result
         let here = match choices {
             None => after,
             Some(choices) => {
-                let scale = Scale {
-                    probability: 1.0,
-                    rows: 1.0,
-                };
+                let scale = learnt(&shown, &name);
                 let name = name.clone();
                 steps.push(Step {
                     name,
@@ -85,6 +82,17 @@ pub async fn graph(client: &Client, pipeline: &str, scales: &[String]) -> Result
         )));
     }
     scaled(steps, scales)
+}
+
+/// How often a step ran of the queries that came, and on how many rows; one that nobody has asked runs for each on one.
+fn learnt(pipeline: &Value, step: &str) -> Scale {
+    let scales = rows(pipeline, "/scales").iter();
+    let own = scales.into_iter().find(|it| it["step"] == step);
+    let figure = |pointer: &str| own.and_then(|it| it.pointer(pointer)?.as_f64());
+    Scale {
+        probability: figure("/probability/value").unwrap_or(1.0).clamp(0.0, 1.0),
+        rows: figure("/rows/value").unwrap_or(1.0).max(1.0),
+    }
 }
 
 /// Whether a step takes something of another.

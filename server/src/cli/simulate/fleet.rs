@@ -1,36 +1,24 @@
-//! Experiments with fleets that grow and shrink: what they cost and miss.
+//! Fleets that grow and shrink: what they cost and miss.
 
-use sextant_simulator::fleet::{self, Experiment, Plan, Policy};
+use sextant_simulator::{
+    Record,
+    fleet::{self, Experiment, Plan, Policy},
+    report::{Grid, Heading, OF_FLEETS},
+};
 
-use super::{Simulate, grid, progress::Progress};
+use super::{Progress, Simulate};
 use crate::cli::{Error, output::Output};
 
-/// Figures that are shown, with their headings; the rest is in the JSON.
-const SHOWN: [(&str, &str); 6] = [
-    ("violation_percent", "late or refused, %"),
-    ("accuracy_percent", "accuracy, %"),
-    ("throughput_rps", "answers/s"),
-    ("device_hours", "device hours"),
-    ("cost_usd", "USD"),
-    ("reversals_in_ten_minutes_count", "turns in 10 min"),
-];
-
-/// The experiment of a name, or of a user's file; `None` where it is of another kind.
-pub fn find(name: &str) -> Result<Option<Experiment>, Error> {
-    if let Some(experiment) = Experiment::named(name)? {
-        return Ok(Some(experiment));
-    }
-    let file = grid::file_of(name, Experiment::is_in);
-    Ok(file.map(Experiment::load).transpose()?)
-}
-
-/// Runs it.
+/// Plays it.
 pub fn run(of: &Simulate, experiment: &Experiment, output: Output) -> Result<(), Error> {
-    grid::refuse_others(of, "an experiment with a fleet")?;
     let policies = of.policy.iter().map(|name| name.parse::<Policy>());
     let policies: Result<Vec<Policy>, _> = policies.collect();
+    let mut policies = policies.map_err(|error| Error::Usage(error.to_string()))?;
+    if policies.is_empty() {
+        policies = named(experiment)?;
+    }
     let plan = Plan {
-        policies: policies.map_err(|error| Error::Usage(error.to_string()))?,
+        policies,
         seeds: of.seeds.unwrap_or(0),
         cells: of.cells.clone(),
         quick: of.quick,
@@ -41,19 +29,36 @@ pub fn run(of: &Simulate, experiment: &Experiment, output: Output) -> Result<(),
         progress.show(done, total, &experiment.name);
     });
     progress.finish();
-    grid::print(
-        output,
-        &heading(experiment),
-        &["cell", "policy"],
-        &SHOWN,
-        &records?,
-    )
+    let records = records?;
+    if output.json {
+        let mut lines = records.iter().map(Record::to_json);
+        return lines.try_for_each(|line| output.text(&line));
+    }
+    let heading = Heading {
+        name: &experiment.name,
+        title: &experiment.title,
+        source: &experiment.source,
+    };
+    let grid = Grid {
+        rows: &["cell", "policy"],
+        shown: &OF_FLEETS,
+    };
+    output.text(&grid.page(&heading, &records))
 }
 
-fn heading(of: &Experiment) -> grid::Heading<'_> {
-    grid::Heading {
-        name: &of.name,
-        title: &of.title,
-        source: &of.source,
+/// The planners that a file names; all that a service may have where it names none.
+fn named(experiment: &Experiment) -> Result<Vec<Policy>, Error> {
+    if experiment.policies == Policy::ALL {
+        return Ok(Policy::OF_SERVICE.to_vec());
+    }
+    let mut policies = experiment.policies.iter();
+    match policies.find(|it| !Policy::OF_SERVICE.contains(it)) {
+        None => Ok(experiment.policies.clone()),
+        Some(other) => Err(Error::Usage(format!(
+            "`{}` names the policy `{}`, which is one of experiments alone: name planners with `--policy`, or run the \
+             file with `sextant-lab experiment`",
+            experiment.name,
+            other.name()
+        ))),
     }
 }

@@ -38,10 +38,11 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Processes> {
     let mut places = shares::places(config, &own_cores()?);
     let mut template = |name: &DeviceTypeName, pool: &Pool| -> anyhow::Result<Template> {
         let set = settings(config, name, pool);
-        inherited::check(name, (&text, &set))?;
+        let roles = inherited::roles_of(config, pool);
+        inherited::check(name, (&text, &set), roles)?;
         Ok(Template {
             program: program.display().to_string(),
-            arguments: arguments(&set, (&file, &folder)),
+            arguments: arguments(&set, (&file, &folder), roles),
             environment: BTreeMap::new(),
             // It names where this process is reached.
             without: vec!["SEXTANT_FLEET__ADVERTISE".to_owned()],
@@ -114,13 +115,13 @@ fn settings(config: &Config, name: &DeviceTypeName, pool: &Pool) -> Vec<String> 
 }
 
 /// What a worker is started with. The flags win over its environment and over the file.
-fn arguments(set: &[String], (file, folder): (&Path, &Path)) -> Vec<String> {
+fn arguments(set: &[String], (file, folder): (&Path, &Path), roles: &str) -> Vec<String> {
     let mut arguments: Vec<String> = vec![
         "serve".to_owned(),
         "--config".to_owned(),
         file.display().to_string(),
         "--roles".to_owned(),
-        "worker".to_owned(),
+        roles.to_owned(),
         "--listen".to_owned(),
         "127.0.0.1:0".to_owned(),
         "--data-dir".to_owned(),

@@ -12,7 +12,7 @@ use sextant_types::DeviceTypeName;
 use toml::{Table, Value};
 
 use super::inherited;
-use sextant_config::{AuthMode, Config, Pool, ProviderKind};
+use sextant_config::{AuthMode, Config, Pool, ProviderKind, Role};
 
 /// Most containers of all pools together.
 const MOST: u32 = 1024;
@@ -34,6 +34,9 @@ const SHARED: [&str; 8] = [
     "log", "metadata", "objects", "fleet", "auth", "worker", "prices", "limits",
 ];
 
+/// What those of them that make variants have beside these.
+const REGISTERING: [&str; 2] = ["registry", "variants"];
+
 /// Over the engine of the configuration; it is connected to when it is first needed.
 pub(super) fn open(config: &Config) -> anyhow::Result<Containers> {
     let pools = config.autoscaler.pools.iter();
@@ -53,9 +56,10 @@ pub(super) fn open(config: &Config) -> anyhow::Result<Containers> {
 
 fn template(config: &Config, name: &DeviceTypeName, pool: &Pool) -> anyhow::Result<Template> {
     let mut files = BTreeMap::new();
-    let text = settings(config, &mut files)?;
+    let roles = inherited::roles_of(config, pool);
+    let text = settings(config, &mut files, roles)?;
     let set = inherited::of_pool(config, name, pool);
-    let worker = inherited::check(name, (&text, &set))?;
+    let worker = inherited::check(name, (&text, &set), roles)?;
     let local = worker.objects.url.as_deref();
     ensure!(
         local.is_some_and(|url| !url.starts_with("file:")),
@@ -63,7 +67,7 @@ fn template(config: &Config, name: &DeviceTypeName, pool: &Pool) -> anyhow::Resu
          bucket"
     );
     let file = format!("{FOLDER}/worker.toml");
-    let mut command: Vec<String> = ["serve", "--config", &file, "--role", "worker"]
+    let mut command: Vec<String> = ["serve", "--config", &file, "--roles", roles]
         .map(str::to_owned)
         .into();
     for pair in set {
@@ -88,7 +92,11 @@ fn template(config: &Config, name: &DeviceTypeName, pool: &Pool) -> anyhow::Resu
 
 /// What this process knows that a worker in a container needs, as a file; puts the other files that this one
 /// names into `files`.
-fn settings(config: &Config, files: &mut BTreeMap<String, Content>) -> anyhow::Result<String> {
+fn settings(
+    config: &Config,
+    files: &mut BTreeMap<String, Content>,
+    roles: &str,
+) -> anyhow::Result<String> {
     let mut own = config.clone();
     own.listen = everywhere(WATCHED_PORT);
     own.fleet.listen = Some(everywhere(PORT));
@@ -122,7 +130,11 @@ fn settings(config: &Config, files: &mut BTreeMap<String, Content>) -> anyhow::R
         ..worker.clone()
     };
     let mut table = Table::try_from(&own).context("the settings cannot be written down")?;
-    table.retain(|key, _| key == "listen" || SHARED.contains(&key));
+    let registers = roles.contains(Role::VariantGen.name());
+    table.retain(|key, _| {
+        let own = registers && REGISTERING.contains(&key);
+        key == "listen" || own || SHARED.contains(&key)
+    });
     toml::to_string(&Value::Table(table)).context("the settings cannot be written down")
 }
 

@@ -7,7 +7,7 @@
 use anyhow::Context;
 use sextant_types::DeviceTypeName;
 
-use super::super::{front, roles};
+use super::super::front;
 use sextant_config::{Config, Pool, Role, Roles};
 
 /// A name as workers of pools have them.
@@ -22,6 +22,10 @@ pub(super) fn of_pool(config: &Config, name: &DeviceTypeName, pool: &Pool) -> Ve
     }
     if let Some(bytes) = pool.total_memory_bytes {
         set.push(format!("worker.memory_bytes={}", bytes / 2));
+    }
+    if roles_of(config, pool).contains(Role::VariantGen.name()) {
+        // Models that others register get variants here; none is registered here.
+        set.push("variants.register=false".to_owned());
     }
     set.extend(pool.settings.iter().cloned());
     set
@@ -46,6 +50,16 @@ pub(super) fn has_gpus(pool: &Pool) -> bool {
     setting(pool, "worker.devices").is_some_and(|devices| devices.starts_with("cuda"))
 }
 
+/// The roles of the workers of a pool, as they are given: those that have other engines than registration has make
+/// variants for them.
+pub(super) fn roles_of(config: &Config, pool: &Pool) -> &'static str {
+    let usual = has_gpus(pool) && config.registry.url.is_some();
+    match pool.registers.unwrap_or(usual) {
+        true => "worker,variant-gen",
+        false => "worker",
+    }
+}
+
 /// What the settings of a pool say of a key.
 pub(super) fn setting<'a>(pool: &'a Pool, key: &str) -> Option<&'a str> {
     let pairs = pool.settings.iter().rev();
@@ -59,6 +73,7 @@ pub(super) fn setting<'a>(pool: &'a Pool, key: &str) -> Option<&'a str> {
 pub(super) fn check(
     name: &DeviceTypeName,
     (text, set): (&str, &[String]),
+    roles: &str,
 ) -> anyhow::Result<Config> {
     let filled = set.iter().map(|pair| {
         pair.replace(sextant_provider::process::NAME, SOME_NAME)
@@ -68,7 +83,10 @@ pub(super) fn check(
     let read = Config::read(text, "the settings that workers are given", &filled);
     let checked = read.map_err(anyhow::Error::from).and_then(|mut config| {
         config.roles = Roles([Role::Worker].into());
-        roles::check(&config)?;
+        if roles.contains(Role::VariantGen.name()) {
+            config.roles.0.insert(Role::VariantGen);
+        }
+        super::super::roles::check(&config)?;
         front::check_access(&config)?;
         Ok(config)
     });

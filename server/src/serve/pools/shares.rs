@@ -34,7 +34,7 @@ pub(super) fn places(config: &Config, cores: &[usize]) -> BTreeMap<DeviceTypeNam
         .into_iter()
         .map(|(name, pool)| {
             let places = match (inherited::has_gpus(pool), shares(config, name, pool)) {
-                (true, _) => (0..pool.most).map(gpu).collect(),
+                (true, _) => gpus(pool),
                 (false, true) => {
                     let place = |_| share.place(config, pool, &mut next);
                     (0..pool.most).map(place).collect()
@@ -52,11 +52,15 @@ fn shares(config: &Config, name: &DeviceTypeName, pool: &Pool) -> bool {
     !elsewhere && !config.worker.emulated.types.contains_key(name)
 }
 
-/// The place of a worker with a GPU of its own.
-fn gpu(ordinal: u32) -> Place {
-    Place {
+/// The places of workers with a GPU each.
+fn gpus(pool: &Pool) -> Vec<Place> {
+    let gpu = |ordinal: u32| Place {
         arguments: set(&format!("worker.devices=cuda:{ordinal}")),
         cores: Vec::new(),
+    };
+    match pool.gpus.is_empty() {
+        true => (0..pool.most).map(gpu).collect(),
+        false => pool.gpus.iter().copied().map(gpu).collect(),
     }
 }
 
@@ -173,6 +177,13 @@ mod tests {
         let types = &mut config.worker.emulated.types;
         types.insert(device("slow"), sextant_config::EmulatedType::default());
         let places = places(&config, &[0, 1]);
+        let named = Pool {
+            gpus: vec![3, 1],
+            ..config.autoscaler.pools[&device("h200")].clone()
+        };
+        let ordinals = gpus(&named).into_iter().map(|it| it.arguments[1].clone());
+        let expected = ["worker.devices=cuda:3", "worker.devices=cuda:1"];
+        assert_eq!(ordinals.collect::<Vec<_>>(), expected);
         let gpus = places[&device("h200")]
             .iter()
             .map(|it| it.arguments[1].as_str());

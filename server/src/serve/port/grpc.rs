@@ -134,6 +134,7 @@ impl Port {
             max_waiting: config.limits.max_concurrent_queries,
             silence: self.silence,
             inline_bytes: config.fleet.inline_bytes,
+            max_cache_bytes: config.dispatcher.cache.max_bytes,
             ..FrontOptions::default()
         };
         let front = FrontEnd::new(options, Clock::system());

@@ -62,7 +62,7 @@ pub fn write(
 pub fn play(binary: &Path, experiment: &Path) -> Result<BTreeMap<String, f64>> {
     let mut command = shell::command(binary);
     command
-        .args(["simulate", "--experiment"])
+        .args(["simulate", "--fleet"])
         .arg(experiment)
         .args(["--policy", "sextant", "--json"]);
     eprintln!("$ {}", shell::show(&command));

@@ -10,8 +10,9 @@ use std::{cmp::Reverse, collections::BinaryHeap, hint::black_box};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use sextant_baselines::{Options, Policy};
 use sextant_profile::Run as Measured;
-use sextant_schedule::{BatchId, LatencyTable, Nanos, Options, Policy, QueueSpec, Request};
+use sextant_schedule::{BatchId, LatencyTable, Nanos, QueueSpec, Request};
 use sextant_types::index::TenantIx;
 
 #[path = "subject.rs"]

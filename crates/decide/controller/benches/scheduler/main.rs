@@ -8,7 +8,7 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput};
-use sextant_schedule::Policy;
+use sextant_baselines::Policy;
 
 mod load;
 

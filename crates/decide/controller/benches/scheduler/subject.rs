@@ -4,13 +4,13 @@ use std::hint::black_box;
 
 use rand::{SeedableRng, seq::index};
 use rand_chacha::ChaCha8Rng;
-use sextant_baselines::build;
+use sextant_baselines::Options;
 use sextant_controller as controller;
 use sextant_controller::{Controller, DeviceSpec, Loaded, OnKind, VariantSpec};
 use sextant_placement as placement;
 use sextant_profile::{Estimation, Run};
 use sextant_schedule as schedule;
-use sextant_schedule::{BatchId, Nanos, Options, PoolIx, Request, Scheduler};
+use sextant_schedule::{BatchId, Nanos, PoolIx, Request, Scheduler, Schedulers};
 
 use super::{SEED, Size, spec};
 use sextant_types::index::{DeviceIx, KindIx, QueueIx, VariantIx};
@@ -74,7 +74,7 @@ impl Subject {
     }
 
     fn pool(options: &Options, size: Size) -> Self {
-        let mut scheduler = build(options);
+        let mut scheduler = options.build();
         let mut actions = schedule::Actions::with_capacity(64);
         for queue in 0..size.queues {
             let spec = spec(size, queue);

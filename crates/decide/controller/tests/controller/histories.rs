@@ -1,9 +1,9 @@
 //! Properties over random histories. A failure prints the history and the seed that repeats it.
 
 use proptest::{collection::vec, option, prelude::*};
+use sextant_baselines as schedule;
 use sextant_placement as placement;
 use sextant_placement::{Shared, Wanted};
-use sextant_schedule as schedule;
 use sextant_schedule::{Delay, NEVER, Nanos};
 
 use crate::world::{Answer, Setting, Step, World};
@@ -47,6 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (wanted(), prop_oneof![Just(NEVER), 100..3_000u64])
             .prop_map(|(list, idle_unload)| Step::Want { list, idle_unload }),
         1 => (0..VARIANTS).prop_map(|variant| Step::Retire { variant: VariantIx::new(variant) }),
+        1 => (0..VARIANTS, 0..DEVICES).prop_map(|(variant, from)| Step::Withdraw { variant: VariantIx::new(variant), from: DeviceIx::new(from) }),
         2 => (0..VARIANTS, 0..DEVICES).prop_map(|(variant, from)| Step::Relocate { variant: VariantIx::new(variant), from: DeviceIx::new(from) }),
     ]
 }

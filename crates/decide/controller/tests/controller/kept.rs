@@ -1,8 +1,8 @@
 //! What is wanted loaded, what is not, and who has to go.
 
+use sextant_baselines as schedule;
 use sextant_placement as placement;
 use sextant_placement::{Policy, Wanted};
-use sextant_schedule as schedule;
 use sextant_schedule::NEVER;
 
 use crate::world::{Answer, Setting, Step, World};
@@ -71,7 +71,7 @@ fn what_has_no_room_beside_what_is_pinned_is_refused() {
         );
         world.pass(SECOND);
         let refused = world.arrive(VariantIx::new(2), 1, None);
-        let gone = Answer::Dropped(schedule::DropReason::Gone);
+        let gone = Answer::Dropped(sextant_schedule::DropReason::Gone);
         assert_eq!(world.answers.get(&refused), Some(&gone), "{policy}");
         world.want(&[(VariantIx::new(0), pinned(0))], NEVER);
         let again = world.arrive(VariantIx::new(2), 1, None);
@@ -178,7 +178,7 @@ fn a_retired_variant_goes_at_once_and_is_asked_for_in_vain() {
     world.pass(2 * SECOND);
     assert_eq!((world.replicas(VariantIx::new(0)), world.unloads), (0, 2));
     let number = world.arrive(VariantIx::new(0), 1, None);
-    let gone = Answer::Dropped(schedule::DropReason::Gone);
+    let gone = Answer::Dropped(sextant_schedule::DropReason::Gone);
     assert_eq!(world.answers.get(&number), Some(&gone));
 }
 #[test]

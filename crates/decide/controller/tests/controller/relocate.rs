@@ -1,8 +1,8 @@
 //! A variant moves from a device that something else slows down.
 
+use sextant_baselines as schedule;
 use sextant_placement as placement;
 use sextant_placement::{Policy, Presence, Wanted};
-use sextant_schedule as schedule;
 use sextant_schedule::NEVER;
 
 use crate::world::{Answer, Setting, Step, World};
@@ -96,6 +96,33 @@ fn as_many_as_are_wanted_stay_and_the_device_is_left_alone_for_a_minute() {
     );
     world.pass(90 * SECOND);
     assert_eq!(on(&world, VariantIx::new(0)), [0, 1, 2]);
+}
+
+#[test]
+fn a_variant_that_others_have_leaves_a_device_for_a_minute_and_never_the_last() {
+    let mut world = world(Policy::Sextant, &[8, 8], 1);
+    let both = Wanted {
+        devices: u32::MAX,
+        pinned: false,
+        order: 0,
+    };
+    world.want(&[(VariantIx::new(0), both)], NEVER);
+    world.pass(SECOND);
+    assert_eq!(on(&world, VariantIx::new(0)), [0, 1]);
+    let leave = |world: &mut World, from: u32| {
+        world.play(&Step::Withdraw {
+            variant: VariantIx::new(0),
+            from: DeviceIx::new(from),
+        });
+    };
+    leave(&mut world, 0);
+    world.pass(2 * SECOND);
+    assert_eq!(on(&world, VariantIx::new(0)), [1]);
+    leave(&mut world, 1);
+    world.pass(50 * SECOND);
+    assert_eq!(on(&world, VariantIx::new(0)), [1], "nobody else has it");
+    world.pass(90 * SECOND);
+    assert_eq!(on(&world, VariantIx::new(0)), [0, 1]);
 }
 
 #[test]

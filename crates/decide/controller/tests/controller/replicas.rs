@@ -1,8 +1,8 @@
 //! Replicas come with load and go when their pages are needed.
 
+use sextant_baselines as schedule;
 use sextant_placement as placement;
 use sextant_placement::Policy;
-use sextant_schedule as schedule;
 
 use crate::world::{Setting, World};
 use sextant_types::index::VariantIx;

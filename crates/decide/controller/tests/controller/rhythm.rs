@@ -2,8 +2,8 @@
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use sextant_baselines as schedule;
 use sextant_placement::{Options, Policy, Rhythm};
-use sextant_schedule as schedule;
 
 use crate::world::{Setting, World};
 use sextant_types::index::{DeviceIx, VariantIx};

@@ -1,8 +1,8 @@
 //! Queries that come in several sizes.
 
+use sextant_baselines as schedule;
 use sextant_controller::{Shape, Sharing};
 use sextant_placement as placement;
-use sextant_schedule as schedule;
 
 use crate::world::{Answer, Setting, World};
 use sextant_types::index::{DeviceIx, VariantIx};
@@ -71,7 +71,7 @@ fn a_query_that_is_too_long_for_its_target_is_refused_and_a_short_one_is_not() {
     // Beyond what was measured: at least in proportion.
     let longest = world.arrive_shaped(VariantIx::new(0), near(4_000), 1, Some(3_900));
     world.drain();
-    let refused = Answer::Dropped(schedule::DropReason::Infeasible);
+    let refused = Answer::Dropped(sextant_schedule::DropReason::Infeasible);
     assert_eq!(world.answers[&long], refused);
     assert_eq!(world.answers[&longest], refused);
     assert!(matches!(
@@ -92,7 +92,7 @@ fn queues_of_ever_new_dimensions_are_used_again() {
     let sent = world.drain();
     assert_eq!(world.answers.len() as u64, sent);
     let served = |answer: &Answer| matches!(answer, Answer::Served { .. });
-    let full = Answer::Dropped(schedule::DropReason::QueueFull);
+    let full = Answer::Dropped(sextant_schedule::DropReason::QueueFull);
     let answers = world.answers.values();
     let refused = answers.clone().filter(|it| **it == full).count();
     assert!(answers.clone().all(|it| served(it) || *it == full));
@@ -120,7 +120,7 @@ fn the_rows_of_all_sizes_together_are_limited() {
     for number in 0..600 {
         world.arrive_shaped(VariantIx::new(0), near(50 + number % 300), 1, None);
     }
-    let full = Answer::Dropped(schedule::DropReason::QueueFull);
+    let full = Answer::Dropped(sextant_schedule::DropReason::QueueFull);
     let refused = world.answers.values().filter(|it| **it == full).count();
     // One runs, 500 wait.
     assert_eq!(refused, 99);

@@ -17,7 +17,7 @@ mod checks;
 /// What a history is played on.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    pub scheduling: schedule::Options,
+    pub scheduling: sextant_baselines::Options,
     pub placing: placement::Options,
     /// By device: pages and slots.
     pub devices: Vec<(u32, u16)>,
@@ -96,6 +96,11 @@ pub enum Step {
     },
     Retire {
         variant: VariantIx,
+    },
+    /// Something else slows a variant down on a device, which it may leave where any other has it.
+    Withdraw {
+        variant: VariantIx,
+        from: DeviceIx,
     },
     /// Something else slows a variant down on a device: it may move to any other.
     Relocate {
@@ -237,6 +242,11 @@ impl World {
                 let others: Vec<DeviceIx> =
                     self.up.keys().copied().filter(|at| *at != from).collect();
                 self.act(|c, now, actions| c.on_relocate(now, (variant, from), &others, actions));
+            }
+            Step::Withdraw { variant, from } => {
+                let others: Vec<DeviceIx> =
+                    self.up.keys().copied().filter(|at| *at != from).collect();
+                self.act(|c, now, actions| c.on_withdraw(now, (variant, from), &others, actions));
             }
             Step::Kind { device, kind } => self.change_kind(device, kind),
             Step::Arrive {

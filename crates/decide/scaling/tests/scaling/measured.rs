@@ -32,12 +32,23 @@ fn measured_load_says_how_many_devices_there_must_be() {
         ..well
     };
     assert_eq!(slowed.infaas(), (11, Some(Trigger::Interfered)));
-    assert_eq!(slowed.sextant(), (11, Some(Trigger::Interfered)));
+    assert_eq!(slowed.by_states(10, 6.0), (15, Some(Trigger::Interfered)));
+    assert_eq!(slowed.by_states(10, 0.0), (0, None), "nobody asks");
     let full = Measured {
         overloaded: 9,
         ..well
     };
     assert_eq!(full.infaas(), (11, Some(Trigger::Overloaded)));
+    let full = Measured {
+        interfered: 0,
+        ..full
+    };
+    assert_eq!(full.by_states(7, 6.0), (11, Some(Trigger::Overloaded)));
+    assert_eq!(
+        full.by_states(1, 0.5),
+        (0, None),
+        "an idle device starts lone queries"
+    );
     // Symphony: N r / (1 - r) = 10 * 0.2 / 0.8 = 2.5.
     let bad = Measured {
         bad_share: 0.2,

@@ -1,6 +1,7 @@
 //! Work-conserving dispatch, and what every policy shares with it on a busy device.
 
-use sextant_schedule::{DropReason, NEVER, Options, Policy, PoolIx, QueueSpec};
+use sextant_baselines::{Options, Policy};
+use sextant_schedule::{DropReason, NEVER, PoolIx, QueueSpec};
 
 use crate::small::{Small, batch, batches, drops, spec};
 

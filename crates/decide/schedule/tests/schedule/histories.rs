@@ -1,7 +1,8 @@
 //! Properties over random histories. A failure prints the history and the seed that repeats it.
 
 use proptest::{collection::vec, option, prelude::*};
-use sextant_schedule::{Delay, Policy, PoolIx};
+use sextant_baselines::Policy;
+use sextant_schedule::{Delay, PoolIx};
 
 use crate::world::{DEVICES, QUEUES, SLOWNESS, Setting, Step, World};
 use sextant_types::index::{DeviceIx, QueueIx};

@@ -2,8 +2,9 @@
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use sextant_baselines::Policy;
 use sextant_schedule::{
-    Action, BatchId, DropReason, LatencyTable, NEVER, Nanos, Policy, PoolIx, QueueSpec, Request,
+    Action, BatchId, DropReason, LatencyTable, NEVER, Nanos, PoolIx, QueueSpec, Request,
 };
 
 use crate::small::{Small, batch, batches, drops, spec};

@@ -8,7 +8,8 @@
 
 mod trial;
 
-use sextant_schedule::{Delay, LatencyTable, NEVER, Nanos, Options, Policy, QueueSpec};
+use sextant_baselines::{Options, Policy};
+use sextant_schedule::{Delay, LatencyTable, NEVER, Nanos, QueueSpec};
 
 use sextant_types::index::TenantIx;
 use trial::{Stream, Trial, play};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sextant_schedule::{Action, Actions, BatchId, LatencyTable, Nanos, Options, Policy, QueueSpec};
+use sextant_baselines::{Options, Policy};
+use sextant_schedule::{Action, Actions, BatchId, LatencyTable, Nanos, QueueSpec};
 
 use crate::small::{Small, spec};
 use sextant_types::index::QueueIx;

@@ -4,10 +4,10 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sextant_baselines::build;
+use sextant_baselines::{Options, Policy};
 use sextant_schedule::{
-    Action, Actions, Backlog, BatchId, DeviceSpec, LatencyTable, NEVER, Nanos, Options, Policy,
-    PoolIx, QueueSpec, Request, Scheduler, ahead,
+    Action, Actions, Backlog, BatchId, DeviceSpec, LatencyTable, NEVER, Nanos, PoolIx, QueueSpec,
+    Request, Scheduler, Schedulers, ahead,
 };
 use sextant_types::index::{DeviceIx, QueueIx, TenantIx};
 
@@ -66,7 +66,7 @@ impl Load {
 impl Bench {
     fn new(policy: Policy, devices: u32, latency: &LatencyTable, loads: &[Load]) -> Self {
         let mut bench = Self {
-            scheduler: build(&Options::of(policy)),
+            scheduler: Options::of(policy).build(),
             ends: BinaryHeap::new(),
             running: Vec::new(),
             got: vec![Got::default(); loads.len()],

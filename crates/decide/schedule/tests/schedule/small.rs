@@ -1,9 +1,9 @@
 //! Small histories, event by event.
 
-use sextant_baselines::build;
+use sextant_baselines::{Options, Policy};
 use sextant_schedule::{
-    Action, Actions, BatchId, DeviceSpec, DropReason, LatencyTable, NEVER, Nanos, Options, Policy,
-    PoolIx, QueueSpec, Request, Scheduler,
+    Action, Actions, BatchId, DeviceSpec, DropReason, LatencyTable, NEVER, Nanos, PoolIx,
+    QueueSpec, Request, Scheduler, Schedulers,
 };
 use sextant_types::index::{DeviceIx, QueueIx, TenantIx};
 
@@ -83,7 +83,7 @@ impl Small {
     /// One device with `slots` slots; its queues are `specs`.
     pub fn new(options: &Options, slots: u16, specs: &[QueueSpec]) -> Self {
         let mut small = Self {
-            scheduler: build(options),
+            scheduler: options.build(),
         };
         small.up(0, PoolIx::new(0), slots);
         for (queue, spec) in specs.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! What tells Symphony from others (arXiv 2308.07470, sections 3 and 4), in small histories.
 
+use sextant_baselines::{Options, Policy};
 use sextant_schedule::{
-    Action, Delay, DeviceSpec, DropReason, LatencyTable, NEVER, Nanos, Options, Policy, PoolIx,
-    QueueSpec,
+    Action, Delay, DeviceSpec, DropReason, LatencyTable, NEVER, Nanos, PoolIx, QueueSpec,
 };
 
 use crate::small::{Small, batch, batches, drops, spec};

@@ -1,6 +1,7 @@
 //! Start-time fair queueing event by event. A batch of n rows takes 100 + 10 n ns.
 
-use sextant_schedule::{Backlog, BatchId, NEVER, Nanos, Policy, PoolIx, QueueSpec};
+use sextant_baselines::Policy;
+use sextant_schedule::{Backlog, BatchId, NEVER, Nanos, PoolIx, QueueSpec};
 
 use crate::small::{Small, batch, batches, drops, spec};
 use sextant_types::index::{QueueIx, TenantIx};

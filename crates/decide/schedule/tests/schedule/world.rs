@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sextant_baselines::build;
+use sextant_baselines::{Options, Policy};
 use sextant_schedule::{
-    Action, Actions, BatchId, Delay, DeviceSpec, LatencyTable, NEVER, Nanos, Options, Policy,
-    PoolIx, QueueSpec, Request, Scheduler,
+    Action, Actions, BatchId, Delay, DeviceSpec, LatencyTable, NEVER, Nanos, PoolIx, QueueSpec,
+    Request, Scheduler, Schedulers,
 };
 use sextant_types::index::{DeviceIx, QueueIx, TenantIx};
 
@@ -133,7 +133,7 @@ impl World {
         };
         let mut world = Self {
             setting,
-            scheduler: build(&options),
+            scheduler: options.build(),
             now: 0,
             sent: 0,
             answered: vec![],

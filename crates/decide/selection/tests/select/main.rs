@@ -2,6 +2,7 @@
 
 mod branches;
 mod columns;
+mod composites;
 mod misses;
 mod order;
 mod preferred;

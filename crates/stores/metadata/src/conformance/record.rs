@@ -141,9 +141,11 @@ pub(super) fn demand(token: u64, content: u64) -> Demand {
         variant: Some(key("a", "w").variant),
         offered: content + (1 << 52),
         input_rows: content + (1 << 53),
+        sized_rows: 1.5,
         latency_ms: Some((64.0, 100.5)),
         answered: content,
         late: 3,
+        kept: 2,
         refused: BTreeMap::from([(Code::Overloaded, 1), (Code::DeadlineExceeded, 2)]),
         queueing_ms: 17,
     };

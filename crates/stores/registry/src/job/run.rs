@@ -145,7 +145,7 @@ impl Registry {
         match job.kind {
             // A model that is ready may be extended.
             JobKind::Register => self.commit_work(tx).await,
-            JobKind::Extend | JobKind::Offline => tx.commit().await,
+            JobKind::Extend | JobKind::Offline | JobKind::Measure => tx.commit().await,
         }
     }
 

@@ -1,9 +1,9 @@
 //! What users said of answers: kept and counted once, exported in order, bounded, erased.
 
-use sextant_feedback::{Alarm, AlarmKind, Kind, Sums};
+use sextant_feedback::{Alarm, AlarmKind, Kind, Prediction, Sums};
 
 use super::*;
-use crate::{Erased, Fate, Feedback, FeedbackKey};
+use crate::{Erased, Fate, Feedback, FeedbackKey, ShadowAnswer};
 
 on_both! {
     a_row_is_kept_and_counted_once,
@@ -14,6 +14,7 @@ on_both! {
     what_is_erased_is_gone_and_stays_counted,
     the_first_key_of_a_number_is_kept,
     one_takes_an_alarm_at_a_time,
+    what_a_shadow_answers_is_kept_while_feedback_may_come,
 }
 
 const HOUR_MS: u64 = 3_600_000;
@@ -253,4 +254,55 @@ async fn one_takes_an_alarm_at_a_time(place: Place) {
     assert!(!registry.take_alarm(of, 1000, 1000).await.unwrap());
     registry.clear_alarm(of).await.unwrap();
     assert_eq!(registry.feedback_alarms(&application).await.unwrap(), []);
+}
+
+async fn what_a_shadow_answers_is_kept_while_feedback_may_come(place: Place) {
+    let registry = with_application(&place).await;
+    create_model(&registry, &new_model("m"), 1).await.unwrap();
+    finish_registrations(&registry).await;
+    let answer = |serial: u64, class: u16| ShadowAnswer {
+        model: model_id("m"),
+        serial,
+        answered_ms: 100 + serial,
+        rows: 2,
+        prediction: Prediction::Classes {
+            best: 1,
+            classes: vec![class, 300],
+        },
+    };
+    let of_none = ShadowAnswer {
+        model: model_id("gone"),
+        ..answer(7, 1)
+    };
+    let texts = ["0000000000000001", "00000000000000ff", "0000000000000007"];
+    let model = model_id("m");
+    let there = || async {
+        let found = registry.shadow_answers(&model, &texts).await.unwrap();
+        found.into_keys().collect::<Vec<_>>()
+    };
+    // Where no feedback is taken, nothing is kept.
+    registry.put_shadow_answers(&[answer(1, 5)]).await.unwrap();
+    assert_eq!(there().await, [""; 0]);
+    let take = |known| {
+        Ok::<_, std::convert::Infallible>(Application {
+            feedback: Some(Default::default()),
+            ..known
+        })
+    };
+    let changed = registry.change_application(&app(), take).await.unwrap();
+    assert!(changed.is_ok_and(|it| it.feedback.is_some()));
+    let answers = [answer(1, 5), answer(1, 6), answer(255, 4), of_none];
+    registry.put_shadow_answers(&answers[..1]).await.unwrap();
+    registry.put_shadow_answers(&answers[1..]).await.unwrap();
+    let found = registry.shadow_answers(&model, &texts).await.unwrap();
+    assert_eq!(found.len(), 2);
+    assert_eq!(found["0000000000000001"], answer(1, 5).prediction);
+    registry.prune_shadow_answers(102, 9).await.unwrap();
+    assert_eq!(there().await, ["00000000000000ff"]);
+    registry.put_shadow_answers(&[answer(7, 1)]).await.unwrap();
+    registry.prune_shadow_answers(0, 1).await.unwrap();
+    assert_eq!(there().await, ["00000000000000ff"], "the latest stays");
+    registry.prune_shadow_answers(0, 0).await.unwrap();
+    registry.delete_model(&model, 9).await.unwrap();
+    assert_eq!(there().await, [""; 0]);
 }

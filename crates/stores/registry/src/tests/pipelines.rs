@@ -4,13 +4,14 @@ use serde_json::json;
 use sextant_types::{Code, Digest};
 
 use super::*;
-use crate::{BlobRole, NewPipeline};
+use crate::{BlobRole, NewPipeline, PipelineMeasure};
 
 on_both! {
     a_pipeline_is_an_application_with_a_definition,
     each_change_makes_a_version_and_the_latest_answers,
     its_files_are_kept,
     models_and_pipelines_exclude_each_other,
+    what_was_measured_last_is_kept,
 }
 
 fn digest(digit: &str) -> Digest {
@@ -150,4 +151,33 @@ async fn models_and_pipelines_exclude_each_other(place: Place) {
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::ApplicationExists);
+}
+
+async fn what_was_measured_last_is_kept(place: Place) {
+    let registry = place.open().await;
+    let measure = |value: f64| PipelineMeasure {
+        version: 1,
+        followed: "m@1".to_owned(),
+        figures: json!({"value": value}),
+        measured_ms: 7,
+    };
+    let missing = registry
+        .put_pipeline_measure(&app(), &measure(0.5))
+        .await
+        .unwrap_err();
+    assert_eq!(missing.code(), Code::PipelineNotFound);
+    registry
+        .create_pipeline(&application(), &first(), 5)
+        .await
+        .unwrap();
+    for value in [0.5, 0.75] {
+        registry
+            .put_pipeline_measure(&app(), &measure(value))
+            .await
+            .unwrap();
+    }
+    let measured = registry.pipeline_measures().await.unwrap();
+    assert_eq!(measured, [(app(), measure(0.75))].into());
+    registry.delete_pipeline(&app()).await.unwrap();
+    assert!(registry.pipeline_measures().await.unwrap().is_empty());
 }

@@ -6,7 +6,8 @@ use super::{
     place::{open, pools},
     *,
 };
-use crate::database::migrations;
+use crate::{Act, VersionChange, database::migrations};
+use sextant_types::Stage;
 
 #[tokio::test]
 async fn an_older_file_is_brought_up_to_date_with_what_is_in_it() {
@@ -24,6 +25,24 @@ async fn an_older_file_is_brought_up_to_date_with_what_is_in_it() {
     connection.close().await.unwrap();
     let registry = open(&file.display().to_string()).await;
     what_was_there_is_there(&registry).await;
+}
+
+#[tokio::test]
+async fn a_file_from_before_versions_has_version_1_of_each_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("registry.sqlite");
+    let options = SqliteConnectOptions::new()
+        .filename(&file)
+        .create_if_missing(true);
+    let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+    let migrations = &migrations::SQLITE;
+    migrations.run_to(15, &mut connection).await.unwrap();
+    for row in BEFORE_VERSIONS {
+        sqlx::query(row).execute(&mut connection).await.unwrap();
+    }
+    connection.close().await.unwrap();
+    let registry = open(&file.display().to_string()).await;
+    models_are_version_1(&registry).await;
 }
 
 #[tokio::test]
@@ -52,6 +71,56 @@ async fn what_was_there_is_there(registry: &Registry) {
     let claimed = registry.claim(JobKind::Offline, "me", 10, 2).await.unwrap();
     let claimed = claimed.expect("a job of the first version");
     assert_eq!((claimed.id.as_str(), claimed.engine), ("old", None));
+}
+
+/// Rows of the schema before versions: two applications, and a ready model of each.
+const BEFORE_VERSIONS: [&str; 4] = [
+    OLD_ROW,
+    "insert into applications (id, metric, description, default_targets) \
+     values ('letters', 'exact', 'old', '{}')",
+    "insert into models (id, application, digest, validation, size_bytes, status, created_ms) values \
+     ('m', 'digits', '0101010101010101010101010101010101010101010101010101010101010101', \
+     '0202020202020202020202020202020202020202020202020202020202020202', 4096, 'ready', 1)",
+    "insert into models (id, application, digest, validation, size_bytes, status, created_ms) values \
+     ('other', 'letters', '0303030303030303030303030303030303030303030303030303030303030303', \
+     '0202020202020202020202020202020202020202020202020202020202020202', 4096, 'ready', 1)",
+];
+
+async fn models_are_version_1(registry: &Registry) {
+    for (reference, id) in [
+        ("m", "m"),
+        ("m@1", "m"),
+        ("digits:m", "m"),
+        ("other", "other"),
+        ("letters:other@1", "other"),
+    ] {
+        let found = registry.resolve(&reference.parse().unwrap()).await.unwrap();
+        assert_eq!(found.as_str(), id, "{reference}");
+        let line = registry.versions(&reference.parse().unwrap()).await;
+        let [model] = &line.unwrap()[..] else {
+            panic!("one version of `{reference}`");
+        };
+        let release = &model.release;
+        assert_eq!((release.version, release.stage), (1, Stage::Current));
+    }
+    // The next one is the next version, and takes over.
+    let new = NewModel {
+        digest: Digest::from_bytes([7; 32]),
+        ..new_model("m")
+    };
+    let second = create_model(registry, &new, 2).await.unwrap().model;
+    finish_registrations(registry).await;
+    assert_eq!((second.id.as_str(), second.release.version), ("m.v2", 2));
+    let change = VersionChange {
+        model: second.id,
+        act: Act::To(Stage::Current),
+        rules: None,
+        seen: Some(1),
+        since_ms: None,
+    };
+    let line = registry.change_version(&change, 9).await.unwrap();
+    let stages: Vec<&str> = line.iter().map(|it| it.release.stage.as_str()).collect();
+    assert_eq!(stages, ["retired", "current"]);
 }
 
 /// As a later version leaves its mark; the columns that both databases have.
@@ -87,6 +156,20 @@ mod postgres {
             connection.execute(row).await.unwrap();
         }
         what_was_there_is_there(&place.open().await).await;
+    }
+
+    #[tokio::test]
+    async fn a_database_from_before_versions_has_version_1_of_each_model() {
+        let place = Place::server().await;
+        let mut connection = PgConnection::connect(&place.address()).await.unwrap();
+        migrations::POSTGRES
+            .run_to(15, &mut connection)
+            .await
+            .unwrap();
+        for row in BEFORE_VERSIONS {
+            connection.execute(row).await.unwrap();
+        }
+        models_are_version_1(&place.open().await).await;
     }
 
     #[tokio::test]

@@ -14,14 +14,16 @@ use std::{
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use sextant_answers::Caches;
 use sextant_metadata::{Leader, MetadataStore};
-use sextant_rpc::{Answer, Dispatch, Query, QueryError, Timings};
-use sextant_types::{Code, NamedTensor, Route, Signature, Variant};
+use sextant_rpc::{Answer, Dispatch, KeptHere, Query, QueryError, Timings};
+use sextant_types::{Code, NamedTensor, Route, Signature, Tensor, Variant, VariantId};
 use tokio::sync::oneshot;
 
 use self::{
     catalog::{Catalog, Serving},
     entry::{Entry, Ran},
+    kept::Lookup,
     state::State,
 };
 use super::Connector;
@@ -30,6 +32,7 @@ use crate::link::Clock;
 mod catalog;
 mod entry;
 mod follow;
+mod kept;
 mod state;
 
 /// How a front end keeps its links and its queries.
@@ -44,6 +47,8 @@ pub struct FrontOptions {
     pub max_waiting: usize,
     /// The inputs and outputs of a query travel through the dispatcher while neither take more bytes.
     pub inline_bytes: u64,
+    /// Most bytes of the answers that are kept, of all applications together, to queries whose inputs stay here.
+    pub max_cache_bytes: u64,
     /// A query whose placement was lost together with those who would place it again is asked again
     /// so often.
     pub most_askings: u32,
@@ -64,6 +69,7 @@ impl Default for FrontOptions {
             leader_wait: Duration::from_secs(10),
             max_waiting: 10_000,
             inline_bytes: 8 << 10,
+            max_cache_bytes: 256 << 20,
             most_askings: 3,
             grace: sextant_fleet::GRACE,
             beat: Duration::from_millis(50),
@@ -79,6 +85,7 @@ pub struct FrontEnd {
     clock: Clock,
     catalog: ArcSwap<Catalog>,
     serving: RwLock<Serving>,
+    caches: Caches,
     queries: AtomicU64,
     state: Mutex<State>,
 }
@@ -92,6 +99,7 @@ impl FrontEnd {
             clock,
             catalog: ArcSwap::default(),
             serving: RwLock::default(),
+            caches: Caches::default(),
             queries: AtomicU64::new(0),
             state: Mutex::new(State::new(options, clock, holder)),
         })
@@ -127,13 +135,82 @@ impl FrontEnd {
         self.catalog.load().find(route).map(Arc::clone)
     }
 
+    /// What is kept of answers to inputs that stay here; nothing where their application keeps none.
+    fn look_up(&self, asked: &Variant, inputs: &[NamedTensor]) -> Option<Lookup> {
+        let cache = self.caches.of(&asked.application)?;
+        let catalog = self.catalog.load();
+        let variants = catalog.cached(&asked.application).iter();
+        Some(Lookup::new(cache, variants, inputs))
+    }
+
+    /// Keeps what a worker has answered, or holds it against what was kept.
+    fn learn(&self, lookup: &Lookup, ran: &Ran) {
+        let Ran::There {
+            assignment,
+            outputs,
+            ..
+        } = ran
+        else {
+            return;
+        };
+        let catalog = self.catalog.load();
+        let variant = catalog.variant(&assignment.variant);
+        // One that was replaced meanwhile is another.
+        if let Some(variant) = variant.filter(|it| Some(it.artefact) == assignment.file) {
+            lookup.learn(variant, &outputs.outputs);
+        }
+    }
+
+    /// The answer that is here.
+    fn compose_kept(
+        &self,
+        (here, lookup): (KeptHere, Option<&Lookup>),
+        (asked, rows): (&Variant, u32),
+        (total, is_in_time): (Duration, bool),
+    ) -> Result<Answer, QueryError> {
+        let kept = lookup.and_then(|lookup| lookup.answer(&here.variant));
+        let lost = || QueryError::new(Code::Internal, "the front end has not kept the answer");
+        let kept = kept.ok_or_else(lost)?;
+        Ok(Answer {
+            outputs: self.named((asked, &here.variant), kept.outputs().to_vec()),
+            variant: here.variant,
+            model: here.model,
+            rows,
+            timings: Timings {
+                total_us: us(total),
+                ..Timings::default()
+            },
+            cost_usd: 0.0,
+            targets_met: here.suits && is_in_time,
+            explanation: here.explanation,
+        })
+    }
+
+    /// Outputs with the names that the variant's signature gives them.
+    fn named(
+        &self,
+        (asked, variant): (&Variant, &VariantId),
+        outputs: Vec<Tensor>,
+    ) -> Vec<NamedTensor> {
+        let catalog = self.catalog.load();
+        // One that was retired meanwhile had the same outputs as the others.
+        let signature = catalog
+            .variant(variant)
+            .map_or(&asked.signature, |variant| &variant.signature);
+        let names = signature.outputs.iter().map(|spec| spec.name.clone());
+        let outputs = names.zip(outputs);
+        outputs
+            .map(|(name, tensor)| NamedTensor { name, tensor })
+            .collect()
+    }
+
     fn compose(
         &self,
-        ran: Ran,
+        (ran, lookup): (Ran, Option<&Lookup>),
         (asked, rows): (&Variant, u32),
         arrived: std::time::Instant,
         latency_ms: Option<f64>,
-    ) -> Answer {
+    ) -> Result<Answer, QueryError> {
         let total = self.clock.now().saturating_duration_since(arrived);
         let is_in_time = latency_ms.is_none_or(|most| total.as_secs_f64() * 1e3 <= most);
         let (assignment, ran, sent) = match ran {
@@ -145,17 +222,13 @@ impl FrontEnd {
             Ran::Answered(mut answer) => {
                 answer.timings.total_us = us(total);
                 answer.targets_met &= is_in_time;
-                return *answer;
+                return Ok(*answer);
+            }
+            Ran::Kept(here) => {
+                return self.compose_kept((*here, lookup), (asked, rows), (total, is_in_time));
             }
         };
-        let catalog = self.catalog.load();
-        // One that was retired meanwhile had the same outputs as the others.
-        let signature = catalog
-            .variant(&assignment.variant)
-            .map_or(&asked.signature, |variant| &variant.signature);
-        let names = signature.outputs.iter().map(|spec| spec.name.clone());
-        let outputs = names.zip(ran.outputs);
-        let outputs = outputs.map(|(name, tensor)| NamedTensor { name, tensor });
+        let outputs = self.named((asked, &assignment.variant), ran.outputs);
         let placed = sent.saturating_duration_since(arrived);
         let queue_us = us(placed) + ran.queue_us;
         let timings = Timings {
@@ -165,16 +238,16 @@ impl FrontEnd {
             total_us: us(total),
             batch_rows: ran.batch_rows,
         };
-        Answer {
+        Ok(Answer {
             variant: assignment.variant,
             model: assignment.model,
-            outputs: outputs.collect(),
+            outputs,
             rows,
             timings,
             cost_usd: timings.cost_usd(rows, assignment.second_usd),
             targets_met: assignment.suits && is_in_time,
             explanation: assignment.explanation,
-        }
+        })
     }
 
     /// Whether inputs and outputs are so small that they travel through the dispatcher.
@@ -207,7 +280,12 @@ impl Dispatch for FrontEnd {
         let (reply, replied) = oneshot::channel();
         let dims = asked.signature.dims(&query.inputs);
         let inline = self.is_inline(&asked.signature, &query.inputs, rows);
-        let entry = Entry::new(query, (rows, dims), inline, reply);
+        let lookup = match inline {
+            true => None,
+            false => self.look_up(&asked, &query.inputs),
+        };
+        let kept = lookup.as_ref().map(Lookup::offers).unwrap_or_default();
+        let entry = Entry::new(query, (rows, dims), inline, reply).with(kept);
         let number = self.queries.fetch_add(1, Ordering::Relaxed);
         self.state().add(number, entry)?;
         let mut waiting = Waiting {
@@ -219,7 +297,11 @@ impl Dispatch for FrontEnd {
         waiting.waits = false;
         let lost = || QueryError::new(Code::Internal, "the front end lost the query");
         let ran = reply.map_err(|_| lost())??;
-        Ok(self.compose(ran, (&asked, rows), arrived, latency_ms))
+        if let Some(lookup) = &lookup {
+            self.learn(lookup, &ran);
+        }
+        let ran = (ran, lookup.as_ref());
+        self.compose(ran, (&asked, rows), arrived, latency_ms)
     }
 
     fn signature(&self, route: &Route) -> Result<Signature, QueryError> {

@@ -2,7 +2,7 @@
 //!
 //! Times (`_ns`) are on the sender's clock; see [`crate::link::Clock`].
 
-use sextant_rpc::{Answer, Assignment, QueryError, Ticket};
+use sextant_rpc::{Answer, Assignment, Composite, KeptAnswer, KeptHere, QueryError, Ticket};
 use sextant_types::{NamedTensor, Route, Targets};
 
 use crate::link::Stamp;
@@ -22,7 +22,7 @@ pub enum FrontRequest {
     /// A sign of life; answered by [`FrontReport::Beat`].
     Beat,
     /// A query. One whose inputs the front end keeps is answered by any number of
-    /// [`FrontReport::Assign`] and one [`FrontReport::Done`], one with its inputs by
+    /// [`FrontReport::Assign`] and one [`FrontReport::Done`] or by [`FrontReport::Has`], one with its inputs by
     /// [`FrontReport::Answered`], either by [`FrontReport::Declined`] where nobody leads.
     Ask(Box<SentAsk>),
     /// Nobody waits for the query any more.
@@ -49,6 +49,10 @@ pub struct SentAsk {
     pub explain: bool,
     /// What decides which version answers while a canary is tried: queries of one number get one version. `None`: chance.
     pub sticky: Option<u64>,
+    /// The number in the token of its answer, where its application takes feedback.
+    pub serial: Option<u64>,
+    /// What the front end could answer it with itself.
+    pub composites: Vec<Composite>,
     /// When the last byte of the request arrived.
     pub arrived_ns: u64,
 }
@@ -62,6 +66,8 @@ pub enum SentInputs {
         rows: u32,
         /// Sizes of their dynamic dimensions.
         dims: Vec<u64>,
+        /// Variants whose answers to them the front end has kept.
+        kept: Vec<KeptAnswer>,
     },
     /// These, in the signature's order; the answer comes back through the dispatcher. Or why they cannot
     /// be read.
@@ -89,6 +95,9 @@ pub enum FrontReport {
     },
     /// The inputs are to be sent to a worker.
     Assign(Box<Assignment>),
+    /// The variant that was chosen for a query is one whose answer the front end has kept: no worker has it. The last
+    /// word on the query, in place of [`FrontReport::Done`].
+    Has(Box<KeptHere>),
     /// A query whose inputs the front end keeps is settled: a worker has run it, or why it was refused.
     Done {
         /// The query's number.

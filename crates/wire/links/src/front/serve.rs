@@ -14,7 +14,7 @@ use futures::{
 };
 use parking_lot::{Mutex, MutexGuard};
 
-use sextant_rpc::{Ask, Assignment, DispatcherClient, Holder, Query, QueryError};
+use sextant_rpc::{Ask, Assignment, DispatcherClient, Holder, KeptHere, Query, QueryError};
 use sextant_types::Code;
 
 use super::{FromDispatcher, FrontReport, FrontRequest, SentAsk, SentInputs, ToDispatcher};
@@ -161,7 +161,7 @@ impl Reporter {
         let query = ask.ticket.query;
         let arrived = self.arrived(ask.arrived_ns);
         match ask.inputs {
-            SentInputs::Kept { rows, dims } => {
+            SentInputs::Kept { rows, dims, kept } => {
                 let ask = Ask {
                     ticket: ask.ticket,
                     route: ask.route,
@@ -171,11 +171,21 @@ impl Reporter {
                     best_effort: ask.best_effort,
                     explain: ask.explain,
                     sticky: ask.sticky,
+                    kept,
+                    composites: ask.composites,
                     arrived,
                 };
-                let placed = AssertUnwindSafe(dispatcher.place(ask, self)).catch_unwind();
+                let holder = Arc::new(Asking {
+                    reporter: self,
+                    has: Mutex::new(None),
+                });
+                let placed = dispatcher.place(ask, Arc::clone(&holder) as _);
+                let placed = AssertUnwindSafe(placed).catch_unwind();
                 let outcome = placed.await.unwrap_or_else(|_| Err(panicked()));
-                FrontReport::Done { query, outcome }
+                match holder.has.lock().take().filter(|_| outcome.is_ok()) {
+                    Some(has) => FrontReport::Has(Box::new(has)),
+                    None => FrontReport::Done { query, outcome },
+                }
             }
             SentInputs::Here(Ok(inputs)) => {
                 let ask = Query {
@@ -185,6 +195,8 @@ impl Reporter {
                     best_effort: ask.best_effort,
                     explain: ask.explain,
                     sticky: ask.sticky,
+                    serial: ask.serial,
+                    composites: ask.composites,
                     arrived,
                 };
                 let answered = AssertUnwindSafe(dispatcher.query(ask)).catch_unwind();
@@ -215,9 +227,22 @@ impl Reporter {
     }
 }
 
-impl Holder for Reporter {
+/// The holder of one query.
+struct Asking {
+    reporter: Arc<Reporter>,
+    /// What it was told of an answer that it has kept.
+    has: Mutex<Option<KeptHere>>,
+}
+
+impl Holder for Asking {
     /// Over a broken link nobody is told: the worker's batch goes without the inputs.
     fn assign(&self, assignment: Assignment) {
-        let _ = self.send(FrontReport::Assign(Box::new(assignment)));
+        let report = FrontReport::Assign(Box::new(assignment));
+        let _ = self.reporter.send(report);
+    }
+
+    /// Told as the query ends.
+    fn has(&self, kept: KeptHere) {
+        *self.has.lock() = Some(kept);
     }
 }

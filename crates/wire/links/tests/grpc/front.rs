@@ -58,6 +58,7 @@ impl Dispatch for Direct {
             worker: worker_id("there"),
             variant: variant_id("m"),
             model: ModelId::new("m").expect("a name"),
+            file: None,
             suits: true,
             load: false,
             second_usd: 0.5,
@@ -97,6 +98,8 @@ fn ask(ticket: Ticket, inputs: SentInputs) -> ToDispatcher {
             best_effort: false,
             explain: false,
             sticky: None,
+            serial: None,
+            composites: Vec::new(),
             arrived_ns: 1 << 60,
         })),
     }
@@ -106,6 +109,7 @@ fn kept(rows: u32) -> SentInputs {
     SentInputs::Kept {
         rows,
         dims: vec![7],
+        kept: Vec::new(),
     }
 }
 

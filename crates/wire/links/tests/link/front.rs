@@ -4,6 +4,7 @@ mod chaos;
 mod fleet;
 mod follow;
 mod inline;
+mod kept;
 mod mailbox;
 mod placer;
 mod queries;

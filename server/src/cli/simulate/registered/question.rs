@@ -14,8 +14,8 @@ use crate::cli::{
 /// Name of the experiment.
 pub const NAME: &str = "what-if";
 
-/// Those that choose a variant for each query: of others a target that no variant meets is an error.
-const POLICIES: [&str; 3] = ["sextant", "infaas", "ilp"];
+/// The planners that a service may have.
+const POLICIES: [&str; 2] = ["sextant", "ilp"];
 
 /// Time behind the last query in which answers still count, s.
 const AFTER_S: f64 = 60.0;

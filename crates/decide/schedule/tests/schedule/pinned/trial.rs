@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use sextant_baselines::build;
+use sextant_baselines::Options;
 use sextant_schedule::{
-    Action, Actions, BatchId, DeviceSpec, DropReason, NEVER, Nanos, Options, PoolIx, QueueSpec,
-    Request, Scheduler,
+    Action, Actions, BatchId, DeviceSpec, DropReason, NEVER, Nanos, PoolIx, QueueSpec, Request,
+    Scheduler, Schedulers,
 };
 use sextant_types::index::{DeviceIx, QueueIx};
 
@@ -115,7 +115,7 @@ impl std::fmt::Display for Figures {
 impl Play {
     fn new(trial: Trial) -> Self {
         let mut play = Self {
-            scheduler: build(&trial.options),
+            scheduler: trial.options.build(),
             running: BTreeMap::new(),
             figures: Figures::default(),
             now: 0,

@@ -21,6 +21,8 @@ pub(super) struct Catalog {
     /// What references to models stand for.
     releases: Releases,
     variants: HashMap<VariantId, Arc<Variant>>,
+    /// Those of applications whose answers are kept.
+    cached: HashMap<ApplicationId, Vec<Arc<Variant>>>,
     /// Whether it was read from the metadata; before, nothing is known of what is published.
     is_read: bool,
 }
@@ -54,6 +56,10 @@ impl Catalog {
             let model = catalog.models.entry(variant.model.clone());
             model.or_insert_with(|| Arc::clone(variant));
             catalog.variants.insert(id.clone(), Arc::clone(variant));
+            if variant.resources.cache_bytes > 0 {
+                let cached = catalog.cached.entry(variant.application.clone());
+                cached.or_default().push(Arc::clone(variant));
+            }
         }
         catalog
     }
@@ -69,6 +75,11 @@ impl Catalog {
             true => QueryError::not_found(route),
             false => unread(),
         })
+    }
+
+    /// The variants of an application whose answers are kept.
+    pub(super) fn cached(&self, application: &ApplicationId) -> &[Arc<Variant>] {
+        self.cached.get(application).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn variant(&self, id: &VariantId) -> Option<&Arc<Variant>> {

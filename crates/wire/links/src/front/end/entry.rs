@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use sextant_rpc::{Answer, Assignment, InferError, Query, QueryError, Ticket};
+use sextant_rpc::{
+    Answer, Assignment, Composite, InferError, KeptAnswer, KeptHere, Query, QueryError, Ticket,
+};
 use sextant_types::{NamedTensor, Route, Targets, WorkerId};
 use tokio::sync::oneshot;
 
@@ -23,6 +25,8 @@ pub(super) enum Ran {
     },
     /// The dispatcher has answered.
     Answered(Box<Answer>),
+    /// The dispatcher has chosen a variant whose answer is here.
+    Kept(Box<KeptHere>),
 }
 
 pub(super) type Reply = Result<Ran, QueryError>;
@@ -43,6 +47,10 @@ pub(super) struct Entry {
     best_effort: bool,
     explain: bool,
     sticky: Option<u64>,
+    serial: Option<u64>,
+    /// Variants whose answers to its inputs are here.
+    kept: Vec<KeptAnswer>,
+    composites: Vec<Composite>,
     pub(super) arrived: Instant,
     pub(super) inputs: Vec<NamedTensor>,
     reply: oneshot::Sender<Reply>,
@@ -104,6 +112,9 @@ impl Entry {
             best_effort: query.best_effort,
             explain: query.explain,
             sticky: query.sticky,
+            serial: query.serial,
+            kept: Vec::new(),
+            composites: query.composites,
             arrived: query.arrived,
             inputs: query.inputs,
             reply,
@@ -113,6 +124,11 @@ impl Entry {
                 since: query.arrived,
             },
         }
+    }
+
+    /// The same, with answers that are here.
+    pub(super) fn with(self, kept: Vec<KeptAnswer>) -> Self {
+        Self { kept, ..self }
     }
 
     /// When an answer is wanted. None for a best-effort query, as at the dispatcher.
@@ -138,12 +154,15 @@ impl Entry {
                 false => SentInputs::Kept {
                     rows: self.rows,
                     dims: self.dims.clone(),
+                    kept: self.kept.clone(),
                 },
             },
             targets: self.targets,
             best_effort: self.best_effort,
             explain: self.explain,
             sticky: self.sticky,
+            serial: self.serial,
+            composites: self.composites.clone(),
             arrived_ns: clock.nanos(self.arrived),
         }
     }
@@ -164,9 +183,14 @@ impl Entry {
         }
     }
 
+    /// Whether a ticket is that of the present asking.
+    pub(super) fn is_asked_as(&self, ticket: &Ticket) -> bool {
+        ticket.attempt >= self.attempts.0
+    }
+
     /// Whether an assignment by the dispatcher at `link` counts.
     pub(super) fn takes(&self, link: u64, ticket: &Ticket) -> bool {
-        ticket.attempt >= self.attempts.0
+        self.is_asked_as(ticket)
             && match &self.phase {
                 Phase::Unasked { .. } => false,
                 Phase::Asked { link: asked } => *asked == link,

@@ -87,6 +87,9 @@ impl Fleet {
 
     fn update(&mut self, view: &View) {
         self.front.catalog.store(Arc::new(Catalog::new(view)));
+        let variants = view.variants.values().map(|it| &**it);
+        let most_bytes = self.front.options.max_cache_bytes;
+        self.front.caches.follow(variants, most_bytes);
         *self.serving() = Serving::new(view);
         let gone = |id: &&WorkerId| !view.workers.contains_key(*id);
         let gone: Vec<_> = self.mailboxes.keys().filter(gone).cloned().collect();

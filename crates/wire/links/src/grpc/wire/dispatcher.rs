@@ -2,9 +2,13 @@
 
 use std::collections::VecDeque;
 
-use sextant_rpc::{Answer, Assignment, Candidate, Explanation, QueryError, Timings};
+use bytes::Bytes;
+use sextant_rpc::{
+    Answer, Assignment, Candidate, Composite, Explanation, Instead, KeptAnswer, KeptHere,
+    QueryError, Timings,
+};
 use sextant_types::{
-    ApplicationId, Code, DeviceTypeName, ModelId, Route, Targets, VariantId, WorkerId,
+    ApplicationId, Code, DeviceTypeName, Digest, ModelId, Route, Targets, VariantId, WorkerId,
 };
 
 use super::{
@@ -93,6 +97,7 @@ impl Wire for FromDispatcher {
     fn weight_bytes(&self) -> usize {
         match &self.body {
             FrontReport::Assign(assignment) if assignment.explanation.is_some() => 32 * 256,
+            FrontReport::Has(has) if has.explanation.is_some() => 32 * 256,
             FrontReport::Done {
                 outcome: Err(error),
                 ..
@@ -120,8 +125,16 @@ impl Wire for FromDispatcher {
 }
 
 fn pack_ask(ask: SentAsk) -> proto::Ask {
+    let mut kept = Vec::new();
     let (rows, dims, inputs) = match ask.inputs {
-        SentInputs::Kept { rows, dims } => (rows, dims, None),
+        SentInputs::Kept {
+            rows,
+            dims,
+            kept: own,
+        } => {
+            kept.extend(own.into_iter().map(pack_kept));
+            (rows, dims, None)
+        }
         SentInputs::Here(inputs) => {
             // What was stripped goes without tensors, of which every model takes some.
             let tensors = pack_named(inputs.unwrap_or_default());
@@ -142,6 +155,9 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
         explain: ask.explain,
         arrived_ns: ask.arrived_ns,
         sticky: ask.sticky,
+        kept,
+        serial: ask.serial,
+        composites: ask.composites.into_iter().map(pack_composite).collect(),
         route: Some(match ask.route {
             Route::Application(id) => ask::Route::Application(id.into()),
             Route::Model(id) => ask::Route::Model(id.into()),
@@ -162,6 +178,7 @@ fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
             None => SentInputs::Kept {
                 rows: ask.rows,
                 dims: ask.dims,
+                kept: unpack_all_kept(ask.kept)?,
             },
             Some(inputs) => {
                 let inputs = unpack_named(inputs.tensors)?;
@@ -180,6 +197,8 @@ fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
         best_effort: ask.best_effort,
         explain: ask.explain,
         sticky: ask.sticky,
+        serial: ask.serial,
+        composites: unpack_composites(ask.composites)?,
         arrived_ns: ask.arrived_ns,
     })
 }
@@ -198,6 +217,14 @@ fn pack_report(report: FrontReport) -> placement::Body {
             load: assignment.load,
             second_usd: assignment.second_usd,
             explanation: assignment.explanation.map(pack_explanation),
+            file: assignment.file.map(pack_file).unwrap_or_default(),
+        }),
+        FrontReport::Has(has) => placement::Body::Has(proto::KeptHere {
+            ticket: Some(has.ticket.into()),
+            variant: has.variant.into(),
+            model: has.model.into(),
+            suits: has.suits,
+            explanation: has.explanation.map(pack_explanation),
         }),
         FrontReport::Done { query, outcome } => placement::Body::Done(proto::Done {
             query,
@@ -232,6 +259,15 @@ fn unpack_report(body: placement::Body) -> Result<FrontReport, Malformed> {
             load: assign.load,
             second_usd: assign.second_usd,
             explanation: assign.explanation.map(unpack_explanation).transpose()?,
+            // A dispatcher of an earlier release does not say.
+            file: unpack_file(&assign.file).ok(),
+        })),
+        placement::Body::Has(has) => FrontReport::Has(Box::new(KeptHere {
+            ticket: field(has.ticket, "ticket")?.into(),
+            variant: VariantId::new(has.variant)?,
+            model: ModelId::new(has.model)?,
+            suits: has.suits,
+            explanation: has.explanation.map(unpack_explanation).transpose()?,
         })),
         placement::Body::Done(done) => FrontReport::Done {
             query: done.query,
@@ -249,6 +285,32 @@ fn unpack_report(body: placement::Body) -> Result<FrontReport, Malformed> {
         },
         placement::Body::Declined(query) => FrontReport::Declined { query },
     })
+}
+
+fn pack_kept(kept: KeptAnswer) -> proto::KeptAnswer {
+    proto::KeptAnswer {
+        variant: kept.variant.into(),
+        file: pack_file(kept.file),
+    }
+}
+
+fn unpack_all_kept(kept: Vec<proto::KeptAnswer>) -> Result<Vec<KeptAnswer>, Malformed> {
+    let unpack = |kept: proto::KeptAnswer| {
+        Ok(KeptAnswer {
+            variant: VariantId::new(kept.variant)?,
+            file: unpack_file(&kept.file)?,
+        })
+    };
+    kept.into_iter().map(unpack).collect()
+}
+
+fn pack_file(file: Digest) -> Bytes {
+    Bytes::copy_from_slice(file.as_bytes())
+}
+
+fn unpack_file(bytes: &Bytes) -> Result<Digest, Malformed> {
+    let bytes: Result<[u8; 32], _> = (&**bytes).try_into();
+    Ok(Digest::from_bytes(field(bytes.ok(), "file")?))
 }
 
 fn pack_answer(answer: Answer) -> proto::Answer {
@@ -301,6 +363,10 @@ fn pack_error(error: QueryError) -> proto::Refusal {
         retry_after_ms: error.retry_after_ms,
         closest: error.closest.into_iter().map(pack_candidate).collect(),
         most_rows: error.most_rows,
+        instead: error.instead.map(|instead| proto::Instead {
+            variant: instead.variant.into(),
+            explanation: instead.explanation.map(pack_explanation),
+        }),
     }
 }
 
@@ -312,7 +378,36 @@ fn unpack_error(refusal: proto::Refusal) -> Result<QueryError, Malformed> {
         retry_after_ms: refusal.retry_after_ms,
         closest: unpack_candidates(refusal.closest)?,
         most_rows: refusal.most_rows,
+        instead: refusal.instead.map(unpack_instead).transpose()?,
     })
+}
+
+fn unpack_instead(instead: proto::Instead) -> Result<Box<Instead>, Malformed> {
+    Ok(Box::new(Instead {
+        variant: VariantId::new(instead.variant)?,
+        explanation: instead.explanation.map(unpack_explanation).transpose()?,
+    }))
+}
+
+fn pack_composite(composite: Composite) -> proto::Composite {
+    proto::Composite {
+        variant: composite.variant.into(),
+        quality_bound: composite.quality_bound,
+        latency_ms: composite.latency_ms,
+        cost_per_1k_usd: composite.cost_per_1k_usd,
+    }
+}
+
+fn unpack_composites(composites: Vec<proto::Composite>) -> Result<Vec<Composite>, Malformed> {
+    let unpack = |it: proto::Composite| {
+        Ok(Composite {
+            variant: VariantId::new(it.variant)?,
+            quality_bound: it.quality_bound,
+            latency_ms: it.latency_ms,
+            cost_per_1k_usd: it.cost_per_1k_usd,
+        })
+    };
+    composites.into_iter().map(unpack).collect()
 }
 
 fn pack_explanation(explanation: Explanation) -> proto::Explanation {

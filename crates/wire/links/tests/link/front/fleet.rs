@@ -264,6 +264,8 @@ pub fn query(inputs: Vec<NamedTensor>, latency_ms: Option<f64>) -> Query {
         best_effort: false,
         explain: false,
         sticky: None,
+        serial: None,
+        composites: Vec::new(),
         arrived: tokio::time::Instant::now().into_std(),
     }
 }

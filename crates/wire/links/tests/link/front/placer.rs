@@ -10,13 +10,16 @@ use std::{
 
 use async_trait::async_trait;
 use sextant_rpc::{
-    Answer, Ask, Assignment, Dispatch, Explanation, Holder, Infer, InferError, InferOutcome, Part,
-    Query, QueryError, Ticket, Timings, WorkerClient,
+    Answer, Ask, Assignment, Dispatch, Explanation, Holder, Infer, InferError, InferOutcome,
+    KeptHere, Part, Query, QueryError, Ticket, Timings, WorkerClient,
 };
 use sextant_types::{Code, ModelId, NamedTensor, Route, Signature, WorkerId};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{double::id, transport::next};
+use crate::{
+    double::{id, variant},
+    transport::next,
+};
 
 type Placed = Result<(), InferError>;
 
@@ -141,6 +144,7 @@ fn send(batch: Vec<Waiting>, worker: &WorkerId, client: &WorkerClient, random: &
             worker: worker.clone(),
             variant: id("m-a"),
             model: ModelId::new("m").expect("a name"),
+            file: Some(variant("m-a").artefact),
             suits: true,
             load: false,
             second_usd: 0.5,
@@ -215,7 +219,19 @@ impl Dispatch for Placer {
     async fn place(&self, ask: Ask, holder: Arc<dyn Holder>) -> Result<(), QueryError> {
         let mut guard = Dropped(Some(&self.given_up));
         let mut ticket = ask.ticket;
+        let has = ask.kept.iter().any(|it| it.variant == id("m-a"));
         self.asked.lock().expect("sound").push(ask);
+        if has {
+            guard.0 = None;
+            holder.has(KeptHere {
+                ticket,
+                variant: id("m-a"),
+                model: ModelId::new("m").expect("a name"),
+                suits: true,
+                explanation: None,
+            });
+            return Ok(());
+        }
         if let Some(error) = self.refuse.lock().expect("sound").clone() {
             guard.0 = None;
             return Err(error);

@@ -108,6 +108,7 @@ fn receive(front: &FrontEnd, number: u64, message: FromDispatcher) {
             state.on_assign(number, assignment);
             None
         }
+        FrontReport::Has(has) => state.on_has(number, has),
         FrontReport::Done { query, outcome } => state.on_done(number, query, outcome),
         FrontReport::Answered { query, outcome } => state.on_answered(number, query, outcome),
         FrontReport::Declined { query } => {

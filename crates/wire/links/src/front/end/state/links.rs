@@ -1,7 +1,7 @@
 //! What links bring, and their coming and going.
 
 use sextant_metadata::Leader;
-use sextant_rpc::{Answer, Assignment, InferError, QueryError, Ticket};
+use sextant_rpc::{Answer, Assignment, InferError, KeptHere, QueryError, Ticket};
 use sextant_types::{Code, WorkerId};
 
 use super::{DispatcherEnd, MailboxEnd, State, lost_worker};
@@ -157,6 +157,21 @@ impl State {
             return None;
         }
         self.ask_again(query)
+    }
+
+    /// The dispatcher has chosen a variant whose answer is here.
+    pub(in crate::front::end) fn on_has(
+        &mut self,
+        number: u64,
+        has: Box<KeptHere>,
+    ) -> Option<Settled> {
+        let query = has.ticket.query;
+        let entry = self.queries.get(&query)?;
+        if entry.link() != Some(number) || !entry.is_asked_as(&has.ticket) {
+            return None;
+        }
+        let (reply, _) = self.queries.remove(&query)?.into_parts();
+        Some(Settled::new(reply, Ok(Ran::Kept(has))))
     }
 
     /// The dispatcher has answered or refused a query that came with its inputs.

@@ -2,13 +2,13 @@
 
 use proptest::{collection::vec, option, prelude::*};
 use sextant_rpc::{
-    ActionKind, ActionStats, Answer, Assignment, Candidate, Explanation, InferError, LoadTimings,
-    Mispredictions, Pages, Part, QueryError, Ticket, Timings, VariantUsage, WorkError, WorkerInfo,
-    WorkerStats,
+    ActionKind, ActionStats, Answer, Assignment, Candidate, Composite, Explanation, InferError,
+    Instead, KeptAnswer, KeptHere, LoadTimings, Mispredictions, Pages, Part, QueryError, Ticket,
+    Timings, VariantUsage, WorkError, WorkerInfo, WorkerStats,
 };
 use sextant_types::{
-    ApplicationId, Code, DataType, EngineName, ModelId, NamedTensor, Prefer, Route, Targets,
-    Tensor, VariantId, WorkerId,
+    ApplicationId, Code, DataType, Digest, EngineName, ModelId, NamedTensor, Prefer, Route,
+    Targets, Tensor, VariantId, WorkerId,
 };
 
 use super::variants::{kind, whole_variant};
@@ -273,7 +273,11 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
     let flags = (any::<bool>(), any::<bool>());
     let kept = (any::<u32>(), vec(any::<u64>(), 0..3));
     let sent = prop_oneof![
-        kept.prop_map(|(rows, dims)| SentInputs::Kept { rows, dims }),
+        (kept, vec(kept_answer(), 0..3)).prop_map(|((rows, dims), kept)| SentInputs::Kept {
+            rows,
+            dims,
+            kept
+        }),
         inputs().prop_map(|inputs| SentInputs::Here(Ok(inputs))),
     ];
     let rest = (flags, any::<u64>(), sent);
@@ -294,6 +298,8 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
                 best_effort,
                 explain,
                 sticky: arrived_ns.checked_sub(1 << 63),
+                serial: arrived_ns.checked_sub(1 << 62),
+                composites: vec![composite(); usize::from(best_effort)],
                 arrived_ns,
             }))
         },
@@ -303,6 +309,22 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
         ask,
         any::<u64>().prop_map(|query| FrontRequest::GiveUp { query }),
     ]
+}
+
+fn kept_answer() -> impl Strategy<Value = KeptAnswer> {
+    (variant(), any::<[u8; 32]>()).prop_map(|(variant, file)| KeptAnswer {
+        variant,
+        file: Digest::from_bytes(file),
+    })
+}
+
+fn composite() -> Composite {
+    Composite {
+        variant: VariantId::new("careful-v1").expect("a name"),
+        quality_bound: 0.9,
+        latency_ms: 7.5,
+        cost_per_1k_usd: 0.001,
+    }
 }
 
 pub(super) fn candidate() -> impl Strategy<Value = Candidate> {
@@ -347,13 +369,20 @@ pub(super) fn refusal() -> impl Strategy<Value = QueryError> {
     let code = prop::sample::select(Code::ALL.to_vec());
     let closest = vec(candidate(), 0..3);
     let numbers = (any::<Option<u64>>(), any::<Option<u32>>());
-    (code, ".{0,20}", numbers, closest).prop_map(
-        |(code, message, (retry_after_ms, most_rows), closest)| QueryError {
+    let instead = (variant(), explanation()).prop_map(|(variant, explanation)| {
+        Box::new(Instead {
+            variant,
+            explanation,
+        })
+    });
+    (code, ".{0,20}", numbers, closest, option::of(instead)).prop_map(
+        |(code, message, (retry_after_ms, most_rows), closest, instead)| QueryError {
             code,
             message,
             retry_after_ms,
             closest,
             most_rows,
+            instead,
         },
     )
 }
@@ -392,6 +421,7 @@ pub(super) fn placement() -> impl Strategy<Value = FrontReport> {
                 worker: WorkerId::new(worker).expect("a name"),
                 variant,
                 model: ModelId::new(model).expect("a name"),
+                file: load.then(|| Digest::from_bytes([7; 32])),
                 suits,
                 load,
                 second_usd,
@@ -399,6 +429,16 @@ pub(super) fn placement() -> impl Strategy<Value = FrontReport> {
             }))
         },
     );
+    let has = (ticket(), variant(), name(), any::<bool>(), explanation());
+    let has = has.prop_map(|(ticket, variant, model, suits, explanation)| {
+        FrontReport::Has(Box::new(KeptHere {
+            ticket,
+            variant,
+            model: ModelId::new(model).expect("a name"),
+            suits,
+            explanation,
+        }))
+    });
     let outcome = prop_oneof![Just(Ok(())), refusal().prop_map(Err)];
     let answered = prop_oneof![
         answer.prop_map(|answer| Ok(Box::new(answer))),
@@ -408,6 +448,7 @@ pub(super) fn placement() -> impl Strategy<Value = FrontReport> {
         (figure(), any::<bool>())
             .prop_map(|(utilization, leads)| FrontReport::Beat { utilization, leads }),
         assign,
+        has,
         (any::<u64>(), outcome).prop_map(|(query, outcome)| FrontReport::Done { query, outcome }),
         (any::<u64>(), answered)
             .prop_map(|(query, outcome)| FrontReport::Answered { query, outcome }),

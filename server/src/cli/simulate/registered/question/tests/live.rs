@@ -85,6 +85,7 @@ impl Live {
             },
             of: self.expected,
             latency_ms: targets.latency_ms.map(|ms| (ms, ms)),
+            queries_per_row: 1.0,
         };
         let options = Options {
             estimate_factor: ESTIMATE,

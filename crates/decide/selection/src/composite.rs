@@ -1,0 +1,90 @@
+//! Whether a composite variant answers a query: a pipeline whose steps ask variants, such as a cascade.
+//!
+//! A composite variant was measured as a whole, and competes by these figures with what [`select`](crate::select) came
+//! to. It counts as active: whoever offers it offers it only while all that its steps ask can be asked. It runs one
+//! record at a time, so it answers queries of one row.
+
+use sextant_types::{Prefer, Quality};
+
+use crate::{Decision, Demand, Index, Load, Readiness, expected_ms};
+
+/// What was measured of a composite variant.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Composite {
+    /// Lower bound of the measured quality.
+    pub quality_bound: f64,
+    /// 99th percentile of its time, ms.
+    pub latency_ms: f64,
+    /// What its steps list for a thousand queries, US dollars.
+    pub cost_per_1k_usd: f64,
+}
+
+/// The composite that answers in place of what was decided; `None` where the decision stands.
+///
+/// Among composites that meet the targets the preferred one is taken, of equal ones the first. It stands against an
+/// active variant by what the query prefers, and goes before everything else that a decision may be: a full device, a
+/// load, a refusal.
+pub fn composite(
+    composites: impl IntoIterator<Item = Composite>,
+    (index, decision): (&Index, &Decision),
+    demand: &Demand,
+    load: &impl Load,
+) -> Option<usize> {
+    let numbered = composites.into_iter().enumerate();
+    let fit = numbered.filter(|(_, it)| it.miss(demand).is_none());
+    let (at, best) = fit.min_by(|(_, one), (_, other)| one.by_preference(other, demand.prefer))?;
+    let Decision::Use { ordinal } = decision else {
+        return Some(at);
+    };
+    let entries = index.entries().iter();
+    let active = entries.filter(|it| it.ordinal == *ordinal && it.readiness == Readiness::Active);
+    let mut chosen = active.map(|entry| Composite {
+        quality_bound: match entry.quality() {
+            Quality::Accuracy(bound) => bound,
+            Quality::Agreement(_) => f64::NEG_INFINITY,
+        },
+        latency_ms: expected_ms(entry, demand, load),
+        cost_per_1k_usd: entry.cost_per_1k_usd,
+    });
+    let is_better = |it: Composite| best.by_preference(&it, demand.prefer).is_lt();
+    chosen.all(is_better).then_some(at)
+}
+
+// === impl Composite ===
+
+impl Composite {
+    /// Why it does not answer, as [`verdict`](crate::verdict) says it; where it could, why another one does.
+    pub fn verdict(&self, demand: &Demand) -> &'static str {
+        self.miss(demand).unwrap_or(match demand.prefer {
+            Prefer::Cost => "dearer",
+            Prefer::Accuracy => "less_accurate",
+            Prefer::Latency => "slower",
+        })
+    }
+
+    fn miss(&self, demand: &Demand) -> Option<&'static str> {
+        let quality = Quality::Accuracy(self.quality_bound);
+        if demand.rows != 1 {
+            return Some("rows");
+        }
+        if !demand.least_quality.is_met_by(quality) {
+            return Some("accuracy");
+        }
+        if self.cost_per_1k_usd > demand.max_cost_per_1k_usd {
+            return Some("cost");
+        }
+        (self.latency_ms > demand.latency_ms).then_some("latency")
+    }
+
+    fn by_preference(&self, other: &Self, prefer: Prefer) -> std::cmp::Ordering {
+        let by_cost = self.cost_per_1k_usd.total_cmp(&other.cost_per_1k_usd);
+        match prefer {
+            Prefer::Cost => by_cost,
+            Prefer::Accuracy => other
+                .quality_bound
+                .total_cmp(&self.quality_bound)
+                .then(by_cost),
+            Prefer::Latency => self.latency_ms.total_cmp(&other.latency_ms).then(by_cost),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What was measured of a pipeline as a whole, and which targets it meets.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sextant_rpc::{QueryError, StepTaken};
+use sextant_types::{Accuracy, Code, Targets};
+
+/// What was measured of a pipeline on its validation set.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// How right it is, with its interval.
+    pub accuracy: Accuracy,
+    /// Median time of a record that was asked alone, loads left out, ms.
+    pub p50_ms: f64,
+    /// 99th percentile alike, ms.
+    pub p99_ms: f64,
+    /// What its steps list for a thousand queries, US dollars: their rows at the prices of the variants that answered
+    /// them, as variants are priced.
+    pub cost_per_1k_usd: f64,
+    /// What a thousand queries were charged, each alone in its batches, US dollars.
+    pub charged_per_1k_usd: f64,
+    /// How often its steps ran, by their names.
+    #[serde(default)]
+    pub steps: BTreeMap<String, StepShare>,
+}
+
+/// How often a step ran.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct StepShare {
+    /// Queries in which it ran.
+    pub ran: u64,
+    /// Queries in which it did not.
+    pub skipped: u64,
+    /// Rows that it was asked for.
+    pub rows: u64,
+}
+
+/// What is known of a pipeline as a whole.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Whole {
+    /// It has no validation set.
+    #[default]
+    Unmeasured,
+    /// It is being measured. What was measured before is of another version of it or of its models, and holds no more.
+    Pending(Option<Measured>),
+    /// This was measured, and nothing has changed since.
+    Current(Measured),
+}
+
+/// When a query may be tried again whose pipeline is being measured, ms.
+const MEASURING_RETRY_MS: f64 = 1000.0;
+
+// === impl Whole ===
+
+impl Whole {
+    /// What holds now.
+    pub fn current(&self) -> Option<&Measured> {
+        match self {
+            Self::Current(measured) => Some(measured),
+            Self::Unmeasured | Self::Pending(_) => None,
+        }
+    }
+
+    /// Whether the pipeline meets the targets that are of the whole, its time apart. A share of the accuracy is one of
+    /// what was measured of the pipeline itself, so it is met where that is known.
+    ///
+    /// # Errors
+    /// Which target it misses and by how much, or that nothing was measured.
+    pub fn check(&self, name: &str, targets: &Targets) -> Result<(), QueryError> {
+        let asked = [
+            ("min_accuracy", targets.min_quality.is_some()),
+            (
+                "min_relative_accuracy",
+                targets.min_relative_accuracy.is_some(),
+            ),
+            ("max_cost_per_1k_usd", targets.max_cost_per_1k_usd.is_some()),
+        ];
+        let Some((target, _)) = asked.into_iter().find(|(_, is_asked)| *is_asked) else {
+            return Ok(());
+        };
+        let measured = match self {
+            Self::Current(measured) => measured,
+            Self::Unmeasured => {
+                let message = format!(
+                    "pipeline `{name}` was not measured as a whole, which `{target}` needs: give its definition a `validation`"
+                );
+                return Err(QueryError::new(Code::InvalidTarget, message));
+            }
+            Self::Pending(_) => {
+                let message = format!(
+                    "pipeline `{name}` is being measured as a whole, which `{target}` needs: try again, or see its \
+                     job under `GET /v1/pipelines/{name}`"
+                );
+                return Err(
+                    QueryError::new(Code::Unavailable, message).retry_after_ms(MEASURING_RETRY_MS)
+                );
+            }
+        };
+        measured.check(name, targets)
+    }
+}
+
+// === impl Measured ===
+
+impl Measured {
+    fn check(&self, name: &str, targets: &Targets) -> Result<(), QueryError> {
+        let refused = |message: String| Err(QueryError::new(Code::TargetInfeasible, message));
+        let of = &self.accuracy;
+        if let Some(least) = targets.min_quality
+            && of.quality_bound() < least
+        {
+            let (target, end, bound, asked) = match of.metric.higher_is_better() {
+                true => ("min_accuracy", "lower", of.lower, least),
+                false => ("max_error", "upper", of.upper, -least),
+            };
+            return refused(format!(
+                "pipeline `{name}` is not accurate enough: `{}` was measured as {:.4} ({:.4} to {:.4}) over {} records, \
+                 and `{target}`, {asked}, is compared with the {end} end, {bound:.4}",
+                of.metric.name(),
+                of.value,
+                of.lower,
+                of.upper,
+                of.records,
+            ));
+        }
+        match targets.max_cost_per_1k_usd {
+            Some(most) if self.cost_per_1k_usd > most => refused(format!(
+                "pipeline `{name}` costs too much: its steps list {} US dollars for a thousand queries, and \
+                 `max_cost_per_1k_usd` is {most}",
+                self.cost_per_1k_usd
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+// === impl StepShare ===
+
+impl StepShare {
+    /// Counts what became of a step in one more query.
+    pub fn count(&mut self, taken: &StepTaken) {
+        match taken.outcome.as_ref() {
+            "skipped" => self.skipped += 1,
+            _ => {
+                self.ran += 1;
+                self.rows += u64::from(taken.rows);
+            }
+        }
+    }
+}

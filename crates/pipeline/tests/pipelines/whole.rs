@@ -1,0 +1,234 @@
+//! Targets of the whole, and pipelines that are variants of an application.
+
+use std::{collections::HashMap, sync::Arc};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use serde_json::json;
+use sextant_pipeline::{Loaded, Measured, Pipelines, Unbounded, Whole};
+use sextant_rpc::{Answer, Dispatch, Explanation, Instead, Query, QueryError};
+use sextant_types::{
+    Accuracy, AccuracyKind, ApplicationId, Code, Metric, Prefer, Route, Signature, Targets,
+};
+
+use crate::worker::{Service, Worker, failing, graph, output, query, service, x};
+
+fn measured() -> Measured {
+    Measured {
+        accuracy: Accuracy {
+            kind: AccuracyKind::Accuracy,
+            metric: Metric::Top1,
+            value: 0.9,
+            lower: 0.85,
+            upper: 0.95,
+            records: 200,
+            evaluation_batch: 1,
+        },
+        p50_ms: 3.0,
+        p99_ms: 7.0,
+        cost_per_1k_usd: 0.02,
+        charged_per_1k_usd: 0.5,
+        steps: Default::default(),
+    }
+}
+
+fn chain() -> Service {
+    let worker = Worker::new().adding("one", 1.0);
+    service(
+        worker,
+        &json!({"name": "p", "steps": [{"name": "a", "application": "one"}]}),
+    )
+}
+
+fn set(service: &Service, whole: Whole) {
+    let name = ApplicationId::new("p").expect("a name");
+    service
+        .pipelines
+        .get(&name)
+        .expect("it is loaded")
+        .set_whole(whole);
+}
+
+fn asking(targets: Targets) -> Query {
+    Query {
+        targets,
+        ..query(x(&[1.0]))
+    }
+}
+
+fn least(min_quality: f64) -> Targets {
+    Targets {
+        min_quality: Some(min_quality),
+        ..Targets::default()
+    }
+}
+
+#[tokio::test]
+async fn an_accuracy_of_the_whole_is_held_to_the_lower_end_of_what_was_measured() {
+    let service = chain();
+    let ask = async |targets| service.pipelines.query(asking(targets)).await;
+    assert_eq!(ask(least(0.5)).await.unwrap_err().code, Code::InvalidTarget);
+    set(&service, Whole::Pending(Some(measured())));
+    let stale = ask(least(0.5)).await.unwrap_err();
+    assert_eq!(stale.code, Code::Unavailable);
+    assert!(stale.retry_after_ms.is_some(), "it is measured soon");
+    set(&service, Whole::Current(measured()));
+    assert!(ask(least(0.85)).await.expect("an answer").targets_met);
+    let missed = ask(least(0.86)).await.unwrap_err();
+    assert_eq!(missed.code, Code::TargetInfeasible);
+    for part in [
+        "0.9000 (0.8500 to 0.9500)",
+        "200 records",
+        "0.86",
+        "lower end, 0.8500",
+    ] {
+        assert!(missed.message.contains(part), "{}", missed.message);
+    }
+    let closest = Query {
+        best_effort: true,
+        ..asking(least(0.86))
+    };
+    let closest = service.pipelines.query(closest).await.expect("an answer");
+    assert!(!closest.targets_met);
+    let share = Targets {
+        min_relative_accuracy: Some(1.0),
+        prefer: Some(Prefer::Accuracy),
+        max_cost_per_1k_usd: Some(0.02),
+        ..Targets::default()
+    };
+    assert!(ask(share).await.expect("an answer").targets_met);
+    let cheap = Targets {
+        max_cost_per_1k_usd: Some(0.01),
+        ..Targets::default()
+    };
+    assert_eq!(ask(cheap).await.unwrap_err().code, Code::TargetInfeasible);
+}
+
+/// Sends what is offered back to be run, or answers itself.
+struct Selection {
+    worker: Worker,
+    takes: bool,
+    offered: Mutex<Vec<usize>>,
+}
+
+#[async_trait]
+impl Dispatch for Selection {
+    async fn query(&self, query: Query) -> Result<Answer, QueryError> {
+        let is_whole = query.route == whole();
+        if is_whole {
+            self.offered.lock().push(query.composites.len());
+        }
+        match query.composites.first() {
+            Some(composite) if self.takes => {
+                assert_eq!(
+                    (
+                        composite.quality_bound,
+                        composite.latency_ms,
+                        composite.cost_per_1k_usd
+                    ),
+                    (0.85, 7.0, 0.02)
+                );
+                Err(QueryError::instead(Instead {
+                    variant: composite.variant.clone(),
+                    explanation: Some(Explanation {
+                        reason: "it is the cheapest".to_owned(),
+                        considered: 3,
+                        ..Explanation::default()
+                    }),
+                }))
+            }
+            _ => self.worker.query(query).await,
+        }
+    }
+
+    fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
+        self.worker.signature(route)
+    }
+
+    fn utilization(&self) -> f64 {
+        0.0
+    }
+
+    fn is_ready(&self, route: &Route) -> bool {
+        self.worker.is_ready(route)
+    }
+}
+
+fn whole() -> Route {
+    Route::Application(ApplicationId::new("whole").expect("a name"))
+}
+
+/// A pipeline that is a variant of `whole`, which adds a hundred itself; the pipeline adds one.
+fn composite(step: Worker, takes: bool) -> (Arc<Selection>, Arc<Pipelines>) {
+    let worker = step.adding("whole", 100.0);
+    let definition = json!({"name": "p", "variant_of": "whole",
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1]}],
+        "steps": [{"name": "a", "application": "one"}]});
+    let graph = graph(&worker, &definition).unwrap_or_else(|error| panic!("{error}"));
+    let selection = Arc::new(Selection {
+        worker,
+        takes,
+        offered: Mutex::default(),
+    });
+    let beneath = Arc::clone(&selection) as Arc<dyn Dispatch>;
+    let pipelines = Pipelines::over(beneath, Arc::new(Unbounded));
+    let loaded = Arc::new(Loaded::new(graph, 1).expect("names"));
+    loaded.set_whole(Whole::Current(measured()));
+    let name = ApplicationId::new("p").expect("a name");
+    pipelines.set(HashMap::from([(name, loaded)]));
+    (selection, pipelines)
+}
+
+async fn ask_whole(pipelines: &Pipelines, values: &[f32]) -> Result<Answer, QueryError> {
+    let query = Query {
+        route: whole(),
+        ..query(x(values))
+    };
+    pipelines.query(query).await
+}
+
+#[tokio::test]
+async fn it_runs_where_selection_takes_it_and_is_explained_as_selected() {
+    let (selection, pipelines) = composite(Worker::new().adding("one", 1.0), true);
+    let answer = ask_whole(&pipelines, &[1.0]).await.expect("an answer");
+    assert_eq!(output(&answer, "y").expect("y"), [2.0]);
+    assert_eq!(answer.variant.as_str(), "p-v1");
+    let explanation = answer.explanation.expect("explained");
+    assert_eq!(
+        (
+            explanation.reason.as_str(),
+            explanation.considered,
+            explanation.steps.len()
+        ),
+        ("it is the cheapest", 3, 1)
+    );
+    // Two rows are no record of it.
+    let two = ask_whole(&pipelines, &[1.0, 2.0]).await.expect("an answer");
+    assert_eq!(output(&two, "y").expect("y"), [101.0, 102.0]);
+    assert_eq!(*selection.offered.lock(), [1, 0]);
+}
+
+#[tokio::test]
+async fn it_is_offered_only_while_it_is_measured_and_where_it_is_not_taken_a_variant_answers() {
+    let (selection, pipelines) = composite(Worker::new().adding("one", 1.0), false);
+    let answer = ask_whole(&pipelines, &[1.0]).await.expect("an answer");
+    assert_eq!(output(&answer, "y").expect("y"), [101.0]);
+    let name = ApplicationId::new("p").expect("a name");
+    let loaded = pipelines.get(&name).expect("it is loaded");
+    loaded.set_whole(Whole::Pending(Some(measured())));
+    ask_whole(&pipelines, &[1.0]).await.expect("an answer");
+    assert_eq!(*selection.offered.lock(), [1, 0]);
+}
+
+#[tokio::test]
+async fn a_variant_answers_where_its_steps_cannot_for_a_reason_that_may_pass() {
+    let step = Worker::new().with("one", true, failing(Code::Overloaded));
+    let (selection, pipelines) = composite(step, true);
+    let answer = ask_whole(&pipelines, &[1.0]).await.expect("an answer");
+    assert_eq!(output(&answer, "y").expect("y"), [101.0]);
+    assert_eq!(*selection.offered.lock(), [1, 0]);
+    let step = Worker::new().with("one", true, failing(Code::EngineFailed));
+    let (_, pipelines) = composite(step, true);
+    let failed = ask_whole(&pipelines, &[1.0]).await;
+    assert_eq!(failed.expect_err("it failed").code, Code::EngineFailed);
+}

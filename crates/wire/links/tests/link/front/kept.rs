@@ -1,0 +1,96 @@
+//! Answers that a front end keeps of queries whose inputs stay with it.
+
+use std::{sync::Arc, time::Duration};
+
+use sextant_links::front::FrontOptions;
+use sextant_metadata::MetadataStore;
+use sextant_rpc::Answer;
+use sextant_types::{Digest, Resources, Variant};
+use tokio::time::sleep;
+
+use super::fleet::{Fleet, worker};
+use crate::double::variant;
+
+/// A fleet whose application keeps answers, and whose inputs stay with the front end.
+async fn keeping() -> Fleet {
+    let options = FrontOptions {
+        inline_bytes: 0,
+        ..FrontOptions::default()
+    };
+    let fleet = Fleet::start(&["w-1"], 1, options).await;
+    publish(&fleet, 7).await;
+    fleet
+}
+
+/// Publishes the variant with another file, and waits until the front end has seen it.
+async fn publish(fleet: &Fleet, file: u8) {
+    let published = Variant {
+        artefact: Digest::from_bytes([file; 32]),
+        resources: Resources {
+            cache_bytes: 1 << 20,
+            ..Resources::default()
+        },
+        ..Variant::clone(&variant("m-a"))
+    };
+    let published = fleet.store.publish_variant(Arc::new(published)).await;
+    published.expect("stored");
+    sleep(Duration::from_millis(50)).await;
+}
+
+async fn ask(fleet: &Fleet, value: f32) -> Answer {
+    fleet.ask(value, Some(500.0)).await.expect("an answer")
+}
+
+fn is_kept(answer: &Answer) -> bool {
+    answer.timings.batch_rows == 0 && answer.timings.compute_us == 0.0 && answer.cost_usd == 0.0
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_inputs_are_answered_without_a_worker() {
+    let fleet = keeping().await;
+    let placer = fleet.lead("d-1", 1).await;
+    fleet.led().await;
+    let ran = || {
+        let double = &fleet.doubles[&worker("w-1")];
+        double.windows.lock().expect("sound").len()
+    };
+    // The first is kept; two more run all the same, to be compared.
+    let first = ask(&fleet, 3.0).await;
+    for _ in 0..2 {
+        assert!(!is_kept(&ask(&fleet, 3.0).await));
+    }
+    let before = ran();
+    let kept = ask(&fleet, 3.0).await;
+    assert!(is_kept(&kept), "{kept:?}");
+    assert!(kept.targets_met);
+    assert_eq!(
+        (&kept.outputs, &kept.variant, kept.rows),
+        (&first.outputs, &first.variant, 1)
+    );
+    assert_eq!(ran(), before, "no device ran");
+    let offered: Vec<usize> = {
+        let asked = placer.asked.lock().expect("sound");
+        asked.iter().map(|ask| ask.kept.len()).collect()
+    };
+    assert_eq!(offered, [0, 0, 0, 1]);
+    // Other inputs are other answers.
+    assert!(!is_kept(&ask(&fleet, 4.0).await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_variant_that_was_replaced_is_not_answered_for() {
+    let fleet = keeping().await;
+    let placer = fleet.lead("d-1", 1).await;
+    fleet.led().await;
+    for _ in 0..3 {
+        ask(&fleet, 3.0).await;
+    }
+    assert!(is_kept(&ask(&fleet, 3.0).await));
+    publish(&fleet, 8).await;
+    // The dispatcher has not seen the other file yet: what it says of the old one is not kept for the new.
+    for _ in 0..4 {
+        assert!(!is_kept(&ask(&fleet, 3.0).await));
+    }
+    let asked = placer.asked.lock().expect("sound");
+    assert!(asked[4..].iter().all(|ask| ask.kept.is_empty()));
+}

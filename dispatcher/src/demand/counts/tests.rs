@@ -1,0 +1,119 @@
+//! What is counted is told once.
+
+use super::*;
+
+fn name(application: u32) -> ApplicationId {
+    ApplicationId::new(format!("app-{application}")).expect("a name")
+}
+
+fn add(counts: &Counts, application: u32, variant: Option<u32>, ended: Ended) {
+    let id = variant.map(|of| VariantId::new(format!("v-{of}")).expect("a name"));
+    let variant = variant.map(VariantIx::new).zip(id.as_ref());
+    let asked = Asked {
+        rows: 2,
+        worth: 2.5,
+    };
+    let ended = (ended, asked, Duration::from_millis(3));
+    let of = name(application);
+    let target = application == 0;
+    let target = target.then_some(20.0 + variant.map_or(0.0, |(of, _)| f64::from(of.get())));
+    counts.add(
+        (ApplicationIx::new(application), &of),
+        TargetClass::default(),
+        variant,
+        ended,
+        target,
+    );
+}
+
+#[test]
+fn what_was_told_is_not_told_again_and_what_was_not_is_kept() {
+    let counts = Counts::default();
+    add(&counts, 0, Some(1), Ended::Answered);
+    let lost = counts.untold();
+    assert_eq!(lost.demand().len(), 1);
+    add(&counts, 0, Some(1), Ended::Refused(Code::Overloaded));
+    add(&counts, 0, Some(1), Ended::GivenUp);
+    let untold = counts.untold();
+    let [row] = &untold.demand()[..] else {
+        panic!("one row")
+    };
+    assert_eq!((row.offered, row.answered, row.late), (3, 1, 0));
+    assert_eq!(row.refused, BTreeMap::from([(Code::Overloaded, 1)]));
+    assert_eq!((row.queueing_ms, row.input_rows), (9, 6));
+    assert_eq!(row.sized_rows, 15.0);
+    assert_eq!(row.latency_ms, Some((21.0, 21.0)));
+    add(&counts, 0, Some(1), Ended::Late);
+    counts.told(&untold);
+    let next = counts.untold().demand();
+    assert_eq!((next[0].offered, next[0].late), (1, 1));
+    assert_eq!(counts.totals()[&name(0)].offered(), 4);
+}
+
+#[test]
+fn what_needed_no_device_is_answered_and_brings_no_rows() {
+    let counts = Counts::default();
+    add(&counts, 0, Some(1), Ended::Kept);
+    add(&counts, 0, Some(1), Ended::Answered);
+    let untold = counts.untold();
+    let demand = untold.demand();
+    let row = &demand[0];
+    assert_eq!((row.offered, row.answered, row.kept), (2, 2, 1));
+    assert_eq!(row.input_rows, 2, "two rows of the one that ran");
+    counts.told(&untold);
+    assert!(counts.untold().demand().is_empty());
+}
+
+#[test]
+fn rows_that_do_not_fit_are_counted_without_their_variant_and_then_not_at_all() {
+    let counts = Counts::default();
+    let most = u32::try_from(MOST_DEMAND_ROWS).expect("a few thousand");
+    for variant in 0..most {
+        add(&counts, 0, Some(variant), Ended::Answered);
+    }
+    let rows = counts.untold().demand();
+    assert_eq!(rows.len(), MOST_QUEUED_ROWS + 1);
+    assert_eq!(rows[0].variant, None);
+    let fitted = MOST_QUEUED_ROWS as u64;
+    assert_eq!(rows[0].offered, u64::from(most) - fitted);
+    for application in 1..most {
+        add(&counts, application, None, Ended::Answered);
+    }
+    let rows = counts.untold().demand();
+    assert_eq!(rows.len(), MOST_DEMAND_ROWS);
+    let room = (MOST_DEMAND_ROWS - MOST_QUEUED_ROWS - 1) as u64;
+    assert_eq!(counts.uncounted(), u64::from(most) - 1 - room);
+}
+
+#[test]
+fn rows_that_nothing_is_counted_in_make_room_and_stay_in_the_totals() {
+    let counts = Counts::default();
+    add(&counts, 0, Some(0), Ended::Answered);
+    for _ in 0..=IDLE_WINDOWS {
+        counts.told(&counts.untold());
+    }
+    assert!(counts.rows.load().by_key.is_empty());
+    add(&counts, 0, Some(0), Ended::Answered);
+    assert_eq!(counts.untold().demand()[0].offered, 1);
+    assert_eq!(counts.totals()[&name(0)].answered, 2);
+}
+
+#[test]
+fn what_was_counted_for_a_deleted_application_is_forgotten() {
+    let counts = Counts::default();
+    add(&counts, 0, Some(0), Ended::Answered);
+    add(&counts, 1, Some(1), Ended::Answered);
+    for _ in 0..=IDLE_WINDOWS {
+        counts.told(&counts.untold());
+    }
+    for application in [0, 1] {
+        add(&counts, application, None, Ended::Refused(Code::Overloaded));
+    }
+    counts.forget_deleted(|application| *application != name(1));
+    let totals = counts.totals();
+    assert_eq!(totals.keys().collect::<Vec<_>>(), [&name(0)]);
+    assert_eq!(totals[&name(0)].offered(), 2);
+    // One of the same name begins again.
+    add(&counts, 1, Some(2), Ended::Answered);
+    assert_eq!(counts.totals()[&name(1)].offered(), 1);
+}

@@ -1,0 +1,292 @@
+//! Clockwork (OSDI 2020, section 5): batch queues, strategies, and little work sent ahead.
+//!
+//! Every request stands in one *batch queue* per batch size and leaves that of size `b` once a batch
+//! of `b` started at the earliest moment would be too late for it. A batch queue that holds enough
+//! for its size is a *strategy*, with the latest start of its first request; strategies are ordered
+//! by that start. A slot with less than the look-ahead (5 ms) outstanding takes the first strategy
+//! and enlarges it to the largest size whose own batch queue is full enough. A request that could
+//! not be met even if the next slot to be free ran it alone is refused at once. A request
+//! without a deadline, as of a closed loop that only wants throughput, is the least urgent.
+//!
+//! Kept simpler than in the paper, with the same decisions: the requests of a queue are in order of
+//! deadline, so a batch queue is what is left of them after a prefix and costs one binary search;
+//! and all slots of a pool hold the same variants, so strategies are kept by pool, not by slot.
+//!
+//! Where the published code differs, the paper is followed: no safety margin is taken off the
+//! deadline, and requests too tight for a large batch stay for a smaller one instead of being
+//! purged with it.
+//!
+//! The seam for LOAD and UNLOAD: strategies exist only where [`super::Scheduler::on_loaded`] was
+//! called, and vanish with [`super::Scheduler::on_unloaded`]. Demand and priority of models that are
+//! not loaded can be counted from the same events without a change here.
+
+use crate::Options;
+use sextant_schedule::{
+    Action, Actions, Delay, DropReason, IndexedHeap, NEVER, Nanos, PoolIx, Request, RequestQueue,
+};
+use sextant_types::index::{IndexVec, QueueIx, SlotIx};
+
+use super::{
+    seats::Seats,
+    slots::{Batch, Slots},
+};
+
+mod events;
+mod strategy;
+
+use strategy::{Sizes, Strategy};
+
+#[derive(Debug)]
+struct Queue<T> {
+    requests: RequestQueue<T>,
+    seats: Seats,
+}
+
+/// The scheduler of `clockwork`.
+#[derive(Debug)]
+pub(super) struct Clockwork<T> {
+    sizes: Sizes,
+    look_ahead: Nanos,
+    delay: Delay,
+    slots: Slots,
+    /// By pool: strategies by latest start, under [`Sizes::id`].
+    pools: IndexVec<PoolIx, IndexedHeap<u32>>,
+    queued: IndexVec<PoolIx, Nanos>,
+    queues: IndexVec<QueueIx, Option<Queue<T>>>,
+    /// When the first request of a queue becomes impossible.
+    expiries: IndexedHeap<QueueIx>,
+    /// By pool: when a slot may take a strategy.
+    grants: IndexedHeap<PoolIx>,
+    /// Pools that have changed since their grants were set.
+    changed: Vec<PoolIx>,
+    waiting: usize,
+}
+
+impl<T> Clockwork<T> {
+    /// With the look-ahead and the batch sizes of `options`.
+    pub fn new(options: &Options) -> Self {
+        Self {
+            sizes: Sizes::new(&options.batch_sizes, options.delay),
+            look_ahead: options.look_ahead,
+            delay: options.delay,
+            slots: Slots::default(),
+            pools: IndexVec::default(),
+            queued: IndexVec::default(),
+            queues: IndexVec::default(),
+            expiries: IndexedHeap::default(),
+            grants: IndexedHeap::default(),
+            changed: Vec::new(),
+            waiting: 0,
+        }
+    }
+
+    fn know(&mut self, pool: PoolIx) {
+        self.pools.grown(pool);
+        self.queued.grown(pool);
+        self.slots.know(pool);
+    }
+
+    fn queue(&self, queue: QueueIx) -> Option<&Queue<T>> {
+        self.queues.known(queue)
+    }
+
+    fn queue_mut(&mut self, queue: QueueIx) -> Option<&mut Queue<T>> {
+        self.queues.known_mut(queue)
+    }
+
+    /// When the next slot of a pool is free as far as is known, 0 for at once.
+    fn first_free(&self, pool: PoolIx) -> Nanos {
+        self.slots.first(pool).map_or(0, |(free_at, _)| free_at)
+    }
+
+    /// Makes the strategies of a queue again; with `missing` only those that there are not.
+    fn arm(&mut self, now: Nanos, queue: QueueIx, missing: bool) {
+        let Some(of) = self.queues.known(queue) else {
+            return;
+        };
+        for seat in of.seats.iter() {
+            self.changed.push(seat.pool);
+            let free_at = self
+                .slots
+                .first(seat.pool)
+                .map_or(0, |(free_at, _)| free_at);
+            for size in 0..self.sizes.usable(&seat.spec) {
+                let id = self.sizes.id(queue, size);
+                let known = self.pools[seat.pool].key(id);
+                if missing && known.is_some() {
+                    continue;
+                }
+                let made = self
+                    .sizes
+                    .strategy(now, free_at, &of.requests, &seat.spec, size);
+                let order = &mut self.pools[seat.pool];
+                match made {
+                    Some(strategy) => order.set(id, strategy.key),
+                    None if known.is_some() => {
+                        order.remove(id);
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+
+    /// Early rejection: the first requests that not even the next free slot would meet.
+    fn reject(&mut self, now: Nanos, queue: QueueIx, actions: &mut Actions<T>) {
+        while let Some(of) = self.queue(queue)
+            && let (deadline, rows) = (of.requests.deadline(0), of.requests.rows_of(0))
+            && rows > 0
+            && !of.seats.iter().any(|seat| {
+                let start = self.sizes.start(now, self.first_free(seat.pool), rows);
+                start.saturating_add(seat.spec.latency.of(rows)) <= deadline
+            })
+        {
+            let reason = DropReason::Expired;
+            for request in self.take(queue, 0, 1) {
+                actions.push(Action::Drop { request, reason });
+            }
+        }
+        self.expect_expiry(now, queue);
+    }
+
+    fn expect_expiry(&mut self, now: Nanos, queue: QueueIx) {
+        let Some(of) = self.queue(queue) else { return };
+        let (deadline, rows) = (of.requests.deadline(0), of.requests.rows_of(0));
+        if deadline == NEVER {
+            self.expiries.remove(queue);
+            return;
+        }
+        let before = self.delay.before_start(rows);
+        let last = of.seats.iter().map(|seat| {
+            deadline
+                .saturating_sub(seat.spec.latency.of(rows))
+                .saturating_sub(before)
+        });
+        let at = last.max().unwrap_or(0).saturating_add(1);
+        self.expiries.set(queue, at.max(now + 1));
+    }
+
+    /// Takes requests out of a queue and keeps every sum true.
+    fn take(&mut self, queue: QueueIx, from: usize, count: usize) -> Vec<Request<T>> {
+        let Some(of) = self.queues.known_mut(queue) else {
+            return Vec::new();
+        };
+        let mut requests = of.requests.take(from, count);
+        of.seats.count(of.requests.rows(), &mut self.queued);
+        for request in &mut requests {
+            request.deadline = self.delay.outward(request.deadline);
+        }
+        self.waiting -= requests.len();
+        requests
+    }
+
+    /// Gives strategies to the slots of a pool that have less than the look-ahead before them.
+    fn dispatch(&mut self, now: Nanos, pool: PoolIx, actions: &mut Actions<T>) {
+        self.changed.push(pool);
+        while let Some((_, id)) = self.pools[pool].first()
+            && let Some((free_at, slot)) = self.slots.first(pool)
+            && free_at <= now.saturating_add(self.look_ahead)
+        {
+            if self.slots.ready_at(slot, self.look_ahead) > now {
+                self.slots.set_aside(slot);
+                continue;
+            }
+            let (queue, size) = self.sizes.of(id);
+            if let Some(strategy) = self.choose(now, pool, queue, size, slot) {
+                self.send(now, slot, queue, strategy, actions);
+                self.reject(now, queue, actions);
+                self.arm(now, queue, false);
+            } else {
+                self.reject(now, queue, actions);
+            }
+        }
+    }
+
+    /// Finds out again when the pools that have changed may give a strategy to a slot. One that has
+    /// to answer first is found out then, and the next one is asked.
+    fn expect_grants(&mut self) {
+        while let Some(pool) = self.changed.pop() {
+            let waits = !self.pools[pool].is_empty();
+            let first = self.slots.first(pool).filter(|_| waits);
+            match first {
+                Some((free_at, _)) => {
+                    let at = free_at.saturating_sub(self.look_ahead);
+                    self.grants.set(pool, at);
+                }
+                None => drop(self.grants.remove(pool)),
+            }
+        }
+    }
+
+    /// The strategy that stands first, enlarged; `None` when it is not what it was and has been
+    /// put in its new place or removed.
+    fn choose(
+        &mut self,
+        now: Nanos,
+        pool: PoolIx,
+        queue: QueueIx,
+        size: usize,
+        slot: SlotIx,
+    ) -> Option<Strategy> {
+        let free_at = self.slots.free_at(slot, now);
+        let id = self.sizes.id(queue, size);
+        let known = self.pools[pool].key(id);
+        let of = self.queue(queue);
+        let seat = of.and_then(|of| Some((of, of.seats.on(pool)?)));
+        let Some((of, seat)) = seat else {
+            self.pools[pool].remove(id);
+            return None;
+        };
+        let spec = &seat.spec;
+        let strategy = |size| self.sizes.strategy(now, free_at, &of.requests, spec, size);
+        let Some(mut chosen) = strategy(size) else {
+            self.pools[pool].remove(id);
+            return None;
+        };
+        if Some(chosen.key) != known {
+            self.pools[pool].set(id, chosen.key);
+            return None;
+        }
+        for larger in size + 1..self.sizes.usable(spec) {
+            match strategy(larger) {
+                Some(strategy) => chosen = strategy,
+                None => break,
+            }
+        }
+        Some(chosen)
+    }
+
+    fn send(
+        &mut self,
+        now: Nanos,
+        slot: SlotIx,
+        queue: QueueIx,
+        strategy: Strategy,
+        actions: &mut Actions<T>,
+    ) {
+        let pool = self.slots.pool_of(slot);
+        let seat = self.queue(queue).and_then(|of| of.seats.on(pool));
+        let expected = seat.map_or(0, |seat| seat.spec.latency.of(strategy.rows));
+        let requests = self.take(queue, strategy.passed, strategy.count);
+        let earliest = self.sizes.start(now, 0, strategy.rows);
+        let deadline = requests.first().map_or(NEVER, |first| first.deadline);
+        let deadline = self.delay.inward(deadline);
+        let batch = Batch {
+            queue,
+            rows: strategy.rows,
+            expected,
+        };
+        actions.push(Action::Infer {
+            queue,
+            device: self.slots.device(slot),
+            requests,
+            earliest,
+            latest: match deadline {
+                NEVER => NEVER,
+                _ => deadline - expected,
+            },
+            expected,
+            id: self.slots.send(now, slot, earliest, batch),
+        });
+    }
+}

@@ -1,0 +1,23 @@
+//! Published schedulers to compare ours with, and [`Options`], which makes any by its [`Policy`] name.
+//!
+//! Batches that grow in their queue, as rules of [`Candidates`]: [`Eager`], [`Timeout`] (Triton), [`Symphony`]
+//! and [`SymphonyPaper`]. Requests that are committed to a device at once: Clockwork, Nexus and Clipper.
+//!
+//! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
+//! depends on a hash, and the same inputs give the same actions and reasons.
+
+mod clipper;
+mod clockwork;
+mod eager;
+mod nexus;
+mod options;
+mod replicas;
+mod seats;
+mod slots;
+mod symphony;
+mod timeout;
+
+pub use eager::Eager;
+pub use options::{Options, Policy, UnknownPolicy};
+pub use symphony::{Symphony, SymphonyPaper};
+pub use timeout::Timeout;

@@ -1,0 +1,103 @@
+//! Scoring what answers whole records, such as a pipeline: the sets, metrics and intervals are those of registrations.
+
+use async_trait::async_trait;
+use sextant_rpc::examine::{Examination, Examine, Examinee, NotExamined};
+use sextant_types::{Accuracy, Signature};
+
+use crate::{
+    score::Scorer,
+    validation::{self, Expected, Limits, Scored, ValidationSet},
+};
+
+/// Scores answers as a registration does.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Examiner;
+
+#[async_trait]
+impl Examine for Examiner {
+    async fn examine(
+        &self,
+        examination: Examination<'_>,
+        examinee: &mut dyn Examinee,
+    ) -> Result<Accuracy, NotExamined> {
+        let unfit = |why: &dyn std::fmt::Display| NotExamined::Unfit(why.to_string());
+        let signature = by_record(examination.signature)?;
+        let scored = scored(&examination, &signature)?;
+        let set = read(&examination, &signature, &scored)?;
+        let output = &signature.outputs[set.scored()].name;
+        let records = set.records();
+        let mut scorer = Scorer::new(examination.metric, set.labels(), output);
+        for (done, part) in set.parts(1).enumerate() {
+            if part.begins {
+                scorer.turn_to(part.labels);
+            }
+            let record = set.rows(part.start, 1).map_err(|error| unfit(&error))?;
+            let answered = examinee.answer(record, output, (done, records)).await;
+            let answered = answered.map_err(|reason| NotExamined::Unanswered {
+                record: done + 1,
+                reason,
+            })?;
+            scorer.push(&answered, 1).map_err(|error| unfit(&error))?;
+        }
+        Ok(scorer.finish(1))
+    }
+}
+
+fn scored(examination: &Examination<'_>, signature: &Signature) -> Result<Scored, NotExamined> {
+    let Some(name) = examination.output else {
+        return Ok(Scored::by(examination.metric, signature));
+    };
+    let found = signature.outputs.iter().position(|it| it.name == name);
+    let missing = || NotExamined::Unfit(format!("there is no output `{name}`"));
+    Ok(Scored {
+        output: found.ok_or_else(missing)?,
+        ..Scored::default()
+    })
+}
+
+fn read(
+    examination: &Examination<'_>,
+    signature: &Signature,
+    scored: &Scored,
+) -> Result<ValidationSet, NotExamined> {
+    let expected = Expected {
+        signature,
+        metric: examination.metric,
+        scored,
+        limits: Limits::default(),
+    };
+    let set = validation::read(examination.set, expected);
+    let set = set.map_err(|error| NotExamined::Unfit(error.to_string()))?;
+    match set.is_labelled() {
+        true => Ok(set),
+        false => Err(NotExamined::Unfit(
+            "it has no labels, and nothing else says what is right".to_owned(),
+        )),
+    }
+}
+
+/// The signature with a dimension of records where each tensor has one of its own in front.
+fn by_record(signature: &Signature) -> Result<Signature, NotExamined> {
+    let mut signature = Signature {
+        batched: true,
+        ..signature.clone()
+    };
+    if signature.inputs.is_empty() || signature.outputs.is_empty() {
+        return Err(NotExamined::Unfit(
+            "there are no inputs or no outputs".to_owned(),
+        ));
+    }
+    let specs = signature.inputs.iter_mut().chain(&mut signature.outputs);
+    for spec in specs {
+        match spec.shape.first_mut() {
+            Some(first @ (None | Some(1))) => *first = None,
+            _ => {
+                return Err(NotExamined::Unfit(format!(
+                    "`{}` has no dimension of records in front",
+                    spec.name
+                )));
+            }
+        }
+    }
+    Ok(signature)
+}

@@ -1,0 +1,228 @@
+//! The load of a small model that grows from a fiftieth to four fifths of what the same fleet sustains: whether workers
+//! come before queries are late.
+//!
+//! The pool's workers are child processes: in one cell with real engines on cores of their own, in the other with an
+//! emulated device each, which is slow enough that the workers limit what is answered. First the whole pool is asked
+//! as much as it answers, by clients that ask again as soon as they have an answer: the rate of answers in time is what
+//! it sustains. Then the pool begins with its least number, and queries come open loop at a rate that grows in a
+//! straight line. Everything is on one machine, the clients included, in both parts.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use sextant_test_servers::redis::Redis;
+
+use super::{
+    super::{
+        Arguments,
+        report::{Figure, Report},
+    },
+    arrivals::{self, Arrival, Shape},
+    clients::{self, Question, quantile},
+};
+use crate::{
+    demo, paths, provision,
+    server::{self, Server},
+    shell,
+};
+
+/// Longest time that an answer may take, ms.
+const TARGET_MS: f64 = 200.0;
+
+/// Shares of what the fleet sustains, at the beginning and at the end.
+const SHARES: [f64; 2] = [0.02, 0.8];
+
+/// What the workers of the pool are.
+struct Cell {
+    name: &'static str,
+    engine: &'static str,
+    most: u32,
+    /// Of the pool's type.
+    settings: &'static str,
+}
+
+/// With real engines, and with emulated devices.
+const CELLS: [Cell; 2] = [
+    Cell {
+        name: "ramp-cpu",
+        engine: "ort",
+        most: 2,
+        settings: "",
+    },
+    Cell {
+        name: "ramp-emulated",
+        engine: "emulated",
+        most: 4,
+        settings: "[worker.emulated]\ndelays = false\n\n[worker.emulated.types.alike]\nspeed = 0.003\n",
+    },
+];
+
+/// Connections of the clients that ask as much as is answered.
+const CLIENTS: usize = 32;
+
+/// Queries by which what the fleet sustains is measured, after as many that are not counted.
+const QUERIES: usize = 4000;
+
+/// Steps of the growing rate.
+const STEPS: u32 = 60;
+
+/// How long the load grows, s.
+const GROWS_S: f64 = 60.0;
+
+/// How long the service may take until it is as it should be.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Runs both parts of each cell and reports what became of the queries of the second.
+pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    CELLS
+        .iter()
+        .try_for_each(|cell| run_cell(cell, arguments, report))
+}
+
+fn run_cell(cell: &Cell, arguments: &Arguments, report: &mut Report) -> Result<()> {
+    let provisioned = provision::runtime()?;
+    provision::needs::install(provision::needs::SERVERS)?;
+    let binary = server::build()?;
+    let redis = Redis::start();
+    let data = paths::empty_target("bench-ramp")?;
+    let launch = |least: u32| {
+        let settings = settings(cell, least);
+        server::over_redis(&binary, &provisioned, (&data, &settings), &redis)
+    };
+    let server = launch(cell.most)?;
+    demo::register_model(&binary, server.address, ("digits", "mlp"))?;
+    settle(&server, cell.most)?;
+    let sustained_rps = sustained(&server)?;
+    drop(server);
+    let server = launch(1)?;
+    settle(&server, 1)?;
+    let shape = Shape {
+        warm_up_s: 10.0,
+        measured_s: GROWS_S,
+        range_rps: SHARES.map(|share| share * sustained_rps),
+        seed: arguments.seed,
+    };
+    let line: Vec<f64> = (0..STEPS).map(f64::from).collect();
+    let arrivals = arrivals::arrivals(&line, &shape, &[1.0]);
+    shell::say(format!(
+        "{} queries in {GROWS_S} s, up to {:.0} a second, seed {}",
+        arrivals.len(),
+        shape.range_rps[1],
+        shape.seed
+    ));
+    let begin = Instant::now() + Duration::from_millis(500);
+    let times = (begin, shape.warm_up_s);
+    let tally = clients::run(server.address, &[question()], &arrivals, times);
+    let mut add = |metric: &str, value: f64, unit, goal| {
+        report.add(Figure::new("autoscaling", metric, value, unit, goal).of(cell.name));
+    };
+    add("sustained_rps", sustained_rps, "1/s", None);
+    add("sent_count", tally.sent as f64, "count", None);
+    let violations = tally.violation_percent();
+    add("violation_percent", violations, "percent", Some("<= 1"));
+    add("lag_p99_ms", quantile(&tally.lag_ms, 0.99), "ms", None);
+    add("answer_p99_ms", quantile(&tally.took_ms, 0.99), "ms", None);
+    add("workers", f64::from(up(&server)?), "count", None);
+    for (code, count) in &tally.refused {
+        add(&format!("{code}_count"), *count as f64, "count", None);
+    }
+    for reason in reasons(&server)? {
+        shell::say(reason);
+    }
+    Ok(())
+}
+
+fn question() -> Question {
+    let body = demo::query(&json!({"latency_ms": TARGET_MS}));
+    Question {
+        body: body.to_string().into_bytes(),
+        target_ms: TARGET_MS,
+    }
+}
+
+/// Answers in time a second where clients ask as much as is answered.
+fn sustained(server: &Server) -> Result<f64> {
+    let at_once = [Arrival {
+        at_s: 0.0,
+        application: 0,
+    }; QUERIES];
+    let mut rps = 0.0;
+    for _ in 0..2 {
+        let begin = Instant::now();
+        let to = server.address;
+        let tally = clients::run_with(CLIENTS, to, &[question()], &at_once, (begin, 0.0));
+        rps = tally.in_time as f64 / begin.elapsed().as_secs_f64();
+    }
+    ensure!(rps > 0.0, "no query was answered in time");
+    Ok(rps)
+}
+
+fn settings(cell: &Cell, least: u32) -> String {
+    let (engine, most, of_type) = (cell.engine, cell.most, cell.settings);
+    format!(
+        r#"roles = ["api", "dispatcher", "autoscaler", "variant-gen"]
+
+[fleet]
+listen = "127.0.0.1:0"
+
+[variants]
+engines = ["{engine}"]
+max_threads = 1
+
+[autoscaler]
+hold_s = 30
+
+[prices.devices.alike]
+hour_usd = 0.1
+start_s = 2
+
+[autoscaler.pools.alike]
+least = {least}
+most = {most}
+cores = 1
+
+{of_type}"#
+    )
+}
+
+/// Waits until so many workers are up and none more is wanted, and a query is answered.
+fn settle(server: &Server, count: u32) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let is_up = up(server)? == count;
+        let body = question().body;
+        let answer = server
+            .connect()?
+            .send("POST", "/v1/queries", "application/json", &body);
+        if is_up && answer.is_ok_and(|answer| answer.status == 200) {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "{count} workers are not up after {} s",
+            PATIENCE.as_secs()
+        );
+        shell::pause(Duration::from_millis(200));
+    }
+}
+
+/// Workers of the pool that are up.
+fn up(server: &Server) -> Result<u32> {
+    let scaling = server.connect()?.get("/v1/scaling")?.json()?;
+    let pools = scaling["pools"].as_array().cloned().unwrap_or_default();
+    let pool = pools.iter().find(|it| it["device_type"] == "alike");
+    let count = pool.and_then(|pool| pool["up"].as_u64()).unwrap_or(0);
+    Ok(u32::try_from(count)?)
+}
+
+/// Why there are so many workers, the newest reason first.
+fn reasons(server: &Server) -> Result<Vec<String>> {
+    let body = server
+        .connect()?
+        .get("/v1/scaling/decisions?limit=4")?
+        .json()?;
+    let decisions = body["decisions"].as_array().cloned().unwrap_or_default();
+    let reasons = decisions.iter().filter_map(|it| it["reason"].as_str());
+    Ok(reasons.map(str::to_owned).collect())
+}
