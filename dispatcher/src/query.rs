@@ -9,7 +9,7 @@ use sextant_rpc::{Answer, Dispatch, Explanation, Holder, Query, QueryError, Timi
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Index};
 use sextant_types::{
-    Code, NamedTensor, Route, Signature, SignatureMismatch, Targets,
+    Code, NamedTensor, Route, Signature, SignatureMismatch, Targets, VariantId,
     index::{DeviceIx, VariantIx},
 };
 
@@ -326,6 +326,12 @@ impl Dispatcher {
     /// Whether an instance answers for `route` now.
     pub fn is_loaded(&self, route: &Route) -> bool {
         self.snapshot.load().is_loaded(route)
+    }
+
+    /// On how many workers a variant answers now.
+    pub fn serving(&self, variant: &VariantId) -> usize {
+        let snapshot = self.snapshot.load();
+        snapshot.variant(variant).map_or(0, |known| known.serving())
     }
 
     fn load_in_background(&self, snapshot: &Snapshot, decision: &Decision) {

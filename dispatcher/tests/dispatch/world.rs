@@ -419,7 +419,8 @@ impl World {
             let load = sextant_rpc::Load::at_once(Arc::clone(&variant));
             worker.load(load).await.unwrap();
         }
-        wait_until(|| self.dispatcher.is_loaded(&variant_route(kind.name))).await;
+        // A query that loses its worker finds the others only once their instances are known.
+        wait_until(|| self.dispatcher.serving(&variant.id) == self.workers.len()).await;
         variant
     }
 

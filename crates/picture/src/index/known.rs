@@ -149,6 +149,12 @@ impl Known {
             .map(move |host| self.entry_on(host, extent))
     }
 
+    /// On how many devices it answers now.
+    pub fn serving(&self) -> usize {
+        let states = self.instances.iter();
+        states.filter(|(_, state)| state.is_serving()).count()
+    }
+
     /// The entry of the kind of device that is ready first, and of those the cheapest.
     pub fn entry(&self, extent: Extent) -> Entry {
         let best = self.hosts.iter().min_by(|a, b| {
