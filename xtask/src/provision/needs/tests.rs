@@ -4,13 +4,14 @@ use super::*;
 use crate::paths;
 
 /// What every Debian has, Python, and what only containers of the tests have.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 12] = [
     "bash",
     "cp",
     "mkfifo",
     "python3",
     "setpriv",
     "sh",
+    "sleep",
     "tar",
     "unshare",
     "/bin/sh",
