@@ -19,14 +19,14 @@
 //! How busy devices may be depends on how many there are. INFaaS keeps a slack of 1.05 whatever the
 //! number. Queries that come at random need a margin that grows with the root of the load (square-root
 //! staffing: Halfin and Whitt 1981): with `s` slots busy on average, `s + MARGIN sqrt(s)` slots. That
-//! is 1.05 for 36 slots, more for fewer and less for more.
+//! is 1.05 for 64 slots, more for fewer and less for more.
 
 use microlp::{ComparisonOp, OptimizationDirection, SolveOptions, Variable};
 
 use super::{Plan, Problem};
 
 /// Slots beside those that are busy on average, in roots of their number.
-pub const MARGIN: f64 = 0.3;
+pub const MARGIN: f64 = 0.4;
 
 /// What starting a device counts beside an hour of it, in hours for each hour that it takes to start:
 /// nobody is answered meanwhile.
