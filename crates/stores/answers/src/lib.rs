@@ -8,8 +8,8 @@
 //! Whoever holds the inputs keeps the answers: the dispatcher those of queries that come with their inputs, a front end
 //! those of queries whose inputs stay with it.
 //!
-//! Answers that are drawn at random are not kept: the first [`TRIALS`] hits of each variant, and then one in
-//! [`TRIAL_EVERY`], run all the same and are compared; a variant that answers otherwise than before is left out for good.
+//! Answers that are drawn at random are not kept: the first `TRIALS` hits of each variant, and then one in
+//! `TRIAL_EVERY`, run all the same and are compared; a variant that answers otherwise than before is left out for good.
 
 use std::{
     collections::BTreeMap,
