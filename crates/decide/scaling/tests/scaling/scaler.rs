@@ -47,20 +47,20 @@ fn what_was_bad_while_devices_started_asks_for_no_more_of_them() {
         bad_share: 0.5,
         ..Measured::default()
     };
-    let first = scaler.decide(&scene(50.0, 1, bad), 1000).devices[0];
+    let first = scaler.decide(&scene(45.0, 1, bad), 1000).devices[0];
     assert_eq!((first.devices, first.trigger), (3, None));
     for second in 2..100u64 {
-        let wanted = scaler.decide(&scene(50.0, 1, bad), second * 1000).devices[0];
+        let wanted = scaler.decide(&scene(45.0, 1, bad), second * 1000).devices[0];
         assert_eq!(wanted.devices, 3, "two are still starting");
     }
     let loading = Measured {
         loading: true,
         ..bad
     };
-    scaler.decide(&scene(50.0, 3, loading), 100_000);
-    let wanted = scaler.decide(&scene(50.0, 3, bad), 150_000).devices[0];
+    scaler.decide(&scene(45.0, 3, loading), 100_000);
+    let wanted = scaler.decide(&scene(45.0, 3, bad), 150_000).devices[0];
     assert_eq!(wanted.devices, 3, "variants were loaded a moment ago");
-    let wanted = scaler.decide(&scene(50.0, 3, bad), 170_000).devices[0];
+    let wanted = scaler.decide(&scene(45.0, 3, bad), 170_000).devices[0];
     assert_eq!(
         (wanted.devices, wanted.trigger),
         (6, Some(Trigger::BadRate))
@@ -79,8 +79,8 @@ const BAD: Measured = Measured {
 /// At 100 s it has wanted a fourth device, because a fifth of the queries for three was refused.
 fn raised() -> Scaler {
     let mut scaler = Scaler::new(Options::default());
-    scaler.decide(&scene(50.0, 3, Measured::default()), 0);
-    let raised = scaler.decide(&scene(50.0, 3, BAD), 100_000).devices[0];
+    scaler.decide(&scene(45.0, 3, Measured::default()), 0);
+    let raised = scaler.decide(&scene(45.0, 3, BAD), 100_000).devices[0];
     assert_eq!(raised.devices, 4);
     scaler
 }
@@ -89,17 +89,17 @@ fn raised() -> Scaler {
 fn what_was_bad_before_devices_came_asks_for_no_more_of_them_however_soon_they_came() {
     let mut scaler = raised();
     for second in 101..160u64 {
-        let wanted = scaler.decide(&scene(50.0, 4, BAD), second * 1000).devices[0];
+        let wanted = scaler.decide(&scene(45.0, 4, BAD), second * 1000).devices[0];
         assert_eq!(wanted.devices, 4, "the fourth was up at the next look");
     }
-    let still = scaler.decide(&scene(50.0, 4, BAD), 170_000).devices[0];
+    let still = scaler.decide(&scene(45.0, 4, BAD), 170_000).devices[0];
     assert_eq!((still.devices, still.trigger), (5, Some(Trigger::BadRate)));
 }
 
 #[test]
 fn a_plan_that_was_too_small_stays_corrected_when_the_hold_is_over() {
     let mut scaler = raised();
-    let good = scene(50.0, 4, Measured::default());
+    let good = scene(45.0, 4, Measured::default());
     let later = scaler.decide(&good, 900_000).devices[0];
     assert_eq!(later.devices, 4, "three were too few at the same load");
     let small = scene(5.0, 4, Measured::default());
@@ -140,6 +140,6 @@ fn a_correction_goes_with_the_load_that_it_was_for() {
 #[test]
 fn a_variant_that_fills_a_device_is_loaded() {
     let mut scaler = Scaler::new(Options::default());
-    let decided = scaler.decide(&scene(50.0, 3, Measured::default()), 0);
+    let decided = scaler.decide(&scene(45.0, 3, Measured::default()), 0);
     assert_eq!(decided.variants.get(&VariantIx::new(0)), Some(&3));
 }
