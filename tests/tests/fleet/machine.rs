@@ -1,41 +1,9 @@
-//! Plans and relief that know a machine: what surrounds an engine, what else uses the cores, and which devices a pool has.
-
-use std::process::{Child, Command};
+//! Plans that know a machine: what surrounds an engine, and which devices a pool has.
 
 use super::*;
-use rustix::{
-    process::Pid,
-    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
-};
 use sextant_tests::Load;
 
 const ROLES: &str = "api,dispatcher,autoscaler,variant-gen";
-
-/// A process that uses a core for as long as it lives.
-struct Hog(Child);
-
-// === impl Hog ===
-
-impl Hog {
-    fn on(core: usize) -> Self {
-        let mut command = Command::new("sh");
-        let child = command.args(["-c", "while :; do :; done"]).spawn();
-        let child = child.expect("a shell");
-        let mut set = CpuSet::new();
-        set.set(core);
-        let process = Pid::from_child(&child);
-        sched_setaffinity(Some(process), &set).expect("the core is there");
-        Self(child)
-    }
-}
-
-impl Drop for Hog {
-    fn drop(&mut self) {
-        // It may have ended.
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
 
 /// Reasons of the decisions about variants.
 async fn reasons(api: &Api) -> Vec<String> {
@@ -83,84 +51,6 @@ async fn a_small_model_is_planned_for_by_the_machine_and_the_reason_follows_the_
     assert!(later.1 < 1e6, "{later:?}");
     let body = api.get("/v1/scaling/decisions").await.json(200);
     assert!(!body.to_string().contains("0.000000 USD"), "{body:#}");
-}
-
-/// The states of the instances on a worker.
-async fn states_on(api: &Api, worker: &str) -> Vec<String> {
-    let body = api.get("/v1/instances").await.json(200);
-    let instances = body["instances"].as_array().expect("a list").clone();
-    let own = instances.into_iter().filter(|it| it["worker"] == worker);
-    own.filter_map(|it| it["state"].as_str().map(str::to_owned))
-        .collect()
-}
-
-/// Two workers that are alike, each held to a core, one of which others take.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_instance_that_others_slow_down_leaves_for_a_worker_that_has_time() {
-    let own = sched_getaffinity(None).expect("the cores of this process");
-    let cores: Vec<usize> = (0..CpuSet::MAX_CPU)
-        .filter(|core| own.is_set(*core))
-        .collect();
-    assert!(cores.len() >= 2, "this test needs two cores");
-    for isolation in ["none", "process"] {
-        let settings = FleetSettings {
-            set: vec![
-                "variants.engines=ort".to_owned(),
-                "variants.max_threads=1".to_owned(),
-            ],
-            ..FleetSettings::default()
-        };
-        let mut fleet = Fleet::over_stores(settings);
-        let isolation = format!("worker.isolation={isolation}");
-        let pool = [
-            &isolation,
-            // What is measured at registration holds for the pool.
-            "worker.device_type=alike",
-            "autoscaler.pools.alike.least=2",
-            "autoscaler.pools.alike.most=2",
-            "autoscaler.pools.alike.cores=1",
-            "autoscaler.pools.alike.end_s=20",
-        ];
-        fleet.spawn("api", ROLES, &pool);
-        let api = fleet.api();
-        learn_large(&api).await;
-        let names = until("two workers are up", async || {
-            let names = workers(&api).await;
-            (names.len() == 2).then_some(names)
-        })
-        .await;
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        loaded_on(&api, &names).await;
-        let load = Load::start(api.clone(), 2, None).await;
-        load.answers(50).await;
-        let hogs: Vec<Hog> = (0..8).map(|_| Hog::on(cores[0])).collect();
-        let left = until("an instance has left one of the workers", async || {
-            for name in &names {
-                let states = states_on(&api, name).await;
-                if !states.iter().any(|it| it == "active" || it == "interfered") {
-                    return Some((*name).to_owned());
-                }
-            }
-            None
-        })
-        .await;
-        load.answers(50).await;
-        let tally = load.stop().await;
-        drop(hogs);
-        assert_eq!(tally.answered, tally.sent, "{tally:?}");
-        let stays = names.iter().find(|it| **it != left).expect("the other");
-        let states = states_on(&api, stays).await;
-        assert!(states.iter().any(|it| it == "active"), "{states:?}");
-    }
-}
-
-/// Registers the largest model of the example and waits until it answers.
-async fn learn_large(api: &Api) {
-    api.create_application("digits").await;
-    let upload = digits::upload("digits", "cnn-large", "cnn-large");
-    let job = api.register(upload).await;
-    assert_eq!(job["state"], "succeeded", "{job}");
-    answers(api).await;
 }
 
 /// Accelerators that nobody but the pool's workers has: they make the variants for their engine themselves.
