@@ -12,37 +12,31 @@ use sextant_types::Stage;
 #[tokio::test]
 async fn an_older_file_is_brought_up_to_date_with_what_is_in_it() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("registry.sqlite");
-    let options = SqliteConnectOptions::new()
-        .filename(&file)
-        .create_if_missing(true);
-    let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
-    let migrations = &migrations::SQLITE;
-    migrations.run_to(1, &mut connection).await.unwrap();
-    for row in [OLD_ROW, OLD_JOB] {
-        sqlx::query(row).execute(&mut connection).await.unwrap();
-    }
-    connection.close().await.unwrap();
-    let registry = open(&file.display().to_string()).await;
+    let registry = brought_up(&folder, 1, &[OLD_ROW, OLD_JOB]).await;
     what_was_there_is_there(&registry).await;
 }
 
 #[tokio::test]
 async fn a_file_from_before_versions_has_version_1_of_each_model() {
     let folder = tempfile::tempdir().unwrap();
+    let registry = brought_up(&folder, 15, &BEFORE_VERSIONS).await;
+    models_are_version_1(&registry).await;
+}
+
+/// A registry that is opened over a file of the schema of that version, with these rows.
+async fn brought_up(folder: &tempfile::TempDir, version: i64, rows: &[&'static str]) -> Registry {
     let file = folder.path().join("registry.sqlite");
     let options = SqliteConnectOptions::new()
         .filename(&file)
         .create_if_missing(true);
     let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
     let migrations = &migrations::SQLITE;
-    migrations.run_to(15, &mut connection).await.unwrap();
-    for row in BEFORE_VERSIONS {
-        sqlx::query(row).execute(&mut connection).await.unwrap();
+    migrations.run_to(version, &mut connection).await.unwrap();
+    for row in rows {
+        sqlx::query(*row).execute(&mut connection).await.unwrap();
     }
     connection.close().await.unwrap();
-    let registry = open(&file.display().to_string()).await;
-    models_are_version_1(&registry).await;
+    open(&file.display().to_string()).await
 }
 
 #[tokio::test]
