@@ -135,6 +135,20 @@ impl Experiment {
         }
     }
 
+    /// What of an experiment with a fleet or with partitions to run, and how.
+    fn plan<P>(&self) -> Result<fleet::Plan<P>, Error>
+    where
+        P: std::str::FromStr<Err: std::fmt::Display>,
+    {
+        Ok(fleet::Plan {
+            policies: named(&self.policy)?,
+            seeds: self.seeds.unwrap_or(0),
+            cells: self.cells.clone(),
+            quick: self.quick,
+            threads: self.threads.unwrap_or(0),
+        })
+    }
+
     /// Refuses options that mean something to experiments with schedulers alone.
     fn refuse_others(&self, what: &str) -> Result<(), Error> {
         let others = [

@@ -2,12 +2,12 @@
 
 use sextant_lab::fleets;
 use sextant_simulator::{
-    fleet::{Experiment, Plan, Policy},
+    fleet::Experiment,
     report::{Grid, Heading, OF_FLEETS, Progress},
 };
 
 use super::{
-    Error, named,
+    Error,
     output::{Output, file_of},
 };
 
@@ -23,13 +23,7 @@ pub fn find(name: &str) -> Result<Option<Experiment>, Error> {
 /// Runs it.
 pub fn run(of: &super::Experiment, experiment: &Experiment, output: Output) -> Result<(), Error> {
     of.refuse_others("an experiment with a fleet")?;
-    let plan = Plan {
-        policies: named::<Policy>(&of.policy)?,
-        seeds: of.seeds.unwrap_or(0),
-        cells: of.cells.clone(),
-        quick: of.quick,
-        threads: of.threads.unwrap_or(0),
-    };
+    let plan = of.plan()?;
     let progress = Progress::new(output.json);
     let records = fleets::play(experiment, &plan, &mut |done, total| {
         progress.show(done, total, &experiment.name);

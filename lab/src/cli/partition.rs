@@ -1,11 +1,10 @@
 //! Experiments with partitions: which models share a sub-cluster.
 
-use sextant_lab::partition::{self, Experiment, Plan};
-use sextant_partition::Policy;
+use sextant_lab::partition::{self, Experiment};
 use sextant_simulator::report::{Grid, Heading, Progress};
 
 use super::{
-    Error, named,
+    Error,
     output::{Output, file_of},
 };
 
@@ -31,13 +30,7 @@ pub fn find(name: &str) -> Result<Option<Experiment>, Error> {
 /// Runs it.
 pub fn run(of: &super::Experiment, experiment: &Experiment, output: Output) -> Result<(), Error> {
     of.refuse_others("an experiment with partitions")?;
-    let plan = Plan {
-        policies: named::<Policy>(&of.policy)?,
-        seeds: of.seeds.unwrap_or(0),
-        cells: of.cells.clone(),
-        quick: of.quick,
-        threads: of.threads.unwrap_or(0),
-    };
+    let plan = of.plan()?;
     let progress = Progress::new(output.json);
     let records = partition::run(experiment, &plan, &mut |done, total| {
         progress.show(done, total, &experiment.name);

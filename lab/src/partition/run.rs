@@ -14,20 +14,8 @@ use sextant_types::random::Random;
 use super::{Cell, Effort, Experiment};
 use sextant_simulator::{Error, Record, parallel};
 
-/// What of an experiment to run, and how.
-#[derive(Debug, Clone, Default)]
-pub struct Plan {
-    /// Methods; empty for the experiment's own choice.
-    pub policies: Vec<Policy>,
-    /// Seeds are `1..=seeds`; 0 for the experiment's own number.
-    pub seeds: u64,
-    /// Names of the cells; empty for all.
-    pub cells: Vec<String>,
-    /// The reduced version, seconds instead of minutes.
-    pub quick: bool,
-    /// Runs at the same time; 0 for one, because time is measured.
-    pub threads: usize,
-}
+/// What of an experiment to run, and how. Runs come one by one where `threads` is 0, because time is measured.
+pub type Plan = sextant_simulator::fleet::Plan<Policy>;
 
 /// One cell with one method and one seed.
 struct Unit<'a> {

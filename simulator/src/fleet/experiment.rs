@@ -40,18 +40,32 @@ pub struct Cell {
 }
 
 /// What of an experiment to run, and how.
-#[derive(Debug, Clone, Default)]
-pub struct Plan {
+#[derive(Debug, Clone)]
+pub struct Plan<P = Policy> {
     /// Policies; empty for the experiment's own choice.
-    pub policies: Vec<Policy>,
+    pub policies: Vec<P>,
     /// Seeds are `1..=seeds`; 0 for the experiment's own number.
     pub seeds: u64,
     /// Names of the cells; empty for all.
     pub cells: Vec<String>,
     /// The reduced version.
     pub quick: bool,
-    /// Runs at the same time; 0 for one per core.
+    /// Runs at the same time; 0 for one per core, or for one where time is measured.
     pub threads: usize,
+}
+
+// === impl Plan ===
+
+impl<P> Default for Plan<P> {
+    fn default() -> Self {
+        Self {
+            policies: Vec::new(),
+            seeds: 0,
+            cells: Vec::new(),
+            quick: false,
+            threads: 0,
+        }
+    }
 }
 
 // === impl Experiment ===
