@@ -1,6 +1,6 @@
 //! Published schedulers to compare ours with, and [`Options`], which makes any by its [`Policy`] name.
 //!
-//! Batches that grow in their queue, as rules of [`Candidates`]: [`Eager`], [`Timeout`] (Triton), [`Symphony`]
+//! Batches that grow in their queue, as rules of [`sextant_schedule::Candidates`]: [`Eager`], [`Timeout`] (Triton), [`Symphony`]
 //! and [`SymphonyPaper`]. Requests that are committed to a device at once: Clockwork, Nexus and Clipper.
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
