@@ -29,22 +29,22 @@ pub(crate) use feed::Feed;
 /// How many workers and instances there should be, beside how many there are.
 ///
 /// What the autoscaler wants and what is there are told apart in every row. Before an autoscaler has
-/// said anything, everything that is wanted is null; before a dispatcher has counted, `demand` is.
+/// said anything, everything that is desired is null; before a dispatcher has counted, `demand` is.
 #[utoipa::path(get, operation_id = "scaling_get", path = "/v1/scaling", tag = "scaling",
     responses(
         (status = 200, description = "At this moment", body = ScalingBody,
             example = json!({
-                "wanted_token": 4,
-                "pools": [{"device_type": "cpu-8", "wanted": 3, "least": 1, "most": 8, "up": 1,
+                "desired_token": 4,
+                "pools": [{"device_type": "cpu-8", "desired": 3, "least": 1, "most": 8, "up": 1,
                     "leaving": 0, "draining": 1, "provider": "process", "price_per_hour_usd": 0.384,
                     "start_s": 60.0}],
                 "variants": [{"variant": "mlp-ort-fp32-all-t1-b32", "application": "digits",
-                    "needed": 2, "wanted": 3, "ready": 1, "loading": 1, "failed": 0,
+                    "needed": 2, "desired": 3, "ready": 1, "loading": 1, "failed": 0,
                     "pinned": false}],
                 "demand": {"window_ms": 1000, "classes": [{"application": "digits",
                     "latency_ms": 16.0, "min_accuracy": 0.95, "offered_rps": 850.0,
                     "answered": 820, "late": 10, "refused": {"overloaded": 20}}]},
-                "cost_per_hour_usd": {"wanted": 1.152, "actual": 0.768}})),
+                "cost_per_hour_usd": {"desired": 1.152, "actual": 0.768}})),
         (status = 503, description = "The metadata store is away", body = ProblemBody,
             content_type = "application/problem+json"),
     ))]
@@ -82,8 +82,8 @@ pub async fn decisions(
     Params(params): Params<DecisionParams>,
 ) -> Result<Json<DecisionsBody>, Problem> {
     let filter = params.read()?;
-    let wanted = state.metadata().snapshot().await?.wanted;
-    let kept = wanted.iter().flat_map(|wanted| wanted.decisions.iter());
+    let desired = state.metadata().snapshot().await?.desired;
+    let kept = desired.iter().flat_map(|desired| desired.decisions.iter());
     let decisions = filter
         .newest_first(kept.rev())
         .map(|decision| DecisionBody::new(&state, decision))

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{ApplicationDemand, Demand};
-use sextant_picture::{Need, Outlook};
+use sextant_picture::{Forecast, Need};
 use sextant_scaling::demand::{Ended, Load};
 use sextant_types::{Code, ErrorKind, TargetClass};
 
@@ -106,10 +106,10 @@ impl Seen {
 
     /// What is expected in the next `ahead_s` of everything that was asked for. What nobody has asked
     /// for in `idle_ms` needs nothing.
-    pub(crate) fn outlook(&self, now_ms: u64, ahead_s: f64, idle_ms: u64) -> Vec<Outlook> {
-        let each = self.needs.iter().map(|(need, known)| Outlook {
+    pub(crate) fn forecast(&self, now_ms: u64, ahead_s: f64, idle_ms: u64) -> Vec<Forecast> {
+        let each = self.needs.iter().map(|(need, known)| Forecast {
             need: need.clone(),
-            of: known.load.outlook(now_ms, ahead_s, idle_ms),
+            of: known.load.forecast(now_ms, ahead_s, idle_ms),
             latency_ms: known.targets().or_else(|| of_class(need.class)),
             queries_per_row: known.queries_per_row.unwrap_or(1.0),
         });

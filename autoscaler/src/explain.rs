@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{Action, Alternative, Decision, Input, MOST_DECISION_ROWS, Pool, Subject};
 use sextant_scaling::{
-    Decided, Plan, Wanted, fleet::Trigger, shared, shared::Effort, tenants::Cut,
+    Decided, Desired, Plan, fleet::Trigger, shared, shared::Effort, tenants::Cut,
 };
 use sextant_types::{ApplicationId, Prefer, VariantId, index::KindIx};
 
@@ -50,21 +50,21 @@ pub(crate) fn inputs(
     application: Option<&ApplicationId>,
 ) -> Vec<Input> {
     let meant = |at: &usize| {
-        let outlook = &picture.outlooks[*at];
+        let forecast = &picture.outlooks[*at];
         let mut choices = picture.problem.choices_of(*at);
         kind.is_none_or(|kind| choices.any(|(_, choice)| choice.kind() == kind))
-            && application.is_none_or(|application| outlook.need.application == *application)
+            && application.is_none_or(|application| forecast.need.application == *application)
     };
     let mut needs: Vec<usize> = (0..picture.outlooks.len()).filter(meant).collect();
     let rps = |at: usize| picture.outlooks[at].of.rps;
     needs.sort_by(|a, b| rps(*b).total_cmp(&rps(*a)));
     let inputs = needs.into_iter().map(|at| {
-        let outlook = &picture.outlooks[at];
+        let forecast = &picture.outlooks[at];
         Input {
-            application: outlook.need.application.clone(),
-            class: outlook.need.class,
-            offered_rps: rounded(outlook.of.expected.mean_rps),
-            planned_rps: rounded(outlook.of.rps),
+            application: forecast.need.application.clone(),
+            class: forecast.need.class,
+            offered_rps: rounded(forecast.of.expected.mean_rps),
+            planned_rps: rounded(forecast.of.rps),
         }
     });
     inputs.take(MOST_DECISION_ROWS).collect()
@@ -75,7 +75,7 @@ pub(crate) fn of_pool(
     picture: &Picture,
     decided: &Decided,
     at: usize,
-    of: (&Pool, Wanted),
+    of: (&Pool, Desired),
     config: &Config,
 ) -> Arc<str> {
     let mut reason = of_number(picture, &decided.free, at, of, config);
@@ -101,7 +101,7 @@ fn of_number(
     picture: &Picture,
     free: &Plan,
     at: usize,
-    (pool, wanted): (&Pool, Wanted),
+    (pool, desired): (&Pool, Desired),
     config: &Config,
 ) -> String {
     let hold_s = config.hold_ms / 1000;
@@ -112,12 +112,12 @@ fn of_number(
     let (rps, busy) = on.fold((0.0, 0.0), |(rps, busy), (choice, served)| {
         (rps + served, busy + served / choice.rps)
     });
-    if let Some(trigger) = wanted.trigger {
+    if let Some(trigger) = desired.trigger {
         return match trigger {
             Trigger::BadRate => format!(
                 "{:.1} % of the queries for `{name}` were late or refused for want of time: \
                  N r / (1 - r) workers more than the {} that are up",
-                wanted.bad_share * 100.0,
+                desired.bad_share * 100.0,
                 kind.up
             ),
             Trigger::Interfered => format!(
@@ -131,7 +131,7 @@ fn of_number(
             ),
         };
     }
-    if busy <= 0.0 && pool.wanted > pool.least {
+    if busy <= 0.0 && pool.desired > pool.least {
         return format!("workers that were planned within the last {hold_s} s stay");
     }
     if busy <= 0.0 {
@@ -257,7 +257,7 @@ pub(crate) fn refreshed(
             let at = pools.iter().position(|it| it.device_type == *name)?;
             let served = picture.problem.choices.iter().zip(&decided.free.served_rps);
             let mut served = served.filter(|(choice, _)| choice.kind() == at);
-            if pools[at].wanted != decision.to || served.all(|(_, served)| *served <= 0.0) {
+            if pools[at].desired != decision.to || served.all(|(_, served)| *served <= 0.0) {
                 return None;
             }
             let of = (&pools[at], decided.devices[at]);
@@ -371,7 +371,7 @@ fn merit(picture: &Picture, name: &VariantId) -> &'static str {
     let mut choices = picture.problem.choices.iter();
     let own = choices.find(|choice| picture.variants[&choice.variant].id == *name);
     let need = own.and_then(|choice| picture.outlooks.get(choice.need as usize));
-    match need.map_or(Prefer::Cost, |outlook| outlook.need.class.prefer) {
+    match need.map_or(Prefer::Cost, |forecast| forecast.need.class.prefer) {
         Prefer::Cost => "answers for the least",
         Prefer::Accuracy => "is the most accurate that there is room for",
         Prefer::Latency => "is the quickest that there is room for",

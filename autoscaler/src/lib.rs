@@ -2,13 +2,13 @@
 //!
 //! Entry point: [`Service`]. It follows the metadata store: which variants are published, which workers
 //! are there and how busy, what is asked for. Once a second, and at once when variants or workers
-//! change, it decides what is wanted ([`sextant_scaling`]; [`sextant_scaling::wanted`] for
-//! what is kept warm before anyone asks) and writes it into the store as [`Wanted`], with the reasons.
+//! change, it decides what is desired ([`sextant_scaling`]; [`sextant_scaling::warm`] for
+//! what is kept warm before anyone asks) and writes it into the store as [`Desired`], with the reasons.
 //! The leading dispatcher loads and unloads by it. [`Provider`]s start and end workers by it. Of several
 //! autoscalers over the same store one acts: whoever has the [`Token`]. It also takes workers whose lease
 //! has ended out of everyone's sight.
 //!
-//! **Invariant:** sees variants, workers and counts of queries, never a query. What is wanted is never
+//! **Invariant:** sees variants, workers and counts of queries, never a query. What is desired is never
 //! taken for what is there: that workers say themselves.
 
 mod demand;
@@ -23,7 +23,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use sextant_fleet::{Follower, GRACE, Leases, News, Token};
-use sextant_metadata::{Error, MetadataStore, View, Wanted};
+use sextant_metadata::{Desired, Error, MetadataStore, View};
 use sextant_provider::Provider;
 use sextant_scaling::Policy;
 use sextant_types::{DeviceType, DeviceTypeName, time::unix_ms};
@@ -37,7 +37,7 @@ pub struct Config {
     /// Time between two looks, ms; a change of the published variants or of the workers is seen at
     /// once.
     pub period_ms: u64,
-    /// What is loaded, not wanted and has answered nothing for so long may be unloaded, s.
+    /// What is loaded, not desired and has answered nothing for so long may be unloaded, s.
     pub idle_unload_s: u64,
     /// Share of each worker's memory that is filled before anyone asks, 0 to 1.
     pub warm_memory_share: f64,
@@ -127,7 +127,7 @@ pub struct Service {
 /// What the autoscaler shows of itself.
 #[derive(Default)]
 struct Metrics {
-    wanted_variants: Gauge,
+    desired_variants: Gauge,
     writes: Counter,
     write_failures: Counter,
 }
@@ -161,12 +161,14 @@ impl Service {
     pub fn register_metrics(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("autoscaler");
         let Metrics {
-            wanted_variants,
+            desired_variants,
             writes,
             write_failures,
         } = &self.metrics;
-        let help = "Variants that this autoscaler last wanted loaded";
-        registry.register("wanted_variants", help, wanted_variants.clone());
+        let help = "Variants that should be loaded by this autoscaler's last decision";
+        registry.register("desired_variants", help, desired_variants.clone());
+        let help = "Former name of autoscaler_desired_variants, until the next release";
+        registry.register("wanted_variants", help, desired_variants.clone());
         let help = "Times that what should be loaded was written";
         registry.register("writes", help, writes.clone());
         let help = "Times that the store did not take what should be loaded";
@@ -214,28 +216,28 @@ impl Service {
             let token = *self.token.borrow();
             if let Some(token) = token {
                 let view = follower.view();
-                let wanted = self.scaler.decide(view, unix_ms(), token);
-                self.write(view, &wanted, &mut written).await;
-                self.have_carried_out(view, &wanted).await;
+                let desired = self.scaler.decide(view, unix_ms(), token);
+                self.write(view, &desired, &mut written).await;
+                self.have_carried_out(view, &desired).await;
             }
             self.await_news(follower).await;
         }
     }
 
-    /// Says what is wanted where the store does not have it, or not from this leadership.
-    async fn write(&self, view: &View, wanted: &Wanted, written: &mut Option<Written>) {
-        let now = (wanted.token, view.life);
-        let known = view.wanted.as_ref();
-        let same = known.is_some_and(|known| known.says_the_same(wanted));
+    /// Says what is desired where the store does not have it, or not from this leadership.
+    async fn write(&self, view: &View, desired: &Desired, written: &mut Option<Written>) {
+        let now = (desired.token, view.life);
+        let known = view.desired.as_ref();
+        let same = known.is_some_and(|known| known.says_the_same(desired));
         if same && *written == Some(now) {
             return;
         }
-        let variants = wanted.variants.len();
+        let variants = desired.variants.len();
         let metrics = &self.metrics;
         metrics
-            .wanted_variants
+            .desired_variants
             .set(i64::try_from(variants).unwrap_or(i64::MAX));
-        let taken = self.metadata.set_wanted(wanted.clone()).await;
+        let taken = self.metadata.set_desired(desired.clone()).await;
         match &taken {
             Ok(()) => metrics.writes.inc(),
             Err(_) => metrics.write_failures.inc(),
@@ -255,13 +257,13 @@ impl Service {
         }
     }
 
-    /// Has providers bring about what is wanted of workers.
-    async fn have_carried_out(&mut self, view: &View, wanted: &Wanted) {
+    /// Has providers bring about what is desired of workers.
+    async fn have_carried_out(&mut self, view: &View, desired: &Desired) {
         let pools = &self.config.pools;
         if pools.is_empty() {
             return;
         }
-        let picture = (view, wanted, self.scaler.interner());
+        let picture = (view, desired, self.scaler.interner());
         let looked = self.machines.look(pools, picture, unix_ms());
         for (pool, trouble) in looked.await {
             self.scaler.report(&pool, trouble);

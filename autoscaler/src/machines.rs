@@ -1,7 +1,7 @@
-//! Has providers start and end workers, until there are as many as are wanted.
+//! Has providers start and end workers, until there are as many as are desired.
 //!
 //! A provider is asked what there is before anything is ordered, so who leads next finds what this one
-//! has begun and doubles nothing. A worker ends when no wanted variant depends on it: its provider tells
+//! has begun and doubles nothing. A worker ends when no desired variant depends on it: its provider tells
 //! it to finish what it has (SIGTERM), and it leaves by itself. The machine of a worker that somebody has
 //! taken out does not count, and ends once the worker drains, so that nobody starts it again.
 
@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_metadata::{View, Wanted};
+use sextant_metadata::{Desired, View};
 use sextant_provider::{Error, Machine, MachineId, Pool, Provider, State};
 use sextant_scaling::fleet::{LONGEST_STAY, Removable, leaving};
 use sextant_types::{DeviceTypeName, WorkerId, index::VariantIx};
@@ -49,7 +49,7 @@ struct Errand {
     running: Option<JoinHandle<Outcome>>,
     not_before: Option<Instant>,
     failures: u32,
-    /// Since when there are more than are wanted.
+    /// Since when there are more than are desired.
     surplus_since: Option<Instant>,
     /// Machines that the pool has had, the last ones: one that has ended may leave its worker's name in
     /// the store until its lease has lapsed.
@@ -68,12 +68,12 @@ struct Outcome {
 struct Order {
     pool: Pool,
     provider: Arc<dyn Provider>,
-    wanted: u32,
+    desired: u32,
     /// Workers of the type that are up and stay.
     workers: Vec<Seat>,
     /// Those that somebody has taken out, and whether they drain already.
     leavers: Vec<(WorkerId, bool)>,
-    /// By wanted variant: workers that stay on which it serves.
+    /// By desired variant: workers that stay on which it serves.
     copies: BTreeMap<VariantIx, u32>,
     now_ms: u64,
     start_ms: u64,
@@ -88,7 +88,7 @@ impl Machines {
     pub(crate) async fn look(
         &mut self,
         pools: &BTreeMap<DeviceTypeName, crate::PoolConfig>,
-        (view, wanted, interner): (&View, &Wanted, &Interner),
+        (view, desired, interner): (&View, &Desired, &Interner),
         now_ms: u64,
     ) -> Vec<(DeviceTypeName, Option<Arc<str>>)> {
         let mut troubles = Vec::new();
@@ -103,11 +103,11 @@ impl Machines {
             if errand.not_before.is_some_and(|at| Instant::now() < at) {
                 continue;
             }
-            let Some(said) = wanted.pool(name) else {
+            let Some(said) = desired.pool(name) else {
                 continue;
             };
-            let workers = seats(view, wanted, name, interner);
-            let surplus = workers.len() > said.wanted as usize;
+            let workers = seats(view, desired, name, interner);
+            let surplus = workers.len() > said.desired as usize;
             match surplus {
                 true => {
                     errand.surplus_since.get_or_insert_with(Instant::now);
@@ -121,10 +121,10 @@ impl Machines {
                     end_ms: config.end_ms,
                 },
                 provider: Arc::clone(&config.provider),
-                wanted: said.wanted,
+                desired: said.desired,
                 workers,
                 leavers: leavers(view, name),
-                copies: copies(view, wanted, interner),
+                copies: copies(view, desired, interner),
                 now_ms,
                 start_ms: said.facts.as_ref().map_or(0, |facts| facts.start_ms),
                 forced: since.is_some_and(|since| since.elapsed() > LONGEST_STAY),
@@ -136,7 +136,7 @@ impl Machines {
     }
 }
 
-/// Compares what there is with what is wanted, and has the difference started or ended.
+/// Compares what there is with what is desired, and has the difference started or ended.
 async fn carry_out(order: Order) -> Outcome {
     match timeout(PATIENCE, order.run()).await {
         Ok(Ok((trouble, machines))) => Outcome {
@@ -187,15 +187,15 @@ impl Order {
             let mut all = machines.iter().chain(&self.had);
             !all.any(|machine| machine.runs(&seat.id))
         });
-        let wanted = (self.wanted as usize).saturating_sub(others.count());
-        if there.len() < wanted {
-            tracing::info!(pool = %self.pool.device_type, have = there.len(), wanted, "starting workers");
-            let count = wanted + leaving.len();
+        let desired = (self.desired as usize).saturating_sub(others.count());
+        if there.len() < desired {
+            tracing::info!(pool = %self.pool.device_type, have = there.len(), desired, "starting workers");
+            let count = desired + leaving.len();
             self.provider
                 .grow(&self.pool, u32::try_from(count).unwrap_or(u32::MAX))
                 .await?;
-        } else if there.len() > wanted {
-            self.shrink(&there, there.len() - wanted).await?;
+        } else if there.len() > desired {
+            self.shrink(&there, there.len() - desired).await?;
         }
         let trouble = lost.first().map(|machine| {
             format!(

@@ -1,11 +1,11 @@
-//! Decides what is wanted, and says why: [`sextant_scaling::Scaler`] over what the store has.
+//! Decides what is desired, and says why: [`sextant_scaling::Scaler`] over what the store has.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
-use sextant_metadata::{Action, Decision, Pool, Subject, View, Wanted};
+use sextant_metadata::{Action, Decision, Desired, Pool, Subject, View};
 use sextant_picture::{Interner, Picture, seats};
 use sextant_scaling as scaling;
 use sextant_scaling::{Decided, Options};
@@ -26,7 +26,7 @@ pub(crate) struct Scaler {
     /// Numbers of variants and types that stay the same over all looks.
     interner: Interner,
     scaler: scaling::Scaler,
-    /// What was wanted last; `None` before the first look of a leadership.
+    /// What was desired last; `None` before the first look of a leadership.
     last: Option<Last>,
     trouble: BTreeMap<DeviceTypeName, Arc<str>>,
 }
@@ -94,30 +94,30 @@ impl Scaler {
         }
     }
 
-    /// What is wanted now, under `token`.
-    pub(crate) fn decide(&mut self, view: &View, now_ms: u64, token: u64) -> Wanted {
+    /// What is desired now, under `token`.
+    pub(crate) fn decide(&mut self, view: &View, now_ms: u64, token: u64) -> Desired {
         self.seen.observe(now_ms, view.demand.as_ref());
         self.learn(view, now_ms);
         let ahead_s = sextant_picture::ahead_s(self.facts.values().map(|facts| &**facts));
-        let outlooks = self.seen.outlook(now_ms, ahead_s, self.config.idle_ms);
+        let outlooks = self.seen.forecast(now_ms, ahead_s, self.config.idle_ms);
         let options = self.config.picture();
         let numbers = (&options, &mut self.interner);
         let picture = Picture::new(view, outlooks, &self.facts, numbers);
-        let decided = self.scaler.decide(&picture.scene(), now_ms);
+        let decided = self.scaler.decide(&picture.input(), now_ms);
         let pools = self.pools(&picture, &decided);
         let planned = Self::planned(&picture, &decided);
         let decisions = self.explain(&picture, &decided, (&pools, &planned), now_ms);
         let share = self.config.warm_memory_share;
-        let warm = sextant_picture::wanted(view, share, &mut self.interner);
+        let warm = sextant_picture::kept_warm(view, share, &mut self.interner);
         let variants = sextant_picture::desired(&planned, warm);
         let idle_unload_ms = self.config.idle_unload_s.saturating_mul(1000);
         let held_back = picture.set.held_back(&picture.outlooks, &decided.cuts);
-        let wanted = Wanted {
+        let desired = Desired {
             held_back,
-            ..Wanted::new(token, variants, idle_unload_ms).with_scaling(pools, decisions)
+            ..Desired::new(token, variants, idle_unload_ms).with_scaling(pools, decisions)
         };
-        let emptying = seats::emptying(view, &wanted, &self.interner);
-        wanted.with_emptying(emptying)
+        let emptying = seats::emptying(view, &desired, &self.interner);
+        desired.with_emptying(emptying)
     }
 
     /// Takes over facts of types, and at the first look what another has decided.
@@ -129,7 +129,10 @@ impl Scaler {
                     .or_insert_with(|| Arc::clone(facts));
             }
         }
-        let said = view.wanted.as_ref().map_or(&[][..], |wanted| &wanted.pools);
+        let said = view
+            .desired
+            .as_ref()
+            .map_or(&[][..], |desired| &desired.pools);
         for pool in said {
             if let (Some(facts), true) = (
                 &pool.facts,
@@ -150,20 +153,20 @@ impl Scaler {
         if self.last.is_some() {
             return;
         }
-        let wanted = view.wanted.as_deref();
+        let desired = view.desired.as_deref();
         let mut last = Last {
             pools: BTreeMap::new(),
             variants: BTreeMap::new(),
-            decisions: wanted.map_or_else(Vec::new, |wanted| wanted.decisions.clone()),
+            decisions: desired.map_or_else(Vec::new, |desired| desired.decisions.clone()),
             number: 0,
         };
         last.number = last.decisions.last().map_or(0, |decision| decision.number);
         for pool in said {
-            last.pools.insert(pool.device_type.clone(), pool.wanted);
+            last.pools.insert(pool.device_type.clone(), pool.desired);
             let key = self.interner.device_type(&pool.device_type);
-            self.scaler.assume_devices(key, now_ms, pool.wanted);
+            self.scaler.assume_devices(key, now_ms, pool.desired);
         }
-        for of in wanted.into_iter().flat_map(|wanted| &wanted.variants) {
+        for of in desired.into_iter().flat_map(|desired| &desired.variants) {
             if of.needed > 0 {
                 last.variants.insert(of.variant.clone(), of.needed);
                 let key = self.interner.ordinal(&of.variant);
@@ -176,9 +179,9 @@ impl Scaler {
     /// How many workers of each type there should be.
     fn pools(&self, picture: &Picture, decided: &Decided) -> Vec<Pool> {
         let kinds = picture.kinds.iter().zip(&decided.devices);
-        let pools = kinds.map(|(kind, wanted)| Pool {
+        let pools = kinds.map(|(kind, desired)| Pool {
             device_type: kind.name.clone(),
-            wanted: wanted.devices,
+            desired: desired.devices,
             least: kind.least,
             most: kind.most,
             provider: (self.config.pools.get(&kind.name)).map(|pool| pool.provider.name().into()),
@@ -208,11 +211,11 @@ impl Scaler {
         let last = self.last.as_mut().expect("the look began with it");
         let mut changes = Vec::new();
         for (at, pool) in pools.iter().enumerate() {
-            let before = last.pools.insert(pool.device_type.clone(), pool.wanted);
+            let before = last.pools.insert(pool.device_type.clone(), pool.desired);
             let managed = pool.provider.is_some();
             let from = before.unwrap_or(picture.kinds[at].up);
-            if managed && from != pool.wanted {
-                let action = match pool.wanted > from {
+            if managed && from != pool.desired {
+                let action = match pool.desired > from {
                     true => Action::AddWorkers,
                     false => Action::RemoveWorkers,
                 };
@@ -220,7 +223,7 @@ impl Scaler {
                     subject: Subject::Pool(pool.device_type.clone()),
                     action,
                     from,
-                    to: pool.wanted,
+                    to: pool.desired,
                     reason: explain::of_pool(
                         picture,
                         decided,

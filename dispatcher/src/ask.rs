@@ -6,7 +6,7 @@ use sextant_rpc::Composite;
 use sextant_selection::Demand;
 use sextant_types::{Route, Signature, Targets};
 
-use sextant_picture::{Extent, Known};
+use sextant_picture::{InputSize, Known};
 
 /// A query without its inputs.
 #[derive(Clone)]
@@ -17,7 +17,7 @@ pub(crate) struct Ask {
     /// Its targets as they were asked.
     pub(crate) asked: Targets,
     pub(crate) rows: u32,
-    pub(crate) extent: Extent,
+    pub(crate) extent: InputSize,
     pub(crate) best_effort: bool,
     pub(crate) explain: bool,
     /// What decides which version answers while a canary is tried.
@@ -56,7 +56,7 @@ impl Ask {
     /// From a front end; `signature` is that of what the route addresses.
     pub(crate) fn of_front(ask: sextant_rpc::Ask, signature: &Signature) -> Self {
         Self {
-            extent: Extent::new(signature, &ask.dims),
+            extent: InputSize::new(signature, &ask.dims),
             route: ask.route,
             targets: ask.targets,
             asked: ask.targets,

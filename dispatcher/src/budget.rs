@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use sextant_picture::Known;
 use sextant_rpc::QueryError;
 use sextant_selection as select;
-use sextant_selection::{Decision, Demand, Index, budget, budget::Purse};
+use sextant_selection::{Decision, Demand, Index, budget, budget::TokenBucket};
 use sextant_types::{ApplicationId, Code};
 
 use crate::{ask::Ask, clock::Clock, live_load::LiveLoad};
@@ -19,7 +19,7 @@ use crate::{ask::Ask, clock::Clock, live_load::LiveLoad};
 pub(crate) struct Account {
     application: ApplicationId,
     budget_per_hour_usd: f64,
-    purse: Arc<Mutex<Purse>>,
+    bucket: Arc<Mutex<TokenBucket>>,
     clock: Clock,
 }
 
@@ -92,7 +92,10 @@ impl Account {
         Self {
             application,
             budget_per_hour_usd,
-            purse: Arc::new(Mutex::new(Purse::new(budget_per_hour_usd, clock.now()))),
+            bucket: Arc::new(Mutex::new(TokenBucket::new(
+                budget_per_hour_usd,
+                clock.now(),
+            ))),
             clock,
         }
     }
@@ -104,7 +107,7 @@ impl Account {
         Self {
             application: self.application.clone(),
             budget_per_hour_usd,
-            purse: Arc::clone(&self.purse),
+            bucket: Arc::clone(&self.bucket),
             clock: self.clock,
         }
     }
@@ -157,8 +160,8 @@ impl Account {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Purse> {
-        self.purse.lock()
+    fn lock(&self) -> MutexGuard<'_, TokenBucket> {
+        self.bucket.lock()
     }
 }
 

@@ -11,7 +11,7 @@ use sextant_types::NamedTensor;
 use crate::{
     Dispatcher,
     ask::{Ask, suits},
-    demand::Offer,
+    demand::OfferedQuery,
     pending::Done,
     place::Source,
     query::Chosen,
@@ -62,7 +62,7 @@ impl Dispatcher {
             }
             Found::Kept(kept) => {
                 cache.count(true);
-                Offer::new(self, ask).answer_kept(&chosen.known);
+                OfferedQuery::new(self, ask).answer_kept(&chosen.known);
                 Ok(self.compose_kept(chosen, &kept, ask))
             }
             Found::Absent(room) => {
@@ -127,7 +127,7 @@ impl Dispatcher {
         let is_kept = kept.iter().any(is_its);
         cache.count(is_kept);
         if is_kept {
-            Offer::new(self, ask).answer_kept(&chosen.known);
+            OfferedQuery::new(self, ask).answer_kept(&chosen.known);
             holder.has(KeptHere {
                 ticket,
                 variant: variant.id.clone(),

@@ -21,7 +21,7 @@ use crate::{Dispatcher, ask::Ask, pending::Done};
 use sextant_picture::Known;
 
 /// An online query on its way; it is counted when this is dropped.
-pub(crate) struct Offer<'a> {
+pub(crate) struct OfferedQuery<'a> {
     dispatcher: &'a Dispatcher,
     ask: &'a Ask,
     /// Which variant it was queued for last.
@@ -32,7 +32,7 @@ pub(crate) struct Offer<'a> {
     is_elsewhere: bool,
 }
 
-impl<'a> Offer<'a> {
+impl<'a> OfferedQuery<'a> {
     pub(crate) fn new(dispatcher: &'a Dispatcher, ask: &'a Ask) -> Self {
         Self {
             dispatcher,
@@ -85,7 +85,7 @@ impl<'a> Offer<'a> {
     }
 }
 
-impl Drop for Offer<'_> {
+impl Drop for OfferedQuery<'_> {
     fn drop(&mut self) {
         // Whoever stands by is not asked: the query goes to the leader.
         if self.is_elsewhere || !self.dispatcher.is_leading() {

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use arc_swap::ArcSwap;
-use sextant_controller::Excess;
+use sextant_controller::Slowdown;
 use sextant_schedule::{Backlog, NEVER, Nanos, News, PoolIx, PoolLoad, ahead};
 use sextant_types::index::{KindIx, TenantIx, VariantIx};
 
@@ -54,7 +54,7 @@ struct Variant {
     /// How long its batches have run, all together, ns.
     ran: AtomicU64,
     /// Where it runs slower than by its profile, if its queries come in several sizes.
-    excesses: ArcSwap<Vec<Excess>>,
+    excesses: ArcSwap<Vec<Slowdown>>,
     /// Slots that a batch occupies where that was chosen; 0 for as many as it has threads.
     slots: AtomicU16,
 }
@@ -80,13 +80,13 @@ impl Gauges {
         variant: VariantIx,
         tenant: Option<TenantIx>,
         runs_on: impl Iterator<Item = (PoolIx, KindIx, Nanos)> + Clone,
-        excesses: impl Iterator<Item = Excess>,
+        excesses: impl Iterator<Item = Slowdown>,
     ) {
         let of = self.variants.at(variant);
         if let Some(tenant) = tenant {
             of.tenant.store(tenant.get(), Ordering::Relaxed);
         }
-        let excesses: Vec<Excess> = excesses.collect();
+        let excesses: Vec<Slowdown> = excesses.collect();
         if **of.excesses.load() != excesses {
             of.excesses.store(Arc::new(excesses));
         }

@@ -20,7 +20,6 @@ mod demand;
 mod driver;
 mod explain;
 mod families;
-mod gathering;
 mod gauges;
 mod grown;
 mod live_load;
@@ -38,6 +37,7 @@ mod service;
 mod shadows;
 mod snapshot;
 mod versions;
+mod warm_up;
 mod workers;
 
 pub mod jobs;
@@ -58,8 +58,8 @@ use sextant_types::{ApplicationId, WorkerId};
 use tokio::sync::watch;
 
 use crate::{
-    agreement::Agreements, clock::Clock, demand::Counts, driver::Driver, gathering::Gathering,
-    meter::OnlineMeter, shadows::Shadows, snapshot::Snapshot, versions::Trials,
+    agreement::Agreements, clock::Clock, demand::Counts, driver::Driver, meter::OnlineMeter,
+    shadows::Shadows, snapshot::Snapshot, versions::Trials, warm_up::WarmUp,
 };
 pub use crate::{agreement::Sampling, families::Choice, service::Service, shadows::ShadowService};
 
@@ -86,7 +86,7 @@ pub struct Config {
     /// How many times as long as where it was measured a variant takes on another type of device, until
     /// it was measured there.
     pub estimate_factor: f64,
-    /// How long a worker that somebody has taken out is kept where wanted variants depend on it.
+    /// How long a worker that somebody has taken out is kept where desired variants depend on it.
     pub longest_stay: Duration,
     /// What sets an application apart from others; one that is not listed has the defaults.
     pub tenants: BTreeMap<ApplicationId, Tenant>,
@@ -155,7 +155,7 @@ pub struct Dispatcher {
     /// Counts snapshots, so that a query can wait for the next.
     revision: watch::Sender<u64>,
     leading: watch::Sender<bool>,
-    gathering: Gathering,
+    gathering: WarmUp,
     driver: Arc<Driver>,
     online: Arc<OnlineMeter>,
     /// How queries have ended.
@@ -196,7 +196,7 @@ impl Dispatcher {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             revision: watch::Sender::new(0),
             leading: watch::Sender::new(true),
-            gathering: Gathering::over(),
+            gathering: WarmUp::over(),
             driver,
             online,
             counts: Counts::default(),

@@ -3,7 +3,7 @@
 use sextant_schedule::{NEVER, Nanos};
 use sextant_selection::Load;
 
-use sextant_picture::Extent;
+use sextant_picture::InputSize;
 
 use crate::{driver::Driver, snapshot::Snapshot};
 use sextant_types::index::{KindIx, VariantIx};
@@ -13,7 +13,7 @@ pub(crate) struct LiveLoad<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) driver: &'a Driver,
     /// The size of the query.
-    pub(crate) extent: Extent,
+    pub(crate) extent: InputSize,
     pub(crate) now: Nanos,
 }
 

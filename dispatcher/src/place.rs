@@ -19,7 +19,7 @@ use crate::{
     Dispatcher,
     ask::{Ask, suits},
     budget::Charge,
-    demand::Offer,
+    demand::OfferedQuery,
     pending::{Done, Held, Inputs, Pending, Refusal, Reply},
     query::Chosen,
     refusal::{refused, standing_by, unloadable, warming},
@@ -62,7 +62,7 @@ impl Dispatcher {
         source: &Source,
         online: bool,
     ) -> Result<(Chosen, Done), QueryError> {
-        let mut offer = online.then(|| Offer::new(self, ask));
+        let mut offer = online.then(|| OfferedQuery::new(self, ask));
         let settled = self.place_until_run(ask, source, &mut offer).await;
         match (&mut offer, &settled) {
             (Some(offer), Ok((_, done))) => offer.answer(done),
@@ -76,7 +76,7 @@ impl Dispatcher {
         &self,
         ask: &Ask,
         source: &Source,
-        offer: &mut Option<Offer<'_>>,
+        offer: &mut Option<OfferedQuery<'_>>,
     ) -> Result<(Chosen, Done), QueryError> {
         let online = offer.is_some();
         // Why the last placement failed, where that says more than why there is no other.

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use sextant_picture::{Extent, Known, Scope};
+use sextant_picture::{InputSize, Known, Scope};
 use sextant_rpc::{Answer, Dispatch, Explanation, Holder, Query, QueryError, Timings};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Index};
@@ -67,7 +67,7 @@ impl Dispatcher {
         let bind = |signature: &Signature| {
             let (inputs, rows) = signature.bind(inputs)?;
             let dims = signature.dims(&inputs);
-            Ok((inputs, rows, Extent::new(signature, &dims)))
+            Ok((inputs, rows, InputSize::new(signature, &dims)))
         };
         let (inputs, rows, extent) =
             self.with_signature(&route, bind)?

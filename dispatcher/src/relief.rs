@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
-use sextant_health::interference::{Order, Place, Relief};
+use sextant_health::interference::{Mitigation, Order, Place};
 
 use crate::driver::Driver;
 use sextant_types::index::DeviceIx;
@@ -15,7 +15,7 @@ type Answers = Arc<Mutex<Vec<(DeviceIx, u64, bool)>>>;
 
 /// Remembers what was done for which worker.
 pub(crate) struct Reliever {
-    relief: Relief,
+    relief: Mitigation,
     began: Instant,
     /// By position: the life in which the worker was last seen.
     incarnations: BTreeMap<DeviceIx, u64>,
@@ -25,7 +25,7 @@ pub(crate) struct Reliever {
 impl Reliever {
     pub(crate) fn new() -> Self {
         Self {
-            relief: Relief::default(),
+            relief: Mitigation::default(),
             began: Instant::now(),
             incarnations: BTreeMap::new(),
             answers: Answers::default(),

@@ -57,8 +57,8 @@ struct Updater {
     /// By variant: what the driver was told of it, and the workers that were there then.
     published: BTreeMap<VariantIx, Published>,
     beside: Beside,
-    /// What is wanted loaded, as the driver was told.
-    wanted: Option<(Vec<(VariantIx, placement::Wanted)>, Nanos)>,
+    /// What is desired loaded, as the driver was told.
+    desired: Option<(Vec<(VariantIx, placement::Desired)>, Nanos)>,
     /// What is published no more and was found loaded, by position and variant.
     strays: BTreeSet<(DeviceIx, VariantId)>,
     /// What was last said about device types.
@@ -101,7 +101,7 @@ impl Service {
                 loaded: BTreeSet::new(),
                 published: BTreeMap::new(),
                 beside: Beside::default(),
-                wanted: None,
+                desired: None,
                 strays: BTreeSet::new(),
                 warnings: Vec::new(),
                 reliever: Reliever::new(),
@@ -202,7 +202,7 @@ impl Updater {
                 self.tell_of_workers(&driver, &usable);
                 self.tell_of_instances(&driver, &snapshot);
                 self.tell_of_strays(&driver, view, &usable);
-                self.tell_of_wanted(&driver, view, &snapshot);
+                self.tell_of_desired(&driver, view, &snapshot);
             }
             false => {
                 self.tell_of_workers(&driver, &[]);
@@ -326,14 +326,14 @@ impl Updater {
 
     /// Tells what the autoscaler wants loaded: where there is not room for all, first what is needed,
     /// and the smallest first.
-    fn tell_of_wanted(&mut self, driver: &Driver, view: &View, snapshot: &Snapshot) {
-        let Some(wanted) = &view.wanted else { return };
-        let list = sextant_picture::in_order(&wanted.variants, snapshot);
-        let idle = wanted.idle_unload_ms.checked_mul(1_000_000);
+    fn tell_of_desired(&mut self, driver: &Driver, view: &View, snapshot: &Snapshot) {
+        let Some(desired) = &view.desired else { return };
+        let list = sextant_picture::in_order(&desired.variants, snapshot);
+        let idle = desired.idle_unload_ms.checked_mul(1_000_000);
         let told = (list, idle.unwrap_or(NEVER));
-        if self.wanted.as_ref() != Some(&told) {
-            driver.on_wanted(&told.0, told.1);
-            self.wanted = Some(told);
+        if self.desired.as_ref() != Some(&told) {
+            driver.on_desired(&told.0, told.1);
+            self.desired = Some(told);
         }
     }
 

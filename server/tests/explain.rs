@@ -7,9 +7,9 @@ use std::{
     thread::JoinHandle,
 };
 
-const SCALING: &str = r#"{"wanted_token":4,"pools":[{"device_type":"cpu-8","wanted":3,"least":1,
+const SCALING: &str = r#"{"desired_token":4,"pools":[{"device_type":"cpu-8","desired":3,"least":1,
     "most":8,"up":1,"leaving":0,"draining":1,"provider":"process","price_per_hour_usd":0.5,"start_s":60.0}],
-    "variants":[],"demand":null,"cost_per_hour_usd":{"wanted":1.5,"actual":1.0}}"#;
+    "variants":[],"demand":null,"cost_per_hour_usd":{"desired":1.5,"actual":1.0}}"#;
 
 const GONE: &str = r#"{"type":"/docs/errors/unavailable","title":"away","status":503,
     "detail":"the service is shutting down","instance":"/","code":"unavailable"}"#;
@@ -87,10 +87,10 @@ fn pools_come_first_and_decisions_with_the_newest_at_the_end() {
     let output = explain(&server, &["--limit", "2", "--subject", "cpu-8"]);
     let text = stdout(&output);
     assert!(output.status.success(), "{output:?}");
-    let wanted = "\
-pool   wanted  up  leaving  draining  least  most  $/h each  provider
+    let expected = "\
+pool   expected  up  leaving  draining  least  most  $/h each  provider
 cpu-8       3   1        0         1      1     8     0.500  process
-all workers cost 1.00 $/h, those that are wanted 1.50 $/h
+all workers cost 1.00 $/h, those that are desired 1.50 $/h
 
 #11 1970-01-01 18:03:11 cpu-8: 2 -> 3 workers (add_workers)
     because
@@ -98,7 +98,7 @@ all workers cost 1.00 $/h, those that are wanted 1.50 $/h
 #12 1970-01-01 18:03:11 cpu-8: 2 -> 3 workers (add_workers)
     because
 ";
-    assert_eq!(text, wanted);
+    assert_eq!(text, expected);
     let asked = serving.join().expect("all were asked for");
     assert!(asked[0][0].starts_with("GET /v1/scaling "), "{asked:?}");
     let query = "GET /v1/scaling/decisions?limit=2&subject=cpu-8 ";

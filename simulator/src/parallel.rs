@@ -6,10 +6,10 @@ use std::sync::{
 };
 
 /// As many threads as asked for; one per core for 0.
-pub fn threads(wanted: usize) -> usize {
-    match wanted {
+pub fn threads(desired: usize) -> usize {
+    match desired {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
-        wanted => wanted,
+        desired => desired,
     }
 }
 

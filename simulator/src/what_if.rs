@@ -224,8 +224,8 @@ impl Question {
     }
 }
 
-fn threads(wanted: usize) -> usize {
-    match wanted {
+fn threads(desired: usize) -> usize {
+    match desired {
         0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         some => some,
     }

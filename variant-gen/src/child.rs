@@ -23,7 +23,7 @@ use crate::{
     isolation::protocol::{Action, Answer, Checked, Head, Order},
     measure::{self, Batches, Cancel, MeasureError, Measurement, Refused, Subject, Uploaded},
     memory::Baseline,
-    score::{Judge, ScoreError},
+    score::{CustomMetric, ScoreError},
     validation::{self, Expected, Invalid, Labels, ValidationSet},
 };
 
@@ -250,7 +250,7 @@ impl Work {
         let judge = self
             .validation
             .judge()
-            .map(|graph| Judge::load(graph, &self.engines));
+            .map(|graph| CustomMetric::load(graph, &self.engines));
         let judge = judge.transpose().map_err(ScoreError::from)?;
         let subject = Subject {
             judge: judge.as_ref(),

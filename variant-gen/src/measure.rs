@@ -21,7 +21,7 @@ use sextant_types::{
 
 use crate::{
     memory::{Baseline, MemorySource},
-    score::{Judge, ScoreError, Scorer},
+    score::{CustomMetric, ScoreError, Scorer},
     validation::{Invalid, ValidationSet},
 };
 
@@ -74,7 +74,7 @@ pub struct Subject<'a> {
     /// What was measured before: what is clearly slower is left out.
     pub rivals: &'a [Rival],
     /// A metric of the owner's.
-    pub judge: Option<&'a Judge>,
+    pub judge: Option<&'a CustomMetric>,
     /// The accuracy, where it was measured with another number of threads.
     pub accuracy: Option<Accuracy>,
     /// What single precision answers, where that is known; a subject in single precision adds to it.

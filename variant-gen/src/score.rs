@@ -23,7 +23,7 @@ mod values;
 pub(crate) use answers::{Answers, labels_of};
 pub(crate) use boxes::mean_overlap;
 use evidence::Evidence;
-pub use judge::Judge;
+pub use judge::CustomMetric;
 pub(crate) use values::reals;
 use values::{equal_plain, equal_records, is_rounding};
 
@@ -121,7 +121,7 @@ impl<'a> Scorer<'a> {
     /// What its graph says.
     pub fn push_judged(
         &mut self,
-        judge: &Judge,
+        judge: &CustomMetric,
         (answers, scored): (&[NamedTensor], usize),
         records: usize,
     ) -> Result<(), ScoreError> {

@@ -28,7 +28,7 @@ use self::{
     queue::{Batch, Input, Queue},
     threads::{Role, Threads},
 };
-use crate::{Config, agenda::lock, instance::Instance, pin::Pins, shared::Shared};
+use crate::{Config, instance::Instance, pin::Pins, shared::Shared, timed_queue::lock};
 
 /// Bounds of the time between two looks of the watchdog.
 const SHORTEST_WATCH: Duration = Duration::from_millis(1);

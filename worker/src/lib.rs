@@ -6,7 +6,6 @@
 //! **Invariant:** a worker does what it is told inside the window it is told, or says that it did
 //! not. It never retries, evicts or chooses; it knows no other worker and no query.
 
-mod agenda;
 mod busy;
 mod config;
 mod cores;
@@ -20,6 +19,7 @@ mod monitor;
 mod pin;
 mod process;
 mod shared;
+mod timed_queue;
 
 use std::{
     io,

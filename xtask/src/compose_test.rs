@@ -96,14 +96,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Has the images of others, and builds ours unless one was named.
 fn images(stack: &Stack, arguments: &Arguments) -> Result<Images> {
-    let mut wanted = stack.images()?;
+    let mut desired = stack.images()?;
     if arguments.image.is_none() {
         let dockerfile = std::fs::read_to_string(paths::root().join("Dockerfile"));
-        wanted.extend(images::bases(
+        desired.extend(images::bases(
             &dockerfile.context("cannot read `Dockerfile`")?,
         ));
     }
-    let images = images::ensure(wanted.into_iter().collect())?;
+    let images = images::ensure(desired.into_iter().collect())?;
     if arguments.image.is_none() {
         shell::run(&mut stack.compose(&["build", "--quiet"]))?;
     }

@@ -32,7 +32,7 @@ pub struct DecisionsBody {
     pub decisions: Vec<DecisionBody>,
 }
 
-/// A change of what is wanted, and why.
+/// A change of what is desired, and why.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Decision, example = example)]
 pub struct DecisionBody {
@@ -44,9 +44,9 @@ pub struct DecisionBody {
     subject: SubjectBody,
     /// `add_workers`, `remove_workers`, `replicate`, `upgrade`, `downgrade`, `add` or `remove`.
     action: &'static str,
-    /// How many workers were wanted before.
+    /// How many workers were desired before.
     from: u32,
-    /// How many are wanted now.
+    /// How many are desired now.
     to: u32,
     /// Why, in a sentence.
     reason: String,
@@ -147,8 +147,8 @@ impl Filter {
     }
 
     fn is_about(&self, subject: &Subject) -> bool {
-        let wanted = self.subject.as_deref();
-        wanted.is_none_or(|wanted| wanted == name(subject))
+        let desired = self.subject.as_deref();
+        desired.is_none_or(|desired| desired == name(subject))
     }
 }
 

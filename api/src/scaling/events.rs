@@ -56,7 +56,7 @@ impl Events {
         let place = state.decisions().admit()?;
         let news = state.decisions().subscribe();
         let turn = news.borrow().turn;
-        let newest = newest(state.metadata().snapshot().await?.wanted.as_ref());
+        let newest = newest(state.metadata().snapshot().await?.desired.as_ref());
         let known = match known {
             None => newest,
             Some(number) if number <= newest => number,

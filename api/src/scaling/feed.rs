@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use sextant_fleet::Follower;
-use sextant_metadata::{Decision, MetadataStore, Wanted};
+use sextant_metadata::{Decision, Desired, MetadataStore};
 use sextant_types::Code;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
@@ -30,7 +30,7 @@ pub(super) struct News {
     /// Grows each time that numbers begin again: the store was lost and nobody knew them any more.
     pub turn: u64,
     /// The decisions that are kept are in it.
-    wanted: Option<Arc<Wanted>>,
+    desired: Option<Arc<Desired>>,
 }
 
 struct Latest {
@@ -40,8 +40,8 @@ struct Latest {
 }
 
 /// The greatest number among what is kept; 0 where there is none.
-pub(super) fn newest(wanted: Option<&Arc<Wanted>>) -> u64 {
-    let last = wanted.and_then(|wanted| wanted.decisions.last());
+pub(super) fn newest(desired: Option<&Arc<Desired>>) -> u64 {
+    let last = desired.and_then(|desired| desired.decisions.last());
     last.map_or(0, |decision| decision.number)
 }
 
@@ -89,20 +89,20 @@ impl Latest {
         loop {
             tokio::select! {
                 () = self.news.closed() => if self.rest() { return },
-                _ = follower.changed() => self.tell(follower.view().wanted.as_ref()),
+                _ = follower.changed() => self.tell(follower.view().desired.as_ref()),
             }
         }
     }
 
-    fn tell(&self, wanted: Option<&Arc<Wanted>>) {
+    fn tell(&self, desired: Option<&Arc<Desired>>) {
         self.news.send_if_modified(|news| {
-            let (before, now) = (newest(news.wanted.as_ref()), newest(wanted));
+            let (before, now) = (newest(news.desired.as_ref()), newest(desired));
             // What has been forgotten is no news; that numbers begin again shows with the next one.
             if now == before || now == 0 {
                 return false;
             }
             news.turn += u64::from(now < before);
-            news.wanted = wanted.cloned();
+            news.desired = desired.cloned();
             true
         });
     }
@@ -113,7 +113,7 @@ impl Latest {
         if self.news.receiver_count() > 0 {
             return false;
         }
-        self.news.send_modify(|news| news.wanted = None);
+        self.news.send_modify(|news| news.desired = None);
         *task = None;
         true
     }
@@ -128,7 +128,7 @@ impl Latest {
 impl News {
     /// The first decision with a greater number.
     pub fn after(&self, number: u64) -> Option<&Decision> {
-        let mut kept = self.wanted.iter().flat_map(|wanted| &wanted.decisions);
+        let mut kept = self.desired.iter().flat_map(|desired| &desired.decisions);
         kept.find(|decision| decision.number > number)
     }
 }

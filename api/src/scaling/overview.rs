@@ -1,4 +1,4 @@
-//! What is wanted, what is there and what is asked for, at one moment.
+//! What is desired, what is there and what is asked for, at one moment.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,8 +7,8 @@ use std::{
 
 use serde::Serialize;
 use sextant_metadata::{
-    ApplicationDemand, Count, Demand, DeviceTypes, Instance, InstanceState, Pool, Snapshot, Wanted,
-    WantedVariant,
+    ApplicationDemand, Count, Demand, Desired, DesiredVariant, DeviceTypes, Instance,
+    InstanceState, Pool, Snapshot,
 };
 use sextant_types::{ApplicationId, DeviceTypeName, TargetClass, VariantId};
 use utoipa::ToSchema;
@@ -20,13 +20,16 @@ use crate::ApiState;
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Scaling)]
 pub struct ScalingBody {
-    /// The fencing token of the autoscaler that has said what is wanted, see `/v1/cluster`; null before
-    /// one has spoken. Everything that is wanted is null then.
+    /// The fencing token of the autoscaler that has said what is desired, see `/v1/cluster`; null before
+    /// one has spoken. Everything that is desired is null then.
     #[schema(required)]
+    desired_token: Option<u64>,
+    /// Former name of `desired_token`, until the next release.
+    #[schema(required, deprecated)]
     wanted_token: Option<u64>,
-    /// Types of workers that are wanted or there, sorted by type.
+    /// Types of workers that are desired or there, sorted by type.
     pools: Vec<PoolBody>,
-    /// Variants that are wanted, loaded or failed, sorted by name.
+    /// Variants that are desired, loaded or failed, sorted by name.
     variants: Vec<VariantBody>,
     /// What is asked for; null before a dispatcher has counted.
     #[schema(required)]
@@ -58,6 +61,9 @@ pub struct PoolBody {
     device_type: String,
     /// How many there should be; null where no autoscaler has said it.
     #[schema(required)]
+    desired: Option<u32>,
+    /// Former name of `desired`, until the next release.
+    #[schema(required, deprecated)]
     wanted: Option<u32>,
     /// Fewest; null where no autoscaler has said it.
     #[schema(required)]
@@ -95,11 +101,14 @@ pub struct VariantBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     application: Option<String>,
     /// Workers that what is asked for needs of it, 0 where it is kept warm before anyone asks; null where
-    /// it is not wanted.
+    /// it is not desired.
     #[schema(required)]
     needed: Option<u32>,
-    /// On how many workers it should be loaded; null where it is not wanted.
+    /// On how many workers it should be loaded; null where it is not desired.
     #[schema(required)]
+    desired: Option<WorkersBody>,
+    /// Former name of `desired`, until the next release.
+    #[schema(required, deprecated)]
     wanted: Option<WorkersBody>,
     /// Workers on which an instance serves.
     ready: u32,
@@ -107,7 +116,7 @@ pub struct VariantBody {
     loading: u32,
     /// Workers on which it could not be loaded, or broke.
     failed: u32,
-    /// It is not unloaded in favour of another; null where it is not wanted.
+    /// It is not unloaded in favour of another; null where it is not desired.
     #[schema(required)]
     pinned: Option<bool>,
 }
@@ -115,7 +124,7 @@ pub struct VariantBody {
 /// `everywhere`: every worker that can run it. A number: so many of these, or all where there are fewer.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
-#[schema(as = WantedWorkers)]
+#[schema(as = DesiredWorkers)]
 pub enum WorkersBody {
     #[schema(title = "name")]
     Name(&'static str),
@@ -157,9 +166,12 @@ pub struct ClassDemandBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = ScalingCost)]
 pub struct CostBody {
-    /// As many as are wanted; null where no autoscaler has said how many, or a pool's price is not known
+    /// As many as are desired; null where no autoscaler has said how many, or a pool's price is not known
     /// yet.
     #[schema(required)]
+    desired: Option<f64>,
+    /// Former name of `desired`, until the next release.
+    #[schema(required, deprecated)]
     wanted: Option<f64>,
     /// Those that are there, leaving and draining ones included.
     actual: f64,
@@ -180,22 +192,23 @@ struct Counted {
 impl ScalingBody {
     /// What a snapshot says.
     pub fn new(state: &ApiState, snapshot: &Snapshot) -> Self {
-        let wanted = snapshot.wanted.as_deref();
+        let desired = snapshot.desired.as_deref();
         let pools = pools(snapshot);
         let demand = snapshot.demand.as_deref();
         Self {
-            wanted_token: wanted.map(|wanted| wanted.token),
+            desired_token: desired.map(|desired| desired.token),
+            wanted_token: desired.map(|desired| desired.token),
             cost_per_hour_usd: CostBody::of(&pools),
             pools,
             variants: variants(snapshot),
-            held_back: wanted.map_or_else(Vec::new, held_back),
+            held_back: desired.map_or_else(Vec::new, held_back),
             demand: demand.map(|demand| DemandBody::new(state, demand)),
         }
     }
 }
 
-fn held_back(wanted: &Wanted) -> Vec<HeldBackBody> {
-    let held_back = wanted.held_back.iter().map(|of| HeldBackBody {
+fn held_back(desired: &Desired) -> Vec<HeldBackBody> {
+    let held_back = desired.held_back.iter().map(|of| HeldBackBody {
         application: of.application.to_string(),
         limit: of.limit.name(),
         reason: of.reason.to_string(),
@@ -205,13 +218,14 @@ fn held_back(wanted: &Wanted) -> Vec<HeldBackBody> {
 
 fn pools(snapshot: &Snapshot) -> Vec<PoolBody> {
     let types = DeviceTypes::of(&snapshot.workers);
-    let wanted = snapshot.wanted.as_deref();
-    let pools = wanted.map_or(&[][..], |wanted| &wanted.pools);
-    let wanted_names = pools.iter().map(|pool| &pool.device_type);
-    let names: BTreeSet<&DeviceTypeName> =
-        wanted_names.chain(types.all().map(|it| &it.name)).collect();
+    let desired = snapshot.desired.as_deref();
+    let pools = desired.map_or(&[][..], |desired| &desired.pools);
+    let desired_names = pools.iter().map(|pool| &pool.device_type);
+    let names: BTreeSet<&DeviceTypeName> = desired_names
+        .chain(types.all().map(|it| &it.name))
+        .collect();
     let pool = |name: &DeviceTypeName| {
-        let pool = wanted.and_then(|wanted| wanted.pool(name));
+        let pool = desired.and_then(|desired| desired.pool(name));
         PoolBody::new(name, pool, &types).count(snapshot)
     };
     names.into_iter().map(pool).collect()
@@ -223,11 +237,14 @@ fn variants(snapshot: &Snapshot) -> Vec<VariantBody> {
         .map(|variant| (&variant.id, &variant.application))
         .collect();
     let mut bodies: BTreeMap<&VariantId, VariantBody> = BTreeMap::new();
-    let wanted = snapshot.wanted.iter().flat_map(|wanted| &wanted.variants);
-    for wanted in wanted {
-        let application = applications.get(&wanted.variant).copied();
-        let body = VariantBody::new(&wanted.variant, application).with(wanted);
-        bodies.insert(&wanted.variant, body);
+    let desired = snapshot
+        .desired
+        .iter()
+        .flat_map(|desired| &desired.variants);
+    for desired in desired {
+        let application = applications.get(&desired.variant).copied();
+        let body = VariantBody::new(&desired.variant, application).with(desired);
+        bodies.insert(&desired.variant, body);
     }
     for instance in &snapshot.instances {
         let (id, application) = (&instance.key.variant, &instance.application);
@@ -254,7 +271,8 @@ impl PoolBody {
         let text = |text: &Arc<str>| text.to_string();
         Self {
             device_type: name.to_string(),
-            wanted: pool.map(|pool| pool.wanted),
+            desired: pool.map(|pool| pool.desired),
+            wanted: pool.map(|pool| pool.desired),
             least: pool.map(|pool| pool.least),
             most: pool.map(|pool| pool.most),
             up: 0,
@@ -291,6 +309,7 @@ impl VariantBody {
             variant: id.to_string(),
             application: application.map(ToString::to_string),
             needed: None,
+            desired: None,
             wanted: None,
             ready: 0,
             loading: 0,
@@ -299,11 +318,12 @@ impl VariantBody {
         }
     }
 
-    fn with(self, wanted: &WantedVariant) -> Self {
+    fn with(self, desired: &DesiredVariant) -> Self {
         Self {
-            needed: Some(wanted.needed),
-            wanted: Some(wanted.workers.into()),
-            pinned: Some(wanted.pinned),
+            needed: Some(desired.needed),
+            desired: Some(desired.workers.into()),
+            wanted: Some(desired.workers.into()),
+            pinned: Some(desired.pinned),
             ..self
         }
     }
@@ -383,16 +403,18 @@ impl CostBody {
         let price = |pool: &PoolBody| pool.price_per_hour_usd;
         let said = pools
             .iter()
-            .filter_map(|pool| Some((pool, pool.wanted?)))
-            .filter(|(_, wanted)| *wanted > 0);
-        let is_said = pools.iter().any(|pool| pool.wanted.is_some());
-        let wanted = said.map(|(pool, wanted)| Some(price(pool)? * f64::from(wanted)));
+            .filter_map(|pool| Some((pool, pool.desired?)))
+            .filter(|(_, desired)| *desired > 0);
+        let is_said = pools.iter().any(|pool| pool.desired.is_some());
+        let desired = said.map(|(pool, desired)| Some(price(pool)? * f64::from(desired)));
         let there = pools.iter().map(|pool| {
             // A worker that is there has announced its price.
             price(pool).unwrap_or_default() * f64::from(pool.up + pool.leaving + pool.draining)
         });
+        let desired = desired.sum::<Option<f64>>().filter(|_| is_said);
         Self {
-            wanted: wanted.sum::<Option<f64>>().filter(|_| is_said),
+            desired,
+            wanted: desired,
             actual: there.sum(),
         }
     }

@@ -1,4 +1,4 @@
-//! What is wanted beside what is there, decisions, and how they come as events.
+//! What is desired beside what is there, decisions, and how they come as events.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,8 +9,8 @@ use axum::{
 use futures::StreamExt;
 use serde_json::{Value, json};
 use sextant_metadata::{
-    Action, Alternative, ApplicationDemand, Command, Count, Decision, Demand, HeldBack, Input,
-    InstanceKey, Limit, Pool, Subject, Transition, Wanted, WantedVariant, WorkerRecord,
+    Action, Alternative, ApplicationDemand, Command, Count, Decision, Demand, Desired,
+    DesiredVariant, HeldBack, Input, InstanceKey, Limit, Pool, Subject, Transition, WorkerRecord,
 };
 use sextant_types::{Code, DeviceType, EngineName, TargetClass, Targets};
 use tokio::time::timeout;
@@ -57,10 +57,10 @@ async fn step(api: &Api, worker: &str, command: Command) {
     stepped.expect("a step that the machine knows");
 }
 
-fn pool(name: &str, wanted: u32) -> Pool {
+fn pool(name: &str, desired: u32) -> Pool {
     Pool {
         device_type: name.parse().expect("a name"),
-        wanted,
+        desired,
         least: 1,
         most: 8,
         provider: Some("process".into()),
@@ -96,14 +96,14 @@ fn decisions(numbers: impl IntoIterator<Item = u64>) -> Vec<Decision> {
 }
 
 async fn want(api: &Api, pools: Vec<Pool>, decisions: Vec<Decision>) {
-    let variants = vec![WantedVariant {
+    let variants = vec![DesiredVariant {
         variant: variant().id,
         workers: Count::Workers(3),
         pinned: true,
         needed: 2,
     }];
-    let wanted = Wanted::new(4, variants, 0).with_scaling(pools, decisions);
-    api.metadata.set_wanted(wanted).await.expect("taken");
+    let expected = Desired::new(4, variants, 0).with_scaling(pools, decisions);
+    api.metadata.set_desired(expected).await.expect("taken");
 }
 
 async fn read(api: &Api, path: &str) -> Value {
@@ -114,27 +114,27 @@ async fn read(api: &Api, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn before_an_autoscaler_has_spoken_nothing_is_wanted() {
+async fn before_an_autoscaler_has_spoken_nothing_is_desired() {
     let api = api().await;
-    let wanted = json!({"wanted_token": null, "pools": [], "variants": [], "demand": null,
-        "cost_per_hour_usd": {"wanted": null, "actual": 0.0}, "held_back": []});
-    assert_eq!(read(&api, "/v1/scaling").await, wanted);
+    let expected = json!({"desired_token": null, "pools": [], "variants": [], "demand": null,
+        "cost_per_hour_usd": {"desired": null, "actual": 0.0}, "held_back": []});
+    assert_eq!(read(&api, "/v1/scaling").await, expected);
     heartbeat(&api, "a", &device_type("cpu-8", 0.5), false).await;
     step(&api, "a", Command::Load).await;
-    let pool = json!({"device_type": "cpu-8", "wanted": null, "least": null, "most": null, "up": 1,
+    let pool = json!({"device_type": "cpu-8", "desired": null, "least": null, "most": null, "up": 1,
         "leaving": 0, "draining": 0, "price_per_hour_usd": 0.5, "start_s": 60.0});
     let loading = json!({"variant": variant().id.to_string(), "application": "digits",
-        "needed": null, "wanted": null, "ready": 0, "loading": 1, "failed": 0, "pinned": null});
-    let wanted = json!({"wanted_token": null, "pools": [pool], "variants": [loading],
-        "demand": null, "cost_per_hour_usd": {"wanted": null, "actual": 0.5},
+        "needed": null, "desired": null, "ready": 0, "loading": 1, "failed": 0, "pinned": null});
+    let expected = json!({"desired_token": null, "pools": [pool], "variants": [loading],
+        "demand": null, "cost_per_hour_usd": {"desired": null, "actual": 0.5},
         "held_back": []});
-    assert_eq!(read(&api, "/v1/scaling").await, wanted);
+    assert_eq!(read(&api, "/v1/scaling").await, expected);
     let none = read(&api, "/v1/scaling/decisions").await;
     assert_eq!(none, json!({"decisions": []}));
 }
 
 #[tokio::test]
-async fn wanted_stands_beside_what_is_there() {
+async fn desired_stands_beside_what_is_there() {
     let api = api().await;
     let cpu = device_type("cpu-8", 0.5);
     heartbeat(&api, "a", &cpu, false).await;
@@ -143,14 +143,14 @@ async fn wanted_stands_beside_what_is_there() {
     step(&api, "a", Command::Loaded).await;
     want(&api, vec![pool("cpu-8", 3)], Vec::new()).await;
     let body = read(&api, "/v1/scaling").await;
-    let pool = json!({"device_type": "cpu-8", "wanted": 3, "least": 1, "most": 8, "up": 1,
+    let pool = json!({"device_type": "cpu-8", "desired": 3, "least": 1, "most": 8, "up": 1,
         "leaving": 0, "draining": 1, "provider": "process", "price_per_hour_usd": 0.5, "start_s": 60.0});
     assert_eq!(body["pools"], json!([pool]));
     let ready = json!({"variant": variant().id.to_string(), "application": "digits",
-        "needed": 2, "wanted": 3, "ready": 1, "loading": 0, "failed": 0, "pinned": true});
+        "needed": 2, "desired": 3, "ready": 1, "loading": 0, "failed": 0, "pinned": true});
     assert_eq!(body["variants"], json!([ready]));
-    assert_eq!(body["wanted_token"], 4);
-    let cost = json!({"wanted": 1.5, "actual": 1.0});
+    assert_eq!(body["desired_token"], 4);
+    let cost = json!({"desired": 1.5, "actual": 1.0});
     assert_eq!(body["cost_per_hour_usd"], cost);
 }
 
@@ -163,12 +163,12 @@ async fn who_is_held_back_is_named_with_the_reason() {
         limit,
         reason: "as it is".into(),
     });
-    let wanted = Wanted {
+    let expected = Desired {
         token: 4,
         held_back: held_back.to_vec(),
-        ..Wanted::default()
+        ..Desired::default()
     };
-    api.metadata.set_wanted(wanted).await.expect("taken");
+    api.metadata.set_desired(expected).await.expect("taken");
     let rows = ["budget", "most_workers", "others"]
         .map(|limit| json!({"application": "digits", "limit": limit, "reason": "as it is"}));
     let body = read(&api, "/v1/scaling").await;
@@ -188,24 +188,24 @@ async fn a_pool_that_has_no_worker_is_known_by_its_facts() {
     want(&api, vec![troubled, unknown.clone()], Vec::new()).await;
     let body = read(&api, "/v1/scaling").await;
     let pools = json!([
-        {"device_type": "cpu-8", "wanted": null, "least": null, "most": null, "up": 1,
+        {"device_type": "cpu-8", "desired": null, "least": null, "most": null, "up": 1,
             "leaving": 0, "draining": 0, "price_per_hour_usd": 0.5, "start_s": 60.0},
-        {"device_type": "gpu", "wanted": 2, "least": 1, "most": 8, "up": 0, "leaving": 0, "draining": 0,
+        {"device_type": "gpu", "desired": 2, "least": 1, "most": 8, "up": 0, "leaving": 0, "draining": 0,
             "provider": "process", "price_per_hour_usd": 3.0, "start_s": 60.0,
             "trouble": "`up` failed: raise the quota"},
-        {"device_type": "tpu", "wanted": 0, "least": 1, "most": 8, "up": 0, "leaving": 0, "draining": 0,
+        {"device_type": "tpu", "desired": 0, "least": 1, "most": 8, "up": 0, "leaving": 0, "draining": 0,
             "provider": "process"},
     ]);
     assert_eq!(body["pools"], pools);
-    let cost = json!({"wanted": 6.0, "actual": 0.5});
+    let cost = json!({"desired": 6.0, "actual": 0.5});
     assert_eq!(body["cost_per_hour_usd"], cost);
-    let wanted = Pool {
-        wanted: 1,
+    let expected = Pool {
+        desired: 1,
         ..unknown
     };
-    want(&api, vec![wanted], Vec::new()).await;
+    want(&api, vec![expected], Vec::new()).await;
     let body = read(&api, "/v1/scaling").await;
-    let cost = json!({"wanted": null, "actual": 0.5});
+    let cost = json!({"desired": null, "actual": 0.5});
     assert_eq!(body["cost_per_hour_usd"], cost, "its price is not known");
 }
 

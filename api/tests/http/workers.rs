@@ -44,23 +44,23 @@ async fn a_worker_that_is_taken_out_is_marked_once_and_it_is_kept_who_did_it() {
             (&json!("w-1"), &json!(true))
         );
     }
-    let wanted = [("w-1", true, false), ("w-2", false, false)];
-    let wanted =
-        wanted.map(|(name, leaving, draining)| (json!(name), json!(leaving), json!(draining)));
-    assert_eq!(states(&api).await, wanted);
+    let expected = [("w-1", true, false), ("w-2", false, false)];
+    let expected =
+        expected.map(|(name, leaving, draining)| (json!(name), json!(leaving), json!(draining)));
+    assert_eq!(states(&api).await, expected);
     let cluster = api.keyed(ADMIN, "GET", "/v1/cluster", "").await.json();
-    let wanted = json!({"total": 2, "leaving": 1, "draining": 0});
-    assert_eq!(cluster["workers"], wanted);
+    let expected = json!({"total": 2, "leaving": 1, "draining": 0});
+    assert_eq!(cluster["workers"], expected);
     heartbeat(&api, "w-1", true).await;
     let cluster = api.keyed(ADMIN, "GET", "/v1/cluster", "").await.json();
-    let wanted = json!({"total": 2, "leaving": 0, "draining": 1});
-    assert_eq!(cluster["workers"], wanted);
+    let expected = json!({"total": 2, "leaving": 0, "draining": 1});
+    assert_eq!(cluster["workers"], expected);
     let audit = "/v1/audit?action=worker.drain";
     let audit = api.keyed(ADMIN, "GET", audit, "").await.json();
     let entries = audit["entries"].as_array().expect("a list").iter();
     let done: Vec<_> = entries.map(|it| (&it["actor"], &it["subject"])).collect();
-    let wanted = (&json!("administrator"), &json!("w-1"));
-    assert_eq!(done, [wanted, wanted]);
+    let expected = (&json!("administrator"), &json!("w-1"));
+    assert_eq!(done, [expected, expected]);
 }
 
 #[tokio::test]
@@ -75,9 +75,9 @@ async fn the_last_worker_is_taken_out_by_force_alone() {
         "{detail}"
     );
     reading.problem("in_use");
-    let wanted = [("w-1", false, false)]
+    let expected = [("w-1", false, false)]
         .map(|(name, leaving, draining)| (json!(name), json!(leaving), json!(draining)));
-    assert_eq!(states(&api).await, wanted);
+    assert_eq!(states(&api).await, expected);
     let forced = format!("{DRAIN}?force=true");
     assert_eq!(api.keyed(ADMIN, "POST", &forced, "").await.status, 200);
     // It is to leave already: to say so again changes nothing.

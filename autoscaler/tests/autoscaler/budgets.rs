@@ -39,13 +39,13 @@ async fn ask(store: &UnsteadyStore, rates: &[(&str, u64)]) {
     store.set_demand(demand).await.unwrap();
 }
 
-fn needed(wanted: &Wanted, name: &str) -> u32 {
+fn needed(desired: &Desired, name: &str) -> u32 {
     let id = VariantId::new(name).unwrap();
-    wanted.of(&id).map_or(0, |of| of.needed)
+    desired.of(&id).map_or(0, |of| of.needed)
 }
 
-fn held_back(wanted: &Wanted) -> Vec<(&str, Limit)> {
-    let each = wanted.held_back.iter();
+fn held_back(desired: &Desired) -> Vec<(&str, Limit)> {
+    let each = desired.held_back.iter();
     each.map(|of| (of.application.as_str(), of.limit)).collect()
 }
 
@@ -61,22 +61,22 @@ async fn what_a_budget_does_not_pay_for_is_not_planned_for_and_says_so() {
     beat_of(&store, "w1", &device_type("small", 0.5), false).await;
     start(&store, None);
     ask(&store, &[("poor", 10), ("rich", 10)]).await;
-    let wanted = until(&store, "held back", |it| !it.held_back.is_empty()).await;
-    assert_eq!(held_back(&wanted), [("poor", Limit::Budget)]);
+    let desired = until(&store, "held back", |it| !it.held_back.is_empty()).await;
+    assert_eq!(held_back(&desired), [("poor", Limit::Budget)]);
     assert!(
-        wanted.held_back[0].reason.contains("budget of 0"),
-        "{wanted:#?}"
+        desired.held_back[0].reason.contains("budget of 0"),
+        "{desired:#?}"
     );
-    let wanted = until(&store, "planned", |it| needed(it, "m-b") == 1).await;
-    assert_eq!(needed(&wanted, "m-a"), 0);
+    let desired = until(&store, "planned", |it| needed(it, "m-b") == 1).await;
+    assert_eq!(needed(&desired, "m-a"), 0);
     // Raised, with the next publication.
     let paid = Resources {
         budget_per_hour_usd: Some(100.0),
         ..Resources::default()
     };
     publish(&store, variant_of("poor", "m-a", paid)).await;
-    let wanted = until(&store, "planned", |it| needed(it, "m-a") == 1).await;
-    assert_eq!(held_back(&wanted), []);
+    let desired = until(&store, "planned", |it| needed(it, "m-a") == 1).await;
+    assert_eq!(held_back(&desired), []);
 }
 
 #[tokio::test]
@@ -90,10 +90,10 @@ async fn a_worker_is_kept_for_an_application_that_nobody_asks() {
     publish(&store, variant_of("other", "m-b", Resources::default())).await;
     beat_of(&store, "w1", &device_type("small", 0.5), false).await;
     start(&store, None);
-    let wanted = until(&store, "kept", |it| needed(it, "m-a") == 1).await;
-    let of = wanted.of(&VariantId::new("m-a").unwrap()).unwrap();
+    let desired = until(&store, "kept", |it| needed(it, "m-a") == 1).await;
+    let of = desired.of(&VariantId::new("m-a").unwrap()).unwrap();
     assert!(of.workers == Count::Everywhere || of.workers == Count::Workers(1));
-    assert_eq!(needed(&wanted, "m-b"), 0);
+    assert_eq!(needed(&desired, "m-b"), 0);
 }
 
 #[tokio::test]
@@ -109,11 +109,11 @@ async fn a_higher_priority_goes_first_where_one_worker_is_not_enough() {
     beat_of(&store, "w1", &device_type("small", 0.5), false).await;
     start(&store, None);
     ask(&store, &[("first", 5000), ("last", 5000)]).await;
-    let wanted = until(&store, "planned", |it| needed(it, "m-b") == 1).await;
-    let wanted = match wanted.held_back.is_empty() {
+    let desired = until(&store, "planned", |it| needed(it, "m-b") == 1).await;
+    let desired = match desired.held_back.is_empty() {
         true => until(&store, "held back", |it| !it.held_back.is_empty()).await,
-        false => wanted,
+        false => desired,
     };
-    let limits = held_back(&wanted);
+    let limits = held_back(&desired);
     assert!(limits.contains(&("last", Limit::Others)), "{limits:?}");
 }

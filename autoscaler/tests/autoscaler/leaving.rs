@@ -12,8 +12,8 @@ async fn take_out(store: &UnsteadyStore, name: &str) {
     assert!(marked.unwrap().leaving);
 }
 
-fn emptied(wanted: &Wanted) -> Vec<&str> {
-    wanted.emptying.iter().map(WorkerId::as_str).collect()
+fn emptied(desired: &Desired) -> Vec<&str> {
+    desired.emptying.iter().map(WorkerId::as_str).collect()
 }
 
 #[tokio::test]
@@ -31,12 +31,12 @@ async fn a_worker_that_was_taken_out_is_replaced_first_and_its_machine_ends_once
     shelf.grow_old(600_000);
     take_out(&store, "m0").await;
     until_true("a machine in its place", || shelf.count() == 2).await;
-    let wanted = until(&store, "it to be emptied", |it| !it.emptying.is_empty()).await;
+    let desired = until(&store, "it to be emptied", |it| !it.emptying.is_empty()).await;
     assert_eq!(
-        (emptied(&wanted), wants(&wanted, "small")),
+        (emptied(&desired), wants(&desired, "small")),
         (vec!["m0"], Some(1))
     );
-    assert_eq!(wanted.variants.len(), 1, "what it has is still wanted");
+    assert_eq!(desired.variants.len(), 1, "what it has is still desired");
     beat_of(&store, "m1", &of, false).await;
     serve(&store, "m-a", "m1").await;
     // Another type makes sure that the autoscaler has looked since.
@@ -51,7 +51,7 @@ async fn a_worker_that_was_taken_out_is_replaced_first_and_its_machine_ends_once
 }
 
 #[tokio::test]
-async fn what_a_lone_worker_that_was_taken_out_has_is_still_wanted() {
+async fn what_a_lone_worker_that_was_taken_out_has_is_still_desired() {
     let store = Arc::new(UnsteadyStore::new(256));
     publish(&store, variant("m-a")).await;
     start(&store, None);
@@ -60,9 +60,9 @@ async fn what_a_lone_worker_that_was_taken_out_has_is_still_wanted() {
     serve(&store, "m-a", "only").await;
     until(&store, "the variant warm", |it| !it.variants.is_empty()).await;
     take_out(&store, "only").await;
-    let wanted = until(&store, "it to be emptied", |it| !it.emptying.is_empty()).await;
-    assert_eq!(emptied(&wanted), ["only"]);
-    assert_eq!(wanted.variants.len(), 1);
+    let desired = until(&store, "it to be emptied", |it| !it.emptying.is_empty()).await;
+    assert_eq!(emptied(&desired), ["only"]);
+    assert_eq!(desired.variants.len(), 1);
     beat_of(&store, "only", &of, true).await;
     until(&store, "nobody to be emptied", |it| it.emptying.is_empty()).await;
 }

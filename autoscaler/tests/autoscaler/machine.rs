@@ -26,8 +26,8 @@ fn mlp(name: &str) -> sextant_types::Variant {
 }
 
 /// "of R that a worker could" of the newest reason that says so.
-fn rate_of_a_worker(wanted: &Wanted) -> Option<f64> {
-    let reasons = wanted.decisions.iter().rev().map(|it| &it.reason);
+fn rate_of_a_worker(desired: &Desired) -> Option<f64> {
+    let reasons = desired.decisions.iter().rev().map(|it| &it.reason);
     let said = reasons.filter_map(|reason| {
         let (before, _) = reason.split_once(" that a worker could")?;
         Some(before.rsplit_once(" of ")?.1.to_owned())
@@ -72,11 +72,11 @@ async fn workers_are_planned_for_by_what_they_have_seen_of_their_surroundings() 
         serve(&store, "m-a", "m0").await;
         ask(&store, 20_000, Default::default()).await;
         run(&store, pool(&shelf, &of, 1, 40));
-        let wanted = until(&store, "a plan", |it| {
+        let desired = until(&store, "a plan", |it| {
             wants(it, "small").is_some_and(|it| it > 0)
                 && it.variants.iter().any(|it| it.needed > 0)
         });
-        planned.push(wants(&*wanted.await, "small").unwrap());
+        planned.push(wants(&*desired.await, "small").unwrap());
     }
     // By hand: 20,000 queries of 105 us are 2.1 cores, and 0.3 times the root of that the margin.
     assert_eq!(planned, [3, 1, 8], "{planned:?}");
@@ -91,7 +91,7 @@ async fn a_reason_follows_the_load_as_long_as_it_stands() {
     serve(&store, "m-a", "w0").await;
     ask(&store, 8, Default::default()).await;
     start(&store, None);
-    let says = |it: &Wanted, text: &str| it.decisions.iter().any(|it| it.reason.contains(text));
+    let says = |it: &Desired, text: &str| it.decisions.iter().any(|it| it.reason.contains(text));
     let first = until(&store, "a reason", |it| says(it, "rows a second")).await;
     let count = first.decisions.len();
     assert!(says(&first, ": 8.0 rows a second"), "{first:?}");

@@ -3,15 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod budgets;
+mod desired;
 mod leaving;
 mod machine;
 mod scaling;
-mod wanted;
 mod world;
 
 use std::sync::{Arc, atomic::Ordering};
 
 use sextant_fleet::unsteady::UnsteadyStore;
-use sextant_metadata::{Count, MetadataStore, Wanted};
+use sextant_metadata::{Count, Desired, MetadataStore};
 use sextant_types::{Digest, ModelId, VariantId, WorkerId};
 use tokio::sync::watch;

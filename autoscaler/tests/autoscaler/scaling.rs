@@ -1,4 +1,4 @@
-//! How many workers are wanted, why, and what providers make of it.
+//! How many workers are desired, why, and what providers make of it.
 
 use std::{
     collections::BTreeMap,
@@ -153,9 +153,9 @@ async fn ask_rows(
     store.set_demand(demand).await.unwrap();
 }
 
-pub(super) fn wants(wanted: &Wanted, name: &str) -> Option<u32> {
+pub(super) fn wants(desired: &Desired, name: &str) -> Option<u32> {
     let name = DeviceTypeName::new(name).unwrap();
-    wanted.pool(&name).map(|pool: &Pool| pool.wanted)
+    desired.pool(&name).map(|pool: &Pool| pool.desired)
 }
 
 /// Waits until this is so.
@@ -211,8 +211,8 @@ async fn workers_come_with_the_load_and_leave_with_it_and_each_change_says_why()
     assert!(decision.reason.contains("rows a second"), "{decision:?}");
     let as_it_was = &decision.alternatives[0];
     assert!(as_it_was.why_not.contains("unanswered"), "{as_it_was:?}");
-    let wanted = wants(&more, "small").unwrap() as usize;
-    until_true("as many machines", || shelf.count() >= wanted).await;
+    let desired = wants(&more, "small").unwrap() as usize;
+    until_true("as many machines", || shelf.count() >= desired).await;
     for number in 1..shelf.count() {
         beat_of(&store, &format!("m{number}"), &of, false).await;
     }
@@ -241,10 +241,10 @@ async fn workers_are_planned_for_rows() {
         publish(&store, variant("m-a")).await;
         ask_rows(&store, load, Targets::default()).await;
         run(&store, pool(&shelf, &of, 1, 20));
-        let wanted = until(&store, "more workers", |it| {
-            it.pools.first().is_some_and(|pool| pool.wanted > 1)
+        let desired = until(&store, "more workers", |it| {
+            it.pools.first().is_some_and(|pool| pool.desired > 1)
         });
-        planned.push(wanted.await.pools[0].wanted);
+        planned.push(desired.await.pools[0].desired);
     }
     assert!(planned.iter().all(|it| *it == planned[0]), "{planned:?}");
 }
@@ -269,7 +269,7 @@ async fn a_variant_that_no_query_is_answered_by_is_not_planned_with() {
     beat_of(&store, "m0", &of, false).await;
     ask(&store, 250, Targets::default()).await;
     let more = until(&store, "workers", |it| wants(it, "small") > Some(2)).await;
-    let planned = |it: &Wanted, name: &str| {
+    let planned = |it: &Desired, name: &str| {
         let mut all = it.variants.iter();
         all.any(|of| of.variant.as_str() == name && of.needed > 0)
     };
@@ -304,16 +304,16 @@ async fn workers_are_planned_for_the_targets_that_were_asked_for() {
         };
         ask(&store, 400, targets).await;
         run(&store, pool(&shelf, &of, 1, 40));
-        let wanted = until(&store, "more workers", |it| {
-            it.pools.first().is_some_and(|pool| pool.wanted > 1)
+        let desired = until(&store, "more workers", |it| {
+            it.pools.first().is_some_and(|pool| pool.desired > 1)
         });
-        planned.push(wanted.await.pools[0].wanted);
+        planned.push(desired.await.pools[0].desired);
     }
     assert!(planned[0] > planned[1], "{planned:?}");
 }
 
 #[tokio::test]
-async fn a_worker_on_which_a_wanted_variant_depends_does_not_leave() {
+async fn a_worker_on_which_a_desired_variant_depends_does_not_leave() {
     let store = Arc::new(UnsteadyStore::new(256));
     let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
     publish(&store, variant("m-a")).await;
@@ -364,9 +364,9 @@ async fn a_worker_that_has_something_alone_is_emptied_before_it_leaves() {
         (pool.least, pool.most) = (1, 1);
     }
     run(&store, config);
-    let wanted = until(&store, "to be emptied", |it| it.emptying.len() == 1).await;
+    let desired = until(&store, "to be emptied", |it| it.emptying.len() == 1).await;
     assert_eq!(shelf.count(), 2, "it has something alone");
-    let leaves = wanted.emptying[0].as_str();
+    let leaves = desired.emptying[0].as_str();
     let (alone, stays) = match leaves {
         "m0" => ("m-a", "m1"),
         _ => ("m-b", "m0"),
@@ -419,7 +419,7 @@ async fn a_provider_that_fails_is_said_to_and_asked_again() {
     publish(&store, variant("m-a")).await;
     shelf.fails.store(true, Ordering::Relaxed);
     run(&store, pool(&shelf, &of, 1, 8));
-    let trouble = |it: &Wanted| it.pools.first().and_then(|pool| pool.trouble.clone());
+    let trouble = |it: &Desired| it.pools.first().and_then(|pool| pool.trouble.clone());
     let told = until(&store, "the trouble told", |it| trouble(it).is_some()).await;
     let text = trouble(&told).unwrap();
     assert!(
@@ -438,7 +438,7 @@ async fn a_machine_whose_worker_never_comes_is_given_up() {
     shelf.age_ms.store(3_600_000, Ordering::Relaxed);
     run(&store, pool(&shelf, &of, 1, 8));
     until_true("it was ended", || !shelf.ended().is_empty()).await;
-    let trouble = |it: &Wanted| it.pools.first().and_then(|pool| pool.trouble.clone());
+    let trouble = |it: &Desired| it.pools.first().and_then(|pool| pool.trouble.clone());
     let told = until(&store, "the trouble told", |it| trouble(it).is_some()).await;
     let text = trouble(&told).unwrap();
     assert!(text.contains("did not announce itself"), "{text}");
@@ -467,11 +467,11 @@ async fn what_no_variant_can_answer_starts_nothing() {
         ..Targets::default()
     };
     ask(&store, 900, possible).await;
-    let wanted = until(&store, "workers for that", |it| {
+    let desired = until(&store, "workers for that", |it| {
         wants(it, "small") > Some(0)
     })
     .await;
-    assert!(wants(&wanted, "small") < Some(5), "{wanted:#?}");
+    assert!(wants(&desired, "small") < Some(5), "{desired:#?}");
 }
 
 #[tokio::test]
@@ -486,11 +486,11 @@ async fn a_budget_of_nothing_starts_nothing_and_bounds_hold() {
     run(&store, config);
     ask(&store, 50_000, Targets::default()).await;
     // Two at half a dollar.
-    let wanted = until(&store, "what the budget has", |it| {
+    let desired = until(&store, "what the budget has", |it| {
         wants(it, "small") > Some(0)
     })
     .await;
-    assert_eq!(wants(&wanted, "small"), Some(2), "{wanted:#?}");
+    assert_eq!(wants(&desired, "small"), Some(2), "{desired:#?}");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use sextant_autoscaler::{Config, Service};
 use sextant_fleet::{Token, unsteady::UnsteadyStore};
-use sextant_metadata::{MetadataStore, Wanted, WorkerRecord};
+use sextant_metadata::{Desired, MetadataStore, WorkerRecord};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DeviceType, DeviceTypeName, Digest, EngineName, Metric,
     ModelId, Optimization, Precision, Profile, Signature, Surroundings, Variant, VariantId,
@@ -114,24 +114,24 @@ pub fn start(store: &Arc<UnsteadyStore>, token: Option<Token>) {
     tokio::spawn(service.run(std::future::pending()));
 }
 
-pub async fn recorded(store: &UnsteadyStore) -> Option<Arc<Wanted>> {
-    store.snapshot().await.unwrap().wanted
+pub async fn recorded(store: &UnsteadyStore) -> Option<Arc<Desired>> {
+    store.snapshot().await.unwrap().desired
 }
 
-/// Waits until the store says that exactly these are wanted, under `token`.
+/// Waits until the store says that exactly these are desired, under `token`.
 pub async fn wants(store: &UnsteadyStore, token: u64, names: &[&str]) {
     let begun = std::time::Instant::now();
     loop {
-        let wanted = recorded(store).await;
-        let found = wanted.as_ref().map(|wanted| {
-            let variants = wanted.variants.iter();
+        let desired = recorded(store).await;
+        let found = desired.as_ref().map(|desired| {
+            let variants = desired.variants.iter();
             let found: Vec<&str> = variants.map(|it| it.variant.as_str()).collect();
-            (wanted.token, found)
+            (desired.token, found)
         });
         if found.is_some_and(|found| found == (token, names.to_vec())) {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "{wanted:?} and not {names:?}");
+        assert!(begun.elapsed() < PATIENCE, "{desired:?} and not {names:?}");
         tokio::task::yield_now().await;
     }
 }
@@ -184,15 +184,19 @@ fn record_of(of: &Arc<DeviceType>) -> WorkerRecord {
     }
 }
 
-/// Waits until what the store has of what is wanted is as it should be, and returns it.
-pub async fn until(store: &UnsteadyStore, what: &str, is: impl Fn(&Wanted) -> bool) -> Arc<Wanted> {
+/// Waits until what the store has of what is desired is as it should be, and returns it.
+pub async fn until(
+    store: &UnsteadyStore,
+    what: &str,
+    is: impl Fn(&Desired) -> bool,
+) -> Arc<Desired> {
     let begun = std::time::Instant::now();
     loop {
-        let wanted = recorded(store).await;
-        if let Some(wanted) = wanted.clone().filter(|wanted| is(wanted)) {
-            return wanted;
+        let desired = recorded(store).await;
+        if let Some(desired) = desired.clone().filter(|desired| is(desired)) {
+            return desired;
         }
-        assert!(begun.elapsed() < PATIENCE, "not {what}: {wanted:#?}");
+        assert!(begun.elapsed() < PATIENCE, "not {what}: {desired:#?}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::{
     Frame, Question,
-    chart::{Bar, Wanted},
+    chart::{Bar, Desired},
     figures,
 };
 
@@ -17,7 +17,7 @@ const MOST_BARS: usize = 16;
 /// How many workers and instances there should be, and are, as `/v1/scaling` answers it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Scaling {
-    wanted_token: Option<u64>,
+    desired_token: Option<u64>,
     pools: Vec<Pool>,
     variants: Vec<VariantCount>,
     demand: Option<Demand>,
@@ -28,7 +28,7 @@ pub struct Scaling {
 #[derive(Debug, Clone, Deserialize)]
 struct Pool {
     device_type: String,
-    wanted: Option<u32>,
+    desired: Option<u32>,
     least: Option<u32>,
     most: Option<u32>,
     up: u32,
@@ -44,7 +44,7 @@ struct VariantCount {
     variant: String,
     application: Option<String>,
     needed: Option<u32>,
-    wanted: Option<Workers>,
+    desired: Option<Workers>,
     ready: u32,
     loading: u32,
     failed: u32,
@@ -85,7 +85,7 @@ struct ClassDemand {
 
 #[derive(Debug, Clone, Deserialize)]
 struct Cost {
-    wanted: Option<f64>,
+    desired: Option<f64>,
     actual: f64,
 }
 
@@ -149,7 +149,7 @@ impl Size {
     /// The answer to the question.
     fn verdict(&self) -> String {
         let Some(last) = self.decisions.first() else {
-            return match self.scaling.wanted_token {
+            return match self.scaling.desired_token {
                 Some(_) => "Nothing was changed yet.".to_owned(),
                 None => "No autoscaler has spoken yet.".to_owned(),
             };
@@ -164,11 +164,11 @@ impl Size {
     fn pools_chart(&self) -> String {
         let bars = self.scaling.pools.iter().map(|pool| Bar {
             name: &pool.device_type,
-            wanted: pool.wanted,
+            desired: pool.desired,
             ready: pool.up,
             between: pool.going(),
         });
-        let chart = Wanted {
+        let chart = Desired {
             title: "Desired workers beside actual ones. The table beside has the figures.",
             bars: bars.collect(),
         };
@@ -179,11 +179,11 @@ impl Size {
         let variants = self.scaling.variants.iter().take(MOST_BARS);
         let bars = variants.map(|of| Bar {
             name: &of.variant,
-            wanted: of.number(),
+            desired: of.number(),
             ready: of.ready,
             between: of.loading,
         });
-        let chart = Wanted {
+        let chart = Desired {
             title: "Desired instances beside those that serve. The table beside has the figures.",
             bars: bars.collect(),
         };
@@ -202,17 +202,17 @@ impl Pool {
 // === impl VariantCount ===
 
 impl VariantCount {
-    fn wanted(&self) -> String {
-        match &self.wanted {
+    fn desired(&self) -> String {
+        match &self.desired {
             None => "–".to_owned(),
             Some(Workers::Number(number)) => number.to_string(),
             Some(Workers::Word(word)) => word.clone(),
         }
     }
 
-    /// On how many workers it is wanted, where that is a number.
+    /// On how many workers it is desired, where that is a number.
     fn number(&self) -> Option<u32> {
-        match &self.wanted {
+        match &self.desired {
             Some(Workers::Number(number)) => Some(*number),
             Some(Workers::Word(_)) | None => None,
         }
@@ -220,8 +220,8 @@ impl VariantCount {
 
     /// Whether as many serve as should.
     fn is_short(&self) -> bool {
-        match &self.wanted {
-            Some(Workers::Number(wanted)) => self.ready < *wanted,
+        match &self.desired {
+            Some(Workers::Number(desired)) => self.ready < *desired,
             Some(Workers::Word(_)) => self.ready == 0,
             None => false,
         }

@@ -133,18 +133,18 @@ fn size() -> Size {
             "alternatives": [{"what": "1 worker of nvidia-h200", "cost_per_hour_usd": 3.828,
                 "why_not": "3 workers of cpu-8 cost less"}]})
     };
-    let scaling = json!({"wanted_token": 4,
-        "pools": [{"device_type": "cpu-8", "wanted": 4, "least": 1, "most": 8, "up": 3, "leaving": 0, "draining": 1,
+    let scaling = json!({"desired_token": 4,
+        "pools": [{"device_type": "cpu-8", "desired": 4, "least": 1, "most": 8, "up": 3, "leaving": 0, "draining": 1,
             "provider": "process", "price_per_hour_usd": 0.384, "start_s": 60.0},
-            {"device_type": "nvidia-h200", "wanted": 0, "least": 0, "most": 2, "up": 0, "leaving": 0, "draining": 0,
+            {"device_type": "nvidia-h200", "desired": 0, "least": 0, "most": 2, "up": 0, "leaving": 0, "draining": 0,
             "price_per_hour_usd": 3.828}],
-        "variants": [{"variant": "cnn-1-ort-fp32-all-t1-b32", "application": "digits", "needed": 2, "wanted": 3,
+        "variants": [{"variant": "cnn-1-ort-fp32-all-t1-b32", "application": "digits", "needed": 2, "desired": 3,
             "ready": 1, "loading": 1, "failed": 0, "pinned": false},
-            {"variant": "mlp-ort-int8s-all-t1-b8", "application": "digits", "needed": 0, "wanted": "everywhere",
+            {"variant": "mlp-ort-int8s-all-t1-b8", "application": "digits", "needed": 0, "desired": "everywhere",
             "ready": 3, "loading": 0, "failed": 1, "pinned": true}],
         "demand": {"window_ms": 1000, "classes": [{"application": "digits", "latency_ms": 16.0, "min_accuracy": 0.95,
             "offered_rps": 850.0, "answered": 820, "late": 10, "refused": {"overloaded": 20}}]},
-        "cost_per_hour_usd": {"wanted": 1.536, "actual": 1.536},
+        "cost_per_hour_usd": {"desired": 1.536, "actual": 1.536},
         "held_back": [{"application": "speech", "limit": "budget", "reason": "its budget pays 2 workers"}]});
     Size {
         frame: frame(Question::Size),
@@ -323,7 +323,7 @@ fn each_chart_has_its_table() {
 
 #[test]
 fn the_pages_answer_their_questions() {
-    let wanted = [
+    let expected = [
         ("served", "No: 1 of 2 applications is not."),
         (
             "registered",
@@ -335,7 +335,7 @@ fn the_pages_answer_their_questions() {
         ("unanswered", "Nothing can meet the targets."),
     ];
     let pages = pages();
-    for (name, words) in wanted {
+    for (name, words) in expected {
         let found = pages.iter().find(|(page, _)| *page == name);
         let (_, text) = found.expect("a page");
         assert!(text.contains(words), "{name}: {text}");

@@ -8,7 +8,7 @@ use sextant_types::{
     index::{KindIx, VariantIx},
 };
 
-use crate::Outlook;
+use crate::Forecast;
 
 /// What is known of a variant on a device, as far as targets are compared with it.
 pub(crate) struct Terms<'a> {
@@ -75,10 +75,10 @@ impl Terms<'_> {
 }
 
 /// Whether an entry could answer at least one query of a need.
-pub(crate) fn could_answer(entry: &Entry, outlook: &Outlook) -> bool {
-    let class = &outlook.need.class;
+pub(crate) fn could_answer(entry: &Entry, forecast: &Forecast) -> bool {
+    let class = &forecast.need.class;
     let demand = Demand {
-        latency_ms: outlook.latency_ms.map_or(f64::INFINITY, |(_, it)| it),
+        latency_ms: forecast.latency_ms.map_or(f64::INFINITY, |(_, it)| it),
         least_quality: class.least_quality(),
         max_cost_per_1k_usd: f64::INFINITY,
         rows: 1,

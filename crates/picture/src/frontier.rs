@@ -270,8 +270,8 @@ mod tests {
         fn alone_comparing_all_pairs(mut variants in variants()) {
             let found = dominators(&variants);
             for (variant, dominator) in variants.iter().zip(&found) {
-                let wanted = variants.iter().any(|other| beats(other, variant));
-                prop_assert_eq!(dominator.is_some(), wanted);
+                let desired = variants.iter().any(|other| beats(other, variant));
+                prop_assert_eq!(dominator.is_some(), desired);
                 if let Some(id) = dominator {
                     let at = variants.iter().position(|other| other.id == *id).expect("known");
                     prop_assert!(beats(&variants[at], variant));

@@ -18,7 +18,7 @@ use sextant_types::{
 
 pub use self::known::{DEFAULT_SLOT_HOUR_USD, Host, Known, Queueing};
 use self::{basis::Basis, versions::Versions};
-use crate::extent::{CLASSES, Extent};
+use crate::input_size::{CLASSES, InputSize};
 
 mod basis;
 mod known;
@@ -226,7 +226,7 @@ impl Snapshot {
     }
 
     /// How many rows of a measured size a row of a query is worth.
-    pub fn rows_worth(&self, route: &Route, extent: Extent) -> f64 {
+    pub fn rows_worth(&self, route: &Route, extent: InputSize) -> f64 {
         let worth = match route {
             Route::Application(id) => self.application(id).map(|it| it.rows_worth(extent)),
             Route::Model(id) => self.model(id).map(|it| it.rows_worth(extent)),
@@ -326,7 +326,7 @@ impl Snapshot {
         for known in &members {
             let dominator = known.variant.dominated_by.as_ref();
             let first = entries.len();
-            entries.extend(known.entries(Extent::default()));
+            entries.extend(known.entries(InputSize::default()));
             if dominator.is_some_and(|dominator| !holds(dominator)) {
                 unsure.extend(first..entries.len());
             }
@@ -362,7 +362,7 @@ impl Scope {
     }
 
     /// The length above which nothing takes a query of this size; `None` where something does.
-    pub fn limit(&self, extent: Extent) -> Option<u64> {
+    pub fn limit(&self, extent: InputSize) -> Option<u64> {
         self.sized.as_ref()?;
         let longest = self.members.iter().map(|known| match known.takes(extent) {
             true => None,
@@ -372,13 +372,13 @@ impl Scope {
     }
 
     /// How many rows of a measured size a row of this size is worth.
-    pub fn rows_worth(&self, extent: Extent) -> f64 {
+    pub fn rows_worth(&self, extent: InputSize) -> f64 {
         let first = self.members.first();
         first.map_or(1.0, |known| known.rows_worth(extent))
     }
 
     /// What may answer a query of this size.
-    pub fn index_at(&self, extent: Extent) -> &Index {
+    pub fn index_at(&self, extent: InputSize) -> &Index {
         let sized = self.sized.as_ref().zip(extent.class());
         let cell = sized.and_then(|(sized, class)| Some((sized, sized.classes.get(class)?)));
         match cell {
@@ -401,7 +401,7 @@ impl Sized {
         }
     }
 
-    fn index(&self, members: &[Arc<Known>], extent: Extent) -> Index {
+    fn index(&self, members: &[Arc<Known>], extent: InputSize) -> Index {
         let entries = members.iter().flat_map(|known| known.entries(extent));
         let entries = entries.map(|entry| Entry {
             dominated: self.dominated.contains(&(entry.ordinal, entry.kind)),

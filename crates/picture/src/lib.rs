@@ -2,7 +2,7 @@
 //!
 //! Entry points: [`Snapshot::build`] says what is known of each variant on each kind of device, how soon it could start
 //! there, and what may answer an application or a model, as [`sextant_selection`] takes it. [`Picture::new`] has the
-//! planner's input ([`Picture::scene`]): needs, variants that meet them, types of devices. [`wanted`] says what is kept
+//! planner's input ([`Picture::input`]): needs, variants that meet them, types of devices. [`desired`] says what is kept
 //! loaded before anyone asks, [`seats`] which workers may leave, [`frontier`] which variants are worth considering.
 //!
 //! Dispatcher, autoscaler and simulator take these and assemble none of their own: the simulator makes a
@@ -11,10 +11,10 @@
 //! **Invariant:** no clock, no async, no lock, no I/O. Order never depends on a hash: those tables that are hashed are
 //! only looked up.
 
-mod extent;
 mod feasible;
 pub mod frontier;
 mod index;
+mod input_size;
 mod loading;
 mod look;
 mod need;
@@ -23,14 +23,14 @@ pub mod seats;
 mod tenants;
 
 pub use crate::{
-    extent::Extent,
     index::{
         DEFAULT_SLOT_HOUR_USD, Host, Interner, Known, Queueing, Scope, Snapshot, Surroundings,
         Usable,
     },
+    input_size::InputSize,
     loading::{ahead_s, desired, in_order},
-    look::wanted,
-    need::{Need, Outlook},
+    look::kept_warm,
+    need::{Forecast, Need},
     picture::{Kind, Options, Picture},
     tenants::Set,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sextant_metadata::{Count, WantedVariant};
+use sextant_metadata::{Count, DesiredVariant};
 use sextant_placement as placement;
 use sextant_types::{DeviceType, VariantId, index::VariantIx};
 
@@ -18,15 +18,18 @@ pub fn ahead_s<'a>(types: impl IntoIterator<Item = &'a DeviceType>) -> f64 {
 }
 
 /// What load asks for, by the number of workers, and beside it what is kept warm.
-pub fn desired(planned: &BTreeMap<VariantId, u32>, warm: Vec<WantedVariant>) -> Vec<WantedVariant> {
-    let needed = planned.iter().map(|(variant, count)| WantedVariant {
+pub fn desired(
+    planned: &BTreeMap<VariantId, u32>,
+    warm: Vec<DesiredVariant>,
+) -> Vec<DesiredVariant> {
+    let needed = planned.iter().map(|(variant, count)| DesiredVariant {
         variant: variant.clone(),
         workers: Count::Workers(*count),
         // Where memory is short, the dispatcher knows from query to query what is worth most.
         pinned: false,
         needed: *count,
     });
-    let mut desired: Vec<WantedVariant> = needed.collect();
+    let mut desired: Vec<DesiredVariant> = needed.collect();
     let needed = desired.len();
     for of in warm {
         // What is needed is sorted as the plan is.
@@ -42,9 +45,9 @@ pub fn desired(planned: &BTreeMap<VariantId, u32>, warm: Vec<WantedVariant>) -> 
 
 /// As the controller takes it, by variant: first what is needed, and the smallest first.
 pub fn in_order(
-    desired: &[WantedVariant],
+    desired: &[DesiredVariant],
     snapshot: &Snapshot,
-) -> Vec<(VariantIx, placement::Wanted)> {
+) -> Vec<(VariantIx, placement::Desired)> {
     let known = desired.iter().filter_map(|of| {
         let known = snapshot.variant(&of.variant)?;
         let bytes = known.variant.profile.peak_memory_bytes;
@@ -53,7 +56,7 @@ pub fn in_order(
     let mut in_order: Vec<_> = known.collect();
     in_order.sort_by_key(|(first, ordinal, _)| (*first, *ordinal));
     let list = (0..).zip(in_order).map(|(order, (_, ordinal, of))| {
-        let wanted = placement::Wanted {
+        let desired = placement::Desired {
             devices: match of.workers {
                 Count::Everywhere => u32::MAX,
                 Count::Workers(count) => count,
@@ -61,7 +64,7 @@ pub fn in_order(
             pinned: of.pinned,
             order,
         };
-        (ordinal, wanted)
+        (ordinal, desired)
     });
     let mut list: Vec<_> = list.collect();
     list.sort_by_key(|(ordinal, _)| *ordinal);

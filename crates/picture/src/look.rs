@@ -2,11 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sextant_metadata::{Count, View, WantedVariant, Worker};
-use sextant_scaling::{
-    wanted,
-    wanted::{Candidate, Place, SharedBytes},
-};
+use sextant_metadata::{Count, DesiredVariant, View, Worker};
+use sextant_scaling::warm::{self, Candidate, Place, SharedBytes};
 use sextant_types::{Digest, EngineName, ModelId, Precision, Variant, index::VariantIx};
 
 use crate::Interner;
@@ -24,7 +21,7 @@ struct Names<'a> {
 }
 
 /// The variants that should be loaded before anyone asks, in the order of their ids.
-pub fn wanted(view: &View, memory_share: f64, interner: &mut Interner) -> Vec<WantedVariant> {
+pub fn kept_warm(view: &View, memory_share: f64, interner: &mut Interner) -> Vec<DesiredVariant> {
     let mut names = Names::default();
     // A version that only who names it asks is loaded by its first query.
     let published = view.variants.values();
@@ -33,12 +30,12 @@ pub fn wanted(view: &View, memory_share: f64, interner: &mut Interner) -> Vec<Wa
         published.map(|variant| names.candidate(interner.ordinal(&variant.id), variant));
     let candidates: Vec<Candidate> = candidates.collect();
     let workers = view.workers.values();
-    // One that somebody has taken out counts: what it has moves, and is wanted until then.
+    // One that somebody has taken out counts: what it has moves, and is desired until then.
     let staying = workers.filter(|worker| !worker.record.draining);
     let places: Vec<Place> = staying.map(|worker| names.place(worker)).collect();
-    let wishes = wanted::wanted(&candidates, &places, memory_share);
+    let wishes = warm::kept_warm(&candidates, &places, memory_share);
     let named = wishes.iter().filter_map(|wish| interner.name(wish.ordinal));
-    let wishes = named.map(|variant| WantedVariant {
+    let wishes = named.map(|variant| DesiredVariant {
         variant: variant.clone(),
         workers: Count::Everywhere,
         pinned: false,

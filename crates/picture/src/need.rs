@@ -14,11 +14,11 @@ pub struct Need {
 
 /// What is expected of a need, in rows.
 #[derive(Debug, Clone)]
-pub struct Outlook {
+pub struct Forecast {
     /// Of which.
     pub need: Need,
     /// How much.
-    pub of: demand::Outlook,
+    pub of: demand::Forecast,
     /// The strictest and the loosest latency target that was seen lately, ms; those of the class where
     /// nothing is known, none where it has none.
     pub latency_ms: Option<(f64, f64)>,
@@ -26,9 +26,9 @@ pub struct Outlook {
     pub queries_per_row: f64,
 }
 
-// === impl Outlook ===
+// === impl Forecast ===
 
-impl Outlook {
+impl Forecast {
     /// A need that nobody has, of an application for which devices are kept.
     pub fn nobody(application: &ApplicationId) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Outlook {
                 application: application.clone(),
                 class: TargetClass::default(),
             },
-            of: demand::Outlook::default(),
+            of: demand::Forecast::default(),
             latency_ms: None,
             queries_per_row: 1.0,
         }

@@ -8,8 +8,8 @@ use std::{
 use sextant_metadata::{DeviceTypes, Instance, InstanceState, View, Worker};
 use sextant_scaling as scaling;
 use sextant_scaling::{
-    Choice, Device, Footprint, Need, Policy, Problem, Scene, fleet::Measured, rate_for_class,
-    tenants::Tenants,
+    Choice, Device, Footprint, Need, PlannerInput, Policy, Problem, fleet::Measured,
+    rate_for_class, tenants::Tenants,
 };
 use sextant_schedule::Nanos;
 use sextant_selection::Readiness;
@@ -21,7 +21,7 @@ use sextant_types::{
 };
 
 use crate::{
-    Interner, Outlook,
+    Forecast, Interner,
     feasible::{Terms, could_answer},
     tenants::Set,
 };
@@ -73,7 +73,7 @@ pub struct Kind {
 /// Everything as numbers: positions in the lists are those of the problem, variants have their interner's numbers.
 pub struct Picture {
     /// What is asked for.
-    pub outlooks: Vec<Outlook>,
+    pub outlooks: Vec<Forecast>,
     /// Types of devices.
     pub kinds: Vec<Kind>,
     /// Those that are published.
@@ -97,7 +97,7 @@ impl Picture {
     /// `known` has facts of types of which no worker is up.
     pub fn new(
         view: &View,
-        mut outlooks: Vec<Outlook>,
+        mut outlooks: Vec<Forecast>,
         known: &BTreeMap<DeviceTypeName, Arc<DeviceType>>,
         (options, interner): (&Options, &mut Interner),
     ) -> Self {
@@ -123,8 +123,8 @@ impl Picture {
             problem: Problem {
                 needs: outlooks
                     .iter()
-                    .map(|outlook| Need {
-                        rps: outlook.of.rps,
+                    .map(|forecast| Need {
+                        rps: forecast.of.rps,
                         weight: 1.0,
                     })
                     .collect(),
@@ -147,7 +147,7 @@ impl Picture {
     }
 
     /// What the planner decides by.
-    pub fn scene(&self) -> Scene {
+    pub fn input(&self) -> PlannerInput {
         let kinds = self.kinds.iter().map(|kind| scaling::Kind {
             key: kind.key,
             up: kind.up,
@@ -155,7 +155,7 @@ impl Picture {
             managed: kind.managed,
             measured: kind.measured,
         });
-        Scene {
+        PlannerInput {
             kinds: kinds.collect(),
             problem: self.problem.clone(),
             outlooks: self.outlooks.iter().map(|it| it.of).collect(),
@@ -171,8 +171,11 @@ impl Picture {
         let uploaded = uploaded_qualities(published());
         let instances = instances(view);
         let mut needs: BTreeMap<&ApplicationId, Vec<usize>> = BTreeMap::new();
-        for (at, outlook) in self.outlooks.iter().enumerate() {
-            needs.entry(&outlook.need.application).or_default().push(at);
+        for (at, forecast) in self.outlooks.iter().enumerate() {
+            needs
+                .entry(&forecast.need.application)
+                .or_default()
+                .push(at);
         }
         // Other versions than the current ones are loaded by their first query.
         for (number, variant) in self.variants.clone() {
@@ -201,11 +204,11 @@ impl Picture {
                 let terms = Terms::expected(of, profile, &kind.facts, options.round_trip);
                 let entry = terms.entry((number, on), Readiness::Inactive);
                 for at in needs.clone().copied() {
-                    let outlook = &self.outlooks[at];
-                    if !could_answer(&entry, outlook) {
+                    let forecast = &self.outlooks[at];
+                    if !could_answer(&entry, forecast) {
                         continue;
                     }
-                    let rps = rps(variant, profile, kind, (outlook, options));
+                    let rps = rps(variant, profile, kind, (forecast, options));
                     let Some(rps) = rps else { continue };
                     self.problem.choices.push(Choice {
                         need: at as u32,
@@ -286,14 +289,14 @@ impl Picture {
 }
 
 /// Adds a need to each application that nobody has asked yet: its first query, too, finds a worker.
-fn add_silent(view: &View, outlooks: &mut Vec<Outlook>) {
+fn add_silent(view: &View, outlooks: &mut Vec<Forecast>) {
     let asked: BTreeSet<ApplicationId> = outlooks
         .iter()
-        .map(|outlook| outlook.need.application.clone())
+        .map(|forecast| forecast.need.application.clone())
         .collect();
     let all = view.variants.values().map(|of| &of.application);
     let silent: BTreeSet<&ApplicationId> = all.filter(|id| !asked.contains(id)).collect();
-    outlooks.extend(silent.into_iter().map(Outlook::nobody));
+    outlooks.extend(silent.into_iter().map(Forecast::nobody));
 }
 
 /// Instances by variant: each look at the fleet goes through them once, not once for each variant.
@@ -304,7 +307,7 @@ fn rps(
     variant: &Variant,
     profile: &sextant_types::Profile,
     kind: &Kind,
-    (outlook, options): (&Outlook, &Options),
+    (forecast, options): (&Forecast, &Options),
 ) -> Option<f64> {
     let most = variant.most_together();
     let slots = f64::from(kind.facts.slots.max(1));
@@ -314,23 +317,23 @@ fn rps(
     let sizes = (most, side_by_side);
     let on_its_way_ms = options.round_trip as f64 / 1e6;
     let left = |ms: f64| (ms - on_its_way_ms).max(0.0);
-    let targets_ms = outlook.latency_ms.map(|(from, to)| (left(from), left(to)));
+    let targets_ms = forecast.latency_ms.map(|(from, to)| (left(from), left(to)));
     let engine_rps = rate_for_class(options.policy, run_ms, tail_ms, sizes, targets_ms)?;
     let Some(around) = kind.surroundings else {
         return Some(engine_rps);
     };
-    let rate = around.bound(engine_rps, amounts(variant, profile, outlook));
+    let rate = around.bound(engine_rps, amounts(variant, profile, forecast));
     (rate.is_finite() && rate > 0.0).then_some(rate)
 }
 
 /// What a row of a need takes of the surroundings: its share of a query, and the bytes of its inputs at the size at
 /// which the variant was measured.
-fn amounts(variant: &Variant, profile: &sextant_types::Profile, outlook: &Outlook) -> Amounts {
+fn amounts(variant: &Variant, profile: &sextant_types::Profile, forecast: &Forecast) -> Amounts {
     let signature = &variant.signature;
     let elements = signature.row_elements(&profile.sizes.dims) as f64;
     let widths = signature.inputs.iter().filter_map(|it| it.data_type.size());
     Amounts {
-        queries: outlook.queries_per_row,
+        queries: forecast.queries_per_row,
         rows: 1.0,
         bytes: elements * widths.max().unwrap_or(1) as f64,
     }
@@ -365,7 +368,7 @@ fn type_of(worker: &Worker) -> Option<&DeviceTypeName> {
 }
 
 /// The workers of a type that are up and stay. Where none stays, those that somebody has taken out serve
-/// until others are there: what is planned for them is wanted meanwhile.
+/// until others are there: what is planned for them is desired meanwhile.
 fn up<'a>(view: &'a View, name: &DeviceTypeName) -> Vec<&'a Worker> {
     let workers = view.workers.values();
     let serve = workers.filter(|worker| !worker.record.draining && type_of(worker) == Some(name));

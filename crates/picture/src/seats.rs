@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sextant_metadata::{Instance, View, Wanted, Worker};
+use sextant_metadata::{Desired, Instance, View, Worker};
 use sextant_scaling::fleet::{Removable, leaving};
 use sextant_types::{DeviceTypeName, WorkerId, index::VariantIx};
 
@@ -19,15 +19,15 @@ pub struct Seat {
 /// Workers of a type that stay, with what depends on each.
 pub fn seats(
     view: &View,
-    wanted: &Wanted,
+    desired: &Desired,
     name: &DeviceTypeName,
     interner: &Interner,
 ) -> Vec<Seat> {
     let workers = view.workers.values();
     let workers = workers.filter(|worker| worker.stays() && is_of(worker, name));
-    let mut holds = holdings(view, wanted, interner);
+    let mut holds = holdings(view, desired, interner);
     let emptying = view
-        .wanted
+        .desired
         .as_ref()
         .map_or(&[][..], |known| &known.emptying);
     workers
@@ -56,10 +56,10 @@ fn is_of(worker: &Worker, name: &DeviceTypeName) -> bool {
     facts.is_some_and(|facts| facts.name == *name)
 }
 
-/// By wanted variant: workers that stay on which it serves.
-pub fn copies(view: &View, wanted: &Wanted, interner: &Interner) -> BTreeMap<VariantIx, u32> {
+/// By desired variant: workers that stay on which it serves.
+pub fn copies(view: &View, desired: &Desired, interner: &Interner) -> BTreeMap<VariantIx, u32> {
     let mut copies = BTreeMap::new();
-    for variant in holdings(view, wanted, interner).into_values().flatten() {
+    for variant in holdings(view, desired, interner).into_values().flatten() {
         *copies.entry(variant).or_default() += 1;
     }
     copies
@@ -67,15 +67,15 @@ pub fn copies(view: &View, wanted: &Wanted, interner: &Interner) -> BTreeMap<Var
 
 /// Returns the workers to be emptied before they end: those that an administrator has taken out, and surplus workers
 /// that hold the only copy of a desired variant.
-pub fn emptying(view: &View, wanted: &Wanted, interner: &Interner) -> Vec<WorkerId> {
-    let copies = copies(view, wanted, interner);
-    let managed = wanted.pools.iter().filter(|pool| pool.provider.is_some());
+pub fn emptying(view: &View, desired: &Desired, interner: &Interner) -> Vec<WorkerId> {
+    let copies = copies(view, desired, interner);
+    let managed = desired.pools.iter().filter(|pool| pool.provider.is_some());
     let workers = view.workers.values();
     let leavers = workers.filter(|worker| worker.leaving && !worker.record.draining);
     let mut emptying: Vec<WorkerId> = leavers.map(|worker| worker.id.clone()).collect();
     for pool in managed {
-        let seats = seats(view, wanted, &pool.device_type, interner);
-        let surplus = seats.len().saturating_sub(pool.wanted as usize);
+        let seats = seats(view, desired, &pool.device_type, interner);
+        let surplus = seats.len().saturating_sub(pool.desired as usize);
         let removable: Vec<Removable> = seats.iter().map(|seat| seat.removable.clone()).collect();
         let leavers = leaving(&removable, &copies, surplus);
         let full = leavers.iter().filter(|leaver| !leaver.alone.is_empty());
@@ -84,10 +84,10 @@ pub fn emptying(view: &View, wanted: &Wanted, interner: &Interner) -> Vec<Worker
     emptying
 }
 
-/// By worker that stays: the wanted variants that serve on it.
+/// By worker that stays: the desired variants that serve on it.
 fn holdings(
     view: &View,
-    wanted: &Wanted,
+    desired: &Desired,
     interner: &Interner,
 ) -> BTreeMap<WorkerId, Vec<VariantIx>> {
     let mut holdings: BTreeMap<WorkerId, Vec<VariantIx>> = BTreeMap::new();
@@ -97,10 +97,10 @@ fn holdings(
     };
     for instance in view.instances.values().filter(stays) {
         let key = &instance.key;
-        let is_wanted = wanted
+        let is_desired = desired
             .variants
             .binary_search_by(|of| of.variant.cmp(&key.variant));
-        let number = is_wanted.ok().and_then(|_| interner.number(&key.variant));
+        let number = is_desired.ok().and_then(|_| interner.number(&key.variant));
         if let Some(number) = number {
             let of = holdings.entry(key.worker.clone()).or_default();
             of.push(number);

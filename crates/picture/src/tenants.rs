@@ -12,7 +12,7 @@ use sextant_scaling::{
 };
 use sextant_types::{ApplicationId, Resources, index::ApplicationIx};
 
-use crate::Outlook;
+use crate::Forecast;
 
 /// Applications that have set something.
 #[derive(Debug, Default)]
@@ -35,20 +35,20 @@ impl Set {
 
     /// Adds a need without targets to each application for which devices are kept, for when nobody has
     /// asked it, or for nothing that any variant can meet.
-    pub fn add_kept(&self, outlooks: &mut Vec<Outlook>) {
+    pub fn add_kept(&self, outlooks: &mut Vec<Forecast>) {
         let kept = self.0.iter().filter(|(_, of)| of.least_workers > 0);
-        outlooks.extend(kept.map(|(id, _)| Outlook::nobody(id)));
+        outlooks.extend(kept.map(|(id, _)| Forecast::nobody(id)));
     }
 
     /// As the planner takes it; nothing where nobody has set anything.
-    pub fn tenants(&self, outlooks: &[Outlook]) -> Tenants {
+    pub fn tenants(&self, outlooks: &[Forecast]) -> Tenants {
         if self.0.is_empty() {
             return Tenants::default();
         }
         let mut numbers: BTreeMap<&ApplicationId, ApplicationIx> = BTreeMap::new();
         let mut tenants = Tenants::default();
-        for outlook in outlooks {
-            let application = &outlook.need.application;
+        for forecast in outlooks {
+            let application = &forecast.need.application;
             let next = ApplicationIx::new(numbers.len() as u32);
             let number = *numbers.entry(application).or_insert(next);
             if number == next {
@@ -60,10 +60,10 @@ impl Set {
     }
 
     /// Who is held back by what, and why, sorted.
-    pub fn held_back(&self, outlooks: &[Outlook], cuts: &[Cut]) -> Vec<HeldBack> {
+    pub fn held_back(&self, outlooks: &[Forecast], cuts: &[Cut]) -> Vec<HeldBack> {
         let each = cuts.iter().filter_map(|cut| {
-            let outlook = outlooks.get(cut.need as usize)?;
-            Some((outlook.need.application.clone(), cut.limit))
+            let forecast = outlooks.get(cut.need as usize)?;
+            Some((forecast.need.application.clone(), cut.limit))
         });
         let each: BTreeSet<(ApplicationId, Limit)> = each.collect();
         let held_back = each.into_iter().map(|(application, limit)| HeldBack {
@@ -79,11 +79,11 @@ impl Set {
     }
 
     /// Applications for which more is planned than is asked, and the workers' worth that each keeps.
-    pub fn kept(&self, outlooks: &[Outlook], planned: &[Need]) -> BTreeSet<(ApplicationId, u32)> {
+    pub fn kept(&self, outlooks: &[Forecast], planned: &[Need]) -> BTreeSet<(ApplicationId, u32)> {
         let each = outlooks.iter().zip(planned);
-        let raised = each.filter(|(outlook, need)| need.rps > outlook.of.rps);
-        let kept = raised.filter_map(|(outlook, _)| {
-            let application = &outlook.need.application;
+        let raised = each.filter(|(forecast, need)| need.rps > forecast.of.rps);
+        let kept = raised.filter_map(|(forecast, _)| {
+            let application = &forecast.need.application;
             Some((application.clone(), self.0.get(application)?.least_workers))
         });
         kept.collect()

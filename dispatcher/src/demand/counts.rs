@@ -125,7 +125,7 @@ pub(crate) struct Totals {
 }
 
 /// What was not told yet: it is, or the next time with what comes then.
-pub(crate) struct Untold(Vec<(Arc<Row>, Totals)>);
+pub(crate) struct Unreported(Vec<(Arc<Row>, Totals)>);
 
 // === impl Counts ===
 
@@ -207,15 +207,18 @@ impl Counts {
     }
 
     /// What has been counted and not told.
-    pub(crate) fn untold(&self) -> Untold {
+    pub(crate) fn unreported(&self) -> Unreported {
         let rows = self.rows.load();
         let rows = rows.by_key.values();
-        Untold(rows.map(|row| (Arc::clone(row), row.untold())).collect())
+        Unreported(
+            rows.map(|row| (Arc::clone(row), row.unreported()))
+                .collect(),
+        )
     }
 
     /// It was told. Rows in which nothing is counted any more are given up.
-    pub(crate) fn told(&self, untold: &Untold) {
-        for (row, totals) in &untold.0 {
+    pub(crate) fn told(&self, unreported: &Unreported) {
+        for (row, totals) in &unreported.0 {
             row.told.add_all(totals);
             row.latency.clear();
             match totals.is_zero() {
@@ -284,14 +287,14 @@ impl Rows {
 }
 
 impl Row {
-    fn untold(&self) -> Totals {
+    fn unreported(&self) -> Totals {
         self.counted.read().since(&self.told.read())
     }
 }
 
-// === impl Untold ===
+// === impl Unreported ===
 
-impl Untold {
+impl Unreported {
     /// As the store takes it, sorted.
     pub(crate) fn demand(&self) -> Vec<ApplicationDemand> {
         let news = self.0.iter().filter(|(_, totals)| !totals.is_zero());

@@ -113,19 +113,19 @@ impl Publisher {
     /// What was counted before a process led is not of its window.
     fn begin_again(&mut self) {
         let counts = &self.dispatcher.counts;
-        counts.told(&counts.untold());
+        counts.told(&counts.unreported());
         self.dispatcher.driver.costs().begin_again();
         self.since = Instant::now();
     }
 
     async fn write(&mut self, token: u64) {
         let now = Instant::now();
-        let untold = self.dispatcher.counts.untold();
+        let unreported = self.dispatcher.counts.unreported();
         let window_ms = now.saturating_duration_since(self.since).as_millis();
         let demand = Demand {
             token,
             window_ms: u64::try_from(window_ms).unwrap_or(u64::MAX).max(1),
-            applications: untold.demand(),
+            applications: unreported.demand(),
             devices: self.devices.borrow_and_update().clone(),
             costs: self.dispatcher.driver.costs().record(),
             agreement: self.dispatcher.agreement_rows(),
@@ -133,7 +133,7 @@ impl Publisher {
         };
         match self.metadata.set_demand(demand).await {
             Ok(()) => {
-                self.dispatcher.counts.told(&untold);
+                self.dispatcher.counts.told(&unreported);
                 self.since = now;
                 self.fenced = false;
             }

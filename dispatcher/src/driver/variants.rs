@@ -1,9 +1,9 @@
-//! Variants that are published, wanted, loaded, unloaded and retired.
+//! Variants that are published, desired, loaded, unloaded and retired.
 
 use std::sync::Arc;
 
 use sextant_controller::{Loaded, OnKind, VariantSpec};
-use sextant_placement::Wanted;
+use sextant_placement::Desired;
 use sextant_schedule::Nanos;
 use sextant_types::{
     Variant, VariantId,
@@ -40,9 +40,9 @@ impl Driver {
 
     /// What the autoscaler wants loaded, by variant in order, and after how long without a query
     /// other variants may be unloaded, ns.
-    pub(crate) fn on_wanted(&self, wanted: &[(VariantIx, Wanted)], idle_unload: Nanos) {
+    pub(crate) fn on_desired(&self, desired: &[(VariantIx, Desired)], idle_unload: Nanos) {
         self.step(|controller, now, actions| {
-            controller.on_wanted(now, wanted, idle_unload, actions);
+            controller.on_desired(now, desired, idle_unload, actions);
         });
     }
 

@@ -10,7 +10,7 @@ use sextant_types::{Code, OfflineSpec, Prefer, Signature, VariantId, offline::Re
 
 use super::stop::Stop;
 use crate::{Dispatcher, reach};
-use sextant_picture::{Extent, Known};
+use sextant_picture::{InputSize, Known};
 
 /// Most files below one input.
 const MOST_FILES: usize = 100_000;
@@ -243,7 +243,7 @@ impl Dispatcher {
     /// The cheapest variant that meets a job's accuracy and cost targets, loaded or not.
     pub(crate) fn choose_offline(&self, spec: &OfflineSpec) -> Result<VariantId, Stop> {
         let snapshot = self.snapshot.load();
-        let targets = snapshot.in_figures(&spec.route, spec.targets, Extent::default());
+        let targets = snapshot.in_figures(&spec.route, spec.targets, InputSize::default());
         let demand = Demand {
             latency_ms: f64::INFINITY,
             least_quality: targets.least_quality(),
@@ -268,13 +268,13 @@ impl Dispatcher {
         let nearest = reach::nearest(measured, &demand.least_quality).filter(|_| !is_good);
         addressed.retain(|known| {
             known
-                .entries(Extent::default())
+                .entries(InputSize::default())
                 .any(|entry| distance(&entry, &demand) == 0.0)
         });
         addressed
             .into_iter()
             .min_by(|a, b| {
-                let cost = |known: &Known| known.least_cost_per_1k_usd(Extent::default());
+                let cost = |known: &Known| known.least_cost_per_1k_usd(InputSize::default());
                 cost(a)
                     .total_cmp(&cost(b))
                     .then_with(|| a.variant.id.cmp(&b.variant.id))

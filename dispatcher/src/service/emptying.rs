@@ -2,8 +2,8 @@
 //! to.
 //!
 //! A worker that is to leave serves on while what it alone has is loaded elsewhere. Who ends one that is
-//! more than are wanted is the autoscaler; one that somebody has taken out is told here, once nothing
-//! depends on it: nothing wanted serves on it alone, and no other has still to come in its place. Where
+//! more than are desired is the autoscaler; one that somebody has taken out is told here, once nothing
+//! depends on it: nothing desired serves on it alone, and no other has still to come in its place. Where
 //! that does not come about, because nothing is free or nobody else is there, it is told after a time all
 //! the same. The mark is in the metadata store, so whoever leads next goes on.
 
@@ -32,7 +32,7 @@ struct Leaver {
     told: Option<Instant>,
 }
 
-/// A wanted variant that serves on no worker that stays.
+/// A desired variant that serves on no worker that stays.
 struct Alone<'a> {
     variant: &'a VariantId,
     on: &'a WorkerId,
@@ -43,8 +43,8 @@ impl Updater {
     /// has taken out.
     pub(super) fn empty(&mut self, view: &View) {
         let driver = Arc::clone(&self.dispatcher.driver);
-        let emptying = view.wanted.as_ref();
-        let none = emptying.is_none_or(|wanted| wanted.emptying.is_empty())
+        let emptying = view.desired.as_ref();
+        let none = emptying.is_none_or(|desired| desired.emptying.is_empty())
             && !view.workers.values().any(|worker| worker.leaving);
         if !driver.leads() || none {
             self.leavers = Leavers::default();
@@ -132,18 +132,18 @@ fn staying<'a>(view: &View, present: &'a [Present]) -> Vec<&'a Present> {
     stay
 }
 
-/// Wanted variants that serve on workers that are to leave and on none of those that stay. Where no
-/// autoscaler has said what is wanted, it is everything that is published.
+/// Desired variants that serve on workers that are to leave and on none of those that stay. Where no
+/// autoscaler has said what is desired, it is everything that is published.
 fn alone<'a>(view: &'a View, stay: &[&Present]) -> Vec<Alone<'a>> {
     let staying: BTreeSet<&WorkerId> = stay.iter().map(|one| &one.id).collect();
-    let is_wanted = |variant: &VariantId| match &view.wanted {
-        Some(wanted) => wanted.of(variant).is_some(),
+    let is_desired = |variant: &VariantId| match &view.desired {
+        Some(desired) => desired.of(variant).is_some(),
         None => view.variants.contains_key(variant),
     };
     let serving = view
         .instances
         .values()
-        .filter(|it| it.state.is_serving() && is_wanted(&it.key.variant));
+        .filter(|it| it.state.is_serving() && is_desired(&it.key.variant));
     let (safe, others): (Vec<&Instance>, Vec<&Instance>) =
         serving.partition(|it| staying.contains(&it.key.worker));
     let safe: BTreeSet<&VariantId> = safe.iter().map(|it| &it.key.variant).collect();
@@ -157,12 +157,12 @@ fn alone<'a>(view: &'a View, stay: &[&Present]) -> Vec<Alone<'a>> {
 }
 
 fn leaves(view: &View, worker: &WorkerId) -> bool {
-    let wanted = view.wanted.as_ref();
-    wanted.is_some_and(|wanted| wanted.emptying.binary_search(worker).is_ok())
+    let desired = view.desired.as_ref();
+    desired.is_some_and(|desired| desired.emptying.binary_search(worker).is_ok())
         || view.workers.get(worker).is_some_and(|it| it.leaving)
 }
 
-/// Whether one more of its type is wanted than stay, and somebody starts it.
+/// Whether one more of its type is desired than stay, and somebody starts it.
 fn lacks_another(view: &View, worker: &Worker) -> bool {
     let name_of = |worker: &Worker| {
         let facts = worker.record.device_type.as_ref();
@@ -171,11 +171,11 @@ fn lacks_another(view: &View, worker: &Worker) -> bool {
     let name = name_of(worker);
     let pool = name
         .as_ref()
-        .and_then(|name| view.wanted.as_ref()?.pool(name));
+        .and_then(|name| view.desired.as_ref()?.pool(name));
     let Some(pool) = pool.filter(|pool| pool.provider.is_some()) else {
         return false;
     };
     let staying = view.workers.values().filter(|it| it.stays());
     let alike = staying.filter(|it| name_of(it) == name);
-    alike.count() < pool.wanted as usize
+    alike.count() < pool.desired as usize
 }

@@ -162,8 +162,8 @@ async fn agreement_meets_a_share_and_no_accuracy() {
     assert_eq!(answered(both).await, "m-labelled");
     let refused = ask(targets(None, Some(0.88))).await.unwrap_err();
     assert_eq!(refused.code, Code::TargetInfeasible, "{refused}");
-    let wanted = "0.9 measured, sure of 0.85 with 89 records; about 1100 records";
-    assert!(refused.message.contains(wanted), "{refused}");
+    let expected = "0.9 measured, sure of 0.85 with 89 records; about 1100 records";
+    assert!(refused.message.contains(expected), "{refused}");
     let first = &refused.closest[0];
     assert_eq!(
         (first.variant.as_str(), first.kind),

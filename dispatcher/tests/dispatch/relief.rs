@@ -10,8 +10,8 @@ use std::{
 
 use sextant_dispatcher::Config;
 use sextant_metadata::{
-    Command, Count, InProcessStore, InstanceKey, InstanceState, Pool, Transition, Wanted,
-    WantedVariant,
+    Command, Count, Desired, DesiredVariant, InProcessStore, InstanceKey, InstanceState, Pool,
+    Transition,
 };
 use sextant_rpc::{Load, WorkerClient};
 use sextant_types::{DeviceType, DeviceTypeName, EngineName, Variant};
@@ -110,7 +110,7 @@ async fn a_variant_moves_to_a_quiet_worker_and_every_query_is_answered() {
     world.ask(query(&[1.0, 0.0])).await.unwrap();
 }
 
-/// What is wanted everywhere has no worker to move to.
+/// What is desired everywhere has no worker to move to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_variant_that_a_quiet_worker_has_leaves_the_one_that_is_slowed_down() {
     let (world, variant) = world(2).await;
@@ -158,17 +158,17 @@ async fn a_variant_stays_where_no_other_worker_is_quiet() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_worker_that_is_to_leave_has_alone_moves_to_one_that_stays() {
     let (world, variant) = world(3).await;
-    let wanted = |emptying: &[usize]| {
-        let of = WantedVariant {
+    let desired = |emptying: &[usize]| {
+        let of = DesiredVariant {
             variant: variant.id.clone(),
             workers: Count::Workers(1),
             pinned: false,
             needed: 1,
         };
         let emptying = emptying.iter().map(|at| world.workers[*at].info().worker);
-        Wanted::new(1, vec![of], 600_000).with_emptying(emptying.collect())
+        Desired::new(1, vec![of], 600_000).with_emptying(emptying.collect())
     };
-    world.metadata.set_wanted(wanted(&[0, 1])).await.unwrap();
+    world.metadata.set_desired(desired(&[0, 1])).await.unwrap();
     let moved = async {
         while state(&world, &variant, 2).await != InstanceState::Active
             || state(&world, &variant, 0).await != InstanceState::Inactive
@@ -203,7 +203,7 @@ async fn a_worker_that_was_taken_out_leaves_once_what_it_has_serves_elsewhere() 
     let running = world.run_worker(0);
     let asking = Asking::begin(&world);
     take_out(&world, 0).await;
-    // No autoscaler has said what is wanted: everything that serves is.
+    // No autoscaler has said what is desired: everything that serves is.
     has_left(&world, running, 0).await;
     assert_eq!(state(&world, &variant, 1).await, InstanceState::Active);
     world.ask(query(&[1.0, 0.0])).await.unwrap();
@@ -235,19 +235,19 @@ async fn a_worker_stays_until_the_one_in_its_place_is_there_and_the_next_leader_
     };
     let types = vec![of("small"), of("small"), of("other")];
     let world = World::with_types(Config::default(), types).await;
-    let wanted = |workers| {
+    let desired = |workers| {
         let pool = Pool {
             device_type: of("small").name,
-            wanted: workers,
+            desired: workers,
             least: 0,
             most: 9,
             provider: Some("process".into()),
             facts: None,
             trouble: None,
         };
-        Wanted::new(1, Vec::new(), 600_000).with_scaling(vec![pool], Vec::new())
+        Desired::new(1, Vec::new(), 600_000).with_scaling(vec![pool], Vec::new())
     };
-    world.metadata.set_wanted(wanted(2)).await.unwrap();
+    world.metadata.set_desired(desired(2)).await.unwrap();
     let running = world.run_worker(0);
     let of_no_pool = world.run_worker(2);
     take_out(&world, 0).await;
@@ -255,9 +255,9 @@ async fn a_worker_stays_until_the_one_in_its_place_is_there_and_the_next_leader_
     has_left(&world, of_no_pool, 2).await;
     // The same look came to this one first.
     let stays = !world.workers[0].is_draining();
-    assert!(stays, "without it there is one less than is wanted");
+    assert!(stays, "without it there is one less than is desired");
     world.dispatcher.set_leading(false);
-    world.metadata.set_wanted(wanted(1)).await.unwrap();
+    world.metadata.set_desired(desired(1)).await.unwrap();
     let next = world.another(world.workers.clone());
     assert!(next.is_leading());
     has_left(&world, running, 0).await;

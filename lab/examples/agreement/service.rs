@@ -13,7 +13,7 @@ use sextant_engine::{
     Engine,
     emulated::{EmulatedEngine, EmulatedModel},
 };
-use sextant_metadata::{Count, InProcessStore, Instance, MetadataStore, Wanted, WantedVariant};
+use sextant_metadata::{Count, Desired, DesiredVariant, InProcessStore, Instance, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_rpc::{DispatcherClient, WorkerClient};
 use sextant_schedule::{Delay, LatencyTable};
@@ -137,14 +137,14 @@ impl Service {
             Shape::Process => dispatcher,
             Shape::Fleet => fleet::join(&dispatcher, &metadata, devices).await?,
         };
-        let everywhere = WantedVariant {
+        let everywhere = DesiredVariant {
             variant: VariantId::new(VARIANT)?,
             workers: Count::Everywhere,
             pinned: false,
             needed: 0,
         };
-        let wanted = Wanted::new(1, vec![everywhere], u64::MAX);
-        metadata.set_wanted(wanted).await?;
+        let wanted = Desired::new(1, vec![everywhere], u64::MAX);
+        metadata.set_desired(wanted).await?;
         let is_serving = |of: &Instance| of.state.is_serving();
         let ready = async {
             loop {

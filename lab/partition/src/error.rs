@@ -11,7 +11,7 @@ pub enum Limit {
     MoveCost,
 }
 
-/// Models that cannot be divided as wanted.
+/// Models that cannot be divided as desired.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -3,7 +3,7 @@
 //! The fluid bound lets every batch be the largest that meets its target. These very arrivals seldom
 //! allow that: a batch holds only what comes within its first request's slack. So the bound here
 //! looks at them: how little device time serves all but a few of a model's requests in time, if a
-//! device is free whenever one is wanted?
+//! device is free whenever one is desired?
 //!
 //! Requests of one target are served in their order, so batches are runs of neighbours. One of k
 //! rows takes l(k), and its first and last arrival are at most target - l(k) apart. What is given up

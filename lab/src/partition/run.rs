@@ -99,8 +99,8 @@ fn units<'a>(experiment: &'a Experiment, plan: &Plan) -> Result<Vec<Unit<'a>>, E
         plan.seeds
     };
     let mut units = Vec::new();
-    let is_wanted = |cell: &&Cell| names.is_empty() || names.contains(&cell.name);
-    for cell in experiment.cells.iter().filter(is_wanted) {
+    let is_desired = |cell: &&Cell| names.is_empty() || names.contains(&cell.name);
+    for cell in experiment.cells.iter().filter(is_desired) {
         for policy in policies.iter().copied() {
             units.extend((1..=seeds).map(|seed| Unit {
                 experiment,

@@ -330,11 +330,11 @@ impl World {
             let desired: u32 = self.watches.iter().map(|watch| watch.desired).sum();
             let quota = self.setting.processors.saturating_sub(desired);
             let desired = self.watches[trial.job].desired;
-            let wanted = target(&trial, desired).clamp(1, MOST);
-            let granted = wanted.min(desired + quota.min(wanted.saturating_sub(desired)));
-            if wanted > granted && again.left > 0 {
+            let desired = target(&trial, desired).clamp(1, MOST);
+            let granted = desired.min(desired + quota.min(desired.saturating_sub(desired)));
+            if desired > granted && again.left > 0 {
                 self.pending.push(Trial {
-                    target: Target::More(wanted - granted),
+                    target: Target::More(desired - granted),
                     ..again
                 });
             }

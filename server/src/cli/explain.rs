@@ -25,9 +25,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub enum Explain {
     /// Show how many workers there should be and how many there are, and what the autoscaler changed.
     ///
-    /// First the pools of workers, what is wanted beside what is there, then the last decisions, newest at
+    /// First the pools of workers, what is desired beside what is there, then the last decisions, newest at
     /// the end: their number, when they were made (UTC), the pool or the variant, how many workers were
-    /// wanted before and after, and why; what was asked for; what was not done, and what all workers would
+    /// desired before and after, and why; what was asked for; what was not done, and what all workers would
     /// cost then. With `--json` there is everything, also the variants.
     Scaling(Scaling),
 }
@@ -104,8 +104,8 @@ impl Scaling {
     }
 
     fn is_asked_for(&self, decision: &Value) -> bool {
-        let wanted = self.subject.as_ref();
-        wanted.is_none_or(|wanted| *wanted == cell(decision, "/subject/name"))
+        let desired = self.subject.as_ref();
+        desired.is_none_or(|desired| *desired == cell(decision, "/subject/name"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Devices that are ordered and sent away until there are as many as are wanted, and what they cost.
+//! Devices that are ordered and sent away until there are as many as are desired, and what they cost.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -23,18 +23,18 @@ impl World<'_> {
     }
 
     /// Orders devices and sends devices away.
-    pub(super) fn balance(&mut self, wanted: &[u32]) {
-        for (kind, wanted) in wanted.iter().enumerate() {
+    pub(super) fn balance(&mut self, desired: &[u32]) {
+        for (kind, desired) in desired.iter().enumerate() {
             let there = self.staying(kind);
-            let wanted = *wanted as usize;
-            if there.len() <= wanted {
+            let desired = *desired as usize;
+            if there.len() <= desired {
                 self.surplus_since[kind] = None;
                 for at in &there {
                     if let Some(of) = self.devices[*at].as_mut() {
                         of.emptying = false;
                     }
                 }
-                for _ in there.len()..wanted {
+                for _ in there.len()..desired {
                     let device = self.order(kind);
                     let life = self.life(device);
                     let up = self.now + nanos(self.setting.types[kind].start_s * 1e3);
@@ -45,7 +45,7 @@ impl World<'_> {
             let since = *self.surplus_since[kind].get_or_insert(self.now);
             let forced = u128::from(self.now - since) > LONGEST_STAY.as_nanos();
             let removable: Vec<Removable> = there.iter().map(|at| self.removable(*at)).collect();
-            let leavers = leaving(&removable, &self.copies(), there.len() - wanted);
+            let leavers = leaving(&removable, &self.copies(), there.len() - desired);
             for leaver in &leavers {
                 let device = there[leaver.at];
                 if forced || leaver.alone.is_empty() {
@@ -145,7 +145,7 @@ impl World<'_> {
         match self.devices[at].as_ref() {
             Some(of) if of.state == State::Up => Removable {
                 busy_share: of.busy_share,
-                holds: self.wanted_on(of).collect(),
+                holds: self.desired_on(of).collect(),
                 since_ms: of.since / 1_000_000,
                 emptying: of.emptying,
             },
@@ -181,20 +181,20 @@ impl World<'_> {
         }
     }
 
-    /// Wanted variants that are loaded on a device.
-    fn wanted_on<'a>(&'a self, of: &'a Device) -> impl Iterator<Item = VariantIx> + 'a {
-        let wanted = self.control.wanted().iter();
-        let wanted = wanted.filter(|(_, wanted)| wanted.devices > 0);
-        let here = wanted.filter(|(variant, _)| of.held.get(variant) == Some(&Held::Loaded));
+    /// Desired variants that are loaded on a device.
+    fn desired_on<'a>(&'a self, of: &'a Device) -> impl Iterator<Item = VariantIx> + 'a {
+        let desired = self.control.desired().iter();
+        let desired = desired.filter(|(_, desired)| desired.devices > 0);
+        let here = desired.filter(|(variant, _)| of.held.get(variant) == Some(&Held::Loaded));
         here.map(|(variant, _)| *variant)
     }
 
-    /// By wanted variant: devices that stay on which it is loaded.
+    /// By desired variant: devices that stay on which it is loaded.
     fn copies(&self) -> BTreeMap<VariantIx, u32> {
         let mut copies = BTreeMap::new();
         let up = self.devices.iter().flatten();
         for device in up.filter(|device| device.state == State::Up) {
-            for variant in self.wanted_on(device) {
+            for variant in self.desired_on(device) {
                 *copies.entry(variant).or_default() += 1;
             }
         }

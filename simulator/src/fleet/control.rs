@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sextant_controller as controller;
 use sextant_controller::{Actions, Controller, DeviceSpec, VariantSpec};
 use sextant_picture::{Known, Queueing};
-use sextant_placement::Wanted;
+use sextant_placement::Desired;
 use sextant_schedule::{NEVER, Nanos, Schedulers};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand};
@@ -37,8 +37,8 @@ pub(super) struct Control {
     pub(super) shown: Shown,
     /// Whether what is there has changed since that was shown.
     pub(super) is_stale: bool,
-    /// What is wanted, as the controller was told.
-    wanted: Vec<(VariantIx, Wanted)>,
+    /// What is desired, as the controller was told.
+    desired: Vec<(VariantIx, Desired)>,
 }
 
 /// What selection asks about the load.
@@ -60,7 +60,7 @@ impl Control {
             actions: Actions::new(),
             shown: Shown::new(setting),
             is_stale: true,
-            wanted: Vec::new(),
+            desired: Vec::new(),
         };
         for (at, spec) in specs(setting, &mut control.shown) {
             let Self {
@@ -122,17 +122,17 @@ impl Control {
         select::select(self.shown.index(of.application), &demand, &waits)
     }
 
-    /// What is wanted loaded now, by variant in order.
+    /// What is desired loaded now, by variant in order.
     pub(super) fn want(
         &mut self,
         now: Nanos,
-        wanted: Vec<(VariantIx, Wanted)>,
+        desired: Vec<(VariantIx, Desired)>,
         idle_unload: Nanos,
     ) {
-        if self.wanted != wanted {
+        if self.desired != desired {
             self.controller
-                .on_wanted(now, &wanted, idle_unload, &mut self.actions);
-            self.wanted = wanted;
+                .on_desired(now, &desired, idle_unload, &mut self.actions);
+            self.desired = desired;
         }
     }
 
@@ -141,9 +141,9 @@ impl Control {
         self.controller.on_relocate(now, of, to, &mut self.actions);
     }
 
-    /// What is wanted, as it was last told.
-    pub(super) fn wanted(&self) -> &[(VariantIx, Wanted)] {
-        &self.wanted
+    /// What is desired, as it was last told.
+    pub(super) fn desired(&self) -> &[(VariantIx, Desired)] {
+        &self.desired
     }
 }
 

@@ -111,7 +111,7 @@ impl Replicas {
         }
     }
 
-    /// What is wanted at `now_s`, by type.
+    /// What is desired at `now_s`, by type.
     pub(super) fn decide(
         &mut self,
         now_s: u32,

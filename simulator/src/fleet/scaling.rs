@@ -1,12 +1,12 @@
-//! The autoscaler of a run: what a dispatcher would have counted goes in, what is wanted comes out.
+//! The autoscaler of a run: what a dispatcher would have counted goes in, what is desired comes out.
 
 use std::collections::BTreeSet;
 
-use sextant_placement::Wanted;
+use sextant_placement::Desired;
 use sextant_scaling::{
     Options, Scaler,
     autoscale::TICK_S,
-    demand::{Ended, Load, Outlook},
+    demand::{Ended, Forecast, Load},
 };
 use sextant_types::index::VariantIx;
 
@@ -34,13 +34,13 @@ enum Decides {
     Replicas(Replicas),
 }
 
-/// What is wanted.
+/// What is desired.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     /// By type: how many devices.
     pub(super) devices: Vec<u32>,
     /// By variant in order.
-    pub(super) variants: Vec<(VariantIx, Wanted)>,
+    pub(super) variants: Vec<(VariantIx, Desired)>,
 }
 
 impl Autoscaler {
@@ -90,7 +90,7 @@ impl Autoscaler {
         }
     }
 
-    /// What is wanted now.
+    /// What is desired now.
     pub(super) fn look(
         &mut self,
         setting: &Setting,
@@ -113,11 +113,11 @@ impl Autoscaler {
             }
         };
         let ahead_s = shown.ahead_s();
-        let outlook = |load: &Load| load.outlook(now_ms, ahead_s, setting.scaling.idle_ms);
-        let expected: Vec<Outlook> = self.loads.iter().map(outlook).collect();
+        let forecast = |load: &Load| load.forecast(now_ms, ahead_s, setting.scaling.idle_ms);
+        let expected: Vec<Forecast> = self.loads.iter().map(forecast).collect();
         let planner = self.policy.planner().unwrap_or_default();
         let picture = shown.picture(setting, &expected, planner);
-        let decided = scaler.decide(&picture.scene(), now_ms);
+        let decided = scaler.decide(&picture.input(), now_ms);
         let warm = match self.policy {
             Policy::Scaler(_) => setting.scaling.warm_memory_share,
             _ => 0.0,
@@ -130,17 +130,17 @@ impl Autoscaler {
 }
 
 /// Variants that are pinned to applications, everywhere, the smallest first.
-fn preloaded(setting: &Setting) -> Vec<(VariantIx, Wanted)> {
+fn preloaded(setting: &Setting) -> Vec<(VariantIx, Desired)> {
     let pinned = setting.applications.iter().filter_map(|of| of.pinned);
     let sized = pinned.map(|at| (setting.variants[at].memory_mb, at));
     let sized: BTreeSet<(u32, VariantIx)> = sized.collect();
     let everywhere = (0..).zip(sized).map(|(order, (_, variant))| {
-        let wanted = Wanted {
+        let desired = Desired {
             devices: u32::MAX,
             pinned: true,
             order,
         };
-        (variant, wanted)
+        (variant, desired)
     });
     let mut everywhere: Vec<_> = everywhere.collect();
     everywhere.sort_by_key(|(variant, _)| *variant);

@@ -207,7 +207,7 @@ pub struct Scaling {
     pub idle_ms: u64,
     /// Longest that the first query after a pause may wait for a start and a load, s.
     pub cold_start_s: Option<f64>,
-    /// What is loaded, not wanted and unused for so long may be unloaded, ms.
+    /// What is loaded, not desired and unused for so long may be unloaded, ms.
     pub idle_unload_ms: u64,
     /// Share of each device's memory that is filled before anybody asks, 0 to 1.
     pub warm_memory_share: f64,

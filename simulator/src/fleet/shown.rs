@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use sextant_metadata::{
     DeviceTypes, Instance, InstanceKey, InstanceState, View, Worker, WorkerRecord,
 };
-use sextant_picture::{Extent, Interner, Picture, Snapshot, Surroundings, Usable};
+use sextant_picture::{InputSize, Interner, Picture, Snapshot, Surroundings, Usable};
 use sextant_scaling as scaling;
 use sextant_scaling::demand;
 use sextant_selection::{Entry, Index};
@@ -118,11 +118,11 @@ impl Shown {
     pub fn picture(
         &mut self,
         setting: &Setting,
-        expected: &[demand::Outlook],
+        expected: &[demand::Forecast],
         policy: scaling::Policy,
     ) -> Picture {
         let classes = setting.classes.iter().zip(expected);
-        let outlooks = classes.map(|(class, of)| sextant_picture::Outlook {
+        let outlooks = classes.map(|(class, of)| sextant_picture::Forecast {
             need: sextant_picture::Need {
                 application: self.application(class.application).clone(),
                 class: TargetClass::of(&self.targets(class)),
@@ -154,14 +154,14 @@ impl Shown {
         &mut self,
         planned: &BTreeMap<VariantIx, u32>,
         warm_memory_share: f64,
-    ) -> Vec<(VariantIx, sextant_placement::Wanted)> {
+    ) -> Vec<(VariantIx, sextant_placement::Desired)> {
         let named = planned.iter().map(|(variant, count)| {
             let id = &self.registered.variants[*variant].id;
             (id.clone(), *count)
         });
         let named = named.collect();
         let warm = match warm_memory_share > 0.0 {
-            true => sextant_picture::wanted(&self.view, warm_memory_share, &mut self.interner),
+            true => sextant_picture::kept_warm(&self.view, warm_memory_share, &mut self.interner),
             false => Vec::new(),
         };
         let desired = sextant_picture::desired(&named, warm);
@@ -176,7 +176,7 @@ impl Shown {
     /// What may answer an application now.
     pub(super) fn index(&self, application: ApplicationIx) -> &Index {
         let scope = self.snapshot.application(self.application(application));
-        scope.map_or(&self.nothing, |scope| scope.index_at(Extent::default()))
+        scope.map_or(&self.nothing, |scope| scope.index_at(InputSize::default()))
     }
 
     /// The targets of a class with figures in place of shares.
@@ -190,7 +190,8 @@ impl Shown {
             ..Targets::default()
         };
         let route = Route::Application(self.application(class.application).clone());
-        self.snapshot.in_figures(&route, targets, Extent::default())
+        self.snapshot
+            .in_figures(&route, targets, InputSize::default())
     }
 
     /// What is known of the variants where one device of each type is up.

@@ -40,7 +40,7 @@ pub(super) struct World<'a> {
     pub(super) devices: IndexVec<DeviceIx, Option<Device>>,
     pub(super) vacant: BinaryHeap<Reverse<DeviceIx>>,
     pub(super) lives: u64,
-    /// By type: since when there are more than are wanted.
+    /// By type: since when there are more than are desired.
     pub(super) surplus_since: Vec<Option<Nanos>>,
     /// Until when devices are paid for.
     pub(super) billed: Nanos,

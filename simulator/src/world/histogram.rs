@@ -28,11 +28,11 @@ impl Histogram {
     /// The duration that `share` (0 to 1) of the counted ones don't exceed, to 3 %, ns; 0 when
     /// nothing was counted.
     pub fn quantile(&self, share: f64) -> Nanos {
-        let wanted = ((share * self.total as f64).ceil() as u64).max(1);
+        let desired = ((share * self.total as f64).ceil() as u64).max(1);
         let mut seen = 0;
         for (at, count) in self.counts.iter().enumerate() {
             seen += count;
-            if seen >= wanted {
+            if seen >= desired {
                 return Self::upper(at);
             }
         }

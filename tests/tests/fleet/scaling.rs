@@ -35,11 +35,11 @@ async fn pool(api: &Api) -> Value {
     pool.cloned().unwrap_or_default()
 }
 
-/// Waits until so many workers are up and no others are wanted.
+/// Waits until so many workers are up and no others are desired.
 async fn settles(api: &Api, count: u64) {
     until(&format!("{count} workers are up"), || async {
         let pool = pool(api).await;
-        (pool["up"] == count && pool["wanted"] == count).then_some(())
+        (pool["up"] == count && pool["desired"] == count).then_some(())
     })
     .await;
 }
@@ -91,8 +91,8 @@ async fn workers_come_with_the_load_and_leave_with_it() {
     let refused: u64 = tally.refused.values().sum();
     assert_eq!(tally.sent, tally.answered + refused, "{tally:?}");
     // A rate is that of the last minute.
-    until("one worker is wanted", || async {
-        (pool(&api).await["wanted"] == 1).then_some(())
+    until("one worker is desired", || async {
+        (pool(&api).await["desired"] == 1).then_some(())
     })
     .await;
     settles(&api, 1).await;

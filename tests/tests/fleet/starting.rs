@@ -49,10 +49,10 @@ impl Starting {
         self.folder.path().join("log")
     }
 
-    async fn says(&self, wanted: &str) {
+    async fn says(&self, desired: &str) {
         until("the log says so", || async {
             let log = fs::read_to_string(self.log_file()).expect("a log");
-            log.contains(wanted).then_some(())
+            log.contains(desired).then_some(())
         })
         .await;
     }

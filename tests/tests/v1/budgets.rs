@@ -182,8 +182,8 @@ async fn the_command_line_sets_and_shows_what_an_application_may_use() {
         .get("/v1/applications/by-hand")
         .await
         .json(200);
-    let wanted = json!({"budget_per_hour_usd": 2.5, "priority": 7});
-    assert_eq!(read["resources"], wanted);
+    let expected = json!({"budget_per_hour_usd": 2.5, "priority": 7});
+    assert_eq!(read["resources"], expected);
     let back = ["application", "set", "by-hand", "--budget-per-hour", "none"];
     assert!(cluster.client(&back).status.success());
     let shown = cluster.client(&["application", "get", "by-hand"]);

@@ -22,7 +22,7 @@ use sextant_types::{Accuracy, Metric, Optimization, Precision, Signature};
 
 use crate::{
     measure::{self, Cancel, Effort, Subject},
-    score::Judge,
+    score::CustomMetric,
     validation::ValidationSet,
 };
 
@@ -254,7 +254,7 @@ impl Sample {
             threads: u16::try_from(cores).unwrap_or(u16::MAX),
         };
         let judge = self.validation.judge();
-        let judge = judge.map(|graph| Judge::load(graph, &self.engines));
+        let judge = judge.map(|graph| CustomMetric::load(graph, &self.engines));
         let judge = judge.transpose().ok()?;
         let loaded = engine.load(&request).ok()?;
         let subject = Subject {

@@ -15,7 +15,7 @@ use crate::{
         protocol::{Action, Order},
     },
     measure::{self, MeasureError, Measurement, Rival, Subject},
-    score::{Judge, ScoreError},
+    score::{CustomMetric, ScoreError},
     step,
 };
 
@@ -233,7 +233,9 @@ impl Registration<'_> {
         self.parts
             .threads
             .run(move |cancel| {
-                let judge = validation.judge().map(|graph| Judge::load(graph, &engines));
+                let judge = validation
+                    .judge()
+                    .map(|graph| CustomMetric::load(graph, &engines));
                 let judge = judge.transpose().map_err(ScoreError::from)?;
                 let subject = Subject {
                     judge: judge.as_ref(),

@@ -21,9 +21,9 @@ const OUTPUTS: &str = "outputs";
 
 /// A loaded graph.
 #[derive(Clone)]
-pub struct Judge(Arc<dyn LoadedModel>);
+pub struct CustomMetric(Arc<dyn LoadedModel>);
 
-impl Judge {
+impl CustomMetric {
     /// Loads the graph with the first engine that accepts it.
     ///
     /// # Errors
@@ -43,7 +43,9 @@ impl Judge {
                 Err(error) => reason = format!("engine `{}`: {error}", engine.name()),
             }
         }
-        Err(Invalid::Judge(format!("it cannot be loaded: {reason}")))
+        Err(Invalid::CustomMetric(format!(
+            "it cannot be loaded: {reason}"
+        )))
     }
 
     /// What it says of each of these records. `answers` are the model's outputs by name, `scored` the position of
@@ -66,23 +68,24 @@ impl Judge {
             };
             let tensor = tensor.ok_or_else(|| no_such(spec, answers))?;
             let tensor = convert::input(tensor, spec.data_type);
-            let tensor = tensor
-                .map_err(|why| Invalid::Judge(format!("its input `{}`: {why}", spec.name)))?;
+            let tensor = tensor.map_err(|why| {
+                Invalid::CustomMetric(format!("its input `{}`: {why}", spec.name))
+            })?;
             Ok(NamedTensor::new(&spec.name, tensor))
         });
         let inputs = inputs.collect::<Result<Vec<_>, Invalid>>()?;
         let outputs = self.0.run(&inputs);
-        let outputs = outputs.map_err(|error| Invalid::Judge(error.to_string()))?;
+        let outputs = outputs.map_err(|error| Invalid::CustomMetric(error.to_string()))?;
         let scores = outputs.first().and_then(reals).unwrap_or_default();
         let is_share = |score: &f64| (0.0..=1.0).contains(score);
         if scores.len() != records {
             let count = scores.len();
-            return Err(Invalid::Judge(format!(
+            return Err(Invalid::CustomMetric(format!(
                 "its first output has `{count}` elements for `{records}` records: it must have one for each"
             )));
         }
         match scores.iter().find(|score| !is_share(score)) {
-            Some(score) => Err(Invalid::Judge(format!(
+            Some(score) => Err(Invalid::CustomMetric(format!(
                 "it says `{score}` of a record: it must be from 0 to 1, and more for what is better"
             ))),
             None => Ok(scores),
@@ -92,7 +95,7 @@ impl Judge {
 
 fn no_such(spec: &TensorSpec, answers: &[NamedTensor]) -> Invalid {
     let names = answers.iter().map(|answer| format!("`{}`", answer.name));
-    Invalid::Judge(format!(
+    Invalid::CustomMetric(format!(
         "its input `{}` is neither `labels` nor `outputs` nor an output of the model, which are {}",
         spec.name,
         names.collect::<Vec<_>>().join(", ")

@@ -130,7 +130,7 @@ pub enum Invalid {
     LabelsAreAnInput,
     /// A metric of the owner's cannot be used.
     #[error("the graph of the metric (`--metric-model`) cannot be used: {0}")]
-    Judge(String),
+    CustomMetric(String),
     /// A table cannot be read.
     #[error("the CSV file cannot be read: {0}")]
     Table(String),

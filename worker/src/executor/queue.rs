@@ -18,10 +18,10 @@ use sextant_types::VariantId;
 pub(super) use self::state::{After, Batch, Finished, Input};
 use self::state::{Place, State};
 use super::open::Open;
-pub(super) use crate::agenda::Key;
+pub(super) use crate::timed_queue::Key;
 use crate::{
-    agenda::{lock, wait, wait_until},
     instance::Instance,
+    timed_queue::{lock, wait, wait_until},
 };
 
 /// Longest that OUTPUT takes as a rule: a start that is further away is not delayed by it.

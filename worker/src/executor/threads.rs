@@ -15,8 +15,8 @@ use super::{
     run,
 };
 use crate::{
-    agenda::lock,
     pin::{self, Pinned},
+    timed_queue::lock,
 };
 
 /// See the module.

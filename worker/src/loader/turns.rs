@@ -19,10 +19,10 @@ use sextant_types::Variant;
 use tokio::sync::oneshot;
 
 use crate::{
-    agenda::{Agenda, lock, wait, wait_until},
     instance::panic_text,
     ledger::{Ledger, Reservation},
     pin,
+    timed_queue::{TimedQueue, lock, wait, wait_until},
 };
 
 /// The name of the LOAD thread, and of threads that engines start in a load.
@@ -40,7 +40,7 @@ struct Core {
 
 #[derive(Default)]
 struct State {
-    waiting: Agenda<Turn>,
+    waiting: TimedQueue<Turn>,
     closed: bool,
     /// Whether the thread is in an engine's load.
     busy: bool,

@@ -97,14 +97,14 @@ fn fall(stack: &Stack) -> Result<()> {
     })
 }
 
-/// Waits until so many workers are wanted and up; says what was decided.
+/// Waits until so many workers are desired and up; says what was decided.
 fn settle(stack: &Stack, count: u64) -> Result<()> {
     await_until(stack, &format!("{count} workers"), |stack| {
         let body = stack.get("/v1/scaling")?;
         let pools = body["pools"].as_array().into_iter().flatten();
         let pool = pools.into_iter().find(|it| it["device_type"] == POOL);
         let pool = pool.cloned().unwrap_or_default();
-        Ok(pool["up"] == count && pool["wanted"] == count)
+        Ok(pool["up"] == count && pool["desired"] == count)
     })?;
     let body = stack.get("/v1/scaling/decisions?limit=1&subject=small")?;
     let newest = &body["decisions"][0];

@@ -215,12 +215,12 @@ fn line(scaling: &Value, now: [u64; 3], before: [u64; 3]) -> String {
             "{} {}/{}",
             pool["device_type"].as_str().unwrap_or_default(),
             pool["up"],
-            pool["wanted"]
+            pool["desired"]
         )
     });
     let pools: Vec<String> = pools.collect();
     format!(
-        "{:6.1} answers/s in time, {late} late, {refused} refused | up/wanted: {}",
+        "{:6.1} answers/s in time, {late} late, {refused} refused | up/desired: {}",
         in_time as f64 / LINE_S as f64,
         pools.join(", ")
     )

@@ -1,7 +1,7 @@
 //! One controller: which batch runs where and when, what is loaded where, and what both cost.
 //!
 //! A [`Controller`] joins a scheduler and a placement with the estimates that they work with, with
-//! what may run where, and with what is wanted loaded. It takes requests for any variant. Those of
+//! what may run where, and with what is desired loaded. It takes requests for any variant. Those of
 //! variants that are loaded somewhere go to the scheduler; those of others wait here, by deadline,
 //! until a LOAD has made their variant ready, or until no LOAD could help them. What the scheduler
 //! hands back because a variant was unloaded waits again. It alone orders LOADs and UNLOADs.
@@ -52,7 +52,7 @@ use pools::Pools;
 use queues::{Key, Queue};
 
 pub use learning::Loaded;
-pub use queues::{Excess, Shape, Sharing};
+pub use queues::{Shape, Sharing, Slowdown};
 
 /// The policies of a controller.
 #[derive(Debug, Clone)]

@@ -291,7 +291,7 @@ impl<T> Controller<T> {
 
     /// Where a variant whose queries come in several sizes runs slower than by its profile: kind of
     /// device, smallest and largest size, and how much longer a lone request takes, ns.
-    pub fn excesses(&self, variant: VariantIx) -> impl Iterator<Item = Excess> {
+    pub fn excesses(&self, variant: VariantIx) -> impl Iterator<Item = Slowdown> {
         let kinds = self.kinds_of(variant);
         let queues = self.queues_of(variant).into_iter();
         let shaped = queues.filter(|queue| self.queues[*queue].key != Key::All);
@@ -300,7 +300,7 @@ impl<T> Controller<T> {
             kinds.filter_map(move |kind| {
                 let excess = self.excess(kind, queue);
                 let sizes = self.queues[queue].sizes;
-                (excess > 0).then_some(Excess {
+                (excess > 0).then_some(Slowdown {
                     kind,
                     sizes,
                     excess,
@@ -345,7 +345,7 @@ impl Queue {
 
 /// Where a variant runs slower than by its profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Excess {
+pub struct Slowdown {
     /// The kind of device.
     pub kind: KindIx,
     /// The smallest and the largest size that it is known of.

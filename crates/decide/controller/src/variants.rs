@@ -1,9 +1,9 @@
-//! Variants that are published, changed, wanted and retired.
+//! Variants that are published, changed, desired and retired.
 
 use smallvec::SmallVec;
 
 use super::{Actions, Controller, Nanos, OnKind, Variant, VariantSpec};
-use sextant_placement::Wanted;
+use sextant_placement::Desired;
 use sextant_types::index::VariantIx;
 
 impl<T> Controller<T> {
@@ -91,15 +91,15 @@ impl<T> Controller<T> {
     /// What is to be kept loaded whether or not it is asked for, by variant in order; nothing of what
     /// is not listed. What is not to be kept and was not used for `idle_unload` ns is unloaded;
     /// [`NEVER`](sextant_schedule::NEVER) to leave it until its pages are needed.
-    pub fn on_wanted(
+    pub fn on_desired(
         &mut self,
         now: Nanos,
-        wanted: &[(VariantIx, Wanted)],
+        desired: &[(VariantIx, Desired)],
         idle_unload: Nanos,
         actions: &mut Actions<T>,
     ) {
         self.placement
-            .on_wanted(now, wanted, idle_unload, &mut self.moves);
+            .on_desired(now, desired, idle_unload, &mut self.moves);
         self.carry_out(now, actions);
         self.give_up_crowded_out(now, actions);
     }

@@ -62,7 +62,7 @@ pub struct Place {
 /// What has to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
-    /// A worker is to keep to other cores. To be answered by [`Relief::on_repinned`].
+    /// A worker is to keep to other cores. To be answered by [`Mitigation::on_repinned`].
     Repin {
         /// Which worker.
         worker: DeviceIx,
@@ -98,7 +98,7 @@ struct Told {
 
 /// Who is slowed down and what was done about it.
 #[derive(Debug, Clone, Default)]
-pub struct Relief {
+pub struct Mitigation {
     patience: Patience,
     told: BTreeMap<DeviceIx, Told>,
 }
@@ -112,9 +112,9 @@ pub struct CoreUse {
     pub others: f64,
 }
 
-// === impl Relief ===
+// === impl Mitigation ===
 
-impl Relief {
+impl Mitigation {
     /// Before anything has happened.
     pub fn new(patience: Patience) -> Self {
         Self {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use sextant_health::interference::{
-    CoreUse, Order, Patience, Place, Relief, may_spread, quieter_cores,
+    CoreUse, Mitigation, Order, Patience, Place, may_spread, quieter_cores,
 };
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
@@ -26,7 +26,7 @@ fn to(variant: VariantIx, from: DeviceIx, to: &[u32]) -> Order {
 
 #[test]
 fn other_cores_come_first_then_the_least_busy_worker_that_is_alike() {
-    let mut relief = Relief::new(Patience {
+    let mut relief = Mitigation::new(Patience {
         settle_ms: 10_000,
         again_ms: 60_000,
     });
@@ -75,7 +75,7 @@ fn other_cores_come_first_then_the_least_busy_worker_that_is_alike() {
 
 #[test]
 fn nothing_moves_where_everyone_is_slowed_down_or_alone() {
-    let mut relief = Relief::default();
+    let mut relief = Mitigation::default();
     let places = [
         place(DeviceIx::new(0), 0.2, &[7]),
         place(DeviceIx::new(1), 0.2, &[7]),
@@ -89,7 +89,7 @@ fn nothing_moves_where_everyone_is_slowed_down_or_alone() {
 
 #[test]
 fn a_worker_that_comes_back_is_told_again() {
-    let mut relief = Relief::default();
+    let mut relief = Mitigation::default();
     let places = [
         place(DeviceIx::new(0), 0.2, &[7]),
         place(DeviceIx::new(1), 0.2, &[]),
@@ -158,7 +158,7 @@ fn a_variant_that_quiet_workers_serve_already_leaves_where_they_have_time() {
         ..place(DeviceIx::new(worker), busy_share, interfered)
     };
     let orders = |places: &[Place]| {
-        let mut relief = Relief::default();
+        let mut relief = Mitigation::default();
         relief.look(0, places);
         relief.on_repinned(DeviceIx::new(0), false);
         relief.look(1, places)

@@ -9,7 +9,7 @@ use super::{
 use sextant_schedule::NEVER;
 use sextant_types::index::{DeviceIx, VariantIx};
 
-/// Wanted variants that found no room on a device before it is left alone.
+/// Desired variants that found no room on a device before it is left alone.
 const MOST_WITHOUT_ROOM: usize = 16;
 
 /// How often a variant that has replicas is offered, and a device on which room is missing is asked,
@@ -24,7 +24,7 @@ impl<R: Rule> Machine<R> {
     /// Offers a variant, about which something has changed, to the devices that found nothing. A variant
     /// that has replicas, but not enough, is not offered again with each of its requests.
     pub(super) fn consider(&mut self, now: Nanos, variant: VariantIx, actions: &mut Actions) {
-        if self.wanted.key(variant).is_none() {
+        if self.desired.key(variant).is_none() {
             return;
         }
         let pause = self.pause();
@@ -36,7 +36,7 @@ impl<R: Rule> Machine<R> {
             }
             of.offer_again_at = now.saturating_add(pause);
         }
-        while self.wanted.key(variant).is_some() {
+        while self.desired.key(variant).is_some() {
             self.park_ready(now);
             let mut best: Option<(f64, Fit, DeviceIx)> = None;
             for device in self.parked.iter().copied() {
@@ -88,7 +88,7 @@ impl<R: Rule> Machine<R> {
     }
 
     /// Devices whose LOADs leave room for another one join the parked; they are only looked at when
-    /// something is wanted.
+    /// something is desired.
     pub(super) fn park_ready(&mut self, now: Nanos) {
         while let Some((at, device)) = self.busy.first()
             && at <= now
@@ -101,7 +101,7 @@ impl<R: Rule> Machine<R> {
     /// When a busy device has to be asked again.
     pub(super) fn next_ready(&self) -> Option<Nanos> {
         let first = self.busy.first().map(|(at, _)| at);
-        first.filter(|at| *at < NEVER && !self.wanted.is_empty())
+        first.filter(|at| *at < NEVER && !self.desired.is_empty())
     }
 
     /// Whether a variant may be loaded on a device, and how well that suits: without unloading
@@ -141,20 +141,20 @@ impl<R: Rule> Machine<R> {
         }
     }
 
-    /// The wanted variant that a device should load next.
+    /// The desired variant that a device should load next.
     fn best_for(&mut self, now: Nanos, device: DeviceIx) -> Option<VariantIx> {
         let (mut aside, mut without_room) = (Vec::new(), 0);
         let mut best: Option<(f64, VariantIx)> = None;
         let mut compared = 0;
         while compared < self.rule.breadth()
             && without_room < MOST_WITHOUT_ROOM
-            && let Some((key, variant)) = self.wanted.first()
+            && let Some((key, variant)) = self.desired.first()
         {
             self.rank(now, variant);
-            let Some(again) = self.wanted.key(variant).filter(|again| *again <= key) else {
+            let Some(again) = self.desired.key(variant).filter(|again| *again <= key) else {
                 continue;
             };
-            self.wanted.remove(variant);
+            self.desired.remove(variant);
             aside.push((variant, again));
             match self.fit(now, device, variant) {
                 Ok(_) => {
@@ -169,7 +169,7 @@ impl<R: Rule> Machine<R> {
             }
         }
         for (variant, key) in aside {
-            self.wanted.set(variant, key);
+            self.desired.set(variant, key);
         }
         if let Some(of) = self.device_mut(device) {
             of.short = without_room > 0;

@@ -34,7 +34,7 @@ pub(super) struct Device {
     evictable: u32,
     /// LOADs under way, in the order in which they run.
     pub loads: VecDeque<Load>,
-    /// Whether a wanted variant found no room here.
+    /// Whether a desired variant found no room here.
     pub short: bool,
     /// When it was last asked for its next LOAD.
     pub attempted: Nanos,

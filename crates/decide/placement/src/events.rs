@@ -1,7 +1,7 @@
 //! What the machinery makes of a placement's events.
 
 use super::{
-    Actions, Demand, DeviceSpec, Nanos, Placement, Presence, VariantSpec, Wanted,
+    Actions, Demand, Desired, DeviceSpec, Nanos, Placement, Presence, VariantSpec,
     device::{Device, Footprint},
     machine::Machine,
     replicas::Replica,
@@ -82,15 +82,15 @@ impl<R: Rule> Placement for Machine<R> {
         self.retire(now, variant, actions);
     }
 
-    fn on_wanted(
+    fn on_desired(
         &mut self,
         now: Nanos,
-        wanted: &[(VariantIx, Wanted)],
+        desired: &[(VariantIx, Desired)],
         idle_unload: Nanos,
         actions: &mut Actions,
     ) {
         self.set_idle_unload(now, idle_unload);
-        self.keep_wanted(now, wanted, actions);
+        self.keep_desired(now, desired, actions);
     }
 
     fn on_kinds(
@@ -319,7 +319,7 @@ impl<R: Rule> Placement for Machine<R> {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        let ready = match self.wanted.is_empty() {
+        let ready = match self.desired.is_empty() {
             true => NEVER,
             false => self.busy.least(),
         };

@@ -1,7 +1,7 @@
 //! What is to be kept loaded whether or not it is asked for, and what goes because nobody needs it.
 
 use super::{
-    Actions, Nanos, Presence, Wanted, device::Footprint, machine::Machine, rule::Rule,
+    Actions, Desired, Nanos, Presence, device::Footprint, machine::Machine, rule::Rule,
     variant::Variant,
 };
 use sextant_schedule::NEVER;
@@ -15,22 +15,22 @@ const LOOKS: Nanos = 8;
 
 impl<R: Rule> Machine<R> {
     /// The list of what is to be kept is another one.
-    pub(super) fn keep_wanted(
+    pub(super) fn keep_desired(
         &mut self,
         now: Nanos,
-        list: &[(VariantIx, Wanted)],
+        list: &[(VariantIx, Desired)],
         actions: &mut Actions,
     ) {
-        self.pins = list.iter().any(|(_, wanted)| wanted.pinned);
+        self.pins = list.iter().any(|(_, desired)| desired.pinned);
         let mut changed = Vec::new();
         for variant in self.variants.numbers() {
             let at = list.binary_search_by_key(&variant, |(variant, _)| *variant);
-            let wanted = at.ok().map(|at| list[at].1);
+            let desired = at.ok().map(|at| list[at].1);
             let Some(of) = self.variant_mut(variant) else {
                 continue;
             };
-            let before = std::mem::replace(&mut of.wanted, wanted);
-            if before == wanted {
+            let before = std::mem::replace(&mut of.desired, desired);
+            if before == desired {
                 continue;
             }
             if let Some(before) = before {
@@ -75,7 +75,7 @@ impl<R: Rule> Machine<R> {
                 continue;
             }
             let footprint = Footprint::of(&of.spec);
-            let pinned = of.wanted.is_some_and(|wanted| wanted.pinned);
+            let pinned = of.desired.is_some_and(|desired| desired.pinned);
             if on.is_free_for(footprint) || (pinned && on.has_room(footprint)) {
                 return Some(*variant);
             }
@@ -93,7 +93,7 @@ impl<R: Rule> Machine<R> {
         let footprint = Footprint::of(&of.spec);
         let pinned = |variant: &VariantIx| {
             let of = self.variant(*variant);
-            of.is_some_and(|of| of.wanted.is_some_and(|wanted| wanted.pinned))
+            of.is_some_and(|of| of.desired.is_some_and(|desired| desired.pinned))
         };
         let devices = self.devices.iter().flatten();
         let mut able = devices.filter(|device| of.kinds.is_able(device.kind));
@@ -119,7 +119,7 @@ impl<R: Rule> Machine<R> {
         let mut idle = Vec::new();
         for (variant, of) in self.variants.numbered() {
             let Some(of) = of else { continue };
-            let kept = of.wanted.map_or(0, |wanted| wanted.devices as usize);
+            let kept = of.desired.map_or(0, |desired| desired.devices as usize);
             let spare = of.replicas.staying().saturating_sub(kept);
             let unused = of.replicas.iter().filter(|replica| {
                 of.is_evictable(replica) && replica.used.saturating_add(self.idle_unload) <= now
@@ -137,8 +137,8 @@ impl<R: Rule> Machine<R> {
             return;
         };
         of.retired = true;
-        if let Some(wanted) = of.wanted.take() {
-            self.to_keep.remove(&(wanted.order, variant));
+        if let Some(desired) = of.desired.take() {
+            self.to_keep.remove(&(desired.order, variant));
         }
         self.rank(now, variant);
         self.clear_retired(now, variant, actions);

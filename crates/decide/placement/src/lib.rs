@@ -18,6 +18,7 @@
 use sextant_schedule::Nanos;
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
+mod burst_period;
 mod choose;
 mod clockwork;
 mod demand;
@@ -32,14 +33,13 @@ mod pages;
 mod prefetch;
 mod relocate;
 mod replicas;
-mod rhythm;
 mod rule;
 mod sextant;
 mod variant;
 
+pub use burst_period::{BurstPeriod, Expected};
 pub use demand::Demand;
 pub use options::{Options, Policy, UnknownPolicy};
-pub use rhythm::{Expected, Rhythm};
 
 /// What a placement needs to know of a variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub struct DeviceSpec {
 
 /// What is to be kept loaded of a variant, whether or not it is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Desired {
     /// On how many devices; `u32::MAX` for every one that can run it.
     pub devices: u32,
     /// Never unloaded once it is loaded, and loaded where others have to go for it.
@@ -172,10 +172,10 @@ pub trait Placement: std::fmt::Debug + Send {
     /// What is to be kept loaded, by variant in order; nothing of what is not listed. What is not to
     /// be kept and was not used for `idle_unload` ns is unloaded; [`NEVER`](sextant_schedule::NEVER)
     /// to leave it until its pages are needed.
-    fn on_wanted(
+    fn on_desired(
         &mut self,
         now: Nanos,
-        wanted: &[(VariantIx, Wanted)],
+        desired: &[(VariantIx, Desired)],
         idle_unload: Nanos,
         actions: &mut Actions,
     );

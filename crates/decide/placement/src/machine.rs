@@ -1,15 +1,15 @@
 //! The machinery that the placement policies share.
 //!
-//! Variants with unfulfilled demand stand in one order, *wanted*, by the rule's key. A device that may
+//! Variants with unfulfilled demand stand in one order, *desired*, by the rule's key. A device that may
 //! take a LOAD takes the best of them that it has not and has room for, or is *parked* until
-//! something changes: a variant becomes wanted, or pages that were missing can be had. So a request
-//! touches its own variant, and devices are looked at only when its variant is wanted.
+//! something changes: a variant becomes desired, or pages that were missing can be had. So a request
+//! touches its own variant, and devices are looked at only when its variant is desired.
 //!
 //! A variant's key is made again with its own events only, as in the paper; what has changed by the
 //! events of others is found when the variant comes first. Of a variant with many replicas an event
 //! touches the one that it is about: what the others are worth is found when one of them is to go.
 //!
-//! Beside what requests ask for there is what is *to be kept*: wanted loaded by whoever looks after
+//! Beside what requests ask for there is what is *to be kept*: desired loaded by whoever looks after
 //! the fleet. A device that has nothing else to load takes the first of these that it lacks, into
 //! free pages; nothing is unloaded for it, unless it is pinned.
 
@@ -35,7 +35,7 @@ pub(super) struct Machine<R> {
     pub(super) kinds: Kinds,
     pub(super) variants: IndexVec<VariantIx, Option<Variant>>,
     pub(super) demand: Demand,
-    pub(super) wanted: IndexedHeap<VariantIx>,
+    pub(super) desired: IndexedHeap<VariantIx>,
     /// Whether something may not be unloaded, whatever else is asked for.
     pub(super) pins: bool,
     /// By variant: no later than when its first hope ends.
@@ -69,7 +69,7 @@ impl<R: Rule> Machine<R> {
             kinds: Kinds::default(),
             variants: IndexVec::default(),
             demand: Demand::new(options.capacity.max(1)),
-            wanted: IndexedHeap::default(),
+            desired: IndexedHeap::default(),
             pins: false,
             expiries: IndexedHeap::default(),
             busy: IndexedHeap::default(),
@@ -108,7 +108,7 @@ impl<R: Rule> Machine<R> {
     }
 
     /// Nobody is helped by a LOAD any more, or something else about a variant has changed: its demand
-    /// and its place among the wanted are made again.
+    /// and its place among the desired are made again.
     pub(super) fn rank(&mut self, now: Nanos, variant: VariantIx) {
         let (margin, devices) = (self.rule.margin(), self.kinds.devices());
         let Some(of) = self.variant_mut(variant) else {
@@ -122,12 +122,12 @@ impl<R: Rule> Machine<R> {
         }
         let key = is_loadable.then(|| self.want(now, variant)).flatten();
         match key {
-            Some(key) => self.wanted.set(variant, key),
-            None => drop(self.wanted.remove(variant)),
+            Some(key) => self.desired.set(variant, key),
+            None => drop(self.desired.remove(variant)),
         }
     }
 
-    /// The place among the wanted of a variant that some device does not have.
+    /// The place among the desired of a variant that some device does not have.
     fn want(&self, now: Nanos, variant: VariantIx) -> Option<u64> {
         if self.demand.is_met(variant) {
             return None;
@@ -193,11 +193,11 @@ impl<R: Rule> Machine<R> {
         let Some(of) = self.variants.known(variant) else {
             return;
         };
-        let Some(wanted) = of.wanted else { return };
-        if of.lacks_wanted(devices) && !of.retired {
-            self.to_keep.insert((wanted.order, variant));
+        let Some(desired) = of.desired else { return };
+        if of.lacks_desired(devices) && !of.retired {
+            self.to_keep.insert((desired.order, variant));
         } else {
-            self.to_keep.remove(&(wanted.order, variant));
+            self.to_keep.remove(&(desired.order, variant));
         }
     }
 
@@ -206,7 +206,7 @@ impl<R: Rule> Machine<R> {
             now,
             of: self.variant(variant)?,
             priority,
-            key: self.wanted.key(variant),
+            key: self.desired.key(variant),
             spare: self.demand.is_spare(),
         })
     }

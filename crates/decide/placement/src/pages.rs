@@ -89,8 +89,8 @@ impl<R: Rule> Machine<R> {
         variant: VariantIx,
         worth: u64,
     ) -> bool {
-        let is_wanted = self.variant(variant).is_some_and(|of| of.wanted.is_some());
-        if self.has_few(variant) && !is_wanted {
+        let is_desired = self.variant(variant).is_some_and(|of| of.desired.is_some());
+        if self.has_few(variant) && !is_desired {
             return false;
         }
         self.value_on(now, variant, device);

@@ -10,7 +10,7 @@ pub(super) struct View<'a> {
     pub of: &'a Variant,
     /// Unfulfilled demand, ns.
     pub priority: f64,
-    /// Its key among the wanted variants until now.
+    /// Its key among the desired variants until now.
     pub key: Option<u64>,
     /// Whether a device has capacity to spare.
     pub spare: bool,
@@ -45,16 +45,16 @@ pub(super) trait Rule: std::fmt::Debug + Send {
     /// A request came.
     fn requested(&mut self, _now: Nanos, _variant: VariantIx, _of: &Variant) {}
 
-    /// Where the variant stands among the wanted, least first; `None` when it is not wanted.
+    /// Where the variant stands among the desired, least first; `None` when it is not desired.
     fn want(&self, view: &View<'_>) -> Option<u64>;
 
-    /// How many of the first wanted variants are compared by [`Self::gain`] on a device; the first is
+    /// How many of the first desired variants are compared by [`Self::gain`] on a device; the first is
     /// taken with 1.
     fn breadth(&self) -> usize {
         1
     }
 
-    /// What is gained by loading a variant of the wanted there; it is not loaded for nothing.
+    /// What is gained by loading a variant of the desired there; it is not loaded for nothing.
     fn gain(&self, _view: &View<'_>, _there: &There) -> f64 {
         1.0
     }

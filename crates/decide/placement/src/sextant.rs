@@ -6,7 +6,7 @@
 //! and of them only the share that the devices which have the variant leave unfulfilled
 //! ([`super::Demand`]). A variant loaded nowhere counts with all; one whose devices keep up, with
 //! none. Clockwork's priority counts device time instead: a slow variant before three fast ones.
-//! Among the wanted that stand first, the device compares those it can help; of equals the one goes
+//! Among the desired that stand first, the device compares those it can help; of equals the one goes
 //! first whose requests expire first. A further replica is worth only what the device has capacity
 //! to spare for: where every device is crowded it would move requests about and save none, while it
 //! drives other variants out. A request stops being hopeful a margin earlier than the arithmetic says:
@@ -24,16 +24,16 @@
 //! used once after it, which is where LRU fails. A further replica counts with the requests, all of
 //! them, that the others cannot take: they are not delayed but lost while it is away.
 //!
-//! What is wanted loaded, whoever asks for it, counts as asked for once a while ago, namely the time
+//! What is desired loaded, whoever asks for it, counts as asked for once a while ago, namely the time
 //! that is remembered: it goes after what nobody has asked for since, and before what is in use.
 //!
-//! **What is foreseen.** A variant with a period ([`super::Rhythm`]) is worth little from the ebb of
+//! **What is foreseen.** A variant with a period ([`super::BurstPeriod`]) is worth little from the ebb of
 //! a burst on and much when the next is due: it is loaded ahead, but only on a device that has
 //! nothing else to load, and only into free pages or in exchange for what is worth less than one
 //! burst in the time in which it is expected. A wrong guess costs idle LOAD time.
 
 use super::{
-    Nanos, Options, Rhythm,
+    BurstPeriod, Nanos, Options,
     rule::{Foreseen, Rule, There, View},
     variant::Variant,
 };
@@ -43,7 +43,7 @@ use sextant_types::index::{IndexVec, VariantIx};
 /// How long before a burst its variant is loaded, ns: some LOADs, in case that others come between.
 const LEAD: Nanos = 250_000_000;
 
-/// Wanted variants compared for a device.
+/// Desired variants compared for a device.
 const BREADTH: usize = 8;
 
 /// Worth of a variant with a period while its next burst is not due, over what its rate says.
@@ -71,7 +71,7 @@ struct Memory {
     /// When the last episode was counted.
     counted: Nanos,
     requests: RateMeter,
-    rhythm: Rhythm,
+    bursts: BurstPeriod,
 }
 
 /// The rule of `sextant`.
@@ -102,10 +102,10 @@ impl Sextant {
         let memory = self.variants.get(variant).copied().unwrap_or_default();
         // One that was never asked for is worth less than one that was long ago.
         let log_sum = memory.log_sum.unwrap_or(at - 10.0);
-        let Some(expected) = memory.rhythm.expected().filter(|_| self.prefetch) else {
+        let Some(expected) = memory.bursts.expected().filter(|_| self.prefetch) else {
             return log_sum;
         };
-        let last = memory.rhythm.last_request().unwrap_or(0);
+        let last = memory.bursts.last_request().unwrap_or(0);
         if now > expected.until || now < last + EBB {
             return log_sum;
         }
@@ -148,8 +148,8 @@ impl Rule for Sextant {
             memory.counted = now;
         }
         memory.requests.add(now, 1);
-        if memory.rhythm.add(now) && self.prefetch {
-            match memory.rhythm.expected() {
+        if memory.bursts.add(now) && self.prefetch {
+            match memory.bursts.expected() {
                 Some(_) => self.due.set(variant, now + EBB),
                 None => drop(self.due.remove(variant)),
             }
@@ -197,7 +197,7 @@ impl Rule for Sextant {
         } else {
             self.log_episodes(now, variant)
         };
-        let missed = match of.wanted {
+        let missed = match of.desired {
             Some(_) => missed.max(now as f64 / self.memory - 1.0),
             None => missed,
         };
@@ -216,9 +216,9 @@ impl Rule for Sextant {
     fn take_foreseen(&mut self, now: Nanos) -> Option<Foreseen> {
         let (_, variant) = self.due.first().filter(|(at, _)| *at <= now)?;
         self.due.remove(variant);
-        let rhythm = self.variants.get(variant)?.rhythm;
-        let expected = rhythm.expected()?;
-        let last = rhythm.last_request()?;
+        let bursts = self.variants.get(variant)?.bursts;
+        let expected = bursts.expected()?;
+        let last = bursts.last_request()?;
         if now < last.saturating_add(EBB) {
             // The burst goes on.
             self.due.set(variant, last.saturating_add(EBB));

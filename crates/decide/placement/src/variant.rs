@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use super::{
-    Nanos, Presence, VariantSpec, Wanted,
+    Desired, Nanos, Presence, VariantSpec,
     kinds::ByKind,
     relocate::Relocation,
     replicas::{Replica, Replicas},
@@ -46,7 +46,7 @@ pub(super) struct Variant {
     /// Asked for no more: it goes as soon as nothing runs.
     pub retired: bool,
     /// What is to be kept loaded of it, whether or not it is asked for.
-    pub wanted: Option<Wanted>,
+    pub desired: Option<Desired>,
     pub replicas: Replicas,
     pub relocations: SmallVec<[Relocation; 1]>,
     /// Requests that wait, hopeful or not.
@@ -72,7 +72,7 @@ impl Variant {
         Self {
             spec,
             retired: false,
-            wanted: None,
+            desired: None,
             replicas: Replicas::default(),
             relocations: SmallVec::new(),
             waiting: 0,
@@ -89,17 +89,17 @@ impl Variant {
 
     /// Whether a replica may be unloaded.
     pub fn is_evictable(&self, replica: &Replica) -> bool {
-        let pinned = self.wanted.is_some_and(|wanted| wanted.pinned);
+        let pinned = self.desired.is_some_and(|desired| desired.pinned);
         replica.presence == Presence::Loaded
             && replica.running == 0
             && !pinned
             && (self.waiting == 0 || self.replicas.loaded() > 1)
     }
 
-    /// Whether more replicas are wanted than there are, on `devices` devices.
-    pub fn lacks_wanted(&self, devices: usize) -> bool {
-        let wanted = self.wanted.map_or(0, |wanted| wanted.devices);
-        self.replicas.staying() < (wanted as usize).min(devices)
+    /// Whether more replicas are desired than there are, on `devices` devices.
+    pub fn lacks_desired(&self, devices: usize) -> bool {
+        let desired = self.desired.map_or(0, |desired| desired.devices);
+        self.replicas.staying() < (desired as usize).min(devices)
     }
 
     /// Time of a LOAD on a kind of device, ns.

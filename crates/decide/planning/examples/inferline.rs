@@ -105,7 +105,7 @@ fn geometric(values: &[f64]) -> f64 {
 
 fn main() -> Result<(), sextant_planning::profiles::Error> {
     let named: Vec<String> = std::env::args().skip(1).collect();
-    let wants = |name: &str| named.is_empty() || named.iter().any(|wanted| wanted == name);
+    let wants = |name: &str| named.is_empty() || named.iter().any(|desired| desired == name);
     if wants("grid") {
         grid::run(&named)?;
     }

@@ -128,14 +128,14 @@ impl<'a> Tuner<'a> {
 
     /// Looks at the traffic; true where the replicas have changed.
     pub fn look(&mut self, now: Nanos) -> bool {
-        let wanted = match self.rule {
+        let desired = match self.rule {
             Rule::Coarse { unit_millirate } => self.coarse(now, unit_millirate),
             _ => self.more(now).or_else(|| self.less(now)),
         };
-        let Some(wanted) = wanted.filter(|wanted| *wanted != self.now) else {
+        let Some(desired) = desired.filter(|desired| *desired != self.now) else {
             return false;
         };
-        self.now = wanted;
+        self.now = desired;
         self.changed = now;
         true
     }
@@ -143,16 +143,16 @@ impl<'a> Tuner<'a> {
     /// Replicas for a burst or a higher rate.
     fn more(&mut self, now: Nanos) -> Option<Vec<u32>> {
         let current = self.watch.envelope(now);
-        let wanted = match self.rule {
+        let desired = match self.rule {
             Rule::Printed => self.scaled(self.printed(&current)),
             _ => self.by_ratio(now, &current)?,
         };
-        let wanted: Vec<u32> = wanted
+        let desired: Vec<u32> = desired
             .iter()
             .zip(&self.now)
-            .map(|(wanted, now)| *wanted.max(now))
+            .map(|(desired, now)| *desired.max(now))
             .collect();
-        (wanted != self.now).then_some(wanted)
+        (desired != self.now).then_some(desired)
     }
 
     /// The highest rate that exceeds that of its window in the sample, over the sample's mean; 0 where none does.
@@ -209,7 +209,7 @@ impl<'a> Tuner<'a> {
     /// The fewest replicas that serve the traffic of the last minute, between those that there are and `most`.
     fn estimated(&self, now: Nanos, most: &[u32]) -> Vec<u32> {
         let live = self.watch.recent(now);
-        let mut wanted: Vec<u32> = most
+        let mut desired: Vec<u32> = most
             .iter()
             .zip(&self.now)
             .map(|(most, now)| *most.max(now))
@@ -221,21 +221,21 @@ impl<'a> Tuner<'a> {
             },
             ..self.problem
         };
-        for step in 0..wanted.len() {
-            let (mut few, mut many) = (self.now[step].saturating_sub(1), wanted[step]);
+        for step in 0..desired.len() {
+            let (mut few, mut many) = (self.now[step].saturating_sub(1), desired[step]);
             while many - few > 1 {
                 let middle = u32::midpoint(few, many);
-                wanted[step] = middle;
-                let is_enough = problem.is_met(&with(&self.plan, &wanted));
+                desired[step] = middle;
+                let is_enough = problem.is_met(&with(&self.plan, &desired));
                 if is_enough {
                     many = middle;
                 } else {
                     few = middle;
                 }
             }
-            wanted[step] = many;
+            desired[step] = many;
         }
-        wanted
+        desired
     }
 
     /// Replicas for a lower rate.
@@ -261,12 +261,12 @@ impl<'a> Tuner<'a> {
         };
         self.factor = self.factor.min(factor.max(1.0));
         let scaled = self.scaled(factor);
-        let wanted: Vec<u32> = scaled
+        let desired: Vec<u32> = scaled
             .iter()
             .zip(&self.now)
-            .map(|(wanted, now)| *wanted.min(now))
+            .map(|(desired, now)| *desired.min(now))
             .collect();
-        (wanted != self.now).then_some(wanted)
+        (desired != self.now).then_some(desired)
     }
 
     fn coarse(&mut self, now: Nanos, unit_millirate: u64) -> Option<Vec<u32>> {

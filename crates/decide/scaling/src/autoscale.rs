@@ -61,7 +61,7 @@ pub struct Seen<'a> {
     pub waiting: u32,
 }
 
-/// A change that is wanted.
+/// A change that is desired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// The application.
@@ -79,7 +79,7 @@ pub trait Autoscaler: std::fmt::Debug + Send {
         1
     }
 
-    /// What is wanted at `now_s`, a multiple of [`TICK_S`].
+    /// What is desired at `now_s`, a multiple of [`TICK_S`].
     fn decide(&mut self, now_s: u32, jobs: &[Seen<'_>]) -> Vec<Change>;
 }
 

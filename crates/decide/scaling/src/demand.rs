@@ -78,7 +78,7 @@ pub struct Ended {
 
 /// What to plan for.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Outlook {
+pub struct Forecast {
     /// What is expected.
     pub expected: Expected,
     /// Queries a second that are planned for.
@@ -105,10 +105,10 @@ impl Load {
     }
 
     /// What to plan for in the next `ahead_s`: nothing, where nobody has asked in `idle_ms`.
-    pub fn outlook(&self, now_ms: u64, ahead_s: f64, idle_ms: u64) -> Outlook {
+    pub fn forecast(&self, now_ms: u64, ahead_s: f64, idle_ms: u64) -> Forecast {
         let expected = self.arrivals.expect(ahead_s);
         let is_idle = now_ms.saturating_sub(self.last_ms) >= idle_ms;
-        Outlook {
+        Forecast {
             expected,
             rps: if is_idle { 0.0 } else { expected.rps() },
             // A burst spoils several queries at once, and a few are no sign that devices are missing.

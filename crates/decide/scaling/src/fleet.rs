@@ -17,9 +17,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use sextant_types::index::{KindIx, VariantIx};
 
-use super::{Choice, Plan, Problem, demand::Outlook};
+use super::{Choice, Plan, Problem, demand::Forecast};
 
-/// How long a device is kept that wanted variants depend on, before it leaves all the same.
+/// How long a device is kept that desired variants depend on, before it leaves all the same.
 pub const LONGEST_STAY: Duration = Duration::from_secs(120);
 
 /// Share of busy time or overloaded devices beyond which INFaaS adds one.
@@ -53,7 +53,7 @@ pub struct Measured {
     /// Devices on which an instance is overloaded.
     pub overloaded: u32,
     /// Share of the queries for them that were late or refused for want of time, 0 to 1. A [`super::Scaler`]
-    /// finds it from the outlooks of its scene.
+    /// finds it from the outlooks of its input.
     pub bad_share: f64,
     /// Whether a variant is being loaded on one of them.
     pub loading: bool,
@@ -77,7 +77,7 @@ pub enum Trigger {
 pub struct Removable {
     /// Share of its time in which it is busy, 0 to 1.
     pub busy_share: f64,
-    /// Wanted variants that are loaded on it, by the caller's numbers.
+    /// Desired variants that are loaded on it, by the caller's numbers.
     pub holds: Vec<VariantIx>,
     /// When it started, ms.
     pub since_ms: u64,
@@ -90,7 +90,7 @@ pub struct Removable {
 pub struct Leaver {
     /// Its position among those that may leave.
     pub at: usize,
-    /// Wanted variants that would be loaded nowhere without it: they have to move to a device that
+    /// Desired variants that would be loaded nowhere without it: they have to move to a device that
     /// stays before it may go.
     pub alone: Vec<VariantIx>,
 }
@@ -166,9 +166,9 @@ pub fn lacking(devices: u32, bad_share: f64) -> u32 {
 /// types. So queries that are refused because a cheap type is full do not ask for more of a dear one. A need
 /// that nothing answers counts for the type on which its queries cost least, among those that are up if any
 /// is.
-pub fn bad_shares(problem: &Problem, outlooks: &[Outlook], here: &Plan, up: &[u32]) -> Vec<f64> {
+pub fn bad_shares(problem: &Problem, outlooks: &[Forecast], here: &Plan, up: &[u32]) -> Vec<f64> {
     let mut counted = vec![(0.0, 0.0); problem.devices.len()];
-    for (at, outlook) in outlooks.iter().enumerate() {
+    for (at, forecast) in outlooks.iter().enumerate() {
         let served = || {
             let choices = problem.choices_of(at);
             choices.map(|(position, choice)| (choice.device, here.served_rps[position]))
@@ -183,8 +183,8 @@ pub fn bad_shares(problem: &Problem, outlooks: &[Outlook], here: &Plan, up: &[u3
         };
         for (device, share) in dealt {
             let (bad, recent) = &mut counted[device.get() as usize];
-            *bad += outlook.bad_share * outlook.recent * share;
-            *recent += outlook.recent * share;
+            *bad += forecast.bad_share * forecast.recent * share;
+            *recent += forecast.recent * share;
         }
     }
     let shares = counted.into_iter();
@@ -211,7 +211,7 @@ fn cheapest(problem: &Problem, need: usize, up: &[u32]) -> Option<KindIx> {
 
 /// Those that leave, `surplus` of them, in this order: devices on which nothing depends, those that are
 /// being emptied, those on which least depends, the least busy, the latest. `copies` says on how many
-/// devices that stay each wanted variant is loaded, these included.
+/// devices that stay each desired variant is loaded, these included.
 pub fn leaving(
     devices: &[Removable],
     copies: &BTreeMap<VariantIx, u32>,

@@ -13,10 +13,10 @@
 //! [`tenants`] comes before them: what applications may use, and who goes first.
 //!
 //! [`Scaler`] joins all of it: [`demand`] says what to expect of each need, a planner what would be
-//! best, [`fleet`] what measured load says beside the plan and which devices leave first, and [`Steady`]
-//! when a plan becomes what is wanted.
+//! best, [`fleet`] what measured load says beside the plan and which devices leave first, and [`RecentMaximum`]
+//! when a plan becomes what is desired.
 //!
-//! [`wanted`] says which variants should be loaded before anyone asks, [`autoscale`] how many replicas each
+//! [`desired`] says which variants should be loaded before anyone asks, [`autoscale`] how many replicas each
 //! application has where all share the same processors.
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never
@@ -28,17 +28,17 @@ pub mod fleet;
 mod infaas;
 pub mod instances;
 mod packing;
+mod recent_maximum;
 mod scaler;
 pub mod shared;
-mod steady;
 mod symphony;
 pub mod tenants;
-pub mod wanted;
+pub mod warm;
 
 pub use infaas::Infaas;
 pub use packing::{Footprint, Room, spread};
-pub use scaler::{Decided, Kind, Options, Scaler, Scene, Wanted};
-pub use steady::Steady;
+pub use recent_maximum::RecentMaximum;
+pub use scaler::{Decided, Desired, Kind, Options, PlannerInput, Scaler};
 pub use symphony::Symphony;
 
 use sextant_types::{

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use sextant_types::index::VariantIx;
 
 use super::{
-    Footprint, Infaas, Plan, Policy, Problem, Steady, Symphony,
-    demand::{BAD_FADED_MS, Outlook},
+    Footprint, Infaas, Plan, Policy, Problem, RecentMaximum, Symphony,
+    demand::{BAD_FADED_MS, Forecast},
     fleet::{Measured, Trigger, bad_shares},
     instances::{self, Weights},
     shared::{self, Effort},
@@ -66,7 +66,7 @@ pub struct Kind {
     pub up: u32,
     /// Memory of each for variants, bytes.
     pub memory_bytes: u64,
-    /// Whether somebody starts and ends them by what is wanted. Of others there are as many as there
+    /// Whether somebody starts and ends them by what is desired. Of others there are as many as there
     /// are.
     pub managed: bool,
     /// What was measured of them; the bad share follows from the outlooks, and what it says is ignored.
@@ -75,14 +75,14 @@ pub struct Kind {
 
 /// Everything that a look sees.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Scene {
+pub struct PlannerInput {
     /// What is asked for and how it can be answered; `least` and `most` of each type are what may be,
     /// `now` is ignored.
     pub problem: Problem,
     /// By type of device, in the problem's order.
     pub kinds: Vec<Kind>,
     /// By need, in the problem's order: what is expected of it, and how its queries ended.
-    pub outlooks: Vec<Outlook>,
+    pub outlooks: Vec<Forecast>,
     /// By choice, in the problem's order: memory of its variant; `least` and `load` are ignored.
     pub footprints: Vec<Footprint>,
     /// What applications may use.
@@ -94,7 +94,7 @@ pub struct Scene {
 
 /// How many of the devices of a type there should be.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Wanted {
+pub struct Desired {
     /// How many.
     pub devices: u32,
     /// What was measured that says that there must be more than planned.
@@ -108,14 +108,14 @@ pub struct Wanted {
 pub struct Decided {
     /// The plan that may choose the devices.
     pub free: Plan,
-    /// What that plan answers: the scene's problem without what is not planned for.
+    /// What that plan answers: the input's problem without what is not planned for.
     pub problem: Problem,
     /// Queries that it is not made for.
     pub cuts: Vec<Cut>,
     /// The plan for the devices that are up.
     pub here: Plan,
     /// By type of device, in the problem's order.
-    pub devices: Vec<Wanted>,
+    pub devices: Vec<Desired>,
     /// By the caller's number: on how many devices a variant should be loaded; none where on none.
     pub variants: BTreeMap<VariantIx, u32>,
 }
@@ -124,18 +124,18 @@ pub struct Decided {
 #[derive(Debug, Clone)]
 pub struct Scaler {
     options: Options,
-    devices: Steady<u32>,
-    variants: Steady<VariantIx>,
+    devices: RecentMaximum<u32>,
+    variants: RecentMaximum<VariantIx>,
     known: BTreeMap<VariantIx, u32>,
-    /// By type: how many devices were wanted at the last look.
-    wanted: BTreeMap<u32, u32>,
+    /// By type: how many devices were desired at the last look.
+    desired: BTreeMap<u32, u32>,
     /// When devices or loaded variants were missing last, ms; of any type, as a query may be for
     /// several.
     missing_ms: Option<u64>,
     /// By type: devices beyond the plan that measured load asked for, and how many there had to be for
     /// one that is busy, in thousandths.
-    extra: Steady<u32>,
-    ratio: Steady<u32>,
+    extra: RecentMaximum<u32>,
+    ratio: RecentMaximum<u32>,
     infaas: Infaas,
     symphony: Symphony,
 }
@@ -155,47 +155,47 @@ impl Scaler {
     /// Before anything has happened.
     pub fn new(options: Options) -> Self {
         Self {
-            devices: Steady::new(options.hold_ms),
-            variants: Steady::new(options.variant_hold_ms),
+            devices: RecentMaximum::new(options.hold_ms),
+            variants: RecentMaximum::new(options.variant_hold_ms),
             known: BTreeMap::new(),
-            wanted: BTreeMap::new(),
+            desired: BTreeMap::new(),
             missing_ms: None,
-            extra: Steady::new(CORRECTED_MS),
-            ratio: Steady::new(CORRECTED_MS),
+            extra: RecentMaximum::new(CORRECTED_MS),
+            ratio: RecentMaximum::new(CORRECTED_MS),
             infaas: Infaas::new(Weights::default()),
             symphony: Symphony::default(),
             options,
         }
     }
 
-    /// Takes over how many devices of a type another has wanted, as if it had been planned at `now_ms`.
+    /// Takes over how many devices of a type another has desired, as if it had been planned at `now_ms`.
     pub fn assume_devices(&mut self, key: u32, now_ms: u64, devices: u32) {
         self.devices.assume(key, now_ms, devices);
-        self.wanted.insert(key, devices);
+        self.desired.insert(key, devices);
     }
 
-    /// Takes over on how many devices another has wanted a variant.
+    /// Takes over on how many devices another has desired a variant.
     pub fn assume_variant(&mut self, variant: VariantIx, now_ms: u64, devices: u32) {
         self.variants.assume(variant, now_ms, devices);
         self.known.insert(variant, devices);
     }
 
-    /// What is wanted now.
-    pub fn decide(&mut self, scene: &Scene, now_ms: u64) -> Decided {
-        let kept = self.options.cold_start_s.map(|cold_start_s| Scene {
-            problem: scene.problem.kept(cold_start_s),
-            ..scene.clone()
+    /// What is desired now.
+    pub fn decide(&mut self, input: &PlannerInput, now_ms: u64) -> Decided {
+        let kept = self.options.cold_start_s.map(|cold_start_s| PlannerInput {
+            problem: input.problem.kept(cold_start_s),
+            ..input.clone()
         });
-        let scene = kept.as_ref().unwrap_or(scene);
-        let (free, granted) = self.plan(scene, Fleet::Free);
-        let (here, _) = self.plan(scene, Fleet::AsItIs);
-        let measured = measured(scene, &here);
+        let input = kept.as_ref().unwrap_or(input);
+        let (free, granted) = self.plan(input, Fleet::Free);
+        let (here, _) = self.plan(input, Fleet::AsItIs);
+        let measured = measured(input, &here);
         let free = match self.options.policy {
-            Policy::Symphony => self.advised(scene, &measured, now_ms),
+            Policy::Symphony => self.advised(input, &measured, now_ms),
             _ => free,
         };
-        let devices = self.devices(scene, (&free, &measured), now_ms);
-        let variants = self.variants(scene, &here, now_ms);
+        let devices = self.devices(input, (&free, &measured), now_ms);
+        let variants = self.variants(input, &here, now_ms);
         Decided {
             free,
             problem: granted.problem,
@@ -208,13 +208,13 @@ impl Scaler {
 
     /// A plan for what applications may use. Where it leaves something unanswered, what there is is divided
     /// among them.
-    fn plan(&mut self, scene: &Scene, fleet: Fleet) -> (Plan, Granted) {
-        let mut granted = scene.tenants.bounded(&of_fleet(scene, fleet));
+    fn plan(&mut self, input: &PlannerInput, fleet: Fleet) -> (Plan, Granted) {
+        let mut granted = input.tenants.bounded(&of_fleet(input, fleet));
         let infaas = self.infaas.clone();
-        let plan = self.preferred(scene, &granted.problem, fleet);
+        let plan = self.preferred(input, &granted.problem, fleet);
         let is_short = plan.unserved_rps.iter().any(|rps| *rps > UNANSWERED_RPS);
         let divided = match is_short {
-            true => scene.tenants.divided(&granted.problem),
+            true => input.tenants.divided(&granted.problem),
             false => None,
         };
         let Some(divided) = divided else {
@@ -224,7 +224,7 @@ impl Scaler {
         self.infaas = infaas;
         granted.problem = divided.problem;
         granted.cuts.extend(divided.cuts);
-        (self.preferred(scene, &granted.problem, fleet), granted)
+        (self.preferred(input, &granted.problem, fleet), granted)
     }
 
     fn answer(&mut self, problem: &Problem, fleet: Fleet) -> Plan {
@@ -239,12 +239,12 @@ impl Scaler {
     }
 
     /// As many devices as Symphony advises, and what they answer.
-    fn advised(&mut self, scene: &Scene, measured: &[Measured], now_ms: u64) -> Plan {
-        let mut problem = scene.problem.clone();
-        let kinds = scene.kinds.iter().zip(measured);
+    fn advised(&mut self, input: &PlannerInput, measured: &[Measured], now_ms: u64) -> Plan {
+        let mut problem = input.problem.clone();
+        let kinds = input.kinds.iter().zip(measured);
         for (device, (kind, measured)) in problem.devices.iter_mut().zip(kinds) {
-            let wanted = self.wanted.get(&kind.key).copied().unwrap_or(0);
-            let is_whole = !kind.measured.loading && kind.up >= wanted;
+            let desired = self.desired.get(&kind.key).copied().unwrap_or(0);
+            let is_whole = !kind.measured.loading && kind.up >= desired;
             let advised = self.symphony.advise(kind.key, now_ms, *measured, is_whole);
             let devices = advised.clamp(device.least, device.most.max(device.least));
             (device.least, device.most) = (devices, devices);
@@ -254,14 +254,14 @@ impl Scaler {
 
     fn devices(
         &mut self,
-        scene: &Scene,
+        input: &PlannerInput,
         (free, measured): (&Plan, &[Measured]),
         now_ms: u64,
-    ) -> Vec<Wanted> {
-        let is_settled = self.is_settled(scene, free, now_ms);
+    ) -> Vec<Desired> {
+        let is_settled = self.is_settled(input, free, now_ms);
         let mut all = Vec::new();
-        let kinds = scene.kinds.iter().zip(&scene.problem.devices);
-        let busy = shared::busy_devices(&scene.problem, free);
+        let kinds = input.kinds.iter().zip(&input.problem.devices);
+        let busy = shared::busy_devices(&input.problem, free);
         let planned = free.devices.iter().zip(busy);
         for (((kind, device), (planned, busy)), now) in kinds.zip(planned).zip(measured) {
             let measured = match is_settled {
@@ -281,17 +281,17 @@ impl Scaler {
                 Policy::Ilp | Policy::Infaas | Policy::Symphony => (*planned).max(must),
             };
             let raised = corrected.clamp(device.least, most);
-            let wanted = match kind.managed {
+            let desired = match kind.managed {
                 true => self.devices.want(kind.key, now_ms, raised),
                 false => kind.up,
             };
-            let devices = wanted.clamp(device.least, most);
-            let before = self.wanted.insert(kind.key, devices);
+            let devices = desired.clamp(device.least, most);
+            let before = self.desired.insert(kind.key, devices);
             if devices > before.unwrap_or(0) {
                 // They may be up before the next look.
                 self.missing_ms = Some(now_ms);
             }
-            all.push(Wanted {
+            all.push(Desired {
                 devices,
                 bad_share: now.bad_share,
                 trigger: match self.options.policy {
@@ -345,13 +345,13 @@ impl Scaler {
     }
 
     /// Whether queries that were late or refused say that more devices are needed: not while those that
-    /// were wanted or are planned now are not there, more were just wanted or variants are loaded, and for
+    /// were desired or are planned now are not there, more were just desired or variants are loaded, and for
     /// as long after as such queries still count.
-    fn is_settled(&mut self, scene: &Scene, free: &Plan, now_ms: u64) -> bool {
-        let mut kinds = scene.kinds.iter().zip(&free.devices);
+    fn is_settled(&mut self, input: &PlannerInput, free: &Plan, now_ms: u64) -> bool {
+        let mut kinds = input.kinds.iter().zip(&free.devices);
         let lacks = kinds.any(|(kind, planned)| {
-            let wanted = self.wanted.get(&kind.key).copied().unwrap_or(0);
-            kind.measured.loading || kind.up < wanted.max(*planned)
+            let desired = self.desired.get(&kind.key).copied().unwrap_or(0);
+            kind.measured.loading || kind.up < desired.max(*planned)
         });
         if lacks {
             self.missing_ms = Some(now_ms);
@@ -362,11 +362,11 @@ impl Scaler {
 }
 
 /// By type of device: what was measured, and what became of the queries that its devices answer.
-fn measured(scene: &Scene, here: &Plan) -> Vec<Measured> {
-    let up: Vec<u32> = scene.kinds.iter().map(|kind| kind.up).collect();
-    let outlooks = scene.tenants.judged(&scene.problem, &scene.outlooks);
-    let bad = bad_shares(&scene.problem, &outlooks, here, &up);
-    let each = scene.kinds.iter().zip(bad);
+fn measured(input: &PlannerInput, here: &Plan) -> Vec<Measured> {
+    let up: Vec<u32> = input.kinds.iter().map(|kind| kind.up).collect();
+    let outlooks = input.tenants.judged(&input.problem, &input.outlooks);
+    let bad = bad_shares(&input.problem, &outlooks, here, &up);
+    let each = input.kinds.iter().zip(bad);
     each.map(|(kind, bad_share)| Measured {
         bad_share,
         ..kind.measured
@@ -375,9 +375,9 @@ fn measured(scene: &Scene, here: &Plan) -> Vec<Measured> {
 }
 
 /// The problem where there are these devices.
-fn of_fleet(scene: &Scene, fleet: Fleet) -> Problem {
-    let mut problem = scene.problem.clone();
-    for (device, kind) in problem.devices.iter_mut().zip(&scene.kinds) {
+fn of_fleet(input: &PlannerInput, fleet: Fleet) -> Problem {
+    let mut problem = input.problem.clone();
+    for (device, kind) in problem.devices.iter_mut().zip(&input.kinds) {
         device.now = kind.up;
         if fleet == Fleet::AsItIs {
             (device.least, device.most) = (kind.up, kind.up);

@@ -40,7 +40,7 @@ struct Advised {
 
 impl Symphony {
     /// How many devices of a type there should be, from what was measured of those that are up.
-    /// `is_whole`: as many are up as were wanted, and they have loaded what they run. A period begins then.
+    /// `is_whole`: as many are up as were desired, and they have loaded what they run. A period begins then.
     pub fn advise(&mut self, key: u32, now_ms: u64, measured: Measured, is_whole: bool) -> u32 {
         let of = self.kinds.entry(key).or_insert(Advised {
             devices: measured.devices,

@@ -17,7 +17,7 @@ mod divide;
 
 use sextant_types::index::{ApplicationIx, IndexVec};
 
-use super::{Problem, demand::Outlook, shared::busy_of};
+use super::{Problem, demand::Forecast, shared::busy_of};
 
 /// The priority of who sets none.
 const USUAL_PRIORITY: u8 = 100;
@@ -133,11 +133,11 @@ impl Tenants {
 
     /// Outlooks as they judge the number of devices: queries that are late or refused because their
     /// application is held back say nothing of devices that are missing.
-    pub fn judged(&self, problem: &Problem, outlooks: &[Outlook]) -> Vec<Outlook> {
+    pub fn judged(&self, problem: &Problem, outlooks: &[Forecast]) -> Vec<Forecast> {
         let mut judged = outlooks.to_vec();
         for cut in self.bounded(problem).cuts {
-            if let Some(outlook) = judged.get_mut(cut.need as usize) {
-                (outlook.bad_share, outlook.recent) = (0.0, 0.0);
+            if let Some(forecast) = judged.get_mut(cut.need as usize) {
+                (forecast.bad_share, forecast.recent) = (0.0, 0.0);
             }
         }
         judged

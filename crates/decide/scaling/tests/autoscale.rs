@@ -86,28 +86,28 @@ fn steady(per_minute: u32, minutes: usize) -> Vec<u32> {
 fn targets(jobs: &[Seen<'_>]) -> Vec<u32> {
     let mut policy = Policy::Sextant.build(&SETTING);
     let now_s = u32::try_from(jobs[0].arrivals.len() * 10).unwrap();
-    let mut wanted: Vec<u32> = jobs.iter().map(|seen| seen.desired).collect();
+    let mut desired: Vec<u32> = jobs.iter().map(|seen| seen.desired).collect();
     for change in policy.decide(now_s, jobs) {
-        wanted[change.job] = change.target;
+        desired[change.job] = change.target;
     }
-    wanted
+    desired
 }
 
 #[test]
 fn free_processors_go_where_they_spare_late_answers_and_the_rest_stays_free() {
     // Two replicas do 13 requests a second.
     let (busy, quiet) = (steady(900, 20), steady(60, 20));
-    let wanted = targets(&[seen(1, 5000.0, &busy), seen(1, 100.0, &quiet)]);
-    assert!((4..=6).contains(&wanted[0]), "{wanted:?}");
-    assert!(wanted[1] <= 2, "{wanted:?}");
+    let desired = targets(&[seen(1, 5000.0, &busy), seen(1, 100.0, &quiet)]);
+    assert!((4..=6).contains(&desired[0]), "{desired:?}");
+    assert!(desired[1] <= 2, "{desired:?}");
 }
 
 #[test]
 fn a_job_far_beyond_what_it_has_gets_several_though_one_more_would_spare_nothing() {
     let (busy, quiet) = (steady(1500, 20), steady(60, 20));
-    let wanted = targets(&[seen(1, 5000.0, &busy), seen(7, 100.0, &quiet)]);
-    assert!(wanted[0] >= 5, "{wanted:?}");
-    assert!(wanted.iter().sum::<u32>() <= SETTING.processors);
+    let desired = targets(&[seen(1, 5000.0, &busy), seen(7, 100.0, &quiet)]);
+    assert!(desired[0] >= 5, "{desired:?}");
+    assert!(desired.iter().sum::<u32>() <= SETTING.processors);
 }
 
 #[test]

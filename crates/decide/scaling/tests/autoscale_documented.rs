@@ -138,7 +138,7 @@ fn keda_reads_the_queue_every_thirty_seconds_and_empties_slowly() {
         ..seen(desired)
     });
     // 23 / 5; at 50 s the queue has not been read again. 100 / 5, twice as many at a time; the last
-    // sync that wanted them is at 80 s.
+    // sync that desired them is at 80 s.
     assert_eq!(changes, [(30, 5), (60, 10), (80, 20), (380, 1)]);
 }
 

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use sextant_scaling::{
-    Choice, Decided, Device, Footprint, Kind, Need, Options, Plan, Policy, Problem, Scaler, Scene,
-    demand::Outlook,
+    Choice, Decided, Device, Footprint, Kind, Need, Options, Plan, PlannerInput, Policy, Problem,
+    Scaler,
+    demand::Forecast,
     fleet::Measured,
     shared,
     shared::{Effort, staffed},
@@ -101,7 +102,7 @@ fn decide(problem: Problem, tenants: Tenants, policy: Policy) -> Decided {
         managed: true,
         measured: Measured::default(),
     });
-    let scene = Scene {
+    let input = PlannerInput {
         outlooks: Vec::new(),
         kinds: kinds.collect(),
         footprints: footprints.collect(),
@@ -113,7 +114,7 @@ fn decide(problem: Problem, tenants: Tenants, policy: Policy) -> Decided {
         policy,
         ..Options::default()
     };
-    Scaler::new(options).decide(&scene, 1000)
+    Scaler::new(options).decide(&input, 1000)
 }
 
 #[test]
@@ -306,11 +307,11 @@ fn where_nothing_is_set_nothing_changes() {
 
 #[test]
 fn queries_refused_for_a_budget_do_not_ask_for_devices() {
-    let outlook = Outlook {
+    let forecast = Forecast {
         rps: 300.0,
         bad_share: 0.5,
         recent: 100.0,
-        ..Outlook::default()
+        ..Forecast::default()
     };
     let tenants = each(vec![
         Tenant {
@@ -319,9 +320,9 @@ fn queries_refused_for_a_budget_do_not_ask_for_devices() {
         },
         Tenant::default(),
     ]);
-    let judged = tenants.judged(&problem(&[300.0, 300.0], 100), &[outlook, outlook]);
+    let judged = tenants.judged(&problem(&[300.0, 300.0], 100), &[forecast, forecast]);
     assert_eq!((judged[0].bad_share, judged[0].recent), (0.0, 0.0));
-    assert_eq!(judged[1], outlook);
+    assert_eq!(judged[1], forecast);
 }
 
 /// Rates, priorities of three, weights; how many devices there may be.
@@ -352,9 +353,9 @@ proptest! {
         let mut left = room;
         for level in (0u8..3).rev() {
             let is_of = |at: &usize| of[*at].1 == level;
-            let wanted: f64 = (0..of.len()).filter(is_of).map(|at| asked[at]).sum();
+            let desired: f64 = (0..of.len()).filter(is_of).map(|at| asked[at]).sum();
             let had: f64 = (0..of.len()).filter(is_of).map(|at| planned[at]).sum();
-            let due = wanted.min(left);
+            let due = desired.min(left);
             prop_assert!((had - due).abs() <= 0.002 * room.max(1.0), "{level}: {had} is not {due}");
             left = (left - had).max(0.0);
         }

@@ -28,7 +28,7 @@ const SECOND: f64 = 1e9;
 
 /// What an application has left to spend.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Purse {
+pub struct TokenBucket {
     usd_per_s: f64,
     /// Below zero: it owes.
     balance_usd: f64,
@@ -46,9 +46,9 @@ pub struct Charge {
     usd: f64,
 }
 
-// === impl Purse ===
+// === impl TokenBucket ===
 
-impl Purse {
+impl TokenBucket {
     /// A full one, for a budget in US dollars an hour.
     pub fn new(budget_per_hour_usd: f64, now: Nanos) -> Self {
         let usd_per_s = per_second(budget_per_hour_usd);

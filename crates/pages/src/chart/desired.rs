@@ -13,7 +13,7 @@ pub struct Bar<'a> {
     /// Of what.
     pub name: &'a str,
     /// How many there should be; `None` where nobody said it.
-    pub wanted: Option<u32>,
+    pub desired: Option<u32>,
     /// How many are there.
     pub ready: u32,
     /// How many are on their way, or on their way out.
@@ -22,20 +22,20 @@ pub struct Bar<'a> {
 
 /// Rows, from above.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct Desired<'a> {
     /// What the picture shows.
     pub title: &'a str,
     /// The rows.
     pub bars: Vec<Bar<'a>>,
 }
 
-// === impl Wanted ===
+// === impl Desired ===
 
-impl Wanted<'_> {
+impl Desired<'_> {
     /// The picture: above the line what is there, an outline around the desired count.
     pub fn draw(&self) -> String {
         let height = self.bars.len() as f64 * ROW + 2.0;
-        let mut drawing = Drawing::new((WIDTH, height), "wanted", self.title);
+        let mut drawing = Drawing::new((WIDTH, height), "desired", self.title);
         let most = self.bars.iter().map(Bar::longest).max().unwrap_or(1);
         let unit = (WIDTH - 4.0) / f64::from(most.max(8));
         for (at, bar) in self.bars.iter().enumerate() {
@@ -49,7 +49,7 @@ impl Wanted<'_> {
 
 impl Bar<'_> {
     fn longest(&self) -> u32 {
-        self.wanted
+        self.desired
             .unwrap_or_default()
             .max(self.ready + self.between)
     }
@@ -65,8 +65,8 @@ impl Bar<'_> {
         for (class, count) in counts {
             x = boxes(drawing, (x, y), (class, count), unit);
         }
-        if let Some(wanted) = self.wanted {
-            let width = f64::from(wanted) * unit;
+        if let Some(desired) = self.desired {
+            let width = f64::from(desired) * unit;
             drawing.add(format_args!(
                 "<rect class=\"outline\" x=\"1\" y=\"{:.1}\" width=\"{width:.1}\" height=\"15\"/>",
                 y - 1.0

@@ -14,7 +14,7 @@ use sextant_types::{
 };
 
 use super::{Surroundings, Usable};
-use crate::{extent::Extent, feasible::Terms};
+use crate::{feasible::Terms, input_size::InputSize};
 
 /// Price of a slot of a device that says nothing of itself: that of a core of the processors that
 /// cloud providers rent out, as in the default prices.
@@ -138,7 +138,7 @@ impl Known {
     /// What selection knows of it: an entry for each kind of device. Where it is loaded somewhere it
     /// has entries there alone: that more devices load it, be they of another kind, is not for a
     /// query to bring about.
-    pub fn entries(&self, extent: Extent) -> impl Iterator<Item = Entry> {
+    pub fn entries(&self, extent: InputSize) -> impl Iterator<Item = Entry> {
         let is_loaded = self.hosts.iter().any(Host::is_loaded);
         let hosts = match self.takes(extent) {
             true => self.hosts.iter(),
@@ -156,7 +156,7 @@ impl Known {
     }
 
     /// The entry of the kind of device that is ready first, and of those the cheapest.
-    pub fn entry(&self, extent: Extent) -> Entry {
+    pub fn entry(&self, extent: InputSize) -> Entry {
         let best = self.hosts.iter().min_by(|a, b| {
             let by_cost = || a.cost_per_1k_usd.total_cmp(&b.cost_per_1k_usd);
             a.readiness.cmp(&b.readiness).then_with(by_cost)
@@ -175,25 +175,25 @@ impl Known {
     }
 
     /// How many rows of the size at which it was measured a row of this size is worth.
-    pub fn rows_worth(&self, extent: Extent) -> f64 {
+    pub fn rows_worth(&self, extent: InputSize) -> f64 {
         self.hosts
             .first()
             .map_or(1.0, |host| host.share(extent, self.size))
     }
 
     /// Whether its engine takes a query of this size, as far as is known.
-    pub fn takes(&self, extent: Extent) -> bool {
+    pub fn takes(&self, extent: InputSize) -> bool {
         self.limit.is_none_or(|limit| extent.size() <= limit)
     }
 
     /// Price of a thousand rows of queries of a size where that is least, US dollars.
-    pub fn least_cost_per_1k_usd(&self, extent: Extent) -> f64 {
+    pub fn least_cost_per_1k_usd(&self, extent: InputSize) -> f64 {
         let costs = self.entries(extent).map(|entry| entry.cost_per_1k_usd);
         costs.fold(f64::INFINITY, f64::min)
     }
 
     /// Time of a lone query of a size by the profile of where it was registered, ms.
-    pub fn run_ms(&self, extent: Extent) -> f64 {
+    pub fn run_ms(&self, extent: InputSize) -> f64 {
         let sized = self.surface.as_ref().filter(|_| extent.size() > 0);
         let run = sized.map(|surface| surface.of(1, extent.size()));
         run.unwrap_or_else(|| self.latency.of(1)) as f64 / 1e6
@@ -201,7 +201,7 @@ impl Known {
 
     /// Time of a batch of a query's size on a kind of device, ns; where nothing is known of the kind, as where it was
     /// registered.
-    pub fn run_on(&self, kind: KindIx, rows: u32, extent: Extent) -> Nanos {
+    pub fn run_on(&self, kind: KindIx, rows: u32, extent: InputSize) -> Nanos {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         host.map_or_else(|| self.latency.of(rows), |host| host.run(rows, extent))
     }
@@ -213,7 +213,7 @@ impl Known {
     }
 
     /// Whether what is expected of a query of this size on a kind of device was not measured.
-    pub fn is_estimated(&self, kind: KindIx, extent: Extent) -> bool {
+    pub fn is_estimated(&self, kind: KindIx, extent: InputSize) -> bool {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         host.is_some_and(|host| {
             let name = host.device_type.as_ref();
@@ -223,7 +223,7 @@ impl Known {
         })
     }
 
-    fn entry_on(&self, host: &Host, extent: Extent) -> Entry {
+    fn entry_on(&self, host: &Host, extent: InputSize) -> Entry {
         let terms = Terms {
             variant: &self.variant,
             quality: self.quality,
@@ -393,7 +393,7 @@ impl Host {
     }
 
     /// Run time of so many rows of the largest size of a query's class, ns.
-    pub fn run(&self, rows: u32, extent: Extent) -> Nanos {
+    pub fn run(&self, rows: u32, extent: InputSize) -> Nanos {
         match self.surface.as_ref().filter(|_| extent.size() > 0) {
             Some(surface) => surface.of(rows, extent.class_end()),
             None => self.latency.of(rows),
@@ -401,7 +401,7 @@ impl Host {
     }
 
     /// How many times as much as at the measured size a row costs.
-    fn share(&self, extent: Extent, measured: u64) -> f64 {
+    fn share(&self, extent: InputSize, measured: u64) -> f64 {
         let surface = self.surface.as_ref().filter(|_| extent.size() > 0);
         surface.map_or(1.0, |surface| surface.share(extent.class_end(), measured))
     }

@@ -15,7 +15,7 @@ use sextant_types::{
 };
 
 use super::{Known, Scope, Snapshot};
-use crate::extent::Extent;
+use crate::input_size::InputSize;
 
 /// Steps of least qualities: demand is counted by hundredths, rounded to the strict side.
 const STEPS: f64 = 100.0;
@@ -62,7 +62,7 @@ pub(super) fn reference(members: &[Arc<Known>]) -> Option<f64> {
 impl Snapshot {
     /// The targets with figures in place of shares, and where a query names a model and asks for no accuracy,
     /// with that of the model as it was uploaded. A job that asks for a share gets it in the same way.
-    pub fn in_figures(&self, route: &Route, targets: Targets, extent: Extent) -> Targets {
+    pub fn in_figures(&self, route: &Route, targets: Targets, extent: InputSize) -> Targets {
         let scope = match route {
             Route::Application(id) => self.application(id),
             Route::Model(id) => self.model(id),
@@ -81,7 +81,7 @@ impl Snapshot {
         &self,
         model: &ModelId,
         is_named: bool,
-        (targets, extent): (Targets, Extent),
+        (targets, extent): (Targets, InputSize),
     ) -> Targets {
         match self.model_exactly(model) {
             Some(scope) => scope.in_figures(is_named, (targets, extent)),
@@ -91,7 +91,7 @@ impl Snapshot {
 }
 
 impl Scope {
-    fn in_figures(&self, is_named: bool, (targets, extent): (Targets, Extent)) -> Targets {
+    fn in_figures(&self, is_named: bool, (targets, extent): (Targets, InputSize)) -> Targets {
         match targets.min_relative_accuracy {
             Some(share) => self.share_in_figures(&targets, share, extent),
             None if is_named => self.usual_targets(targets, extent),
@@ -101,7 +101,7 @@ impl Scope {
 
     /// The targets of a query that asks for this share of the uploaded file's quality. Of agreement it is a share of
     /// what each model's own file has; where a least accuracy is asked for as well, agreement is no answer.
-    fn share_in_figures(&self, targets: &Targets, share: f64, extent: Extent) -> Targets {
+    fn share_in_figures(&self, targets: &Targets, share: f64, extent: InputSize) -> Targets {
         let asked = self.uploaded_quality.map(|of| relative_quality(of, share));
         let asked = match (asked, targets.min_quality) {
             (Some(asked), Some(least)) => Some(asked.max(least)),
@@ -120,7 +120,7 @@ impl Scope {
 
     /// The targets of a query that asks for no accuracy. Those that it has go first: where nothing of the usual
     /// accuracy could ever meet them, they stay as they are.
-    pub fn usual_targets(&self, targets: Targets, extent: Extent) -> Targets {
+    pub fn usual_targets(&self, targets: Targets, extent: InputSize) -> Targets {
         let asks = targets.min_quality.is_some() || targets.min_agreement.is_some();
         let Some(usual) = self.usual_quality.filter(|_| !asks) else {
             return targets;

@@ -23,7 +23,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub enum News {
     /// Loads, utilisations, ends of leases and demand: nothing that a list of what may be used shows.
     Figures,
-    /// Variants, instances, workers, their states, leaders, or what is wanted.
+    /// Variants, instances, workers, their states, leaders, or what is desired.
     Structure,
 }
 
@@ -55,7 +55,7 @@ struct Kept {
     workers: BTreeSet<WorkerId>,
     /// Roles.
     leaders: BTreeSet<Arc<str>>,
-    wanted: bool,
+    desired: bool,
     demand: bool,
     until: Option<Instant>,
 }
@@ -172,7 +172,7 @@ impl Follower {
         kept.leaders
             .iter()
             .for_each(|role| drop(view.leaders.remove(role)));
-        view.wanted = view.wanted.take().filter(|_| !kept.wanted);
+        view.desired = view.desired.take().filter(|_| !kept.desired);
         view.demand = view.demand.take().filter(|_| !kept.demand);
     }
 
@@ -229,7 +229,7 @@ impl Kept {
             instances: view.instances.keys().cloned().collect(),
             workers: view.workers.keys().cloned().collect(),
             leaders: view.leaders.keys().cloned().collect(),
-            wanted: view.wanted.is_some(),
+            desired: view.desired.is_some(),
             demand: view.demand.is_some(),
             until: Some(until),
         }
@@ -262,9 +262,9 @@ impl Kept {
             view.leaders
                 .extend(known.map(|known| (Arc::clone(role), known.clone())));
         }
-        self.wanted &= view.wanted.is_none();
-        if self.wanted {
-            view.wanted.clone_from(&before.wanted);
+        self.desired &= view.desired.is_none();
+        if self.desired {
+            view.desired.clone_from(&before.desired);
         }
         self.demand &= view.demand.is_none();
         if self.demand {
@@ -287,7 +287,7 @@ impl Kept {
             Event::WorkerRemoved(id) => drop(self.workers.remove(id)),
             Event::LeaderChanged(leader) => drop(self.leaders.remove(&leader.candidate.role)),
             Event::LeaderGone(role) => drop(self.leaders.remove(role)),
-            Event::WantedChanged(_) => self.wanted = false,
+            Event::DesiredChanged(_) => self.desired = false,
             Event::DemandChanged(_) => self.demand = false,
         }
         self.rest_if_empty();
@@ -296,7 +296,7 @@ impl Kept {
     fn rest_if_empty(&mut self) {
         let served = self.variants.is_empty() && self.instances.is_empty();
         let played = self.workers.is_empty() && self.leaders.is_empty();
-        if served && played && !self.wanted && !self.demand {
+        if served && played && !self.desired && !self.demand {
             self.until = None;
         }
     }

@@ -146,9 +146,9 @@ pub fn always() -> Token {
     watch::Sender::new(Some(0)).subscribe()
 }
 
-/// Waits until the value is `wanted`; for ever when nobody can change it any more.
-pub async fn turned(leading: &mut watch::Receiver<bool>, wanted: bool) {
-    if leading.wait_for(|now| *now == wanted).await.is_err() {
+/// Waits until the value is `desired`; for ever when nobody can change it any more.
+pub async fn turned(leading: &mut watch::Receiver<bool>, desired: bool) {
+    if leading.wait_for(|now| *now == desired).await.is_err() {
         std::future::pending::<()>().await;
     }
 }

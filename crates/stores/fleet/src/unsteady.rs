@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use parking_lot::RwLock;
 use sextant_metadata::{
-    Candidate, Changes, Cursor, Demand, Error, InProcessStore, Instance, Leader, Lease,
-    MetadataStore, Snapshot, Transition, Wanted, Worker, WorkerRecord,
+    Candidate, Changes, Cursor, Demand, Desired, Error, InProcessStore, Instance, Leader, Lease,
+    MetadataStore, Snapshot, Transition, Worker, WorkerRecord,
 };
 use sextant_types::{Variant, VariantId, WorkerId};
 use tokio::sync::watch;
@@ -168,8 +168,8 @@ impl MetadataStore for UnsteadyStore {
         self.store()?.resign(candidate).await
     }
 
-    async fn set_wanted(&self, wanted: Wanted) -> Result<(), Error> {
-        self.store()?.set_wanted(wanted).await
+    async fn set_desired(&self, desired: Desired) -> Result<(), Error> {
+        self.store()?.set_desired(desired).await
     }
 
     async fn set_demand(&self, demand: Demand) -> Result<(), Error> {

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use sextant_fleet::{Follower, News, unsteady::UnsteadyStore};
 use sextant_metadata::{
-    Command, Demand, InstanceKey, MetadataStore, Transition, Wanted, WorkerRecord,
+    Command, Demand, Desired, InstanceKey, MetadataStore, Transition, WorkerRecord,
 };
 use sextant_types::{ApplicationId, VariantId, WorkerId};
 
@@ -65,8 +65,8 @@ async fn until(follower: &mut Follower, is: impl Fn(&Follower) -> bool) {
 
 /// What leaders say as a whole; another `number` is something else.
 async fn say(store: &UnsteadyStore, number: u64) {
-    let wanted = Wanted::new(0, Vec::new(), number);
-    store.set_wanted(wanted).await.unwrap();
+    let desired = Desired::new(0, Vec::new(), number);
+    store.set_desired(desired).await.unwrap();
     let demand = Demand {
         window_ms: number,
         ..Demand::default()
@@ -185,14 +185,14 @@ async fn what_leaders_said_is_kept_until_they_say_it_again_or_nobody_does() {
     let mut follower = Follower::with_grace(Arc::clone(&store) as _, grace);
     changed(&mut follower).await;
     let said = follower.view().clone();
-    assert!(said.wanted.is_some() && said.demand.is_some());
+    assert!(said.desired.is_some() && said.demand.is_some());
     store.lose_everything();
     until(&mut follower, |follower| follower.view().life == 1).await;
-    assert_eq!(follower.view().wanted, said.wanted);
+    assert_eq!(follower.view().desired, said.desired);
     assert_eq!(follower.view().demand, said.demand);
-    let wanted = Wanted::new(0, Vec::new(), 2);
-    store.set_wanted(wanted.clone()).await.unwrap();
+    let desired = Desired::new(0, Vec::new(), 2);
+    store.set_desired(desired.clone()).await.unwrap();
     until(&mut follower, |follower| follower.view().demand.is_none()).await;
-    assert_eq!(follower.view().wanted.as_deref(), Some(&wanted));
+    assert_eq!(follower.view().desired.as_deref(), Some(&desired));
     assert_eq!(follower.view().snapshot(), store.snapshot().await.unwrap());
 }

@@ -4,8 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use sextant_metadata::{
-    Candidate, Cursor, Demand, Error, Event, Instance, InstanceKey, InstanceState, Leader,
-    Snapshot, Wanted, Worker,
+    Candidate, Cursor, Demand, Desired, Error, Event, Instance, InstanceKey, InstanceState, Leader,
+    Snapshot, Worker,
 };
 use sextant_types::{ApplicationId, VariantId, WorkerId};
 
@@ -82,7 +82,7 @@ pub fn snapshot(content: Content) -> Result<(Snapshot, u64), Error> {
         instances: Vec::new(),
         workers: workers?,
         leaders: leaders?,
-        wanted: recorded(&records, 0, wanted)?,
+        desired: recorded(&records, 0, desired)?,
         demand: recorded(&records, 1, demand)?,
         life,
         cursor: Cursor(cursor),
@@ -118,7 +118,7 @@ pub fn event(entry: &Entry) -> Result<Event, Error> {
             Event::LeaderChanged(leader(&(text.to_owned(), token, number(lease)?))?)
         }
         "leader_gone" => Event::LeaderGone(name.into()),
-        "wanted_changed" => Event::WantedChanged(Arc::new(wanted(text, number(lease)?)?)),
+        "wanted_changed" => Event::DesiredChanged(Arc::new(desired(text, number(lease)?)?)),
         // Whoever reads the feed looks for its content where it is.
         "demand_changed" => Event::DemandChanged(None),
         other => return Err(unreadable(other)),
@@ -144,10 +144,10 @@ pub fn leader((text, token, lease_until_ms): &(String, u64, u64)) -> Result<Lead
     })
 }
 
-/// What is wanted from its content and the token of who wrote it.
-pub fn wanted(content: &str, token: u64) -> Result<Wanted, Error> {
-    let wanted: Wanted = parse(content)?;
-    Ok(Wanted { token, ..wanted })
+/// What is desired from its content and the token of who wrote it.
+pub fn desired(content: &str, token: u64) -> Result<Desired, Error> {
+    let desired: Desired = parse(content)?;
+    Ok(Desired { token, ..desired })
 }
 
 /// What is asked for from its content and the token of who wrote it.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use sextant_metadata::{Demand, Error, Event, Wanted};
+use sextant_metadata::{Demand, Desired, Error, Event};
 
 use crate::{
     connection::Connection,
@@ -12,10 +12,13 @@ use crate::{
     scripts,
 };
 
-/// Replaces what is wanted.
-pub async fn set_wanted(connection: &Connection, wanted: Wanted) -> Result<(), Error> {
-    let token = wanted.token;
-    let content = document(&Wanted { token: 0, ..wanted })?;
+/// Replaces what is desired.
+pub async fn set_desired(connection: &Connection, desired: Desired) -> Result<(), Error> {
+    let token = desired.token;
+    let content = document(&Desired {
+        token: 0,
+        ..desired
+    })?;
     let event = content.clone();
     set(connection, "wanted", token, [content, event]).await
 }

@@ -8,8 +8,8 @@ use std::{
 use async_trait::async_trait;
 use redis::FromRedisValue;
 use sextant_metadata::{
-    Candidate, Changes, Cursor, Demand, Error, Instance, InstanceKey, Leader, Lease, MetadataStore,
-    Snapshot, Transition, Wanted, Worker, WorkerRecord,
+    Candidate, Changes, Cursor, Demand, Desired, Error, Instance, InstanceKey, Leader, Lease,
+    MetadataStore, Snapshot, Transition, Worker, WorkerRecord,
 };
 use sextant_types::{Variant, VariantId, WorkerId};
 
@@ -197,8 +197,8 @@ impl MetadataStore for RedisStore {
         self.run(&scripts::RESIGN, 0, &arguments).await
     }
 
-    async fn set_wanted(&self, wanted: Wanted) -> Result<(), Error> {
-        record::set_wanted(&self.connection, wanted).await
+    async fn set_desired(&self, desired: Desired) -> Result<(), Error> {
+        record::set_desired(&self.connection, desired).await
     }
 
     async fn set_demand(&self, demand: Demand) -> Result<(), Error> {

@@ -178,19 +178,19 @@ pub async fn transitions_are_those_of_the_state_machine(store: Store) {
             lease_until_ms,
             ..before
         };
-        let wanted = apply(&held, &command, now_ms);
+        let desired = apply(&held, &command, now_ms);
         let got = store.transition(&transition, now_ms).await;
         let seed = choices.seed;
-        match (wanted, got) {
-            (Ok(wanted), Ok(got)) => {
-                assert_eq!(got, wanted, "seed {seed} round {round}");
+        match (desired, got) {
+            (Ok(desired), Ok(got)) => {
+                assert_eq!(got, desired, "seed {seed} round {round}");
                 model = Some(got);
             }
-            (Err(wanted), Err(Error::Rejected(got))) => {
-                assert_eq!(got, wanted, "seed {seed} round {round}");
+            (Err(desired), Err(Error::Rejected(got))) => {
+                assert_eq!(got, desired, "seed {seed} round {round}");
             }
-            (wanted, got) => {
-                panic!("seed {seed} round {round} {command:?}: {got:?} instead of {wanted:?}")
+            (desired, got) => {
+                panic!("seed {seed} round {round} {command:?}: {got:?} instead of {desired:?}")
             }
         }
         let stored = store.instance(&key("v", "w")).await.expect("instance");
@@ -310,7 +310,7 @@ fn lasting(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
 async fn write_record(store: &Store, choices: &mut Choices, now_ms: u64) {
     let (token, content) = (choices.below(1 + now_ms), choices.below(5));
     let written = match choices.maybe() {
-        true => store.set_wanted(record::wanted(token, content)).await,
+        true => store.set_desired(record::desired(token, content)).await,
         false => store.set_demand(record::demand(token, content)).await,
     };
     match written {

@@ -40,7 +40,7 @@ pub enum Error {
     /// Another leads: a record was written under a greater token.
     #[error("`{record}` was written under token `{seen}`, `{token}` leads no more")]
     Fenced {
-        /// `wanted` or `demand`.
+        /// `desired` or `demand`.
         record: &'static str,
         /// The token of the refused writer.
         token: u64,

@@ -12,8 +12,8 @@ use sextant_types::{Variant, VariantId, WorkerId};
 use tokio::sync::watch;
 
 use crate::{
-    Candidate, Changes, Command, Cursor, Demand, Error, Event, Instance, InstanceKey, Leader,
-    Lease, MetadataStore, Snapshot, Transition, View, Wanted, Worker, WorkerRecord, apply,
+    Candidate, Changes, Command, Cursor, Demand, Desired, Error, Event, Instance, InstanceKey,
+    Leader, Lease, MetadataStore, Snapshot, Transition, View, Worker, WorkerRecord, apply,
 };
 
 /// Events kept for followers that lag behind.
@@ -41,7 +41,7 @@ impl InProcessStore {
                 capacity: capacity.max(1),
                 version_floor: 0,
                 demand_at: None,
-                wanted_fence: Fence::of("wanted"),
+                desired_fence: Fence::of("desired"),
                 demand_fence: Fence::of("demand"),
             }),
             head: watch::Sender::new(Cursor::default()),
@@ -209,8 +209,8 @@ impl MetadataStore for InProcessStore {
         }))
     }
 
-    async fn set_wanted(&self, wanted: Wanted) -> Result<(), Error> {
-        self.write(|content| content.set_wanted(wanted))
+    async fn set_desired(&self, desired: Desired) -> Result<(), Error> {
+        self.write(|content| content.set_desired(desired))
     }
 
     async fn set_demand(&self, demand: Demand) -> Result<(), Error> {
@@ -247,7 +247,7 @@ struct Content {
     version_floor: u64,
     /// Position of the event that has the demand.
     demand_at: Option<Cursor>,
-    wanted_fence: Fence,
+    desired_fence: Fence,
     demand_fence: Fence,
 }
 
@@ -343,11 +343,11 @@ impl Content {
         }
     }
 
-    fn set_wanted(&mut self, wanted: Wanted) -> Result<(), Error> {
-        self.wanted_fence.admit(wanted.token)?;
-        let known = self.view.wanted.as_ref();
-        if known.is_none_or(|known| !known.says_the_same(&wanted)) {
-            self.emit(Event::WantedChanged(Arc::new(wanted)));
+    fn set_desired(&mut self, desired: Desired) -> Result<(), Error> {
+        self.desired_fence.admit(desired.token)?;
+        let known = self.view.desired.as_ref();
+        if known.is_none_or(|known| !known.says_the_same(&desired)) {
+            self.emit(Event::DesiredChanged(Arc::new(desired)));
         }
         Ok(())
     }

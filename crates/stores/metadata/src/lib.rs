@@ -1,4 +1,4 @@
-//! Who runs what: instances and their state machine, worker leases, published variants, what is wanted
+//! Who runs what: instances and their state machine, worker leases, published variants, what is desired
 //! to be loaded, what is asked for, and the change feed that keeps a dispatcher's index current.
 //!
 //! Entry points: [`MetadataStore`] (the contract), [`InProcessStore`] (the default), [`apply`]
@@ -10,6 +10,7 @@
 
 mod costs;
 mod demand;
+mod desired;
 mod error;
 mod hardware;
 mod in_process;
@@ -18,7 +19,6 @@ mod rate;
 mod scaling;
 mod store;
 mod view;
-mod wanted;
 
 pub mod conformance;
 
@@ -26,6 +26,7 @@ pub use costs::{CostRow, Costs};
 pub use demand::{
     AgreementRow, ApplicationDemand, Demand, DeviceDemand, MOST_DEMAND_ROWS, TrialRow,
 };
+pub use desired::{Count, Desired, DesiredVariant};
 pub use error::Error;
 pub use hardware::{DeviceTypes, HardwareWarning};
 pub use in_process::{DEFAULT_HISTORY, InProcessStore};
@@ -40,4 +41,3 @@ pub use store::{
     WorkerRecord,
 };
 pub use view::View;
-pub use wanted::{Count, Wanted, WantedVariant};

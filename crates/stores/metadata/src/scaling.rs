@@ -18,7 +18,8 @@ pub struct Pool {
     /// The type of their devices; names the pool.
     pub device_type: DeviceTypeName,
     /// How many there should be. How many there are, workers say themselves.
-    pub wanted: u32,
+    #[serde(rename = "wanted")] // as processes of the version before write and read it
+    pub desired: u32,
     /// Fewest.
     pub least: u32,
     /// Most.
@@ -57,7 +58,7 @@ pub enum Limit {
     Others,
 }
 
-/// A change of what is wanted, and why.
+/// A change of what is desired, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// Grows by one with each, also over a change of who leads.
@@ -68,9 +69,9 @@ pub struct Decision {
     pub subject: Subject,
     /// What was done to it.
     pub action: Action,
-    /// How many were wanted before.
+    /// How many were desired before.
     pub from: u32,
-    /// How many are wanted now.
+    /// How many are desired now.
     pub to: u32,
     /// Why, in a sentence.
     pub reason: Arc<str>,
@@ -100,7 +101,7 @@ pub enum Action {
     AddWorkers,
     /// Fewer workers.
     RemoveWorkers,
-    /// More instances of a variant that is wanted already.
+    /// More instances of a variant that is desired already.
     Replicate,
     /// A variant that answers more, in place of or beside another one of its application.
     Upgrade,

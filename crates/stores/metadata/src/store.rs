@@ -9,7 +9,7 @@ use sextant_types::{
     WorkerId,
 };
 
-use crate::{Command, Demand, Error, Instance, InstanceKey, Wanted};
+use crate::{Command, Demand, Desired, Error, Instance, InstanceKey};
 
 /// A position in the change feed: everything up to it has been seen. Positions of one store only
 /// grow; a position of another store, or of an earlier life of this one, is answered with
@@ -130,8 +130,8 @@ pub enum Event {
     LeaderChanged(Leader),
     /// Nobody plays the role any more: its holder stood down.
     LeaderGone(Arc<str>),
-    /// Something else is wanted to be loaded.
-    WantedChanged(Arc<Wanted>),
+    /// Something else is desired to be loaded.
+    DesiredChanged(Arc<Desired>),
     /// The dispatcher has counted again; `None` in place of what a later event of the feed replaces.
     DemandChanged(Option<Arc<Demand>>),
 }
@@ -149,7 +149,7 @@ pub struct Snapshot {
     /// lapsed and that nobody has taken over.
     pub leaders: Vec<Leader>,
     /// What should be loaded; `None` before an autoscaler has said it.
-    pub wanted: Option<Arc<Wanted>>,
+    pub desired: Option<Arc<Desired>>,
     /// What is asked for; `None` before a dispatcher has counted.
     pub demand: Option<Arc<Demand>>,
     /// Changes when the store has lost its content: what a follower knew may be missing until
@@ -198,7 +198,7 @@ pub struct Transition {
 ///   announces itself under the name.
 /// - **Roles.** At most one holder has a role at a time: another gets it only when the lease has
 ///   ended or the holder resigned, and always with a greater token.
-/// - **Records of leaders.** What is wanted and what is asked for are replaced as a whole. Whoever
+/// - **Records of leaders.** What is desired and what is asked for are replaced as a whole. Whoever
 ///   writes under a lesser token than one seen in the same record is refused with
 ///   [`Error::Fenced`], which changes nothing. Content that says the same changes nothing but the
 ///   least token that is taken from then on.
@@ -288,7 +288,7 @@ pub trait MetadataStore: Send + Sync {
     async fn resign(&self, candidate: &Candidate) -> Result<bool, Error>;
 
     /// Replaces what should be loaded. No event when nothing but the token is new.
-    async fn set_wanted(&self, wanted: Wanted) -> Result<(), Error>;
+    async fn set_desired(&self, desired: Desired) -> Result<(), Error>;
 
     /// Replaces what is asked for. No event when nothing but the token is new. Refuses what does not
     /// pass [`Demand::check`].

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use sextant_types::{Variant, VariantId, WorkerId};
 
 use crate::{
-    Changes, Cursor, Demand, Event, Instance, InstanceKey, Leader, Snapshot, Wanted, Worker,
+    Changes, Cursor, Demand, Desired, Event, Instance, InstanceKey, Leader, Snapshot, Worker,
 };
 
 /// What a follower of the feed knows. Starts from a [`Snapshot`] and goes on with [`Changes`];
@@ -21,7 +21,7 @@ pub struct View {
     /// Who plays the roles that only one may play, by role.
     pub leaders: BTreeMap<Arc<str>, Leader>,
     /// What should be loaded; `None` before an autoscaler has said it.
-    pub wanted: Option<Arc<Wanted>>,
+    pub desired: Option<Arc<Desired>>,
     /// What is asked for; `None` before a dispatcher has counted.
     pub demand: Option<Arc<Demand>>,
     /// The life of the store that this was read from; see [`Snapshot::life`].
@@ -33,8 +33,8 @@ pub struct View {
 impl View {
     /// Whether workers may come by themselves: the autoscaler has pools that it fills.
     pub fn has_pools(&self) -> bool {
-        let wanted = self.wanted.iter();
-        let mut pools = wanted.flat_map(|wanted| &wanted.pools);
+        let desired = self.desired.iter();
+        let mut pools = desired.flat_map(|desired| &desired.pools);
         pools.any(|pool| pool.provider.is_some() && pool.most > 0)
     }
 
@@ -73,7 +73,7 @@ impl View {
             Event::LeaderGone(role) => {
                 self.leaders.remove(role);
             }
-            Event::WantedChanged(wanted) => self.wanted = Some(Arc::clone(wanted)),
+            Event::DesiredChanged(desired) => self.desired = Some(Arc::clone(desired)),
             Event::DemandChanged(Some(demand)) => self.demand = Some(Arc::clone(demand)),
             // A later event has it.
             Event::DemandChanged(None) => {}
@@ -87,7 +87,7 @@ impl View {
             instances: self.instances.values().cloned().collect(),
             workers: self.workers.values().cloned().collect(),
             leaders: self.leaders.values().cloned().collect(),
-            wanted: self.wanted.clone(),
+            desired: self.desired.clone(),
             demand: self.demand.clone(),
             life: self.life,
             cursor: self.cursor,
@@ -111,7 +111,7 @@ impl From<Snapshot> for View {
             instances,
             workers,
             leaders,
-            wanted,
+            desired,
             demand,
             life,
             cursor,
@@ -124,7 +124,7 @@ impl From<Snapshot> for View {
                 .into_iter()
                 .map(|leader| (Arc::clone(&leader.candidate.role), leader))
                 .collect(),
-            wanted,
+            desired,
             demand,
             life,
             cursor,

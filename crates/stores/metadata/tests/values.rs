@@ -1,9 +1,9 @@
 //! What the store's values say of themselves.
 
 use sextant_metadata::{
-    Action, AgreementRow, ApplicationDemand, Costs, Count, Decision, Demand, DeviceDemand, Error,
-    HeldBack, InstanceKey, Limit, MOST_DECISIONS, Pool, Subject, TrialRow, Wanted, WantedVariant,
-    Worker, WorkerRecord,
+    Action, AgreementRow, ApplicationDemand, Costs, Count, Decision, Demand, Desired,
+    DesiredVariant, DeviceDemand, Error, HeldBack, InstanceKey, Limit, MOST_DECISIONS, Pool,
+    Subject, TrialRow, Worker, WorkerRecord,
 };
 use sextant_types::{
     ApplicationId, Code, DeviceTypeName, ModelId, TargetClass, VariantId, WorkerId,
@@ -20,7 +20,7 @@ fn variant(name: &str) -> VariantId {
 fn pool() -> Pool {
     Pool {
         device_type: DeviceTypeName::new("cpu-8").expect("a name"),
-        wanted: 1,
+        desired: 1,
         least: 0,
         most: 9,
         provider: None,
@@ -87,16 +87,16 @@ fn a_worker_stays_unless_it_drains_or_is_to_leave() {
 fn the_last_decisions_are_kept() {
     let many = MOST_DECISIONS as u64 + 3;
     let decisions = (0..many).map(decision).collect();
-    let wanted = Wanted::new(1, Vec::new(), 1).with_scaling(vec![pool()], decisions);
-    assert_eq!(wanted.pools, [pool()]);
-    assert_eq!(wanted.decisions.len(), MOST_DECISIONS);
-    assert_eq!(wanted.decisions[0].number, 3);
-    assert_eq!(wanted.decisions[MOST_DECISIONS - 1].number, many - 1);
+    let desired = Desired::new(1, Vec::new(), 1).with_scaling(vec![pool()], decisions);
+    assert_eq!(desired.pools, [pool()]);
+    assert_eq!(desired.decisions.len(), MOST_DECISIONS);
+    assert_eq!(desired.decisions[0].number, 3);
+    assert_eq!(desired.decisions[MOST_DECISIONS - 1].number, many - 1);
 }
 
 #[test]
 fn whatever_differs_is_another_wish_but_for_who_wrote_it() {
-    let of = WantedVariant {
+    let of = DesiredVariant {
         variant: variant("a"),
         workers: Count::Everywhere,
         pinned: true,
@@ -107,15 +107,15 @@ fn whatever_differs_is_another_wish_but_for_who_wrote_it() {
         limit: Limit::Budget,
         reason: "it is spent".into(),
     };
-    let one = Wanted::new(1, Vec::new(), 1);
-    assert!(one.says_the_same(&Wanted::new(2, Vec::new(), 1)));
+    let one = Desired::new(1, Vec::new(), 1);
+    assert!(one.says_the_same(&Desired::new(2, Vec::new(), 1)));
     let others = [
-        Wanted::new(1, Vec::new(), 2),
-        Wanted::new(1, vec![of], 1),
+        Desired::new(1, Vec::new(), 2),
+        Desired::new(1, vec![of], 1),
         one.clone().with_emptying(vec![worker("w")]),
         one.clone().with_scaling(vec![pool()], Vec::new()),
         one.clone().with_scaling(Vec::new(), vec![decision(1)]),
-        Wanted {
+        Desired {
             held_back: vec![held_back],
             ..one.clone()
         },

@@ -1,4 +1,4 @@
-//! Measures the time from a change of what is wanted to the message at a client of KEDA's kind.
+//! Measures the time from a change of what is desired to the message at a client of KEDA's kind.
 //!
 //! `cargo run --release -p sextant-keda --example push`
 
@@ -34,7 +34,7 @@ async fn main() -> Result<(), Failure> {
 
 /// Prints how long the messages to so many streams took.
 async fn measure(streams: usize) -> Result<(), Failure> {
-    let (wanted, pools) = watch::channel(pools(0)?);
+    let (desired, pools) = watch::channel(pools(0)?);
     let config = KedaConfig {
         listen: "127.0.0.1:0".parse()?,
         tls: None,
@@ -49,7 +49,7 @@ async fn measure(streams: usize) -> Result<(), Failure> {
     let (mut first, mut last) = (Vec::new(), Vec::new());
     for change in 1..=CHANGES {
         let begun = Instant::now();
-        wanted.send_replace(self::pools(change % 2)?);
+        desired.send_replace(self::pools(change % 2)?);
         for (at, stream) in open.iter_mut().enumerate() {
             stream.message().await?.ok_or("the stream has ended")?;
             if at == 0 {
@@ -79,10 +79,10 @@ async fn stream(endpoint: &str) -> Result<Streaming<IsActiveResponse>, Failure> 
     Ok(stream)
 }
 
-fn pools(wanted: u32) -> Result<Arc<Vec<Pool>>, Failure> {
+fn pools(desired: u32) -> Result<Arc<Vec<Pool>>, Failure> {
     Ok(Arc::new(vec![Pool {
         device_type: DeviceTypeName::new("cpu-8")?,
-        wanted,
+        desired,
         least: 0,
         most: 1,
         provider: Some("keda".into()),

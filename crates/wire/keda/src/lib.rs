@@ -1,4 +1,4 @@
-//! How many workers are wanted, told to KEDA, which brings it about.
+//! How many workers are desired, told to KEDA, which brings it about.
 //!
 //! KEDA scales a workload of Kubernetes by what *scalers* tell it. This is one of those that it calls over
 //! gRPC and that tell it of a change by themselves: type `external-push`. A ScaledObject names a pool in the
@@ -8,7 +8,7 @@
 //!
 //! Entry points: [`KedaServer`], a port on which KEDA calls; [`Scaler`], the service behind it, for a server
 //! that has others; [`KedaProvider`], who starts and ends the workers of such a pool as the autoscaler sees
-//! it. What is wanted comes in through a `tokio::sync::watch`; nothing else is known here.
+//! it. What is desired comes in through a `tokio::sync::watch`; nothing else is known here.
 
 mod error;
 #[expect(unused_qualifications, reason = "generated")]

@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use sextant_provider::{Error, Machine, MachineId, Pool, Provider};
 
-/// The provider of pools that KEDA scales. Nothing is ordered here: KEDA asks how many workers are wanted.
+/// The provider of pools that KEDA scales. Nothing is ordered here: KEDA asks how many workers are desired.
 /// So it has no machines, starts none and ends none; the workers that KEDA has started count as those of
-/// somebody else. With it a pool has an owner, and the autoscaler decides how many workers are wanted.
+/// somebody else. With it a pool has an owner, and the autoscaler decides how many workers are desired.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct KedaProvider;
 

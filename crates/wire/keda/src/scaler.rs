@@ -1,6 +1,6 @@
 //! The four calls.
 //!
-//! A stream says what holds when it is opened, and again with each change of how many workers are wanted,
+//! A stream says what holds when it is opened, and again with each change of how many workers are desired,
 //! also where the answer stays the same: KEDA acts on every message, so one that it failed to act on has
 //! successors. Changes that follow each other faster than a client reads are told as one, the last.
 //!
@@ -22,13 +22,16 @@ use crate::proto::{
     external_scaler_server::{ExternalScaler, ExternalScalerServer},
 };
 
-/// The metric of a pool: how many of its workers are wanted. Each replica stands for 1.
-pub const METRIC: &str = "sextant_workers_wanted";
+/// The metric of a pool: how many of its workers are desired. Each replica stands for 1.
+pub const METRIC: &str = "sextant_workers_desired";
+
+/// Former name of [`METRIC`], answered until the next release.
+pub const FORMER_METRIC: &str = "sextant_workers_wanted";
 
 /// In the metadata of a ScaledObject's trigger: the name of the pool, which is that of its device type.
 pub const POOL: &str = "pool";
 
-/// How many workers are wanted: `Wanted::pools` as it is now.
+/// How many workers are desired: `Desired::pools` as it is now.
 pub type Pools = watch::Receiver<Arc<Vec<Pool>>>;
 
 /// The service that KEDA calls. Clones answer from the same pools.
@@ -78,12 +81,12 @@ impl Scaler {
         self.ending.clone().cancelled_owned()
     }
 
-    /// How many workers are wanted of the pool that a ScaledObject names.
-    fn wanted(&self, object: &ScaledObjectRef) -> Result<u32, Status> {
+    /// How many workers are desired of the pool that a ScaledObject names.
+    fn desired(&self, object: &ScaledObjectRef) -> Result<u32, Status> {
         let name = pool_name(object)?;
         let pools = Arc::clone(&self.pools.borrow());
         match find(&pools, name) {
-            Some(pool) if pool.provider.is_some() => Ok(pool.wanted),
+            Some(pool) if pool.provider.is_some() => Ok(pool.desired),
             Some(_) => Err(Status::failed_precondition(format!(
                 "nobody decides how many workers pool `{name}` has: configure it with the provider `keda`"
             ))),
@@ -100,8 +103,8 @@ impl ExternalScaler for Scaler {
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<IsActiveResponse>, Status> {
-        let wanted = self.wanted(request.get_ref())?;
-        Ok(Response::new(active(wanted)))
+        let desired = self.desired(request.get_ref())?;
+        Ok(Response::new(active(desired)))
     }
 
     async fn stream_is_active(
@@ -109,7 +112,7 @@ impl ExternalScaler for Scaler {
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Answers>, Status> {
         let object = request.get_ref();
-        self.wanted(object)?;
+        self.desired(object)?;
         let changes = Changes {
             pools: self.pools.clone(),
             pool: pool_name(object)?.to_owned(),
@@ -127,7 +130,7 @@ impl ExternalScaler for Scaler {
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<GetMetricSpecResponse>, Status> {
-        self.wanted(request.get_ref())?;
+        self.desired(request.get_ref())?;
         let spec = MetricSpec {
             metric_name: METRIC.to_owned(),
             target_size: 1,
@@ -143,18 +146,18 @@ impl ExternalScaler for Scaler {
         request: Request<GetMetricsRequest>,
     ) -> Result<Response<GetMetricsResponse>, Status> {
         let request = request.get_ref();
-        if request.metric_name != METRIC {
+        if ![METRIC, FORMER_METRIC].contains(&request.metric_name.as_str()) {
             return Err(Status::not_found(format!(
                 "there is no metric `{}`: ask for `{METRIC}`",
                 request.metric_name
             )));
         }
         let object = request.scaled_object_ref.as_ref();
-        let wanted = self.wanted(object.unwrap_or(&ScaledObjectRef::default()))?;
+        let desired = self.desired(object.unwrap_or(&ScaledObjectRef::default()))?;
         let value = MetricValue {
-            metric_name: METRIC.to_owned(),
-            metric_value: i64::from(wanted),
-            metric_value_float: f64::from(wanted),
+            metric_name: request.metric_name.clone(),
+            metric_value: i64::from(desired),
+            metric_value_float: f64::from(desired),
         };
         Ok(Response::new(GetMetricsResponse {
             metric_values: vec![value],
@@ -171,11 +174,12 @@ impl Changes {
             if self.ending.is_cancelled() {
                 return None;
             }
-            let wanted = find(&self.pools.borrow_and_update(), &self.pool).map(|pool| pool.wanted);
-            if let Some(wanted) = wanted
-                && self.told.replace(wanted) != Some(wanted)
+            let desired =
+                find(&self.pools.borrow_and_update(), &self.pool).map(|pool| pool.desired);
+            if let Some(desired) = desired
+                && self.told.replace(desired) != Some(desired)
             {
-                return Some(active(wanted));
+                return Some(active(desired));
             }
             tokio::select! {
                 () = self.ending.cancelled() => return None,
@@ -185,8 +189,10 @@ impl Changes {
     }
 }
 
-fn active(wanted: u32) -> IsActiveResponse {
-    IsActiveResponse { result: wanted > 0 }
+fn active(desired: u32) -> IsActiveResponse {
+    IsActiveResponse {
+        result: desired > 0,
+    }
 }
 
 fn find<'a>(pools: &'a [Pool], name: &str) -> Option<&'a Pool> {

@@ -30,12 +30,12 @@ fn add(counts: &Counts, application: u32, variant: Option<u32>, ended: Ended) {
 fn what_was_told_is_not_told_again_and_what_was_not_is_kept() {
     let counts = Counts::default();
     add(&counts, 0, Some(1), Ended::Answered);
-    let lost = counts.untold();
+    let lost = counts.unreported();
     assert_eq!(lost.demand().len(), 1);
     add(&counts, 0, Some(1), Ended::Refused(Code::Overloaded));
     add(&counts, 0, Some(1), Ended::GivenUp);
-    let untold = counts.untold();
-    let [row] = &untold.demand()[..] else {
+    let unreported = counts.unreported();
+    let [row] = &unreported.demand()[..] else {
         panic!("one row")
     };
     assert_eq!((row.offered, row.answered, row.late), (3, 1, 0));
@@ -44,8 +44,8 @@ fn what_was_told_is_not_told_again_and_what_was_not_is_kept() {
     assert_eq!(row.sized_rows, 15.0);
     assert_eq!(row.latency_ms, Some((21.0, 21.0)));
     add(&counts, 0, Some(1), Ended::Late);
-    counts.told(&untold);
-    let next = counts.untold().demand();
+    counts.told(&unreported);
+    let next = counts.unreported().demand();
     assert_eq!((next[0].offered, next[0].late), (1, 1));
     assert_eq!(counts.totals()[&name(0)].offered(), 4);
 }
@@ -55,13 +55,13 @@ fn what_needed_no_device_is_answered_and_brings_no_rows() {
     let counts = Counts::default();
     add(&counts, 0, Some(1), Ended::Kept);
     add(&counts, 0, Some(1), Ended::Answered);
-    let untold = counts.untold();
-    let demand = untold.demand();
+    let unreported = counts.unreported();
+    let demand = unreported.demand();
     let row = &demand[0];
     assert_eq!((row.offered, row.answered, row.kept), (2, 2, 1));
     assert_eq!(row.input_rows, 2, "two rows of the one that ran");
-    counts.told(&untold);
-    assert!(counts.untold().demand().is_empty());
+    counts.told(&unreported);
+    assert!(counts.unreported().demand().is_empty());
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn rows_that_do_not_fit_are_counted_without_their_variant_and_then_not_at_all() 
     for variant in 0..most {
         add(&counts, 0, Some(variant), Ended::Answered);
     }
-    let rows = counts.untold().demand();
+    let rows = counts.unreported().demand();
     assert_eq!(rows.len(), MOST_QUEUED_ROWS + 1);
     assert_eq!(rows[0].variant, None);
     let fitted = MOST_QUEUED_ROWS as u64;
@@ -79,7 +79,7 @@ fn rows_that_do_not_fit_are_counted_without_their_variant_and_then_not_at_all() 
     for application in 1..most {
         add(&counts, application, None, Ended::Answered);
     }
-    let rows = counts.untold().demand();
+    let rows = counts.unreported().demand();
     assert_eq!(rows.len(), MOST_DEMAND_ROWS);
     let room = (MOST_DEMAND_ROWS - MOST_QUEUED_ROWS - 1) as u64;
     assert_eq!(counts.uncounted(), u64::from(most) - 1 - room);
@@ -90,11 +90,11 @@ fn rows_that_nothing_is_counted_in_make_room_and_stay_in_the_totals() {
     let counts = Counts::default();
     add(&counts, 0, Some(0), Ended::Answered);
     for _ in 0..=IDLE_WINDOWS {
-        counts.told(&counts.untold());
+        counts.told(&counts.unreported());
     }
     assert!(counts.rows.load().by_key.is_empty());
     add(&counts, 0, Some(0), Ended::Answered);
-    assert_eq!(counts.untold().demand()[0].offered, 1);
+    assert_eq!(counts.unreported().demand()[0].offered, 1);
     assert_eq!(counts.totals()[&name(0)].answered, 2);
 }
 
@@ -104,7 +104,7 @@ fn what_was_counted_for_a_deleted_application_is_forgotten() {
     add(&counts, 0, Some(0), Ended::Answered);
     add(&counts, 1, Some(1), Ended::Answered);
     for _ in 0..=IDLE_WINDOWS {
-        counts.told(&counts.untold());
+        counts.told(&counts.unreported());
     }
     for application in [0, 1] {
         add(&counts, application, None, Ended::Refused(Code::Overloaded));

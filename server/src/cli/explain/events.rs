@@ -49,12 +49,12 @@ mod tests {
     fn events_are_read_however_they_are_cut() {
         let stream = ":\n\nevent: decision\nid: 1\ndata: {\"number\":1,\"reason\":\"ü\"}\n\n\
                       event: decision\r\ndata: {\"number\":\r\ndata: 2}\r\n\r\n:\n\ndata: broken\n\n";
-        let wanted = [json!({"number": 1, "reason": "ü"}), json!({"number": 2})];
+        let desired = [json!({"number": 1, "reason": "ü"}), json!({"number": 2})];
         for size in [1, 3, 7, stream.len()] {
             let mut events = Events::default();
             let pieces = stream.as_bytes().chunks(size);
             let read: Vec<Value> = pieces.flat_map(|piece| events.read(piece)).collect();
-            assert_eq!(read, wanted, "in pieces of {size}");
+            assert_eq!(read, desired, "in pieces of {size}");
         }
     }
 }

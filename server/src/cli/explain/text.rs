@@ -9,11 +9,11 @@ use crate::cli::{
 
 const DAY_MS: u64 = 86_400_000;
 
-/// Pools, wanted beside actual, what they cost, and what is wrong with them.
+/// Pools, desired beside actual, what they cost, and what is wrong with them.
 pub fn overview(scaling: &Value) -> String {
     let mut table = Table::new(&[
         "pool",
-        "#wanted",
+        "#desired",
         "#up",
         "#leaving",
         "#draining",
@@ -25,7 +25,7 @@ pub fn overview(scaling: &Value) -> String {
     for pool in rows(scaling, "/pools") {
         let columns = [
             "/device_type",
-            "/wanted",
+            "/desired",
             "/up",
             "/leaving",
             "/draining",
@@ -36,15 +36,15 @@ pub fn overview(scaling: &Value) -> String {
         ];
         table.row(columns.map(|column| cell(pool, column)).to_vec());
     }
-    let none = "no pools: there are no workers, and none are wanted";
+    let none = "no pools: there are no workers, and none are desired";
     let mut lines = vec![listing::or(&table, none)];
     let troubled = rows(scaling, "/pools").iter();
     let troubled = troubled.filter(|pool| pool.get("trouble").is_some());
     lines.extend(
         troubled.map(|pool| format!("{}: {}", cell(pool, "/device_type"), cell(pool, "/trouble"))),
     );
-    lines.push(match scaling.pointer("/wanted_token") {
-        None | Some(Value::Null) => "no autoscaler has said yet what is wanted".to_owned(),
+    lines.push(match scaling.pointer("/desired_token") {
+        None | Some(Value::Null) => "no autoscaler has said yet what is desired".to_owned(),
         Some(_) => costs(scaling),
     });
     lines.join("\n")
@@ -52,9 +52,9 @@ pub fn overview(scaling: &Value) -> String {
 
 fn costs(scaling: &Value) -> String {
     let actual = cell(scaling, "/cost_per_hour_usd/actual");
-    match cell(scaling, "/cost_per_hour_usd/wanted").as_str() {
+    match cell(scaling, "/cost_per_hour_usd/desired").as_str() {
         "-" => format!("all workers cost {actual} $/h"),
-        wanted => format!("all workers cost {actual} $/h, those that are wanted {wanted} $/h"),
+        desired => format!("all workers cost {actual} $/h, those that are desired {desired} $/h"),
     }
 }
 
@@ -177,14 +177,14 @@ mod tests {
 
     #[test]
     fn a_decision_is_a_line_and_its_reasons() {
-        let wanted = "\
+        let desired = "\
 #12 18:03:11 cpu-8: 2 -> 3 workers (add_workers)
     2.4 workers are needed
     for digits, latency 16 to 32 ms, accuracy 0.95: 850/s asked for, 1100/s planned for
     for prices, error 0.25: 1.50/s asked for, 2/s planned for
     not 1 worker of gpu (3.83 $/h): dearer
     not 9 workers: 8 at most";
-        assert_eq!(decision(&made(), 64_991_000 + DAY_MS - 1), wanted);
+        assert_eq!(decision(&made(), 64_991_000 + DAY_MS - 1), desired);
         let later = decision(&made(), 64_991_000 + DAY_MS);
         assert!(
             later.starts_with("#12 1970-01-01 18:03:11 cpu-8"),
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn dates_follow_the_calendar() {
-        for (days, wanted) in [
+        for (days, desired) in [
             (0, "1970-01-01"),
             (58, "1970-02-28"),
             (59, "1970-03-01"),
@@ -205,33 +205,33 @@ mod tests {
             (47_540, "2100-02-28"),
             (47_541, "2100-03-01"),
         ] {
-            assert_eq!(date(days), wanted);
+            assert_eq!(date(days), desired);
         }
     }
 
     #[test]
-    fn wanted_stands_beside_actual() {
+    fn desired_stands_beside_actual() {
         let scaling = json!({
-            "wanted_token": 4,
+            "desired_token": 4,
             "pools": [
-                {"device_type": "cpu-8", "wanted": 3, "least": 1, "most": 8, "up": 1, "leaving": 1,
+                {"device_type": "cpu-8", "desired": 3, "least": 1, "most": 8, "up": 1, "leaving": 1,
                     "draining": 1, "provider": "process", "price_per_hour_usd": 0.384},
-                {"device_type": "gpu", "wanted": null, "least": null, "most": null, "up": 0, "leaving": 0,
+                {"device_type": "gpu", "desired": null, "least": null, "most": null, "up": 0, "leaving": 0,
                     "draining": 0, "trouble": "`up` failed: raise the quota"},
             ],
-            "cost_per_hour_usd": {"wanted": 1.152, "actual": 0.768},
+            "cost_per_hour_usd": {"desired": 1.152, "actual": 0.768},
         });
-        let wanted = "\
-pool   wanted  up  leaving  draining  least  most  $/h each  provider
+        let desired = "\
+pool   desired  up  leaving  draining  least  most  $/h each  provider
 cpu-8       3   1        1         1      1     8     0.384  process
 gpu         -   0        0         0      -     -         -  -
 gpu: `up` failed: raise the quota
-all workers cost 0.768 $/h, those that are wanted 1.15 $/h";
-        assert_eq!(overview(&scaling), wanted);
-        let nothing = json!({"wanted_token": null, "pools": [],
-            "cost_per_hour_usd": {"wanted": null, "actual": 0.0}});
-        let wanted = "no pools: there are no workers, and none are wanted\n\
-                      no autoscaler has said yet what is wanted";
-        assert_eq!(overview(&nothing), wanted);
+all workers cost 0.768 $/h, those that are desired 1.15 $/h";
+        assert_eq!(overview(&scaling), desired);
+        let nothing = json!({"desired_token": null, "pools": [],
+            "cost_per_hour_usd": {"desired": null, "actual": 0.0}});
+        let desired = "no pools: there are no workers, and none are desired\n\
+                      no autoscaler has said yet what is desired";
+        assert_eq!(overview(&nothing), desired);
     }
 }

@@ -1,4 +1,4 @@
-//! KEDA asks how many workers are wanted; every autoscaler answers, whether it leads or not.
+//! KEDA asks how many workers are desired; every autoscaler answers, whether it leads or not.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(in crate::serve) async fn serve(
     let Some(listen) = config.autoscaler.keda_listen else {
         return Ok(());
     };
-    let (wanted, pools) = watch::channel(Arc::default());
+    let (desired, pools) = watch::channel(Arc::default());
     let keda = KedaConfig { listen, tls: None };
     let server = KedaServer::bind(keda, pools)
         .await
@@ -31,8 +31,8 @@ pub(in crate::serve) async fn serve(
             let mut follower = Follower::new(metadata);
             loop {
                 let view = follower.view();
-                let pools = view.wanted.as_ref().map(|it| it.pools.clone());
-                wanted.send_replace(Arc::new(pools.unwrap_or_default()));
+                let pools = view.desired.as_ref().map(|it| it.pools.clone());
+                desired.send_replace(Arc::new(pools.unwrap_or_default()));
                 follower.changed().await;
             }
         };

@@ -6,12 +6,12 @@ use std::{collections::VecDeque, sync::Arc, time::Instant};
 use sextant_types::{NamedTensor, VariantId};
 
 use crate::{
-    agenda::{Agenda, Key},
     executor::{
         batch::{Joined, Prepared, Ran},
         open::Open,
     },
     instance::Instance,
+    timed_queue::{Key, TimedQueue},
 };
 
 /// Batches whose inputs are taken to the device ahead of their turn: enough that the device does not
@@ -24,7 +24,7 @@ type Left = (Option<Joined>, Arc<Instance>);
 /// See the module.
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) waiting: Agenda<Place>,
+    pub(super) waiting: TimedQueue<Place>,
     pub(super) outputs: VecDeque<Finished>,
     pub(super) closed: bool,
     /// EXEC threads that wait for a change.

@@ -132,8 +132,8 @@ impl Live {
             let at_s = (of.at_ms as f64 - self.begin_ms as f64) / 1e3;
             write!(text, "\n{at_s:.2}")?;
             for pool in 0..POOLS.len() {
-                let (staying, up, wanted) = (of.staying[pool], of.up[pool], of.wanted[pool]);
-                write!(text, ",{staying},{up},{wanted}")?;
+                let (staying, up, desired) = (of.staying[pool], of.up[pool], of.desired[pool]);
+                write!(text, ",{staying},{up},{desired}")?;
             }
         }
         text.push('\n');

@@ -186,7 +186,7 @@ cores = 1
     )
 }
 
-/// Waits until so many workers are up and none more is wanted, and a query is answered.
+/// Waits until so many workers are up and none more is desired, and a query is answered.
 fn settle(server: &Server, count: u32) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {

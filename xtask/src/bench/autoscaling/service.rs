@@ -227,7 +227,7 @@ fn are_measured(server: &Server) -> Result<bool> {
     Ok(true)
 }
 
-/// As many workers as there are at least, none more is wanted, and everything that is to be loaded is.
+/// As many workers as there are at least, none more is desired, and everything that is to be loaded is.
 fn are_settled(server: &Server) -> Result<bool> {
     let scaling = server.connect()?.get("/v1/scaling")?.json()?;
     let rows = |of: &str| scaling[of].as_array().cloned().unwrap_or_default();
@@ -236,12 +236,12 @@ fn are_settled(server: &Server) -> Result<bool> {
         let row = pools.iter().find(|row| row["device_type"] == of.name);
         let none = of.least == 0;
         row.map_or(none, |row| {
-            row["up"] == of.least && row["wanted"] == of.least && row["draining"] == 0
+            row["up"] == of.least && row["desired"] == of.least && row["draining"] == 0
         })
     };
     let variants = rows("variants");
-    let wanted = variants.iter().filter(|row| !row["wanted"].is_null());
-    let mut ready = wanted.map(|row| row["ready"].as_u64() > Some(0) && row["loading"] == 0);
+    let desired = variants.iter().filter(|row| !row["desired"].is_null());
+    let mut ready = desired.map(|row| row["ready"].as_u64() > Some(0) && row["loading"] == 0);
     let is_loaded = ready.next().unwrap_or(false) && ready.all(|it| it);
     Ok(POOLS.iter().all(pool_is_there) && is_loaded)
 }

@@ -35,7 +35,7 @@ pub struct Machine {
     ends: bool,
 }
 
-/// How many machines of each pool there were, and how many were wanted.
+/// How many machines of each pool there were, and how many were desired.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// When, milliseconds since 1970.
@@ -44,8 +44,8 @@ pub struct Sample {
     pub staying: [u32; POOLS.len()],
     /// Workers that are up, by pool.
     pub up: [u32; POOLS.len()],
-    /// Workers that are wanted, by pool.
-    pub wanted: [u32; POOLS.len()],
+    /// Workers that are desired, by pool.
+    pub desired: [u32; POOLS.len()],
 }
 
 /// Everything that was seen.
@@ -169,7 +169,7 @@ impl Watched {
             at_ms: now,
             staying: std::array::from_fn(staying),
             up: std::array::from_fn(|pool| count(pool, "up")),
-            wanted: std::array::from_fn(|pool| count(pool, "wanted")),
+            desired: std::array::from_fn(|pool| count(pool, "desired")),
         });
         Ok(())
     }

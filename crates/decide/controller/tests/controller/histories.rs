@@ -3,7 +3,7 @@
 use proptest::{collection::vec, option, prelude::*};
 use sextant_baselines as schedule;
 use sextant_placement as placement;
-use sextant_placement::{Shared, Wanted};
+use sextant_placement::{Desired, Shared};
 use sextant_schedule::{Delay, NEVER, Nanos};
 
 use crate::world::{Answer, Setting, Step, World};
@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..DEVICES).prop_map(|device| Step::Up { device: DeviceIx::new(device) }),
         1 => (0..DEVICES).prop_map(|device| Step::Down { device: DeviceIx::new(device) }),
         1 => (0..DEVICES, 0..3u32).prop_map(|(device, kind)| Step::Kind { device: DeviceIx::new(device), kind: KindIx::new(kind) }),
-        1 => (wanted(), prop_oneof![Just(NEVER), 100..3_000u64])
+        1 => (desired(), prop_oneof![Just(NEVER), 100..3_000u64])
             .prop_map(|(list, idle_unload)| Step::Want { list, idle_unload }),
         1 => (0..VARIANTS).prop_map(|variant| Step::Retire { variant: VariantIx::new(variant) }),
         1 => (0..VARIANTS, 0..DEVICES).prop_map(|(variant, from)| Step::Withdraw { variant: VariantIx::new(variant), from: DeviceIx::new(from) }),
@@ -52,13 +52,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn wanted() -> impl Strategy<Value = Vec<(VariantIx, Wanted)>> {
+fn desired() -> impl Strategy<Value = Vec<(VariantIx, Desired)>> {
     let one = (
         prop_oneof![1..4u32, Just(u32::MAX)],
         prop::bool::weighted(0.2),
         0..9u32,
     )
-        .prop_map(|(devices, pinned, order)| Wanted {
+        .prop_map(|(devices, pinned, order)| Desired {
             devices,
             pinned,
             order,

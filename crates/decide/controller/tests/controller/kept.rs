@@ -1,8 +1,8 @@
-//! What is wanted loaded, what is not, and who has to go.
+//! What is desired loaded, what is not, and who has to go.
 
 use sextant_baselines as schedule;
 use sextant_placement as placement;
-use sextant_placement::{Policy, Wanted};
+use sextant_placement::{Desired, Policy};
 use sextant_schedule::NEVER;
 
 use crate::world::{Answer, Setting, Step, World};
@@ -26,8 +26,8 @@ fn world(policy: Policy, devices: usize, variants: usize) -> World {
     })
 }
 
-fn everywhere(order: u32) -> Wanted {
-    Wanted {
+fn everywhere(order: u32) -> Desired {
+    Desired {
         devices: u32::MAX,
         pinned: false,
         order,
@@ -35,7 +35,7 @@ fn everywhere(order: u32) -> Wanted {
 }
 
 #[test]
-fn what_is_wanted_is_loaded_where_there_is_room_and_stays() {
+fn what_is_desired_is_loaded_where_there_is_room_and_stays() {
     for policy in Policy::ALL {
         let mut world = world(*policy, 3, 4);
         let list: Vec<_> = (0..4)
@@ -58,7 +58,7 @@ fn what_is_wanted_is_loaded_where_there_is_room_and_stays() {
 fn what_has_no_room_beside_what_is_pinned_is_refused() {
     for policy in Policy::ALL {
         let mut world = world(*policy, 2, 3);
-        let pinned = |order| Wanted {
+        let pinned = |order| Desired {
             pinned: true,
             ..everywhere(order)
         };
@@ -84,9 +84,9 @@ fn what_has_no_room_beside_what_is_pinned_is_refused() {
 }
 
 #[test]
-fn so_many_replicas_as_are_wanted() {
+fn so_many_replicas_as_are_desired() {
     let mut world = world(Policy::Sextant, 3, 4);
-    let two = Wanted {
+    let two = Desired {
         devices: 2,
         ..everywhere(0)
     };
@@ -95,10 +95,10 @@ fn so_many_replicas_as_are_wanted() {
     assert_eq!((world.replicas(VariantIx::new(1)), world.loads), (2, 2));
 }
 
-/// Memory for half of the variants, all of them wanted, four of them asked for: what is asked for is
+/// Memory for half of the variants, all of them desired, four of them asked for: what is asked for is
 /// loaded once and nothing goes back and forth.
 #[test]
-fn what_is_asked_for_and_what_is_wanted_do_not_drive_each_other_out() {
+fn what_is_asked_for_and_what_is_desired_do_not_drive_each_other_out() {
     let mut world = world(Policy::Sextant, 2, 8);
     let list: Vec<_> = (0..8)
         .map(|at| (VariantIx::new(at), everywhere(at)))
@@ -144,7 +144,7 @@ fn what_nobody_wants_or_uses_goes_after_a_while_and_makes_room() {
     assert_eq!(world.replicas(VariantIx::new(0)), 0, "no room yet");
     world.pass(20 * SECOND);
     let replicas = [0, 2, 3].map(|variant| world.replicas(VariantIx::new(variant)));
-    assert_eq!(replicas, [1, 0, 1], "what is wanted stays, unused");
+    assert_eq!(replicas, [1, 0, 1], "what is desired stays, unused");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_pinned_variant_is_loaded_though_others_have_to_go_and_never_goes() {
     world.arrive(VariantIx::new(1), 1, Some(SECOND));
     world.arrive(VariantIx::new(2), 1, Some(SECOND));
     world.pass(SECOND);
-    let pinned = Wanted {
+    let pinned = Desired {
         pinned: true,
         ..everywhere(0)
     };

@@ -3,11 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod burst_period;
 mod growth;
 mod histories;
 mod kept;
 mod relocate;
 mod replicas;
-mod rhythm;
 mod shapes;
 mod world;

@@ -6,7 +6,7 @@ use sextant_controller::{
     Action, Actions, Controller, DeviceSpec, Loaded, OnKind, Options, Shape, Sharing, VariantSpec,
 };
 use sextant_placement as placement;
-use sextant_placement::{Presence, Shared, Wanted};
+use sextant_placement::{Desired, Presence, Shared};
 use sextant_profile::{Estimation, Surface};
 use sextant_schedule as schedule;
 use sextant_schedule::{BatchId, LatencyTable, NEVER, Nanos, QueueSpec, Request};
@@ -91,7 +91,7 @@ pub enum Step {
     },
     /// What is to be kept loaded, and for how long what is not.
     Want {
-        list: Vec<(VariantIx, Wanted)>,
+        list: Vec<(VariantIx, Desired)>,
         idle_unload: Nanos,
     },
     Retire {
@@ -420,8 +420,8 @@ impl World {
         self.up.keys().filter(on).copied().collect()
     }
 
-    pub fn want(&mut self, list: &[(VariantIx, Wanted)], idle_unload: Nanos) {
-        self.act(|c, now, actions| c.on_wanted(now, list, idle_unload, actions));
+    pub fn want(&mut self, list: &[(VariantIx, Desired)], idle_unload: Nanos) {
+        self.act(|c, now, actions| c.on_desired(now, list, idle_unload, actions));
     }
 
     pub fn miss(&mut self, variant: VariantIx) {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sextant_placement::{
-    Action, DeviceSpec, Options, Placement, Policy, Presence, Shared, VariantSpec, Wanted, build,
+    Action, Desired, DeviceSpec, Options, Placement, Policy, Presence, Shared, VariantSpec, build,
 };
 use sextant_schedule::{NEVER, Nanos};
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
@@ -340,17 +340,17 @@ impl World {
     /// Other variants are to be kept.
     fn want(&mut self) {
         let first = self.random.below(VARIANTS - 3);
-        let wanted = |(order, variant): (u32, u32)| {
-            let of = Wanted {
+        let desired = |(order, variant): (u32, u32)| {
+            let of = Desired {
                 devices: 1 + variant % 3,
                 pinned: variant % 7 == 0,
                 order,
             };
             (VariantIx::new(variant), of)
         };
-        let wanted: Vec<_> = (0..).zip(first..first + 3).map(wanted).collect();
+        let desired: Vec<_> = (0..).zip(first..first + 3).map(desired).collect();
         let idle = [NEVER, 150 * MS][self.random.below(2) as usize];
-        self.event(|p, now, out| p.on_wanted(now, &wanted, idle, out));
+        self.event(|p, now, out| p.on_desired(now, &desired, idle, out));
     }
 
     /// What the placement says of itself.

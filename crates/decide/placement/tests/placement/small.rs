@@ -1,7 +1,7 @@
 //! Small histories of one placement, step by step.
 
 use sextant_placement::{
-    Action, DeviceSpec, Options, Placement, Policy, Presence, UnknownPolicy, VariantSpec, Wanted,
+    Action, Desired, DeviceSpec, Options, Placement, Policy, Presence, UnknownPolicy, VariantSpec,
     build,
 };
 use sextant_schedule::{NEVER, Nanos};
@@ -306,12 +306,12 @@ fn sextant_loads_first_where_a_load_saves_most_requests() {
 fn running_and_pinned_variants_and_the_only_replica_of_a_waiting_one_stay() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 9, &[3; 4]);
-        let pinned = Wanted {
+        let pinned = Desired {
             devices: 0,
             pinned: true,
             order: 0,
         };
-        driver.event(|p, now, out| p.on_wanted(now, &[(VARIANTS[0], pinned)], NEVER, out));
+        driver.event(|p, now, out| p.on_desired(now, &[(VARIANTS[0], pinned)], NEVER, out));
         for variant in 0..3 {
             driver.bring(variant);
         }

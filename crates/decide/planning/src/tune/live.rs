@@ -35,8 +35,8 @@ pub fn timeline(graph: &Graph, plan: &Plan, arrivals: &[Nanos], mut tuner: Tuner
         }
         if tuner.look(look) {
             changes += 1;
-            for (station, wanted) in stations.iter_mut().zip(tuner.replicas()) {
-                station.resize(look, *wanted as usize);
+            for (station, desired) in stations.iter_mut().zip(tuner.replicas()) {
+                station.resize(look, *desired as usize);
             }
         }
         look += EVERY;
@@ -66,18 +66,18 @@ impl Timeline {
 
 impl Station {
     /// Asks for replicas of the first kind or takes some away, those that were asked for last.
-    fn resize(&mut self, now: Nanos, wanted: usize) {
+    fn resize(&mut self, now: Nanos, desired: usize) {
         let mut up: Vec<usize> = (0..self.replicas.len())
             .filter(|at| self.replicas[*at].until == NEVER)
             .collect();
-        for _ in up.len()..wanted {
+        for _ in up.len()..desired {
             self.replicas.push(Replica {
                 class: 0,
                 from: now + ACTIVATION,
                 until: NEVER,
             });
         }
-        while up.len() > wanted {
+        while up.len() > desired {
             if let Some(at) = up.pop() {
                 self.replicas[at].until = now.max(self.replicas[at].from);
             }

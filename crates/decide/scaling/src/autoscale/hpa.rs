@@ -70,14 +70,14 @@ impl Autoscaler for Hpa {
             return Vec::new();
         }
         let mean_s = self.mean_s;
-        let wanted = self.jobs.iter_mut().zip(jobs).map(|(job, seen)| {
+        let desired = self.jobs.iter_mut().zip(jobs).map(|(job, seen)| {
             let from = seen.arrivals.len().saturating_sub(MEASURED);
             let ticks = &seen.arrivals[from..];
             let seconds = (ticks.len() as u32 * TICK_S).max(1);
             let rps = f64::from(ticks.iter().sum::<u32>()) / f64::from(seconds);
             job.sync(now_s, seen.desired, rps * mean_s / TARGET)
         });
-        changes(wanted.collect(), jobs)
+        changes(desired.collect(), jobs)
     }
 }
 
@@ -86,9 +86,9 @@ pub(super) fn is_due(now_s: u32, period_s: u32) -> bool {
     now_s / period_s > now_s.saturating_sub(TICK_S) / period_s
 }
 
-/// What has to change so that each job has what is wanted.
-pub(super) fn changes(wanted: Vec<u32>, jobs: &[Seen<'_>]) -> Vec<Change> {
-    let changes = wanted.into_iter().zip(jobs).enumerate();
+/// What has to change so that each job has what is desired.
+pub(super) fn changes(desired: Vec<u32>, jobs: &[Seen<'_>]) -> Vec<Change> {
+    let changes = desired.into_iter().zip(jobs).enumerate();
     let changes = changes.filter(|(_, (target, seen))| *target != seen.desired);
     let changes = changes.map(|(job, (target, _))| Change {
         job,
@@ -105,27 +105,27 @@ impl Behavior {
     /// times the target of one.
     pub(super) fn sync(&mut self, now_s: u32, current: u32, load: f64) -> u32 {
         let ratio = load / f64::from(current.max(1));
-        let wanted = match (ratio - 1.0).abs() <= TOLERANCE {
+        let desired = match (ratio - 1.0).abs() <= TOLERANCE {
             true => current,
             // The cast saturates.
             false => (load.ceil() as u32).max(1),
         };
-        let stable = self.stabilize(now_s, current, wanted);
+        let stable = self.stabilize(now_s, current, desired);
         let limited = stable.min(self.limit(now_s, current));
         self.last = Some((now_s, current));
         limited
     }
 
     /// Not less than the highest recommendation of the window, unless that is more than there are.
-    fn stabilize(&mut self, now_s: u32, current: u32, wanted: u32) -> u32 {
+    fn stabilize(&mut self, now_s: u32, current: u32, desired: u32) -> u32 {
         if self.last.is_none() {
             self.recommended.push_back((now_s, current));
         }
-        self.recommended.push_back((now_s, wanted));
+        self.recommended.push_back((now_s, desired));
         self.recommended.retain(|(at, _)| at + WINDOW_S > now_s);
         let recommended = self.recommended.iter().map(|(_, of)| *of);
-        let highest = recommended.max().unwrap_or(wanted);
-        current.max(wanted).min(highest)
+        let highest = recommended.max().unwrap_or(desired);
+        current.max(desired).min(highest)
     }
 
     /// Most replicas now, by those at the beginning of the period.

@@ -47,10 +47,10 @@ impl Autoscaler for KedaQueue {
         if !is_due(now_s, SYNC_S) {
             return Vec::new();
         }
-        let wanted = self.jobs.iter_mut().zip(jobs).map(|(job, seen)| {
+        let desired = self.jobs.iter_mut().zip(jobs).map(|(job, seen)| {
             let load = f64::from(job.waiting) / TARGET;
             job.behavior.sync(now_s, seen.desired, load)
         });
-        changes(wanted.collect(), jobs)
+        changes(desired.collect(), jobs)
     }
 }

@@ -45,7 +45,7 @@ pub struct Kpa {
 struct Panic {
     /// When there was last a reason for it, s.
     at_s: u32,
-    /// Most replicas that were wanted since it began.
+    /// Most replicas that were desired since it began.
     most: u32,
 }
 
@@ -54,15 +54,15 @@ struct Panic {
 impl Autoscaler for Kpa {
     fn decide(&mut self, now_s: u32, jobs: &[Seen<'_>]) -> Vec<Change> {
         self.panics.resize(jobs.len(), None);
-        let wanted = self.panics.iter_mut().zip(jobs);
-        let wanted = wanted.map(|(panic, seen)| wanted_of(panic, now_s, seen));
-        changes(wanted.collect(), jobs)
+        let desired = self.panics.iter_mut().zip(jobs);
+        let desired = desired.map(|(panic, seen)| desired_of(panic, now_s, seen));
+        changes(desired.collect(), jobs)
     }
 }
 
-fn wanted_of(panic: &mut Option<Panic>, now_s: u32, seen: &Seen<'_>) -> u32 {
+fn desired_of(panic: &mut Option<Panic>, now_s: u32, seen: &Seen<'_>) -> u32 {
     let serving = seen.running.max(1);
-    let within = |wanted: u32| wanted.clamp(serving / DOWN, serving.saturating_mul(UP));
+    let within = |desired: u32| desired.clamp(serving / DOWN, serving.saturating_mul(UP));
     let urgent = replicas(seen.concurrency, PANIC);
     let stable = within(replicas(seen.concurrency, STABLE)).max(1);
     if f64::from(urgent) / f64::from(serving) >= THRESHOLD {

@@ -73,36 +73,36 @@ impl Autoscaler for Sextant {
             })
             .collect();
         self.ticks = jobs.first().map_or(0, |seen| seen.arrivals.len());
-        let mut wanted: Vec<u32> = jobs.iter().map(|seen| seen.desired).collect();
-        let taken: u32 = wanted.iter().sum();
+        let mut desired: Vec<u32> = jobs.iter().map(|seen| seen.desired).collect();
+        let taken: u32 = desired.iter().sum();
         let mut free = self.setting.processors.saturating_sub(taken);
         while free > 0
-            && let Some((gain, job)) = most(&curves, &wanted, jobs)
+            && let Some((gain, job)) = most(&curves, &desired, jobs)
             // What nobody needs stays free: from there a replica starts sooner than from another job.
             && gain > NONE
         {
-            wanted[job] += 1;
+            desired[job] += 1;
             free -= 1;
         }
         for _ in 0..self.setting.processors {
-            let Some((gain, to)) = most(&curves, &wanted, jobs) else {
+            let Some((gain, to)) = most(&curves, &desired, jobs) else {
                 break;
             };
-            let Some((loss, from)) = least(&curves, &wanted, jobs, to) else {
+            let Some((loss, from)) = least(&curves, &desired, jobs, to) else {
                 break;
             };
             if gain <= loss + WORTH {
                 break;
             }
-            wanted[from] -= 1;
-            wanted[to] += 1;
+            desired[from] -= 1;
+            desired[to] += 1;
         }
-        let changed = wanted.iter().zip(jobs).enumerate();
+        let changed = desired.iter().zip(jobs).enumerate();
         changed
-            .filter(|(_, (wanted, seen))| **wanted != seen.desired)
-            .map(|(job, (wanted, _))| Change {
+            .filter(|(_, (desired, seen))| **desired != seen.desired)
+            .map(|(job, (desired, _))| Change {
                 job,
-                target: *wanted,
+                target: *desired,
                 trials: 1,
             })
             .collect()
@@ -110,10 +110,10 @@ impl Autoscaler for Sextant {
 }
 
 /// What one replica more spares where that is most.
-fn most(curves: &[Curve], wanted: &[u32], jobs: &[Seen<'_>]) -> Option<(f64, usize)> {
+fn most(curves: &[Curve], desired: &[u32], jobs: &[Seen<'_>]) -> Option<(f64, usize)> {
     let mut best: Option<(f64, usize)> = None;
     for (job, curve) in curves.iter().enumerate() {
-        let gain = curve.gain(wanted[job]);
+        let gain = curve.gain(desired[job]);
         if !jobs[job].busy && best.is_none_or(|(most, _)| gain > most) {
             best = Some((gain, job));
         }
@@ -122,13 +122,13 @@ fn most(curves: &[Curve], wanted: &[u32], jobs: &[Seen<'_>]) -> Option<(f64, usi
 }
 
 /// What one replica less costs where that is least, other than `to`.
-fn least(curves: &[Curve], wanted: &[u32], jobs: &[Seen<'_>], to: usize) -> Option<(f64, usize)> {
+fn least(curves: &[Curve], desired: &[u32], jobs: &[Seen<'_>], to: usize) -> Option<(f64, usize)> {
     let mut best: Option<(f64, usize)> = None;
     for (job, curve) in curves.iter().enumerate() {
-        if job == to || jobs[job].busy || wanted[job] <= 1 {
+        if job == to || jobs[job].busy || desired[job] <= 1 {
             continue;
         }
-        let loss = curve.loss(wanted[job]);
+        let loss = curve.loss(desired[job]);
         if best.is_none_or(|(least, _)| loss < least) {
             best = Some((loss, job));
         }

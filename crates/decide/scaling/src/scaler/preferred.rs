@@ -5,16 +5,21 @@
 //! the next best beside it, until all is answered or nothing is left to add. So accuracy gives way before answers do,
 //! and for no need further than that need takes.
 
-use super::{Fleet, Scaler, Scene, UNANSWERED_RPS};
+use super::{Fleet, PlannerInput, Scaler, UNANSWERED_RPS};
 use crate::{Plan, Policy, Problem};
 
 /// Plans that are made at most; the last one may choose from everything.
 const PLANS: u32 = 6;
 
 impl Scaler {
-    /// The plan for a problem of the scene's choices.
-    pub(super) fn preferred(&mut self, scene: &Scene, problem: &Problem, fleet: Fleet) -> Plan {
-        let ranks = &scene.preferences;
+    /// The plan for a problem of the input's choices.
+    pub(super) fn preferred(
+        &mut self,
+        input: &PlannerInput,
+        problem: &Problem,
+        fleet: Fleet,
+    ) -> Plan {
+        let ranks = &input.preferences;
         let is_plain = ranks.len() != problem.choices.len() || ranks.iter().all(|rank| *rank == 0);
         if is_plain || self.options.policy != Policy::Sextant {
             return self.answer(problem, fleet);

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use sextant_types::index::VariantIx;
 
-use super::{MEMORY, Scaler, Scene};
+use super::{MEMORY, PlannerInput, Scaler};
 use crate::{Footprint, Plan, Policy, Room, shared, spread};
 
 impl Scaler {
     /// Variants that load asks for, and on how many devices.
     pub(super) fn variants(
         &mut self,
-        scene: &Scene,
+        input: &PlannerInput,
         here: &Plan,
         now_ms: u64,
     ) -> BTreeMap<VariantIx, u32> {
         let mut planned: BTreeMap<VariantIx, u32> = BTreeMap::new();
-        for kind in 0..scene.kinds.len() {
-            for (variant, count) in self.on_kind(scene, here, kind) {
+        for kind in 0..input.kinds.len() {
+            for (variant, count) in self.on_kind(input, here, kind) {
                 *planned.entry(variant).or_default() += count;
             }
         }
@@ -28,19 +28,19 @@ impl Scaler {
                 .filter(|variant| !planned.contains_key(variant))
                 .map(|variant| (*variant, 0)),
         );
-        let wanted = all.into_iter().map(|(variant, now)| {
+        let desired = all.into_iter().map(|(variant, now)| {
             let count = self.variants.want(variant, now_ms, now);
             (variant, count)
         });
-        self.known = wanted.filter(|(_, count)| *count > 0).collect();
+        self.known = desired.filter(|(_, count)| *count > 0).collect();
         let known = &self.known;
         self.variants.retain(|variant| known.contains_key(variant));
         self.known.clone()
     }
 
-    fn on_kind(&self, scene: &Scene, here: &Plan, kind: usize) -> Vec<(VariantIx, u32)> {
-        let up = scene.kinds[kind].up;
-        let all = scene.problem.choices.iter().enumerate();
+    fn on_kind(&self, input: &PlannerInput, here: &Plan, kind: usize) -> Vec<(VariantIx, u32)> {
+        let up = input.kinds[kind].up;
+        let all = input.problem.choices.iter().enumerate();
         let on: Vec<_> = all.filter(|(_, choice)| choice.kind() == kind).collect();
         if self.options.policy != Policy::Sextant {
             let mut counts: BTreeMap<VariantIx, u32> = BTreeMap::new();
@@ -52,7 +52,7 @@ impl Scaler {
                 .map(|(variant, count)| (variant, count.min(up)));
             return counts.filter(|(_, count)| *count > 0).collect();
         }
-        let slots = scene.problem.devices[kind].slots;
+        let slots = input.problem.devices[kind].slots;
         let mut busy: BTreeMap<VariantIx, (usize, f64)> = BTreeMap::new();
         for (at, choice) in on {
             if here.served_rps[at] > 0.0 {
@@ -65,7 +65,7 @@ impl Scaler {
             .map(|(at, busy)| Footprint {
                 least: shared::staffed(*busy, slots),
                 load: (*busy * 1000.0).min(f64::from(u32::MAX)) as u32,
-                ..scene.footprints[*at]
+                ..input.footprints[*at]
             })
             .collect();
         // Alone a variant may fill a device.
@@ -73,7 +73,7 @@ impl Scaler {
         let largest = largest
             .map(|it| it.own_bytes.saturating_add(it.shared_bytes))
             .max();
-        let usual = (scene.kinds[kind].memory_bytes as f64 * MEMORY) as u64;
+        let usual = (input.kinds[kind].memory_bytes as f64 * MEMORY) as u64;
         let room = Room {
             devices: up,
             memory_bytes: usual.max(largest.unwrap_or(0)),

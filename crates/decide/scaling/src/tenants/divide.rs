@@ -26,7 +26,7 @@ struct Share<'a> {
     weight: f64,
     needs: &'a [(usize, Unit)],
     /// What all that is asked for takes.
-    wanted: f64,
+    desired: f64,
     /// What is granted.
     granted: f64,
 }
@@ -58,12 +58,12 @@ fn grow(problem: &Problem, trial: &mut Problem, shares: &mut [Share<'_>]) {
     for _ in 0..ROUNDS {
         let most = open
             .iter()
-            .map(|at| shares[*at].wanted / shares[*at].weight);
+            .map(|at| shares[*at].desired / shares[*at].weight);
         let most = most.fold(0.0, f64::max);
         let grant = |shares: &mut [Share<'_>], level: f64| {
             for at in &open {
                 let share = &mut shares[*at];
-                share.granted = share.wanted.min(level * share.weight);
+                share.granted = share.desired.min(level * share.weight);
             }
         };
         grant(shares, most);
@@ -93,11 +93,11 @@ fn grow(problem: &Problem, trial: &mut Problem, shares: &mut [Share<'_>]) {
 /// Whether one application could have more if the others stayed where they are.
 fn can_grow(problem: &Problem, trial: &mut Problem, shares: &mut [Share<'_>], at: usize) -> bool {
     let before = shares[at].granted;
-    if before >= shares[at].wanted {
+    if before >= shares[at].desired {
         return false;
     }
-    let step = shares[at].wanted * (GROWTH - 1.0);
-    shares[at].granted = (before * GROWTH).max(before + step).min(shares[at].wanted);
+    let step = shares[at].desired * (GROWTH - 1.0);
+    shares[at].granted = (before * GROWTH).max(before + step).min(shares[at].desired);
     let can = fits_with(problem, trial, shares);
     shares[at].granted = before;
     can
@@ -152,11 +152,11 @@ fn takes(unit: Unit) -> f64 {
 impl<'a> Share<'a> {
     fn new(problem: &Problem, weight: f64, needs: &'a [(usize, Unit)]) -> Self {
         let each = needs.iter();
-        let wanted = each.map(|(need, unit)| problem.needs[*need].rps * takes(*unit));
+        let desired = each.map(|(need, unit)| problem.needs[*need].rps * takes(*unit));
         Self {
             weight: weight.max(NONE),
             needs,
-            wanted: wanted.sum(),
+            desired: desired.sum(),
             granted: 0.0,
         }
     }

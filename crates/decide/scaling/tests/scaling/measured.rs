@@ -2,14 +2,14 @@
 
 use sextant_scaling::{
     Device, Problem,
-    demand::{Arrivals, Ended, Load, Outlook},
+    demand::{Arrivals, Ended, Forecast, Load},
     fleet::{Leaver, Measured, Removable, Trigger, bad_shares, leaving},
     shared,
     shared::Effort,
 };
 use sextant_types::index::VariantIx;
 
-use crate::problems::{choice, device, need, scene};
+use crate::problems::{choice, device, input, need};
 
 #[test]
 fn measured_load_says_how_many_devices_there_must_be() {
@@ -156,16 +156,16 @@ fn a_few_bad_queries_are_no_bad_share() {
         load.observe(second * 1000, 1000, ended(50.0, 0.0));
     }
     load.observe(61_000, 1000, ended(50.0, 12.0));
-    assert!(load.outlook(61_000, 0.0, 600_000).bad_share < 0.01);
+    assert!(load.forecast(61_000, 0.0, 600_000).bad_share < 0.01);
     for second in 62..=90u64 {
         load.observe(second * 1000, 1000, ended(50.0, 10.0));
     }
-    let outlook = load.outlook(90_000, 0.0, 600_000);
-    assert!((0.08..0.2).contains(&outlook.bad_share), "{outlook:?}");
-    let of = scene(50.0, 3, Measured::default());
+    let forecast = load.forecast(90_000, 0.0, 600_000);
+    assert!((0.08..0.2).contains(&forecast.bad_share), "{forecast:?}");
+    let of = input(50.0, 3, Measured::default());
     let here = shared::plan(&of.problem, Effort::default());
-    let shares = bad_shares(&of.problem, &[outlook], &here, &[3]);
-    assert!((shares[0] - outlook.bad_share).abs() < 1e-9);
+    let shares = bad_shares(&of.problem, &[forecast], &here, &[3]);
+    assert!((shares[0] - forecast.bad_share).abs() < 1e-9);
 }
 
 /// A full cheap device refuses queries that a dear one would answer for less each: what is lacking is a cheap
@@ -183,12 +183,12 @@ fn refused_queries_count_for_the_devices_that_answer_them() {
         devices: vec![fixed(0.4, 1), fixed(3.0, 1)],
         budget_per_hour_usd: None,
     };
-    let outlook = |bad_share, recent| Outlook {
+    let forecast = |bad_share, recent| Forecast {
         bad_share,
         recent,
-        ..Outlook::default()
+        ..Forecast::default()
     };
-    let outlooks = [outlook(0.0, 7000.0), outlook(0.3, 70.0)];
+    let outlooks = [forecast(0.0, 7000.0), forecast(0.3, 70.0)];
     let here = shared::plan(&problem, Effort::default());
     let shares = bad_shares(&problem, &outlooks, &here, &[1, 1]);
     assert!(shares[0] > 0.25 && shares[1] < 0.01, "{shares:?} {here:?}");
@@ -200,7 +200,7 @@ fn refused_queries_count_for_the_devices_that_answer_them() {
         },
         Effort::default(),
     );
-    let alone = [outlook(0.0, 0.0), outlook(0.3, 70.0)];
+    let alone = [forecast(0.0, 0.0), forecast(0.3, 70.0)];
     let shares = bad_shares(&problem, &alone, &nothing, &[0, 0]);
     assert!(
         shares[0] == 0.0 && (shares[1] - 0.3).abs() < 1e-9,

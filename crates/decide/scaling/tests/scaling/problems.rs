@@ -1,8 +1,8 @@
 //! Small problems that the tests share.
 
 use sextant_scaling::{
-    Choice, Device, Footprint, Kind, Need, Problem, Scene, demand::Outlook, fleet::Measured,
-    instances::Weights,
+    Choice, Device, Footprint, Kind, Need, PlannerInput, Problem, demand::Forecast,
+    fleet::Measured, instances::Weights,
 };
 use sextant_types::index::{KindIx, VariantIx};
 
@@ -56,8 +56,8 @@ pub fn table3(rps: f64, target_ms: f64) -> Problem {
 }
 
 /// A look at one type of device on which one variant answers 20 queries a second.
-pub fn scene(rps: f64, up: u32, measured: Measured) -> Scene {
-    Scene {
+pub fn input(rps: f64, up: u32, measured: Measured) -> PlannerInput {
+    PlannerInput {
         tenants: Default::default(),
         preferences: Vec::new(),
         problem: Problem {
@@ -76,11 +76,11 @@ pub fn scene(rps: f64, up: u32, measured: Measured) -> Scene {
                 ..measured
             },
         }],
-        outlooks: vec![Outlook {
+        outlooks: vec![Forecast {
             rps,
             bad_share: measured.bad_share,
             recent: 1000.0,
-            ..Outlook::default()
+            ..Forecast::default()
         }],
         footprints: vec![footprint_of(0, 95, 0)],
     }

@@ -6,7 +6,7 @@ use sextant_scaling::{
 };
 use sextant_types::index::VariantIx;
 
-use crate::problems::{BARE, choice, device, need, scene, table3};
+use crate::problems::{BARE, choice, device, input, need, table3};
 
 /// By type of device, in the order of the table.
 fn counts(problem: &Problem, plan: &Plan) -> [u32; 3] {
@@ -25,11 +25,11 @@ fn the_integer_program_answers_table_3_of_infaas() {
         ((10.0, 50.0), [0, 1, 0], 3.0),
         ((1000.0, 300.0), [0, 2, 1], 22.0),
     ];
-    for ((rps, target_ms), wanted, cost) in rows {
+    for ((rps, target_ms), expected, cost) in rows {
         let problem = table3(rps, target_ms);
         let plan = instances::plan(&problem, BARE).expect("there is room");
         assert!(plan.optimal);
-        assert_eq!(counts(&problem, &plan), wanted, "{rps} in {target_ms} ms");
+        assert_eq!(counts(&problem, &plan), expected, "{rps} in {target_ms} ms");
         assert_eq!(plan.cost_per_hour_usd, cost);
     }
 }
@@ -157,7 +157,7 @@ fn the_heuristic_waits_the_loading_time_before_it_goes_down() {
 
 #[test]
 fn devices_have_time_for_what_instances_answer_and_not_memory_alone() {
-    let mut of = scene(50.0, 3, Measured::default()).problem;
+    let mut of = input(50.0, 3, Measured::default()).problem;
     of.choices[0].memory_share = 0.01;
     let plan = instances::plan(&of, Weights::default()).expect("there is room");
     assert_eq!(plan.devices, [3]);

@@ -11,10 +11,10 @@ use crate::problems::{BARE, choice, device, need, table3};
 fn devices_that_are_shared_cost_what_table_3_says_where_nothing_shares_them() {
     // The table has 8 a second in its first row, which keep two devices busy for four fifths of their time: more than the
     // margin leaves.
-    for ((rps, target_ms), wanted) in [((7.5, 300.0), [2, 0, 0]), ((10.0, 50.0), [0, 1, 0])] {
+    for ((rps, target_ms), expected) in [((7.5, 300.0), [2, 0, 0]), ((10.0, 50.0), [0, 1, 0])] {
         let plan = shared::plan(&table3(rps, target_ms), Effort::default());
         assert!(plan.optimal, "{plan:?}");
-        assert_eq!(plan.devices, wanted, "{rps} in {target_ms} ms");
+        assert_eq!(plan.devices, expected, "{rps} in {target_ms} ms");
     }
     let plan = shared::plan(&table3(1000.0, 300.0), Effort::default());
     assert_eq!(plan.unserved_rps, [0.0]);

@@ -5,7 +5,7 @@ use sextant_scaling::{
     fleet::{Measured, Trigger},
 };
 
-use crate::problems::scene;
+use crate::problems::input;
 
 const MINUTE_MS: u64 = 60_000;
 
@@ -71,21 +71,21 @@ fn the_scaler_carries_the_advice_out() {
         hold_ms: 2 * MINUTE_MS,
         ..Options::default()
     });
-    let mut wanted = |second: u64, up: u32, busy: f64, bad: f64| {
-        let look = scene(50.0, up, measured(up, busy, bad));
+    let mut desired = |second: u64, up: u32, busy: f64, bad: f64| {
+        let look = input(50.0, up, measured(up, busy, bad));
         scaler.decide(&look, second * 1000).devices[0]
     };
-    let mut last = wanted(0, 4, 1.0, 0.5);
+    let mut last = desired(0, 4, 1.0, 0.5);
     for second in 1..=61 {
-        last = wanted(second, 4, 1.0, 0.5);
+        last = desired(second, 4, 1.0, 0.5);
     }
     assert_eq!((last.devices, last.trigger), (8, Some(Trigger::BadRate)));
     for second in 62..=150 {
-        last = wanted(second, 8, 0.25, 0.0);
+        last = desired(second, 8, 0.25, 0.0);
     }
     assert_eq!(last.devices, 8, "within the hold");
     for second in 151..=400 {
-        last = wanted(second, 8, 0.25, 0.0);
+        last = desired(second, 8, 0.25, 0.0);
     }
     assert_eq!((last.devices, last.trigger), (2, None));
 }

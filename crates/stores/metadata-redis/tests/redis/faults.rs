@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sextant_metadata::{
-    Command, Cursor, Demand, Error, MetadataStore, Wanted, conformance::sample_variant,
+    Command, Cursor, Demand, Desired, Error, MetadataStore, conformance::sample_variant,
 };
 use sextant_metadata_redis::{RedisConfig, RedisStore};
 use sextant_test_servers::redis::Redis;
@@ -52,7 +52,7 @@ async fn empty_restart_begins_another_life() {
     let after = eventually(async || store.snapshot().await).await;
     assert_ne!(after.life, before.life);
     assert!(after.instances.is_empty() && after.workers.is_empty() && after.leaders.is_empty());
-    assert_eq!((after.wanted, after.demand), (None, None));
+    assert_eq!((after.desired, after.demand), (None, None));
     for old in [before.cursor, Cursor(before.life), Cursor(0)] {
         let trimmed = store.changes(old).await;
         assert!(matches!(trimmed, Err(Error::Trimmed { .. })), "{trimmed:?}");
@@ -223,7 +223,9 @@ async fn dropped_calls_are_done_or_not_done() {
 
 /// Writes both records of leaders.
 async fn say(store: &RedisStore, token: u64) -> Result<(), Error> {
-    store.set_wanted(Wanted::new(token, Vec::new(), 1)).await?;
+    store
+        .set_desired(Desired::new(token, Vec::new(), 1))
+        .await?;
     let demand = Demand {
         token,
         ..Demand::default()

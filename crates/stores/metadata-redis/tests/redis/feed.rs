@@ -6,10 +6,10 @@ use sextant_test_servers::redis::Redis;
 
 use crate::fixtures::{PATIENCE, beat, config, connect, key, load, step};
 
-/// Reads until `wanted` events have come, waiting when there are none.
-async fn follow(store: &RedisStore, view: &mut View, wanted: usize) -> Vec<Event> {
+/// Reads until `expected` events have come, waiting when there are none.
+async fn follow(store: &RedisStore, view: &mut View, expected: usize) -> Vec<Event> {
     let mut events = Vec::new();
-    while events.len() < wanted {
+    while events.len() < expected {
         let wait = tokio::time::timeout(PATIENCE, store.changed(view.cursor)).await;
         wait.expect("woken in time").expect("changed");
         let changes = store.changes(view.cursor).await.expect("changes");
@@ -58,8 +58,8 @@ async fn follower_reads_thousands_of_events_of_many_writers_in_order() {
             _ => None,
         });
         // Two transitions loaded it.
-        let wanted: Vec<u64> = (3..).take(ROUNDS).collect();
-        assert_eq!(versions.collect::<Vec<_>>(), wanted);
+        let expected: Vec<u64> = (3..).take(ROUNDS).collect();
+        assert_eq!(versions.collect::<Vec<_>>(), expected);
     }
     assert_eq!(view.snapshot(), store.snapshot().await.unwrap());
 }

@@ -39,12 +39,12 @@ pub async fn publish_and_retire_are_idempotent(store: Store) {
     assert_eq!(store.variants().await.expect("variants"), []);
     let events = store.changes(start).await.expect("changes").events;
     let id = second.id.clone();
-    let wanted = [
+    let desired = [
         Event::VariantPublished(first),
         Event::VariantPublished(second),
         Event::VariantRetired(id),
     ];
-    assert_eq!(events, wanted);
+    assert_eq!(events, desired);
 }
 
 /// However the feed is cut into pieces, the pieces are the whole, and lead to the same content.

@@ -1,4 +1,4 @@
-//! Properties of what leaders write as a whole: what is wanted, and what is asked for.
+//! Properties of what leaders write as a whole: what is desired, and what is asked for.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,23 +13,23 @@ use super::{
 };
 use crate::{
     Action, AgreementRow, Alternative, ApplicationDemand, CostRow, Costs, Count, Decision, Demand,
-    DeviceDemand, Error, Event, Input, MOST_DEMAND_ROWS, Pool, Snapshot, Subject, TrialRow, View,
-    Wanted, WantedVariant,
+    Desired, DesiredVariant, DeviceDemand, Error, Event, Input, MOST_DEMAND_ROWS, Pool, Snapshot,
+    Subject, TrialRow, View,
 };
 
 /// One of the two records, and how to write and read it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Record {
-    Wanted,
+    Desired,
     Demand,
 }
 
-const RECORDS: [Record; 2] = [Record::Wanted, Record::Demand];
+const RECORDS: [Record; 2] = [Record::Desired, Record::Demand];
 
 impl Record {
     fn name(self) -> &'static str {
         match self {
-            Self::Wanted => "wanted",
+            Self::Desired => "desired",
             Self::Demand => "demand",
         }
     }
@@ -37,7 +37,7 @@ impl Record {
     /// Writes content number `content`, which differs from every other number's.
     async fn write(self, store: &Store, token: u64, content: u64) -> Result<(), Error> {
         match self {
-            Self::Wanted => store.set_wanted(wanted(token, content)).await,
+            Self::Desired => store.set_desired(desired(token, content)).await,
             Self::Demand => store.set_demand(demand(token, content)).await,
         }
     }
@@ -45,14 +45,14 @@ impl Record {
     async fn is(self, store: &Store, token: u64, content: u64) -> bool {
         let snapshot = store.snapshot().await.expect("snapshot");
         match self {
-            Self::Wanted => snapshot.wanted.as_deref() == Some(&wanted(token, content)),
+            Self::Desired => snapshot.desired.as_deref() == Some(&desired(token, content)),
             Self::Demand => snapshot.demand.as_deref() == Some(&demand(token, content)),
         }
     }
 
     fn event(self, token: u64, content: u64) -> Event {
         match self {
-            Self::Wanted => Event::WantedChanged(Arc::new(wanted(token, content))),
+            Self::Desired => Event::DesiredChanged(Arc::new(desired(token, content))),
             Self::Demand => Event::DemandChanged(Some(Arc::new(demand(token, content)))),
         }
     }
@@ -60,15 +60,15 @@ impl Record {
     /// What the feed has of content that was replaced.
     fn replaced(self, token: u64, content: u64) -> Event {
         match self {
-            Self::Wanted => self.event(token, content),
+            Self::Desired => self.event(token, content),
             Self::Demand => Event::DemandChanged(None),
         }
     }
 }
 
-/// What is wanted under `token`; `content` makes two differ.
-pub(super) fn wanted(token: u64, content: u64) -> Wanted {
-    let variant = |name: &str, workers, pinned| WantedVariant {
+/// What is desired under `token`; `content` makes two differ.
+pub(super) fn desired(token: u64, content: u64) -> Desired {
+    let variant = |name: &str, workers, pinned| DesiredVariant {
         variant: key(name, "w").variant,
         workers,
         pinned,
@@ -79,11 +79,11 @@ pub(super) fn wanted(token: u64, content: u64) -> Wanted {
         variant("b", Count::Everywhere, false),
         variant("a", Count::Workers(many), true),
     ];
-    Wanted::new(token, variants, 600_000).with_scaling(vec![pool(many)], vec![decision(content)])
+    Desired::new(token, variants, 600_000).with_scaling(vec![pool(many)], vec![decision(content)])
 }
 
 /// A pool of everything that one may have.
-fn pool(wanted: u32) -> Pool {
+fn pool(desired: u32) -> Pool {
     let device_type = DeviceTypeName::new("cpu-8").expect("valid");
     let facts = DeviceType {
         name: device_type.clone(),
@@ -95,7 +95,7 @@ fn pool(wanted: u32) -> Pool {
     };
     Pool {
         device_type,
-        wanted,
+        desired,
         least: 0,
         most: 9,
         provider: Some("process".into()),
@@ -230,25 +230,32 @@ pub async fn records_are_replaced_as_a_whole(store: Store) {
     }
 }
 
-/// An empty store has none of them; nothing wanted is not the same as nobody having said anything.
+/// An empty store has none of them; nothing desired is not the same as nobody having said anything.
 pub async fn records_are_absent_until_they_are_written(store: Store) {
-    let Snapshot { wanted, demand, .. } = store.snapshot().await.expect("snapshot");
-    assert_eq!((wanted, demand), (None, None));
-    let nothing = (Wanted::default(), Demand::default());
-    store.set_wanted(nothing.0.clone()).await.expect("wanted");
+    let Snapshot {
+        desired, demand, ..
+    } = store.snapshot().await.expect("snapshot");
+    assert_eq!((desired, demand), (None, None));
+    let nothing = (Desired::default(), Demand::default());
+    store.set_desired(nothing.0.clone()).await.expect("desired");
     store.set_demand(nothing.1.clone()).await.expect("demand");
-    let Snapshot { wanted, demand, .. } = store.snapshot().await.expect("snapshot");
-    assert_eq!(wanted.as_deref(), Some(&nothing.0));
+    let Snapshot {
+        desired, demand, ..
+    } = store.snapshot().await.expect("snapshot");
+    assert_eq!(desired.as_deref(), Some(&nothing.0));
     assert_eq!(demand.as_deref(), Some(&nothing.1));
 }
 
 /// Who writes under a lesser token than one seen is told so and changes nothing. The records do not
 /// know each other's tokens.
 pub async fn records_are_fenced_by_their_tokens(store: Store) {
-    Record::Wanted.write(&store, 1000, 1).await.expect("wanted");
+    Record::Desired
+        .write(&store, 1000, 1)
+        .await
+        .expect("desired");
     Record::Demand.write(&store, 10, 1).await.expect("demand");
     Record::Demand.write(&store, 999, 2).await.expect("demand");
-    for (record, token, content) in [(Record::Wanted, 1000, 1), (Record::Demand, 999, 2)] {
+    for (record, token, content) in [(Record::Desired, 1000, 1), (Record::Demand, 999, 2)] {
         let start = head(&store).await;
         for lesser in [token - 1, 10, 0] {
             let refused = record.write(&store, lesser, 9).await;

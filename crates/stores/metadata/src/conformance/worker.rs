@@ -30,13 +30,13 @@ pub async fn worker_is_recorded_as_it_said(store: Store) {
         let beat = store.heartbeat(&name, said.clone(), SECOND, 0);
         beat.await.expect("heartbeat");
         let workers = store.workers(0).await.expect("workers");
-        let wanted = Worker {
+        let desired = Worker {
             id: name,
             record: said.clone(),
             lease_until_ms: SECOND,
             leaving: false,
         };
-        assert_eq!(workers, [wanted]);
+        assert_eq!(workers, [desired]);
     }
 }
 
@@ -74,8 +74,8 @@ pub async fn heartbeat_renews_the_lease_of_all_instances(store: Store) {
     {
         assert_eq!(old.version, new.version);
         let mine = new.key.worker == worker("w");
-        let wanted = if mine { 15 } else { 10 } * SECOND;
-        assert_eq!(new.lease_until_ms, wanted, "{}", new.key);
+        let desired = if mine { 15 } else { 10 } * SECOND;
+        assert_eq!(new.lease_until_ms, desired, "{}", new.key);
     }
     let workers = store.workers(12 * SECOND).await.expect("workers");
     let alive: Vec<_> = workers.into_iter().map(|worker| worker.id).collect();
@@ -185,16 +185,16 @@ pub async fn worker_that_is_to_leave_is_marked(store: Store) {
     let mut view = View::from(store.snapshot().await.expect("snapshot"));
     let known = view.workers[&worker("w")].clone();
     let marked = store.mark_leaving(&worker("w")).await.expect("marked");
-    let wanted = Worker {
+    let desired = Worker {
         leaving: true,
         ..known
     };
-    assert_eq!(marked.as_ref(), Some(&wanted));
+    assert_eq!(marked.as_ref(), Some(&desired));
     follow(&store, &mut view).await;
-    assert_eq!(view.workers[&worker("w")], wanted);
+    assert_eq!(view.workers[&worker("w")], desired);
     assert!(!view.workers[&worker("x")].leaving);
     let again = store.mark_leaving(&worker("w")).await.expect("marked");
-    assert_eq!(again, Some(wanted));
+    assert_eq!(again, Some(desired));
     let changes = store.changes(view.cursor).await.expect("changes");
     assert_eq!(changes.events, []);
     assert!(!beat(&store, "w", SECOND).await.fresh);

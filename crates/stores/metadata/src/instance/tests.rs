@@ -66,10 +66,10 @@ fn every_state_and_command_is_in_the_table() {
     let now_ms = 200;
     for (command, (name, row)) in commands().iter().zip(TABLE) {
         assert_eq!(command.name(), name);
-        for (state, wanted) in InstanceState::ALL.into_iter().zip(row) {
+        for (state, expected) in InstanceState::ALL.into_iter().zip(row) {
             let result = apply(&instance(state), command, now_ms);
-            match (wanted, result) {
-                (Some(wanted), Ok(next)) => assert_eq!(next.state, wanted, "{state} {name}"),
+            match (expected, result) {
+                (Some(expected), Ok(next)) => assert_eq!(next.state, expected, "{state} {name}"),
                 (
                     None,
                     Err(Rejected::State {
@@ -80,7 +80,7 @@ fn every_state_and_command_is_in_the_table() {
                 ) => {
                     assert_eq!((told, command), (state, name));
                 }
-                (wanted, result) => panic!("{state} {name}: {result:?} instead of {wanted:?}"),
+                (expected, result) => panic!("{state} {name}: {result:?} instead of {expected:?}"),
             }
         }
     }

@@ -58,21 +58,21 @@ async fn replica_stands_for_one() {
 }
 
 #[tokio::test]
-async fn metric_is_what_is_wanted_now() {
+async fn metric_is_what_is_desired_now() {
     let ground = Ground::with(&[("cpu-16", 2), ("cpu-8", 3)]).await;
     let mut client = ground.client().await;
-    for (wanted, other) in [(3, 2), (0, 2), (7, 0), (1000, 1)] {
-        ground.want(&[("cpu-16", other), ("cpu-8", wanted)]);
-        for (pool, wanted) in [("cpu-8", wanted), ("cpu-16", other)] {
+    for (expected, other) in [(3, 2), (0, 2), (7, 0), (1000, 1)] {
+        ground.want(&[("cpu-16", other), ("cpu-8", expected)]);
+        for (pool, expected) in [("cpu-8", expected), ("cpu-16", other)] {
             let said = client.get_metrics(request(object(pool))).await;
             let value = MetricValue {
                 metric_name: METRIC.to_owned(),
-                metric_value: i64::from(wanted),
-                metric_value_float: f64::from(wanted),
+                metric_value: i64::from(expected),
+                metric_value_float: f64::from(expected),
             };
             assert_eq!(said.expect("a value").into_inner().metric_values, [value]);
             let active = client.is_active(object(pool)).await.expect("an answer");
-            assert_eq!(active.into_inner().result, wanted > 0);
+            assert_eq!(active.into_inner().result, expected > 0);
         }
     }
 }
@@ -125,7 +125,7 @@ async fn pool_for_which_nobody_decides_is_refused() {
     let ground = Ground::with(&[]).await;
     let mut undecided = Arc::unwrap_or_clone(pools(&[("cpu-8", 0)]));
     undecided[0].provider = None;
-    ground.wanted.send_replace(Arc::new(undecided));
+    ground.desired.send_replace(Arc::new(undecided));
     let mut client = ground.client().await;
     for status in refusals(&mut client, &object("cpu-8")).await {
         assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
@@ -145,11 +145,11 @@ async fn other_metrics_are_not_known() {
     assert_eq!(status.code(), Code::NotFound);
     assert_eq!(
         status.message(),
-        "there is no metric `queue_length`: ask for `sextant_workers_wanted`"
+        "there is no metric `queue_length`: ask for `sextant_workers_desired`"
     );
 }
 
-/// KEDA brings about what is wanted: there is nothing to order and nothing of ours to end.
+/// KEDA brings about what is desired: there is nothing to order and nothing of ours to end.
 #[tokio::test]
 async fn provider_has_no_machines_of_its_own() {
     let pool = sextant_provider::Pool {

@@ -16,9 +16,9 @@ async fn changes_come_in_order() {
     let ground = Ground::with(&[("cpu-8", 0)]).await;
     let mut stream = ground.stream("cpu-8").await;
     assert_eq!(next(&mut stream).await, Some(false));
-    for wanted in [1, 0, 3, 5, 0, 0xffff, 0] {
-        ground.want(&[("cpu-8", wanted)]);
-        assert_eq!(next(&mut stream).await, Some(wanted > 0), "{wanted}");
+    for desired in [1, 0, 3, 5, 0, 0xffff, 0] {
+        ground.want(&[("cpu-8", desired)]);
+        assert_eq!(next(&mut stream).await, Some(desired > 0), "{desired}");
     }
 }
 
@@ -42,8 +42,8 @@ async fn other_pools_are_not_told() {
 async fn slow_client_sees_the_last_state() {
     let ground = Ground::with(&[("cpu-8", 1)]).await;
     let mut stream = ground.stream("cpu-8").await;
-    for wanted in 2..1000 {
-        ground.want(&[("cpu-8", wanted)]);
+    for desired in 2..1000 {
+        ground.want(&[("cpu-8", desired)]);
     }
     ground.want(&[("cpu-8", 0)]);
     let mut messages = 1;
@@ -88,13 +88,13 @@ async fn client_that_goes_away_leaves_nothing() {
     let ground = Ground::with(&[("cpu-8", 0)]).await;
     let mut stays = ground.stream("cpu-8").await;
     assert_eq!(next(&mut stays).await, Some(false));
-    let before = ground.wanted.receiver_count();
+    let before = ground.desired.receiver_count();
     let mut leaves = ground.stream("cpu-8").await;
     assert_eq!(next(&mut leaves).await, Some(false));
-    assert!(ground.wanted.receiver_count() > before);
+    assert!(ground.desired.receiver_count() > before);
     drop(leaves);
     in_time(async {
-        while ground.wanted.receiver_count() > before {
+        while ground.desired.receiver_count() > before {
             tokio::task::yield_now().await;
         }
     })
@@ -107,19 +107,19 @@ async fn client_that_goes_away_leaves_nothing() {
 #[tokio::test]
 async fn stream_ends_with_its_source() {
     let Ground {
-        wanted,
+        desired,
         endpoint,
         stop,
         served,
     } = Ground::with(&[("cpu-8", 2)]).await;
     let ground = Ground {
-        wanted: tokio::sync::watch::Sender::new(Arc::default()),
+        desired: tokio::sync::watch::Sender::new(Arc::default()),
         endpoint,
         stop,
         served,
     };
     let mut stream = ground.stream("cpu-8").await;
     assert_eq!(next(&mut stream).await, Some(true));
-    drop(wanted);
+    drop(desired);
     assert_eq!(next(&mut stream).await, None);
 }

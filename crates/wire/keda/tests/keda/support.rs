@@ -1,4 +1,4 @@
-//! A server on a free port, and what is wanted.
+//! A server on a free port, and what is desired.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -20,19 +20,19 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A server that runs.
 pub(crate) struct Ground {
-    pub(crate) wanted: watch::Sender<Arc<Vec<Pool>>>,
+    pub(crate) desired: watch::Sender<Arc<Vec<Pool>>>,
     pub(crate) endpoint: String,
     pub(crate) stop: CancellationToken,
     pub(crate) served: JoinHandle<Result<(), Error>>,
 }
 
 impl Ground {
-    pub(crate) async fn with(wanted: &[(&str, u32)]) -> Self {
-        Self::encrypted(wanted, None).await
+    pub(crate) async fn with(desired: &[(&str, u32)]) -> Self {
+        Self::encrypted(desired, None).await
     }
 
-    pub(crate) async fn encrypted(wanted: &[(&str, u32)], tls: Option<Tls>) -> Self {
-        let (wanted, pools) = watch::channel(pools(wanted));
+    pub(crate) async fn encrypted(desired: &[(&str, u32)], tls: Option<Tls>) -> Self {
+        let (desired, pools) = watch::channel(pools(desired));
         let listen = "127.0.0.1:0".parse().expect("an address");
         let config = KedaConfig { listen, tls };
         let server = KedaServer::bind(config, pools).await.expect("a free port");
@@ -40,15 +40,15 @@ impl Ground {
         let stop = CancellationToken::new();
         let served = tokio::spawn(server.run(stop.clone().cancelled_owned()));
         Self {
-            wanted,
+            desired,
             endpoint,
             stop,
             served,
         }
     }
 
-    pub(crate) fn want(&self, wanted: &[(&str, u32)]) {
-        self.wanted.send_replace(pools(wanted));
+    pub(crate) fn want(&self, desired: &[(&str, u32)]) {
+        self.desired.send_replace(pools(desired));
     }
 
     pub(crate) async fn client(&self) -> ExternalScalerClient<Channel> {
@@ -65,17 +65,17 @@ impl Ground {
 }
 
 /// Pools for which somebody decides.
-pub(crate) fn pools(wanted: &[(&str, u32)]) -> Arc<Vec<Pool>> {
-    let pool = |(name, wanted): &(&str, u32)| Pool {
+pub(crate) fn pools(desired: &[(&str, u32)]) -> Arc<Vec<Pool>> {
+    let pool = |(name, desired): &(&str, u32)| Pool {
         device_type: DeviceTypeName::new(*name).expect("a name"),
-        wanted: *wanted,
+        desired: *desired,
         least: 0,
         most: 100,
         provider: Some("keda".into()),
         facts: None,
         trouble: None,
     };
-    Arc::new(wanted.iter().map(pool).collect())
+    Arc::new(desired.iter().map(pool).collect())
 }
 
 /// A ScaledObject that names a pool.

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use sextant_metadata::{DeviceTypes, Worker};
 use sextant_picture::{
-    Extent, Interner, Need, Options, Outlook, Picture, Snapshot, Surroundings, Usable,
+    Forecast, InputSize, Interner, Need, Options, Picture, Snapshot, Surroundings, Usable,
 };
 use sextant_selection::{Decision, Demand, Entry, Index, Load, select};
 use sextant_simulator::fleet::{Experiment, Seen, Setting, Shown};
@@ -78,7 +78,7 @@ impl Live {
 
     /// What the planner sees live, where nobody starts or ends workers.
     fn picture(&self, targets: &Targets, interner: &mut Interner) -> Picture {
-        let outlook = Outlook {
+        let forecast = Forecast {
             need: Need {
                 application: self.application().clone(),
                 class: TargetClass::of(targets),
@@ -92,7 +92,7 @@ impl Live {
             ..Options::default()
         };
         let facts = BTreeMap::new();
-        Picture::new(&self.view, vec![outlook], &facts, (&options, interner))
+        Picture::new(&self.view, vec![forecast], &facts, (&options, interner))
     }
 
     /// What the service answers about the application and its variants.
@@ -232,7 +232,7 @@ fn chosen(index: &Index, targets: &Targets, names: Names<'_>) -> String {
 /// What the planner may choose from, and which choices have their weights in common.
 fn choices(picture: &Picture, names: Names<'_>) -> Vec<String> {
     let problem = &picture.problem;
-    let footprints = picture.scene().footprints;
+    let footprints = picture.input().footprints;
     let choices = problem.choices.iter().zip(&footprints);
     let choices = choices.map(|(of, footprint)| {
         let name = names(of.variant);
@@ -276,12 +276,12 @@ fn what_the_service_selects_and_plans_is_what_is_simulated() {
         let there = |at: VariantIx| setting.variants[at].name.clone();
         let application = live.application();
         let index = snapshot.application(application).expect("it has variants");
-        let index = index.index_at(Extent::default());
+        let index = index.index_at(InputSize::default());
         let entries = simulated.entries(ApplicationIx::new(0));
         let (own, other) = (named(index.entries(), &here), named(entries, &there));
         assert_eq!(own, other, "seed {seed}");
         let route = Route::Application(application.clone());
-        let targets = snapshot.in_figures(&route, live.targets, Extent::default());
+        let targets = snapshot.in_figures(&route, live.targets, InputSize::default());
         let other = simulated.targets(&setting.classes[0]);
         assert_eq!(targets, other, "seed {seed}");
         let decided = chosen(index, &targets, &here);

@@ -29,7 +29,7 @@ pub(super) struct Live {
     pub(super) types: Vec<Arc<DeviceType>>,
     pub(super) metric: Metric,
     pub(super) targets: Targets,
-    pub(super) expected: demand::Outlook,
+    pub(super) expected: demand::Forecast,
 }
 
 impl Live {
@@ -47,9 +47,9 @@ impl Live {
                 ..View::default()
             },
             targets: targets(metric, random),
-            expected: demand::Outlook {
+            expected: demand::Forecast {
                 rps: random.random_range(0.0..500.0),
-                ..demand::Outlook::default()
+                ..demand::Forecast::default()
             },
             metric,
             types,

@@ -7,7 +7,7 @@ use sextant_types::{Signature, Variant};
 
 /// What is known of the size of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Extent {
+pub struct InputSize {
     /// Elements of one row over all inputs; 0 where queries come in one size.
     size: u64,
     /// Names the dimensions.
@@ -22,9 +22,9 @@ const CLASSES_PER_DOUBLING: f64 = 8.0;
 /// Classes of sizes in all.
 pub const CLASSES: usize = 64 * CLASSES_PER_DOUBLING as usize + 1;
 
-// === impl Extent ===
+// === impl InputSize ===
 
-impl Extent {
+impl InputSize {
     /// Of a query with these sizes of the dynamic dimensions, in the order of the signature.
     pub fn new(signature: &Signature, dims: &[u64]) -> Self {
         let Some(first) = dims.first() else {
@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    fn extent(size: u64) -> Extent {
+    fn extent(size: u64) -> InputSize {
         let input = TensorSpec {
             name: "x".to_owned(),
             data_type: DataType::Int64,
@@ -91,7 +91,7 @@ mod tests {
             outputs: vec![],
             batched: true,
         };
-        Extent::new(&signature, &[size])
+        InputSize::new(&signature, &[size])
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn one_size_has_no_class() {
-        assert_eq!(Extent::default().class(), None);
+        assert_eq!(InputSize::default().class(), None);
         assert_ne!(extent(3).dims, extent(4).dims);
     }
 }

@@ -3,7 +3,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_baselines as schedule;
-use sextant_placement::{Options, Policy, Rhythm};
+use sextant_placement::{BurstPeriod, Options, Policy};
 
 use crate::world::{Setting, World};
 use sextant_types::index::{DeviceIx, VariantIx};
@@ -21,7 +21,7 @@ fn a_period_is_found_in_bursts_with_jitter() {
     for period in [2 * MINUTE, 5 * MINUTE, 15 * MINUTE, 60 * MINUTE] {
         for seed in 0..20 {
             let mut random = ChaCha8Rng::seed_from_u64(seed);
-            let mut rhythm = Rhythm::default();
+            let mut rhythm = BurstPeriod::default();
             for burst in 1..=8u64 {
                 let begin = burst * period + random.random_range(0..period / 50);
                 if burst == 8 {
@@ -41,7 +41,7 @@ fn a_period_is_found_in_bursts_with_jitter() {
 
 #[test]
 fn a_burst_that_is_missed_does_not_end_a_period() {
-    let mut rhythm = Rhythm::default();
+    let mut rhythm = BurstPeriod::default();
     for burst in (1..12u64).filter(|burst| *burst != 6) {
         rhythm.add(burst * 5 * MINUTE);
     }
@@ -54,7 +54,7 @@ fn requests_at_random_have_no_period() {
     let (mut found, mut bursts) = (0, 0);
     for seed in 0..200 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let mut rhythm = Rhythm::default();
+        let mut rhythm = BurstPeriod::default();
         let mut now = 0;
         for _ in 0..200 {
             now += exponential(&mut random, 2 * MINUTE);

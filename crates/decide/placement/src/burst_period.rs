@@ -34,7 +34,7 @@ pub struct Expected {
 
 /// The beginnings of a variant's last bursts.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Rhythm {
+pub struct BurstPeriod {
     last_request: Option<Nanos>,
     last_burst: Nanos,
     intervals: [Nanos; INTERVALS],
@@ -42,9 +42,9 @@ pub struct Rhythm {
     expected: Option<Expected>,
 }
 
-// === impl Rhythm ===
+// === impl BurstPeriod ===
 
-impl Rhythm {
+impl BurstPeriod {
     /// A request came; tells whether it began a burst.
     pub fn add(&mut self, now: Nanos) -> bool {
         let last = self.last_request.replace(now);

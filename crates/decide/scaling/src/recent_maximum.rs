@@ -1,7 +1,7 @@
-//! When a plan becomes what is wanted: more at once, less only when nothing more was planned for a
+//! When a plan becomes what is desired: more at once, less only when nothing more was planned for a
 //! while.
 //!
-//! What is wanted of something is the most that was planned of it within the *hold*. So a number that
+//! What is desired of something is the most that was planned of it within the *hold*. So a number that
 //! has gone up does not go down before the hold is over: within any time of that length it changes its
 //! direction once at most.
 
@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The most that was planned of each of several things within a time.
 #[derive(Debug, Clone)]
-pub struct Steady<K> {
+pub struct RecentMaximum<K> {
     hold_ms: u64,
     /// By thing: times and numbers that are greater than all later ones, oldest first.
     planned: BTreeMap<K, VecDeque<(u64, u32)>>,
 }
 
-impl<K: Ord + Copy> Steady<K> {
+impl<K: Ord + Copy> RecentMaximum<K> {
     /// With this hold, ms.
     pub fn new(hold_ms: u64) -> Self {
         Self {

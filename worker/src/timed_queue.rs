@@ -11,7 +11,7 @@ use std::{
 const SPIN: Duration = Duration::from_micros(50);
 
 /// Items by the start of their windows; those that start together in order of arrival.
-pub(crate) struct Agenda<T> {
+pub(crate) struct TimedQueue<T> {
     items: BTreeMap<Key, T>,
     arrivals: u64,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Key {
     arrival: u64,
 }
 
-impl<T> Default for Agenda<T> {
+impl<T> Default for TimedQueue<T> {
     fn default() -> Self {
         Self {
             items: BTreeMap::new(),
@@ -32,7 +32,7 @@ impl<T> Default for Agenda<T> {
     }
 }
 
-impl<T> Agenda<T> {
+impl<T> TimedQueue<T> {
     pub(crate) fn push(&mut self, earliest: Instant, item: T) {
         let arrival = self.arrivals;
         self.arrivals += 1;

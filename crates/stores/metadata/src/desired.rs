@@ -8,17 +8,17 @@ use crate::{Decision, HeldBack, MOST_DECISIONS, Pool};
 /// What the leading autoscaler wants to be loaded. It says nothing about what is loaded for other
 /// reasons: that may stay as long as its memory is not needed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct Desired {
     /// The fencing token under which this content was first written.
     pub token: u64,
     /// Sorted by variant, each once.
-    pub variants: Vec<WantedVariant>,
-    /// What is loaded, not wanted and has answered nothing for so long may be unloaded, ms.
+    pub variants: Vec<DesiredVariant>,
+    /// What is loaded, not desired and has answered nothing for so long may be unloaded, ms.
     pub idle_unload_ms: u64,
     /// How many workers there should be of each type, sorted by type, each once.
     #[serde(default)]
     pub pools: Vec<Pool>,
-    /// Workers that are to leave once what is wanted is loaded elsewhere, sorted.
+    /// Workers that are to leave once what is desired is loaded elsewhere, sorted.
     #[serde(default)]
     pub emptying: Vec<WorkerId>,
     /// The last changes of all this and why, oldest first; at most [`MOST_DECISIONS`].
@@ -29,9 +29,9 @@ pub struct Wanted {
     pub held_back: Vec<HeldBack>,
 }
 
-/// A variant that is wanted.
+/// A variant that is desired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WantedVariant {
+pub struct DesiredVariant {
     /// Which one.
     pub variant: VariantId,
     /// On how many workers.
@@ -43,7 +43,7 @@ pub struct WantedVariant {
     pub needed: u32,
 }
 
-/// On how many workers a variant is wanted.
+/// On how many workers a variant is desired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Count {
@@ -53,9 +53,9 @@ pub enum Count {
     Workers(u32),
 }
 
-impl Wanted {
+impl Desired {
     /// Sorts `variants`; of those named twice the first counts.
-    pub fn new(token: u64, mut variants: Vec<WantedVariant>, idle_unload_ms: u64) -> Self {
+    pub fn new(token: u64, mut variants: Vec<DesiredVariant>, idle_unload_ms: u64) -> Self {
         variants.sort_by(|a, b| a.variant.cmp(&b.variant));
         variants.dedup_by(|later, first| later.variant == first.variant);
         Self {
@@ -106,11 +106,11 @@ impl Wanted {
         pools.find(|pool| pool.device_type == *device_type)
     }
 
-    /// What is wanted of a variant; `None` when it is not wanted.
-    pub fn of(&self, variant: &VariantId) -> Option<&WantedVariant> {
+    /// What is desired of a variant; `None` when it is not desired.
+    pub fn of(&self, variant: &VariantId) -> Option<&DesiredVariant> {
         let at = self
             .variants
-            .binary_search_by(|wanted| wanted.variant.cmp(variant));
+            .binary_search_by(|desired| desired.variant.cmp(variant));
         self.variants.get(at.ok()?)
     }
 }

@@ -14,7 +14,7 @@ use tokio::{sync::watch, time::timeout};
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// Since when workers are being reached; not at all where all are, or those that are missing have been for long.
-pub(crate) struct Gathering(watch::Sender<Missing>);
+pub(crate) struct WarmUp(watch::Sender<Missing>);
 
 #[derive(Default)]
 struct Missing {
@@ -22,7 +22,7 @@ struct Missing {
     workers: BTreeSet<WorkerId>,
 }
 
-impl Gathering {
+impl WarmUp {
     /// All workers are reached.
     pub(crate) fn over() -> Self {
         Self(watch::Sender::new(Missing::default()))
@@ -80,7 +80,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_waits_once_all_are_reached() {
-        let gathering = Gathering::over();
+        let gathering = WarmUp::over();
         assert!(!gathering.wait(None).await);
         gathering.begin();
         let (waited, ()) = tokio::join!(gathering.wait(None), async { gathering.end() });
@@ -91,7 +91,7 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_was_lost_is_waited_for_once() {
         let worker = |name| BTreeSet::from([WorkerId::new(name).expect("a name")]);
-        let gathering = Gathering::over();
+        let gathering = WarmUp::over();
         gathering.missing(worker("a"));
         let soon = || Some(Instant::now() + Duration::from_millis(5));
         assert!(gathering.wait(soon()).await);
@@ -118,7 +118,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_waits_past_a_deadline() {
-        let gathering = Gathering::over();
+        let gathering = WarmUp::over();
         gathering.begin();
         assert!(!gathering.wait(Some(Instant::now())).await);
         let soon = Instant::now() + Duration::from_millis(5);

@@ -11,7 +11,7 @@
 //!    Nothing of its model that is at least as good in all that counts comes before it in its order of
 //!    price, quality, latency and load time, so it is not dominated within its model.
 //!
-//! What is wanted is wanted on every worker that can run it; so it must fit beside the others on all
+//! What is desired is desired on every worker that can run it; so it must fit beside the others on all
 //! of these, and the smallest decides. Weights that several variants share count once, as where they
 //! are held. A variant that does not fit is passed over: a later one may share weights that are there.
 
@@ -86,7 +86,7 @@ pub enum Reason {
 
 /// What should be loaded within `memory_share` (0 to 1) of each worker's memory, sorted by ordinal.
 /// Does not depend on the order of the arguments, nor on what is loaded: asking again gives the same.
-pub fn wanted(candidates: &[Candidate], workers: &[Place], memory_share: f64) -> Vec<Wish> {
+pub fn kept_warm(candidates: &[Candidate], workers: &[Place], memory_share: f64) -> Vec<Wish> {
     let mut rooms = rooms(workers, memory_share);
     let runs = |it: &&Candidate| rooms.iter().any(|room| room.runs(it.engine));
     let runnable: Vec<&Candidate> = candidates.iter().filter(runs).collect();

@@ -3,7 +3,7 @@
 use super::{world::*, *};
 
 #[tokio::test]
-async fn what_is_wanted_follows_what_is_published_and_the_workers_that_stay() {
+async fn what_is_desired_follows_what_is_published_and_the_workers_that_stay() {
     let store = Arc::new(UnsteadyStore::new(256));
     for name in ["m-b", "m-a"] {
         publish(&store, variant(name)).await;
@@ -13,11 +13,11 @@ async fn what_is_wanted_follows_what_is_published_and_the_workers_that_stay() {
     beat(&store, "draining", 1000, true).await;
     beat(&store, "here", 400, false).await;
     wants(&store, 0, &["m-a", "m-b"]).await;
-    let wanted = recorded(&store).await.unwrap();
-    assert_eq!(wanted.idle_unload_ms, 600_000);
+    let desired = recorded(&store).await.unwrap();
+    assert_eq!(desired.idle_unload_ms, 600_000);
     let everywhere =
-        |it: &sextant_metadata::WantedVariant| it.workers == Count::Everywhere && !it.pinned;
-    assert!(wanted.variants.iter().all(everywhere), "{wanted:?}");
+        |it: &sextant_metadata::DesiredVariant| it.workers == Count::Everywhere && !it.pinned;
+    assert!(desired.variants.iter().all(everywhere), "{desired:?}");
     // Half of the smallest worker's memory has room for one.
     beat(&store, "small", 399, false).await;
     wants(&store, 0, &["m-a"]).await;
@@ -54,7 +54,7 @@ async fn weights_that_variants_share_count_once_and_each_model_has_one_variant()
 }
 
 #[tokio::test]
-async fn only_who_has_the_token_says_what_is_wanted() {
+async fn only_who_has_the_token_says_what_is_desired() {
     let store = Arc::new(UnsteadyStore::new(256));
     publish(&store, variant("m-a")).await;
     beat(&store, "w", 1000, false).await;
@@ -84,10 +84,10 @@ async fn who_leads_again_shuts_out_those_before() {
     start(&store, Some(token.subscribe()));
     wants(&store, 5, &["m-a"]).await;
     token.send_replace(Some(9));
-    let wanted = recorded(&store).await.unwrap();
+    let desired = recorded(&store).await.unwrap();
     let begun = std::time::Instant::now();
     // What is there already may be written again by everyone who is not shut out.
-    while store.set_wanted(Wanted::clone(&wanted)).await.is_ok() {
+    while store.set_desired(Desired::clone(&desired)).await.is_ok() {
         assert!(begun.elapsed() < PATIENCE, "a former leader is let in");
         tokio::task::yield_now().await;
     }
