@@ -113,12 +113,32 @@ async fn read(api: &Api, path: &str) -> Value {
     json
 }
 
+/// `/v1/scaling` without the former names of fields, each of which says what its present name says.
+async fn scaling(api: &Api) -> Value {
+    let mut body = read(api, "/v1/scaling").await;
+    take_former_names(&mut body);
+    body
+}
+
+fn take_former_names(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (former, name) in [("wanted", "desired"), ("wanted_token", "desired_token")] {
+                assert_eq!(fields.remove(former).as_ref(), fields.get(name));
+            }
+            fields.values_mut().for_each(take_former_names);
+        }
+        Value::Array(items) => items.iter_mut().for_each(take_former_names),
+        _ => {}
+    }
+}
+
 #[tokio::test]
 async fn before_an_autoscaler_has_spoken_nothing_is_desired() {
     let api = api().await;
     let expected = json!({"desired_token": null, "pools": [], "variants": [], "demand": null,
         "cost_per_hour_usd": {"desired": null, "actual": 0.0}, "held_back": []});
-    assert_eq!(read(&api, "/v1/scaling").await, expected);
+    assert_eq!(scaling(&api).await, expected);
     heartbeat(&api, "a", &device_type("cpu-8", 0.5), false).await;
     step(&api, "a", Command::Load).await;
     let pool = json!({"device_type": "cpu-8", "desired": null, "least": null, "most": null, "up": 1,
@@ -128,7 +148,7 @@ async fn before_an_autoscaler_has_spoken_nothing_is_desired() {
     let expected = json!({"desired_token": null, "pools": [pool], "variants": [loading],
         "demand": null, "cost_per_hour_usd": {"desired": null, "actual": 0.5},
         "held_back": []});
-    assert_eq!(read(&api, "/v1/scaling").await, expected);
+    assert_eq!(scaling(&api).await, expected);
     let none = read(&api, "/v1/scaling/decisions").await;
     assert_eq!(none, json!({"decisions": []}));
 }
@@ -142,7 +162,7 @@ async fn desired_stands_beside_what_is_there() {
     step(&api, "a", Command::Load).await;
     step(&api, "a", Command::Loaded).await;
     want(&api, vec![pool("cpu-8", 3)], Vec::new()).await;
-    let body = read(&api, "/v1/scaling").await;
+    let body = scaling(&api).await;
     let pool = json!({"device_type": "cpu-8", "desired": 3, "least": 1, "most": 8, "up": 1,
         "leaving": 0, "draining": 1, "provider": "process", "price_per_hour_usd": 0.5, "start_s": 60.0});
     assert_eq!(body["pools"], json!([pool]));
@@ -171,7 +191,7 @@ async fn who_is_held_back_is_named_with_the_reason() {
     api.metadata.set_desired(expected).await.expect("taken");
     let rows = ["budget", "most_workers", "others"]
         .map(|limit| json!({"application": "digits", "limit": limit, "reason": "as it is"}));
-    let body = read(&api, "/v1/scaling").await;
+    let body = scaling(&api).await;
     assert_eq!(body["held_back"], json!(rows));
 }
 
@@ -186,7 +206,7 @@ async fn a_pool_that_has_no_worker_is_known_by_its_facts() {
     };
     let unknown = pool("tpu", 0);
     want(&api, vec![troubled, unknown.clone()], Vec::new()).await;
-    let body = read(&api, "/v1/scaling").await;
+    let body = scaling(&api).await;
     let pools = json!([
         {"device_type": "cpu-8", "desired": null, "least": null, "most": null, "up": 1,
             "leaving": 0, "draining": 0, "price_per_hour_usd": 0.5, "start_s": 60.0},
@@ -204,7 +224,7 @@ async fn a_pool_that_has_no_worker_is_known_by_its_facts() {
         ..unknown
     };
     want(&api, vec![expected], Vec::new()).await;
-    let body = read(&api, "/v1/scaling").await;
+    let body = scaling(&api).await;
     let cost = json!({"desired": null, "actual": 0.5});
     assert_eq!(body["cost_per_hour_usd"], cost, "its price is not known");
 }

@@ -12,6 +12,23 @@ use crate::{
     scripts,
 };
 
+/// A record: its name, and the name of the hash that has it.
+struct Record {
+    name: &'static str,
+    stored: &'static str,
+}
+
+/// Its hash has the name that processes of the version before know.
+const DESIRED: Record = Record {
+    name: "desired",
+    stored: "wanted",
+};
+
+const DEMAND: Record = Record {
+    name: "demand",
+    stored: "demand",
+};
+
 /// Replaces what is desired.
 pub async fn set_desired(connection: &Connection, desired: Desired) -> Result<(), Error> {
     let token = desired.token;
@@ -20,29 +37,29 @@ pub async fn set_desired(connection: &Connection, desired: Desired) -> Result<()
         ..desired
     })?;
     let event = content.clone();
-    set(connection, "wanted", token, [content, event]).await
+    set(connection, DESIRED, token, [content, event]).await
 }
 
 /// Replaces what is asked for.
 pub async fn set_demand(connection: &Connection, demand: Demand) -> Result<(), Error> {
     let token = demand.token;
     let content = document(&Demand { token: 0, ..demand })?;
-    set(connection, "demand", token, [content, String::new()]).await
+    set(connection, DEMAND, token, [content, String::new()]).await
 }
 
 async fn set(
     connection: &Connection,
-    record: &'static str,
+    record: Record,
     token: u64,
     [content, event]: [String; 2],
 ) -> Result<(), Error> {
     let set = connection.script(&scripts::RECORD, 0, |call| {
-        call.arg(record).arg(token).arg(content).arg(event);
+        call.arg(record.stored).arg(token).arg(content).arg(event);
     });
     let seen: u64 = set.await?;
     if seen > token {
         return Err(Error::Fenced {
-            record,
+            record: record.name,
             token,
             seen,
         });

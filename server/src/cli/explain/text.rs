@@ -177,14 +177,14 @@ mod tests {
 
     #[test]
     fn a_decision_is_a_line_and_its_reasons() {
-        let desired = "\
+        let expected = "\
 #12 18:03:11 cpu-8: 2 -> 3 workers (add_workers)
     2.4 workers are needed
     for digits, latency 16 to 32 ms, accuracy 0.95: 850/s asked for, 1100/s planned for
     for prices, error 0.25: 1.50/s asked for, 2/s planned for
     not 1 worker of gpu (3.83 $/h): dearer
     not 9 workers: 8 at most";
-        assert_eq!(decision(&made(), 64_991_000 + DAY_MS - 1), desired);
+        assert_eq!(decision(&made(), 64_991_000 + DAY_MS - 1), expected);
         let later = decision(&made(), 64_991_000 + DAY_MS);
         assert!(
             later.starts_with("#12 1970-01-01 18:03:11 cpu-8"),
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn dates_follow_the_calendar() {
-        for (days, desired) in [
+        for (days, expected) in [
             (0, "1970-01-01"),
             (58, "1970-02-28"),
             (59, "1970-03-01"),
@@ -205,7 +205,7 @@ mod tests {
             (47_540, "2100-02-28"),
             (47_541, "2100-03-01"),
         ] {
-            assert_eq!(date(days), desired);
+            assert_eq!(date(days), expected);
         }
     }
 
@@ -221,17 +221,17 @@ mod tests {
             ],
             "cost_per_hour_usd": {"desired": 1.152, "actual": 0.768},
         });
-        let desired = "\
+        let expected = "\
 pool   desired  up  leaving  draining  least  most  $/h each  provider
-cpu-8       3   1        1         1      1     8     0.384  process
-gpu         -   0        0         0      -     -         -  -
+cpu-8        3   1        1         1      1     8     0.384  process
+gpu          -   0        0         0      -     -         -  -
 gpu: `up` failed: raise the quota
 all workers cost 0.768 $/h, those that are desired 1.15 $/h";
-        assert_eq!(overview(&scaling), desired);
+        assert_eq!(overview(&scaling), expected);
         let nothing = json!({"desired_token": null, "pools": [],
             "cost_per_hour_usd": {"desired": null, "actual": 0.0}});
-        let desired = "no pools: there are no workers, and none are desired\n\
+        let expected = "no pools: there are no workers, and none are desired\n\
                       no autoscaler has said yet what is desired";
-        assert_eq!(overview(&nothing), desired);
+        assert_eq!(overview(&nothing), expected);
     }
 }
