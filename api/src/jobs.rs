@@ -336,11 +336,6 @@ async fn owner(
     route: &Route,
 ) -> Result<(ApplicationId, Option<ModelId>), Problem> {
     let registry = state.registry();
-    if state.is_pipeline(route) {
-        let detail = "a pipeline takes no offline jobs yet: ask it with `POST /v1/queries/batch`, or the applications of \
-                      its steps with jobs";
-        return Err(Problem::new(Code::InvalidRequest, detail).field("application"));
-    }
     Ok(match route {
         Route::Application(id) => (registry.application(id).await?.id, None),
         Route::Model(id) => {

@@ -24,6 +24,8 @@ pub(crate) struct Ask {
     pub(crate) sticky: Option<u64>,
     /// What the front end could answer it with itself.
     pub(crate) composites: Vec<Composite>,
+    /// Whether an offline job asks it.
+    pub(crate) offline: bool,
     pub(crate) arrived: Instant,
 }
 
@@ -65,6 +67,7 @@ impl Ask {
             explain: ask.explain,
             sticky: ask.sticky,
             composites: ask.composites,
+            offline: ask.offline,
             arrived: ask.arrived,
         }
     }

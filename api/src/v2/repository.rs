@@ -190,6 +190,7 @@ impl MadeUp {
             sticky: None,
             serial: None,
             composites: Vec::new(),
+            offline: false,
             arrived: std::time::Instant::now(),
         };
         match dispatcher.query(query).await {

@@ -133,6 +133,7 @@ async fn turn(
             sticky: None,
             serial: None,
             composites: Vec::new(),
+            offline: false,
             arrived: Instant::now(),
         };
         dispatcher.query(query).await?;

@@ -21,7 +21,7 @@ use crate::{
     pace::{Ahead, Pace},
 };
 
-use step::{Begun, Gave};
+use step::{Begun, Gave, Terms};
 
 /// What queries of all pipelines share.
 pub(crate) struct Means {
@@ -266,8 +266,12 @@ impl Way<'_> {
                 Some(self.ahead.budget(at, left_ms))
             }
         };
-        Begun::new(node, inputs, budget_ms, query.best_effort, self.means)
-            .map_err(|error| in_step(node, error))
+        let terms = Terms {
+            budget_ms,
+            best_effort: query.best_effort,
+            offline: query.offline,
+        };
+        Begun::new(node, inputs, terms, self.means).map_err(|error| in_step(node, error))
     }
 
     fn skip(&mut self, node: &Node, at: usize, why: String) {

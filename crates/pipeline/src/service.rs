@@ -17,6 +17,7 @@ use crate::{
 };
 
 mod composite;
+mod offline;
 
 /// A dispatcher that answers queries of applications which are pipelines, and leaves others to another one.
 ///

@@ -503,6 +503,7 @@ pub fn query(values: &[f32]) -> Query {
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        offline: false,
         arrived: Instant::now(),
     }
 }

@@ -43,13 +43,22 @@ pub(super) struct Begun {
     begun: Instant,
 }
 
+/// What a step's query has of the pipeline's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    /// The part of the time that is left.
+    pub budget_ms: Option<f64>,
+    pub best_effort: bool,
+    pub offline: bool,
+}
+
 /// What it does.
 enum Doing {
     Ask {
         dispatcher: DispatcherClient,
         route: Route,
         targets: Targets,
-        best_effort: bool,
+        terms: Terms,
         /// Whether rows of a batch are rows of tensors.
         batched: bool,
     },
@@ -78,8 +87,7 @@ impl Begun {
     pub fn new(
         node: &Node,
         inputs: Vec<NamedTensor>,
-        budget_ms: Option<f64>,
-        best_effort: bool,
+        terms: Terms,
         means: &Means,
     ) -> Result<Self, QueryError> {
         let work = match &node.work {
@@ -87,10 +95,10 @@ impl Begun {
                 dispatcher: Arc::clone(&means.dispatcher),
                 route: route.clone(),
                 targets: Targets {
-                    latency_ms: budget_ms,
+                    latency_ms: terms.budget_ms,
                     ..*targets
                 },
-                best_effort,
+                terms,
                 batched: node.signature.batched,
             },
             Work::Transform(transform) => {
@@ -250,7 +258,7 @@ impl Begun {
             dispatcher,
             route,
             targets,
-            best_effort,
+            terms,
             batched,
         } = &self.work
         else {
@@ -263,11 +271,12 @@ impl Begun {
             route: route.clone(),
             inputs: inputs.to_vec(),
             targets: *targets,
-            best_effort: *best_effort,
+            best_effort: terms.best_effort,
             explain: false,
             sticky: None,
             serial: None,
             composites: Vec::new(),
+            offline: terms.offline,
             arrived: self.begun,
         };
         dispatcher.query(query).await.map(Some)

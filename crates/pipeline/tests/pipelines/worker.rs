@@ -198,6 +198,7 @@ pub fn query(inputs: Vec<NamedTensor>) -> Query {
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        offline: false,
         arrived: Instant::now(),
     }
 }

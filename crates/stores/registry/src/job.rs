@@ -53,6 +53,24 @@ impl JobKind {
     }
 }
 
+/// Who can answer the records of an offline job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnsweredBy {
+    /// Variants: the job is of an application that is no pipeline.
+    Variants,
+    /// A pipeline, which its application is.
+    Pipelines,
+}
+
+impl AnsweredBy {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Variants => "variants",
+            Self::Pipelines => "pipelines",
+        }
+    }
+}
+
 /// Where a job is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobState {

@@ -38,7 +38,7 @@ pub use error::{Entity, Error};
 pub use feedback::{
     Erased, Fate, Feedback, FeedbackAlarm, FeedbackKey, FeedbackPlace, FeedbackSums, ShadowAnswer,
 };
-pub use job::{Job, JobFilter, JobKind, JobState, NewJob, Plan, Planned};
+pub use job::{AnsweredBy, Job, JobFilter, JobKind, JobState, NewJob, Plan, Planned};
 pub use key::{ApiKey, KeyScope, NewKey};
 pub use model::{
     DataFile, Failure, METRIC_FILE, Model, ModelStatus, NO_LABELS, NewModel, Registration,

@@ -278,7 +278,9 @@ statements! {
         "update jobs set state = 'running', owner = $2, attempts = attempts + 1, \
          lease_until_ms = $3, updated_ms = $4 where id = ( \
              select id from jobs where kind = $1 and engine is not distinct from $5 \
-             and (application = $6 or $6 is null) and (state = 'queued' \
+             and (application = $6 or $6 is null) \
+             and (case when exists (select 1 from pipelines where pipelines.application = jobs.application) \
+             then 'pipelines' else 'variants' end = $7 or $7 is null) and (state = 'queued' \
              or (state in ('running', 'paused') and lease_until_ms <= $4)) \
              order by created_ms, id limit 1" [" for update skip locked"] ") \
          returning " {jobs}

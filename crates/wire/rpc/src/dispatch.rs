@@ -29,6 +29,8 @@ pub struct Query {
     pub serial: Option<u64>,
     /// What the front end could answer it with itself, see [`Composite`]. Empty where it has nothing.
     pub composites: Vec<Composite>,
+    /// Whether an offline job asks it: it takes what online queries leave, and is no demand.
+    pub offline: bool,
     /// When the last byte of the request arrived.
     pub arrived: std::time::Instant,
 }
@@ -71,6 +73,8 @@ pub struct Ask {
     pub kept: Vec<KeptAnswer>,
     /// What the front end could answer it with itself.
     pub composites: Vec<Composite>,
+    /// Whether an offline job asks it.
+    pub offline: bool,
     /// When the last byte of the request arrived.
     pub arrived: std::time::Instant,
 }

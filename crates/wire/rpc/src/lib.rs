@@ -11,6 +11,7 @@ use std::sync::Arc;
 pub mod dispatch;
 pub mod examine;
 pub mod notify;
+pub mod offline;
 pub mod publish;
 pub mod work;
 
@@ -20,6 +21,7 @@ pub use dispatch::{
 };
 pub use examine::{Examine, NoExaminer};
 pub use notify::{NotDelivered, Notice, Notify};
+pub use offline::{Offline, OnlineLoad};
 pub use publish::{Publish, PublishError};
 pub use work::{
     ActionKind, ActionStats, BatchResult, BatchTimings, Infer, InferError, InferOutcome, Load,

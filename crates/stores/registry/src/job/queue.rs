@@ -2,7 +2,7 @@
 
 use sextant_types::{ApplicationId, Code, EngineName, JobId, ModelId};
 
-use super::{Job, JobFilter, JobKind, JobState, NewJob};
+use super::{AnsweredBy, Job, JobFilter, JobKind, JobState, NewJob};
 use crate::{
     Entity, Error, Failure, ModelStatus, Once, Registry, application,
     database::{Row, Session},
@@ -12,6 +12,30 @@ use crate::{
 };
 
 const DEFAULT_PAGE: u32 = 100;
+
+/// Which job is claimed.
+struct Claim<'a> {
+    kind: JobKind,
+    /// One that needs this engine; `None`: one that needs none.
+    engine: Option<&'a EngineName>,
+    application: Option<&'a ApplicationId>,
+    answered_by: Option<AnsweredBy>,
+}
+
+// === impl Claim ===
+
+impl Claim<'_> {
+    fn of(kind: JobKind) -> Self {
+        Self {
+            kind,
+            engine: None,
+            application: None,
+            answered_by: None,
+        }
+    }
+}
+
+// === impl Registry ===
 
 impl Registry {
     /// Creates a job in state [`JobState::Queued`]. A job of the same name and content is
@@ -76,7 +100,7 @@ impl Registry {
         lease_ms: u64,
         now_ms: u64,
     ) -> Result<Option<Job>, Error> {
-        self.hand_out((kind, None, None), owner, lease_ms, now_ms)
+        self.hand_out(Claim::of(kind), owner, lease_ms, now_ms)
             .await
     }
 
@@ -88,7 +112,10 @@ impl Registry {
         lease_ms: u64,
         now_ms: u64,
     ) -> Result<Option<Job>, Error> {
-        let what = (kind, None, Some(application));
+        let what = Claim {
+            application: Some(application),
+            ..Claim::of(kind)
+        };
         self.hand_out(what, owner, lease_ms, now_ms).await
     }
 
@@ -115,13 +142,31 @@ impl Registry {
         lease_ms: u64,
         now_ms: u64,
     ) -> Result<Option<Job>, Error> {
-        let what = (kind, Some(engine), None);
+        let what = Claim {
+            engine: Some(engine),
+            ..Claim::of(kind)
+        };
+        self.hand_out(what, owner, lease_ms, now_ms).await
+    }
+
+    /// [`claim`](Self::claim) among the offline jobs that such a runner can answer.
+    pub async fn claim_offline(
+        &self,
+        answered_by: AnsweredBy,
+        owner: &str,
+        lease_ms: u64,
+        now_ms: u64,
+    ) -> Result<Option<Job>, Error> {
+        let what = Claim {
+            answered_by: Some(answered_by),
+            ..Claim::of(JobKind::Offline)
+        };
         self.hand_out(what, owner, lease_ms, now_ms).await
     }
 
     async fn hand_out(
         &self,
-        (kind, engine, application): (JobKind, Option<&EngineName>, Option<&ApplicationId>),
+        what: Claim<'_>,
         owner: &str,
         lease_ms: u64,
         now_ms: u64,
@@ -130,12 +175,13 @@ impl Registry {
         let row = tx
             .row(
                 sql::CLAIM_JOB
-                    .bind(kind.as_str())
+                    .bind(what.kind.as_str())
                     .bind(owner)
                     .bind(int(now_ms.saturating_add(lease_ms)))
                     .bind(int(now_ms))
-                    .bind(engine.map(|engine| engine.0.as_str()))
-                    .bind(application.map(ApplicationId::as_str)),
+                    .bind(what.engine.map(|engine| engine.0.as_str()))
+                    .bind(what.application.map(ApplicationId::as_str))
+                    .bind(what.answered_by.map(AnsweredBy::as_str)),
             )
             .await?;
         tx.commit().await?;

@@ -1,12 +1,15 @@
 //! The queue.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::json;
 use sextant_types::Code;
 
 use super::*;
-use crate::{Failure, Job, JobFilter, JobState};
+use crate::{AnsweredBy, Failure, Job, JobFilter, JobState, NewPipeline};
 
 on_both! {
     a_lapsed_job_goes_to_one_of_many_claimers,
@@ -20,6 +23,7 @@ on_both! {
     a_new_job_wakes_a_waiting_runner,
     no_job_goes_to_two_claimers,
     jobs_are_handed_out_by_application,
+    offline_jobs_go_to_whoever_can_answer_them,
 }
 
 /// Long enough for a wake-up on any machine; only a failing test waits for it.
@@ -36,6 +40,36 @@ async fn claim(registry: &Registry, owner: &str, now_ms: u64) -> Option<Job> {
         .claim(JobKind::Offline, owner, 100, now_ms)
         .await
         .unwrap()
+}
+
+async fn offline_jobs_go_to_whoever_can_answer_them(place: Place) {
+    let registry = with_application(&place).await;
+    let pipeline = Application {
+        id: ApplicationId::new("photos").unwrap(),
+        ..application()
+    };
+    let definition = NewPipeline {
+        definition: json!({"name": "photos"}),
+        files: BTreeMap::new(),
+    };
+    registry
+        .create_pipeline(&pipeline, &definition, 1)
+        .await
+        .unwrap();
+    let of_variants = registry.create_job(&offline_job(), 2).await.unwrap();
+    let of_pipeline = NewJob::new(JobKind::Offline, pipeline.id, json!({}));
+    let of_pipeline = registry.create_job(&of_pipeline, 3).await.unwrap();
+    for (answered_by, job) in [
+        (AnsweredBy::Pipelines, of_pipeline),
+        (AnsweredBy::Variants, of_variants),
+    ] {
+        let mut claim = async || {
+            let claimed = registry.claim_offline(answered_by, "me", 100, 10).await;
+            claimed.unwrap().map(|it| it.id)
+        };
+        assert_eq!(claim().await, Some(job.id));
+        assert_eq!(claim().await, None);
+    }
 }
 
 async fn a_job_goes_from_the_queue_to_its_result(place: Place) {

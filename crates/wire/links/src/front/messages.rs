@@ -53,6 +53,8 @@ pub struct SentAsk {
     pub serial: Option<u64>,
     /// What the front end could answer it with itself.
     pub composites: Vec<Composite>,
+    /// Whether an offline job asks it.
+    pub offline: bool,
     /// When the last byte of the request arrived.
     pub arrived_ns: u64,
 }

@@ -51,6 +51,7 @@ pub(super) struct Entry {
     /// Variants whose answers to its inputs are here.
     kept: Vec<KeptAnswer>,
     composites: Vec<Composite>,
+    offline: bool,
     pub(super) arrived: Instant,
     pub(super) inputs: Vec<NamedTensor>,
     reply: oneshot::Sender<Reply>,
@@ -115,6 +116,7 @@ impl Entry {
             serial: query.serial,
             kept: Vec::new(),
             composites: query.composites,
+            offline: query.offline,
             arrived: query.arrived,
             inputs: query.inputs,
             reply,
@@ -163,6 +165,7 @@ impl Entry {
             sticky: self.sticky,
             serial: self.serial,
             composites: self.composites.clone(),
+            offline: self.offline,
             arrived_ns: clock.nanos(self.arrived),
         }
     }

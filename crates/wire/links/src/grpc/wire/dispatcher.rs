@@ -158,6 +158,7 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
         kept,
         serial: ask.serial,
         composites: ask.composites.into_iter().map(pack_composite).collect(),
+        offline: ask.offline,
         route: Some(match ask.route {
             Route::Application(id) => ask::Route::Application(id.into()),
             Route::Model(id) => ask::Route::Model(id.into()),
@@ -199,6 +200,7 @@ fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
         sticky: ask.sticky,
         serial: ask.serial,
         composites: unpack_composites(ask.composites)?,
+        offline: ask.offline,
         arrived_ns: ask.arrived_ns,
     })
 }

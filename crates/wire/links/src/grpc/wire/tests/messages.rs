@@ -300,6 +300,7 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
                 sticky: arrived_ns.checked_sub(1 << 63),
                 serial: arrived_ns.checked_sub(1 << 62),
                 composites: vec![composite(); usize::from(best_effort)],
+                offline: explain,
                 arrived_ns,
             }))
         },
