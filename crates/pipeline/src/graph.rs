@@ -18,6 +18,8 @@ use crate::{
     Definition, Function, OnError, StepTargets,
     condition::Condition,
     definition::{Action, Step},
+    draw,
+    split::Asked,
 };
 
 use resolve::Resolver;
@@ -90,7 +92,7 @@ pub(crate) struct Node {
 
 /// What a node does.
 pub(crate) enum Work {
-    Ask { route: Route, targets: Targets },
+    Ask(Arc<[Asked]>),
     Transform(Arc<Transform>),
     Python(Arc<Function>),
 }
@@ -195,34 +197,30 @@ impl Graph {
             .collect();
         self.nodes.iter().all(|node| match &node.work {
             Work::Transform(_) | Work::Python(_) => true,
-            Work::Ask {
-                route,
-                targets: known,
-            } => targets(route).is_ok_and(|target| {
-                let own = own
-                    .get(node.name.as_ref())
-                    .copied()
-                    .copied()
-                    .unwrap_or_default();
-                let now = self::targets(&node.name, &own, &target);
-                target.signature == node.signature && now.as_ref() == Ok(known)
+            Work::Ask(asked) => asked.iter().all(|it| {
+                targets(&it.route).is_ok_and(|target| {
+                    let own = own.get(node.name.as_ref()).copied().copied();
+                    let now = self::targets(&node.name, &own.unwrap_or_default(), &target);
+                    target.signature == node.signature && now.as_ref() == Ok(&it.targets)
+                })
             }),
         })
     }
 
     /// What its steps ask.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
-        self.nodes.iter().filter_map(|node| match &node.work {
-            Work::Ask { route, .. } => Some(route),
-            Work::Transform(_) | Work::Python(_) => None,
-        })
+        let asked = self.nodes.iter().flat_map(|node| match &node.work {
+            Work::Ask(asked) => &asked[..],
+            Work::Transform(_) | Work::Python(_) => &[],
+        });
+        asked.map(|it| &it.route)
     }
 
     /// The functions of Python files that its steps call, with the names of these.
     pub fn functions(&self) -> impl Iterator<Item = (&str, &Arc<Function>)> {
         self.nodes.iter().filter_map(|node| match &node.work {
             Work::Python(function) => Some((node.name.as_ref(), function)),
-            Work::Ask { .. } | Work::Transform(_) => None,
+            Work::Ask(_) | Work::Transform(_) => None,
         })
     }
 }
@@ -249,19 +247,7 @@ impl Part {
             ));
         }
         let (work, signature) = match action {
-            Action::Ask(route) => {
-                let target = (known.targets)(route).map_err(|error| Invalid {
-                    code: error.code,
-                    ..Invalid::step(
-                        &step.name,
-                        "application",
-                        format!("cannot be asked: {error}"),
-                    )
-                })?;
-                let targets = targets(&step.name, &step.targets, &target)?;
-                let route = route.clone();
-                (Work::Ask { route, targets }, target.signature)
-            }
+            Action::Ask(all) => asked(step, all, known)?,
             Action::Python(options) => {
                 let function = options.bind(pipeline, known.files);
                 let function = function.map_err(|why| Invalid::step(&step.name, "python", why))?;
@@ -297,6 +283,41 @@ impl Part {
             gives,
         })
     }
+}
+
+/// Those whom a step asks, who take and give the same.
+fn asked(
+    step: &Step,
+    all: &[(Route, f64)],
+    known: &Known<'_>,
+) -> Result<(Work, Signature), Invalid> {
+    let mut asked = Vec::with_capacity(all.len());
+    let mut signature: Option<Signature> = None;
+    for (route, weight) in all {
+        let target = (known.targets)(route).map_err(|error| Invalid {
+            code: error.code,
+            ..Invalid::step(
+                &step.name,
+                "application",
+                format!("cannot be asked: {error}"),
+            )
+        })?;
+        let targets = targets(&step.name, &step.targets, &target)?;
+        if *signature.get_or_insert_with(|| target.signature.clone()) != target.signature {
+            let why = format!(
+                "names {}, which does not take and give what those before it do",
+                draw::whom(route)
+            );
+            return Err(Invalid::step(&step.name, "split", why));
+        }
+        asked.push(Asked {
+            route: route.clone(),
+            targets,
+            weight: *weight,
+        });
+    }
+    let nothing = || Invalid::step(&step.name, "split", "is empty");
+    Ok((Work::Ask(asked.into()), signature.ok_or_else(nothing)?))
 }
 
 /// What a step asks of its variant: its own targets, and where it has none the application's.
@@ -357,10 +378,7 @@ fn node(
         after.extend(resolver.mentioned(step, condition)?);
     }
     let work = match &part.work {
-        Work::Ask { route, targets } => Work::Ask {
-            route: route.clone(),
-            targets: *targets,
-        },
+        Work::Ask(asked) => Work::Ask(Arc::clone(asked)),
         Work::Transform(transform) => Work::Transform(Arc::clone(transform)),
         Work::Python(function) => Work::Python(Arc::clone(function)),
     };

@@ -16,10 +16,12 @@ mod definition;
 mod draw;
 mod graph;
 mod memory;
+mod nesting;
 mod pace;
 mod python;
 mod run;
 mod service;
+mod split;
 mod whole;
 
 pub use sextant_planning::Interval;
@@ -31,9 +33,12 @@ pub fn schema() -> serde_json::Value {
 
 pub use crate::{
     counts::{Outcome, StepCounts, StepScale},
-    definition::{Default, Definition, Input, OnError, Sources, Step, StepTargets, Validation},
+    definition::{
+        Default, Definition, Input, OnError, Share, Sources, Step, StepTargets, Validation,
+    },
     graph::{Graph, Invalid, Known, Target},
     memory::{Memory, Part, Unbounded},
+    nesting::Nesting,
     python::{Called, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
     service::{Loaded, Pipelines},
     whole::{Measured, StepShare, Whole},

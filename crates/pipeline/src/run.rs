@@ -17,8 +17,10 @@ use tokio::sync::Semaphore;
 use crate::{
     Graph, Interpreter, Memory, OnError, Part, Whole,
     counts::{Counts, Outcome},
-    graph::{Node, Origin},
+    graph::{Node, Origin, Work},
     pace::{Ahead, Pace},
+    service::Known,
+    split::Seed,
 };
 
 use step::{Begun, Gave, Terms};
@@ -33,6 +35,14 @@ pub(crate) struct Means {
     pub memory: Arc<dyn Memory>,
     /// Calls functions of Python files.
     pub python: Arc<dyn Interpreter>,
+}
+
+/// What the queries of a pipeline find around it.
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    pub means: &'a Means,
+    /// The pipelines as they were when the query came: it ends on the versions that it began with.
+    pub known: &'a Known,
 }
 
 /// How the answers of a pipeline are called: it is their model, and its version the variant.
@@ -64,11 +74,15 @@ struct Way<'a> {
     pace: &'a Pace,
     counts: &'a Counts,
     ahead: Ahead,
-    means: &'a Means,
+    around: Around<'a>,
     query: &'a Query,
     inputs: Vec<NamedTensor>,
     ended: Vec<Option<Ended>>,
     taken: Vec<StepTaken>,
+    /// What became of the steps of pipelines that are steps.
+    within: Vec<StepTaken>,
+    /// What its draws follow from; nothing as long as no step is split.
+    seed: Option<Seed>,
     /// What its steps have made, as long as the query lasts.
     held: Vec<Part>,
 }
@@ -79,7 +93,7 @@ struct Way<'a> {
 /// Which step failed, in which of its rows, and why.
 pub(crate) async fn answer(
     ready: &Ready,
-    means: &Means,
+    around: Around<'_>,
     mut query: Query,
 ) -> Result<Answer, QueryError> {
     let Ready {
@@ -105,11 +119,13 @@ pub(crate) async fn answer(
         pace,
         counts,
         ahead: pace.ahead(graph),
-        means,
+        around,
         query: &query,
         inputs,
         ended: graph.nodes.iter().map(|_| None).collect(),
         taken: Vec::with_capacity(graph.nodes.len()),
+        within: Vec::new(),
+        seed: None,
         held: Vec::with_capacity(graph.nodes.len()),
     };
     way.run().await?;
@@ -136,7 +152,7 @@ fn in_step(node: &Node, error: QueryError) -> QueryError {
 
 // === impl Way ===
 
-impl Way<'_> {
+impl<'a> Way<'a> {
     /// Runs all steps that are needed.
     async fn run(&mut self) -> Result<(), QueryError> {
         let graph = self.graph;
@@ -245,9 +261,9 @@ impl Way<'_> {
     }
 
     /// Lets a step begin with the time that is left for it.
-    fn begin(&self, at: usize, inputs: Vec<NamedTensor>) -> Result<Begun, QueryError> {
-        let node = &self.graph.nodes[at];
-        let query = self.query;
+    fn begin(&mut self, at: usize, inputs: Vec<NamedTensor>) -> Result<Begun<'a>, QueryError> {
+        let graph = self.graph;
+        let (node, query) = (&graph.nodes[at], self.query);
         let budget_ms = match query.targets.latency_ms {
             None => None,
             Some(latency_ms) => {
@@ -270,8 +286,22 @@ impl Way<'_> {
             budget_ms,
             best_effort: query.best_effort,
             offline: query.offline,
+            explain: query.explain,
+            sticky: query.sticky,
+            number: self.number(node),
         };
-        Begun::new(node, inputs, terms, self.means).map_err(|error| in_step(node, error))
+        Begun::new(node, inputs, terms, self.around).map_err(|error| in_step(node, error))
+    }
+
+    /// Which of those whom a step may ask the query falls to.
+    fn number(&mut self, node: &Node) -> f64 {
+        match &node.work {
+            Work::Ask(asked) if asked.len() > 1 => {
+                let seed = || Seed::new(self.query.sticky, &self.inputs);
+                self.seed.get_or_insert_with(seed).number(&node.name)
+            }
+            _ => 0.0,
+        }
     }
 
     fn skip(&mut self, node: &Node, at: usize, why: String) {
@@ -286,6 +316,7 @@ impl Way<'_> {
         self.counts
             .answered(at, taken.rows.max(1), (taken.total_us, waited_us));
         self.taken.push(gave.taken);
+        self.within.extend(gave.within);
         self.held.extend(gave.held);
         self.ended[at] = Some(Ended::Gave(gave.outputs));
     }
@@ -360,7 +391,7 @@ impl Way<'_> {
                     names.model,
                     self.graph.nodes.len()
                 ),
-                steps: self.taken,
+                steps: self.taken.into_iter().chain(self.within).collect(),
                 ..Explanation::default()
             }),
         })

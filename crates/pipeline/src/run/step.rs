@@ -5,16 +5,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream};
 use sextant_rpc::{Answer, DispatcherClient, Query, QueryError, StepTaken};
 use sextant_transforms::Transform;
 use sextant_types::{Code, NamedTensor, Route, Targets, Tensor, TensorSpec};
 use tokio::sync::Semaphore;
 
-use super::{Means, elapsed_us};
+use super::{Around, elapsed_us};
 use crate::{
-    Called, Function, Interpreter, Memory, Part,
+    Called, Function, Interpreter, Loaded, Memory, Part,
     graph::{Node, Work},
+    split,
 };
 
 /// Most rows of which each is asked.
@@ -30,9 +31,9 @@ const RETRY_MS: u64 = 1;
 const MOST_RETRY_MS: u64 = 1000;
 
 /// A step that was given its inputs. It owns them, so that steps run side by side.
-pub(super) struct Begun {
+pub(super) struct Begun<'a> {
     name: Arc<str>,
-    work: Doing,
+    work: Doing<'a>,
     memory: Arc<dyn Memory>,
     /// What it is asked for; several where it is asked row by row.
     asked: Vec<Vec<NamedTensor>>,
@@ -50,12 +51,16 @@ pub(super) struct Terms {
     pub budget_ms: Option<f64>,
     pub best_effort: bool,
     pub offline: bool,
+    pub explain: bool,
+    pub sticky: Option<u64>,
+    /// Which of several it asks, from 0 to below 1.
+    pub number: f64,
 }
 
 /// What it does.
-enum Doing {
+enum Doing<'a> {
     Ask {
-        dispatcher: DispatcherClient,
+        whom: Whom<'a>,
         route: Route,
         targets: Targets,
         terms: Terms,
@@ -66,6 +71,13 @@ enum Doing {
     Python(Arc<Function>, Arc<dyn Interpreter>),
 }
 
+/// Who answers what a step asks.
+enum Whom<'a> {
+    Dispatcher(DispatcherClient),
+    /// A pipeline that is a step of this one.
+    Pipeline(Arc<Loaded>, Around<'a>),
+}
+
 /// The result of one set of inputs.
 type Made = (Vec<NamedTensor>, Part);
 
@@ -73,13 +85,15 @@ type Made = (Vec<NamedTensor>, Part);
 pub(super) struct Gave {
     pub outputs: Vec<NamedTensor>,
     pub taken: StepTaken,
+    /// What became of the steps within it.
+    pub within: Vec<StepTaken>,
     /// The memory of its outputs.
     pub held: Vec<Part>,
 }
 
 // === impl Begun ===
 
-impl Begun {
+impl<'a> Begun<'a> {
     /// Gives a step its inputs, cut into rows where it is asked for each.
     ///
     /// # Errors
@@ -88,19 +102,24 @@ impl Begun {
         node: &Node,
         inputs: Vec<NamedTensor>,
         terms: Terms,
-        means: &Means,
+        around: Around<'a>,
     ) -> Result<Self, QueryError> {
+        let means = around.means;
         let work = match &node.work {
-            Work::Ask { route, targets } => Doing::Ask {
-                dispatcher: Arc::clone(&means.dispatcher),
-                route: route.clone(),
-                targets: Targets {
-                    latency_ms: terms.budget_ms,
-                    ..*targets
-                },
-                terms,
-                batched: node.signature.batched,
-            },
+            Work::Ask(all) => {
+                let nobody = || QueryError::new(Code::Internal, "it has nobody to ask");
+                let asked = split::drawn(all, terms.number).ok_or_else(nobody)?;
+                Doing::Ask {
+                    whom: Whom::of(&asked.route, around),
+                    route: asked.route.clone(),
+                    targets: Targets {
+                        latency_ms: terms.budget_ms,
+                        ..asked.targets
+                    },
+                    terms,
+                    batched: node.signature.batched,
+                }
+            }
             Work::Transform(transform) => {
                 Doing::Transform(Arc::clone(transform), Arc::clone(&means.cores))
             }
@@ -157,6 +176,7 @@ impl Begun {
 
     async fn once(&self) -> Result<Gave, QueryError> {
         let (mut taken, mut held) = (StepTaken::answered(&self.name), Vec::new());
+        let mut within = Vec::new();
         let outputs = match &self.work {
             Doing::Transform(transform, cores) => {
                 let rows = stream::iter(0..self.asked.len());
@@ -190,8 +210,9 @@ impl Begun {
                 let answers = rows
                     .map(|row| self.ask(&self.asked[row]))
                     .buffered(ROWS_AT_ONCE);
-                let answers: Vec<Option<Answer>> = self.in_rows(answers).await?;
-                for answer in answers.iter().flatten() {
+                let mut answers: Vec<Option<Answer>> = self.in_rows(answers).await?;
+                for answer in answers.iter_mut().flatten() {
+                    within.extend(self.within(answer));
                     count(&mut taken, answer);
                     held.push(self.memory.take(held_bytes(&answer.outputs))?);
                 }
@@ -206,6 +227,7 @@ impl Begun {
         Ok(Gave {
             outputs,
             taken,
+            within,
             held,
         })
     }
@@ -255,7 +277,7 @@ impl Begun {
     /// Asks for one set of inputs. A batch of no rows is not asked for: nothing is known of it.
     async fn ask(&self, inputs: &[NamedTensor]) -> Result<Option<Answer>, QueryError> {
         let Doing::Ask {
-            dispatcher,
+            whom,
             route,
             targets,
             terms,
@@ -272,14 +294,28 @@ impl Begun {
             inputs: inputs.to_vec(),
             targets: *targets,
             best_effort: terms.best_effort,
-            explain: false,
-            sticky: None,
+            explain: terms.explain && matches!(whom, Whom::Pipeline(..)),
+            sticky: whom.sticky(terms),
             serial: None,
             composites: Vec::new(),
             offline: terms.offline,
             arrived: self.begun,
         };
-        dispatcher.query(query).await.map(Some)
+        match whom {
+            Whom::Dispatcher(dispatcher) => dispatcher.query(query).await.map(Some),
+            Whom::Pipeline(pipeline, around) => nested(pipeline, *around, query).await.map(Some),
+        }
+    }
+
+    /// The steps of a pipeline that has answered, under the name of the step that it is.
+    fn within(&self, answer: &mut Answer) -> Vec<StepTaken> {
+        let explanation = answer.explanation.take();
+        let steps = explanation.map(|it| it.steps).unwrap_or_default();
+        let named = steps.into_iter().map(|step| StepTaken {
+            name: format!("{}.{}", self.name, step.name),
+            ..step
+        });
+        named.collect()
     }
 
     /// What a batch of no rows gives.
@@ -331,6 +367,32 @@ impl Begun {
         });
         columns.collect()
     }
+}
+
+// === impl Whom ===
+
+impl<'a> Whom<'a> {
+    fn of(route: &Route, around: Around<'a>) -> Self {
+        match around.known.of(route) {
+            Some(pipeline) => Self::Pipeline(Arc::clone(pipeline), around),
+            None => Self::Dispatcher(Arc::clone(&around.means.dispatcher)),
+        }
+    }
+
+    /// What the query of a step sticks to: versions of models are drawn anew for each step, the steps of a pipeline draw
+    /// as the whole does.
+    fn sticky(&self, terms: &Terms) -> Option<u64> {
+        terms.sticky.filter(|_| matches!(self, Self::Pipeline(..)))
+    }
+}
+
+/// Has a pipeline that is a step answer.
+fn nested<'a>(
+    pipeline: &'a Loaded,
+    around: Around<'a>,
+    query: Query,
+) -> BoxFuture<'a, Result<Answer, QueryError>> {
+    Box::pin(async move { super::answer(pipeline.ready()?, around, query).await })
 }
 
 /// Bytes that tensors take up.

@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 use sextant_rpc::{Answer, Composite, Explanation, Query, QueryError};
 use sextant_types::{Route, Targets};
 
-use super::{Loaded, Pipelines};
-use crate::run;
+use super::{Known, Loaded, Pipelines};
+use crate::run::{self, Around};
 
 impl Pipelines {
     /// What can answer a query to an application beside the variants of its models, as the dispatcher is told of it.
@@ -22,19 +22,19 @@ impl Pipelines {
             return Vec::new();
         };
         let offered = composites.iter().filter_map(|pipeline| {
-            let composite = self.figures(pipeline, query)?;
+            let composite = self.figures(&known, pipeline, query)?;
             Some((Arc::clone(pipeline), composite))
         });
         offered.collect()
     }
 
     /// The figures of a composite variant; `None` while it cannot answer this query, whatever its targets are.
-    fn figures(&self, pipeline: &Loaded, query: &Query) -> Option<Composite> {
+    fn figures(&self, known: &Known, pipeline: &Loaded, query: &Query) -> Option<Composite> {
         let ready = pipeline.ready().ok()?;
         let whole = ready.whole.load();
         let measured = whole.current()?;
-        let dispatcher = &self.means.dispatcher;
-        if !ready.graph.routes().all(|route| dispatcher.is_ready(route)) {
+        let beneath = &self.means.dispatcher;
+        if !ready.graph.routes().all(|it| known.is_ready(it, beneath)) {
             return None;
         }
         // It takes single records, in a shape of its own.
@@ -79,7 +79,12 @@ impl Pipelines {
             },
             ..alone.clone()
         };
-        match run::answer(ready, &self.means, asked).await {
+        let known = self.loaded.load_full();
+        let around = Around {
+            means: &self.means,
+            known: &known,
+        };
+        match run::answer(ready, around, asked).await {
             Ok(answer) => Ok(self.as_variant(&alone.route, answer, instead.explanation)),
             Err(error) if error.code.kind().is_retryable() && has_time(&alone) => {
                 self.means.dispatcher.query(alone).await
