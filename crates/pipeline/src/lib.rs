@@ -39,7 +39,7 @@ pub use crate::{
     graph::{Graph, Invalid, Known, Target},
     memory::{Memory, Part, Unbounded},
     nesting::Nesting,
-    python::{Called, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
+    python::{Call, Called, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
     service::{Loaded, Pipelines},
     whole::{Measured, StepShare, Whole},
 };

@@ -6,9 +6,13 @@
 //! what each step took, waits included, on the longest way that it must go: of queries with as little time left hardly one
 //! in four would be answered in time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 
 use sextant_planning::dropping::toward;
+use sextant_rpc::Query;
 
 use crate::Graph;
 
@@ -127,6 +131,14 @@ impl Ahead {
     /// How much of the time that is left a step may take, ms.
     pub fn budget(&self, node: usize, left_ms: f64) -> f64 {
         left_ms * self.own[node] / self.expected[node]
+    }
+
+    /// When a step of a query must have ended so that what follows it can, where that is quick.
+    pub fn until(&self, node: usize, query: &Query) -> Option<Instant> {
+        let later_ms = (self.least[node] - self.own[node]).max(0.0);
+        let ms = (query.targets.latency_ms? - later_ms).max(0.0);
+        let latency = Duration::try_from_secs_f64(ms / 1e3).ok()?;
+        query.arrived.checked_add(latency)
     }
 
     /// What a step and what must follow it take where they are quick, ms.

@@ -282,8 +282,10 @@ impl<'a> Way<'a> {
                 Some(self.ahead.budget(at, left_ms))
             }
         };
+        let until = self.ahead.until(at, query).filter(|_| !query.best_effort);
         let terms = Terms {
             budget_ms,
+            until,
             best_effort: query.best_effort,
             offline: query.offline,
             explain: query.explain,

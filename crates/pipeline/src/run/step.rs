@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::{Around, elapsed_us};
 use crate::{
-    Called, Function, Interpreter, Loaded, Memory, Part,
+    Call, Called, Function, Interpreter, Loaded, Memory, Part,
     graph::{Node, Work},
     split,
 };
@@ -42,6 +42,7 @@ pub(super) struct Begun<'a> {
     timeout: Option<Duration>,
     retries: u32,
     begun: Instant,
+    until: Option<Instant>,
 }
 
 /// What a step's query has of the pipeline's.
@@ -49,6 +50,8 @@ pub(super) struct Begun<'a> {
 pub(super) struct Terms {
     /// The part of the time that is left.
     pub budget_ms: Option<f64>,
+    /// When it must have ended so that what follows it can.
+    pub until: Option<Instant>,
     pub best_effort: bool,
     pub offline: bool,
     pub explain: bool,
@@ -104,7 +107,7 @@ impl<'a> Begun<'a> {
         terms: Terms,
         around: Around<'a>,
     ) -> Result<Self, QueryError> {
-        let means = around.means;
+        let (means, begun) = (around.means, Instant::now());
         let work = match &node.work {
             Work::Ask(all) => {
                 let nobody = || QueryError::new(Code::Internal, "it has nobody to ask");
@@ -140,7 +143,8 @@ impl<'a> Begun<'a> {
             gives: node.gives.clone(),
             timeout: node.timeout,
             retries: node.retries,
-            begun: Instant::now(),
+            begun,
+            until: terms.until,
         })
     }
 
@@ -194,14 +198,22 @@ impl<'a> Begun<'a> {
                 let called = rows
                     .map(|row| self.call((function, python), &self.asked[row]))
                     .buffered(ROWS_AT_ONCE);
-                let called: Vec<Called> = self.in_rows(called).await?;
-                let waited = called.iter().map(|it| it.waited.as_secs_f64() * 1e6);
+                let called: Vec<Option<Called>> = self.in_rows(called).await?;
+                let waited = called
+                    .iter()
+                    .flatten()
+                    .map(|it| it.waited.as_secs_f64() * 1e6);
                 taken.queue_us = waited.fold(0.0, f64::max);
                 taken.compute_us = (elapsed_us(self.begun) - taken.queue_us).max(0.0);
                 let mut gave = Vec::with_capacity(called.len());
-                for Called { outputs, part, .. } in called {
-                    held.push(part);
-                    gave.push(outputs);
+                for called in called {
+                    let Some(called) = called else {
+                        gave.push(self.nothing());
+                        continue;
+                    };
+                    taken.batch_rows = taken.batch_rows.max(called.batch_rows);
+                    held.push(called.part);
+                    gave.push(called.outputs);
                 }
                 self.joined(gave)?
             }
@@ -262,16 +274,25 @@ impl<'a> Begun<'a> {
         Ok((outputs, part))
     }
 
-    /// Calls a function with one set of inputs, in the room that sending them needs.
+    /// Calls a function with one set of inputs, in the room that sending them needs. One that takes rows is not called for
+    /// none.
     async fn call(
         &self,
         (function, python): (&Arc<Function>, &Arc<dyn Interpreter>),
         inputs: &[NamedTensor],
-    ) -> Result<Called, QueryError> {
+    ) -> Result<Option<Called>, QueryError> {
+        if function.signature.batched && has_no_rows(inputs) {
+            return Ok(None);
+        }
         let sent = self.memory.take(held_bytes(inputs))?;
-        let called = python.call(function, inputs.to_vec(), &self.memory).await?;
+        let call = Call {
+            inputs: inputs.to_vec(),
+            memory: Arc::clone(&self.memory),
+            until: self.until,
+        };
+        let called = python.call(function, call).await?;
         drop(sent);
-        Ok(called)
+        Ok(Some(called))
     }
 
     /// Asks for one set of inputs. A batch of no rows is not asked for: nothing is known of it.
@@ -286,7 +307,7 @@ impl<'a> Begun<'a> {
         else {
             return Ok(None);
         };
-        if *batched && inputs.iter().any(|input| input.tensor.rows() == 0) {
+        if *batched && has_no_rows(inputs) {
             return Ok(None);
         }
         let query = Query {
@@ -348,7 +369,8 @@ impl<'a> Begun<'a> {
         }
         let keeps = match &self.work {
             Doing::Ask { batched, .. } => *batched,
-            Doing::Transform(..) | Doing::Python(..) => false,
+            Doing::Python(function, _) => function.signature.batched,
+            Doing::Transform(..) => false,
         };
         let columns = self.gives.iter().enumerate().map(|(at, spec)| {
             let rows = gave.iter().map(|outputs| {
@@ -393,6 +415,10 @@ fn nested<'a>(
     query: Query,
 ) -> BoxFuture<'a, Result<Answer, QueryError>> {
     Box::pin(async move { super::answer(pipeline.ready()?, around, query).await })
+}
+
+fn has_no_rows(inputs: &[NamedTensor]) -> bool {
+    inputs.iter().any(|input| input.tensor.rows() == 0)
 }
 
 /// Bytes that tensors take up.

@@ -1,7 +1,9 @@
 //! Pipelines from their definition to the answer, over a dispatcher that computes by a rule.
 
 mod checked;
+mod nested;
 mod offline;
 mod run;
+mod split;
 mod whole;
 mod worker;
