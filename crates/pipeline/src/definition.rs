@@ -108,10 +108,10 @@ pub struct Step {
     /// Decodes pictures: `image` -> `pixels`; with `boxes`, cuts these out of one picture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageOptions>,
-    /// Sentences into token ids: `text` -> `input_ids`, `attention_mask`, `token_type_ids`.
+    /// Sentences into token ids: `text` -> `input_ids`, `attention_mask`, `token_type_ids`; with `overlap`, `text_index`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenize: Option<TokenizeOptions>,
-    /// One vector of those of all tokens: `hidden`, `attention_mask` -> `embedding`.
+    /// One vector of those of all tokens: `hidden`, `attention_mask` -> `embedding`; with `text_index`, of all rows of a text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolOptions>,
     /// Vectors of length one: `vectors` -> `vectors`.
