@@ -25,6 +25,9 @@ use crate::{
 
 use step::{Begun, Gave, Terms};
 
+/// Rows of one query that are asked at once: those of others have their turns between them.
+pub(crate) const ROWS_AT_ONCE: usize = 64;
+
 /// What queries of all pipelines share.
 pub(crate) struct Means {
     /// Answers the steps that ask something.

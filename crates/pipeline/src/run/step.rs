@@ -11,7 +11,7 @@ use sextant_transforms::Transform;
 use sextant_types::{Code, NamedTensor, Route, Targets, Tensor, TensorSpec};
 use tokio::sync::Semaphore;
 
-use super::{Around, elapsed_us};
+use super::{Around, ROWS_AT_ONCE, elapsed_us};
 use crate::{
     Call, Called, Function, Interpreter, Loaded, Memory, Part,
     graph::{Node, Work},
@@ -20,9 +20,6 @@ use crate::{
 
 /// Most rows of which each is asked.
 const MOST_ROWS: usize = 4096;
-
-/// Rows of one query that are asked at once: those of others have their turns between them.
-const ROWS_AT_ONCE: usize = 64;
 
 /// How long a step waits before it is tried again, unless it is told otherwise, ms.
 const RETRY_MS: u64 = 1;
