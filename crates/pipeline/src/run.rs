@@ -4,6 +4,7 @@
 //! step does not forgive ends the query; what still runs is given up. Each row of a step `for_each` is a query of its
 //! own, so that rows of many queries share batches as ever.
 
+mod rows;
 mod step;
 
 use std::{sync::Arc, time::Instant};

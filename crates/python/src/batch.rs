@@ -96,15 +96,26 @@ pub(crate) fn rows(batch: &[Waiting]) -> u32 {
     batch.iter().map(|it| it.rows).sum()
 }
 
-/// The inputs of all of them, in room that was taken before they were joined, and where what is given is counted.
-pub(crate) fn join(
-    batch: &[Waiting],
-) -> Result<(Vec<NamedTensor>, Arc<dyn Memory>, Option<Part>), QueryError> {
+/// What a call gets of all of them.
+pub(crate) struct Joined {
+    pub(crate) inputs: Vec<NamedTensor>,
+    /// Where what is given is counted.
+    pub(crate) memory: Arc<dyn Memory>,
+    /// The room of the inputs, where they are others than those of one query.
+    _room: Option<Part>,
+}
+
+/// The inputs of all of them, in room that is taken before they are joined.
+pub(crate) fn join(batch: &[Waiting]) -> Result<Joined, QueryError> {
     let nobody = || QueryError::new(Code::Internal, "nobody waits");
     let first = &batch.first().ok_or_else(nobody)?.call;
     let memory = Arc::clone(&first.memory);
     if batch.len() == 1 {
-        return Ok((first.inputs.clone(), memory, None));
+        return Ok(Joined {
+            inputs: first.inputs.clone(),
+            memory,
+            _room: None,
+        });
     }
     let room = memory.take(batch.iter().map(|it| it.bytes).sum())?;
     let columns = first.inputs.iter().enumerate().map(|(at, input)| {
@@ -115,7 +126,11 @@ pub(crate) fn join(
         Ok(NamedTensor::new(&input.name, joined))
     });
     let inputs = columns.collect::<Result<_, QueryError>>()?;
-    Ok((inputs, memory, Some(room)))
+    Ok(Joined {
+        inputs,
+        memory,
+        _room: Some(room),
+    })
 }
 
 /// What a call gave, unless it has other rows than it took.

@@ -244,9 +244,10 @@ impl Shared {
         function: &Function,
         batch: &[Waiting],
     ) -> Result<Gave, QueryError> {
-        let (inputs, memory, _room) = batch::join(batch)?;
+        let joined = batch::join(batch)?;
+        let order = Order::Call(joined.inputs.clone(), Arc::clone(&joined.memory));
         let (rows, begun) = (batch::rows(batch), Instant::now());
-        let gave = self.work(&line.key, function, Order::Call(inputs, memory))?;
+        let gave = self.work(&line.key, function, order)?;
         let nothing = || QueryError::new(Code::Internal, "the call gave nothing");
         let gave = batch::checked(gave.ok_or_else(nothing)?, rows)?;
         self.lines.ran(line, rows, begun.elapsed());

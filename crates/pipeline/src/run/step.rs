@@ -8,18 +8,15 @@ use std::{
 use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream};
 use sextant_rpc::{Answer, DispatcherClient, Query, QueryError, StepTaken};
 use sextant_transforms::Transform;
-use sextant_types::{Code, NamedTensor, Route, Targets, Tensor, TensorSpec};
+use sextant_types::{Code, NamedTensor, Route, Targets, TensorSpec};
 use tokio::sync::Semaphore;
 
-use super::{Around, ROWS_AT_ONCE, elapsed_us};
+use super::{Around, ROWS_AT_ONCE, elapsed_us, rows};
 use crate::{
     Call, Called, Function, Interpreter, Loaded, Memory, Part,
     graph::{Node, Work},
     split,
 };
-
-/// Most rows of which each is asked.
-const MOST_ROWS: usize = 4096;
 
 /// How long a step waits before it is tried again, unless it is told otherwise, ms.
 const RETRY_MS: u64 = 1;
@@ -129,7 +126,7 @@ impl<'a> Begun<'a> {
         };
         let asked = match node.cut.is_empty() {
             true => vec![inputs],
-            false => cut(node, &inputs)?,
+            false => rows::cut(node, &inputs)?,
         };
         Ok(Self {
             name: Arc::clone(&node.name),
@@ -176,69 +173,87 @@ impl<'a> Begun<'a> {
     }
 
     async fn once(&self) -> Result<Gave, QueryError> {
-        let (mut taken, mut held) = (StepTaken::answered(&self.name), Vec::new());
-        let mut within = Vec::new();
-        let outputs = match &self.work {
+        let mut gave = Gave {
+            outputs: Vec::new(),
+            taken: StepTaken::answered(&self.name),
+            within: Vec::new(),
+            held: Vec::new(),
+        };
+        let of_rows = match &self.work {
             Doing::Transform(transform, cores) => {
-                let rows = stream::iter(0..self.asked.len());
-                let gave = rows
-                    .map(|row| self.transform((transform, cores), &self.asked[row]))
-                    .buffered(ROWS_AT_ONCE);
-                let gave: Vec<Made> = self.in_rows(gave).await?;
-                taken.compute_us = elapsed_us(self.begun);
-                let (gave, parts): (Vec<_>, Vec<_>) = gave.into_iter().unzip();
-                held = parts;
-                self.joined(gave)?
+                self.all_transformed((transform, cores), &mut gave).await?
             }
             Doing::Python(function, python) => {
-                let rows = stream::iter(0..self.asked.len());
-                let called = rows
-                    .map(|row| self.call((function, python), &self.asked[row]))
-                    .buffered(ROWS_AT_ONCE);
-                let called: Vec<Option<Called>> = self.in_rows(called).await?;
-                let waited = called
-                    .iter()
-                    .flatten()
-                    .map(|it| it.waited.as_secs_f64() * 1e6);
-                taken.queue_us = waited.fold(0.0, f64::max);
-                taken.compute_us = (elapsed_us(self.begun) - taken.queue_us).max(0.0);
-                let mut gave = Vec::with_capacity(called.len());
-                for called in called {
-                    let Some(called) = called else {
-                        gave.push(self.nothing());
-                        continue;
-                    };
-                    taken.batch_rows = taken.batch_rows.max(called.batch_rows);
-                    held.push(called.part);
-                    gave.push(called.outputs);
-                }
-                self.joined(gave)?
+                self.all_called((function, python), &mut gave).await?
             }
-            Doing::Ask { .. } => {
-                let rows = stream::iter(0..self.asked.len());
-                let answers = rows
-                    .map(|row| self.ask(&self.asked[row]))
-                    .buffered(ROWS_AT_ONCE);
-                let mut answers: Vec<Option<Answer>> = self.in_rows(answers).await?;
-                for answer in answers.iter_mut().flatten() {
-                    within.extend(self.within(answer));
-                    count(&mut taken, answer);
-                    held.push(self.memory.take(held_bytes(&answer.outputs))?);
-                }
-                let gave = answers.into_iter().map(|answer| match answer {
-                    Some(answer) => answer.outputs,
-                    None => self.nothing(),
-                });
-                self.joined(gave.collect())?
-            }
+            Doing::Ask { .. } => self.all_asked(&mut gave).await?,
         };
-        taken.total_us = elapsed_us(self.begun);
-        Ok(Gave {
-            outputs,
-            taken,
-            within,
-            held,
-        })
+        gave.outputs = self.joined(of_rows)?;
+        gave.taken.total_us = elapsed_us(self.begun);
+        Ok(gave)
+    }
+
+    async fn all_transformed(
+        &self,
+        how: (&Arc<Transform>, &Arc<Semaphore>),
+        gave: &mut Gave,
+    ) -> Result<Vec<Vec<NamedTensor>>, QueryError> {
+        let rows = stream::iter(0..self.asked.len());
+        let made = rows
+            .map(|row| self.transform(how, &self.asked[row]))
+            .buffered(ROWS_AT_ONCE);
+        let made: Vec<Made> = self.in_rows(made).await?;
+        gave.taken.compute_us = elapsed_us(self.begun);
+        let (outputs, parts): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+        gave.held = parts;
+        Ok(outputs)
+    }
+
+    async fn all_called(
+        &self,
+        how: (&Arc<Function>, &Arc<dyn Interpreter>),
+        gave: &mut Gave,
+    ) -> Result<Vec<Vec<NamedTensor>>, QueryError> {
+        let rows = stream::iter(0..self.asked.len());
+        let called = rows
+            .map(|row| self.call(how, &self.asked[row]))
+            .buffered(ROWS_AT_ONCE);
+        let called: Vec<Option<Called>> = self.in_rows(called).await?;
+        let taken = &mut gave.taken;
+        for it in called.iter().flatten() {
+            taken.queue_us = taken.queue_us.max(it.waited.as_secs_f64() * 1e6);
+            taken.batch_rows = taken.batch_rows.max(it.batch_rows);
+        }
+        taken.compute_us = (elapsed_us(self.begun) - taken.queue_us).max(0.0);
+        let outputs = called.into_iter().map(|called| match called {
+            Some(called) => {
+                gave.held.push(called.part);
+                called.outputs
+            }
+            None => rows::nothing(&self.gives),
+        });
+        Ok(outputs.collect())
+    }
+
+    async fn all_asked(&self, gave: &mut Gave) -> Result<Vec<Vec<NamedTensor>>, QueryError> {
+        let rows = stream::iter(0..self.asked.len());
+        let answers = rows
+            .map(|row| self.ask(&self.asked[row]))
+            .buffered(ROWS_AT_ONCE);
+        let answers: Vec<Option<Answer>> = self.in_rows(answers).await?;
+        let mut outputs = Vec::with_capacity(answers.len());
+        for answer in answers {
+            let Some(mut answer) = answer else {
+                outputs.push(rows::nothing(&self.gives));
+                continue;
+            };
+            gave.within.extend(self.within(&mut answer));
+            count(&mut gave.taken, &answer);
+            gave.held
+                .push(self.memory.take(held_bytes(&answer.outputs))?);
+            outputs.push(answer.outputs);
+        }
+        Ok(outputs)
     }
 
     /// All that a stream gives, and in which row it failed.
@@ -336,55 +351,20 @@ impl<'a> Begun<'a> {
         named.collect()
     }
 
-    /// What a batch of no rows gives.
-    fn nothing(&self) -> Vec<NamedTensor> {
-        let empty = self.gives.iter().filter_map(|spec| {
-            let shape = spec.shape.iter().enumerate();
-            let shape = shape.map(|(axis, size)| {
-                if axis == 0 {
-                    0
-                } else {
-                    size.unwrap_or(0) as usize
-                }
-            });
-            let tensor = match spec.data_type.size() {
-                Some(_) => Tensor::from_bytes(spec.data_type, shape.collect(), bytes::Bytes::new()),
-                None => Tensor::from_strings(shape.collect(), [""; 0]),
-            };
-            Some(NamedTensor::new(&spec.name, tensor.ok()?))
-        });
-        empty.collect()
-    }
-
     /// What all rows gave, as one.
     fn joined(&self, mut gave: Vec<Vec<NamedTensor>>) -> Result<Vec<NamedTensor>, QueryError> {
         if !self.by_row {
             return Ok(gave.pop().unwrap_or_default());
-        }
-        if gave.is_empty() {
-            return Ok(self.nothing());
         }
         let keeps = match &self.work {
             Doing::Ask { batched, .. } => *batched,
             Doing::Python(function, _) => function.signature.batched,
             Doing::Transform(..) => false,
         };
-        let columns = self.gives.iter().enumerate().map(|(at, spec)| {
-            let rows = gave.iter().map(|outputs| {
-                let tensor = outputs.get(at).map(|output| output.tensor.clone());
-                let tensor = tensor.ok_or_else(|| unequal(spec))?;
-                if keeps {
-                    Ok(tensor)
-                } else {
-                    as_row(&tensor).ok_or_else(|| unequal(spec))
-                }
-            });
-            let rows: Vec<Tensor> = rows.collect::<Result<_, QueryError>>()?;
-            let rows: Vec<&Tensor> = rows.iter().collect();
-            let joined = Tensor::concat(&rows).map_err(|_| unequal(spec))?;
-            Ok(NamedTensor::new(&spec.name, joined))
-        });
-        columns.collect()
+        match keeps {
+            true => rows::concatenated(&self.gives, &gave),
+            false => rows::stacked(&self.gives, &gave),
+        }
     }
 }
 
@@ -424,64 +404,6 @@ fn held_bytes(outputs: &[NamedTensor]) -> u64 {
         .iter()
         .map(|output| output.tensor.held_bytes() as u64);
     bytes.sum()
-}
-
-fn unequal(spec: &TensorSpec) -> QueryError {
-    let message = format!(
-        "its rows gave `{}` in different shapes, which no tensor holds: answer each row in one shape",
-        spec.name
-    );
-    QueryError::new(Code::InvalidTensor, message)
-}
-
-/// The tensor as the only row of another.
-fn as_row(tensor: &Tensor) -> Option<Tensor> {
-    let shape: Vec<usize> = std::iter::once(1)
-        .chain(tensor.shape().iter().copied())
-        .collect();
-    tensor.reshaped(shape).ok()
-}
-
-/// The inputs of each row.
-fn cut(node: &Node, inputs: &[NamedTensor]) -> Result<Vec<Vec<NamedTensor>>, QueryError> {
-    let invalid = |message: String| QueryError::new(Code::InvalidTensor, message);
-    let mut counts = node
-        .cut
-        .iter()
-        .map(|at| (&inputs[*at].name, inputs[*at].tensor.rows()));
-    let (first, rows) = counts
-        .next()
-        .ok_or_else(|| invalid("it has nothing to cut".to_owned()))?;
-    if let Some((other, count)) = counts.find(|(_, count)| *count != rows) {
-        return Err(invalid(format!(
-            "`{first}` has {rows} rows, and `{other}` has {count}"
-        )));
-    }
-    if rows > MOST_ROWS {
-        let message = format!("`{first}` has {rows} rows: a step is asked for {MOST_ROWS} at most");
-        return Err(QueryError::new(Code::TooLarge, message));
-    }
-    let row = |row: usize| {
-        let inputs = inputs.iter().enumerate().map(|(at, input)| {
-            if !node.cut.contains(&at) {
-                return Ok(input.clone());
-            }
-            let tensor = input.tensor.slice_rows(row, 1);
-            let tensor = tensor.map_err(|error| invalid(error.to_string()))?;
-            let rank = node.signature.inputs[at].shape.len();
-            let tensor = match tensor.shape().len() > rank {
-                true => {
-                    let shape = tensor.shape()[1..].to_vec();
-                    tensor.reshaped(shape)
-                }
-                false => Ok(tensor),
-            };
-            let tensor = tensor.map_err(|error| invalid(error.to_string()))?;
-            Ok(NamedTensor::new(&input.name, tensor))
-        });
-        inputs.collect()
-    };
-    (0..rows).map(row).collect()
 }
 
 /// Runs a transform: at once where it is quick, else on a thread that may be busy for long.

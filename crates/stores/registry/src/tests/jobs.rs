@@ -63,7 +63,7 @@ async fn offline_jobs_go_to_whoever_can_answer_them(place: Place) {
         (AnsweredBy::Pipelines, of_pipeline),
         (AnsweredBy::Variants, of_variants),
     ] {
-        let mut claim = async || {
+        let claim = async || {
             let claimed = registry.claim_offline(answered_by, "me", 100, 10).await;
             claimed.unwrap().map(|it| it.id)
         };
