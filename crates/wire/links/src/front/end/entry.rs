@@ -81,6 +81,13 @@ pub(super) enum Phase {
     },
 }
 
+/// When an answer is desired. None for a best-effort query, as at the dispatcher.
+pub(super) fn deadline(targets: &Targets, best_effort: bool, arrived: Instant) -> Option<Instant> {
+    let ms = targets.latency_ms.filter(|_| !best_effort)?;
+    let latency = Duration::try_from_secs_f64(ms / 1e3).ok()?;
+    arrived.checked_add(latency)
+}
+
 // === impl Settled ===
 
 impl Settled {
@@ -131,11 +138,9 @@ impl Entry {
         Self { kept, ..self }
     }
 
-    /// When an answer is wanted. None for a best-effort query, as at the dispatcher.
+    /// When an answer is desired.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let ms = self.targets.latency_ms.filter(|_| !self.best_effort)?;
-        let latency = Duration::try_from_secs_f64(ms / 1e3).ok()?;
-        self.arrived.checked_add(latency)
+        deadline(&self.targets, self.best_effort, self.arrived)
     }
 
     /// The message that asks, each time under attempts of its own.
