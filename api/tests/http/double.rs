@@ -449,6 +449,7 @@ impl Api {
                 keep_ended_jobs: None,
                 keep_failed_models: None,
                 keep_audit: None,
+                feedback_every: Duration::from_secs(60),
                 limit_bytes: None,
             },
         );

@@ -36,7 +36,8 @@ pub use blob::{BlobRole, BlobUse, Condemned};
 pub use database::postgres::ConnectOptions;
 pub use error::{Entity, Error};
 pub use feedback::{
-    Erased, Fate, Feedback, FeedbackAlarm, FeedbackKey, FeedbackPlace, FeedbackSums, ShadowAnswer,
+    Erased, Fate, Feedback, FeedbackAlarm, FeedbackBounds, FeedbackKey, FeedbackPlace,
+    FeedbackSums, ShadowAnswer,
 };
 pub use job::{Job, JobFilter, JobKind, JobState, NewJob, Plan, Planned};
 pub use key::{ApiKey, KeyScope, NewKey};

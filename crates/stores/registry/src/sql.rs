@@ -403,17 +403,23 @@ statements! {
     );
     ERASE_QUERY = ("delete from feedback where application = $1 and query = $2");
     ERASE_SUBJECT = ("delete from feedback where application = $1 and subject = $2");
-    FORGET_FEEDBACK = ("delete from feedback where application = $1 and given_ms <= $2");
+    FORGET_FEEDBACK = (
+        "delete from feedback where (query, place, kind) in \
+         (select query, place, kind from feedback where application = $1 and given_ms <= $2 \
+         order by given_ms, bytes limit $3)"
+    );
     FORGET_SUMS = ("delete from feedback_sums where application = $1 and hour < $2");
     FEEDBACK_BYTES = (
         "select id as application, coalesce((select " ["cast("] "sum(bytes)" [" as bigint)"] " from feedback \
          where application = applications.id), 0) as bytes from applications where id = $1"
     );
-    // The oldest rows that take so many bytes, and those of the same moment as the last of them.
-    EXCESS_UNTIL = (
-        "select application, given_ms from (select application, given_ms, " ["cast("]
-         "sum(bytes) over (order by given_ms, bytes)" [" as bigint)"] " as passed from feedback \
-         where application = $1) as oldest where passed >= $2 order by given_ms limit 1"
+    // How many of the oldest rows take less than so many bytes. Rows of one moment and size are as good as each other.
+    FEEDBACK_BELOW = (
+        "select id as application, (select count(*) from (select " ["cast("]
+         "sum(bytes) over (order by given_ms, bytes rows unbounded preceding)" [" as bigint)"]
+         " as passed from (select given_ms, bytes from feedback where application = $1 \
+         order by given_ms, bytes limit $3) as few) as oldest where passed < $2) as counted \
+         from applications where id = $1"
     );
     FEEDBACK_SUMS = (
         "select application, model, version, variant, kind, hour, counted, total, squares \

@@ -21,6 +21,7 @@ pub const CONFIG: Config = Config {
     keep_ended_jobs: None,
     keep_failed_models: None,
     keep_audit: None,
+    feedback_every: Duration::from_millis(1),
     limit_bytes: None,
 };
 
