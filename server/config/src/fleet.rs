@@ -55,6 +55,9 @@ section! {
         /// Name of the fleet: the prefix of its keys in the metadata store. Processes of different
         /// fleets do not talk to each other.
         name: String = "sextant".to_owned();
+        /// Newest version of the messages between processes that this one speaks: 3 speaks as the release before. Processes
+        /// that understand both talk to either, so a fleet is upgraded process by process without it.
+        protocol: u16 = 4, within 3.0..=4.0;
         /// Address and port for the other processes (gRPC); port 0 takes a free one. Needed by the
         /// roles `dispatcher` and `worker` where others play the other roles.
         listen: Option<SocketAddr> = None, unset "no other process reaches this one";

@@ -23,7 +23,7 @@ mod wire;
 
 pub use client::{ConnectorConfig, GrpcConnector, WorkerLink};
 pub use error::Error;
-pub use hello::{Caller, Fence, Hello, PROTOCOL};
+pub use hello::{Caller, Fence, Hello, Protocol};
 pub use roster::{Roster, RosterOptions, Seen};
 pub use server::{GrpcConfig, GrpcServer, Roles};
 pub use tls::MutualTls;

@@ -20,7 +20,7 @@ use tonic::transport::{Server, server::TcpIncoming};
 use crate::{
     front::DispatcherHalf,
     grpc::{
-        Error, Limits, MutualTls,
+        Error, Limits, MutualTls, Protocol,
         error::chain,
         hello::Tokens,
         proto::{dispatcher_server::DispatcherServer, worker_server::WorkerServer},
@@ -52,6 +52,8 @@ pub struct GrpcConfig {
     pub advertise: Option<String>,
     /// The fleet that may call.
     pub fleet: Arc<str>,
+    /// The versions of the messages that are understood.
+    pub protocol: Protocol,
     /// Encryption, if there is to be any.
     pub tls: Option<MutualTls>,
     /// Sizes.
@@ -73,6 +75,7 @@ pub struct Roles(Arc<Shared>);
 
 struct Shared {
     fleet: Arc<str>,
+    protocol: Protocol,
     limits: Limits,
     clock: Clock,
     /// Whether certificates must name the roles of callers; none without encryption.
@@ -92,6 +95,7 @@ impl GrpcConfig {
             listen,
             advertise: None,
             fleet: fleet.into(),
+            protocol: Protocol::OWN,
             tls: None,
             limits: Limits::default(),
         }
@@ -122,6 +126,7 @@ impl GrpcServer {
         };
         let shared = Shared {
             fleet: config.fleet,
+            protocol: config.protocol,
             limits: config.limits,
             clock: Clock::system(),
             role_names,

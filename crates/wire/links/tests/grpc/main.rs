@@ -7,6 +7,7 @@ mod faults;
 mod fences;
 mod front;
 mod process;
+mod protocol;
 mod roster;
 mod streams;
 mod tls;
