@@ -116,7 +116,7 @@ fn input_format(spec: &OfflineSpec, path: &str) -> Result<RecordFormat, Stop> {
     }
     // A single file without a suffix is lines; among others it may be anything.
     let found = match spec.input.ends_with('/') {
-        false => RecordFormat::of_file(path, &RecordFormat::ALL),
+        false => RecordFormat::of_file(path),
         true => Err(format!(
             "`{path}` has no known suffix: say `format`, or move it away"
         )),
@@ -125,8 +125,7 @@ fn input_format(spec: &OfflineSpec, path: &str) -> Result<RecordFormat, Stop> {
 }
 
 fn output_format(spec: &OfflineSpec) -> RecordFormat {
-    let written = |format: &RecordFormat| RecordFormat::WRITTEN.contains(format);
-    let by_suffix = || RecordFormat::of_path(&spec.output).filter(written);
+    let by_suffix = || RecordFormat::of_path(&spec.output);
     spec.output_format
         .or_else(by_suffix)
         .unwrap_or(RecordFormat::Jsonl)
