@@ -6,6 +6,7 @@
 //! serialised here is serialised for storage (registry, metadata store), never for clients.
 
 pub mod accuracy;
+pub mod byte_size;
 pub mod company;
 pub mod convert;
 pub mod device;
