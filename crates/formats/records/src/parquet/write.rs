@@ -75,7 +75,7 @@ impl<'a> Sheet<'a> {
             false => Cells::Plain(Vec::new()),
         };
         Ok(Self {
-            writer: writer.map_err(failed)?,
+            writer: writer.map_err(|error| failed(&error))?,
             written,
             waiting: columns.iter().map(cells).collect(),
             there: Vec::new(),
@@ -132,23 +132,26 @@ impl<'a> Sheet<'a> {
             rows => self.write(rows)?,
         }
         .to_vec();
-        self.writer.close().map_err(failed)?;
+        self.writer.close().map_err(|error| failed(&error))?;
         last.append(&mut self.written.0.lock());
         Ok(last.into())
     }
 
     fn write(&mut self, rows: usize) -> Result<Bytes, Error> {
         let there: Vec<bool> = self.there.drain(..rows).collect();
-        let mut group = self.writer.next_row_group().map_err(failed)?;
+        let mut group = self
+            .writer
+            .next_row_group()
+            .map_err(|error| failed(&error))?;
         for (column, cells) in self.columns.iter().zip(&mut self.waiting) {
-            write(&mut group, (column, cells), &there).map_err(failed)?;
+            write(&mut group, (column, cells), &there).map_err(|error| failed(&error))?;
         }
-        group.close().map_err(failed)?;
+        group.close().map_err(|error| failed(&error))?;
         Ok(std::mem::take(&mut *self.written.0.lock()).into())
     }
 }
 
-fn failed(error: ParquetError) -> Error {
+fn failed(error: &ParquetError) -> Error {
     Error::output("parquet", error.to_string())
 }
 
