@@ -416,6 +416,7 @@ impl Asked {
             sticky: None,
             serial: None,
             composites: Vec::new(),
+            step: None,
             arrived: self.arrived,
         })
     }

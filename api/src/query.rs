@@ -304,6 +304,7 @@ fn read(
         sticky: sticky(body.sticky.as_ref().map(|key| &*key.0))?,
         serial: state.tokens().serial(state),
         composites: Vec::new(),
+        step: None,
         arrived,
     };
     Ok(Asked {

@@ -62,6 +62,7 @@ impl Dispatcher {
             sticky,
             serial,
             composites,
+            step,
             arrived,
         } = query;
         let bind = |signature: &Signature| {
@@ -84,6 +85,7 @@ impl Dispatcher {
             explain,
             sticky,
             composites,
+            step,
             arrived,
         };
         let (draw, shadow) = match online {
@@ -135,10 +137,21 @@ impl Dispatcher {
         signature.map(read).ok_or_else(|| missing(&snapshot, route))
     }
 
+    /// What answers a query: within its latency target, else within its patience.
     pub(crate) fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
         if !self.is_leading() {
             return Err(standing_by());
         }
+        match self.choose_in_time(ask) {
+            Err(error) if is_for_time(&error) => match ask.patient() {
+                Some(patient) => self.choose_in_time(&patient),
+                None => Err(error),
+            },
+            chosen => chosen,
+        }
+    }
+
+    fn choose_in_time(&self, ask: &Ask) -> Result<Chosen, QueryError> {
         let snapshot = self.snapshot.load();
         match &ask.route {
             Route::Variant(id) => {
@@ -379,6 +392,14 @@ impl Dispatcher {
             explanation,
         }
     }
+}
+
+/// Whether a query may have been refused for want of time.
+fn is_for_time(error: &QueryError) -> bool {
+    matches!(
+        error.code,
+        Code::Overloaded | Code::DeadlineExceeded | Code::TargetInfeasible
+    )
 }
 
 fn check(targets: &Targets) -> Result<(), QueryError> {

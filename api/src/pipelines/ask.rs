@@ -107,6 +107,7 @@ async fn answered(
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        step: None,
         arrived,
     };
     query::answer_plain(state, caller, query, asked).await

@@ -356,6 +356,7 @@ impl<'a> Asking<'a> {
                 sticky: None,
                 serial: None,
                 composites: Vec::new(),
+                step: None,
                 arrived: Instant::now(),
             };
             match self.state.pipelines().query(query).await {

@@ -102,6 +102,7 @@ fn part(query: &Query, start: usize, count: usize) -> Result<Query, QueryError> 
         serial: None,
         // They answer queries of one row.
         composites: Vec::new(),
+        step: None,
         ..*query
     })
 }

@@ -85,6 +85,7 @@ pub async fn ask(
         sticky: demands.sticky(arrival.headers)?,
         serial: state.tokens().serial(state),
         composites: Vec::new(),
+        step: None,
         arrived: arrival.at,
     };
     footprint.asks(&query.inputs)?;

@@ -190,6 +190,7 @@ impl MadeUp {
             sticky: None,
             serial: None,
             composites: Vec::new(),
+            step: None,
             arrived: std::time::Instant::now(),
         };
         match dispatcher.query(query).await {

@@ -133,6 +133,7 @@ async fn turn(
             sticky: None,
             serial: None,
             composites: Vec::new(),
+            step: None,
             arrived: Instant::now(),
         };
         dispatcher.query(query).await?;

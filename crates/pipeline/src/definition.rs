@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sextant_planning::dropping::Policy;
 use sextant_transforms::{
     CtcOptions, ImageOptions, NmsOptions, NormalizeOptions, Options, PoolOptions, SoftmaxOptions,
     TokenizeOptions, TopKOptions,
@@ -37,6 +38,16 @@ pub struct Definition {
     /// is measured to be the cheapest that meets their targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant_of: Option<String>,
+    /// Which queries are given up where there are more than can be answered in time: `sextant` by what is on its way to each
+    /// step, `pard` by what queries waited behind the step, `nexus` by the step's share of the target, `clipper++` by the
+    /// target of the whole, `none` nobody.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    #[schemars(with = "String", extend("enum" = ["sextant", "pard", "nexus", "clipper++", "none"]))]
+    pub dropping: Policy,
+}
+
+fn is_usual(policy: &Policy) -> bool {
+    *policy == Policy::default()
 }
 
 /// A validation set for the whole.

@@ -12,7 +12,9 @@ use std::{
 use bytes::Bytes;
 use sextant_rpc::QueryError;
 use sextant_transforms::Transform;
-use sextant_types::{Code, Metric, NamedTensor, Route, Signature, Targets, TensorSpec};
+use sextant_types::{
+    ApplicationId, Code, Metric, NamedTensor, Route, Signature, StepOf, Targets, TensorSpec,
+};
 
 use crate::{
     Definition, Function, OnError, StepTargets,
@@ -86,6 +88,8 @@ pub(crate) struct Node {
     pub retries: u32,
     /// The nodes that must have ended before.
     pub after: BTreeSet<usize>,
+    /// As those are told of it who are asked; `None` of one that asks nobody.
+    pub of: Option<Arc<StepOf>>,
 }
 
 /// What a node does.
@@ -177,8 +181,9 @@ impl Graph {
             batched: false,
         };
         let outputs = outputs.into_iter().map(|(_, origins)| origins).collect();
-        let (nodes, outputs) = resolve::in_order(nodes, outputs)?;
+        let (mut nodes, outputs) = resolve::in_order(nodes, outputs)?;
         check_used(&nodes, &outputs)?;
+        name_steps(&mut nodes, &definition.application()?);
         Ok(Self {
             definition,
             signature,
@@ -377,7 +382,28 @@ fn node(
         timeout: step.timeout_ms.map(|ms| Duration::from_secs_f64(ms / 1e3)),
         retries: step.retries,
         after,
+        of: None,
     })
+}
+
+/// Names the steps that ask something, for whom they ask: as what follows what, whatever transforms lie between.
+fn name_steps(nodes: &mut [Node], pipeline: &ApplicationId) {
+    let mut asking: Vec<BTreeSet<String>> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let after = node.after.iter().flat_map(|at| asking[*at].iter().cloned());
+        let after: BTreeSet<String> = after.collect();
+        let Work::Ask { route, .. } = &node.work else {
+            asking.push(after);
+            continue;
+        };
+        node.of = Some(Arc::new(StepOf {
+            pipeline: pipeline.clone(),
+            step: node.name.to_string(),
+            after: after.into_iter().collect(),
+            asks: route.clone(),
+        }));
+        asking.push(BTreeSet::from([node.name.to_string()]));
+    }
 }
 
 /// Refuses a step that nobody needs: it is a slip, and would cost on each query.

@@ -8,12 +8,13 @@
 //! The definition's form follows what users of other servers ask for: steps in a flat list, tensors named
 //! `step.output`, no map where names match, conditions in the Common Expression Language, a step for each row of a
 //! tensor. One latency target is of the whole; it is split over the steps by what they took lately, and anew at each
-//! (`pace`, after InferLine section 4 and PARD section 3).
+//! (`pace`). Queries that cannot finish are given up before they are served (`flight`), by the rules that the simulator has.
 
 mod condition;
 mod counts;
 mod definition;
 mod draw;
+mod flight;
 mod graph;
 mod memory;
 mod pace;

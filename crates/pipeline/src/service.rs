@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use crate::{
     Graph, Interpreter, Memory, NoPython,
     counts::{Counts, StepCounts},
+    flight::Traffic,
     pace::Pace,
     run::{self, Means, Names, Ready},
     whole::Whole,
@@ -54,12 +55,14 @@ impl Loaded {
             variant: VariantId::new(format!("{name}-v{version}"))?,
         };
         let (pace, counts) = (Pace::new(&graph), Counts::new(&graph));
+        let traffic = Traffic::new(&graph);
         Ok(Self {
             version,
             state: Ok(Ready {
                 graph,
                 pace,
                 counts,
+                traffic,
                 names,
                 whole: ArcSwap::default(),
             }),

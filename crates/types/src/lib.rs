@@ -26,6 +26,7 @@ pub mod resources;
 mod route;
 pub mod signature;
 mod slowdown;
+mod step;
 mod store_id;
 pub mod surroundings;
 pub mod target;
@@ -50,6 +51,7 @@ pub use resources::{InvalidResources, Resources, USUAL_PRIORITY};
 pub use route::Route;
 pub use signature::{Constants, Names, Renames, Signature, SignatureMismatch, TensorSpec};
 pub use slowdown::{Slowdowns, UNCERTAINTY};
+pub use step::StepOf;
 pub use store_id::{InvalidStoreId, StoreId};
 pub use surroundings::{Amounts, Surroundings};
 pub use target::{

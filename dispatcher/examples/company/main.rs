@@ -104,6 +104,7 @@ fn query(route: &Route) -> Query {
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        step: None,
         arrived: Instant::now(),
     }
 }

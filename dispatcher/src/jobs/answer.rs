@@ -109,6 +109,7 @@ impl JobService {
                 sticky: None,
                 serial: None,
                 composites: Vec::new(),
+                step: None,
                 arrived: Instant::now(),
             };
             match self.dispatcher.answer(query, false).await {

@@ -109,6 +109,7 @@ pub fn ask(query: u64) -> Ask {
         sticky: None,
         kept: Vec::new(),
         composites: Vec::new(),
+        step: None,
         arrived: std::time::Instant::now(),
     }
 }

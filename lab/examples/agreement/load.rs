@@ -103,6 +103,7 @@ fn query(arrived: Instant, target: Duration) -> Result<Query> {
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        step: None,
         arrived,
     })
 }

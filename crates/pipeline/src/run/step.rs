@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
-use sextant_rpc::{Answer, DispatcherClient, Query, QueryError, StepTaken};
+use sextant_rpc::{Answer, DispatcherClient, ForStep, Query, QueryError, StepTaken};
 use sextant_transforms::Transform;
 use sextant_types::{Code, NamedTensor, Route, Targets, Tensor, TensorSpec};
 use tokio::sync::Semaphore;
@@ -43,6 +43,19 @@ pub(super) struct Begun {
     begun: Instant,
 }
 
+/// How long a step may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Time {
+    /// Its share of what is left, by which its variant is chosen, ms.
+    pub budget_ms: Option<f64>,
+    /// Until when the query can still be answered in time, ms; `None` where it has no target.
+    pub patience_ms: Option<f64>,
+    /// The target of the whole, ms.
+    pub whole_ms: Option<f64>,
+    /// Whether a late answer is better than none.
+    pub best_effort: bool,
+}
+
 /// What it does.
 enum Doing {
     Ask {
@@ -50,6 +63,8 @@ enum Doing {
         route: Route,
         targets: Targets,
         best_effort: bool,
+        /// As whom it is asked is told of it.
+        step: Option<Box<ForStep>>,
         /// Whether rows of a batch are rows of tensors.
         batched: bool,
     },
@@ -78,19 +93,30 @@ impl Begun {
     pub fn new(
         node: &Node,
         inputs: Vec<NamedTensor>,
-        budget_ms: Option<f64>,
-        best_effort: bool,
+        time: Time,
         means: &Means,
     ) -> Result<Self, QueryError> {
+        let asked = match node.cut.is_empty() {
+            true => vec![inputs],
+            false => cut(node, &inputs)?,
+        };
         let work = match &node.work {
             Work::Ask { route, targets } => Doing::Ask {
                 dispatcher: Arc::clone(&means.dispatcher),
                 route: route.clone(),
                 targets: Targets {
-                    latency_ms: budget_ms,
+                    latency_ms: time.budget_ms,
                     ..*targets
                 },
-                best_effort,
+                best_effort: time.best_effort,
+                step: node.of.as_ref().map(|of| {
+                    Box::new(ForStep {
+                        of: Arc::clone(of),
+                        share: 1.0 / asked.len().max(1) as f64,
+                        whole_ms: time.whole_ms,
+                        patience_ms: time.patience_ms,
+                    })
+                }),
                 batched: node.signature.batched,
             },
             Work::Transform(transform) => {
@@ -99,10 +125,6 @@ impl Begun {
             Work::Python(function) => {
                 Doing::Python(Arc::clone(function), Arc::clone(&means.python))
             }
-        };
-        let asked = match node.cut.is_empty() {
-            true => vec![inputs],
-            false => cut(node, &inputs)?,
         };
         Ok(Self {
             name: Arc::clone(&node.name),
@@ -251,6 +273,7 @@ impl Begun {
             route,
             targets,
             best_effort,
+            step,
             batched,
         } = &self.work
         else {
@@ -268,6 +291,7 @@ impl Begun {
             sticky: None,
             serial: None,
             composites: Vec::new(),
+            step: step.clone(),
             arrived: self.begun,
         };
         dispatcher.query(query).await.map(Some)

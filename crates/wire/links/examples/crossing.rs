@@ -278,6 +278,7 @@ fn query(arrived: Instant) -> Query {
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        step: None,
         arrived,
     }
 }

@@ -15,7 +15,7 @@ pub mod publish;
 pub mod work;
 
 pub use dispatch::{
-    Answer, Ask, Assignment, Candidate, Composite, Dispatch, Explanation, Holder, Instead,
+    Answer, Ask, Assignment, Candidate, Composite, Dispatch, Explanation, ForStep, Holder, Instead,
     KeptAnswer, KeptHere, Query, QueryError, StepTaken, Timings,
 };
 pub use examine::{Examine, NoExaminer};

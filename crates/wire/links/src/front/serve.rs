@@ -173,6 +173,7 @@ impl Reporter {
                     sticky: ask.sticky,
                     kept,
                     composites: ask.composites,
+                    step: ask.step,
                     arrived,
                 };
                 let holder = Arc::new(Asking {
@@ -197,6 +198,7 @@ impl Reporter {
                     sticky: ask.sticky,
                     serial: ask.serial,
                     composites: ask.composites,
+                    step: ask.step,
                     arrived,
                 };
                 let answered = AssertUnwindSafe(dispatcher.query(ask)).catch_unwind();

@@ -100,6 +100,7 @@ fn ask(ticket: Ticket, inputs: SentInputs) -> ToDispatcher {
             sticky: None,
             serial: None,
             composites: Vec::new(),
+            step: None,
             arrived_ns: 1 << 60,
         })),
     }

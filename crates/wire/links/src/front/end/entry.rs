@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use sextant_rpc::{
-    Answer, Assignment, Composite, InferError, KeptAnswer, KeptHere, Query, QueryError, Ticket,
+    Answer, Assignment, Composite, ForStep, InferError, KeptAnswer, KeptHere, Query, QueryError,
+    Ticket,
 };
 use sextant_types::{NamedTensor, Route, Targets, WorkerId};
 use tokio::sync::oneshot;
@@ -51,6 +52,7 @@ pub(super) struct Entry {
     /// Variants whose answers to its inputs are here.
     kept: Vec<KeptAnswer>,
     composites: Vec<Composite>,
+    step: Option<Box<ForStep>>,
     pub(super) arrived: Instant,
     pub(super) inputs: Vec<NamedTensor>,
     reply: oneshot::Sender<Reply>,
@@ -115,6 +117,7 @@ impl Entry {
             serial: query.serial,
             kept: Vec::new(),
             composites: query.composites,
+            step: query.step,
             arrived: query.arrived,
             inputs: query.inputs,
             reply,
@@ -133,7 +136,9 @@ impl Entry {
 
     /// When an answer is wanted. None for a best-effort query, as at the dispatcher.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let ms = self.targets.latency_ms.filter(|_| !self.best_effort)?;
+        let patience_ms = self.step.as_ref().and_then(|step| step.patience_ms);
+        let ms = patience_ms.or(self.targets.latency_ms);
+        let ms = ms.filter(|_| !self.best_effort)?;
         let latency = Duration::try_from_secs_f64(ms / 1e3).ok()?;
         self.arrived.checked_add(latency)
     }
@@ -163,6 +168,7 @@ impl Entry {
             sticky: self.sticky,
             serial: self.serial,
             composites: self.composites.clone(),
+            step: self.step.clone(),
             arrived_ns: clock.nanos(self.arrived),
         }
     }
