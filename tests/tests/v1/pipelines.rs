@@ -307,3 +307,41 @@ async fn bad_inputs_name_the_step_and_cost_nobody_else() {
         .await;
     refused.problem(409, "application_exists");
 }
+
+#[tokio::test]
+async fn the_plan_of_a_pipeline_with_a_target_is_desired_and_explained() {
+    let set = [
+        "worker.devices=emulated:1@one,emulated:1@one,emulated:1@one",
+        "variants.engines=emulated",
+        "variants.max_batch=4",
+    ];
+    let cluster = digits::with_mlp(&set).await;
+    let api = cluster.api();
+    let twice = json!({"name": "twice", "dropping": "sextant", "steps": [
+        {"name": "first", "application": "digits"},
+        {"name": "second", "application": "digits"},
+    ], "outputs": {"first": "first.scores", "second": "second.scores"}});
+    api.post("/v1/pipelines", &twice).await.json(201);
+    let images = digits::Images::load("test");
+    let query =
+        json!({"application": "twice", "targets": {"latency_ms": 5000}, "inputs": images.input(0)});
+    let told = until("the plan is told", || async {
+        api.post("/v1/queries", &query).await;
+        let body = api.get("/v1/scaling/decisions").await.json(200);
+        let decisions = body["decisions"].as_array()?.iter();
+        let mut reasons = decisions.filter_map(|it| it["reason"].as_str());
+        let told = reasons.find(|it| it.contains("pipeline `twice`"));
+        told.map(str::to_owned)
+    })
+    .await;
+    for step in ["`first`", "`second`"] {
+        assert!(
+            told.contains(step) && told.contains("within 5000 ms"),
+            "{told}"
+        );
+    }
+    let metrics = api.get("/metrics").await.text();
+    let answered =
+        "sextant_pipeline_steps_total{pipeline=\"twice\",step=\"second\",outcome=\"answered\"}";
+    assert!(metrics.contains(answered), "{metrics}");
+}
