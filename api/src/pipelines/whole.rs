@@ -56,6 +56,9 @@ pub struct FiguresBody {
     cost_per_1k_usd: f64,
     /// What a thousand queries were charged, each alone in its batches, US dollars.
     charged_per_1k_usd: f64,
+    /// Which variant answered each step that asks something, most of the time.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    variants: BTreeMap<String, String>,
 }
 
 /// A pipeline that is a variant of an application.
@@ -420,6 +423,9 @@ impl MeasuredBody {
 impl From<&Measured> for FiguresBody {
     fn from(of: &Measured) -> Self {
         let accuracy = &of.accuracy;
+        let steps = of.steps.iter();
+        let variants =
+            steps.filter_map(|(step, share)| Some((step.clone(), share.variant()?.to_string())));
         Self {
             metric: accuracy.metric.name(),
             value: accuracy.value,
@@ -430,6 +436,7 @@ impl From<&Measured> for FiguresBody {
             p99_ms: of.p99_ms,
             cost_per_1k_usd: of.cost_per_1k_usd,
             charged_per_1k_usd: of.charged_per_1k_usd,
+            variants: variants.collect(),
         }
     }
 }
