@@ -311,7 +311,7 @@ async fn bad_inputs_name_the_step_and_cost_nobody_else() {
 #[tokio::test]
 async fn the_plan_of_a_pipeline_with_a_target_is_desired_and_explained() {
     let set = [
-        "worker.devices=emulated:1@one,emulated:1@one,emulated:1@one",
+        "worker.devices=emulated:3@one",
         "variants.engines=emulated",
         "variants.max_batch=4",
     ];
