@@ -252,6 +252,7 @@ pub fn variant() -> Variant {
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     }
 }
 
@@ -395,6 +396,7 @@ impl Api {
             data: Vec::new(),
             classes: Vec::new(),
             unlabelled: false,
+            registered_by: None,
         };
         let spec = serde_json::json!({});
         let job = NewJob::new(JobKind::Register, model.application.clone(), spec);

@@ -46,7 +46,7 @@ pub use offline::OfflineSpec;
 pub use padding::{InvalidPadding, OutputAxis, Padding};
 pub use profile::{BatchLatency, Concurrent, Profile, ShapeProfile, Sizes};
 pub use release::{InvalidPercent, Line, Release, Releases, Stage};
-pub use resources::{InvalidResources, Resources, USUAL_PRIORITY};
+pub use resources::{InvalidResources, Isolation, Resources, USUAL_PRIORITY};
 pub use route::Route;
 pub use signature::{Constants, Names, Renames, Signature, SignatureMismatch, TensorSpec};
 pub use slowdown::{Slowdowns, UNCERTAINTY};

@@ -168,5 +168,6 @@ fn variant(artefact: sextant_types::Digest) -> Result<Variant> {
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     })
 }

@@ -385,6 +385,7 @@ impl World {
             apart: None,
             resources: Default::default(),
             release: Default::default(),
+            foreign: false,
         };
         change(&mut variant);
         let variant = Arc::new(variant);

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
-use sextant_types::{ApplicationId, Prefer};
+use sextant_types::{ApplicationId, Isolation, Prefer};
 
 use super::{Client, Error, Output, register};
 
@@ -74,6 +74,9 @@ pub struct Set {
     /// Seconds for which an answer is kept.
     #[arg(long, value_name = "SECONDS")]
     cache_ttl_s: Option<Given<u32>>,
+    /// Where engines run its models: `process`, each in a process of its own; `worker`, in that of the worker.
+    #[arg(long, value_name = "WHERE")]
+    isolation: Option<Given<Isolation>>,
     /// Take feedback on its answers: `on`, or settings such as `keep_days=30,reward=lower`; `none` takes none.
     #[arg(long, value_name = "SETTINGS")]
     feedback: Option<Given<Taking>>,
@@ -280,6 +283,7 @@ impl Set {
             ("weight", self.weight.map(|of| json!(of.0))),
             ("cache_bytes", self.cache_bytes.map(|of| json!(of.0))),
             ("cache_ttl_s", self.cache_ttl_s.map(|of| json!(of.0))),
+            ("isolation", self.isolation.map(|of| json!(of.0))),
         ]);
         let mut document = Map::new();
         self.settings.fill(&mut document);
@@ -342,6 +346,7 @@ mod tests {
             weight: None,
             cache_bytes: None,
             cache_ttl_s: None,
+            isolation: None,
             feedback: None,
         }
     }

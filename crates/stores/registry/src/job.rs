@@ -143,6 +143,15 @@ pub struct Job {
     pub result: Option<Value>,
 }
 
+/// Whose jobs wait: those that one registrant has begun for an application.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Waiting {
+    /// Who registered the jobs' models, as the audit record names them; empty for jobs that have no such.
+    pub registrant: String,
+    /// The application.
+    pub application: ApplicationId,
+}
+
 /// A job to create.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewJob {

@@ -90,6 +90,15 @@ pub struct ScoredOutput {
     pub classes: Vec<String>,
 }
 
+/// Who registered a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registrant {
+    /// As the audit record names them: the id of a key, `administrator`, or `anonymous` where keys are not asked for.
+    pub name: String,
+    /// Whether they may do everything.
+    pub is_administrator: bool,
+}
+
 /// A registered model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
@@ -130,6 +139,8 @@ pub struct Model {
     pub replaced: Option<u32>,
     /// The rules by which it is promoted or rolled back by itself while it is tried. This crate does not read them.
     pub rules: Option<Value>,
+    /// Who registered it; `None` where that was an earlier version of the service, which did not note it.
+    pub registered_by: Option<Registrant>,
 }
 
 /// A model to register.
@@ -163,6 +174,8 @@ pub struct NewModel {
     pub names: Renames,
     /// Whether its validation set is declared to have no labels.
     pub unlabelled: bool,
+    /// Who registers it.
+    pub registered_by: Option<Registrant>,
 }
 
 /// The answer to the creation of a model.
@@ -192,6 +205,14 @@ pub struct Step {
     pub name: String,
     /// Whatever the step needs to be skipped later.
     pub result: Value,
+}
+
+impl Model {
+    /// Whether it was registered with a key that is no administrator's.
+    pub fn is_foreign(&self) -> bool {
+        let by = self.registered_by.as_ref();
+        by.is_some_and(|it| !it.is_administrator)
+    }
 }
 
 impl NewModel {
@@ -462,7 +483,13 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 .bind(names.transpose()?)
                 .bind(new.name.as_str())
                 .bind(i64::from(place.version))
-                .bind(wish.as_str()),
+                .bind(wish.as_str())
+                .bind(new.registered_by.as_ref().map(|it| it.name.as_str()))
+                .bind(
+                    new.registered_by
+                        .as_ref()
+                        .map(|it| i64::from(it.is_administrator)),
+                ),
         )
         .await?;
     Ok(Created {
@@ -492,7 +519,23 @@ pub(crate) fn model(row: &Row) -> Result<Model, Error> {
         release: release(&columns, &columns.parse("id")?)?,
         replaced: columns.optional_count("replaced")?,
         rules: columns.optional_json("rules")?,
+        registered_by: registrant(&columns)?,
     })
+}
+
+fn registrant(columns: &Columns<'_>) -> Result<Option<Registrant>, Error> {
+    let name = columns.optional_text("registered_by")?;
+    let is_administrator = !is_foreign(columns)?;
+    Ok(name.map(|name| Registrant {
+        name,
+        is_administrator,
+    }))
+}
+
+/// Whether the columns of a model's row say that a key registered it that is no administrator's.
+pub(crate) fn is_foreign(columns: &Columns<'_>) -> Result<bool, Error> {
+    let by_admin: Option<u8> = columns.optional_count("registered_by_admin")?;
+    Ok(by_admin == Some(0))
 }
 
 /// The release of a model, as the columns of its row have it.

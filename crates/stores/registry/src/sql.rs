@@ -20,10 +20,11 @@ macro_rules! columns {
     (models) => {
         "id, application, digest, validation, size_bytes, status, error_code, error_message, \
          created_ms, padding, outputs, constants, data, classes, labels, names, name, version, stage, \
-         percent, stage_since_ms, replaced, rules"
+         percent, stage_since_ms, replaced, rules, registered_by, registered_by_admin"
     };
     (releases) => {
-        "models.name, models.version, models.stage, models.percent, models.stage_since_ms"
+        "models.name, models.version, models.stage, models.percent, models.stage_since_ms, \
+         models.registered_by_admin"
     };
     (jobs) => {
         "id, kind, application, model, spec, state, step, progress_done, progress_total, \
@@ -159,8 +160,9 @@ statements! {
     );
     CREATE_MODEL = (
         "insert into models (id, application, digest, validation, size_bytes, status, created_ms, \
-         padding, outputs, data, classes, constants, labels, names, name, version, stage) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"
+         padding, outputs, data, classes, constants, labels, names, name, version, stage, \
+         registered_by, registered_by_admin) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
+         $13, $14, $15, $16, $17, $18, $19)"
     );
     SCORED = ("select id, scored from models where id = $1");
     SCORED_BEFORE = (
@@ -278,15 +280,20 @@ statements! {
         "update jobs set state = 'running', owner = $2, attempts = attempts + 1, \
          lease_until_ms = $3, updated_ms = $4 where id = ( \
              select id from jobs where kind = $1 and engine is not distinct from $5 \
-             and (application = $6 or $6 is null) and (state = 'queued' \
+             and (application = $6 or $6 is null) \
+             and (coalesce((select registered_by from models where models.id = jobs.model), '') = $7 \
+                 or $7 is null) and (state = 'queued' \
              or (state in ('running', 'paused') and lease_until_ms <= $4)) \
              order by created_ms, id limit 1" [" for update skip locked"] ") \
          returning " {jobs}
     );
-    WAITING_APPLICATIONS = (
-        "select application from jobs where kind = $1 and engine is null and (state = 'queued' \
-         or (state in ('running', 'paused') and lease_until_ms <= $2)) \
-         group by application order by min(created_ms), application"
+    WAITING = (
+        "select jobs.application, coalesce(models.registered_by, '') as registrant from jobs \
+         left join models on models.id = jobs.model where jobs.kind = $1 and jobs.engine is null \
+         and (jobs.state = 'queued' \
+             or (jobs.state in ('running', 'paused') and jobs.lease_until_ms <= $2)) \
+         group by jobs.application, coalesce(models.registered_by, '') \
+         order by min(jobs.created_ms), jobs.application, coalesce(models.registered_by, '')"
     );
     // A job that is being changed at this moment has somebody who lives.
     REQUEUE_JOBS = (

@@ -1,8 +1,8 @@
 //! Creating, finding and claiming jobs.
 
-use sextant_types::{ApplicationId, Code, EngineName, JobId, ModelId};
+use sextant_types::{Code, EngineName, JobId, ModelId};
 
-use super::{Job, JobFilter, JobKind, JobState, NewJob};
+use super::{Job, JobFilter, JobKind, JobState, NewJob, Waiting};
 use crate::{
     Entity, Error, Failure, ModelStatus, Once, Registry, application,
     database::{Row, Session},
@@ -80,29 +80,29 @@ impl Registry {
             .await
     }
 
-    /// [`claim`](Self::claim) among the jobs of this application, and no others.
+    /// [`claim`](Self::claim) among the jobs of one of those that [wait](Self::waiting), and no others.
     pub async fn claim_of(
         &self,
-        (kind, application): (JobKind, &ApplicationId),
+        (kind, waiting): (JobKind, &Waiting),
         owner: &str,
         lease_ms: u64,
         now_ms: u64,
     ) -> Result<Option<Job>, Error> {
-        let what = (kind, None, Some(application));
+        let what = (kind, None, Some(waiting));
         self.hand_out(what, owner, lease_ms, now_ms).await
     }
 
-    /// The applications of the jobs of a kind that [`claim`](Self::claim) would hand out, in the order of the oldest
-    /// of each.
-    pub async fn waiting(&self, kind: JobKind, now_ms: u64) -> Result<Vec<ApplicationId>, Error> {
+    /// Whose jobs of a kind [`claim`](Self::claim) would hand out, in the order of the oldest of each.
+    pub async fn waiting(&self, kind: JobKind, now_ms: u64) -> Result<Vec<Waiting>, Error> {
         let mut reader = self.read().await?;
-        let waiting = sql::WAITING_APPLICATIONS
-            .bind(kind.as_str())
-            .bind(int(now_ms));
+        let waiting = sql::WAITING.bind(kind.as_str()).bind(int(now_ms));
         let rows = reader.rows(waiting).await?;
         let rows = rows.iter().map(|row| {
             let columns = Columns::new(row, Entity::Job, "application")?;
-            columns.parse("application")
+            Ok(Waiting {
+                registrant: columns.text("registrant")?,
+                application: columns.parse("application")?,
+            })
         });
         rows.collect()
     }
@@ -121,7 +121,7 @@ impl Registry {
 
     async fn hand_out(
         &self,
-        (kind, engine, application): (JobKind, Option<&EngineName>, Option<&ApplicationId>),
+        (kind, engine, waiting): (JobKind, Option<&EngineName>, Option<&Waiting>),
         owner: &str,
         lease_ms: u64,
         now_ms: u64,
@@ -135,7 +135,8 @@ impl Registry {
                     .bind(int(now_ms.saturating_add(lease_ms)))
                     .bind(int(now_ms))
                     .bind(engine.map(|engine| engine.0.as_str()))
-                    .bind(application.map(ApplicationId::as_str)),
+                    .bind(waiting.map(|waiting| waiting.application.as_str()))
+                    .bind(waiting.map(|waiting| waiting.registrant.as_str())),
             )
             .await?;
         tx.commit().await?;

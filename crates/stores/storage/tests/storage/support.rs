@@ -181,6 +181,7 @@ pub fn new_model(name: &str, (digest, validation): (Digest, Digest)) -> NewModel
         data: Vec::new(),
         classes: Vec::new(),
         unlabelled: false,
+        registered_by: None,
     }
 }
 
