@@ -58,6 +58,8 @@ section! {
         /// Address and port for the other processes (gRPC); port 0 takes a free one. Needed by the
         /// roles `dispatcher` and `worker` where others play the other roles.
         listen: Option<SocketAddr> = None, unset "no other process reaches this one";
+        /// Most connections to it; further ones wait. One on which no process of the fleet calls within ten seconds is closed.
+        max_connections: usize = 1024, within 8.0..=65_536.0;
         /// `host:port` under which the others reach it.
         advertise: Option<String> = None, unset "`fleet.listen`, with this machine's name where that is not a single address";
         /// Certificate of this process, PEM; with `fleet.key` and `fleet.ca` every connection between

@@ -25,7 +25,7 @@ pub use client::{ConnectorConfig, GrpcConnector, WorkerLink};
 pub use error::Error;
 pub use hello::{Caller, Fence, Hello, PROTOCOL};
 pub use roster::{Roster, RosterOptions, Seen};
-pub use server::{GrpcConfig, GrpcServer, Roles};
+pub use server::{CallerLimits, GrpcConfig, GrpcServer, Roles};
 pub use tls::MutualTls;
 pub use transport::Limits;
 #[doc(hidden)]

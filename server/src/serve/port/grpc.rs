@@ -8,8 +8,8 @@ use sextant_config::Config;
 use sextant_links::{
     front::{DispatcherHalf, FrontEnd, FrontOptions},
     grpc::{
-        self, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Limits,
-        MutualTls, Roles, Roster, RosterOptions,
+        self, CallerLimits, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello,
+        Limits, MutualTls, Roles, Roster, RosterOptions,
     },
     link::{self, Clock},
     mailbox::{Mailbox, MailboxOptions},
@@ -59,6 +59,10 @@ impl Port {
             advertise: config.fleet.advertise.clone(),
             tls,
             limits: port.limits,
+            callers: CallerLimits {
+                most: config.fleet.max_connections,
+                ..CallerLimits::default()
+            },
             ..GrpcConfig::new(listen, fleet)
         };
         let server = GrpcServer::bind(settings, Arc::clone(&stores.metadata)).await?;

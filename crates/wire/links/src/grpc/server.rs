@@ -15,7 +15,7 @@ use sextant_rpc::Work;
 use sextant_types::WorkerId;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::{Server, server::TcpIncoming};
+use tonic::transport::Server;
 
 use crate::{
     front::DispatcherHalf,
@@ -37,7 +37,9 @@ use crate::{
 mod calls;
 mod incoming;
 
-use self::calls::Calls;
+pub use self::incoming::CallerLimits;
+
+use self::{calls::Calls, incoming::Callers};
 
 /// Open calls end within this time of a shutdown.
 const GRACE: Duration = Duration::from_secs(2);
@@ -56,6 +58,8 @@ pub struct GrpcConfig {
     pub tls: Option<MutualTls>,
     /// Sizes.
     pub limits: Limits,
+    /// Connections.
+    pub callers: CallerLimits,
 }
 
 /// A port on which the roles of this process are reached.
@@ -78,6 +82,7 @@ struct Shared {
     /// Whether certificates must name the roles of callers; none without encryption.
     role_names: Option<bool>,
     tokens: Tokens,
+    callers: Arc<Callers>,
     workers: RwLock<BTreeMap<WorkerId, Arc<Mailbox>>>,
     dispatcher: RwLock<Option<DispatcherHalf>>,
     calls: TaskTracker,
@@ -94,6 +99,7 @@ impl GrpcConfig {
             fleet: fleet.into(),
             tls: None,
             limits: Limits::default(),
+            callers: CallerLimits::default(),
         }
     }
 }
@@ -126,6 +132,7 @@ impl GrpcServer {
             clock: Clock::system(),
             role_names,
             tokens: Tokens::new(metadata),
+            callers: Callers::new(config.callers),
             workers: RwLock::default(),
             dispatcher: RwLock::default(),
             calls: TaskTracker::new(),
@@ -178,11 +185,11 @@ impl GrpcServer {
         let signal = async move { signal.cancelled().await };
         let serving = match self.tls {
             Some(tls) => {
-                let incoming = incoming::encrypted(self.listener, tls);
+                let incoming = incoming::encrypted(self.listener, tls, &roles.0.callers);
                 Either::Left(services.serve_with_incoming_shutdown(incoming, signal))
             }
             None => {
-                let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
+                let incoming = incoming::plain(self.listener, &roles.0.callers);
                 Either::Right(services.serve_with_incoming_shutdown(incoming, signal))
             }
         };

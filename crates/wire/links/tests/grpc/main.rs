@@ -1,6 +1,7 @@
 //! Roles reach each other over real sockets of the loopback interface as they do in one process.
 
 mod cable;
+mod callers;
 mod calls;
 mod double;
 mod faults;
