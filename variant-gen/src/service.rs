@@ -426,6 +426,9 @@ impl RegistrationService {
                 self.fail(claim, &error).await
             }
             Ended::GivenBack => {
+                if let Err(error) = self.generator.forget_starts(claim).await {
+                    warn!(%job, %error, "that a step was begun cannot be taken back");
+                }
                 let released = registry.release(job, &claim.owner, unix_ms());
                 match released.await {
                     // Whatever was shown at the last moment must not stay.

@@ -5,29 +5,57 @@ use sextant_tests::{Api, Settings, TestCluster, Upload, onnx, until};
 
 const ADMIN: &str = "an-administrators-key-for-tests";
 
-/// A service with keys, its administrator, and a key that registers and asks, with its id.
-async fn service(set: &[&str]) -> (TestCluster, Api, (Api, String)) {
-    let admin_key = format!("auth.admin_key={ADMIN}");
-    let common = [
-        "variants.engines=ort",
-        "variants.max_batch=4",
-        "auth.mode=keys",
-        &admin_key,
-    ];
-    let cluster = TestCluster::start(Settings {
-        set: common
-            .iter()
-            .chain(set)
-            .map(|it| (*it).to_owned())
-            .collect(),
-        ..Settings::default()
-    });
-    let admin = cluster.api().with_key(ADMIN);
-    let key = json!({"name": "team", "scopes": ["register", "query"]});
-    let key = admin.post("/v1/keys", &key).await.created();
-    let text = |of: &Value| of.as_str().expect("a text").to_owned();
-    let team = cluster.api().with_key(&text(&key["secret"]));
-    (cluster, admin, (team, text(&key["key"]["id"])))
+/// A service with keys, and one that registers and asks.
+struct Bed {
+    cluster: TestCluster,
+    secret: String,
+    id: String,
+}
+
+impl Bed {
+    async fn start(isolation: &str) -> Self {
+        let set = [
+            "variants.engines=ort".to_owned(),
+            "variants.max_batch=4".to_owned(),
+            "auth.mode=keys".to_owned(),
+            format!("auth.admin_key={ADMIN}"),
+            format!("worker.isolation={isolation}"),
+        ];
+        let cluster = TestCluster::start(Settings {
+            set: set.to_vec(),
+            ..Settings::default()
+        });
+        let key = json!({"name": "team", "scopes": ["register", "query"]});
+        let admin = cluster.api().with_key(ADMIN);
+        let made = admin.post("/v1/keys", &key).await.created();
+        let text = |of: &Value| of.as_str().expect("a text").to_owned();
+        Self {
+            cluster,
+            secret: text(&made["secret"]),
+            id: text(&made["key"]["id"]),
+        }
+    }
+
+    fn admin(&self) -> Api {
+        self.cluster.api().with_key(ADMIN)
+    }
+
+    fn team(&self) -> Api {
+        self.cluster.api().with_key(&self.secret)
+    }
+
+    /// Has the models loaded again, and answer; waits until so many processes run engines.
+    async fn becomes(&mut self, processes: usize, models: &[&str]) {
+        assert!(self.cluster.stop().success());
+        self.cluster.launch();
+        for model in models {
+            ask(&self.team(), model).await;
+        }
+        until("engines run where they are to", || async {
+            (self.cluster.children("host").len() == processes).then_some(())
+        })
+        .await;
+    }
 }
 
 /// Registers a model under an application of its own name; its document.
@@ -42,76 +70,63 @@ async fn register(api: &Api, name: &str) -> Value {
     };
     let job = api.register(upload).await;
     assert_eq!(job["state"], "succeeded", "{job}");
+    ask(api, name).await;
     api.get(&format!("/v1/models/{name}")).await.json(200)
 }
 
-/// Loads a model again, has it answer and tells how many processes there are for engines.
-async fn processes(cluster: &TestCluster, api: &Api, name: &str) -> usize {
-    for act in ["unload", "load"] {
-        let path = format!("/v2/repository/models/{name}/{act}");
-        let done = api.post(&path, &json!({})).await;
-        assert!(done.status.is_success(), "{}", done.text());
-    }
+async fn ask(api: &Api, name: &str) {
     let query = json!({"application": name, "inputs": [
         {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [3.0, -1.0]},
     ]});
-    let answer = api.post("/v1/queries", &query).await.json(200);
-    assert_eq!(answer["outputs"][0]["data"], json!([3.0, 0.0]));
-    cluster.children("host").len()
-}
-
-/// Waits until there are so many of them: a change takes a moment to reach the worker.
-async fn becomes(cluster: &TestCluster, api: &Api, (name, count): (&str, usize)) {
-    until("the model runs where it is to", || async {
-        (processes(cluster, api, name).await == count).then_some(())
+    let answer = until("it is loaded", || async {
+        let answer = api.post("/v1/queries", &query).await;
+        answer.status.is_success().then_some(answer)
     })
     .await;
+    assert_eq!(answer.json(200)["outputs"][0]["data"], json!([3.0, 0.0]));
+}
+
+/// Says where the models of an application run.
+async fn say(api: &Api, application: &str, isolation: Value) {
+    let path = format!("/v1/applications/{application}");
+    let change = json!({"resources": {"isolation": isolation}});
+    let changed = api.patch(&path, &change).await.json(200);
+    assert_eq!(changed["resources"]["isolation"], isolation, "{changed}");
 }
 
 #[tokio::test]
 async fn models_of_keys_are_isolated_unless_an_administrator_says_otherwise() {
-    let (cluster, admin, (team, id)) = service(&["worker.isolation=keys"]).await;
-    let ours = register(&admin, "ours").await;
-    assert_eq!(
-        ours["registered_by"],
-        json!({"name": "administrator", "administrator": true})
-    );
-    assert_eq!(processes(&cluster, &admin, "ours").await, 0);
-    let theirs = register(&team, "theirs").await;
-    assert_eq!(
-        theirs["registered_by"],
-        json!({"name": id, "administrator": false})
-    );
-    assert_eq!(processes(&cluster, &team, "theirs").await, 1);
+    let mut bed = Bed::start("keys").await;
+    let ours = register(&bed.admin(), "ours").await;
+    let by = json!({"name": "administrator", "administrator": true});
+    assert_eq!(ours["registered_by"], by);
+    assert_eq!(bed.cluster.children("host").len(), 0);
+    let theirs = register(&bed.team(), "theirs").await;
+    let by = json!({"name": bed.id, "administrator": false});
+    assert_eq!(theirs["registered_by"], by);
+    assert_eq!(bed.cluster.children("host").len(), 1);
     // Whoever registers does not decide.
     let here = json!({"resources": {"isolation": "worker"}});
-    let refused = team.patch("/v1/applications/theirs", &here).await;
+    let refused = bed.team().patch("/v1/applications/theirs", &here).await;
     refused.problem(403, "forbidden");
-    let changed = admin.patch("/v1/applications/theirs", &here).await;
-    assert_eq!(changed.json(200)["resources"], here["resources"]);
-    becomes(&cluster, &team, ("theirs", 0)).await;
-    let apart = json!({"resources": {"isolation": "process"}});
-    let changed = admin.patch("/v1/applications/ours", &apart).await;
-    assert_eq!(changed.json(200)["resources"], apart["resources"]);
-    becomes(&cluster, &admin, ("ours", 1)).await;
-    // Taken back.
-    let usual = json!({"resources": {"isolation": null}});
-    admin.patch("/v1/applications/ours", &usual).await.json(200);
-    becomes(&cluster, &admin, ("ours", 0)).await;
+    say(&bed.admin(), "theirs", json!("worker")).await;
+    bed.becomes(0, &["ours", "theirs"]).await;
+    say(&bed.admin(), "ours", json!("process")).await;
+    bed.becomes(1, &["ours", "theirs"]).await;
+    // Taken back: as it was.
+    say(&bed.admin(), "ours", Value::Null).await;
+    say(&bed.admin(), "theirs", Value::Null).await;
+    bed.becomes(1, &["ours", "theirs"]).await;
 }
 
 #[tokio::test]
 async fn an_application_may_be_isolated_where_workers_isolate_nothing() {
-    let (cluster, admin, (team, _)) = service(&["worker.isolation=none"]).await;
-    register(&team, "theirs").await;
-    assert_eq!(processes(&cluster, &team, "theirs").await, 0);
-    let apart = json!({"resources": {"isolation": "process"}});
-    admin
-        .patch("/v1/applications/theirs", &apart)
-        .await
-        .json(200);
-    becomes(&cluster, &team, ("theirs", 1)).await;
+    let mut bed = Bed::start("none").await;
+    register(&bed.team(), "theirs").await;
+    assert_eq!(bed.cluster.children("host").len(), 0);
+    say(&bed.admin(), "theirs", json!("process")).await;
+    bed.becomes(1, &["theirs"]).await;
     let wrong = json!({"resources": {"isolation": "none"}});
-    let refused = admin.patch("/v1/applications/theirs", &wrong).await;
+    let refused = bed.admin().patch("/v1/applications/theirs", &wrong).await;
     refused.problem(400, "invalid_request");
 }

@@ -4,8 +4,8 @@
 use std::{
     collections::BTreeSet,
     fs,
-    path::{Path, PathBuf},
-    process::Stdio,
+    path::Path,
+    process::{Command, Stdio},
     sync::Arc,
 };
 
@@ -94,22 +94,21 @@ async fn ask(
 /// Backs the running service up and starts another over the backup. Blocks.
 fn restore(stage: &Stage) -> Result<Restored, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let data = stage.with(|service| match service {
-        Service::One(cluster) => cluster.data(),
-        Service::Fleet(_) => PathBuf::new(),
+    let beside = stage.with(|service| match service {
+        Service::One(cluster) => Some(cluster.beside()),
+        Service::Fleet(_) => None,
     });
-    let data = data.ok_or("the service has ended")?;
+    let (binary, data) = beside.flatten().ok_or("the service has ended")?;
     let (backup, other) = (folder.path().join("backup"), folder.path().join("data"));
-    done("backup", &backup, &data)?;
-    done("restore", &backup, &other)?;
+    done(binary, ("backup", &backup), &data)?;
+    done(command(), ("restore", &backup), &other)?;
     Ok(Restored {
         service: TestCluster::start_with(&other, settings()),
         _folder: folder,
     })
 }
 
-fn done(what: &str, backup: &Path, data: &Path) -> Result<(), String> {
-    let mut order = command();
+fn done(mut order: Command, (what, backup): (&str, &Path), data: &Path) -> Result<(), String> {
     order.arg(what).arg(backup).arg("--data-dir").arg(data);
     let output = order.stdin(Stdio::null()).output();
     let output = output.map_err(|error| error.to_string())?;

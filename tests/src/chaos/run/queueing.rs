@@ -25,7 +25,7 @@ const CROWD: &str = "crowd";
 const LONE: &str = "lone";
 /// What a load of the endless one takes, and of the others, milliseconds.
 const ENDLESS_MS: u64 = 60_000;
-const SHORT_MS: u64 = 200;
+const SHORT_MS: u64 = 5;
 /// Registrations behind the endless one.
 const BEHIND: usize = 3;
 

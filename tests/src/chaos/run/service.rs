@@ -155,7 +155,7 @@ const SETTINGS: [&str; 6] = [
     "worker.io_bytes=131072",
     "limits.shutdown_delay_ms=1200",
     "fleet.worker_lease_ms=4000",
-    "variants.slow_registration_ms=500",
+    "variants.slow_registration_ms=1000",
 ];
 
 /// The setting of a front end whose tensors go straight to the workers and back.
