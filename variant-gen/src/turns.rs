@@ -157,6 +157,8 @@ impl Turns {
             Some((over, *number))
         });
         let (_, number) = over.max()?;
+        // Before the turn of whoever leaves counts as a new one.
+        self.see(waiting);
         self.turn += 1;
         let running = self.running.get_mut(&number)?;
         running.is_leaving = true;
@@ -381,6 +383,18 @@ mod tests {
             None,
             "all keys have one"
         );
+    }
+
+    #[test]
+    fn the_only_place_goes_to_whoever_came_while_it_was_taken() {
+        let (mut turns, start) = (turns(1, 1), Instant::now());
+        let (long, new) = (id("long"), id("new"));
+        let number = begin(&mut turns, &long, start);
+        let waiting = [long.clone(), new.clone()];
+        let now = start + 20 * SECOND;
+        assert_eq!(turns.gives_way(&waiting, now), Some(number));
+        turns.end(number);
+        assert_eq!(turns.next(&waiting, now), Some(new));
     }
 
     #[test]

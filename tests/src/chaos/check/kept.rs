@@ -6,8 +6,8 @@ use crate::chaos::{
     history::{Entry, Event},
 };
 
-/// How long the only registration of an application may wait on an idle machine for those of another, one of which is
-/// endless, milliseconds.
+/// How long the only registration of an application may wait on an idle machine for those of another, the first of which
+/// takes long, milliseconds.
 const WAIT_MS: u64 = 10_000;
 
 /// So many of the others may end before it: one that had begun, and one whose turn it was.
@@ -54,7 +54,7 @@ pub fn strangers(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     violations
 }
 
-/// The only registration of an application comes to its end although another application has many, and one that never ends.
+/// The only registration of an application comes to its end although another application has many, and one that takes long.
 pub fn fair(_: &Plan, history: &[Entry]) -> Vec<Violation> {
     let mut violations = Vec::new();
     for entry in history {
@@ -68,7 +68,7 @@ pub fn fair(_: &Plan, history: &[Entry]) -> Vec<Violation> {
         };
         let most_ms = pace::stretched_before(history, entry.at_ms, WAIT_MS);
         if state != "succeeded" || *waited_ms > most_ms {
-            let what = format!("it is {state} after {waited_ms} ms behind one that never ends");
+            let what = format!("it is {state} after {waited_ms} ms behind one that takes long");
             violations.push(Violation::new("fair", what));
         }
         if *passed_by > PASSED_BY {

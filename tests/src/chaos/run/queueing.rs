@@ -1,4 +1,4 @@
-//! Registrations of one application that has many, one of them endless, beside the only one of another.
+//! Registrations of one application that has many, the first of which takes long, beside the only one of another.
 
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const CROWD: &str = "crowd";
 /// The other.
 const LONE: &str = "lone";
-/// What a load of the endless one takes, and of the others, milliseconds.
-const ENDLESS_MS: u64 = 60_000;
-const SHORT_MS: u64 = 5;
-/// Registrations behind the endless one.
+/// What a row of the long one takes, and of the others, and each batch as much again, milliseconds.
+const LONG_MS: u64 = 300;
+const SHORT_MS: u64 = 1;
+/// Registrations behind the long one.
 const BEHIND: usize = 3;
 
 /// Has them all registered. Where there is one process: there it has one place.
@@ -38,8 +38,8 @@ pub async fn queue(stage: &Stage) -> Result<(), String> {
         let body = json!({"name": application, "metric": "top1"});
         done(stage, (Method::POST, "/v1/applications"), Some(body)).await?;
     }
-    let endless = register(stage, (CROWD, "crowd-endless"), ENDLESS_MS).await?;
-    until(stage, |it| it["step"] != "", &endless).await?;
+    let long = register(stage, (CROWD, "crowd-long"), LONG_MS).await?;
+    until(stage, |it| it["step"] != "", &long).await?;
     let mut others = Vec::new();
     for number in 0..BEHIND {
         let name = format!("crowd-{number}");
@@ -58,34 +58,34 @@ pub async fn queue(stage: &Stage) -> Result<(), String> {
         waited_ms,
         passed_by,
     });
-    clear(stage, &endless, &others).await
+    clear(stage, &long, &others).await
 }
 
-/// Cancels the endless one, waits for the others, and takes all models out again.
-async fn clear(stage: &Stage, endless: &str, others: &[String]) -> Result<(), String> {
-    let path = format!("/v1/jobs/{endless}");
+/// Cancels the long one, where it has not come to its end, waits for the others, and takes all models out again.
+async fn clear(stage: &Stage, long: &str, others: &[String]) -> Result<(), String> {
+    let path = format!("/v1/jobs/{long}");
     done(stage, (Method::DELETE, &path), None).await?;
     for job in others {
         until(stage, is_over, job).await?;
     }
     let behind = (0..BEHIND).map(|number| format!("crowd-{number}"));
-    for name in behind.chain([LONE.to_owned(), "crowd-endless".to_owned()]) {
+    for name in behind.chain([LONE.to_owned(), "crowd-long".to_owned()]) {
         let path = format!("/v1/models/{name}");
         done(stage, (Method::DELETE, &path), None).await?;
     }
     Ok(())
 }
 
-/// The job that registers a model whose loads take so long.
+/// The job that registers a model whose rows take so long.
 async fn register(
     stage: &Stage,
     (application, name): (&str, &str),
-    load_ms: u64,
+    row_ms: u64,
 ) -> Result<String, String> {
     let metadata = vec![
-        ("sextant.alpha_ms", "1".to_owned()),
-        ("sextant.beta_ms", "1".to_owned()),
-        ("sextant.load_ms", load_ms.to_string()),
+        ("sextant.alpha_ms", row_ms.to_string()),
+        ("sextant.beta_ms", row_ms.to_string()),
+        ("sextant.load_ms", "5".to_owned()),
         ("name", name.to_owned()),
     ];
     let model = onnx::Model {
