@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How long the others may take in the end, and the only one at most.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(25);
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The application with many.
