@@ -129,17 +129,18 @@ pub struct IndexBody {
 /// The page of an error code: meaning, cause, action.
 #[utoipa::path(get, operation_id = "error_page", path = "/docs/errors/{code}", tag = "documentation",
     params(("code" = String, Path, description = "stable error code")),
-    responses((status = 200, description = "The page, Markdown", body = String,
-        content_type = "text/markdown")))]
-pub async fn error_page(Path(code): Path<String>) -> Result<Response, Problem> {
+    responses((status = 200, description = "The page, Markdown; for browsers, which accept `text/html`, as such",
+        body = String, content_type = "text/markdown")))]
+pub async fn error_page(headers: HeaderMap, Path(code): Path<String>) -> Result<Response, Problem> {
     let Some(code) = Code::parse(&code) else {
         let detail = format!("there is no error code `{}`", crate::codec::short(&code));
         return Err(Problem::new(Code::RouteNotFound, detail));
     };
-    let mut response = error_pages::page(code).into_response();
-    let markdown = HeaderValue::from_static("text/markdown; charset=utf-8");
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, markdown);
-    Ok(response)
+    let markdown = error_pages::page(code);
+    let (kind, page) = match pages::prefers_page(&headers) {
+        true => ("text/html; charset=utf-8", pages::manual(markdown)?),
+        false => ("text/markdown; charset=utf-8", markdown.to_owned()),
+    };
+    let headers = [(header::CONTENT_TYPE, kind), (header::VARY, "accept")];
+    Ok((headers, page).into_response())
 }

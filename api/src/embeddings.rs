@@ -24,7 +24,7 @@ use crate::{
     codec::{Text, short},
     json,
     problem::{Problem, ProblemBody},
-    query::json_response,
+    query::{explained, json_response},
     room::Taken,
     targets::TargetsBody,
 };
@@ -378,7 +378,7 @@ impl Asked {
             let _permit = state.admit()?;
             let _share = state.admit_for(&self.route)?;
             let query = self.query(state, row)?;
-            Ok(state.dispatcher().query(query).await?)
+            explained::dispatch(state, caller, query).await
         };
         let answered: Result<Answer, Problem> = answered.await;
         let elapsed = self.arrived.elapsed();
@@ -416,6 +416,8 @@ impl Asked {
             sticky: None,
             serial: None,
             composites: Vec::new(),
+            offline: false,
+            step: None,
             arrived: self.arrived,
         })
     }

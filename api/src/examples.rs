@@ -15,10 +15,11 @@ const DEEPEST: usize = 8;
 
 /// Bodies whose members exclude each other, by operation.
 fn by_hand() -> BTreeMap<&'static str, Value> {
+    // Of the digits that `cargo xtask demo` registers, so that it is answered there.
     let inputs =
-        json!([{"name": "pixels", "shape": [1, 4], "datatype": "FP32", "data": [0, 0.5, 1, 0.25]}]);
+        json!([{"name": "pixels", "shape": [1, 64], "datatype": "FP32", "data": vec![0; 64]}]);
     let query = json!({
-        "id": "q-17", "application": "digits", "targets": {"latency_ms": 20, "min_accuracy": 0.95}, "inputs": inputs
+        "id": "q-17", "application": "digits", "targets": {"latency_ms": 50, "min_accuracy": 0.9}, "inputs": inputs
     });
     let job = json!({
         "application": "digits", "targets": {"min_accuracy": 0.95}, "input": "in/records.jsonl",
@@ -51,6 +52,13 @@ fn by_hand() -> BTreeMap<&'static str, Value> {
             }),
         ),
         (
+            "models_create",
+            json!({
+                "application": "digits", "name": "mlp", "model": "the bytes of mlp.onnx",
+                "validation": "the bytes of validation.npz"
+            }),
+        ),
+        (
             "keys_create",
             json!({"name": "camera-7", "scopes": ["query"], "application": "digits"}),
         ),
@@ -79,10 +87,15 @@ pub(crate) fn describe(openapi: &mut OpenApi) {
                     let RefOr::T(content) = content else {
                         continue;
                     };
-                    if kind == "application/json" && content.example.is_none() {
-                        let own = by_hand.get(name).cloned();
-                        content.example = own.or_else(|| schemas.of(&content.schema));
+                    if content.example.is_some() {
+                        continue;
                     }
+                    let own = by_hand.get(name).cloned();
+                    content.example = match kind.as_str() {
+                        "application/json" => own.or_else(|| schemas.of(&content.schema)),
+                        "multipart/form-data" => own,
+                        _ => None,
+                    };
                 }
             }
             for (status, response) in &mut operation.responses.responses {

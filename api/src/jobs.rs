@@ -233,11 +233,10 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<Asked, Problem> {
         let detail = format!("`chunk` is `{chunk}`: it must be 1 to {MAX_CHUNK}");
         return Err(Problem::new(Code::InvalidRequest, detail).field("chunk"));
     }
-    let (all, written) = (&RecordFormat::ALL, &RecordFormat::WRITTEN);
-    let input_format = format(body.format.as_deref(), ("format", all))?;
-    let output_format = format(body.output_format.as_deref(), ("output_format", written))?;
-    check_suffix("input", &body.input, (input_format, all))?;
-    check_suffix("output", &body.output, (output_format, written))?;
+    let input_format = format("format", body.format.as_deref())?;
+    let output_format = format("output_format", body.output_format.as_deref())?;
+    check_suffix("input", &body.input, input_format)?;
+    check_suffix("output", &body.output, output_format)?;
     if let Some(Err(reason)) = body.webhook.as_deref().map(check_webhook) {
         return Err(Problem::new(Code::InvalidRequest, reason).field("webhook"));
     }
@@ -266,28 +265,21 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<Asked, Problem> {
 fn check_suffix(
     field: &'static str,
     path: &str,
-    (said, formats): (Option<RecordFormat>, &[RecordFormat]),
+    said: Option<RecordFormat>,
 ) -> Result<(), Problem> {
     if said.is_some() || path.ends_with('/') {
         return Ok(());
     }
     let refused = |reason| Problem::new(Code::InvalidRequest, reason).field(field);
-    RecordFormat::of_file(path, formats)
-        .map(drop)
-        .map_err(refused)
+    RecordFormat::of_file(path).map(drop).map_err(refused)
 }
 
-fn format(
-    name: Option<&str>,
-    (field, formats): (&'static str, &[RecordFormat]),
-) -> Result<Option<RecordFormat>, Problem> {
+fn format(field: &'static str, name: Option<&str>) -> Result<Option<RecordFormat>, Problem> {
     let Some(name) = name else {
         return Ok(None);
     };
-    let known = RecordFormat::parse(name).filter(|format| formats.contains(format));
-    known.map(Some).ok_or_else(|| {
-        let names: Vec<&str> = formats.iter().map(|format| format.as_str()).collect();
-        let names = names.join("`, `");
+    RecordFormat::parse(name).map(Some).ok_or_else(|| {
+        let names = RecordFormat::ALL.map(RecordFormat::as_str).join("`, `");
         let detail = format!("`{field}` is one of `{names}`");
         Problem::new(Code::InvalidRequest, detail).field(field)
     })
@@ -336,11 +328,6 @@ async fn owner(
     route: &Route,
 ) -> Result<(ApplicationId, Option<ModelId>), Problem> {
     let registry = state.registry();
-    if state.is_pipeline(route) {
-        let detail = "a pipeline takes no offline jobs yet: ask it with `POST /v1/queries/batch`, or the applications of \
-                      its steps with jobs";
-        return Err(Problem::new(Code::InvalidRequest, detail).field("application"));
-    }
     Ok(match route {
         Route::Application(id) => (registry.application(id).await?.id, None),
         Route::Model(id) => {

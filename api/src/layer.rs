@@ -6,7 +6,7 @@ use axum::{
     extract::{MatchedPath, Request, State},
     http::{HeaderValue, Method, StatusCode, Uri, Version, header},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use futures::FutureExt;
 use sextant_types::Code;
@@ -21,6 +21,12 @@ use crate::{
     v2::grpc,
 };
 
+/// Most bytes of the headers of an HTTP/2 request, names and values.
+pub const MAX_HEADER_BYTES: usize = 16 << 10;
+
+/// What a header takes beside its text, as HTTP/2 counts.
+const HEADER_BYTES: usize = 32;
+
 /// Runs a request and renders what went wrong.
 pub async fn finish(State(state): State<ApiState>, request: Request, next: Next) -> Response {
     let (uri, version) = (request.uri().clone(), request.version());
@@ -30,7 +36,13 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
     let route = matched.as_ref().map_or("none", MatchedPath::as_str);
     let trace = Trace::of(request.headers());
     let span = span(route, &trace);
-    let run = trace::within(trace.clone(), next.run(request)).instrument(span);
+    let answered = async move {
+        match refuse_headers(&request) {
+            Err(problem) => problem.into_response(),
+            Ok(()) => next.run(request).await,
+        }
+    };
+    let run = trace::within(trace.clone(), answered).instrument(span);
     let response = AssertUnwindSafe(run).catch_unwind().await;
     let response = response.unwrap_or_else(|panic| {
         tracing::error!(
@@ -40,7 +52,7 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
             "handler panicked"
         );
         let detail = "the request failed unexpectedly; the log has the cause";
-        axum::response::IntoResponse::into_response(Problem::new(Code::Internal, detail))
+        Problem::new(Code::Internal, detail).into_response()
     });
     let mut response = render(&state, (&uri, is_call), route, &trace, response);
     let status = response.status();
@@ -53,6 +65,25 @@ pub async fn finish(State(state): State<ApiState>, request: Request, next: Next)
         response.headers_mut().insert(header::CONNECTION, close);
     }
     response
+}
+
+/// Refuses an HTTP/2 request whose headers take too much; those of HTTP/1.1 have a limit of their own.
+fn refuse_headers(request: &Request) -> Result<(), Problem> {
+    if request.version() < Version::HTTP_2 {
+        return Ok(());
+    }
+    let headers = request.headers().iter();
+    let bytes: usize = headers
+        .map(|(name, value)| name.as_str().len() + value.len() + HEADER_BYTES)
+        .sum();
+    if bytes <= MAX_HEADER_BYTES {
+        return Ok(());
+    }
+    let detail = format!(
+        "the headers of the request (the metadata of a call) take `{bytes}` bytes, at most `{MAX_HEADER_BYTES}` are \
+         taken: send less with it"
+    );
+    Err(Problem::new(Code::TooLarge, detail))
 }
 
 /// What names a request in all that is logged about it. Not on the way of a query, which logs nothing but its

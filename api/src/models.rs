@@ -38,7 +38,7 @@ pub mod versions;
 
 use files::Memory;
 pub use new_model::{NewModelBody, NewModelForm};
-pub use parts::{DataFileBody, FailureBody, PaddingBody};
+pub use parts::{DataFileBody, FailureBody, PaddingBody, RegistrantBody};
 use registration::{register, registered};
 
 /// A registration that has begun.
@@ -118,6 +118,9 @@ pub struct ModelBody {
     apart: BTreeMap<String, Vec<String>>,
     /// When it was registered, milliseconds since the Unix epoch.
     created_ms: u64,
+    /// Who registered it; absent where that was before the service noted it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    registered_by: Option<RegistrantBody>,
     /// What feedback says of it; only of a single model, where some was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     online: Option<online::ModelBody>,
@@ -315,6 +318,8 @@ pub async fn retry(
         classes: model.classes,
         names: model.names,
         unlabelled: model.unlabelled,
+        // Whoever asks again does not stand for what another has sent.
+        registered_by: model.registered_by,
     };
     let registration = register(&state, &model, None).await?;
     state.refresh_model(&registration.model.id).await?;
@@ -512,6 +517,7 @@ async fn describe(state: &ApiState, model: Model, variants: usize) -> Result<Mod
         }),
         apart: BTreeMap::new(),
         created_ms: model.created_ms,
+        registered_by: model.registered_by.map(RegistrantBody::from),
         online: None,
     })
 }

@@ -12,7 +12,7 @@ use axum::{
     routing::{get, post},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use sextant_pages::{Answered, Kept, Question, Registered, Served, Size};
+use sextant_pages::{Answered, Kept, Manual, Question, Registered, Served, Size};
 use sextant_registry::KeyScope;
 use sextant_types::Code;
 
@@ -268,6 +268,11 @@ fn params<T: DeserializeOwned>(given: serde_json::Value) -> Result<Params<T>, Pr
     serde_json::from_value(given)
         .map(Params)
         .map_err(unreadable)
+}
+
+/// A document of the program as a page, HTML. What is signed in does not show: it may be read without a key.
+pub(crate) fn manual(markdown: &str) -> Result<String, Problem> {
+    text(&Manual::new(viewer::frame(None, None), markdown))
 }
 
 fn text(page: &impl sextant_pages::Page) -> Result<String, Problem> {

@@ -426,6 +426,7 @@ async fn checked(
             format!("the definition cannot be read: {error}"),
         )
     })?;
+    load::check_nesting(state, &definition).await?;
     let (mut files, mut digests) = (BTreeMap::new(), BTreeMap::new());
     for path in definition.files() {
         let bytes = read::file(state, &path).await?;

@@ -304,6 +304,8 @@ fn read(
         sticky: sticky(body.sticky.as_ref().map(|key| &*key.0))?,
         serial: state.tokens().serial(state),
         composites: Vec::new(),
+        offline: false,
+        step: None,
         arrived,
     };
     Ok(Asked {

@@ -1,7 +1,7 @@
 //! What an application may use of the fleet, on the wire.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use sextant_types::{Code, InvalidResources, Resources};
+use sextant_types::{Code, InvalidResources, Isolation, Resources};
 use utoipa::ToSchema;
 
 use crate::problem::Problem;
@@ -40,6 +40,19 @@ pub struct ResourcesBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 31622400, example = 60)]
     pub cache_ttl_s: Option<u32>,
+    /// Where engines run its models: `process`, each in a process of its own; `worker`, in that of the worker. Left out it
+    /// is as workers are configured (`worker.isolation`). What is loaded stays where it is until it is loaded again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<IsolationBody>,
+}
+
+/// Where engines run the models of an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = Isolation)]
+pub enum IsolationBody {
+    Worker,
+    Process,
 }
 
 /// What is to change: members that are left out stay, `null` takes back what was set.
@@ -75,6 +88,10 @@ pub struct ResourcesChangeBody {
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 31622400, example = 60)]
     cache_ttl_s: Option<Option<u32>>,
+    /// Where engines run its models: `process`, each in a process of its own; `worker`, in that of the worker.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(value_type = Option<IsolationBody>)]
+    isolation: Option<Option<IsolationBody>>,
 }
 
 /// Tells `null` from what was left out.
@@ -97,6 +114,7 @@ impl ResourcesBody {
             weight: self.weight,
             cache_bytes: self.cache_bytes.unwrap_or(0),
             cache_ttl_s: self.cache_ttl_s,
+            isolation: self.isolation.map(Isolation::from),
         };
         resources.validate()?;
         Ok(resources)
@@ -112,6 +130,7 @@ impl ResourcesBody {
             weight: resources.weight,
             cache_bytes: Some(resources.cache_bytes).filter(|bytes| *bytes > 0),
             cache_ttl_s: resources.cache_ttl_s,
+            isolation: resources.isolation.map(IsolationBody::from),
         };
         (!resources.is_default()).then_some(shown)
     }
@@ -130,6 +149,7 @@ impl ResourcesChangeBody {
             .cache_bytes
             .unwrap_or(Some(to.cache_bytes))
             .unwrap_or(0);
+        let isolation = self.isolation.map(|given| given.map(Isolation::from));
         Resources {
             budget_per_hour_usd: self.budget_per_hour_usd.unwrap_or(to.budget_per_hour_usd),
             least_workers: least,
@@ -138,6 +158,27 @@ impl ResourcesChangeBody {
             weight: self.weight.unwrap_or(to.weight),
             cache_bytes: cache,
             cache_ttl_s: self.cache_ttl_s.unwrap_or(to.cache_ttl_s),
+            isolation: isolation.unwrap_or(to.isolation),
+        }
+    }
+}
+
+// === impl IsolationBody ===
+
+impl From<IsolationBody> for Isolation {
+    fn from(body: IsolationBody) -> Self {
+        match body {
+            IsolationBody::Worker => Self::Worker,
+            IsolationBody::Process => Self::Process,
+        }
+    }
+}
+
+impl From<Isolation> for IsolationBody {
+    fn from(isolation: Isolation) -> Self {
+        match isolation {
+            Isolation::Worker => Self::Worker,
+            Isolation::Process => Self::Process,
         }
     }
 }

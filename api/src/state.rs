@@ -7,7 +7,7 @@ use sextant_metadata::{MetadataStore, RateStore};
 use sextant_objects::ObjectStore;
 use sextant_pipeline::{Interpreter, Pipelines};
 use sextant_registry::Registry;
-use sextant_rpc::{Answer, DispatcherClient, ExaminerClient, Notify, PublisherClient};
+use sextant_rpc::{Answer, DispatcherClient, ExaminerClient, Notify, Offline, PublisherClient};
 use sextant_storage::Storage;
 use sextant_types::{ApplicationId, Code, Metric, ModelId, Route, Targets, WorkerId};
 use tokio::{
@@ -211,6 +211,11 @@ impl ApiState {
     /// The applications that several steps answer.
     pub(crate) fn pipelines(&self) -> &Pipelines {
         &self.0.pipelines
+    }
+
+    /// Who answers offline jobs of these.
+    pub fn offline(&self) -> Arc<dyn Offline> {
+        Arc::clone(&self.0.pipelines) as _
     }
 
     /// Whether a route names one of these.

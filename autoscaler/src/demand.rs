@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{ApplicationDemand, Demand};
-use sextant_picture::{Forecast, Need};
+use sextant_picture::{Forecast, Need, StepLoad};
 use sextant_scaling::demand::{Ended, Load};
 use sextant_types::{Code, ErrorKind, TargetClass};
 
@@ -30,8 +30,20 @@ struct Known {
     load: Load,
     /// Of the last time in which any came.
     queries_per_row: Option<f64>,
+    targets: Recent,
+    /// Of a step: the runs that a row is, of the last time in which any came.
+    runs_per_row: f64,
+    /// Of a step: the latency targets of the whole.
+    whole: Recent,
+}
+
+/// The latency targets that were seen lately.
+#[derive(Debug, Default)]
+struct Recent {
     /// Of this time, since when, ms, and of the one before.
-    targets: (Option<Span>, u64, Option<Span>),
+    now: Option<Span>,
+    since_ms: u64,
+    before: Option<Span>,
 }
 
 /// What came of a need in a time.
@@ -42,6 +54,9 @@ struct Counted {
     /// Of the rows, those of queries that more devices could have answered in time.
     bad: f64,
     targets: Option<Span>,
+    /// Of a step.
+    runs: f64,
+    whole: Option<Span>,
 }
 
 // === impl Seen ===
@@ -68,6 +83,7 @@ impl Seen {
             let need = Need {
                 application: row.application.clone(),
                 class: row.class,
+                step: row.step.as_ref().map(|step| step.of.clone()),
             };
             let counted = all.entry(need).or_default();
             counted.targets = joined(counted.targets, row.latency_ms);
@@ -80,6 +96,10 @@ impl Seen {
             };
             let each = rows / asked.max(1) as f64;
             counted.rows += rows * scale;
+            if let Some(step) = &row.step {
+                counted.runs += step.runs * scale;
+                counted.whole = joined(counted.whole, step.whole_ms);
+            }
             counted.queries += asked as f64 * scale;
             counted.bad += bad_of(row) as f64 * each * scale;
         }
@@ -95,9 +115,11 @@ impl Seen {
                 bad: counted.bad,
             };
             known.load.observe(now_ms, window_ms, ended);
-            known.see(now_ms, counted.targets);
+            known.targets.see(now_ms, counted.targets);
+            known.whole.see(now_ms, counted.whole);
             if counted.rows > 0.0 {
                 known.queries_per_row = Some(counted.queries / counted.rows);
+                known.runs_per_row = counted.runs / counted.rows;
             }
         }
         self.needs
@@ -110,7 +132,11 @@ impl Seen {
         let each = self.needs.iter().map(|(need, known)| Forecast {
             need: need.clone(),
             of: known.load.forecast(now_ms, ahead_s, idle_ms),
-            latency_ms: known.targets().or_else(|| of_class(need.class)),
+            latency_ms: known.targets.seen().or_else(|| of_class(need.class)),
+            step: need.step.as_ref().map(|_| StepLoad {
+                runs_per_row: known.runs_per_row,
+                whole_ms: known.whole.seen(),
+            }),
             queries_per_row: known.queries_per_row.unwrap_or(1.0),
         });
         each.collect()
@@ -129,19 +155,18 @@ fn bad_of(row: &ApplicationDemand) -> u64 {
     row.late + refused.map(|(_, count)| count).sum::<u64>()
 }
 
-// === impl Known ===
+// === impl Recent ===
 
-impl Known {
+impl Recent {
     fn see(&mut self, now_ms: u64, targets: Option<Span>) {
-        let (now, since_ms, before) = &mut self.targets;
-        if now_ms.saturating_sub(*since_ms) >= TARGETS_MS && targets.is_some() {
-            (*before, *since_ms) = (now.take(), now_ms);
+        if now_ms.saturating_sub(self.since_ms) >= TARGETS_MS && targets.is_some() {
+            (self.before, self.since_ms) = (self.now.take(), now_ms);
         }
-        *now = joined(*now, targets);
+        self.now = joined(self.now, targets);
     }
 
-    fn targets(&self) -> Option<Span> {
-        joined(self.targets.0, self.targets.2)
+    fn seen(&self) -> Option<Span> {
+        joined(self.now, self.before)
     }
 }
 

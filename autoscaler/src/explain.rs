@@ -13,6 +13,7 @@ use sextant_picture::Picture;
 use crate::Config;
 
 mod figures;
+mod pipelines;
 
 use figures::{rate, usd};
 
@@ -78,7 +79,8 @@ pub(crate) fn of_pool(
     of: (&Pool, Desired),
     config: &Config,
 ) -> Arc<str> {
-    let mut reason = of_number(picture, &decided.free, at, of, config);
+    let mut reason = of_number(picture, decided, at, of, config);
+    reason.push_str(&pipelines::of_pool(picture, decided, at));
     let could_answer = |cut: &&Cut| {
         let mut choices = picture.problem.choices_of(cut.need as usize);
         choices.any(|(_, choice)| choice.kind() == at)
@@ -99,7 +101,7 @@ pub(crate) fn of_pool(
 
 fn of_number(
     picture: &Picture,
-    free: &Plan,
+    decided: &Decided,
     at: usize,
     (pool, desired): (&Pool, Desired),
     config: &Config,
@@ -107,6 +109,7 @@ fn of_number(
     let hold_s = config.hold_ms / 1000;
     let (kind, name) = (&picture.kinds[at], &pool.device_type);
     let problem = &picture.problem;
+    let free = &decided.free;
     let served = problem.choices.iter().zip(&free.served_rps);
     let on = served.filter(|(choice, _)| choice.kind() == at);
     let (rps, busy) = on.fold((0.0, 0.0), |(rps, busy), (choice, served)| {
@@ -130,6 +133,12 @@ fn of_number(
                 kind.measured.overloaded, kind.up
             ),
         };
+    }
+    if busy <= 0.0 && decided.reserved[at] > 0 {
+        return format!(
+            "{} workers of `{name}` run steps of pipelines",
+            decided.reserved[at]
+        );
     }
     if busy <= 0.0 && pool.desired > pool.least {
         return format!("workers that were planned within the last {hold_s} s stay");
@@ -201,7 +210,8 @@ pub(crate) fn other_pools(
     let name = &picture.kinds[at].name;
     let as_it_was = with(&|kind, device| {
         if kind == at {
-            (device.least, device.most) = (from, from);
+            let beside = from.saturating_sub(decided.reserved[at]);
+            (device.least, device.most) = (beside, beside);
         }
     });
     let mut before = judged(format!("{from} of `{name}`, as it was"), &as_it_was);
@@ -215,7 +225,10 @@ pub(crate) fn other_pools(
         before.why_not = "is too few by what was measured".into();
     }
     let bounds = &problem.devices[at];
-    if from < bounds.least {
+    if from < decided.reserved[at] {
+        let run = decided.reserved[at];
+        before.why_not = format!("is fewer than the {run} that run steps of pipelines").into();
+    } else if from < bounds.least {
         before.why_not = format!("is fewer than the {} that there must be", bounds.least).into();
     } else if from > bounds.most {
         before.why_not = format!("is more than the {} that there may be", bounds.most).into();
@@ -257,7 +270,8 @@ pub(crate) fn refreshed(
             let at = pools.iter().position(|it| it.device_type == *name)?;
             let served = picture.problem.choices.iter().zip(&decided.free.served_rps);
             let mut served = served.filter(|(choice, _)| choice.kind() == at);
-            if pools[at].desired != decision.to || served.all(|(_, served)| *served <= 0.0) {
+            let is_idle = served.all(|(_, served)| *served <= 0.0) && decided.reserved[at] == 0;
+            if pools[at].desired != decision.to || is_idle {
                 return None;
             }
             let of = (&pools[at], decided.devices[at]);
@@ -267,7 +281,8 @@ pub(crate) fn refreshed(
         Subject::Variant(name) => {
             let (rps, _) = served_by(picture, &decided.here, name);
             let variant = picture.variants.values().find(|it| it.id == *name)?;
-            if decision.to == 0 || rps <= 0.0 {
+            let is_idle = rps <= 0.0 && pipelines::of_variant(picture, name).is_none();
+            if decision.to == 0 || is_idle {
                 return None;
             }
             let reason = reason_of(picture, &decided.here, name, decision.to);
@@ -337,6 +352,9 @@ fn speed(picture: &Picture, name: &VariantId) -> f64 {
 }
 
 fn reason_of(picture: &Picture, here: &Plan, name: &VariantId, to: u32) -> Arc<str> {
+    if let Some(reason) = pipelines::of_variant(picture, name).filter(|_| to > 0) {
+        return reason;
+    }
     let (rps, most) = served_by(picture, here, name);
     if to == 0 {
         return "nothing that it would answer was planned for it for a while".into();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use sextant_metadata::{Action, Decision, Desired, Pool, Subject, View};
-use sextant_picture::{Interner, Picture, seats};
+use sextant_picture::{Interner, Picture, Plans, seats};
 use sextant_scaling as scaling;
 use sextant_scaling::{Decided, Options};
 use sextant_types::{DeviceType, DeviceTypeName, VariantId};
@@ -26,6 +26,8 @@ pub(crate) struct Scaler {
     /// Numbers of variants and types that stay the same over all looks.
     interner: Interner,
     scaler: scaling::Scaler,
+    /// The plans of pipelines.
+    plans: Plans,
     /// What was desired last; `None` before the first look of a leadership.
     last: Option<Last>,
     trouble: BTreeMap<DeviceTypeName, Arc<str>>,
@@ -66,6 +68,7 @@ impl Scaler {
             seen: Seen::default(),
             facts: BTreeMap::new(),
             interner: Interner::default(),
+            plans: Plans::default(),
             last: None,
             trouble: BTreeMap::new(),
         }
@@ -102,8 +105,13 @@ impl Scaler {
         let outlooks = self.seen.forecast(now_ms, ahead_s, self.config.idle_ms);
         let options = self.config.picture();
         let numbers = (&options, &mut self.interner);
-        let picture = Picture::new(view, outlooks, &self.facts, numbers);
+        let mut picture = Picture::new(view, outlooks, &self.facts, numbers);
+        picture.staff(&mut self.plans);
         let decided = self.scaler.decide(&picture.input(), now_ms);
+        if decided.reserved.iter().all(|devices| *devices == 0) {
+            // There is no room for them beside what else is asked for.
+            picture.staff.clear();
+        }
         let pools = self.pools(&picture, &decided);
         let planned = Self::planned(&picture, &decided);
         let decisions = self.explain(&picture, &decided, (&pools, &planned), now_ms);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sextant_rpc::Composite;
+use sextant_rpc::{Composite, ForStep};
 use sextant_selection::Demand;
 use sextant_types::{Route, Signature, Targets};
 
@@ -24,6 +24,10 @@ pub(crate) struct Ask {
     pub(crate) sticky: Option<u64>,
     /// What the front end could answer it with itself.
     pub(crate) composites: Vec<Composite>,
+    /// Whether an offline job asks it.
+    pub(crate) offline: bool,
+    /// The step of a pipeline that asks it.
+    pub(crate) step: Option<Box<ForStep>>,
     pub(crate) arrived: Instant,
 }
 
@@ -33,8 +37,27 @@ impl Ask {
         if self.best_effort {
             return None;
         }
-        let ms = self.targets.latency_ms?;
-        self.arrived.checked_add(Duration::from_secs_f64(ms / 1e3))
+        let ms = self.longest_ms()?;
+        let longest = Duration::try_from_secs_f64(ms / 1e3).ok()?;
+        self.arrived.checked_add(longest)
+    }
+
+    /// The longest that it may take, ms.
+    pub(crate) fn longest_ms(&self) -> Option<f64> {
+        let patience_ms = self.step.as_ref().and_then(|step| step.patience_ms);
+        patience_ms.or(self.targets.latency_ms)
+    }
+
+    /// The query as one that may take its longest; `None` where its latency target says the same.
+    pub(crate) fn patient(&self) -> Option<Self> {
+        let latency_ms = self.longest_ms();
+        (latency_ms > self.targets.latency_ms).then(|| Self {
+            targets: Targets {
+                latency_ms,
+                ..self.targets
+            },
+            ..self.clone()
+        })
     }
 
     pub(crate) fn demand(&self) -> Demand {
@@ -65,6 +88,8 @@ impl Ask {
             explain: ask.explain,
             sticky: ask.sticky,
             composites: ask.composites,
+            offline: ask.offline,
+            step: ask.step,
             arrived: ask.arrived,
         }
     }

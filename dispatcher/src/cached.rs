@@ -88,7 +88,7 @@ impl Dispatcher {
         cache.count(false);
         let source = Source::Here(inputs);
         // Right behind a switch the version before answers what the current one would have to be loaded for.
-        let ran = self.run_version(ask, &source, true).await?;
+        let ran = self.run_version(ask, &source).await?;
         let Ran { chosen, done, .. } = ran;
         if let Some((room, (digest, key))) = wanted {
             let variant = &chosen.known.variant;

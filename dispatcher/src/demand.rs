@@ -51,13 +51,11 @@ impl<'a> OfferedQuery<'a> {
 
     /// The query has been run.
     pub(crate) fn answer(&mut self, done: &Done) {
-        let Ask {
-            arrived, targets, ..
-        } = self.ask;
+        let Ask { arrived, .. } = self.ask;
         // Outputs that go straight to a front end are there a message later.
         let response = Duration::from_nanos(self.dispatcher.config.network.response);
         let took_ms = (arrived.elapsed() + response).as_secs_f64() * 1e3;
-        self.ended = match targets.latency_ms {
+        self.ended = match self.ask.longest_ms() {
             Some(most) if took_ms > most => Ended::Late,
             _ => Ended::Answered,
         };
@@ -74,6 +72,7 @@ impl<'a> OfferedQuery<'a> {
         Asked {
             rows: self.ask.rows,
             worth,
+            runs: self.ask.step.as_ref().map_or(0.0, |step| step.share),
         }
     }
 
@@ -91,7 +90,7 @@ impl Drop for OfferedQuery<'_> {
         if self.is_elsewhere || !self.dispatcher.is_leading() {
             return;
         }
-        let class = TargetClass::of(&self.ask.targets);
+        let class = (TargetClass::of(&self.ask.targets), self.ask.step.as_deref());
         let counts = &self.dispatcher.counts;
         let target = self.ask.targets.latency_ms;
         match &self.variant {

@@ -18,6 +18,7 @@ mod output;
 mod plan;
 mod run;
 mod stop;
+mod variants;
 
 use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
@@ -27,12 +28,11 @@ use sextant_fleet::turned;
 use sextant_health::throttle::Throttle;
 use sextant_objects::ObjectStore;
 use sextant_records::Files;
-use sextant_registry::{Job, JobKind, Registry};
-use sextant_rpc::Notify;
+use sextant_registry::{AnsweredBy, Job, Registry};
+use sextant_rpc::{Notify, Offline};
 use sextant_types::{JobId, time::unix_ms};
 use tokio::sync::{Mutex as AsyncMutex, Notify as Wake, watch};
 
-use crate::Dispatcher;
 use notices::Notices;
 
 /// How offline jobs run.
@@ -40,6 +40,8 @@ use notices::Notices;
 pub struct JobConfig {
     /// Unique to this life of this process: the owner of its leases.
     pub owner: String,
+    /// Which jobs it claims: those that its [`Offline`] can answer.
+    pub answered_by: AnsweredBy,
     /// How long a claim lasts without renewal, ms.
     pub lease_ms: u64,
     /// When to make room for online queries.
@@ -54,7 +56,7 @@ pub struct JobConfig {
 /// find as much beside four jobs as beside one.
 pub struct JobService {
     pub(crate) config: JobConfig,
-    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) offline: Arc<dyn Offline>,
     pub(crate) registry: Registry,
     pub(crate) files: Files,
     notifier: Option<Arc<dyn Notify>>,
@@ -81,13 +83,13 @@ impl JobService {
     /// A runner of offline jobs, which tells no webhook.
     pub fn new(
         config: JobConfig,
-        dispatcher: Arc<Dispatcher>,
+        offline: Arc<dyn Offline>,
         registry: Registry,
         objects: Arc<dyn ObjectStore>,
     ) -> Self {
         Self {
             config,
-            dispatcher,
+            offline,
             registry,
             files: Files::new(objects),
             notifier: None,
@@ -226,10 +228,15 @@ impl JobService {
     async fn claim(&self) -> Result<Option<Job>, sextant_registry::Error> {
         let claiming = Arc::clone(&self.claiming).lock_owned().await;
         let (registry, held) = (self.registry.clone(), Arc::clone(&self.held));
-        let (owner, lease_ms) = (self.config.owner.clone(), self.config.lease_ms);
+        let JobConfig {
+            owner,
+            lease_ms,
+            answered_by,
+            ..
+        } = self.config.clone();
         let claim = tokio::spawn(async move {
             let _claiming = claiming;
-            let claimed = registry.claim(JobKind::Offline, &owner, lease_ms, unix_ms());
+            let claimed = registry.claim_offline(answered_by, &owner, lease_ms, unix_ms());
             let claimed = claimed.await;
             if let Ok(Some(job)) = &claimed {
                 held.lock().insert(job.id.clone());

@@ -60,9 +60,8 @@ impl Dispatcher {
         &self,
         ask: &Ask,
         source: &Source,
-        online: bool,
     ) -> Result<(Chosen, Done), QueryError> {
-        let mut offer = online.then(|| OfferedQuery::new(self, ask));
+        let mut offer = (!ask.offline).then(|| OfferedQuery::new(self, ask));
         let settled = self.place_until_run(ask, source, &mut offer).await;
         match (&mut offer, &settled) {
             (Some(offer), Ok((_, done))) => offer.answer(done),
@@ -78,7 +77,6 @@ impl Dispatcher {
         source: &Source,
         offer: &mut Option<OfferedQuery<'_>>,
     ) -> Result<(Chosen, Done), QueryError> {
-        let online = offer.is_some();
         // Why the last placement failed, where that says more than why there is no other.
         let mut cause: Option<QueryError> = None;
         // The last placement whose worker or engine was lost.
@@ -97,7 +95,7 @@ impl Dispatcher {
             }
             let inputs = source.inputs(&chosen, ask, placements);
             let charge = chosen.charge.take();
-            let refusal = match self.run(&chosen, (inputs, charge), ask, online).await {
+            let refusal = match self.run(&chosen, (inputs, charge), ask).await {
                 Ok(done) => {
                     if let Some(under_way) = &chosen.under_way {
                         under_way.answered(chosen.known.ordinal, done.timings.exec_us / 1e6);
@@ -150,7 +148,6 @@ impl Dispatcher {
         chosen: &Chosen,
         (inputs, charge): (Inputs, Option<Charge>),
         ask: &Ask,
-        online: bool,
     ) -> Reply {
         let (reply, receiver) = oneshot::channel();
         let deadline = ask
@@ -162,7 +159,7 @@ impl Dispatcher {
             shape: ask.extent.shape(&known.variant),
             variant: Arc::clone(&known.variant),
             inputs,
-            online,
+            online: !ask.offline,
             charge,
             reply,
         };

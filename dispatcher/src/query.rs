@@ -50,8 +50,8 @@ fn missing(snapshot: &Snapshot, route: &Route) -> QueryError {
 }
 
 impl Dispatcher {
-    /// Answers one query; `online` ones are what offline jobs make room for.
-    pub(crate) async fn answer(&self, query: Query, online: bool) -> Result<Answer, QueryError> {
+    /// Answers one query; online ones are what offline jobs make room for.
+    pub(crate) async fn answer(&self, query: Query) -> Result<Answer, QueryError> {
         check(&query.targets)?;
         let Query {
             route,
@@ -62,6 +62,8 @@ impl Dispatcher {
             sticky,
             serial,
             composites,
+            offline,
+            step,
             arrived,
         } = query;
         let bind = |signature: &Signature| {
@@ -84,13 +86,15 @@ impl Dispatcher {
             explain,
             sticky,
             composites,
+            offline,
+            step,
             arrived,
         };
-        let (draw, shadow) = match online {
-            true => (self.agreements.draws(), self.shadow_of(&ask)),
-            false => (None, None),
+        let (draw, shadow) = match offline {
+            false => (self.agreements.draws(), self.shadow_of(&ask)),
+            true => (None, None),
         };
-        let cache = online.then(|| self.cache_of(&ask)).flatten();
+        let cache = (!offline).then(|| self.cache_of(&ask)).flatten();
         // A version that is tried answers, or runs once more, what falls to it.
         let cache = cache.filter(|_| shadow.is_none() && !self.tries_canary(&ask));
         if let Some(cache) = cache {
@@ -99,7 +103,7 @@ impl Dispatcher {
         }
         let kept = (draw.is_some() || shadow.is_some()).then(|| inputs.clone());
         let source = Source::Here(inputs);
-        let ran = self.run_version(&ask, &source, online).await?;
+        let ran = self.run_version(&ask, &source).await?;
         let Ran { chosen, done, .. } = ran;
         if let Some(inputs) = kept {
             let missed = self.agreements.offer(Sample {
@@ -135,10 +139,21 @@ impl Dispatcher {
         signature.map(read).ok_or_else(|| missing(&snapshot, route))
     }
 
+    /// What answers a query: within its latency target, else within its patience.
     pub(crate) fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
         if !self.is_leading() {
             return Err(standing_by());
         }
+        match self.choose_in_time(ask) {
+            Err(error) if is_for_time(&error) => match ask.patient() {
+                Some(patient) => self.choose_in_time(&patient),
+                None => Err(error),
+            },
+            chosen => chosen,
+        }
+    }
+
+    fn choose_in_time(&self, ask: &Ask) -> Result<Chosen, QueryError> {
         let snapshot = self.snapshot.load();
         match &ask.route {
             Route::Variant(id) => {
@@ -313,7 +328,7 @@ impl Dispatcher {
     }
 
     /// Most records that may share a query to `route`: those of one job are strangers to each other as well.
-    pub(crate) fn most_together(&self, route: &Route) -> u32 {
+    pub(crate) fn most_records_together(&self, route: &Route) -> u32 {
         let snapshot = self.snapshot.load();
         let known: Vec<&Arc<Known>> = match route {
             Route::Variant(id) => snapshot.variant(id).into_iter().collect(),
@@ -381,6 +396,14 @@ impl Dispatcher {
     }
 }
 
+/// Whether a query may have been refused for want of time.
+fn is_for_time(error: &QueryError) -> bool {
+    matches!(
+        error.code,
+        Code::Overloaded | Code::DeadlineExceeded | Code::TargetInfeasible
+    )
+}
+
 fn check(targets: &Targets) -> Result<(), QueryError> {
     targets
         .validate()
@@ -396,7 +419,7 @@ fn us(duration: Duration) -> f64 {
 #[async_trait]
 impl Dispatch for Dispatcher {
     async fn query(&self, query: Query) -> Result<Answer, QueryError> {
-        self.answer(query, true).await
+        self.answer(query).await
     }
 
     async fn place(
@@ -415,7 +438,7 @@ impl Dispatch for Dispatcher {
             return Ok(());
         }
         let source = Source::Held { ticket, holder };
-        self.run_version(&ask, &source, true).await.map(drop)
+        self.run_version(&ask, &source).await.map(drop)
     }
 
     fn signature(&self, route: &Route) -> Result<Signature, QueryError> {

@@ -131,19 +131,14 @@ impl Other {
 
 impl Dispatcher {
     /// Places a query until a worker has run it, as a query of the version whose business it is.
-    pub(crate) async fn run_version(
-        &self,
-        ask: &Ask,
-        source: &Source,
-        online: bool,
-    ) -> Result<Ran, QueryError> {
-        let others = match online {
-            true => self.others(ask),
-            false => None,
+    pub(crate) async fn run_version(&self, ask: &Ask, source: &Source) -> Result<Ran, QueryError> {
+        let others = match ask.offline {
+            false => self.others(ask),
+            true => None,
         };
         match others {
             None => {
-                let (chosen, done) = self.run_query(ask, source, online).await?;
+                let (chosen, done) = self.run_query(ask, source).await?;
                 Ok(Ran {
                     chosen,
                     done,
@@ -178,7 +173,7 @@ impl Dispatcher {
                 return self.run_as(outgoing, tried, source).await;
             }
         }
-        let ran = self.run_query(ask, source, true).await;
+        let ran = self.run_query(ask, source).await;
         let (chosen, done) = ran?;
         self.trials
             .note(&chosen.known.variant.model, &Outcome::answered(ask, &done));
@@ -191,7 +186,7 @@ impl Dispatcher {
 
     /// Runs a query as one of another version than the current.
     async fn run_as(&self, other: &Other, tried: Ask, source: &Source) -> Result<Ran, QueryError> {
-        let ran = self.run_query(&tried, source, true).await;
+        let ran = self.run_query(&tried, source).await;
         let outcome = match &ran {
             Ok((_, done)) => Outcome::answered(&tried, done),
             Err(_) => Outcome::Failed,

@@ -127,6 +127,7 @@ async fn front(folder: &TempDir) -> Router {
         keep_ended_jobs: None,
         keep_failed_models: None,
         keep_audit: None,
+        feedback_every: Duration::from_secs(60),
         limit_bytes: None,
     };
     let state = ApiState::new(ApiParts {

@@ -2,7 +2,7 @@
 
 use reqwest::{
     Method, StatusCode,
-    header::{CONTENT_TYPE, HeaderMap},
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap},
     multipart::{Form, Part},
 };
 use serde_json::{Value, json};
@@ -53,9 +53,24 @@ pub struct Upload<'a> {
 impl Api {
     /// A client of the service at `address`.
     pub fn new(address: &str) -> Self {
+        Self::sending(address, HeaderMap::new())
+    }
+
+    /// The same with a key.
+    #[must_use]
+    pub fn with_key(&self, key: &str) -> Self {
+        let key = format!("Bearer {key}").parse().expect("printable");
+        Self::sending(&self.address, [(AUTHORIZATION, key)].into_iter().collect())
+    }
+
+    fn sending(address: &str, headers: HeaderMap) -> Self {
         // The client may have been built with TLS, which then insists on it. Fails where it was done.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = || reqwest::Client::builder().no_proxy();
+        let builder = || {
+            reqwest::Client::builder()
+                .no_proxy()
+                .default_headers(headers.clone())
+        };
         let uploads = builder().pool_max_idle_per_host(0);
         Self {
             address: address.to_owned(),

@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
+    process::{Command, ExitStatus, Stdio},
     thread,
 };
 
@@ -150,6 +150,12 @@ impl TestCluster {
     /// Takes over what [`launching`](Self::launching) started.
     pub(crate) fn attach(&mut self, process: Process) {
         self.process = Some(process);
+    }
+
+    /// The binary for commands of its own, and its data folder as those find it.
+    pub(crate) fn beside(&self) -> (Command, PathBuf) {
+        let wrap = self.disk.as_ref().map(Disk::wrap).unwrap_or_default();
+        (command_behind(&wrap), self.folder.path().join(DATA))
     }
 
     /// The process, if it runs.

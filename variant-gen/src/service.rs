@@ -17,8 +17,8 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use sextant_registry::{Failure, JobKind};
-use sextant_types::{ApplicationId, Code, EngineName, time::unix_ms};
+use sextant_registry::{Failure, JobKind, Waiting};
+use sextant_types::{Code, EngineName, time::unix_ms};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -162,10 +162,10 @@ impl Works {
     fn begin(
         &mut self,
         service: Arc<RegistrationService>,
-        claim: Claim,
+        (claim, whose): (Claim, Waiting),
         stopped: watch::Receiver<bool>,
     ) {
-        let job = (&claim.job.application, &claim.job.id);
+        let job = (whose, &claim.job.id);
         let number = self.turns.begin(job, Instant::now().into_std());
         let (ended, (give_back, others_wait)) = (self.ended.clone(), watch::channel(false));
         let turn = Turn { number, ended };
@@ -184,7 +184,7 @@ impl Works {
     }
 
     /// Has one give its place to those that wait, where one has to.
-    fn give_way(&mut self, waiting: &[ApplicationId]) {
+    fn give_way(&mut self, waiting: &[Waiting]) {
         let gives_way = self.turns.gives_way(waiting, Instant::now().into_std());
         if let Some(worker) = gives_way.and_then(|turn| self.workers.get(&turn)) {
             worker.send_replace(true);
@@ -234,7 +234,7 @@ impl RegistrationService {
     }
 
     /// Whose registrations wait although no place is left.
-    async fn kept_out(&self, turns: &Turns) -> Vec<ApplicationId> {
+    async fn kept_out(&self, turns: &Turns) -> Vec<Waiting> {
         let is_full = turns.open(Instant::now().into_std()) == Open::No;
         if !is_full || !self.generator.config().registers {
             return Vec::new();
@@ -245,8 +245,11 @@ impl RegistrationService {
         waiting.unwrap_or_default()
     }
 
-    /// A registration, else a job that needs an engine of this process.
-    async fn claim(&self, turns: &mut Turns) -> Result<Option<Claim>, sextant_registry::Error> {
+    /// A registration, else a job that needs an engine of this process; whose turn it takes.
+    async fn claim(
+        &self,
+        turns: &mut Turns,
+    ) -> Result<Option<(Claim, Waiting)>, sextant_registry::Error> {
         let (registry, config) = (self.generator.registry(), self.generator.config());
         let (lease_ms, now) = (milliseconds(config.lease), Instant::now().into_std());
         let open = turns.open(now);
@@ -260,10 +263,10 @@ impl RegistrationService {
                 let what = (JobKind::Register, &next);
                 let claimed = registry.claim_of(what, &owner, lease_ms, unix_ms());
                 if let Some(job) = claimed.await? {
-                    return Ok(Some(Claim { job, owner }));
+                    return Ok(Some((Claim { job, owner }, next)));
                 }
                 // Another process was quicker.
-                waiting.retain(|application| *application != next);
+                waiting.retain(|whose| *whose != next);
             }
         }
         if open != Open::ToAll {
@@ -274,7 +277,12 @@ impl RegistrationService {
             let what = (JobKind::Extend, &engine);
             let claimed = registry.claim_for(what, &owner, lease_ms, unix_ms());
             if let Some(job) = claimed.await? {
-                return Ok(Some(Claim { job, owner }));
+                // Nobody has asked for it.
+                let whose = Waiting {
+                    registrant: String::new(),
+                    application: job.application.clone(),
+                };
+                return Ok(Some((Claim { job, owner }, whose)));
             }
         }
         Ok(None)
@@ -418,6 +426,9 @@ impl RegistrationService {
                 self.fail(claim, &error).await
             }
             Ended::GivenBack => {
+                if let Err(error) = self.generator.forget_starts(claim).await {
+                    warn!(%job, %error, "that a step was begun cannot be taken back");
+                }
                 let released = registry.release(job, &claim.owner, unix_ms());
                 match released.await {
                     // Whatever was shown at the last moment must not stay.

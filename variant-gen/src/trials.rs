@@ -1,9 +1,9 @@
 //! Versions that are tried by rules are promoted or rolled back by themselves.
 //!
 //! Once a second what the leading dispatcher has counted, and what feedback says of the answers since the trial began, is
-//! held against the rules of each ([`sextant_judging`]). What follows from it is done in the registry and then shown, as when somebody asks for it, and
-//! stands in the audit record with what it was made of, under the name [`ACTOR`]. Several processes may do so: who comes second
-//! finds it done.
+//! held against the rules of each ([`sextant_judging`]). What follows from it is done in the registry, in one transaction with its
+//! entry in the audit record, which has what it was made of, under the name [`ACTOR`]; then it is shown, as when somebody asks for
+//! it. Several processes may do so: who comes second finds it done.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -140,32 +140,39 @@ impl Publisher {
             seen: Some(current.release.version),
             since_ms: Some(model.release.since_ms),
         };
-        match self.registry().change_version(&change, unix_ms()).await {
+        let entry = entry(model, to, judged);
+        let made = self.registry().change_version_on_record(&change, &entry);
+        match made.await {
             Err(error) if error.code() == Code::VersionConflict => return Ok(()),
             changed => drop(changed?),
         }
-        self.show_application(&model.application).await?;
         let (reason, stage) = (&judged.reason, to.as_str());
         info!(model = %model.id, stage, %reason, "a version that was tried is judged");
-        let inputs = judged.inputs.iter().map(|it| {
-            serde_json::json!({
-                "what": it.what, "value": it.value, "threshold": it.threshold, "count": it.count,
-                "evidence": it.evidence,
-            })
-        });
-        let inputs: Vec<_> = inputs.collect();
-        let detail = serde_json::json!({"stage": stage, "reason": reason, "inputs": inputs});
-        let subject = format!(
-            "{}:{}@{}",
-            model.application,
-            model.name(),
-            model.release.version
-        );
-        let action = match to {
-            Stage::Current => "version.promote",
-            _ => "version.change",
-        };
-        let entry = Audit::new(unix_ms(), ACTOR, action, &subject, detail);
-        Ok(self.registry().record(&entry).await?)
+        self.show_application(&model.application).await
     }
+}
+
+/// What the audit record has of it.
+fn entry(model: &Model, to: Stage, judged: &Judgement) -> Audit {
+    let inputs = judged.inputs.iter().map(|it| {
+        serde_json::json!({
+            "what": it.what, "value": it.value, "threshold": it.threshold, "count": it.count,
+            "evidence": it.evidence,
+        })
+    });
+    let inputs: Vec<_> = inputs.collect();
+    let detail = serde_json::json!({
+        "stage": to.as_str(), "reason": judged.reason, "inputs": inputs,
+    });
+    let subject = format!(
+        "{}:{}@{}",
+        model.application,
+        model.name(),
+        model.release.version
+    );
+    let action = match to {
+        Stage::Current => "version.promote",
+        _ => "version.change",
+    };
+    Audit::new(unix_ms(), ACTOR, action, &subject, detail)
 }

@@ -1,11 +1,13 @@
 //! Whose registration begins next, and when.
 //!
 //! Registrations at the same time disturb each other's measurements, so there are few places, usually one. Whoever has
-//! had no turn for the longest time is next, whatever others have in the queue; who is new is taken to have had one as long
-//! ago as any of those that wait or run, so that those who come again and again under new names keep nobody out. A registration
-//! that takes long would keep everybody else waiting: once all that run are slow, one of another application begins beside
-//! them, up to a number that the memory bears. Where that is reached, the one that has run longest beyond its time is given
-//! back to the queue, to go on behind its last step. Its next time is twice as long, so that every step comes to its end.
+//! had no turn for the longest time is next, whatever others have in the queue: of those who register (by their keys), and
+//! then of the applications of that one, so that a key gets no more for having many applications. Who is new is taken to
+//! have had a turn as long ago as any of those that wait or run, so that those who come again and again under new names keep
+//! nobody out. A registration that takes long would keep everybody else waiting: once all that run are slow, one of another
+//! application begins beside them, up to a number that the memory bears. Where that is reached, the one that has run longest
+//! beyond its time is given back to the queue, to go on behind its last step. Its next time is twice as long, so that every
+//! step comes to its end. A key that has several places keeps each for a shorter time while one that has none waits.
 //!
 //! Nothing here knows a clock: *now* is handed in.
 
@@ -14,7 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_types::{ApplicationId, JobId};
+use sextant_registry::Waiting;
+use sextant_types::JobId;
 
 /// How many may run.
 #[derive(Debug, Clone, Copy)]
@@ -32,26 +35,37 @@ pub(crate) struct Places {
 pub(crate) struct Turns {
     places: Places,
     running: BTreeMap<u64, Running>,
-    /// By application: the number of its last turn, or of one when it was new.
-    had: BTreeMap<ApplicationId, u64>,
+    /// Of each registrant.
+    registrants: Had<String>,
+    /// Of each of their applications.
+    applications: Had<Waiting>,
     /// By job: how often it was given back.
     given_back: BTreeMap<JobId, u32>,
     turn: u64,
 }
 
+/// Who had their last turn when: its number, or that of one when they were new.
+#[derive(Debug)]
+struct Had<K>(BTreeMap<K, u64>);
+
 #[derive(Debug)]
 struct Running {
-    application: ApplicationId,
+    whose: Waiting,
     job: JobId,
     since: Instant,
     /// How long it may run while others wait for its place.
     time: Duration,
+    /// The same while its registrant has several places, and one of those who wait has none.
+    time_of_several: Duration,
     /// Whether it is on its way back.
     is_leaving: bool,
 }
 
 /// So many times the time after which it is slow a registration may run before it is given back for others.
 const FIRST_TIME: u32 = 4;
+
+/// The first time of one whose registrant has several places, while a registrant waits who has none.
+const FIRST_TIME_OF_SEVERAL: u32 = 1;
 
 /// It doubles so often.
 const MOST_DOUBLINGS: u32 = 16;
@@ -77,7 +91,8 @@ impl Turns {
         Self {
             places,
             running: BTreeMap::new(),
-            had: BTreeMap::new(),
+            registrants: Had(BTreeMap::new()),
+            applications: Had(BTreeMap::new()),
             given_back: BTreeMap::new(),
             turn: 0,
         }
@@ -99,55 +114,69 @@ impl Turns {
     }
 
     /// Who is next of those that wait, which are in the order in which they would be without turns.
-    pub(crate) fn next(
-        &mut self,
-        waiting: &[ApplicationId],
-        now: Instant,
-    ) -> Option<ApplicationId> {
+    pub(crate) fn next(&mut self, waiting: &[Waiting], now: Instant) -> Option<Waiting> {
         self.see(waiting);
         let open = self.open(now);
-        let may_begin = |application: &&ApplicationId| match open {
+        let may_begin = |whose: &&Waiting| match open {
             Open::ToAll => true,
-            Open::ToOthers => self.running_of(application) == 0,
+            Open::ToOthers => self.running_of(whose) == 0,
             Open::From(_) | Open::No => false,
         };
-        let had = |application: &&ApplicationId| {
-            (self.running_of(application), self.had.get(*application))
+        let had = |whose: &&Waiting| {
+            let registrant = &whose.registrant;
+            (
+                (
+                    self.places_of(registrant),
+                    self.registrants.turn(registrant),
+                ),
+                (self.running_of(whose), self.applications.turn(whose)),
+            )
         };
         waiting.iter().filter(may_begin).min_by_key(had).cloned()
     }
 
     /// Takes those who are new to have had their turn as long ago as any that is known of those that wait or run.
-    fn see(&mut self, waiting: &[ApplicationId]) {
-        let running = self.running.values().map(|it| &it.application);
-        let known = waiting.iter().chain(running);
-        let longest = known.filter_map(|it| self.had.get(it)).min();
-        let longest = longest.copied().unwrap_or(self.turn);
-        for application in waiting {
-            self.had.entry(application.clone()).or_insert(longest);
-        }
+    fn see(&mut self, waiting: &[Waiting]) {
+        let running = self.running.values().map(|it| &it.whose);
+        let known: Vec<&Waiting> = waiting.iter().chain(running).collect();
+        let registrants = known.iter().map(|it| &it.registrant);
+        self.registrants.see(registrants, self.turn);
+        self.applications.see(known.iter().copied(), self.turn);
     }
 
     /// The one that is given back now, by its number: no place is left, somebody waits who has none, and it has had its
     /// time.
-    pub(crate) fn gives_way(&mut self, waiting: &[ApplicationId], now: Instant) -> Option<u64> {
+    pub(crate) fn gives_way(&mut self, waiting: &[Waiting], now: Instant) -> Option<u64> {
         let is_kept_out = waiting.iter().any(|it| self.running_of(it) == 0);
         let is_leaving = self.running.values().any(|it| it.is_leaving);
         if self.open(now) != Open::No || !is_kept_out || is_leaving {
             return None;
         }
         let over = self.running.iter().filter_map(|(number, it)| {
-            let over = now.checked_duration_since(it.since + it.time)?;
+            let over = now.checked_duration_since(it.since + self.time_of(it, waiting))?;
             Some((over, *number))
         });
         let (_, number) = over.max()?;
+        // Before the turn of whoever leaves counts as a new one.
+        self.see(waiting);
         self.turn += 1;
         let running = self.running.get_mut(&number)?;
         running.is_leaving = true;
         *self.given_back.entry(running.job.clone()).or_default() += 1;
         // Whoever has waited meanwhile comes first.
-        self.had.insert(running.application.clone(), self.turn);
+        self.registrants.note(&running.whose.registrant, self.turn);
+        self.applications.note(&running.whose, self.turn);
         Some(number)
+    }
+
+    /// How long it may run while these wait for its place.
+    fn time_of(&self, running: &Running, waiting: &[Waiting]) -> Duration {
+        let has_several = self.places_of(&running.whose.registrant) > 1;
+        let mut others = waiting.iter().map(|it| &it.registrant);
+        match has_several && others.any(|it| self.places_of(it) == 0) {
+            true => running.time_of_several,
+            false => running.time,
+        }
     }
 
     /// When something may change by itself, from now on.
@@ -155,7 +184,10 @@ impl Turns {
         match self.open(now) {
             Open::From(opens) => Some(opens),
             Open::No => {
-                let times = self.running.values().map(|it| it.since + it.time);
+                let times = self
+                    .running
+                    .values()
+                    .flat_map(|it| [it.time, it.time_of_several].map(|time| it.since + time));
                 times.filter(|at| *at > now).min()
             }
             Open::ToAll | Open::ToOthers => None,
@@ -167,21 +199,20 @@ impl Turns {
         self.turn + 1
     }
 
-    /// One of this application begins; the number under which it [ends](Self::end).
-    pub(crate) fn begin(
-        &mut self,
-        (application, job): (&ApplicationId, &JobId),
-        now: Instant,
-    ) -> u64 {
+    /// One of theirs begins; the number under which it [ends](Self::end).
+    pub(crate) fn begin(&mut self, (whose, job): (Waiting, &JobId), now: Instant) -> u64 {
         self.turn = self.upcoming();
-        self.had.insert(application.clone(), self.turn);
+        self.registrants.note(&whose.registrant, self.turn);
+        self.applications.note(&whose, self.turn);
         let doublings = self.given_back.get(job).copied().unwrap_or_default();
-        let times = FIRST_TIME << doublings.min(MOST_DOUBLINGS);
+        let doublings = doublings.min(MOST_DOUBLINGS);
+        let slow_after = self.places.slow_after;
         let running = Running {
-            application: application.clone(),
+            whose,
             job: job.clone(),
             since: now,
-            time: self.places.slow_after.saturating_mul(times),
+            time: slow_after.saturating_mul(FIRST_TIME << doublings),
+            time_of_several: slow_after.saturating_mul(FIRST_TIME_OF_SEVERAL << doublings),
             is_leaving: false,
         };
         self.running.insert(self.turn, running);
@@ -195,42 +226,86 @@ impl Turns {
         while self.given_back.len() > MOST_REMEMBERED {
             self.given_back.pop_first();
         }
-        while self.had.len() > MOST_REMEMBERED {
-            let oldest = self.had.iter().min_by_key(|(_, turn)| **turn);
-            let Some(oldest) = oldest.map(|(application, _)| application.clone()) else {
-                break;
-            };
-            self.had.remove(&oldest);
-        }
+        self.registrants.forget_oldest();
+        self.applications.forget_oldest();
     }
 
-    fn running_of(&self, application: &ApplicationId) -> usize {
+    fn running_of(&self, whose: &Waiting) -> usize {
         let all = self.running.values();
-        all.filter(|it| it.application == *application).count()
+        all.filter(|it| it.whose == *whose).count()
+    }
+
+    fn places_of(&self, registrant: &str) -> usize {
+        let all = self.running.values();
+        all.filter(|it| it.whose.registrant == registrant).count()
     }
 }
 
-/// Applications whose last turn is known.
+/// Of whom the last turn is known, and jobs that were given back.
 const MOST_REMEMBERED: usize = 4096;
+
+// === impl Had ===
+
+impl<K: Ord + Clone> Had<K> {
+    fn turn(&self, of: &K) -> Option<u64> {
+        self.0.get(of).copied()
+    }
+
+    fn note(&mut self, of: &K, turn: u64) {
+        self.0.insert(of.clone(), turn);
+    }
+
+    /// Takes those of these who are new to have had theirs as long ago as any of the others; `turn` where all are.
+    fn see<'a>(&mut self, all: impl Iterator<Item = &'a K> + Clone, turn: u64)
+    where
+        K: 'a,
+    {
+        let longest = all.clone().filter_map(|it| self.turn(it)).min();
+        for new in all {
+            let entry = self.0.entry(new.clone());
+            entry.or_insert(longest.unwrap_or(turn));
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        while self.0.len() > MOST_REMEMBERED {
+            let oldest = self.0.iter().min_by_key(|(_, turn)| **turn);
+            let Some(oldest) = oldest.map(|(whose, _)| whose.clone()) else {
+                break;
+            };
+            self.0.remove(&oldest);
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
+    use sextant_types::ApplicationId;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn id(name: &str) -> ApplicationId {
-        ApplicationId::new(name).expect("valid")
+    /// An application of one and the same key.
+    fn id(name: &str) -> Waiting {
+        of("key", name)
+    }
+
+    fn of(key: &str, application: &str) -> Waiting {
+        Waiting {
+            registrant: key.to_owned(),
+            application: ApplicationId::new(application).expect("valid"),
+        }
     }
 
     /// Begins a job of this application.
-    fn begin(turns: &mut Turns, application: &ApplicationId, now: Instant) -> u64 {
-        turns.begin((application, &job(application)), now)
+    fn begin(turns: &mut Turns, whose: &Waiting, now: Instant) -> u64 {
+        turns.begin((whose.clone(), &job(whose)), now)
     }
 
     /// Its only one.
-    fn job(application: &ApplicationId) -> JobId {
-        JobId::new(format!("job-of-{application}")).expect("valid")
+    fn job(whose: &Waiting) -> JobId {
+        JobId::new(format!("job-of-{}", whose.application)).expect("valid")
     }
 
     fn turns(ordinary: usize, most: usize) -> Turns {
@@ -251,7 +326,7 @@ mod tests {
             let number = begin(&mut turns, &next, now);
             assert_eq!(turns.next(&waiting, now), None);
             turns.end(number);
-            order.push(next.to_string());
+            order.push(next.application.to_string());
         }
         assert_eq!(order.concat(), "abcabc");
         // A new one is taken to have waited as long as the one that has waited longest, and came later.
@@ -260,6 +335,66 @@ mod tests {
         let number = begin(&mut turns, &id("a"), now);
         turns.end(number);
         assert_eq!(turns.next(&waiting, now), Some(id("d")));
+    }
+
+    #[test]
+    fn a_key_with_many_applications_has_one_turn_of_two() {
+        let (mut turns, now) = (turns(1, 1), Instant::now());
+        let waiting = [
+            of("many", "a"),
+            of("many", "b"),
+            of("many", "c"),
+            of("one", "z"),
+        ];
+        let mut order = Vec::new();
+        for _ in 0..8 {
+            let next = turns.next(&waiting, now).expect("a place");
+            let number = begin(&mut turns, &next, now);
+            turns.end(number);
+            order.push(next.application.to_string());
+        }
+        assert_eq!(order.concat(), "azbzczaz");
+    }
+
+    #[test]
+    fn a_key_with_all_places_gives_one_to_a_key_without() {
+        let (mut turns, start) = (turns(1, 3), Instant::now());
+        for (at, application) in (0..).zip(["a", "b", "c"]) {
+            begin(
+                &mut turns,
+                &of("many", application),
+                start + at * 5 * SECOND,
+            );
+        }
+        let now = start + 10 * SECOND;
+        let its_own = [of("many", "d")];
+        assert_eq!(turns.gives_way(&its_own, now), None);
+        let waiting = [of("many", "d"), of("one", "z")];
+        assert_eq!(turns.changes_at(now), Some(now + 5 * SECOND));
+        let first = turns.gives_way(&waiting, now).expect("the longest");
+        turns.end(first);
+        assert_eq!(
+            turns.next(&waiting, now + 5 * SECOND),
+            Some(waiting[1].clone())
+        );
+        begin(&mut turns, &waiting[1], now + 5 * SECOND);
+        assert_eq!(
+            turns.gives_way(&its_own, now + 6 * SECOND),
+            None,
+            "all keys have one"
+        );
+    }
+
+    #[test]
+    fn the_only_place_goes_to_whoever_came_while_it_was_taken() {
+        let (mut turns, start) = (turns(1, 1), Instant::now());
+        let (long, new) = (id("long"), id("new"));
+        let number = begin(&mut turns, &long, start);
+        let waiting = [long.clone(), new.clone()];
+        let now = start + 20 * SECOND;
+        assert_eq!(turns.gives_way(&waiting, now), Some(number));
+        turns.end(number);
+        assert_eq!(turns.next(&waiting, now), Some(new));
     }
 
     #[test]
@@ -293,7 +428,7 @@ mod tests {
             turns.given_back.insert(job(&id(&format!("a{at}"))), 1);
             turns.end(number);
         }
-        assert!(turns.had.len() <= MOST_REMEMBERED);
+        assert!(turns.applications.0.len() <= MOST_REMEMBERED);
         assert_eq!(turns.given_back.len(), MOST_REMEMBERED);
     }
 
@@ -306,7 +441,7 @@ mod tests {
         let all = [a.clone(), b.clone(), c.clone()];
         assert_eq!(
             turns.changes_at(start + 6 * SECOND),
-            Some(start + 20 * SECOND)
+            Some(start + 10 * SECOND)
         );
         assert_eq!(turns.gives_way(&all, start + 19 * SECOND), None);
         let now = start + 30 * SECOND;

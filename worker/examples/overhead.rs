@@ -238,5 +238,6 @@ fn variant(artefact: sextant_types::Digest) -> Result<Arc<Variant>, Box<dyn std:
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     }))
 }

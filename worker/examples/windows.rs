@@ -225,5 +225,6 @@ fn variant(artefact: Digest) -> Result<Arc<Variant>, Box<dyn Error>> {
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     }))
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sextant_health::Thresholds;
-use sextant_types::{DeviceType, WorkerId};
+use sextant_types::{DeviceType, Isolation, Variant, WorkerId};
 
 use crate::process::ProcessMeter;
 
@@ -53,12 +53,23 @@ pub struct Config {
     pub lease_ms: u64,
     /// When an instance counts as overloaded or interfered.
     pub thresholds: Thresholds,
-    /// Whether the engines run in processes of their own.
-    pub apart: bool,
+    /// Which models engines run in processes of their own, where an engine has such.
+    pub isolated: Isolated,
     /// What the workers of this process do to its cores together: each is given the same.
     pub process: Arc<ProcessMeter>,
     /// Files of models from this size on are mapped in place of being read into memory, bytes.
     pub map_from_bytes: u64,
+}
+
+/// Which models run in processes of their own, as far as their applications say nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolated {
+    /// None of them.
+    Nothing,
+    /// Those that were registered with a key that is no administrator's.
+    Foreign,
+    /// All of them.
+    Everything,
 }
 
 /// When what runs counts as stuck: past `factor` times what was expected, and past the floor.
@@ -70,7 +81,13 @@ pub struct Watchdog {
     pub load_floor: Duration,
     /// How many times the expected duration is too long.
     pub factor: f64,
+    /// How long an engine that was asked to end a run may take to come back.
+    pub end_grace: Duration,
 }
+
+/// So many times as long may the end of an engine's own process take: it is killed, and ends as soon as the machine has time
+/// for that.
+const KILLED: u32 = 12;
 
 // === impl Config ===
 
@@ -90,12 +107,26 @@ impl Config {
             watchdog: Watchdog::default(),
             pin: None,
             map_from_bytes: MAP_FROM_BYTES,
-            apart: false,
+            isolated: Isolated::Nothing,
             process: Arc::default(),
             period_ms: 1000,
             drain: Duration::ZERO,
             lease_ms: 10_000,
             thresholds: Thresholds::default(),
+        }
+    }
+}
+
+// === impl Isolated ===
+
+impl Isolated {
+    /// Whether this variant runs in a process of its own.
+    pub(crate) fn has(self, variant: &Variant) -> bool {
+        match (variant.resources.isolation, self) {
+            (Some(said), _) => said == Isolation::Process,
+            (None, Self::Nothing) => false,
+            (None, Self::Foreign) => variant.foreign,
+            (None, Self::Everything) => true,
         }
     }
 }
@@ -108,6 +139,7 @@ impl Default for Watchdog {
             batch_floor: Duration::from_secs(10),
             load_floor: Duration::from_secs(60),
             factor: 10.0,
+            end_grace: Duration::from_secs(5),
         }
     }
 }
@@ -116,6 +148,11 @@ impl Watchdog {
     /// Longest run of a batch that is expected to take so long.
     pub(crate) fn batch_limit(&self, expected: Duration) -> Duration {
         self.batch_floor.max(times(expected, self.factor))
+    }
+
+    /// How long the end of a run may take whose process is killed.
+    pub(crate) fn kill_grace(&self) -> Duration {
+        self.end_grace.saturating_mul(KILLED)
     }
 
     /// Longest load that is expected to take so long.

@@ -38,7 +38,7 @@ use sextant_rpc::{
 use sextant_types::{EngineName, VariantId};
 
 pub use crate::{
-    config::{Config, Watchdog},
+    config::{Config, Isolated, Watchdog},
     metrics::register_metrics,
     monitor::{End, Service},
     process::ProcessMeter,

@@ -195,10 +195,13 @@ impl Worker {
     fn engine(&self, variant: &Variant) -> Result<Arc<dyn Engine>, WorkError> {
         let name = &variant.spec.engine;
         let known = self.engines.iter().find(|engine| engine.name() == name.0);
-        known.cloned().ok_or_else(|| WorkError::Unknown {
+        let engine = known.ok_or_else(|| WorkError::Unknown {
             variant: variant.id.clone(),
             reason: format!("this worker has no engine `{name}`"),
-        })
+        })?;
+        let isolated = self.config.isolated.has(variant);
+        let isolated = isolated.then(|| engine.isolated()).flatten();
+        Ok(isolated.unwrap_or_else(|| Arc::clone(engine)))
     }
 
     async fn note_load_failed(&self, variant: &Variant, error: &WorkError) {

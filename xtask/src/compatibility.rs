@@ -18,6 +18,7 @@ use crate::{demo, paths, shell};
 mod clients;
 mod perf;
 mod runtimes;
+mod triton_qa;
 
 const REQUIREMENTS: &str = include_str!("../compatibility/requirements.txt");
 
@@ -28,12 +29,13 @@ const EXPORTERS: &str = include_str!("../exports-requirements.txt");
 const KERAS: &str = include_str!("../compatibility/keras-requirements.txt");
 
 /// Suites whose number of passed checks is a figure.
-const FIGURES: [(&str, &str); 5] = [
+const FIGURES: [(&str, &str); 6] = [
     ("tritonclient", "tritonclient_calls_passed"),
     ("kserve", "kserve_calls_passed"),
     ("reflection", "reflection_checks_passed"),
     ("perf_analyzer", "perf_analyzer_modes_passed"),
     ("runtimes", "runtime_checks_passed"),
+    ("triton_qa", "triton_qa_suites_passed"),
 ];
 
 /// Inputs that schemathesis makes up for each operation.
@@ -42,7 +44,7 @@ const EXAMPLES: &str = "25";
 /// Options of `cargo xtask compatibility`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which suites to run [default: all]
+    /// Which suites to run [default: all but triton-qa]
     #[arg(value_enum)]
     suites: Vec<Suite>,
     /// Print one JSON object for each check
@@ -70,6 +72,8 @@ enum Suite {
     Examples,
     /// MLServer and Triton as runtimes of models: registered, asked, ended and started again
     Runtimes,
+    /// Triton's own QA, which is fetched from GitHub
+    TritonQa,
 }
 
 /// One thing that was tried.
@@ -97,9 +101,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         binary: server::build()?,
         provisioned,
     };
-    let suites = match arguments.suites.is_empty() {
-        true => Suite::value_variants(),
-        false => &arguments.suites[..],
+    let suites: Vec<Suite> = match arguments.suites.is_empty() {
+        // What is in no package index is asked for by name.
+        true => Suite::value_variants()
+            .iter()
+            .copied()
+            .filter(|suite| *suite != Suite::TritonQa)
+            .collect(),
+        false => arguments.suites.clone(),
     };
     let mut checks = Vec::new();
     for suite in suites {
@@ -112,6 +121,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Suite::PerfAnalyzer => bed.perf_analyzer(&server()?)?,
             Suite::Examples => bed.examples(&server()?)?,
             Suite::Runtimes => bed.runtimes()?,
+            Suite::TritonQa => bed.triton_qa()?,
         });
     }
     print(&checks, arguments.json);

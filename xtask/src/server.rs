@@ -110,6 +110,19 @@ pub fn memory_bytes(process: u32, name: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
+/// The group of a process, and the processor time that it has used, s, of its `/proc/PID/stat`.
+fn group_and_time(stat: &str) -> Option<(u32, f64)> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    // Behind the name: the group is the third field, times are the 12th and 13th.
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
+    // The kernel tells them in hundredths of a second.
+    Some((
+        fields.get(2)?.parse().ok()?,
+        (ticks(11)? + ticks(12)?) / 100.0,
+    ))
+}
+
 impl Server {
     /// Starts a server and waits until `GET path` is answered with 200.
     ///
@@ -193,6 +206,16 @@ impl Server {
     /// Resident memory of the process now, bytes.
     pub fn resident_bytes(&self) -> Result<u64> {
         memory_bytes(self.id(), "VmRSS:").context("the process has no resident memory")
+    }
+
+    /// Processor time that it has used with the processes that it has started, s.
+    pub fn cpu_s(&self) -> Result<f64> {
+        let processes = std::fs::read_dir("/proc")?.flatten();
+        // One that ends meanwhile is none.
+        let stats = processes.filter_map(|it| std::fs::read_to_string(it.path().join("stat")).ok());
+        let used = stats.filter_map(|stat| group_and_time(&stat));
+        let own = used.filter(|(group, _)| *group == self.id());
+        Ok(own.map(|(_, seconds)| seconds).sum())
     }
 
     fn until_ready(&mut self, is_ready: &dyn Fn() -> bool) -> Result<()> {

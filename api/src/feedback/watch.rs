@@ -1,12 +1,9 @@
-//! Now and then: keys, what is too old or too much, and models that have become worse.
+//! Now and then: models that have become worse.
 //!
 //! Every front end does so; what one has done leaves the others nothing to do. An alarm is told by whoever has taken it
 //! in the registry, and by another one if nothing comes of that for a minute.
 
-use std::{
-    convert::Infallible,
-    time::{Duration, Instant},
-};
+use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
 use sextant_feedback::{Alarm, alarms};
@@ -21,58 +18,31 @@ use crate::{ApiState, problem::Problem};
 /// How often is looked.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// How often old rows are looked for.
-const PRUNE_EVERY: Duration = Duration::from_secs(60);
-
 /// Somebody who has taken an alarm tells of it within this time, ms.
 const PATIENCE_MS: u64 = 60_000;
 
 const HOUR_MS: u64 = 3_600_000;
-const DAY_MS: u64 = 24 * HOUR_MS;
 
 /// Looks after feedback for as long as the service runs.
 pub(crate) async fn keep(state: &ApiState) -> Infallible {
-    let mut pruned: Option<Instant> = None;
     loop {
         sleep(EVERY).await;
-        let prunes = pruned.is_none_or(|at| at.elapsed() >= PRUNE_EVERY);
-        if let Err(problem) = look(state, prunes).await {
+        if let Err(problem) = look(state).await {
             let detail = problem.detail();
             tracing::warn!(detail, "feedback cannot be looked after");
-            continue;
-        }
-        if prunes {
-            pruned = Some(Instant::now());
         }
     }
 }
 
-async fn look(state: &ApiState, prunes: bool) -> Result<(), Problem> {
+async fn look(state: &ApiState) -> Result<(), Problem> {
     if !state.directory().anybody_takes_feedback() {
         return Ok(());
     }
     for application in state.registry().applications().await? {
-        let Some(settings) = &application.feedback else {
-            continue;
-        };
-        if prunes {
-            prune(state, &application, settings).await?;
+        if let Some(settings) = &application.feedback {
+            watch(state, &application, settings).await?;
         }
-        watch(state, &application, settings).await?;
     }
-    Ok(())
-}
-
-async fn prune(
-    state: &ApiState,
-    application: &Application,
-    settings: &FeedbackSettings,
-) -> Result<(), Problem> {
-    let before_ms = unix_ms().saturating_sub(u64::from(settings.keep_days) * DAY_MS);
-    let pruned = state
-        .registry()
-        .prune_feedback(&application.id, before_ms, settings.max_bytes);
-    pruned.await?;
     Ok(())
 }
 

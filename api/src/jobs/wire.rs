@@ -46,7 +46,7 @@ pub struct NewJobBody<'a> {
     /// How the input is written: `jsonl`, `npy`, `npz`, `csv` or `parquet`. By its suffix when left out.
     #[serde(default)]
     pub format: Option<String>,
-    /// How the output is written: `jsonl`, `npy`, `npz` or `csv`. By its suffix when left out.
+    /// How the output is written: `jsonl`, `npy`, `npz`, `csv` or `parquet`. By its suffix when left out.
     #[serde(default)]
     pub output_format: Option<String>,
     /// An `http` or `https` address that is told when the job has come to its end.

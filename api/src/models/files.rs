@@ -11,7 +11,7 @@ use axum::extract::{
 };
 use futures::StreamExt;
 use sextant_objects::{ObjectPath, PutBlob};
-use sextant_registry::{DataFile, METRIC_FILE, NewModel};
+use sextant_registry::{DataFile, KeyScope, METRIC_FILE, NewModel, Registrant};
 use sextant_types::{ApplicationId, Code, Constants, Digest, ModelId, Padding, Renames, signature};
 
 use super::{NewModelBody, archive};
@@ -90,7 +90,7 @@ pub async fn from_form(
     let mut stored = std::mem::take(&mut form.stored);
     let archives = std::mem::take(&mut form.archives);
     let model = match read {
-        Ok(()) => form.complete(),
+        Ok(()) => form.complete(caller),
         Err(problem) => {
             // Nobody needs it any more, and a client may take its time.
             drop(form);
@@ -162,7 +162,7 @@ pub async fn from_store(
     };
     let model = copy(state, &body.model_path, "model").await?;
     form.take_model(state, model).await?;
-    form.complete()
+    form.complete(caller)
 }
 
 // === impl Form ===
@@ -299,7 +299,7 @@ impl Form {
         once("model", &mut self.model, unpacked.model)
     }
 
-    fn complete(self) -> Result<NewModel, Problem> {
+    fn complete(self, caller: &Caller) -> Result<NewModel, Problem> {
         let padding = match (self.mask, self.pad) {
             (Some(mask), values) => Some(Padding {
                 mask,
@@ -331,7 +331,15 @@ impl Form {
             names: usable(self.names)?,
             unlabelled: unlabelled(self.labels.as_deref())?,
             data: named_once(self.data)?,
+            registered_by: Some(registrant(caller)),
         })
+    }
+}
+
+fn registrant(caller: &Caller) -> Registrant {
+    Registrant {
+        name: caller.name().to_owned(),
+        is_administrator: caller.has(KeyScope::Admin),
     }
 }
 

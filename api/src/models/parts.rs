@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use sextant_registry::{DataFile, Failure};
+use sextant_registry::{DataFile, Failure, Registrant};
 use utoipa::ToSchema;
 
 /// A file beside an ONNX file, in which tensors keep their data.
@@ -54,6 +54,26 @@ impl From<Failure> for FailureBody {
         Self {
             code: failure.code.as_str(),
             message: failure.message,
+        }
+    }
+}
+
+/// Who registered a model.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Registrant)]
+pub struct RegistrantBody {
+    /// The id of a key, `administrator`, or `anonymous` where keys are not asked for, as in the audit record.
+    name: String,
+    /// Whether they may do everything. Models of others run in processes of their own where workers, or the application,
+    /// say so.
+    administrator: bool,
+}
+
+impl From<Registrant> for RegistrantBody {
+    fn from(registrant: Registrant) -> Self {
+        Self {
+            name: registrant.name,
+            administrator: registrant.is_administrator,
         }
     }
 }

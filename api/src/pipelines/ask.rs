@@ -107,6 +107,8 @@ async fn answered(
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        offline: false,
+        step: None,
         arrived,
     };
     query::answer_plain(state, caller, query, asked).await

@@ -6,13 +6,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use sextant_pipeline::{Definition, Graph, Invalid, Known, Loaded, Target};
+use serde::Deserialize;
+use sextant_pipeline::{Definition, Graph, Invalid, Known, Loaded, Nesting, Target};
 use sextant_registry::Pipeline;
 use sextant_rpc::QueryError;
-use sextant_types::{Route, Targets};
+use sextant_types::{ApplicationId, Code, Route, Targets};
 
-use super::whole;
-use crate::{ApiState, targets::TargetsBody};
+use super::{refused, whole};
+use crate::{ApiState, problem::Problem, targets::TargetsBody};
+
+/// Pipelines that are read, by their names.
+type Read = HashMap<ApplicationId, Arc<Loaded>>;
 
 /// The graph of a definition over what can be asked now.
 pub(super) fn graph(
@@ -20,7 +24,15 @@ pub(super) fn graph(
     definition: Definition,
     files: &BTreeMap<String, Bytes>,
 ) -> Result<Graph, Invalid> {
-    let targets = |route: &Route| target(state, route);
+    graph_over((state, &state.pipelines().all()), definition, files)
+}
+
+fn graph_over(
+    (state, read): (&ApiState, &Read),
+    definition: Definition,
+    files: &BTreeMap<String, Bytes>,
+) -> Result<Graph, Invalid> {
+    let targets = |route: &Route| target(state, read, route);
     let known = Known {
         targets: &targets,
         files,
@@ -39,8 +51,16 @@ pub(super) fn graph(
     Ok(graph)
 }
 
-fn target(state: &ApiState, route: &Route) -> Result<Target, QueryError> {
-    let signature = state.pipelines().beneath().signature(route)?;
+fn target(state: &ApiState, read: &Read, route: &Route) -> Result<Target, QueryError> {
+    let pipeline = match route {
+        Route::Application(id) => read.get(id),
+        Route::Model(_) | Route::Variant(_) => None,
+    };
+    let signature = match pipeline.map(|it| it.graph()) {
+        Some(Ok(graph)) => graph.signature.clone(),
+        Some(Err(why)) => return Err(QueryError::new(Code::Unavailable, why)),
+        None => state.pipelines().beneath().signature(route)?,
+    };
     let metric = state
         .application_of(route)
         .and_then(|application| state.metric(&application));
@@ -55,16 +75,15 @@ fn target(state: &ApiState, route: &Route) -> Result<Target, QueryError> {
 /// Reads all pipelines again. Those that are as they were stay, with what they have learnt.
 pub(crate) async fn refresh(state: &ApiState) -> Result<(), sextant_registry::Error> {
     let pipelines = state.registry().pipelines().await?;
-    let mut loaded = HashMap::with_capacity(pipelines.len());
-    for pipeline in pipelines.iter().cloned() {
+    let mut loaded = Read::with_capacity(pipelines.len());
+    for pipeline in innermost_first(&pipelines) {
         let known = state.pipelines().get(&pipeline.application);
-        let known = known.filter(|known| is_current(state, known, &pipeline));
-        let application = pipeline.application.clone();
+        let known = known.filter(|known| is_current((state, &loaded), known, pipeline));
         let kept = match known {
             Some(known) => known,
-            None => Arc::new(load(state, pipeline).await),
+            None => Arc::new(load((state, &loaded), pipeline.clone()).await),
         };
-        loaded.insert(application, kept);
+        loaded.insert(pipeline.application.clone(), kept);
     }
     let all = pipelines.iter();
     let all = all.filter_map(|it| Some((it, &**loaded.get(&it.application)?)));
@@ -74,8 +93,51 @@ pub(crate) async fn refresh(state: &ApiState) -> Result<(), sextant_registry::Er
     Ok(())
 }
 
-fn is_current(state: &ApiState, known: &Loaded, pipeline: &Pipeline) -> bool {
-    let targets = |route: &Route| target(state, route);
+/// Pipelines, each behind those that its steps ask. Those that ask themselves by way of others come last, and have nobody
+/// to ask then: two front ends may have taken halves of a circle at once.
+fn innermost_first(pipelines: &[Pipeline]) -> Vec<&Pipeline> {
+    let definitions: Vec<(&ApplicationId, Definition)> = pipelines
+        .iter()
+        .filter_map(|it| Some((&it.application, definition(it).ok()?)))
+        .collect();
+    let order = Nesting::new(definitions.iter().map(|(name, it)| (*name, it))).in_order();
+    let place = |it: &Pipeline| order.iter().position(|name| *name == it.application);
+    let mut sorted: Vec<&Pipeline> = pipelines.iter().collect();
+    sorted.sort_by_key(|it| place(it).unwrap_or(usize::MAX));
+    sorted
+}
+
+fn definition(pipeline: &Pipeline) -> Result<Definition, serde_json::Error> {
+    Definition::deserialize(&pipeline.definition)
+}
+
+/// Whether a definition can stand beside the pipelines that are registered.
+pub(super) async fn check_nesting(
+    state: &ApiState,
+    definition: &Definition,
+) -> Result<(), Problem> {
+    let name = definition
+        .application()
+        .map_err(|invalid| refused(&invalid))?;
+    let pipelines = state.registry().pipelines().await?;
+    let is_new = pipelines.iter().all(|it| it.application != name);
+    if is_new && state.registry().application(&name).await.is_ok() {
+        // It is another application's name, which is what the registration says.
+        return Ok(());
+    }
+    let others = pipelines.iter().filter(|it| it.application != name);
+    let others: Vec<(&ApplicationId, Definition)> = others
+        .filter_map(|it| Some((&it.application, self::definition(it).ok()?)))
+        .collect();
+    let others = others.iter().map(|(name, it)| (*name, it));
+    let nesting = Nesting::new(others.chain([(&name, definition)]));
+    nesting
+        .check(definition)
+        .map_err(|invalid| refused(&invalid))
+}
+
+fn is_current((state, read): (&ApiState, &Read), known: &Loaded, pipeline: &Pipeline) -> bool {
+    let targets = |route: &Route| target(state, read, route);
     known.version == pipeline.version
         && known
             .graph()
@@ -92,9 +154,9 @@ fn fits(state: &ApiState, graph: &Graph) -> Result<(), String> {
     }
 }
 
-async fn load(state: &ApiState, pipeline: Pipeline) -> Loaded {
+async fn load((state, read): (&ApiState, &Read), pipeline: Pipeline) -> Loaded {
     let (name, version) = (pipeline.application.clone(), pipeline.version);
-    match try_load(state, pipeline).await {
+    match try_load((state, read), pipeline).await {
         Ok(loaded) => loaded,
         Err(why) => {
             tracing::debug!(pipeline = %name, version, why, "a pipeline cannot run now");
@@ -103,16 +165,16 @@ async fn load(state: &ApiState, pipeline: Pipeline) -> Loaded {
     }
 }
 
-async fn try_load(state: &ApiState, pipeline: Pipeline) -> Result<Loaded, String> {
-    let definition: Result<Definition, _> = serde_json::from_value(pipeline.definition);
-    let definition = definition.map_err(|error| error.to_string())?;
+async fn try_load((state, read): (&ApiState, &Read), pipeline: Pipeline) -> Result<Loaded, String> {
+    let definition = definition(&pipeline).map_err(|error| error.to_string())?;
     let mut files = BTreeMap::new();
     for (path, digest) in whole::of_steps(pipeline.files) {
         let bytes = state.objects().get_blob(&digest).await;
         let bytes = bytes.map_err(|error| format!("its file `{path}`: {error}"))?;
         files.insert(path, bytes);
     }
-    let graph = graph(state, definition, &files).map_err(|invalid| invalid.to_string())?;
+    let graph =
+        graph_over((state, read), definition, &files).map_err(|invalid| invalid.to_string())?;
     fits(state, &graph)?;
     Loaded::new(graph, pipeline.version).map_err(|error| error.to_string())
 }

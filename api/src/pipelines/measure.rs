@@ -356,6 +356,8 @@ impl<'a> Asking<'a> {
                 sticky: None,
                 serial: None,
                 composites: Vec::new(),
+                offline: false,
+                step: None,
                 arrived: Instant::now(),
             };
             match self.state.pipelines().query(query).await {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use sextant_pipeline::{Graph, Interval, Loaded, Measured, Whole};
 use sextant_registry::{Error, ModelStatus, Pipeline, PipelineMeasure};
+use sextant_rpc::Dispatch;
 use sextant_types::{ApplicationId, Code, Digest, Metric, Route, Signature, TensorSpec};
 use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
@@ -56,6 +57,9 @@ pub struct FiguresBody {
     cost_per_1k_usd: f64,
     /// What a thousand queries were charged, each alone in its batches, US dollars.
     charged_per_1k_usd: f64,
+    /// Which variant answered each step that asks something, most of the time.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    variants: BTreeMap<String, String>,
 }
 
 /// A pipeline that is a variant of an application.
@@ -84,10 +88,10 @@ pub(crate) fn composites(state: &ApiState, application: &ApplicationId) -> Vec<C
     let bodies = all.filter_map(|loaded| {
         let graph = loaded.graph().ok()?;
         let whole = loaded.whole();
-        let dispatcher = state.pipelines().beneath();
+        let pipelines = state.pipelines();
         let why = match &*whole {
             Whole::Unmeasured | Whole::Pending(_) => Some("measuring"),
-            Whole::Current(_) if !graph.routes().all(|it| dispatcher.is_ready(it)) => {
+            Whole::Current(_) if !graph.routes().all(|it| pipelines.is_ready(it)) => {
                 Some("not_ready")
             }
             Whole::Current(_) => None,
@@ -303,16 +307,30 @@ async fn set_of(state: &ApiState, application: &ApplicationId) -> Result<Digest,
     Ok(latest.ok_or_else(missing)?.validation)
 }
 
-/// What the steps of a pipeline follow: the models that may answer them, each in its version.
+/// What the steps of a pipeline follow: the models that may answer them, each in its version, and pipelines alike.
 pub(super) fn followed(state: &ApiState, loaded: &Loaded) -> Option<String> {
-    let graph = loaded.graph().ok()?;
-    let routes = graph.routes();
-    let mut all: Vec<String> = routes
-        .flat_map(|route| state.directory().followed(route))
-        .collect();
+    let mut all = Vec::new();
+    follow(state, loaded, &mut all)?;
     all.sort();
     all.dedup();
     Some(all.join(" "))
+}
+
+fn follow(state: &ApiState, loaded: &Loaded, all: &mut Vec<String>) -> Option<()> {
+    for route in loaded.graph().ok()?.routes() {
+        let nested = match route {
+            Route::Application(id) => Some(id).zip(state.pipelines().get(id)),
+            Route::Model(_) | Route::Variant(_) => None,
+        };
+        match nested {
+            Some((name, nested)) => {
+                all.push(format!("{name}-v{}", nested.version));
+                follow(state, &nested, all)?;
+            }
+            None => all.extend(state.directory().followed(route)),
+        }
+    }
+    Some(())
 }
 
 /// Tells loaded pipelines what was measured of them.
@@ -420,6 +438,9 @@ impl MeasuredBody {
 impl From<&Measured> for FiguresBody {
     fn from(of: &Measured) -> Self {
         let accuracy = &of.accuracy;
+        let steps = of.steps.iter();
+        let variants =
+            steps.filter_map(|(step, share)| Some((step.clone(), share.variant()?.to_string())));
         Self {
             metric: accuracy.metric.name(),
             value: accuracy.value,
@@ -430,6 +451,7 @@ impl From<&Measured> for FiguresBody {
             p99_ms: of.p99_ms,
             cost_per_1k_usd: of.cost_per_1k_usd,
             charged_per_1k_usd: of.charged_per_1k_usd,
+            variants: variants.collect(),
         }
     }
 }

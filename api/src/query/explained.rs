@@ -7,7 +7,7 @@ use axum::{
     response::Response,
 };
 use serde::Serialize;
-use sextant_rpc::{Answer, QueryError};
+use sextant_rpc::{Answer, Query, QueryError};
 use sextant_types::{ApplicationId, Route, Targets, time::unix_ms};
 use utoipa::ToSchema;
 
@@ -116,6 +116,23 @@ pub async fn get(
 ) -> Result<Response, Problem> {
     let document = state.explanations().find(&id, &caller)?;
     Ok(json_response(document.to_vec()))
+}
+
+/// Sends a query on its way that has no id of its own and asks for no explanation; one that is slow or refused is kept.
+pub(crate) async fn dispatch(
+    state: &ApiState,
+    caller: &Caller,
+    query: Query,
+) -> Result<Answer, Problem> {
+    let (route, targets, arrived) = (query.route.clone(), query.targets, query.arrived);
+    let noted = Noted::new(&route, targets, (arrived.elapsed(), false));
+    let answer = state.dispatcher().query(query).await;
+    match &answer {
+        Ok(answer) if !Noted::is_slow(&targets, answer, arrived) => {}
+        Ok(answer) => noted.answered(state, caller, answer, arrived),
+        Err(error) => noted.refused(state, caller, error, arrived),
+    }
+    Ok(answer?)
 }
 
 /// Logs a slow query with its stages, for whoever has asked for it: `log.level = "info,slow_query=debug"`.

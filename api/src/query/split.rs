@@ -100,8 +100,9 @@ fn part(query: &Query, start: usize, count: usize) -> Result<Query, QueryError> 
         route: query.route.clone(),
         // Rows of parts are numbered anew: what a shadow answers to one is of no row of the whole.
         serial: None,
-        // They answer queries of one row.
+        // They were offered the whole.
         composites: Vec::new(),
+        step: None,
         ..*query
     })
 }

@@ -28,7 +28,7 @@ use super::{
     exchange::Exchange,
     socket::Socket,
 };
-use crate::Tls;
+use crate::{Tls, layer::MAX_HEADER_BYTES};
 
 /// Longest time for the handshake of an encrypted connection.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,6 +38,10 @@ const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// Most requests in flight on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 128;
+
+/// Bytes of the headers of an HTTP/2 request, or of the metadata of a call, that are read: those beyond what is taken are
+/// refused with a code, those beyond this by the protocol.
+const MAX_HEADER_BYTES_READ: u32 = 4 * MAX_HEADER_BYTES as u32;
 
 /// What a client may send on one HTTP/2 stream before anyone has read it, bytes.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
@@ -142,6 +146,7 @@ impl Serving {
                 .keep_alive_interval(PING_EVERY)
                 .keep_alive_timeout(PING_EVERY)
                 .max_concurrent_streams(MAX_STREAMS)
+                .max_header_list_size(MAX_HEADER_BYTES_READ)
                 .initial_stream_window_size(STREAM_WINDOW_BYTES)
                 .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
                 .serve_connection(stream, service);

@@ -19,7 +19,7 @@ use crate::{
     codec::{Part, binary},
     footprint::Footprint,
     problem::Problem,
-    query::explained::Noted,
+    query::explained,
     room::Taken,
 };
 
@@ -85,12 +85,14 @@ pub async fn ask(
         sticky: demands.sticky(arrival.headers)?,
         serial: state.tokens().serial(state),
         composites: Vec::new(),
+        offline: false,
+        step: None,
         arrived: arrival.at,
     };
     footprint.asks(&query.inputs)?;
     let _share = state.admit_for(&named.route)?;
     let serial = query.serial;
-    let mut answer = dispatch(state, query, &arrival).await?;
+    let mut answer = explained::dispatch(state, arrival.caller, query).await?;
     let token = state.tokens().of(state, &named.route, (&answer, serial));
     footprint.answers(&answer.outputs, selection.binary)?;
     let scored = match selection.any_classes() {
@@ -110,27 +112,6 @@ pub async fn ask(
         outputs,
         token,
     })
-}
-
-/// Sends a query on its way; one that is slow or refused is kept.
-async fn dispatch(
-    state: &ApiState,
-    query: Query,
-    arrival: &Arrival<'_>,
-) -> Result<Answer, Problem> {
-    let (route, targets) = (query.route.clone(), query.targets);
-    let (caller, reading) = (arrival.caller, (arrival.at.elapsed(), false));
-    let answer = state.dispatcher().query(query).await;
-    match &answer {
-        Ok(answer) if !Noted::is_slow(&targets, answer, arrival.at) => {}
-        Ok(answer) => {
-            Noted::new(&route, targets, reading).answered(state, caller, answer, arrival.at);
-        }
-        Err(error) => {
-            Noted::new(&route, targets, reading).refused(state, caller, error, arrival.at);
-        }
-    }
-    Ok(answer?)
 }
 
 /// The bytes of an input in shared memory, which count as those of a body do.

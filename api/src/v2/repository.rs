@@ -190,6 +190,8 @@ impl MadeUp {
             sticky: None,
             serial: None,
             composites: Vec::new(),
+            offline: false,
+            step: None,
             arrived: std::time::Instant::now(),
         };
         match dispatcher.query(query).await {

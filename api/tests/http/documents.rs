@@ -75,6 +75,15 @@ async fn documentation_is_served() {
     let page = api.get("/docs/errors/target_infeasible").await;
     assert_eq!(page.headers["content-type"], "text/markdown; charset=utf-8");
     assert!(page.bytes.starts_with(b"# Nothing registered"));
+    let browser = Request::get("/docs/errors/target_infeasible").header("accept", "text/html");
+    let page = api
+        .send(browser.body(Body::empty()).expect("a request"))
+        .await;
+    assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
+    assert_eq!(page.headers["vary"], "accept");
+    let html = String::from_utf8(page.bytes).expect("UTF-8");
+    assert!(html.contains("<h1>Nothing registered"), "{html}");
+    assert!(html.contains("<code>target_infeasible</code>"), "{html}");
     let docs = api.get("/docs/").await;
     assert_eq!(docs.status, 200);
     let html = String::from_utf8(docs.bytes).expect("UTF-8");

@@ -252,6 +252,7 @@ pub fn variant() -> Variant {
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     }
 }
 
@@ -395,6 +396,7 @@ impl Api {
             data: Vec::new(),
             classes: Vec::new(),
             unlabelled: false,
+            registered_by: None,
         };
         let spec = serde_json::json!({});
         let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
@@ -449,6 +451,7 @@ impl Api {
                 keep_ended_jobs: None,
                 keep_failed_models: None,
                 keep_audit: None,
+                feedback_every: Duration::from_secs(60),
                 limit_bytes: None,
             },
         );

@@ -35,6 +35,7 @@ use crate::{
 
 mod forms;
 mod memory;
+mod metadata;
 
 /// The method that asks one query.
 pub const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";

@@ -21,6 +21,7 @@ mod forms;
 mod growth;
 mod grpc;
 mod messages;
+mod nested;
 mod pages;
 mod pipelines;
 mod places;

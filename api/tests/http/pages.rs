@@ -210,6 +210,27 @@ async fn slow_and_refused_queries_are_kept_without_having_asked() {
 }
 
 #[tokio::test]
+async fn embeddings_are_kept_as_queries_are() {
+    let api = with(Settings::default()).await;
+    let mut outcomes = Vec::new();
+    for latency_ms in [2000.0, 2.0, 1.0] {
+        let targets = json!({"latency_ms": latency_ms});
+        let body = json!({"model": "digits", "input": [1, 2, 3], "targets": targets});
+        let answer = api.call("POST", "/v1/embeddings", body.to_string()).await;
+        let id = answer.headers["x-request-id"].to_str().expect("text");
+        let kept = api.get(&format!("/v1/queries/{id}")).await;
+        outcomes.push(match kept.status.as_u16() {
+            404 => Value::Null,
+            _ => kept.json()["outcome"].clone(),
+        });
+    }
+    assert_eq!(
+        outcomes,
+        [json!(null), json!("answered"), json!("overloaded")]
+    );
+}
+
+#[tokio::test]
 async fn a_flood_of_refusals_keeps_a_few_of_them() {
     let api = with(Settings::default()).await;
     for number in 0..100 {

@@ -252,6 +252,7 @@ async fn what_is_asked_for_is_added_up_by_application_and_class() {
         kept: 1,
         refused: refused.iter().copied().collect(),
         queueing_ms: 0,
+        step: None,
     };
     let (fast, any) = (class(Some(20.0), Some(0.95)), class(None, None));
     let with_variant = ApplicationDemand {

@@ -30,6 +30,7 @@ async fn ask(store: &UnsteadyStore, rates: &[(&str, u64)]) {
         kept: 0,
         refused: BTreeMap::new(),
         queueing_ms: 0,
+        step: None,
     });
     let demand = Demand {
         window_ms: 1000,

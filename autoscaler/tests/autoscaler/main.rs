@@ -6,6 +6,7 @@ mod budgets;
 mod desired;
 mod leaving;
 mod machine;
+mod pipelines;
 mod scaling;
 mod world;
 

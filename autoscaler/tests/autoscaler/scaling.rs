@@ -144,6 +144,7 @@ async fn ask_rows(
         kept,
         refused: BTreeMap::new(),
         queueing_ms: 0,
+        step: None,
     };
     let demand = Demand {
         window_ms: 1000,

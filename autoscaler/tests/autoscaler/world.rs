@@ -98,6 +98,7 @@ pub fn variant(name: &str) -> Variant {
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     }
 }
 

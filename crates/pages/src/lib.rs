@@ -2,7 +2,7 @@
 //!
 //! A view is read from the very document that the API answers, so that a page shows what a program is told and
 //! nothing else. Entry points: [`Frame`], which is around every page, and the views [`Served`], [`Registered`],
-//! [`Size`], [`Kept`], [`Answered`], [`SignIn`] and [`Refused`].
+//! [`Size`], [`Kept`], [`Answered`], [`SignIn`], [`Refused`] and [`Manual`].
 //!
 //! **Invariant:** nothing here knows HTTP, a store or a clock. A page loads files of this crate alone ([`file()`]), has no
 //! style or script of its own inside, and reads the same without scripts.
@@ -12,6 +12,7 @@ mod assets;
 mod chart;
 mod figures;
 mod frame;
+mod manual;
 mod registered;
 mod served;
 mod sign_in;
@@ -21,6 +22,7 @@ pub use answer::{Answered, ExplainedQuery, Kept};
 pub use askama::Error;
 pub use assets::{Asset, file};
 pub use frame::{Frame, Page, Question};
+pub use manual::Manual;
 pub use registered::{Job, Model, Pipeline, Registered, Variant};
 pub use served::{Served, Status};
 pub use sign_in::{Refused, SignIn};

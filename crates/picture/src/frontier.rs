@@ -235,6 +235,7 @@ mod tests {
             apart: None,
             resources: Default::default(),
             release: Default::default(),
+            foreign: false,
         }
     }
 

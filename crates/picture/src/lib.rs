@@ -19,6 +19,7 @@ mod loading;
 mod look;
 mod need;
 mod picture;
+mod pipelines;
 pub mod seats;
 mod tenants;
 
@@ -30,7 +31,8 @@ pub use crate::{
     input_size::InputSize,
     loading::{ahead_s, desired, in_order},
     look::kept_warm,
-    need::{Forecast, Need},
+    need::{Forecast, Need, StepLoad},
     picture::{Kind, Options, Picture},
+    pipelines::{Plans, Staff},
     tenants::Set,
 };

@@ -8,13 +8,13 @@ use std::{
 use sextant_metadata::{DeviceTypes, Instance, InstanceState, View, Worker};
 use sextant_scaling as scaling;
 use sextant_scaling::{
-    Choice, Device, Footprint, Need, PlannerInput, Policy, Problem, fleet::Measured,
+    Choice, Device, Footprint, Need, PlannerInput, Policy, Problem, Staffed, fleet::Measured,
     rate_for_class, tenants::Tenants,
 };
 use sextant_schedule::Nanos;
 use sextant_selection::Readiness;
 use sextant_types::{
-    Amounts, ApplicationId, DeviceType, DeviceTypeName, Prefer, Quality, Slowdowns, Stage,
+    Amounts, ApplicationId, DeviceType, DeviceTypeName, Prefer, Profile, Quality, Slowdowns, Stage,
     Surroundings, Variant, VariantId,
     index::{KindIx, VariantIx},
     uploaded_qualities,
@@ -23,6 +23,7 @@ use sextant_types::{
 use crate::{
     Forecast, Interner,
     feasible::{Terms, could_answer},
+    pipelines::{Able, Plans, Staff},
     tenants::Set,
 };
 
@@ -89,6 +90,11 @@ pub struct Picture {
     /// Which applications have set something, and whose needs are whose.
     pub set: Set,
     tenants: Tenants,
+    /// What could run the steps of pipelines, where any ask.
+    pub(crate) able: Vec<Able>,
+    /// What the plans of pipelines have run their steps.
+    pub staff: Vec<Staff>,
+    staffed: Staffed,
 }
 
 // === impl Picture ===
@@ -140,6 +146,9 @@ impl Picture {
             footprints: Vec::new(),
             preferences: Vec::new(),
             merits: Vec::new(),
+            able: Vec::new(),
+            staff: Vec::new(),
+            staffed: Staffed::default(),
         };
         picture.add_choices(view, (options, interner));
         picture.preferences = picture.preferences();
@@ -162,7 +171,22 @@ impl Picture {
             footprints: self.footprints.clone(),
             preferences: self.preferences.clone(),
             tenants: self.tenants.clone(),
+            staffed: self.staffed.clone(),
         }
+    }
+
+    /// Takes over the plans of pipelines.
+    pub fn staff(&mut self, plans: &mut Plans) {
+        (self.staffed, self.staff) = plans.of(self);
+    }
+
+    /// A variant on a type of device, by their names.
+    pub(crate) fn able_on(&self, variant: &str, kind: &str) -> Option<(&Able, &Kind)> {
+        let mut able = self.able.iter();
+        able.find_map(|of| {
+            let on = &self.kinds[of.kind.get() as usize];
+            (of.variant.id.as_str() == variant && on.name.as_str() == kind).then_some((of, on))
+        })
     }
 
     fn add_choices(&mut self, view: &View, (options, interner): (&Options, &mut Interner)) {
@@ -171,15 +195,13 @@ impl Picture {
         let uploaded = uploaded_qualities(published());
         let instances = instances(view);
         let mut needs: BTreeMap<&ApplicationId, Vec<usize>> = BTreeMap::new();
-        for (at, forecast) in self.outlooks.iter().enumerate() {
-            needs
-                .entry(&forecast.need.application)
-                .or_default()
-                .push(at);
+        let has_steps = self.outlooks.iter().any(|outlook| outlook.step.is_some());
+        for (at, outlook) in self.outlooks.iter().enumerate() {
+            needs.entry(&outlook.need.application).or_default().push(at);
         }
         // Other versions than the current ones are loaded by their first query.
-        for (number, variant) in self.variants.clone() {
-            let variant = &*variant;
+        for (number, published) in self.variants.clone() {
+            let variant = &*published;
             if self.is_left_out(view, &instances, variant) {
                 continue;
             }
@@ -203,6 +225,15 @@ impl Picture {
                 let of = (variant, quality);
                 let terms = Terms::expected(of, profile, &kind.facts, options.round_trip);
                 let entry = terms.entry((number, on), Readiness::Inactive);
+                if has_steps {
+                    self.able.push(Able {
+                        variant: Arc::clone(&published),
+                        number,
+                        kind: on,
+                        quality,
+                        profile: Profile::clone(profile),
+                    });
+                }
                 for at in needs.clone().copied() {
                     let forecast = &self.outlooks[at];
                     if !could_answer(&entry, forecast) {
@@ -305,7 +336,7 @@ type Instances<'a> = BTreeMap<&'a VariantId, Vec<&'a Instance>>;
 /// Queries of a need of its application that a device of a kind answers in time with a variant; `None` where it is not quick enough.
 fn rps(
     variant: &Variant,
-    profile: &sextant_types::Profile,
+    profile: &Profile,
     kind: &Kind,
     (forecast, options): (&Forecast, &Options),
 ) -> Option<f64> {
@@ -328,7 +359,7 @@ fn rps(
 
 /// What a row of a need takes of the surroundings: its share of a query, and the bytes of its inputs at the size at
 /// which the variant was measured.
-fn amounts(variant: &Variant, profile: &sextant_types::Profile, forecast: &Forecast) -> Amounts {
+fn amounts(variant: &Variant, profile: &Profile, forecast: &Forecast) -> Amounts {
     let signature = &variant.signature;
     let elements = signature.row_elements(&profile.sizes.dims) as f64;
     let widths = signature.inputs.iter().filter_map(|it| it.data_type.size());

@@ -33,6 +33,12 @@ impl Set {
         Self(set)
     }
 
+    /// Whether an application may not use as much as it asks for.
+    pub fn is_bounded(&self, application: &ApplicationId) -> bool {
+        let set = self.0.get(application);
+        set.is_some_and(|set| set.budget_per_hour_usd.is_some() || set.most_workers.is_some())
+    }
+
     /// Adds a need without targets to each application for which devices are kept, for when nobody has
     /// asked it, or for nothing that any variant can meet.
     pub fn add_kept(&self, outlooks: &mut Vec<Forecast>) {

@@ -133,6 +133,8 @@ async fn turn(
             sticky: None,
             serial: None,
             composites: Vec::new(),
+            offline: false,
+            step: None,
             arrived: Instant::now(),
         };
         dispatcher.query(query).await?;

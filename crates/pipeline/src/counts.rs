@@ -18,6 +18,8 @@ pub enum Outcome {
     Skipped,
     /// It failed, whatever became of the query.
     Failed,
+    /// The query was given up there for want of time or room: before the step or while it waited.
+    Dropped,
 }
 
 /// What became of one step of all queries, since this version of its pipeline was read.
@@ -26,7 +28,7 @@ pub struct StepCounts<'a> {
     /// Its name.
     pub step: &'a str,
     /// How often each outcome came.
-    pub outcomes: [(Outcome, u64); 3],
+    pub outcomes: [(Outcome, u64); 4],
     /// Time of those that answered, added up.
     pub time: Duration,
     /// Time that these waited in queues, for loads and for processes.
@@ -54,7 +56,7 @@ pub(crate) struct Counts(Box<[Counters]>);
 
 #[derive(Debug, Default)]
 struct Counters {
-    outcomes: [AtomicU64; 3],
+    outcomes: [AtomicU64; 4],
     time_us: AtomicU64,
     waited_us: AtomicU64,
     /// Queries in which a step before it gave something.
@@ -69,7 +71,8 @@ struct Counters {
 impl Counters {
     fn scale(&self) -> StepScale {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let [answered, skipped, failed] = Outcome::ALL.map(|it| read(&self.outcomes[it as usize]));
+        let [answered, skipped, failed, _] =
+            Outcome::ALL.map(|it| read(&self.outcomes[it as usize]));
         let ran = answered + failed;
         let (rows, squares) = (read(&self.rows) as f64, read(&self.squares) as f64);
         StepScale {
@@ -86,7 +89,7 @@ impl Counters {
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Answered, Self::Skipped, Self::Failed];
+    pub const ALL: [Self; 4] = [Self::Answered, Self::Skipped, Self::Failed, Self::Dropped];
 
     /// As labels have it.
     pub fn as_str(self) -> &'static str {
@@ -94,6 +97,7 @@ impl Outcome {
             Self::Answered => "answered",
             Self::Skipped => "skipped",
             Self::Failed => "failed",
+            Self::Dropped => "dropped",
         }
     }
 }
@@ -110,6 +114,21 @@ impl Counts {
         if let Some(counters) = self.0.get(node) {
             counters.outcomes[outcome as usize].fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// How often a step runs; for each query and on one row where none has come to it.
+    pub fn scale(&self, node: usize) -> StepScale {
+        let usual = Counters::default().scale();
+        let known = self.0.get(node).map(Counters::scale);
+        known
+            .filter(|scale| scale.queries > 0)
+            .unwrap_or(StepScale {
+                probability: Interval {
+                    value: 1.0,
+                    ..usual.probability
+                },
+                ..usual
+            })
     }
 
     /// A query has come to a step behind one that gave something.

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sextant_planning::dropping::Policy;
 use sextant_transforms::{
     CtcOptions, ImageOptions, NmsOptions, NormalizeOptions, Options, PoolOptions, SoftmaxOptions,
     TokenizeOptions, TopKOptions,
 };
-use sextant_types::{ApplicationId, DataType, Metric, ModelId, Route, VariantId};
+use sextant_types::{ApplicationId, DataType, InvalidId, Metric, ModelId, Route, VariantId};
 
 use crate::{Invalid, PythonOptions};
 
@@ -37,6 +38,16 @@ pub struct Definition {
     /// is measured to be the cheapest that meets their targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant_of: Option<String>,
+    /// Which queries are given up where there are more than can be answered in time: `sextant` by what is on its way to each
+    /// step, `pard` by what queries waited behind the step, `nexus` by the step's share of the target, `clipper++` by the
+    /// target of the whole, `none` nobody.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    #[schemars(with = "String", extend("enum" = ["sextant", "pard", "nexus", "clipper++", "none"]))]
+    pub dropping: Policy,
+}
+
+fn is_usual(policy: &Policy) -> bool {
+    *policy == Policy::default()
 }
 
 /// A validation set for the whole.
@@ -68,13 +79,31 @@ pub struct Input {
     pub shape: Vec<i64>,
 }
 
-/// One step. Exactly one of `application`, `model`, `variant`, the transforms and `python` says what it does.
+/// One of several that a step asks, each of its part of the queries. Exactly one of `application`, `model` and `variant` is
+/// there.
+#[derive(Debug, Clone, PartialEq, std::default::Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Share {
+    /// Any variant of this application, or this pipeline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub application: Option<String>,
+    /// Any variant of this model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// This variant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<String>,
+    /// Its part of the queries, beside the weights of the others.
+    pub weight: f64,
+}
+
+/// One step. Exactly one of `application`, `model`, `variant`, `split`, the transforms and `python` says what it does.
 #[derive(Debug, Clone, PartialEq, std::default::Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Step {
     /// Its name: a letter or `_`, then letters, digits and `_`.
     pub name: String,
-    /// Any variant of this application that meets `targets`.
+    /// Any variant of this application that meets `targets`; or this pipeline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<String>,
     /// Any variant of this model that meets `targets`.
@@ -83,13 +112,17 @@ pub struct Step {
     /// This variant and no other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
+    /// One of several, each with a weight: the same query asks the same one whenever it comes again. They take and give
+    /// the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub split: Vec<Share>,
     /// Decodes pictures: `image` -> `pixels`; with `boxes`, cuts these out of one picture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageOptions>,
-    /// Sentences into token ids: `text` -> `input_ids`, `attention_mask`, `token_type_ids`.
+    /// Sentences into token ids: `text` -> `input_ids`, `attention_mask`, `token_type_ids`; with `overlap`, `text_index`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenize: Option<TokenizeOptions>,
-    /// One vector of those of all tokens: `hidden`, `attention_mask` -> `embedding`.
+    /// One vector of those of all tokens: `hidden`, `attention_mask` -> `embedding`; with `text_index`, of all rows of a text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolOptions>,
     /// Vectors of length one: `vectors` -> `vectors`.
@@ -185,8 +218,8 @@ pub enum OnError {
 /// What a step does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Asks something that is registered.
-    Ask(Route),
+    /// Asks something that is registered: one of these, by their weights.
+    Ask(Vec<(Route, f64)>),
     /// Runs a transform.
     Transform(Options),
     /// Calls a function of a Python file.
@@ -198,6 +231,9 @@ const MOST_NAME_BYTES: usize = 100;
 
 /// Most steps.
 const MOST_STEPS: usize = 64;
+
+/// Most shares of a step.
+const MOST_SHARES: usize = 16;
 
 // === impl Definition ===
 
@@ -268,6 +304,19 @@ impl Definition {
         self.validation.is_some() || self.variant_of.is_some()
     }
 
+    /// The applications that its steps ask, pipelines among them.
+    pub(crate) fn applications(&self) -> BTreeSet<ApplicationId> {
+        let steps = self.steps.iter();
+        steps.flat_map(Step::applications).collect()
+    }
+
+    /// The first step that asks an application.
+    pub(crate) fn step_that_asks(&self, application: &ApplicationId) -> Option<&str> {
+        let mut steps = self.steps.iter();
+        let found = steps.find(|step| step.applications().any(|it| it == *application));
+        found.map(|step| step.name.as_str())
+    }
+
     /// The files of the artefact store that its transforms need, by their paths.
     pub fn files(&self) -> BTreeSet<String> {
         let actions = self.steps.iter().filter_map(|step| step.action().ok());
@@ -292,23 +341,29 @@ fn is_name(name: &str) -> bool {
 // === impl Step ===
 
 impl Step {
+    /// The applications that it asks.
+    fn applications(&self) -> impl Iterator<Item = ApplicationId> {
+        let asked = match self.action() {
+            Ok(Action::Ask(asked)) => asked,
+            _ => Vec::new(),
+        };
+        asked.into_iter().filter_map(|(route, _)| match route {
+            Route::Application(id) => Some(id),
+            Route::Model(_) | Route::Variant(_) => None,
+        })
+    }
+
     /// What it does.
     fn action(&self) -> Result<Action, Invalid> {
         let invalid = |why: String| Invalid::step(&self.name, "application", why);
-        let route = |route: Result<Route, sextant_types::InvalidId>| {
-            route
-                .map(Action::Ask)
-                .map_err(|error| invalid(error.to_string()))
-        };
-        let mut given = Vec::new();
-        if let Some(name) = &self.application {
-            given.push(route(ApplicationId::new(name).map(Route::Application))?);
-        }
-        if let Some(name) = &self.model {
-            given.push(route(name.parse::<ModelId>().map(Route::Model))?);
-        }
-        if let Some(name) = &self.variant {
-            given.push(route(VariantId::new(name).map(Route::Variant))?);
+        let routes = routes(&self.application, &self.model, &self.variant);
+        let routes = routes.map_err(|error| invalid(error.to_string()))?;
+        let alone = routes
+            .into_iter()
+            .map(|route| Action::Ask(vec![(route, 1.0)]));
+        let mut given: Vec<Action> = alone.collect();
+        if !self.split.is_empty() {
+            given.push(Action::Ask(self.shares()?));
         }
         let transforms = [
             self.image.clone().map(Options::Image),
@@ -325,8 +380,8 @@ impl Step {
         match (given.pop(), given.is_empty()) {
             (Some(action), true) => Ok(action),
             (None, _) => Err(invalid(
-                "is missing: a step has one of `application`, `model`, `variant`, `image`, `tokenize`, `pool`, \
-                 `normalize`, `softmax`, `top_k`, `nms`, `ctc` and `python`"
+                "is missing: a step has one of `application`, `model`, `variant`, `split`, `image`, `tokenize`, \
+                 `pool`, `normalize`, `softmax`, `top_k`, `nms`, `ctc` and `python`"
                     .to_owned(),
             )),
             (Some(_), false) => Err(invalid(
@@ -334,6 +389,51 @@ impl Step {
             )),
         }
     }
+
+    fn shares(&self) -> Result<Vec<(Route, f64)>, Invalid> {
+        let invalid = |why: String| Invalid::step(&self.name, "split", why);
+        if self.split.len() > MOST_SHARES {
+            return Err(invalid(format!("has more than {MOST_SHARES} shares")));
+        }
+        let shares = self.split.iter().map(|share| {
+            let routes = routes(&share.application, &share.model, &share.variant);
+            let routes = routes.map_err(|error| invalid(error.to_string()))?;
+            let [route] = <[Route; 1]>::try_from(routes).map_err(|_| {
+                invalid(
+                    "has a share that has not exactly one of `application`, `model` and `variant`"
+                        .to_owned(),
+                )
+            })?;
+            match share.weight.is_finite() && share.weight > 0.0 {
+                true => Ok((route, share.weight)),
+                false => Err(invalid(format!(
+                    "has the weight {}: a weight is a number above 0",
+                    share.weight
+                ))),
+            }
+        });
+        shares.collect()
+    }
+}
+
+/// What is named of an application, a model and a variant.
+fn routes(
+    application: &Option<String>,
+    model: &Option<String>,
+    variant: &Option<String>,
+) -> Result<Vec<Route>, InvalidId> {
+    let application = application.as_ref();
+    let application = application.map(|name| ApplicationId::new(name).map(Route::Application));
+    let model = model
+        .as_ref()
+        .map(|name| name.parse::<ModelId>().map(Route::Model));
+    let variant = variant
+        .as_ref()
+        .map(|name| VariantId::new(name).map(Route::Variant));
+    [application, model, variant]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 // === impl Sources ===

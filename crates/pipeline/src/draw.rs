@@ -234,11 +234,18 @@ fn what(node: &Node) -> String {
     match &node.work {
         Work::Transform(transform) => transform.name().to_owned(),
         Work::Python(function) => format!("python {}:{}", function.path, function.name),
-        Work::Ask { route, .. } => match route {
-            Route::Application(id) => format!("application {id}"),
-            Route::Model(id) => format!("model {id}"),
-            Route::Variant(id) => format!("variant {id}"),
-        },
+        Work::Ask(asked) => {
+            let all: Vec<String> = asked.iter().map(|it| whom(&it.route)).collect();
+            all.join(" or ")
+        }
+    }
+}
+
+pub(crate) fn whom(route: &Route) -> String {
+    match route {
+        Route::Application(id) => format!("application {id}"),
+        Route::Model(id) => format!("model {id}"),
+        Route::Variant(id) => format!("variant {id}"),
     }
 }
 

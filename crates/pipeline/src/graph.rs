@@ -12,12 +12,16 @@ use std::{
 use bytes::Bytes;
 use sextant_rpc::QueryError;
 use sextant_transforms::Transform;
-use sextant_types::{Code, Metric, NamedTensor, Route, Signature, Targets, TensorSpec};
+use sextant_types::{
+    ApplicationId, Code, Metric, NamedTensor, Route, Signature, StepOf, Targets, TensorSpec,
+};
 
 use crate::{
     Definition, Function, OnError, StepTargets,
     condition::Condition,
     definition::{Action, Step},
+    draw,
+    split::Asked,
 };
 
 use resolve::Resolver;
@@ -86,11 +90,13 @@ pub(crate) struct Node {
     pub retries: u32,
     /// The nodes that must have ended before.
     pub after: BTreeSet<usize>,
+    /// As those are told of it who are asked; `None` of one that asks nobody.
+    pub of: Option<Arc<StepOf>>,
 }
 
 /// What a node does.
 pub(crate) enum Work {
-    Ask { route: Route, targets: Targets },
+    Ask(Arc<[Asked]>),
     Transform(Arc<Transform>),
     Python(Arc<Function>),
 }
@@ -177,8 +183,9 @@ impl Graph {
             batched: false,
         };
         let outputs = outputs.into_iter().map(|(_, origins)| origins).collect();
-        let (nodes, outputs) = resolve::in_order(nodes, outputs)?;
+        let (mut nodes, outputs) = resolve::in_order(nodes, outputs)?;
         check_used(&nodes, &outputs)?;
+        name_steps(&mut nodes, &definition.application()?);
         Ok(Self {
             definition,
             signature,
@@ -195,26 +202,30 @@ impl Graph {
             .collect();
         self.nodes.iter().all(|node| match &node.work {
             Work::Transform(_) | Work::Python(_) => true,
-            Work::Ask {
-                route,
-                targets: known,
-            } => targets(route).is_ok_and(|target| {
-                let own = own
-                    .get(node.name.as_ref())
-                    .copied()
-                    .copied()
-                    .unwrap_or_default();
-                let now = self::targets(&node.name, &own, &target);
-                target.signature == node.signature && now.as_ref() == Ok(known)
+            Work::Ask(asked) => asked.iter().all(|it| {
+                targets(&it.route).is_ok_and(|target| {
+                    let own = own.get(node.name.as_ref()).copied().copied();
+                    let now = self::targets(&node.name, &own.unwrap_or_default(), &target);
+                    target.signature == node.signature && now.as_ref() == Ok(&it.targets)
+                })
             }),
         })
     }
 
     /// What its steps ask.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
-        self.nodes.iter().filter_map(|node| match &node.work {
-            Work::Ask { route, .. } => Some(route),
-            Work::Transform(_) | Work::Python(_) => None,
+        let asked = self.nodes.iter().flat_map(|node| match &node.work {
+            Work::Ask(asked) => &asked[..],
+            Work::Transform(_) | Work::Python(_) => &[],
+        });
+        asked.map(|it| &it.route)
+    }
+
+    /// Whether no step asks one of several.
+    pub fn asks_once(&self) -> bool {
+        self.nodes.iter().all(|node| match &node.work {
+            Work::Ask(asked) => asked.len() == 1,
+            Work::Transform(_) | Work::Python(_) => true,
         })
     }
 
@@ -222,7 +233,7 @@ impl Graph {
     pub fn functions(&self) -> impl Iterator<Item = (&str, &Arc<Function>)> {
         self.nodes.iter().filter_map(|node| match &node.work {
             Work::Python(function) => Some((node.name.as_ref(), function)),
-            Work::Ask { .. } | Work::Transform(_) => None,
+            Work::Ask(_) | Work::Transform(_) => None,
         })
     }
 }
@@ -249,19 +260,7 @@ impl Part {
             ));
         }
         let (work, signature) = match action {
-            Action::Ask(route) => {
-                let target = (known.targets)(route).map_err(|error| Invalid {
-                    code: error.code,
-                    ..Invalid::step(
-                        &step.name,
-                        "application",
-                        format!("cannot be asked: {error}"),
-                    )
-                })?;
-                let targets = targets(&step.name, &step.targets, &target)?;
-                let route = route.clone();
-                (Work::Ask { route, targets }, target.signature)
-            }
+            Action::Ask(all) => asked(step, all, known)?,
             Action::Python(options) => {
                 let function = options.bind(pipeline, known.files);
                 let function = function.map_err(|why| Invalid::step(&step.name, "python", why))?;
@@ -297,6 +296,41 @@ impl Part {
             gives,
         })
     }
+}
+
+/// Those whom a step asks, who take and give the same.
+fn asked(
+    step: &Step,
+    all: &[(Route, f64)],
+    known: &Known<'_>,
+) -> Result<(Work, Signature), Invalid> {
+    let mut asked = Vec::with_capacity(all.len());
+    let mut signature: Option<Signature> = None;
+    for (route, weight) in all {
+        let target = (known.targets)(route).map_err(|error| Invalid {
+            code: error.code,
+            ..Invalid::step(
+                &step.name,
+                "application",
+                format!("cannot be asked: {error}"),
+            )
+        })?;
+        let targets = targets(&step.name, &step.targets, &target)?;
+        if *signature.get_or_insert_with(|| target.signature.clone()) != target.signature {
+            let why = format!(
+                "names {}, which does not take and give what those before it do",
+                draw::whom(route)
+            );
+            return Err(Invalid::step(&step.name, "split", why));
+        }
+        asked.push(Asked {
+            route: route.clone(),
+            targets,
+            weight: *weight,
+        });
+    }
+    let nothing = || Invalid::step(&step.name, "split", "is empty");
+    Ok((Work::Ask(asked.into()), signature.ok_or_else(nothing)?))
 }
 
 /// What a step asks of its variant: its own targets, and where it has none the application's.
@@ -357,10 +391,7 @@ fn node(
         after.extend(resolver.mentioned(step, condition)?);
     }
     let work = match &part.work {
-        Work::Ask { route, targets } => Work::Ask {
-            route: route.clone(),
-            targets: *targets,
-        },
+        Work::Ask(asked) => Work::Ask(Arc::clone(asked)),
         Work::Transform(transform) => Work::Transform(Arc::clone(transform)),
         Work::Python(function) => Work::Python(Arc::clone(function)),
     };
@@ -377,7 +408,32 @@ fn node(
         timeout: step.timeout_ms.map(|ms| Duration::from_secs_f64(ms / 1e3)),
         retries: step.retries,
         after,
+        of: None,
     })
+}
+
+/// Names the steps that ask something, for whom they ask: as what follows what, whatever transforms lie between.
+fn name_steps(nodes: &mut [Node], pipeline: &ApplicationId) {
+    let mut asking: Vec<BTreeSet<String>> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let after = node.after.iter().flat_map(|at| asking[*at].iter().cloned());
+        let after: BTreeSet<String> = after.collect();
+        let asked = match &node.work {
+            Work::Ask(asked) => asked.first(),
+            Work::Transform(_) | Work::Python(_) => None,
+        };
+        let Some(first) = asked else {
+            asking.push(after);
+            continue;
+        };
+        node.of = Some(Arc::new(StepOf {
+            pipeline: pipeline.clone(),
+            step: node.name.to_string(),
+            after: after.into_iter().collect(),
+            asks: first.route.clone(),
+        }));
+        asking.push(BTreeSet::from([node.name.to_string()]));
+    }
 }
 
 /// Refuses a step that nobody needs: it is a slip, and would cost on each query.

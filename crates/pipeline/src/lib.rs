@@ -8,18 +8,21 @@
 //! The definition's form follows what users of other servers ask for: steps in a flat list, tensors named
 //! `step.output`, no map where names match, conditions in the Common Expression Language, a step for each row of a
 //! tensor. One latency target is of the whole; it is split over the steps by what they took lately, and anew at each
-//! (`pace`, after InferLine section 4 and PARD section 3).
+//! (`pace`). Queries that cannot finish are given up before they are served (`flight`), by the rules that the simulator has.
 
 mod condition;
 mod counts;
 mod definition;
 mod draw;
+mod flight;
 mod graph;
 mod memory;
+mod nesting;
 mod pace;
 mod python;
 mod run;
 mod service;
+mod split;
 mod whole;
 
 pub use sextant_planning::Interval;
@@ -31,10 +34,13 @@ pub fn schema() -> serde_json::Value {
 
 pub use crate::{
     counts::{Outcome, StepCounts, StepScale},
-    definition::{Default, Definition, Input, OnError, Sources, Step, StepTargets, Validation},
+    definition::{
+        Default, Definition, Input, OnError, Share, Sources, Step, StepTargets, Validation,
+    },
     graph::{Graph, Invalid, Known, Target},
     memory::{Memory, Part, Unbounded},
-    python::{Called, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
+    nesting::Nesting,
+    python::{Call, Called, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
     service::{Loaded, Pipelines},
     whole::{Measured, StepShare, Whole},
 };

@@ -3,7 +3,11 @@
 //! What they take and give stands in the definition, so that a pipeline is checked without running anything of it. Who
 //! runs them is an [`Interpreter`]: this crate starts no process.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,6 +21,9 @@ use crate::{Memory, Part};
 
 /// Most tensors that a function takes, or gives.
 const MOST_TENSORS: usize = 64;
+
+/// Most rows of a call.
+const MOST_BATCH: u32 = 4096;
 
 /// Most dimensions of a tensor.
 const MOST_DIMENSIONS: usize = 8;
@@ -33,6 +40,11 @@ pub struct PythonOptions {
     /// The SHA-256 digest of the file: another one is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
+    /// Most rows of one call: rows of several queries that wait run in one. Each tensor that the function takes or gives has
+    /// the rows as its first dimension, and what it gives of a row depends on no other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4096))]
+    pub max_batch: Option<u32>,
     /// What the function takes: each is an argument of this name.
     pub takes: Vec<PythonTensor>,
     /// What it gives, in this order.
@@ -67,8 +79,20 @@ pub struct Function {
     pub digest: Digest,
     /// Its name in the file.
     pub name: String,
-    /// What it takes and gives.
+    /// What it takes and gives. Batched where rows of several queries may share a call.
     pub signature: Signature,
+    /// Most rows of one call, where it is batched.
+    pub max_batch: Option<u32>,
+}
+
+/// What a function is called with.
+pub struct Call {
+    /// Its inputs.
+    pub inputs: Vec<NamedTensor>,
+    /// Where the memory of what it gives is counted.
+    pub memory: Arc<dyn Memory>,
+    /// When the call should have ended.
+    pub until: Option<Instant>,
 }
 
 /// What a call gave.
@@ -79,12 +103,15 @@ pub struct Called {
     pub part: Part,
     /// How long the call waited for its turn.
     pub waited: Duration,
+    /// Rows of the call, those of other queries among them; 0 where a call has one query.
+    pub batch_rows: u32,
 }
 
 /// Runs functions of Python files.
 ///
-/// A call sees the inputs of one query and of no other. It is answered once: a function that fails is not called again.
-/// A call whose future is dropped may go on to its end.
+/// A call sees the inputs of one query and of no other, unless the function is batched. It is answered once. A function that
+/// fails is not called again, unless several queries shared the call: each of them is called alone then, so that one
+/// query's fault is its own. A call whose future is dropped may go on to its end.
 #[async_trait]
 pub trait Interpreter: Send + Sync {
     /// Whether functions can be called here at all.
@@ -103,12 +130,7 @@ pub trait Interpreter: Send + Sync {
     ///
     /// # Errors
     /// What it raised, or what became of its process; that it gave something else than it says; that there is no room.
-    async fn call(
-        &self,
-        function: &Arc<Function>,
-        inputs: Vec<NamedTensor>,
-        memory: &Arc<dyn Memory>,
-    ) -> Result<Called, QueryError>;
+    async fn call(&self, function: &Arc<Function>, call: Call) -> Result<Called, QueryError>;
 }
 
 /// Where no Python is run, and why.
@@ -172,9 +194,30 @@ impl PythonOptions {
             signature: Signature {
                 inputs: specs("takes", &self.takes)?,
                 outputs: specs("gives", &self.gives)?,
-                batched: false,
+                batched: self.max_batch.is_some(),
             },
+            max_batch: self.checked_batch()?,
         })
+    }
+}
+
+impl PythonOptions {
+    /// The largest batch, where all tensors have rows.
+    fn checked_batch(&self) -> Result<Option<u32>, String> {
+        let Some(most) = self.max_batch else {
+            return Ok(None);
+        };
+        if !(1..=MOST_BATCH).contains(&most) {
+            return Err(format!("has a `max_batch` that is not 1 to {MOST_BATCH}"));
+        }
+        let mut tensors = self.takes.iter().chain(&self.gives);
+        match tensors.find(|it| it.shape.first() != Some(&-1)) {
+            Some(tensor) => Err(format!(
+                "has a `max_batch`, and `{}` has no rows: the first dimension of each tensor is -1 then",
+                tensor.name
+            )),
+            None => Ok(Some(most)),
+        }
     }
 }
 
@@ -257,12 +300,7 @@ impl Interpreter for NoPython {
         self.state()
     }
 
-    async fn call(
-        &self,
-        _: &Arc<Function>,
-        _: Vec<NamedTensor>,
-        _: &Arc<dyn Memory>,
-    ) -> Result<Called, QueryError> {
+    async fn call(&self, _: &Arc<Function>, _: Call) -> Result<Called, QueryError> {
         Err(self
             .state()
             .err()

@@ -4,9 +4,13 @@
 //! step does not forgive ends the query; what still runs is given up. Each row of a step `for_each` is a query of its
 //! own, so that rows of many queries share batches as ever.
 
+mod rows;
 mod step;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use arc_swap::ArcSwap;
 use futures::{StreamExt, stream::FuturesUnordered};
@@ -17,11 +21,17 @@ use tokio::sync::Semaphore;
 use crate::{
     Graph, Interpreter, Memory, OnError, Part, Whole,
     counts::{Counts, Outcome},
-    graph::{Node, Origin},
+    flight::{Crowded, Flight, Traffic},
+    graph::{Node, Origin, Work},
     pace::{Ahead, Pace},
+    service::Known,
+    split::Seed,
 };
 
-use step::{Begun, Gave};
+use step::{Begun, Gave, Terms};
+
+/// Rows of one query that are asked at once: those of others have their turns between them.
+pub(crate) const ROWS_AT_ONCE: usize = 64;
 
 /// What queries of all pipelines share.
 pub(crate) struct Means {
@@ -33,6 +43,14 @@ pub(crate) struct Means {
     pub memory: Arc<dyn Memory>,
     /// Calls functions of Python files.
     pub python: Arc<dyn Interpreter>,
+}
+
+/// What the queries of a pipeline find around it.
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    pub means: &'a Means,
+    /// The pipelines as they were when the query came: it ends on the versions that it began with.
+    pub known: &'a Known,
 }
 
 /// How the answers of a pipeline are called: it is their model, and its version the variant.
@@ -47,10 +65,17 @@ pub(crate) struct Ready {
     pub graph: Graph,
     pub pace: Pace,
     pub counts: Counts,
+    pub traffic: Traffic,
     pub names: Names,
     /// What was measured of it as a whole.
     pub whole: ArcSwap<Whole>,
 }
+
+/// What a step is given of a query's time at least, whoever answers late: a target is above 0.
+const LEAST_MS: f64 = 1e-3;
+
+/// How long a step may take whose query is not given up: a day.
+const LONGEST_MS: f64 = 86_400_000.0;
 
 /// What became of a step.
 enum Ended {
@@ -63,12 +88,19 @@ struct Way<'a> {
     graph: &'a Graph,
     pace: &'a Pace,
     counts: &'a Counts,
+    flight: Flight<'a>,
     ahead: Ahead,
-    means: &'a Means,
+    around: Around<'a>,
+    /// Whether the steps are planned together: each asks one, and none a pipeline.
+    is_planned: bool,
     query: &'a Query,
     inputs: Vec<NamedTensor>,
     ended: Vec<Option<Ended>>,
     taken: Vec<StepTaken>,
+    /// What became of the steps of pipelines that are steps.
+    within: Vec<StepTaken>,
+    /// What its draws follow from; nothing as long as no step is split.
+    seed: Option<Seed>,
     /// What its steps have made, as long as the query lasts.
     held: Vec<Part>,
 }
@@ -79,7 +111,7 @@ struct Way<'a> {
 /// Which step failed, in which of its rows, and why.
 pub(crate) async fn answer(
     ready: &Ready,
-    means: &Means,
+    around: Around<'_>,
     mut query: Query,
 ) -> Result<Answer, QueryError> {
     let Ready {
@@ -87,6 +119,7 @@ pub(crate) async fn answer(
         pace,
         counts,
         names,
+        traffic,
         ..
     } = ready;
     let meets = match ready
@@ -100,22 +133,57 @@ pub(crate) async fn answer(
     let bound = graph.signature.bind(std::mem::take(&mut query.inputs));
     let (inputs, _) =
         bound.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
+    let latency_ms = query.targets.latency_ms.filter(|_| !query.best_effort);
+    let latency = latency_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
+    let flight = traffic
+        .enter(counts, (query.arrived, latency))
+        .map_err(|crowded| {
+            counts.add(crowded.step, Outcome::Dropped);
+            refused(&graph.nodes[crowded.step], crowded, latency_ms)
+        })?;
     let mut way = Way {
         graph,
         pace,
         counts,
+        flight,
         ahead: pace.ahead(graph),
-        means,
+        around,
+        is_planned: graph.asks_once() && graph.routes().all(|it| around.known.of(it).is_none()),
         query: &query,
         inputs,
         ended: graph.nodes.iter().map(|_| None).collect(),
         taken: Vec::with_capacity(graph.nodes.len()),
+        within: Vec::new(),
+        seed: None,
         held: Vec::with_capacity(graph.nodes.len()),
     };
     way.run().await?;
+    way.flight.answered();
     let mut answer = way.compose(names)?;
     answer.targets_met &= meets;
     Ok(answer)
+}
+
+/// Why a query is given up before its first step.
+fn refused(fullest: &Node, crowded: Crowded, latency_ms: Option<f64>) -> QueryError {
+    let takes_ms = crowded.takes.as_secs_f64() * 1e3;
+    let latency_ms = latency_ms.unwrap_or(f64::INFINITY);
+    let too_long =
+        format!("the query would take {takes_ms:.1} ms more, and its target is {latency_ms} ms");
+    if crowded.pending <= 0.0 {
+        return in_step(fullest, QueryError::new(Code::DeadlineExceeded, too_long));
+    }
+    let message = format!(
+        "behind the {:.1} rows that it has yet to answer {too_long}",
+        crowded.pending
+    );
+    let error = QueryError::new(Code::Overloaded, message);
+    in_step(fullest, error).retry_after_ms((takes_ms - latency_ms).max(1.0))
+}
+
+/// Whether a step gave a query up for want of time or room.
+fn is_dropped(error: &QueryError) -> bool {
+    matches!(error.code, Code::Overloaded | Code::DeadlineExceeded)
 }
 
 /// Why a query is given up in a step.
@@ -136,7 +204,7 @@ fn in_step(node: &Node, error: QueryError) -> QueryError {
 
 // === impl Way ===
 
-impl Way<'_> {
+impl<'a> Way<'a> {
     /// Runs all steps that are needed.
     async fn run(&mut self) -> Result<(), QueryError> {
         let graph = self.graph;
@@ -157,7 +225,10 @@ impl Way<'_> {
                 }
                 match self.inputs_of(node) {
                     Ok(inputs) => {
-                        let begun = self.begin(at, inputs)?;
+                        let begun = self.begin(at, inputs).map_err(|error| {
+                            self.count_failure(at, &error);
+                            in_step(node, error)
+                        })?;
                         running.push(async move { (at, begun.run().await) });
                     }
                     Err(Unready::Skipped(why)) => {
@@ -245,50 +316,91 @@ impl Way<'_> {
     }
 
     /// Lets a step begin with the time that is left for it.
-    fn begin(&self, at: usize, inputs: Vec<NamedTensor>) -> Result<Begun, QueryError> {
-        let node = &self.graph.nodes[at];
-        let query = self.query;
-        let budget_ms = match query.targets.latency_ms {
-            None => None,
-            Some(latency_ms) => {
-                let left_ms = latency_ms - query.arrived.elapsed().as_secs_f64() * 1e3;
-                let least_ms = self.ahead.least(at);
-                if left_ms <= 0.0 || (left_ms < least_ms && !query.best_effort) {
-                    self.pace.gave_up();
-                    let message = format!(
-                        "{left_ms:.3} ms of {latency_ms} are left, and from here on the pipeline takes {least_ms:.3} of late where it is quick"
-                    );
-                    return Err(in_step(
-                        node,
-                        QueryError::new(Code::DeadlineExceeded, message),
-                    ));
-                }
-                Some(self.ahead.budget(at, left_ms))
-            }
+    fn begin(&mut self, at: usize, inputs: Vec<NamedTensor>) -> Result<Begun<'a>, QueryError> {
+        let graph = self.graph;
+        let (node, query) = (&graph.nodes[at], self.query);
+        let due = self.flight.ask(at, asked_rows(node, &inputs));
+        let now = Instant::now();
+        let left = due.map(|(due, least)| (due.saturating_duration_since(now), least));
+        if let Some((left, least)) = left
+            && (left.is_zero() || left < least)
+        {
+            return Err(QueryError::new(
+                Code::DeadlineExceeded,
+                format!(
+                    "{:.3} ms are left for it, with what must follow, and it takes {:.3}",
+                    left.as_secs_f64() * 1e3,
+                    least.as_secs_f64() * 1e3
+                ),
+            ));
+        }
+        let budget_ms = query.targets.latency_ms.map(|latency_ms| {
+            let left_ms = latency_ms - elapsed_us(query.arrived) / 1e3;
+            self.ahead.budget(at, left_ms.max(LEAST_MS)).max(LEAST_MS)
+        });
+        let terms = Terms {
+            budget_ms,
+            until: due.map(|(due, _)| due),
+            patience_ms: match left {
+                Some((left, _)) => Some(left.as_secs_f64() * 1e3),
+                None => budget_ms.map(|_| LONGEST_MS),
+            },
+            whole_ms: query.targets.latency_ms.filter(|_| self.is_planned),
+            best_effort: query.best_effort,
+            offline: query.offline,
+            explain: query.explain,
+            sticky: query.sticky,
+            number: self.number(node),
         };
-        Begun::new(node, inputs, budget_ms, query.best_effort, self.means)
-            .map_err(|error| in_step(node, error))
+        Begun::new(node, inputs, terms, self.around)
+    }
+
+    /// Which of those whom a step may ask the query falls to.
+    fn number(&mut self, node: &Node) -> f64 {
+        match &node.work {
+            Work::Ask(asked) if asked.len() > 1 => {
+                let seed = || Seed::new(self.query.sticky, &self.inputs);
+                self.seed.get_or_insert_with(seed).number(&node.name)
+            }
+            _ => 0.0,
+        }
+    }
+
+    /// Counts a step that did not answer.
+    fn count_failure(&mut self, at: usize, error: &QueryError) {
+        let outcome = match is_dropped(error) {
+            true => {
+                self.flight.given_up();
+                Outcome::Dropped
+            }
+            false => Outcome::Failed,
+        };
+        self.counts.add(at, outcome);
     }
 
     fn skip(&mut self, node: &Node, at: usize, why: String) {
         self.taken.push(StepTaken::skipped(&node.name, &why));
         self.ended[at] = Some(Ended::Skipped(why));
+        self.flight.ended(at, None);
     }
 
     fn gave(&mut self, at: usize, gave: Gave) {
         let taken = &gave.taken;
         self.pace.ran(at, taken.total_us / 1e3);
+        self.flight.ended(at, Some(taken));
         let waited_us = taken.queue_us + taken.load_us;
         self.counts
             .answered(at, taken.rows.max(1), (taken.total_us, waited_us));
         self.taken.push(gave.taken);
+        self.within.extend(gave.within);
         self.held.extend(gave.held);
         self.ended[at] = Some(Ended::Gave(gave.outputs));
     }
 
     /// What becomes of the query now that a step has failed.
     fn failed(&mut self, at: usize, error: QueryError) -> Result<(), QueryError> {
-        self.counts.add(at, Outcome::Failed);
+        self.count_failure(at, &error);
+        self.flight.ended(at, None);
         let node = &self.graph.nodes[at];
         let why = format!("it failed: {} ({})", error.message, error.code);
         match node.on_error {
@@ -356,11 +468,21 @@ impl Way<'_> {
                     names.model,
                     self.graph.nodes.len()
                 ),
-                steps: self.taken,
+                steps: self.taken.into_iter().chain(self.within).collect(),
                 ..Explanation::default()
             }),
         })
     }
+}
+
+/// Rows that a step is asked for.
+fn asked_rows(node: &Node, inputs: &[NamedTensor]) -> f64 {
+    let at = match node.cut.first() {
+        Some(at) => Some(*at),
+        None => node.signature.batched.then_some(0),
+    };
+    let rows = at.and_then(|at| Some(inputs.get(at)?.tensor.rows()));
+    rows.unwrap_or(1).max(1) as f64
 }
 
 /// Why a step does not run.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, thread};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use async_trait::async_trait;
 use sextant_rpc::{Answer, Ask, Dispatch, DispatcherClient, Holder, Query, QueryError};
 use sextant_types::{ApplicationId, Code, ModelId, Route, Signature, VariantId};
@@ -11,12 +11,14 @@ use tokio::sync::Semaphore;
 use crate::{
     Graph, Interpreter, Memory, NoPython,
     counts::{Counts, StepCounts},
+    flight::Traffic,
     pace::Pace,
-    run::{self, Means, Names, Ready},
+    run::{self, Around, Means, Names, Ready},
     whole::Whole,
 };
 
 mod composite;
+mod offline;
 
 /// A dispatcher that answers queries of applications which are pipelines, and leaves others to another one.
 ///
@@ -28,7 +30,7 @@ pub struct Pipelines {
 
 /// Pipelines by their names, and those that are variants by the applications that they are variants of.
 #[derive(Default)]
-struct Known {
+pub(crate) struct Known {
     pipelines: HashMap<ApplicationId, Arc<Loaded>>,
     composites: HashMap<ApplicationId, Vec<Arc<Loaded>>>,
 }
@@ -54,12 +56,14 @@ impl Loaded {
             variant: VariantId::new(format!("{name}-v{version}"))?,
         };
         let (pace, counts) = (Pace::new(&graph), Counts::new(&graph));
+        let traffic = Traffic::new(&graph);
         Ok(Self {
             version,
             state: Ok(Ready {
                 graph,
                 pace,
                 counts,
+                traffic,
                 names,
                 whole: ArcSwap::default(),
             }),
@@ -117,6 +121,28 @@ impl Loaded {
             let message = format!("the pipeline cannot run: {why}");
             QueryError::new(Code::Unavailable, message).retry_after_ms(1000.0)
         })
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// The pipeline that a route names.
+    pub(crate) fn of(&self, route: &Route) -> Option<&Arc<Loaded>> {
+        match route {
+            Route::Application(id) => self.pipelines.get(id),
+            Route::Model(_) | Route::Variant(_) => None,
+        }
+    }
+
+    /// Whether a route can be answered: of a pipeline, all that its steps ask.
+    fn is_ready(&self, route: &Route, beneath: &DispatcherClient) -> bool {
+        match self.of(route) {
+            Some(pipeline) => pipeline
+                .graph()
+                .is_ok_and(|graph| graph.routes().all(|it| self.is_ready(it, beneath))),
+            None => beneath.is_ready(route),
+        }
     }
 }
 
@@ -198,20 +224,33 @@ impl Pipelines {
         names
     }
 
+    /// All that are known.
+    pub fn all(&self) -> HashMap<ApplicationId, Arc<Loaded>> {
+        self.loaded.load().pipelines.clone()
+    }
+
     /// The pipeline that a route names.
     fn of(&self, route: &Route) -> Option<Arc<Loaded>> {
-        match route {
-            Route::Application(id) => self.get(id),
-            Route::Model(_) | Route::Variant(_) => None,
-        }
+        self.loaded.load().of(route).cloned()
+    }
+
+    /// The pipeline that a route names, and those beside it.
+    fn with(&self, route: &Route) -> Option<(Arc<Known>, Arc<Loaded>)> {
+        let known = self.loaded.load();
+        let pipeline = Arc::clone(known.of(route)?);
+        Some((Guard::into_inner(known), pipeline))
     }
 }
 
 #[async_trait]
 impl Dispatch for Pipelines {
     async fn query(&self, query: Query) -> Result<Answer, QueryError> {
-        if let Some(pipeline) = self.of(&query.route) {
-            return run::answer(pipeline.ready()?, &self.means, query).await;
+        if let Some((known, pipeline)) = self.with(&query.route) {
+            let around = Around {
+                means: &self.means,
+                known: &known,
+            };
+            return run::answer(pipeline.ready()?, around, query).await;
         }
         let offered = self.offered(&query);
         match offered.is_empty() {
@@ -241,13 +280,6 @@ impl Dispatch for Pipelines {
     }
 
     fn is_ready(&self, route: &Route) -> bool {
-        match self.of(route) {
-            Some(pipeline) => pipeline.graph().is_ok_and(|graph| {
-                graph
-                    .routes()
-                    .all(|route| self.means.dispatcher.is_ready(route))
-            }),
-            None => self.means.dispatcher.is_ready(route),
-        }
+        self.loaded.load().is_ready(route, &self.means.dispatcher)
     }
 }

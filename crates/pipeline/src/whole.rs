@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sextant_rpc::{QueryError, StepTaken};
-use sextant_types::{Accuracy, Code, Targets};
+use sextant_types::{Accuracy, Code, Targets, VariantId};
 
 /// What was measured of a pipeline on its validation set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct Measured {
 }
 
 /// How often a step ran.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StepShare {
     /// Queries in which it ran.
     pub ran: u64,
@@ -34,6 +34,9 @@ pub struct StepShare {
     pub skipped: u64,
     /// Rows that it was asked for.
     pub rows: u64,
+    /// The variants that answered, and how often.
+    #[serde(default)]
+    pub variants: BTreeMap<VariantId, u64>,
 }
 
 /// What is known of a pipeline as a whole.
@@ -145,7 +148,16 @@ impl StepShare {
             _ => {
                 self.ran += 1;
                 self.rows += u64::from(taken.rows);
+                if let Some(variant) = &taken.variant {
+                    *self.variants.entry(variant.clone()).or_default() += 1;
+                }
             }
         }
+    }
+
+    /// The variant that answered most often.
+    pub fn variant(&self) -> Option<&VariantId> {
+        let most = self.variants.iter().max_by_key(|(_, count)| **count);
+        most.map(|(variant, _)| variant)
     }
 }

@@ -8,8 +8,9 @@
 //! Entry points: [`find`] looks at an interpreter, [`Python`] calls functions with it.
 //!
 //! **Invariants:** a process serves one file of one pipeline, and one call at a time; what it says is read as what a user
-//! sends is; a call is never repeated.
+//! sends is; a call of one query is never repeated.
 
+mod batch;
 mod confined;
 mod found;
 mod message;

@@ -4,6 +4,9 @@
 //! then takes an idle process of its file, else starts one; where there are as many as may be, the one that has been idle
 //! for longest is ended for it. So there are never more processes than places, whatever pipelines there are.
 //!
+//! Calls of a function that takes rows of several queries wait in a line ([`batch`](crate::batch)): who gets a place has all
+//! run that fit into one call, and the others find their answers where they wait.
+//!
 //! A process that ended, hung or was refused memory is not used again. A file whose processes end again and again is
 //! refused for a while that doubles each time, so that it takes no place from others.
 
@@ -17,12 +20,15 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use sextant_isolation::{Death, Program};
-use sextant_pipeline::{Called, Function, Interpreter, Memory};
+use sextant_pipeline::{Call, Called, Function, Interpreter, Memory};
 use sextant_rpc::QueryError;
 use sextant_types::{Code, Digest, NamedTensor};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
-use crate::process::{Failed, Gave, Ill, Process, step_failed};
+use crate::{
+    batch::{self, Line, Lines, Waiting},
+    process::{Failed, Gave, Ill, Process, step_failed},
+};
 
 /// Longest time from the start of a child until its file has run.
 const START: Duration = Duration::from_secs(60);
@@ -54,6 +60,7 @@ pub struct Python(Arc<Shared>);
 struct Shared {
     settings: Settings,
     places: Arc<Semaphore>,
+    lines: Lines,
     state: Mutex<State>,
 }
 
@@ -68,7 +75,7 @@ struct State {
 
 /// Whose child it is: a file of a pipeline.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+pub(crate) struct Key {
     pipeline: String,
     digest: Digest,
 }
@@ -94,6 +101,7 @@ impl Python {
         Self(Arc::new(Shared {
             places: Arc::new(Semaphore::new(settings.processes.max(1))),
             settings,
+            lines: Lines::default(),
             state: Mutex::default(),
         }))
     }
@@ -107,20 +115,74 @@ impl Python {
         let came = Instant::now();
         let key = Key::of(function);
         self.0.check_rest(&key)?;
-        let stopping = || QueryError::new(Code::Unavailable, "the service is shutting down");
         let place = Arc::clone(&self.0.places).acquire_owned().await;
         let place = place.map_err(|_| stopping())?;
         let waited = came.elapsed();
         let (shared, function) = (Arc::clone(&self.0), Arc::clone(function));
-        let work = tokio::task::spawn_blocking(move || shared.work(&key, &function, order, place));
+        let work = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            shared.work(&key, &function, order)
+        });
         match work.await {
             Ok(result) => result.map(|gave| (gave, waited)),
-            Err(ended) if ended.is_panic() => {
-                Err(QueryError::new(Code::Internal, "the call panicked"))
-            }
+            Err(ended) if ended.is_panic() => Err(panicked()),
             Err(_) => Err(stopping()),
         }
     }
+}
+
+impl Python {
+    /// Calls a function in its turn, with whoever else waits for it then.
+    async fn call_together(
+        &self,
+        function: &Arc<Function>,
+        waiting: Waiting,
+    ) -> Result<Called, QueryError> {
+        let line = Line::of(function);
+        self.0.check_rest(&line.key)?;
+        let mut reply = self.0.lines.wait(&line, waiting);
+        loop {
+            let place = tokio::select! {
+                biased;
+                replied = &mut reply => return replied.unwrap_or_else(|_| Err(panicked())),
+                place = Arc::clone(&self.0.places).acquire_owned() => place.map_err(|_| stopping())?,
+            };
+            let (shared, line) = (Arc::clone(&self.0), line.clone());
+            let function = Arc::clone(function);
+            let work = tokio::task::spawn_blocking(move || {
+                let _place = place;
+                shared.work_together(&line, &function);
+            });
+            // Those that came before may have filled the call, and need no place of their own any more.
+            tokio::select! {
+                biased;
+                replied = &mut reply => return replied.unwrap_or_else(|_| Err(panicked())),
+                _ = work => {}
+            }
+        }
+    }
+
+    /// Calls a function in its turn, alone.
+    async fn call_alone(&self, function: &Arc<Function>, call: Call) -> Result<Called, QueryError> {
+        let order = Order::Call(call.inputs, call.memory);
+        let (gave, waited) = self.carry_out(function, order).await?;
+        let nothing = || QueryError::new(Code::Internal, "the call gave nothing");
+        let (outputs, part) = gave.ok_or_else(nothing)?;
+        Ok(Called {
+            outputs,
+            part,
+            waited,
+            batch_rows: 0,
+        })
+    }
+}
+
+fn stopping() -> QueryError {
+    QueryError::new(Code::Unavailable, "the service is shutting down")
+}
+
+fn panicked() -> QueryError {
+    QueryError::new(Code::Internal, "the call panicked")
 }
 
 #[async_trait]
@@ -133,37 +195,71 @@ impl Interpreter for Python {
         self.carry_out(function, Order::Find).await.map(drop)
     }
 
-    async fn call(
-        &self,
-        function: &Arc<Function>,
-        inputs: Vec<NamedTensor>,
-        memory: &Arc<dyn Memory>,
-    ) -> Result<Called, QueryError> {
-        let bound = function.signature.bind(inputs);
-        let (inputs, _) =
+    async fn call(&self, function: &Arc<Function>, call: Call) -> Result<Called, QueryError> {
+        let bound = function.signature.bind(call.inputs);
+        let (inputs, rows) =
             bound.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
-        let order = Order::Call(inputs, Arc::clone(memory));
-        let (gave, waited) = self.carry_out(function, order).await?;
-        let nothing = || QueryError::new(Code::Internal, "the call gave nothing");
-        let (outputs, part) = gave.ok_or_else(nothing)?;
-        Ok(Called {
-            outputs,
-            part,
-            waited,
-        })
+        let call = Call { inputs, ..call };
+        match function.signature.batched {
+            true => {
+                let waiting = Waiting::new(call, rows);
+                self.call_together(function, waiting).await
+            }
+            false => self.call_alone(function, call).await,
+        }
     }
 }
 
 // === impl Shared ===
 
 impl Shared {
-    /// Has a child of the file carry an order out. The place is held until it has.
+    /// Has a child run in one call what fits into one of those that wait. Where that fails, each is called alone.
+    fn work_together(&self, line: &Line, function: &Function) {
+        let most = function.max_batch.unwrap_or(1);
+        let mut batch = self.lines.take(line, most);
+        if batch.len() > 1 {
+            match self.call_batch(line, function, &batch) {
+                Ok(gave) => return batch::share(gave, batch),
+                Err(error) => {
+                    // What one of them has done is not yet known to be the file's fault.
+                    self.state.lock().ends.remove(&line.key);
+                    tracing::debug!(pipeline = function.pipeline, %error, "a batch has failed: its queries run alone");
+                }
+            }
+        }
+        for waiting in batch.drain(..) {
+            let alone = std::slice::from_ref(&waiting);
+            let gave = match waiting.is_overdue() {
+                true => Err(batch::overdue()),
+                false => self.call_batch(line, function, alone),
+            };
+            waiting.reply(gave);
+        }
+    }
+
+    /// Calls a function with the rows of those that wait.
+    fn call_batch(
+        &self,
+        line: &Line,
+        function: &Function,
+        batch: &[Waiting],
+    ) -> Result<Gave, QueryError> {
+        let joined = batch::join(batch)?;
+        let order = Order::Call(joined.inputs.clone(), Arc::clone(&joined.memory));
+        let (rows, begun) = (batch::rows(batch), Instant::now());
+        let gave = self.work(&line.key, function, order)?;
+        let nothing = || QueryError::new(Code::Internal, "the call gave nothing");
+        let gave = batch::checked(gave.ok_or_else(nothing)?, rows)?;
+        self.lines.ran(line, rows, begun.elapsed());
+        Ok(gave)
+    }
+
+    /// Has a child of the file carry an order out, for whoever holds a place.
     fn work(
         &self,
         key: &Key,
         function: &Function,
         order: Order,
-        _place: OwnedSemaphorePermit,
     ) -> Result<Option<Gave>, QueryError> {
         self.check_rest(key)?;
         let mut process = match self.idle(key) {
@@ -317,7 +413,7 @@ impl State {
 // === impl Key ===
 
 impl Key {
-    fn of(function: &Function) -> Self {
+    pub(crate) fn of(function: &Function) -> Self {
         Self {
             pipeline: function.pipeline.clone(),
             digest: function.digest,

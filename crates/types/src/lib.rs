@@ -6,6 +6,7 @@
 //! serialised here is serialised for storage (registry, metadata store), never for clients.
 
 pub mod accuracy;
+pub mod byte_size;
 pub mod company;
 pub mod convert;
 pub mod device;
@@ -26,6 +27,7 @@ pub mod resources;
 mod route;
 pub mod signature;
 mod slowdown;
+mod step;
 mod store_id;
 pub mod surroundings;
 pub mod target;
@@ -46,10 +48,11 @@ pub use offline::OfflineSpec;
 pub use padding::{InvalidPadding, OutputAxis, Padding};
 pub use profile::{BatchLatency, Concurrent, Profile, ShapeProfile, Sizes};
 pub use release::{InvalidPercent, Line, Release, Releases, Stage};
-pub use resources::{InvalidResources, Resources, USUAL_PRIORITY};
+pub use resources::{InvalidResources, Isolation, Resources, USUAL_PRIORITY};
 pub use route::Route;
 pub use signature::{Constants, Names, Renames, Signature, SignatureMismatch, TensorSpec};
 pub use slowdown::{Slowdowns, UNCERTAINTY};
+pub use step::StepOf;
 pub use store_id::{InvalidStoreId, StoreId};
 pub use surroundings::{Amounts, Surroundings};
 pub use target::{

@@ -45,16 +45,13 @@ pub enum RecordFormat {
     Npz,
     /// Rows of text whose first one names the columns.
     Csv,
-    /// Rows in groups of compressed columns. Read, not written.
+    /// Rows in groups of compressed columns.
     Parquet,
 }
 
 impl RecordFormat {
     /// Every format.
     pub const ALL: [Self; 5] = [Self::Jsonl, Self::Npy, Self::Npz, Self::Csv, Self::Parquet];
-
-    /// Those that answers are written in.
-    pub const WRITTEN: [Self; 4] = [Self::Jsonl, Self::Npy, Self::Npz, Self::Csv];
 
     /// `jsonl`, `npy`, `npz`, `csv`, `parquet`: also the suffix of its files.
     pub fn as_str(self) -> &'static str {
@@ -76,14 +73,13 @@ impl RecordFormat {
     ///
     /// # Errors
     /// A sentence on a suffix that is none of the formats'.
-    pub fn of_file(path: &str, formats: &[Self]) -> Result<Self, String> {
+    pub fn of_file(path: &str) -> Result<Self, String> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let Some((_, suffix)) = name.rsplit_once('.') else {
             return Ok(Self::Jsonl);
         };
-        let found = Self::of_path(path).filter(|format| formats.contains(format));
-        found.ok_or_else(|| {
-            let names: Vec<&str> = formats.iter().map(|format| format.as_str()).collect();
+        Self::of_path(path).ok_or_else(|| {
+            let names = Self::ALL.map(Self::as_str);
             let names = names.join("`, `");
             format!("`{name}` ends in `.{suffix}`: it may be one of `{names}`")
         })
@@ -268,12 +264,12 @@ mod tests {
         assert_eq!(of("a.b/c.npz"), Some(RecordFormat::Npz));
         assert_eq!(of("a.npy/c"), None);
         assert_eq!(of("records"), None);
-        let of_file = |path| RecordFormat::of_file(path, &RecordFormat::WRITTEN);
+        let of_file = RecordFormat::of_file;
         assert_eq!(of_file("2026.07/records"), Ok(RecordFormat::Jsonl));
         assert_eq!(of_file("a/b.ndjson"), Ok(RecordFormat::Jsonl));
         for (path, suffix) in [
             ("in/wine.xlsx", ".xlsx"),
-            ("x.parquet", ".parquet"),
+            ("x.parquet.gz", ".gz"),
             ("y.json", ".json"),
         ] {
             let refused = of_file(path).expect_err("no format has it");

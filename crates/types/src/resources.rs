@@ -27,6 +27,31 @@ pub struct Resources {
     /// Seconds for which an answer is kept. `None`: until others need the room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_ttl_s: Option<u32>,
+    /// Where its models run, whoever registered them. `None`: as workers are configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
+}
+
+/// Where engines run the models of an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// In the worker's process.
+    Worker,
+    /// In a process for each artefact.
+    Process,
+}
+
+impl std::str::FromStr for Isolation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "worker" => Ok(Self::Worker),
+            "process" => Ok(Self::Process),
+            _ => Err("write `worker` or `process`".to_owned()),
+        }
+    }
 }
 
 /// Something that no application may be given.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{ApplicationId, ModelId, VariantId};
 
 /// Whom a query addresses.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
     /// Model-less: any variant of any model of the application.

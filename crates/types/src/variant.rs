@@ -175,6 +175,14 @@ pub struct Variant {
     /// registry, where it is the model's.
     #[serde(default, skip_serializing_if = "Release::is_default")]
     pub release: Release,
+    /// Whether its model was registered with a key that is no administrator's, as of the publication; not set in the
+    /// registry, where it is the model's.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub foreign: bool,
+}
+
+fn is_not(value: &bool) -> bool {
+    !value
 }
 
 /// A profile on a type of device.

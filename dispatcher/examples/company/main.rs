@@ -104,6 +104,8 @@ fn query(route: &Route) -> Query {
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        offline: false,
+        step: None,
         arrived: Instant::now(),
     }
 }
@@ -168,5 +170,6 @@ fn variant(artefact: sextant_types::Digest) -> Result<Variant> {
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     })
 }

@@ -14,9 +14,10 @@ use std::{
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use sextant_metadata::{ApplicationDemand, MOST_DEMAND_ROWS};
+use sextant_metadata::{ApplicationDemand, MOST_DEMAND_ROWS, StepDemand};
+use sextant_rpc::ForStep;
 use sextant_types::{
-    ApplicationId, Code, TargetClass, VariantId,
+    ApplicationId, Code, StepOf, TargetClass, VariantId,
     index::{ApplicationIx, VariantIx},
 };
 
@@ -48,6 +49,8 @@ pub(crate) struct Asked {
     pub(crate) rows: u32,
     /// How many rows of a measured size one of them is worth.
     pub(crate) worth: f64,
+    /// How many runs of a step of a pipeline the query is; 0 where it is for none.
+    pub(crate) runs: f64,
 }
 
 /// What has ended since the dispatcher's start.
@@ -67,11 +70,12 @@ struct Rows {
     queued: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     application: ApplicationIx,
     class: TargetClass,
     variant: Option<VariantIx>,
+    step: Option<Arc<StepOf>>,
 }
 
 /// Queries of an application with like targets that went to one variant, or to none.
@@ -79,6 +83,7 @@ pub(crate) struct Row {
     application: ApplicationId,
     class: TargetClass,
     variant: Option<VariantId>,
+    step: Option<Arc<StepOf>>,
     counted: Tally,
     /// How much of it was told.
     told: Tally,
@@ -86,6 +91,8 @@ pub(crate) struct Row {
     idle: AtomicU32,
     /// The strictest and the loosest latency target since the last telling.
     latency: Span,
+    /// The same of the wholes that the step is of.
+    whole: Span,
 }
 
 /// The least and the largest of what was added.
@@ -98,6 +105,8 @@ struct Tally {
     input_rows: AtomicU64,
     /// In thousandths.
     sized_rows: AtomicU64,
+    /// In thousandths.
+    runs: AtomicU64,
     answered: AtomicU64,
     late: AtomicU64,
     kept: AtomicU64,
@@ -114,6 +123,8 @@ pub(crate) struct Totals {
     pub(crate) input_rows: u64,
     /// The same in thousandths of rows of a measured size.
     pub(crate) sized_rows: u64,
+    /// Runs of a step, in thousandths.
+    pub(crate) runs: u64,
     /// In time, those that needed no device included.
     pub(crate) answered: u64,
     pub(crate) late: u64,
@@ -135,7 +146,7 @@ impl Counts {
     pub(crate) fn add(
         &self,
         (application, application_id): (ApplicationIx, &ApplicationId),
-        class: TargetClass,
+        (class, step): (TargetClass, Option<&ForStep>),
         variant: Option<(VariantIx, &VariantId)>,
         query: (Ended, Asked, Duration),
         latency_ms: Option<f64>,
@@ -144,11 +155,15 @@ impl Counts {
             application,
             class,
             variant: variant.map(|(ordinal, _)| ordinal),
+            step: step.map(|step| Arc::clone(&step.of)),
         };
         let add = |row: &Row| {
             row.counted.add(query);
             if let Some(ms) = latency_ms {
                 row.latency.add(ms);
+            }
+            if let Some(ms) = step.and_then(|step| step.whole_ms) {
+                row.whole.add(ms);
             }
         };
         if let Some(row) = self.rows.load().by_key.get(&key) {
@@ -156,11 +171,11 @@ impl Counts {
         }
         let unqueued = Key {
             variant: None,
-            ..key
+            ..key.clone()
         };
         let id = variant.map(|(_, id)| id);
-        let row = self.insert(key, application_id, id);
-        let row = row.or_else(|| self.insert(unqueued, application_id, None));
+        let row = self.insert(&key, application_id, id);
+        let row = row.or_else(|| self.insert(&unqueued, application_id, None));
         match row {
             Some(row) => add(&row),
             None => drop(self.uncounted.fetch_add(1, Ordering::Relaxed)),
@@ -170,11 +185,11 @@ impl Counts {
     /// The row of a key, a new one where there is room.
     fn insert(
         &self,
-        key: Key,
+        key: &Key,
         application: &ApplicationId,
         variant: Option<&VariantId>,
     ) -> Option<Arc<Row>> {
-        let found = |rows: &Rows| rows.by_key.get(&key).cloned();
+        let found = |rows: &Rows| rows.by_key.get(key).cloned();
         let rows = self.rows.load();
         if let Some(row) = found(&rows) {
             return Some(row);
@@ -195,13 +210,15 @@ impl Counts {
             application: application.clone(),
             class: key.class,
             variant: variant.cloned(),
+            step: key.step.clone(),
             counted: Tally::default(),
             told: Tally::default(),
             idle: AtomicU32::new(0),
             latency: Span::default(),
+            whole: Span::default(),
         });
         rows.queued += usize::from(key.variant.is_some());
-        rows.by_key.insert(key, Arc::clone(&row));
+        rows.by_key.insert(key.clone(), Arc::clone(&row));
         self.rows.store(Arc::new(rows));
         Some(row)
     }
@@ -221,6 +238,7 @@ impl Counts {
         for (row, totals) in &unreported.0 {
             row.told.add_all(totals);
             row.latency.clear();
+            row.whole.clear();
             match totals.is_zero() {
                 true => drop(row.idle.fetch_add(1, Ordering::Relaxed)),
                 false => row.idle.store(0, Ordering::Relaxed),
@@ -277,7 +295,7 @@ impl Counts {
 }
 
 impl Rows {
-    fn has_room(&self, key: Key) -> bool {
+    fn has_room(&self, key: &Key) -> bool {
         let most = MOST_DEMAND_ROWS - MOST_QUEUED_ROWS;
         match key.variant {
             Some(_) => self.queued < MOST_QUEUED_ROWS,
@@ -311,11 +329,17 @@ impl Unreported {
             kept: totals.kept,
             refused: totals.refused.clone(),
             queueing_ms: totals.queueing_us / 1000,
+            step: row.step.as_ref().map(|of| StepDemand {
+                of: StepOf::clone(of),
+                runs: totals.runs as f64 / 1e3,
+                whole_ms: row.whole.read(),
+            }),
         });
         let mut rows: Vec<_> = rows.collect();
         rows.sort_by(|a, b| {
             let key = |row: &ApplicationDemand| (row.application.clone(), row.class);
-            (key(a), &a.variant).cmp(&(key(b), &b.variant))
+            let step = |row: &ApplicationDemand| row.step.as_ref().map(|step| step.of.clone());
+            (key(a), &a.variant, step(a)).cmp(&(key(b), &b.variant, step(b)))
         });
         rows
     }
@@ -365,6 +389,8 @@ impl Tally {
                     .fetch_add(asked.rows.into(), Ordering::Relaxed)
             }
         };
+        let runs = (asked.runs * 1e3).round() as u64;
+        self.runs.fetch_add(runs, Ordering::Relaxed);
         let counter = match ended {
             Ended::Answered | Ended::Kept => &self.answered,
             Ended::Late => &self.late,
@@ -380,6 +406,7 @@ impl Tally {
         let add = |counter: &AtomicU64, count: u64| counter.fetch_add(count, Ordering::Relaxed);
         add(&self.input_rows, totals.input_rows);
         add(&self.sized_rows, totals.sized_rows);
+        add(&self.runs, totals.runs);
         add(&self.answered, totals.answered);
         add(&self.late, totals.late);
         add(&self.kept, totals.kept);
@@ -396,6 +423,7 @@ impl Tally {
         Totals {
             input_rows: read(&self.input_rows),
             sized_rows: read(&self.sized_rows),
+            runs: read(&self.runs),
             answered: read(&self.answered),
             late: read(&self.late),
             kept: read(&self.kept),
@@ -414,6 +442,7 @@ impl Default for Tally {
         Self {
             input_rows: AtomicU64::new(0),
             sized_rows: AtomicU64::new(0),
+            runs: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             late: AtomicU64::new(0),
             kept: AtomicU64::new(0),
@@ -441,6 +470,7 @@ impl Totals {
     fn since(mut self, before: &Self) -> Self {
         self.input_rows = self.input_rows.wrapping_sub(before.input_rows);
         self.sized_rows = self.sized_rows.wrapping_sub(before.sized_rows);
+        self.runs = self.runs.wrapping_sub(before.runs);
         self.answered -= before.answered;
         self.late -= before.late;
         self.kept -= before.kept;
@@ -459,6 +489,7 @@ impl Totals {
     fn add(&mut self, other: &Self) {
         self.input_rows = self.input_rows.wrapping_add(other.input_rows);
         self.sized_rows = self.sized_rows.wrapping_add(other.sized_rows);
+        self.runs = self.runs.wrapping_add(other.runs);
         self.answered += other.answered;
         self.late += other.late;
         self.kept += other.kept;

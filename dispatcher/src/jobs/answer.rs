@@ -4,29 +4,42 @@ use std::time::{Duration, Instant};
 
 use sextant_records::{Answered, Record, Refused};
 use sextant_registry::Job;
-use sextant_rpc::{Query, QueryError};
-use sextant_types::{Code, NamedTensor, Route, Signature, Targets, Tensor};
+use sextant_rpc::{Answer, Query, QueryError};
+use sextant_types::{Code, NamedTensor, OfflineSpec, Route, Signature, Targets, Tensor, VariantId};
 
 use super::{
     JobService,
+    plan::Plan,
     stop::{ATTEMPTS, LONGEST_PAUSE, Pauses, Stop},
 };
 
 /// Who answers.
 pub(crate) struct Addressee {
     route: Route,
+    /// Whose answers count.
+    variant: VariantId,
     /// Most rows of one query.
     most: usize,
 }
 
 impl JobService {
     /// Who answers the job's records.
-    pub(crate) fn addressee(&self, route: Route, signature: &Signature) -> Addressee {
+    pub(crate) fn addressee(
+        &self,
+        spec: &OfflineSpec,
+        plan: &Plan,
+        signature: &Signature,
+    ) -> Addressee {
+        let route = self.offline.route(spec, &plan.variant);
         let most = match signature.batched {
-            true => self.dispatcher.most_together(&route).max(1) as usize,
+            true => self.offline.most_together(&route).max(1) as usize,
             false => 1,
         };
-        Addressee { route, most }
+        Addressee {
+            route,
+            variant: plan.variant.clone(),
+            most,
+        }
     }
 
     /// Answers records in order.
@@ -78,7 +91,17 @@ impl JobService {
         self.make_room(job, &addressee.route).await?;
         let _turn = self.turn.lock().await;
         match self.ask(&addressee.route, &records).await {
-            Ok(outputs) => answers.extend(rows(&outputs, records.len()).into_iter().map(Ok)),
+            Ok(answer) if answer.variant != addressee.variant => {
+                let message = format!(
+                    "the job began with `{}`, and now `{}` answers: start it again",
+                    addressee.variant, answer.variant
+                );
+                return Err(Stop::failed(Code::PreconditionFailed, message));
+            }
+            Ok(answer) => {
+                let rows = rows(&answer.outputs, records.len());
+                answers.extend(rows.into_iter().map(Ok));
+            }
             Err(error) if error.code.kind().is_retryable() => return Err(Stop::from_query(error)),
             Err(error) => {
                 let refused = Refused {
@@ -91,11 +114,7 @@ impl JobService {
         Ok(())
     }
 
-    async fn ask(
-        &self,
-        route: &Route,
-        records: &[Vec<NamedTensor>],
-    ) -> Result<Vec<NamedTensor>, QueryError> {
+    async fn ask(&self, route: &Route, records: &[Vec<NamedTensor>]) -> Result<Answer, QueryError> {
         let inputs = join_rows(records)?;
         let mut pauses = Pauses::new();
         let mut attempt = 1;
@@ -109,10 +128,12 @@ impl JobService {
                 sticky: None,
                 serial: None,
                 composites: Vec::new(),
+                offline: true,
+                step: None,
                 arrived: Instant::now(),
             };
-            match self.dispatcher.answer(query, false).await {
-                Ok(answer) => return Ok(answer.outputs),
+            match self.offline.answer(query).await {
+                Ok(answer) => return Ok(answer),
                 // A job has time: it goes on as its budget fills.
                 Err(error) if error.code == Code::BudgetExhausted => {
                     let Some(wait_ms) = error.retry_after_ms else {

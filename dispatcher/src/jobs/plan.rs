@@ -5,12 +5,9 @@ use std::{collections::BTreeSet, ops::Range};
 use serde::{Deserialize, Serialize};
 use sextant_objects::ObjectPath;
 use sextant_records::{Files, Outline, check_output};
-use sextant_selection::{Demand, distance};
-use sextant_types::{Code, OfflineSpec, Prefer, Signature, VariantId, offline::RecordFormat};
+use sextant_types::{Code, OfflineSpec, Signature, VariantId, offline::RecordFormat};
 
 use super::stop::Stop;
-use crate::{Dispatcher, reach};
-use sextant_picture::{InputSize, Known};
 
 /// Most files below one input.
 const MOST_FILES: usize = 100_000;
@@ -116,7 +113,7 @@ fn input_format(spec: &OfflineSpec, path: &str) -> Result<RecordFormat, Stop> {
     }
     // A single file without a suffix is lines; among others it may be anything.
     let found = match spec.input.ends_with('/') {
-        false => RecordFormat::of_file(path, &RecordFormat::ALL),
+        false => RecordFormat::of_file(path),
         true => Err(format!(
             "`{path}` has no known suffix: say `format`, or move it away"
         )),
@@ -125,8 +122,7 @@ fn input_format(spec: &OfflineSpec, path: &str) -> Result<RecordFormat, Stop> {
 }
 
 fn output_format(spec: &OfflineSpec) -> RecordFormat {
-    let written = |format: &RecordFormat| RecordFormat::WRITTEN.contains(format);
-    let by_suffix = || RecordFormat::of_path(&spec.output).filter(written);
+    let by_suffix = || RecordFormat::of_path(&spec.output);
     spec.output_format
         .or_else(by_suffix)
         .unwrap_or(RecordFormat::Jsonl)
@@ -237,55 +233,6 @@ impl Layout {
 /// The last of a sorted list for which `holds`; it does for the first.
 fn last<T>(list: &[T], holds: impl Fn(&T) -> bool) -> usize {
     list.partition_point(holds).saturating_sub(1)
-}
-
-impl Dispatcher {
-    /// The cheapest variant that meets a job's accuracy and cost targets, loaded or not.
-    pub(crate) fn choose_offline(&self, spec: &OfflineSpec) -> Result<VariantId, Stop> {
-        let snapshot = self.snapshot.load();
-        let targets = snapshot.in_figures(&spec.route, spec.targets, InputSize::default());
-        let demand = Demand {
-            latency_ms: f64::INFINITY,
-            least_quality: targets.least_quality(),
-            max_cost_per_1k_usd: targets.max_cost_per_1k_usd.unwrap_or(f64::INFINITY),
-            rows: 1,
-            // Jobs take what is cheap.
-            prefer: Prefer::Cost,
-        };
-        let mut addressed: Vec<_> = snapshot.members(&spec.route).collect();
-        if addressed.is_empty() {
-            return Err(Stop::failed(
-                Code::ModelNotReady,
-                "nothing answers the job's route",
-            ));
-        }
-        let measured = addressed
-            .iter()
-            .map(|known| (known.quality, &known.variant.accuracy));
-        let is_good = addressed
-            .iter()
-            .any(|known| demand.least_quality.is_met_by(known.quality));
-        let nearest = reach::nearest(measured, &demand.least_quality).filter(|_| !is_good);
-        addressed.retain(|known| {
-            known
-                .entries(InputSize::default())
-                .any(|entry| distance(&entry, &demand) == 0.0)
-        });
-        addressed
-            .into_iter()
-            .min_by(|a, b| {
-                let cost = |known: &Known| known.least_cost_per_1k_usd(InputSize::default());
-                cost(a)
-                    .total_cmp(&cost(b))
-                    .then_with(|| a.variant.id.cmp(&b.variant.id))
-            })
-            .map(|known| known.variant.id.clone())
-            .ok_or_else(|| {
-                let why = nearest.map_or_else(String::new, |nearest| format!(" ({nearest})"));
-                let message = format!("no variant meets the job's targets{why}");
-                Stop::failed(Code::TargetInfeasible, message)
-            })
-    }
 }
 
 #[cfg(test)]

@@ -7,11 +7,10 @@ use std::{
 
 use futures::FutureExt;
 use serde_json::{Value, json};
-use sextant_health::throttle::Verdict;
+use sextant_health::throttle::{Observation, Verdict};
 use sextant_objects::ObjectPath;
 use sextant_records::{Chunk, PartHeader, Reader, Tally};
 use sextant_registry::{Failure, Job};
-use sextant_rpc::Dispatch;
 use sextant_types::{Code, OfflineSpec, Route, Signature, offline::OfflineStep, time::unix_ms};
 use tokio::sync::watch;
 
@@ -19,13 +18,17 @@ use super::{
     JobService,
     ledger::{self, Ledger},
     plan::{Layout, Place, Plan},
-    stop::{LONGEST_PAUSE, Stop, patiently},
+    stop::{Pauses, Stop, patiently},
 };
+
+/// Longest wait until what answers a job is known: longer than it takes every front end to read a new pipeline.
+const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 
 /// A job under way.
 struct Run<'a> {
     service: &'a JobService,
     job: &'a Job,
+    spec: &'a OfflineSpec,
     layout: &'a Layout,
     ledger: &'a Ledger,
     signature: &'a Signature,
@@ -93,7 +96,7 @@ impl JobService {
     async fn all_chunks(&self, job: &Job) -> Result<Value, Stop> {
         let spec = specification(job)?;
         ledger::sweep(&self.files, &self.registry, &spec.output, &job.id).await;
-        self.await_variants(&spec.route).await;
+        self.await_known(&spec.route).await;
         let mut ledger = Ledger::open(&self.files, &spec.output, job).await?;
         let known = ledger.plan(job.progress_done).await?;
         let committed = if known.is_some() {
@@ -103,7 +106,7 @@ impl JobService {
         };
         let (number, plan, signature) = match known {
             Some((number, plan)) => {
-                let signature = self.signature_of(&plan).await?;
+                let signature = self.signature_of(&spec, &plan).await?;
                 (number, plan, signature)
             }
             None => self.plan(&spec, &ledger).await?,
@@ -113,6 +116,7 @@ impl JobService {
         let mut run = Run {
             service: self,
             job,
+            spec: &spec,
             layout: &layout,
             ledger: &ledger,
             signature: &signature,
@@ -142,34 +146,31 @@ impl JobService {
         spec: &OfflineSpec,
         ledger: &Ledger,
     ) -> Result<(u32, Plan, Signature), Stop> {
-        let variant = self.dispatcher.choose_offline(spec)?;
-        let signature = self
-            .dispatcher
-            .signature(&Route::Variant(variant.clone()))
-            .map_err(Stop::from_query)?;
+        let variant = self.offline.choose(spec).map_err(Stop::from_query)?;
+        let route = self.offline.route(spec, &variant);
+        let signature = self.offline.signature(&route);
+        let signature = signature.map_err(Stop::from_query)?;
         let plan = Plan::scan(&self.files, spec, variant, &signature).await?;
         let number = ledger.put_plan(&plan).await?;
         Ok((number, plan, signature))
     }
 
-    async fn signature_of(&self, plan: &Plan) -> Result<Signature, Stop> {
-        let route = Route::Variant(plan.variant.clone());
-        self.await_variants(&route).await;
-        let signature = self.dispatcher.signature(&route);
+    async fn signature_of(&self, spec: &OfflineSpec, plan: &Plan) -> Result<Signature, Stop> {
+        let route = self.offline.route(spec, &plan.variant);
+        self.await_known(&route).await;
+        let signature = self.offline.signature(&route);
         signature.map_err(Stop::from_query)
     }
 
-    /// After a restart the index fills a moment later than the runner starts.
-    async fn await_variants(&self, route: &Route) {
-        let mut revisions = self.dispatcher.revision.subscribe();
+    /// After a restart, and after a registration, what answers is known a moment later than the job.
+    async fn await_known(&self, route: &Route) {
         let known = async {
-            while self.dispatcher.signature(route).is_err() {
-                if revisions.changed().await.is_err() {
-                    break;
-                }
+            let mut pauses = Pauses::new();
+            while self.offline.signature(route).is_err() {
+                pauses.next().await;
             }
         };
-        drop(tokio::time::timeout(LONGEST_PAUSE, known).await);
+        drop(tokio::time::timeout(KNOWN_WITHIN, known).await);
     }
 
     /// Pauses while online queries need each of the workers that have the variant.
@@ -177,8 +178,11 @@ impl JobService {
         let mut paused = false;
         let look = Duration::from_millis(self.config.look_ms.max(10));
         loop {
-            let loaded_on = self.dispatcher.loaded_on(route);
-            let seen = self.dispatcher.online.quietest(&loaded_on);
+            let load = self.offline.online_load(route);
+            let seen = Observation {
+                online_utilization: load.utilization,
+                slow_down: load.slow_down,
+            };
             let verdict = self.config.throttle.decide(paused, seen);
             if paused != (verdict == Verdict::Pause) {
                 paused = !paused;
@@ -237,10 +241,8 @@ impl Run<'_> {
     async fn one_chunk(&mut self, chunk: u64) -> Result<u64, Stop> {
         let place = self.layout.place(chunk);
         let records = self.read(place).await?;
-        let variant = self.layout.plan.variant.clone();
-        let addressee = self
-            .service
-            .addressee(Route::Variant(variant), self.signature);
+        let plan = &self.layout.plan;
+        let addressee = self.service.addressee(self.spec, plan, self.signature);
         let answers = self
             .service
             .answer_all(self.job, &addressee, records)

@@ -14,7 +14,9 @@ use sextant_types::{Code, TargetClass, Targets};
 use crate::{
     fleet::{Fleet, ask},
     severable::Holding,
-    world::{Kind, PATIENCE, SLOW, World, query, row, targets, variant_route, wait_until},
+    world::{
+        Kind, PATIENCE, SLOW, World, for_step, query, row, targets, variant_route, wait_until,
+    },
 };
 
 /// All records of a world from a moment on, added up.
@@ -264,4 +266,30 @@ async fn rows_and_the_span_of_latency_targets_are_told() {
     );
     let rows: u64 = sums.0.values().map(|row| row.input_rows).sum();
     assert_eq!(rows, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_steps_of_pipelines_ask_is_told_with_the_step() {
+    let (world, store) = world(Config::default()).await;
+    world.serve(Kind::default()).await;
+    world.ask(query(&[1.0, 0.0])).await.unwrap();
+    for whole_ms in [700.0, 900.0] {
+        let mut asked = query(&[1.0, 0.0]);
+        asked.step = Some(for_step(whole_ms, None));
+        world.ask(asked).await.unwrap();
+    }
+    drop(sums(&store, 3).await);
+    let demands = store.demands().into_iter().filter(|(_, taken)| *taken);
+    let rows = demands.flat_map(|(demand, _)| demand.applications);
+    let (steps, others): (Vec<_>, Vec<_>) = rows.partition(|row| row.step.is_some());
+    assert_eq!(others.iter().map(|row| row.offered).sum::<u64>(), 1);
+    assert_eq!(steps.iter().map(|row| row.offered).sum::<u64>(), 2);
+    let told: Vec<_> = steps.iter().filter_map(|row| row.step.as_ref()).collect();
+    assert_eq!(told.iter().map(|step| step.runs).sum::<f64>(), 0.5);
+    let spans = told.iter().filter_map(|step| step.whole_ms);
+    let span = spans.fold((f64::MAX, 0.0), |(least, most): (f64, f64), span| {
+        (least.min(span.0), most.max(span.1))
+    });
+    assert_eq!(span, (700.0, 900.0));
+    assert!(told.iter().all(|step| step.of.step == "read"), "{told:?}");
 }

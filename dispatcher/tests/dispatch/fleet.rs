@@ -109,6 +109,8 @@ pub fn ask(query: u64) -> Ask {
         sticky: None,
         kept: Vec::new(),
         composites: Vec::new(),
+        offline: false,
+        step: None,
         arrived: std::time::Instant::now(),
     }
 }

@@ -159,6 +159,7 @@ pub async fn registry(world: &World, variant: &Variant) -> Registry {
         data: Vec::new(),
         classes: Vec::new(),
         unlabelled: false,
+        registered_by: None,
     };
     let spec = serde_json::json!({});
     let job = NewJob::new(JobKind::Register, model.application.clone(), spec);

@@ -10,7 +10,7 @@ use sextant_dispatcher::{
 };
 use sextant_health::throttle::Throttle;
 use sextant_objects::ObjectPath;
-use sextant_registry::{Job, JobKind, JobState, NewJob, Registry};
+use sextant_registry::{AnsweredBy, Job, JobKind, JobState, NewJob, Registry};
 use sextant_rpc::{Dispatch, Query};
 use sextant_types::{ApplicationId, OfflineSpec, Route, Targets};
 use tokio::task::JoinHandle;
@@ -20,6 +20,7 @@ use crate::{
     world::{Kind, PATIENCE, SLOW, World, query, registry, variant_route, wait_until},
 };
 
+mod answerers;
 mod formats;
 mod races;
 mod webhooks;
@@ -32,14 +33,19 @@ fn service(world: &World, registry: &Registry, life: u32) -> JobService {
 }
 
 fn service_with(world: &World, registry: &Registry, life: u32, throttle: Throttle) -> JobService {
-    let config = JobConfig {
+    let config = config(life, throttle);
+    let (dispatcher, objects) = (Arc::clone(&world.dispatcher), Arc::clone(&world.objects));
+    JobService::new(config, dispatcher as _, registry.clone(), objects)
+}
+
+fn config(life: u32, throttle: Throttle) -> JobConfig {
+    JobConfig {
         owner: format!("runner-{life}"),
+        answered_by: AnsweredBy::Variants,
         lease_ms: 60_000,
         throttle,
         look_ms: 10,
-    };
-    let (dispatcher, objects) = (Arc::clone(&world.dispatcher), Arc::clone(&world.objects));
-    JobService::new(config, dispatcher, registry.clone(), objects)
+    }
 }
 
 /// A runner that dies where it stands when this is dropped.

@@ -7,7 +7,9 @@ use sextant_metadata::{Command, InProcessStore, InstanceKey, Transition};
 use sextant_rpc::{Answer, Dispatch, Load};
 use sextant_types::{Code, EngineName, ModelId, Route, Targets, Variant, VariantId};
 
-use crate::world::{Kind, PATIENCE, World, output, query, row, targets, variant_route, wait_until};
+use crate::world::{
+    Kind, PATIENCE, World, for_step, output, query, row, targets, variant_route, wait_until,
+};
 
 const FAST: Kind = Kind {
     name: "m-fast",
@@ -305,6 +307,28 @@ async fn a_query_that_would_be_late_is_refused_while_the_device_is_busy() {
     assert!(error.retry_after_ms.is_some());
     world.gate.open();
     assert!(first.await.unwrap().is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_may_take_longer_than_its_share_of_the_time_while_the_whole_is_in_time() {
+    let world = World::new().await;
+    world
+        .serve(Kind {
+            latency_ms: 300.0,
+            ..FAST
+        })
+        .await;
+    world.gate.close();
+    let first = world.send(query(&[0.0, 0.0]));
+    wait_until(|| world.gate.entered.load(Ordering::SeqCst) == 1).await;
+    let mut patient = query(&[1.0, 1.0]);
+    patient.targets = targets(Some(400.0), None);
+    patient.step = Some(for_step(60_000.0, Some(30_000.0)));
+    let second = world.send(patient);
+    wait_until(|| world.dispatcher.waiting() == 1).await;
+    world.gate.open();
+    assert!(first.await.unwrap().is_ok());
+    assert!(second.await.unwrap().is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,11 +15,11 @@ use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
 use sextant_metadata::{InProcessStore, MetadataStore};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_registry::{Application, Registry};
-use sextant_rpc::{Answer, Dispatch, Query, QueryError, WorkerClient};
+use sextant_rpc::{Answer, Dispatch, ForStep, Query, QueryError, WorkerClient};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, DeviceType, EngineName, Metric, ModelId,
-    NamedTensor, Optimization, Precision, Profile, Route, Signature, Targets, Tensor, TensorSpec,
-    Variant, VariantId, VariantSpec, WorkerId,
+    NamedTensor, Optimization, Precision, Profile, Route, Signature, StepOf, Targets, Tensor,
+    TensorSpec, Variant, VariantId, VariantSpec, WorkerId,
 };
 use sextant_worker::{End, Service, Worker};
 
@@ -385,6 +385,7 @@ impl World {
             apart: None,
             resources: Default::default(),
             release: Default::default(),
+            foreign: false,
         };
         change(&mut variant);
         let variant = Arc::new(variant);
@@ -503,8 +504,25 @@ pub fn query(values: &[f32]) -> Query {
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        offline: false,
+        step: None,
         arrived: Instant::now(),
     }
+}
+
+/// For a step whose query may take so long.
+pub fn for_step(whole_ms: f64, patience_ms: Option<f64>) -> Box<ForStep> {
+    Box::new(ForStep {
+        of: Arc::new(StepOf {
+            pipeline: ApplicationId::new("pages").unwrap(),
+            step: "read".to_owned(),
+            after: Vec::new(),
+            asks: Route::Application(ApplicationId::new("app").unwrap()),
+        }),
+        share: 0.25,
+        whole_ms: Some(whole_ms),
+        patience_ms,
+    })
 }
 
 pub fn targets(latency_ms: Option<f64>, min_quality: Option<f64>) -> Targets {

@@ -9,8 +9,8 @@ use sextant_fleet::Leadership;
 use sextant_links::{
     front::{DispatcherHalf, FrontEnd, FrontOptions},
     grpc::{
-        Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Roles,
-        Roster, RosterOptions, Seen,
+        Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Protocol,
+        Roles, Roster, RosterOptions, Seen,
     },
     link::Clock,
     mailbox::{Mailbox, MailboxOptions},
@@ -122,6 +122,7 @@ pub async fn join(
 
 fn connector(caller: Caller, fence: Fence) -> Result<Arc<GrpcConnector>> {
     let hello = Hello {
+        protocol: Protocol::OWN,
         fleet: FLEET.into(),
         caller,
         fence,

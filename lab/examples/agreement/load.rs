@@ -7,13 +7,13 @@ use std::{
 };
 
 use anyhow::Result;
-use sextant_rpc::{Answer, Query};
+use sextant_rpc::{Answer, DispatcherClient, Query};
 use sextant_schedule::Nanos;
 use sextant_simulator::{trace::Trace, workload};
 use sextant_types::{ApplicationId, NamedTensor, Route, Targets, Tensor};
 use tokio::runtime::Runtime;
 
-use crate::service::{self, Service};
+use crate::service;
 
 /// Threads are woken this much early and wait out the rest awake.
 const AWAKE: Duration = Duration::from_micros(150);
@@ -60,7 +60,7 @@ pub fn poisson(model: &str, rps: f64, seed: u64, end: Nanos) -> Result<Trace> {
 /// Sends every request at its time, from this thread, and waits for all answers.
 pub fn replay(
     runtime: &Runtime,
-    service: &Service,
+    service: &DispatcherClient,
     trace: &Trace,
     target: Duration,
 ) -> Result<Vec<Sent>> {
@@ -69,7 +69,7 @@ pub fn replay(
     for (at, _) in &trace.requests {
         let (at, arrived) = (*at, begun + Duration::from_nanos(*at));
         wait_until(arrived);
-        let dispatcher = Arc::clone(&service.dispatcher);
+        let dispatcher = Arc::clone(service);
         let query = query(arrived, target)?;
         answers.push(runtime.spawn(async move {
             let answer = dispatcher.query(query).await.ok();
@@ -103,6 +103,8 @@ fn query(arrived: Instant, target: Duration) -> Result<Query> {
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        offline: false,
+        step: None,
         arrived,
     })
 }

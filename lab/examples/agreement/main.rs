@@ -8,6 +8,8 @@
 //! punctually. Queries name the application, as users do. Arrivals are Poisson, the same on both
 //! sides, at 0.9, 1.0 and 1.2 of the simulated goodput, which is the highest rate, in steps of 1 % of
 //! the fluid bound, at which at most 1 % of the requests are late or dropped.
+//!
+//! `-- pipelines` has a pipeline served in real time in place of the one model ([`pipelines`]).
 #![expect(clippy::print_stdout, reason = "prints its figures")]
 #![expect(
     clippy::disallowed_methods,
@@ -28,6 +30,7 @@ use tokio::runtime::Runtime;
 
 mod fleet;
 mod load;
+mod pipelines;
 mod service;
 
 use service::{Kind, Service};
@@ -62,6 +65,9 @@ struct Comparison {
 
 fn main() -> Result<()> {
     let named = std::env::args().nth(1).filter(|name| !name.is_empty());
+    if named.as_deref() == Some("pipelines") {
+        return pipelines::run();
+    }
     let shape = service::Shape::from_arguments()?;
     let policies = match named {
         Some(name) => vec![name.parse::<Policy>()?],
@@ -205,7 +211,7 @@ impl Comparison {
     /// Counts what is answered in time.
     fn live(&self, trace: &Trace) -> Result<Outcome> {
         let mut outcome = Outcome { sent: 0, good: 0 };
-        for sent in load::replay(&self.runtime, &self.service, trace, self.target)? {
+        for sent in load::replay(&self.runtime, &self.service.dispatcher, trace, self.target)? {
             if sent.at >= WARM_UP {
                 let good = sent.answer.is_some() && sent.latency <= self.target;
                 outcome.sent += 1;

@@ -269,6 +269,7 @@ async fn variant(objects: &Arc<dyn ObjectStore>, kinds: &[Kind]) -> Result<Arc<V
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     };
     variant.price(&first.device_type()?);
     Ok(Arc::new(variant))

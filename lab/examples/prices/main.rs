@@ -137,7 +137,7 @@ impl Comparison {
     }
 
     fn live(&self, trace: &Trace) -> Result<Figures> {
-        let sent = load::replay(&self.runtime, &self.service, trace, self.target)?;
+        let sent = load::replay(&self.runtime, &self.service.dispatcher, trace, self.target)?;
         let sent: Vec<Sent> = sent.into_iter().filter(|of| of.at >= WARM_UP).collect();
         let answered = || sent.iter().filter_map(|of| Some((of, of.answer.as_ref()?)));
         let count = answered().count().max(1) as f64;

@@ -55,9 +55,14 @@ section! {
         /// Name of the fleet: the prefix of its keys in the metadata store. Processes of different
         /// fleets do not talk to each other.
         name: String = "sextant".to_owned();
+        /// Newest version of the messages between processes that this one speaks: 3 speaks as the release before. Processes
+        /// that understand both talk to either, so a fleet is upgraded process by process without it.
+        protocol: u16 = 4, within 3.0..=4.0;
         /// Address and port for the other processes (gRPC); port 0 takes a free one. Needed by the
         /// roles `dispatcher` and `worker` where others play the other roles.
         listen: Option<SocketAddr> = None, unset "no other process reaches this one";
+        /// Most connections to it; further ones wait. One on which no process of the fleet calls within ten seconds is closed.
+        max_connections: usize = 1024, within 8.0..=65_536.0;
         /// `host:port` under which the others reach it.
         advertise: Option<String> = None, unset "`fleet.listen`, with this machine's name where that is not a single address";
         /// Certificate of this process, PEM; with `fleet.key` and `fleet.ca` every connection between

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::{
     error::Error,
     removed,
-    section::{Field, Kind, Place, Section, join, local},
+    section::{Field, Place, Section, join},
     sections::SECTIONS,
 };
 
@@ -115,7 +115,7 @@ fn from_text(text: &str, origin: &str) -> Result<Table, Error> {
             origin: origin.to_owned(),
             reason: unreadable(text, &source),
         })?;
-    name_local_addresses("", &mut table);
+    restate("", &mut table);
     check_table("", &table, origin)?;
     Ok(table)
 }
@@ -136,18 +136,18 @@ fn unreadable(text: &str, error: &toml::de::Error) -> String {
     )
 }
 
-/// `localhost` of addresses is written as the address that it stands for.
-fn name_local_addresses(outer: &str, table: &mut Table) {
+/// Sizes with units become numbers, `localhost` the address that it stands for.
+fn restate(outer: &str, table: &mut Table) {
     for (name, value) in table {
         let key = join(outer, name);
         if let Value::Table(inner) = value {
-            name_local_addresses(&key, inner);
+            restate(&key, inner);
             continue;
         }
         let place = SECTIONS.iter().find_map(|section| section.place(&key));
-        let is_address = place.is_some_and(|place| place.field.kind == Kind::Address);
-        if let Some(text) = value.as_str().filter(|_| is_address) {
-            *value = Value::String(local(text));
+        let text = value.as_str();
+        if let Some(restated) = place.and_then(|place| place.field.restated(text?)) {
+            *value = restated;
         }
     }
 }
@@ -196,7 +196,7 @@ fn set(table: &mut Table, key: &str, text: &str, origin: &str) -> Result<(), Err
 }
 
 fn parse(place: &Place, text: &str, origin: &str) -> Result<Value, Error> {
-    let Some(value) = place.field.kind.parse(text) else {
+    let Some(value) = place.field.parse(text) else {
         let value = Value::String(text.to_owned());
         return Err(invalid(place, &value, place.field.broken_rule(), origin));
     };

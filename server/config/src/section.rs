@@ -5,6 +5,7 @@
 
 use std::{ops::RangeInclusive, path::PathBuf};
 
+use sextant_types::byte_size;
 use toml::Value;
 
 use super::{LogFormat, Role, Roles};
@@ -104,8 +105,7 @@ impl Kind {
                     .map(|word| Value::String(word.to_owned()))
                     .collect(),
             )),
-            Self::Address => Some(Value::String(local(text))),
-            Self::Text | Self::Name | Self::Path | Self::Word(_) => {
+            Self::Text | Self::Address | Self::Name | Self::Path | Self::Word(_) => {
                 Some(Value::String(text.to_owned()))
             }
         }
@@ -184,6 +184,28 @@ fn quoted(words: &[&str]) -> String {
 // === impl Field ===
 
 impl Field {
+    /// Reads text from the environment or a flag; `None` where it is not of the field's kind.
+    pub fn parse(&self, text: &str) -> Option<Value> {
+        self.restated(text).or_else(|| self.kind.parse(text))
+    }
+
+    /// What a text stands for that people write in place of the value: a size with its unit, or a name of this machine.
+    pub fn restated(&self, text: &str) -> Option<Value> {
+        match self.kind {
+            Kind::Address => Some(Value::String(local(text))),
+            Kind::Integer if self.is_size() => {
+                let bytes = i64::try_from(byte_size::parse(text)?).ok()?;
+                Some(Value::Integer(bytes))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it is a number of bytes.
+    fn is_size(&self) -> bool {
+        self.kind == Kind::Integer && self.name.ends_with("bytes")
+    }
+
     /// Whether values may hold what nobody should read in an error or a log.
     pub fn is_secret(&self) -> bool {
         let secret = [
@@ -220,7 +242,10 @@ impl Field {
 
     /// Kind and range in words.
     pub fn rule(&self) -> String {
-        let kind = self.kind.describe();
+        let kind = match self.is_size() {
+            true => "number of bytes (`16777216`, `16MiB`)".to_owned(),
+            false => self.kind.describe(),
+        };
         match &self.within {
             None => kind,
             Some(range) if range.end().is_infinite() => {

@@ -266,6 +266,8 @@ section! {
         keep_failed_models_s: u64 = 604_800, within 0.0..=3_153_600_000.0;
         /// Entries of the audit record are kept for so long, seconds; 0 keeps them for ever.
         keep_audit_s: u64 = 0, within 0.0..=3_153_600_000.0;
+        /// Time between two looks at feedback, of which goes what is too old or too much for its application, seconds.
+        prune_feedback_every_s: u64 = 60, within 1.0..=86_400.0;
     }
 }
 

@@ -202,8 +202,24 @@ fn localhost_is_an_address() {
 }
 
 #[test]
+fn sizes_have_units() {
+    let (_folder, mut sources) =
+        with_file("[objects]\ncache_bytes = '16MB'\n[fleet]\ninline_bytes = 4096\n");
+    sources.set = vec!["dispatcher.cache.max_bytes=1.5 GiB".to_owned()];
+    let config = Config::load(&sources).expect("valid");
+    assert_eq!(config.objects.cache_bytes, 16_000_000);
+    assert_eq!(config.fleet.inline_bytes, 4096);
+    assert_eq!(config.dispatcher.cache.max_bytes, 3 << 29);
+}
+
+#[test]
 fn values_of_the_wrong_kind_or_range_are_refused() {
     for (name, value, part) in [
+        (
+            "SEXTANT_FLEET__INLINE_BYTES",
+            "16 many",
+            "must be a number of bytes (`16777216`, `16MiB`) from",
+        ),
         (
             "SEXTANT_WORKER__CORES",
             "many",

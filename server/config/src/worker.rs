@@ -36,7 +36,8 @@ section! {
         io_bytes: u64 = 768 << 20, within 65_536.0..=ANY;
         /// Where the CPU's engines run what users bring: `none`, in this process; `process`, in a process of
         /// its own for each artefact, so that an input that crashes an engine or takes all memory ends its
-        /// own query and nothing else.
+        /// own query and nothing else; `keys`, so with models that were registered with a key that is no
+        /// administrator's, and in this process with others. An application may say otherwise (`resources.isolation`).
         isolation: WorkerIsolation = WorkerIsolation::None;
         /// Memory that such a process may take for weights and runs, bytes.
         process_memory_bytes: Option<u64> = None, unset "`worker.memory_bytes`",
@@ -197,6 +198,8 @@ pub enum Binary {
 pub enum WorkerIsolation {
     /// In the worker's process.
     None,
+    /// In a process for each artefact, of models that were registered with a key that is no administrator's.
+    Keys,
     /// In a process for each artefact.
     Process,
 }
@@ -306,7 +309,7 @@ impl Default for GpuEngines {
 
 impl WorkerIsolation {
     /// The words of the configuration.
-    pub(super) const NAMES: &'static [&'static str] = &["none", "process"];
+    pub(super) const NAMES: &'static [&'static str] = &["none", "keys", "process"];
 }
 
 // === impl Binary ===

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
-use sextant_types::{ApplicationId, Prefer};
+use sextant_types::{ApplicationId, Isolation, Prefer, byte_size};
 
 use super::{Client, Error, Output, register};
 
@@ -68,12 +68,15 @@ pub struct Set {
     /// Its share beside others of the same priority.
     #[arg(long)]
     weight: Option<Given<f64>>,
-    /// Bytes of its answers that are kept for queries with the same inputs.
+    /// Bytes of its answers that are kept for queries with the same inputs, such as `16MiB`.
     #[arg(long, value_name = "BYTES")]
-    cache_bytes: Option<Given<u64>>,
+    cache_bytes: Option<Given<Bytes>>,
     /// Seconds for which an answer is kept.
     #[arg(long, value_name = "SECONDS")]
     cache_ttl_s: Option<Given<u32>>,
+    /// Where engines run its models: `process`, each in a process of its own; `worker`, in that of the worker.
+    #[arg(long, value_name = "WHERE")]
+    isolation: Option<Given<Isolation>>,
     /// Take feedback on its answers: `on`, or settings such as `keep_days=30,reward=lower`; `none` takes none.
     #[arg(long, value_name = "SETTINGS")]
     feedback: Option<Given<Taking>>,
@@ -113,6 +116,10 @@ struct Settings {
 #[derive(Debug, Clone, PartialEq)]
 struct Taking(Map<String, Value>);
 
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Bytes(u64);
+
 /// A value, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Given<T>(Option<T>);
@@ -132,6 +139,15 @@ impl<T: FromStr> FromStr for Given<T> {
             "none" => Ok(Self(None)),
             text => text.parse().map(|value| Self(Some(value))),
         }
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bytes = byte_size::parse(text).map(Self);
+        bytes.ok_or("write a number of bytes, such as `16777216` or `16MiB`, or `none`")
     }
 }
 
@@ -278,8 +294,12 @@ impl Set {
             ("most_workers", self.most_workers.map(|of| json!(of.0))),
             ("priority", self.priority.map(|of| json!(of.0))),
             ("weight", self.weight.map(|of| json!(of.0))),
-            ("cache_bytes", self.cache_bytes.map(|of| json!(of.0))),
+            (
+                "cache_bytes",
+                self.cache_bytes.map(|of| json!(of.0.map(|it| it.0))),
+            ),
             ("cache_ttl_s", self.cache_ttl_s.map(|of| json!(of.0))),
+            ("isolation", self.isolation.map(|of| json!(of.0))),
         ]);
         let mut document = Map::new();
         self.settings.fill(&mut document);
@@ -342,6 +362,7 @@ mod tests {
             weight: None,
             cache_bytes: None,
             cache_ttl_s: None,
+            isolation: None,
             feedback: None,
         }
     }
@@ -351,11 +372,15 @@ mod tests {
         let set = Set {
             budget_per_hour: Some("2.5".parse().expect("a number")),
             most_workers: Some("none".parse().expect("none")),
+            cache_bytes: Some("16MiB".parse().expect("a size")),
             ..set()
         };
-        let wanted = json!({"resources": {"budget_per_hour_usd": 2.5, "most_workers": null}});
+        let wanted = json!({"resources": {
+            "budget_per_hour_usd": 2.5, "most_workers": null, "cache_bytes": 16 << 20,
+        }});
         assert_eq!(set.document(), wanted);
         assert!("many".parse::<Given<u32>>().is_err());
+        assert!("16 many".parse::<Given<Bytes>>().is_err());
     }
 
     #[test]

@@ -13,9 +13,8 @@ use super::{
     targets::{Addressee, Targets},
 };
 
-/// How files of records are read, and written.
-const READ: [&str; 4] = ["jsonl", "npy", "npz", "csv"];
-const WRITTEN: [&str; 3] = ["jsonl", "npy", "npz"];
+/// How files of records are read and written.
+const FORMATS: [&str; 5] = ["jsonl", "npy", "npz", "csv", "parquet"];
 
 /// Submit and follow jobs.
 #[derive(Debug, Subcommand)]
@@ -65,10 +64,10 @@ pub struct Submit {
     #[arg(long, value_name = "PATH")]
     output: String,
     /// How the input is written [default: by its suffix].
-    #[arg(long, value_name = "FORMAT", value_parser = READ)]
+    #[arg(long, value_name = "FORMAT", value_parser = FORMATS)]
     format: Option<String>,
     /// How the output is written [default: by its suffix].
-    #[arg(long, value_name = "FORMAT", value_parser = WRITTEN)]
+    #[arg(long, value_name = "FORMAT", value_parser = FORMATS)]
     output_format: Option<String>,
     /// Address that is told when the job has come to its end.
     #[arg(long, value_name = "URL")]

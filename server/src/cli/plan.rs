@@ -62,8 +62,8 @@ impl Plan {
     /// Plans by what the service measured.
     pub async fn run_registered(&self, client: &Client, output: Output) -> Result<(), Error> {
         self.check()?;
-        let graph = question::graph(client, &self.pipeline, &self.scale).await?;
-        self.answer(&graph, output)
+        let (graph, whole) = question::graph(client, &self.pipeline, &self.scale).await?;
+        self.answer((&graph, whole.as_ref()), output)
     }
 
     /// Plans by a profile set.
@@ -71,7 +71,7 @@ impl Plan {
         self.check()?;
         let named = self.profiles.as_deref().unwrap_or_default();
         let graph = question::of_set(named, &self.pipeline, &self.scale)?;
-        self.answer(&graph, output)
+        self.answer((&graph, None), output)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -89,7 +89,11 @@ impl Plan {
         Ok(())
     }
 
-    fn answer(&self, graph: &Graph, output: Output) -> Result<(), Error> {
+    fn answer(
+        &self,
+        (graph, whole): (&Graph, Option<&question::Whole>),
+        output: Output,
+    ) -> Result<(), Error> {
         let trace = trace::Trace::load(&self.trace, graph)?;
         let drawn = || {
             Routes::draw(
@@ -99,7 +103,7 @@ impl Plan {
             )
         };
         let routes = trace.routes.unwrap_or_else(drawn);
-        let problem = Problem {
+        let mut problem = Problem {
             graph,
             load: Load {
                 arrivals: &trace.arrivals,
@@ -109,18 +113,23 @@ impl Plan {
             min_accuracy: self.min_accuracy,
             miss_share: self.late_percent / 100.0,
         };
+        let measured = whole.and_then(|whole| whole.factor(&problem));
+        let factor = measured.filter(|factor| *factor > 0.0).unwrap_or(1.0);
+        problem.min_accuracy = self.min_accuracy / factor;
         let found = search(&problem, Options::default());
         let Some(plan) = found.plan else {
-            return Err(Error::Usage(none(&problem)));
+            return Err(Error::Usage(none(&problem, factor)));
         };
         let plan = with_residual(&problem, &plan);
-        let answer = told(&self.pipeline, &problem, &plan);
+        let mut answer = told(&self.pipeline, &problem, &plan);
+        answer["accuracy"] = json!((problem.accuracy(&plan) * factor).min(1.0));
+        answer["accuracy_measured"] = json!(measured.is_some());
         output.either(&answer, || shown(&answer))
     }
 }
 
 /// Why there is no plan.
-fn none(problem: &Problem<'_>) -> String {
+fn none(problem: &Problem<'_>, factor: f64) -> String {
     let quickest = problem.graph.only(|step, choice| {
         let least = step.choices.iter().map(|choice| choice.latency.of(1)).min();
         Some(choice.latency.of(1)) == least
@@ -140,7 +149,8 @@ fn none(problem: &Problem<'_>) -> String {
     .accuracy(&first(&best));
     if accuracy < problem.min_accuracy {
         return format!(
-            "no plan is accurate enough: the most accurate variants reach `{accuracy:.4}` together"
+            "no plan is accurate enough: the most accurate variants reach `{:.4}` together",
+            (accuracy * factor).min(1.0)
         );
     }
     let least = quickest.map_or(0.0, |graph| {
@@ -172,7 +182,6 @@ fn told(pipeline: &str, problem: &Problem<'_>, plan: &Planned) -> Value {
     answer["pipeline"] = json!(pipeline);
     answer["queries"] = json!(problem.load.arrivals.len());
     answer["queries_per_s"] = json!(problem.rate());
-    answer["accuracy"] = json!(problem.accuracy(plan));
     answer["steps"] = steps(problem, plan, Some(&learnt));
     answer["next_cheaper"] = json!(next);
     answer["as_one_box"] = json!(whole);
@@ -245,13 +254,17 @@ fn shown(answer: &Value) -> String {
         }
     }
     let mut text = format!(
-        "{}\n{} USD an hour: p50 {} ms, p99 {} ms, {:.2} % late, accuracy {:.4}\n",
+        "{}\n{} USD an hour: p50 {} ms, p99 {} ms, {:.2} % late, accuracy {:.4} by what was measured of {}\n",
         table.render().trim_end(),
         short(number("/cost_per_hour_usd")),
         short(number("/p50_ms")),
         short(number("/p99_ms")),
         number("/late_share") * 100.0,
         number("/accuracy"),
+        match answer["accuracy_measured"] == true {
+            true => "the whole",
+            false => "the steps",
+        },
     );
     if let Some(why) = answer
         .pointer("/next_cheaper/why_not")

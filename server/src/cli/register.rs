@@ -336,6 +336,10 @@ impl Register {
             return output.value(&json!({"job": document, "variants": answer["variants"]}));
         }
         let (frontier, all) = variants::frontier(&answer);
+        let metric = frontier
+            .first()
+            .and_then(|it| it.pointer("/accuracy/metric"));
+        let metric = metric.and_then(Value::as_str);
         let table = match frontier.is_empty() {
             true => variants::nothing(all),
             false => variants::table(&frontier).render(),
@@ -344,13 +348,13 @@ impl Register {
             "registered `{model}` (job `{}`): {all} variants, {} on the frontier\n{}\n{}",
             job.id,
             frontier.len(),
-            self.notes(&document["result"]),
+            self.notes(&document["result"], metric),
             table
         ))
     }
 
     /// What was found out about the file, a line each.
-    fn notes(&self, result: &Value) -> String {
+    fn notes(&self, result: &Value, metric: Option<&str>) -> String {
         let scored = cell(result, "/scored_output");
         let is_agreement = result["measures"] == "agreement";
         let changes = result["changes"].as_array().into_iter().flatten();
@@ -362,9 +366,10 @@ impl Register {
             let agrees = if is_agreement { "agreement " } else { "" };
             format!("queries that name model `{name}` and no accuracy get {agrees}{accuracy:.3}, from `{variant}`\n")
         });
-        let figure = match is_agreement {
-            true => "agreement with the uploaded file",
-            false => "accuracy",
+        let figure = match metric.filter(|it| variants::is_error(it)) {
+            _ if is_agreement => "agreement with the uploaded file".to_owned(),
+            Some(metric) => format!("{metric}, of which less is better,"),
+            None => "accuracy".to_owned(),
         };
         format!(
             "{figure} is that of output `{scored}`\n{usual}{}",

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::{Value, json};
-use sextant_types::{ApplicationId, ModelId};
+use sextant_types::{ApplicationId, Metric, ModelId};
 
 use super::{
     Client, Error, Output,
@@ -149,7 +149,12 @@ fn states(variant: &Value) -> String {
     }
 }
 
-/// `0.967 [0.936, 0.983]`; `agrees 1.00 [0.959, 1.00]` where there were no labels.
+/// Whether less of a metric is better.
+pub fn is_error(metric: &str) -> bool {
+    Metric::parse(metric).is_some_and(|metric| metric.quality(1.0) < 0.0)
+}
+
+/// `0.967 [0.936, 0.983]`; `agrees 1.00 [0.959, 1.00]` where there were no labels; `mae 20.5 [18.2, 22.9]` of an error.
 fn accuracy(variant: &Value) -> String {
     let number = |name: &str| {
         let value = variant.pointer(&format!("/accuracy/{name}"));
@@ -157,11 +162,16 @@ fn accuracy(variant: &Value) -> String {
             .and_then(Value::as_f64)
             .map_or_else(|| "-".to_owned(), short)
     };
-    let kind = variant.pointer("/accuracy/kind").and_then(Value::as_str);
-    let of = match kind {
-        Some("agreement") => "agrees ",
-        Some("unknown") => "unknown: ",
-        _ => "",
+    let text = |name: &str| {
+        variant
+            .pointer(&format!("/accuracy/{name}"))
+            .and_then(Value::as_str)
+    };
+    let of = match (text("kind"), text("metric")) {
+        (Some("agreement"), _) => "agrees ".to_owned(),
+        (Some("unknown"), _) => "unknown: ".to_owned(),
+        (_, Some(metric)) if is_error(metric) => format!("{metric} "),
+        _ => String::new(),
     };
     format!(
         "{of}{} [{}, {}]",

@@ -70,7 +70,7 @@ impl Fleet {
             worker: config.worker_name(),
             device: DeviceSpec::Cpu.to_string(),
             device_type,
-            engines: host::isolate(config, fallible(config, engines))?,
+            engines: host::isolatable(config, fallible(config, engines))?,
         });
         Ok(())
     }

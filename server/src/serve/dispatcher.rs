@@ -10,6 +10,7 @@ use sextant_dispatcher::{
 use sextant_fleet::{GRACE, LEADING_ROLE, Leadership, Token, expire_leases};
 use sextant_health::throttle::Throttle;
 use sextant_metadata::Candidate;
+use sextant_registry::AnsweredBy;
 use sextant_rpc::WorkerClient;
 use sextant_schedule::Delay;
 use sextant_webhook::{Options, Webhooks};
@@ -203,18 +204,10 @@ fn build_jobs(
     dispatcher: &Arc<Dispatcher>,
     process: &mut Process,
 ) -> anyhow::Result<()> {
-    let settings = JobConfig {
-        owner: stores.owner.clone(),
-        lease_ms: LEASE_MS,
-        throttle: Throttle {
-            pause_utilization: config.jobs.pause_utilization,
-            ..Throttle::default()
-        },
-        look_ms: 200,
-    };
+    let settings = job_settings(config, stores, AnsweredBy::Variants);
     let (registry, objects) = (stores.registry()?, Arc::clone(&stores.objects));
     let webhooks = webhooks(config);
-    let jobs = JobService::new(settings, Arc::clone(dispatcher), registry, objects)
+    let jobs = JobService::new(settings, Arc::clone(dispatcher) as _, registry, objects)
         .with_notifier(Arc::new(webhooks));
     let (leading, together) = (dispatcher.leading(), stores.together());
     process.spawn(|stop| async move {
@@ -224,6 +217,20 @@ fn build_jobs(
         }
     });
     Ok(())
+}
+
+/// How offline jobs run that such a runner can answer.
+pub(super) fn job_settings(config: &Config, stores: &Stores, answered_by: AnsweredBy) -> JobConfig {
+    JobConfig {
+        owner: stores.owner.clone(),
+        answered_by,
+        lease_ms: LEASE_MS,
+        throttle: Throttle {
+            pause_utilization: config.jobs.pause_utilization,
+            ..Throttle::default()
+        },
+        look_ms: 200,
+    }
 }
 
 /// What tells webhooks of jobs, and of models that should be trained again.

@@ -9,9 +9,9 @@ use sextant_api::{
     auth::{self, AdminKey},
     cors,
 };
-use sextant_dispatcher::Dispatcher;
+use sextant_dispatcher::{Dispatcher, jobs::JobService};
 use sextant_metadata::MetadataStore;
-use sextant_registry::ApiKey;
+use sextant_registry::{AnsweredBy, ApiKey};
 use sextant_rpc::DispatcherClient;
 use sextant_types::{WorkerId, time::unix_ms};
 use sextant_variant_gen::Publisher;
@@ -157,6 +157,7 @@ pub(super) async fn serve(
         .refresh()
         .await
         .context("the applications cannot be read")?;
+    build_jobs(config, stores, &state, process)?;
     let tls = tls(config)?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     announce(&format!("listening on {scheme}://{address}"));
@@ -169,6 +170,26 @@ pub(super) async fn serve(
         listeners.push(Listener { socket, tls });
     }
     sextant_api::serve_all(listeners, state, process.first()).await?;
+    Ok(())
+}
+
+/// Offline jobs of pipelines, which front ends run. The leading dispatcher tells webhooks of their end, too.
+fn build_jobs(
+    config: &Config,
+    stores: &Stores,
+    state: &ApiState,
+    process: &mut Process,
+) -> anyhow::Result<()> {
+    let settings = super::dispatcher::job_settings(config, stores, AnsweredBy::Pipelines);
+    let (registry, objects) = (stores.registry()?, Arc::clone(&stores.objects));
+    let jobs = JobService::new(settings, state.offline(), registry, objects);
+    let together = stores.together();
+    process.spawn(|stop| async move {
+        tokio::select! {
+            () = together => jobs.run(stop.cancelled()).await,
+            () = stop.cancelled() => {}
+        }
+    });
     Ok(())
 }
 

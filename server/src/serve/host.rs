@@ -4,10 +4,10 @@ use std::{ffi::OsString, sync::Arc};
 
 use anyhow::Context;
 use sextant_engine::{Engine, STACK_BYTES, emulated};
-use sextant_isolation::{IsolatedEngine, Program};
+use sextant_isolation::{IsolatableEngine, IsolatedEngine, Program};
 
 use super::engines::{self, Libraries};
-use sextant_config::{Config, WorkerIsolation};
+use sextant_config::Config;
 
 /// Address space that such a process has before it loads anything: the program, the engine's library,
 /// the allocator's arenas.
@@ -37,31 +37,25 @@ impl Host {
     }
 }
 
-/// The engines of the CPU's worker, isolated where the configuration says so. An emulated engine runs
+/// The engines of the CPU's worker, each with one in its place for models that are to be apart. An emulated engine runs
 /// nothing of what users bring.
-pub(super) fn isolate(
+pub(super) fn isolatable(
     config: &Config,
     engines: Vec<Arc<dyn Engine>>,
 ) -> anyhow::Result<Vec<Arc<dyn Engine>>> {
-    if config.worker.isolation == WorkerIsolation::None {
-        return Ok(engines);
-    }
-    let isolated = engines
-        .into_iter()
-        .map(|engine| match engine.name() == emulated::NAME {
-            true => Ok(engine),
-            false => elsewhere(config, engine),
-        });
-    isolated.collect()
+    let beside = |engine: Arc<dyn Engine>| -> anyhow::Result<Arc<dyn Engine>> {
+        if engine.name() == emulated::NAME {
+            return Ok(engine);
+        }
+        let program = program(config, engine.name())?;
+        Ok(Arc::new(IsolatableEngine::new(engine, program)))
+    };
+    engines.into_iter().map(beside).collect()
 }
 
 /// An engine whose models are in processes of their own, as they are without a configuration.
 pub fn isolated(engine: Arc<dyn Engine>) -> anyhow::Result<Arc<dyn Engine>> {
-    elsewhere(&Config::default(), engine)
-}
-
-fn elsewhere(config: &Config, engine: Arc<dyn Engine>) -> anyhow::Result<Arc<dyn Engine>> {
-    let program = program(config, engine.name())?;
+    let program = program(&Config::default(), engine.name())?;
     Ok(Arc::new(IsolatedEngine::new(engine, program)))
 }
 

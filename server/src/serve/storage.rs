@@ -24,6 +24,7 @@ pub(super) async fn build(
         keep_ended_jobs: kept(own.keep_ended_jobs_s),
         keep_failed_models: kept(own.keep_failed_models_s),
         keep_audit: kept(own.keep_audit_s),
+        feedback_every: Duration::from_secs(own.prune_feedback_every_s),
         limit_bytes: match config.objects.url {
             Some(_) => None,
             None => config.limits.storage_bytes,

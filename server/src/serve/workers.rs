@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use sextant_api::WorkerPart;
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
-use sextant_worker::{End, Watchdog, Worker};
+use sextant_worker::{End, Isolated, Watchdog, Worker};
 use tokio_util::sync::CancellationToken;
 
 use super::{Process, devices::Place, port::Port, stores::Stores};
@@ -104,14 +104,26 @@ fn settings(
             batch_floor: Duration::from_millis(settings.stuck_batch_ms.max(request_ms)),
             load_floor: Duration::from_millis(settings.stuck_load_ms),
             factor: settings.stuck_factor,
+            ..Watchdog::default()
         },
         thresholds: settings.health.thresholds(),
-        apart: is_cpu && settings.isolation == WorkerIsolation::Process,
+        isolated: match is_cpu {
+            true => isolated(settings.isolation),
+            false => Isolated::Nothing,
+        },
         pin: (is_cpu && !settings.pin.is_empty()).then_some(pin),
         period_ms: PERIOD_MS.min(lease_ms / 3),
         drain: Duration::from_millis(config.limits.drain_timeout_ms),
         lease_ms,
         ..sextant_worker::Config::new(worker, cores, memory)
+    }
+}
+
+fn isolated(setting: WorkerIsolation) -> Isolated {
+    match setting {
+        WorkerIsolation::None => Isolated::Nothing,
+        WorkerIsolation::Keys => Isolated::Foreign,
+        WorkerIsolation::Process => Isolated::Everything,
     }
 }
 

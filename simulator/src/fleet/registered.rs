@@ -160,6 +160,7 @@ fn variant(
         apart: (of.registered.apart).then(|| "so it was registered".to_owned()),
         resources: resources(setting, of.application),
         release: Release::default(),
+        foreign: false,
     };
     if let Some((facts, _)) = here {
         variant.price(facts);

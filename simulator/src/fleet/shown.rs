@@ -126,10 +126,12 @@ impl Shown {
             need: sextant_picture::Need {
                 application: self.application(class.application).clone(),
                 class: TargetClass::of(&self.targets(class)),
+                step: None,
             },
             of: *of,
             latency_ms: class.latency_ms.map(|ms| (ms, ms)),
             queries_per_row: 1.0,
+            step: None,
         });
         let outlooks = outlooks.collect();
         let pools = setting.types.iter().zip(&self.registered.types);

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
 use sextant_planning::{
     Graph,
-    dropping::{Dropping, Policy, Stage},
+    dropping::{Dropping, Goal, Policy, Stage},
     estimate::Load,
     plan::{Group, Plan},
 };
@@ -65,7 +65,7 @@ pub fn serve(
     options: &impl Schedulers,
 ) -> Served {
     let setting = setting(graph, plan, options);
-    let dropping = Dropping::new(dropping, stages(graph, plan), target);
+    let dropping = Dropping::new(dropping, stages(graph, plan));
     let mut flow = Flow::new(graph, load, (target, dropping));
     let last = load.arrivals.last().copied().unwrap_or(0);
     let span = Span {
@@ -179,6 +179,13 @@ impl<'a> Flow<'a> {
         query * self.graph.steps().len() + step
     }
 
+    fn goal(&self, query: usize) -> Goal {
+        Goal {
+            arrived: self.load.arrivals[query],
+            target: self.target,
+        }
+    }
+
     /// A query comes: the steps that wait for none begin.
     fn arrive(&mut self) {
         let (query, now) = (self.next, self.load.arrivals[self.next]);
@@ -237,7 +244,7 @@ impl<'a> Flow<'a> {
         if std::mem::replace(&mut self.decided[query], true) {
             return;
         }
-        if !self.dropping.arrive(now) {
+        if self.dropping.arrive(now, self.goal(query)).is_err() {
             self.latencies[query] = NEVER;
             return;
         }
@@ -255,7 +262,8 @@ impl<'a> Flow<'a> {
         let latency = now - self.load.arrivals[query];
         self.latencies[query] = self.latencies[query].max(latency);
         let at = self.at(query, step);
-        self.dropping.answered(step, now - self.asked[at]);
+        let took = now - self.asked[at];
+        self.dropping.answered(step, took, self.target);
         if self.open[query] == 0 && self.latencies[query] != NEVER {
             self.dropping.ended(self.latencies[query] <= self.target);
             // Steps behind those that it did not visit.
@@ -329,8 +337,8 @@ impl Source for Flow<'_> {
             // Nothing can answer it by now.
             return Some(now);
         }
-        let due = self.dropping.due(step as usize, self.load.arrivals[query]);
-        Some(due.filter(|_| self.target != NEVER).unwrap_or(NEVER))
+        let due = self.dropping.due(step as usize, self.goal(query));
+        Some(due.unwrap_or(NEVER))
     }
 
     fn on_answer(&mut self, now: Nanos, model: u32, client: u32) {

@@ -6,6 +6,7 @@
 mod aside;
 mod changes;
 mod jobs;
+mod kept;
 mod losses;
 mod pace;
 mod peace;
@@ -63,7 +64,7 @@ pub fn check(history: &[Entry]) -> Vec<Violation> {
     let Some(Event::Planned { plan }) = history.first().map(|entry| &entry.event) else {
         return vec![Violation::new("history", "it does not begin with its plan")];
     };
-    let rules: [Rule; 28] = [
+    let rules: [Rule; 31] = [
         complete,
         queries::one_outcome,
         queries::right_answer,
@@ -91,6 +92,9 @@ pub fn check(history: &[Entry]) -> Vec<Violation> {
         rest::settled,
         rest::parted,
         losses::spared,
+        kept::restored,
+        kept::strangers,
+        kept::fair,
         audited,
     ];
     rules.iter().flat_map(|rule| rule(plan, history)).collect()

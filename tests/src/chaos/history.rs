@@ -280,6 +280,29 @@ pub enum Event {
         /// Queries that it had begun and whose connections broke.
         broken: usize,
     },
+    /// A backup was restored elsewhere.
+    Restored {
+        /// What had been there and is not.
+        missing: Vec<String>,
+    },
+    /// A service was started over a store that is not that of its registry, and told to sweep it.
+    Estranged {
+        /// Whether it said so when it was asked whether it is ready.
+        is_warned: bool,
+        /// What the sweep was refused with; empty where it was not.
+        code: String,
+        /// Files that the store has lost.
+        lost: usize,
+    },
+    /// The only registration of an application came to its end behind those of another.
+    Queued {
+        /// The state of its job.
+        state: String,
+        /// After how long.
+        waited_ms: u64,
+        /// How many of the others had come to their end.
+        passed_by: usize,
+    },
     /// Something else that must not be.
     Trouble {
         /// What.

@@ -35,6 +35,29 @@ async fn a_worker_hangs_and_its_late_answers_are_ignored() {
     assert!(tally.longest < LONGEST, "{tally:?}");
 }
 
+/// The one that serves has just come back from a loss of its own.
+#[tokio::test]
+async fn a_worker_halts_beside_one_that_has_come_back_and_costs_no_answer() {
+    let mut fleet = fleet().await;
+    let load = Load::start(fleet.api(), 8, None).await;
+    load.answers(100).await;
+    fleet.kill("worker-1");
+    load.answers(100).await;
+    fleet.launch("worker-1");
+    loaded_on(&fleet.api(), &["worker-1"]).await;
+    let killed = load.stop().await;
+    explained(&killed);
+    let load = Load::start(fleet.api(), 8, None).await;
+    load.answers(100).await;
+    fleet.freeze("worker-2");
+    load.answers(200).await;
+    fleet.thaw("worker-2");
+    load.answers(100).await;
+    let tally = load.stop().await;
+    assert_eq!(tally.answered, tally.sent, "{tally:?}");
+    assert!(tally.longest < LONGEST, "{tally:?}");
+}
+
 #[tokio::test]
 async fn the_leading_dispatcher_is_killed_and_another_takes_over() {
     let mut fleet = fleet().await;

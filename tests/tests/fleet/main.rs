@@ -14,6 +14,7 @@ mod scaling;
 mod security;
 mod starting;
 mod stores;
+mod upgrade;
 mod versions;
 
 use std::time::Duration;

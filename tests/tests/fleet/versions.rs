@@ -1,5 +1,6 @@
 //! Versions, kept answers and feedback where front ends, dispatcher and stores are processes of their own.
 
+use futures::future::join_all;
 use sextant_tests::{Answer, Load};
 
 use super::*;
@@ -94,6 +95,27 @@ async fn ask_until_kept(api: &Api, image: usize) -> Value {
         (answer["cached"] == true).then_some(answer)
     })
     .await
+}
+
+#[tokio::test]
+async fn of_equal_queries_that_come_to_a_front_end_at_once_one_runs() {
+    let mut fleet = fleet().await;
+    let api = keeping(&mut fleet);
+    let body = json!({"resources": {"cache_bytes": 1 << 20}});
+    api.patch("/v1/applications/digits", &body).await.json(200);
+    // From here on answers of the variant are given without a comparison.
+    let kept = ask_until_kept(&api, 0).await;
+    let images = digits::Images::load("test");
+    let ask = async |image: usize| {
+        let query = json!({"variant": kept["variant"], "inputs": images.input(image)});
+        api.post("/v1/queries", &query).await.json(200)
+    };
+    for image in 1..=4 {
+        let answers = join_all((0..16).map(|_| ask(image))).await;
+        let ran: Vec<&Value> = answers.iter().filter(|it| it["cached"] != true).collect();
+        assert_eq!(ran.len(), 1, "{answers:?}");
+        assert!(answers.iter().all(|it| it["outputs"] == ran[0]["outputs"]));
+    }
 }
 
 #[tokio::test]

@@ -223,7 +223,31 @@ async fn a_cascade_answers_for_an_application_where_it_is_the_cheapest_that_is_g
         Some(&json!("dearer")),
         "{easy}"
     );
+    each_row_takes_its_own_branches(&api, least).await;
     it_goes_with_its_models(&api).await;
+}
+
+async fn each_row_takes_its_own_branches(api: &Api, least: f64) {
+    let images = digits::Images::load("test");
+    let pixels: Vec<f32> = (0..32).flat_map(|at| images.pixels(at).to_vec()).collect();
+    let query = json!({"application": "digits", "explain": true, "targets": {"min_accuracy": least},
+        "inputs": [{"name": "pixels", "datatype": "FP32", "shape": [32, 64], "data": pixels}]});
+    let answer = api.post("/v1/queries", &query).await.json(200);
+    assert_eq!(answer["variant"], "careful-digits-v1", "{answer}");
+    assert_eq!(answer["outputs"][0]["shape"], json!([32, 10]));
+    let steps = answer["explanation"]["steps"].as_array().expect("steps");
+    let rows = |name: &str| {
+        let step = steps.iter().find(|step| step["name"] == name);
+        step.and_then(|it| it["rows"].as_u64()).expect("rows")
+    };
+    assert_eq!(rows("fast"), 32);
+    assert!((1..32).contains(&rows("slow")), "{answer}");
+    let scores = answer["outputs"][0]["data"].as_array().expect("scores");
+    let right = scores
+        .chunks(10)
+        .zip(&images.labels)
+        .filter(|(scores, label)| digits::digit(&json!(scores)) as i64 == **label);
+    assert!(right.count() >= 29, "{answer}");
 }
 
 async fn it_goes_with_its_models(api: &Api) {

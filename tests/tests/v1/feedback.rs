@@ -20,7 +20,11 @@ const OF_DIGITS: &str = "/v1/applications/digits/feedback";
 
 /// A service whose digits take feedback.
 async fn taking(settings: Value) -> TestCluster {
-    let cluster = digits::service(Settings::default()).await;
+    let cluster = digits::service(Settings {
+        set: vec!["storage.prune_feedback_every_s=1".to_owned()],
+        ..Settings::default()
+    });
+    let cluster = cluster.await;
     let api = cluster.api();
     let set = api.patch(DIGITS, &json!({"feedback": settings})).await;
     set.json(200);
@@ -280,6 +284,16 @@ async fn thousands_come_in_one_body_and_go_as_csv() {
     api.get(&format!("{OF_DIGITS}?format=orc"))
         .await
         .problem(400, "invalid_request");
+    // What is too much goes by itself, and stays counted.
+    let few = json!({"feedback": {"keep_days": 2, "reward": "lower", "max_bytes": 1 << 16}});
+    api.patch(DIGITS, &few).await.json(200);
+    let left = until("the oldest are gone", || async {
+        let left = lines(&api).await.len();
+        (left < 40 * 32).then_some(left)
+    });
+    assert!(left.await > 0);
+    let told = api.get("/v1/applications/digits/accuracy").await.json(200);
+    assert_eq!(told["models"][0]["reward"]["rows"], 40 * 32, "{told}");
 }
 
 /// A Parquet file holds what the lines do.

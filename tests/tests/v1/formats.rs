@@ -2,6 +2,11 @@
 
 use std::{fs, path::Path};
 
+use bytes::Bytes;
+use parquet::{
+    file::reader::{FileReader, SerializedFileReader},
+    record::{ListAccessor, RowAccessor},
+};
 use serde_json::{Value, json};
 use sextant_tests::{Api, Settings, TestCluster, digits};
 
@@ -75,6 +80,20 @@ async fn a_data_frame_is_answered_as_its_validation_set_was_scored() {
         digits::digit(&line["outputs"]["scores"]) as i64
     });
     assert_eq!(of_lines.collect::<Vec<_>>(), classes);
+
+    // They go back into a data frame, too.
+    let job = answer(&api, "mlp", "frames/in.parquet", "frames/out.parquet").await;
+    assert_eq!(job["progress"]["failed"], 0, "{job}");
+    let file = get(&api, "frames/out.parquet").await;
+    let file = SerializedFileReader::new(Bytes::from(file)).expect("a file");
+    let rows = file.get_row_iter(None).expect("rows");
+    let of_frame = rows.map(|row| {
+        let row = row.expect("a row");
+        let scores = row.get_list(0).expect("a list");
+        let scores = (0..scores.len()).map(|at| scores.get_float(at).expect("a score"));
+        digits::digit(&json!(scores.collect::<Vec<f32>>())) as i64
+    });
+    assert_eq!(of_frame.collect::<Vec<_>>(), classes);
 
     put(&api, "frames/broken.parquet", b"PAR1 and no more".to_vec()).await;
     let job = answer(&api, "mlp", "frames/broken.parquet", "frames/none.csv").await;

@@ -326,13 +326,13 @@ async fn formats_folders_and_webhooks_that_make_no_sense_are_refused() {
         ("format", "xlsx", file, "sense/out.jsonl", "format"),
         (
             "output_format",
-            "parquet",
+            "xlsx",
             file,
             "sense/out.jsonl",
             "output_format",
         ),
         ("id", "sense-1", "in/table.xlsx", "sense/out.jsonl", "input"),
-        ("id", "sense-2", file, "sense/out.parquet", "output"),
+        ("id", "sense-2", file, "sense/out.xlsx", "output"),
         (
             "id",
             "sense-1",

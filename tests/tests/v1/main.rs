@@ -12,6 +12,7 @@ mod formats;
 mod hardware;
 mod harmful;
 mod hostile;
+mod isolation;
 mod jobs;
 mod large;
 mod memory;

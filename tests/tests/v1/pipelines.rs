@@ -273,6 +273,49 @@ async fn sentences_are_understood_and_embedded_also_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_job_has_a_pipeline_answer_each_record_in_its_place() {
+    let cluster = with_sentences().await;
+    let api = cluster.api();
+    let texts = ["what a lovely film", "cold and dull", "warm"];
+    let lines = texts.map(|text| json!({"inputs": {"text": [text]}}).to_string());
+    let records = format!(
+        "{}\n{{\"inputs\": {{}}}}\n{}\n{}\n",
+        lines[0], lines[1], lines[2]
+    );
+    api.put("/v1/artefacts/in/texts.jsonl", records)
+        .await
+        .json(201);
+    let body = json!({"application": "sentences", "chunk": 2,
+        "input": "in/texts.jsonl", "output": "out/labels.jsonl"});
+    let queued = api.post("/v1/jobs", &body).await.json(202);
+    let job = api.job_over(queued["id"].as_str().expect("an id")).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    assert_eq!(job["progress"], json!({"done": 4, "total": 4, "failed": 1}));
+    assert_eq!(job["result"]["variant"], "sentences-v1", "{job}");
+    let text = api.get("/v1/artefacts/out/labels.jsonl").await.text();
+    let answers: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect();
+    let labels: Vec<&Value> = answers
+        .iter()
+        .map(|it| &it["outputs"]["label"][0][0])
+        .collect();
+    assert_eq!(
+        (labels[0], labels[2], labels[3]),
+        (&json!("good"), &json!("bad"), &json!("good")),
+        "{text}"
+    );
+    assert_eq!(answers[1]["error"]["code"], "invalid_tensor", "{text}");
+    // Online queries alone are what is asked for.
+    let body = json!({"application": "sentences", "targets": {"min_accuracy": 0.5},
+        "input": "in/texts.jsonl", "output": "out/never.jsonl"});
+    let queued = api.post("/v1/jobs", &body).await.json(202);
+    let job = api.job_over(queued["id"].as_str().expect("an id")).await;
+    assert_eq!(job["error"]["code"], "invalid_target", "{job}");
+}
+
+#[tokio::test]
 async fn bad_inputs_name_the_step_and_cost_nobody_else() {
     let cluster = with_sentences().await;
     let api = cluster.api();
@@ -306,4 +349,42 @@ async fn bad_inputs_name_the_step_and_cost_nobody_else() {
         )
         .await;
     refused.problem(409, "application_exists");
+}
+
+#[tokio::test]
+async fn the_plan_of_a_pipeline_with_a_target_is_desired_and_explained() {
+    let set = [
+        "worker.devices=emulated:3@one",
+        "variants.engines=emulated",
+        "variants.max_batch=4",
+    ];
+    let cluster = digits::with_mlp(&set).await;
+    let api = cluster.api();
+    let twice = json!({"name": "twice", "dropping": "sextant", "steps": [
+        {"name": "first", "application": "digits"},
+        {"name": "second", "application": "digits"},
+    ], "outputs": {"first": "first.scores", "second": "second.scores"}});
+    api.post("/v1/pipelines", &twice).await.json(201);
+    let images = digits::Images::load("test");
+    let query =
+        json!({"application": "twice", "targets": {"latency_ms": 5000}, "inputs": images.input(0)});
+    let told = until("the plan is told", || async {
+        api.post("/v1/queries", &query).await;
+        let body = api.get("/v1/scaling/decisions").await.json(200);
+        let decisions = body["decisions"].as_array()?.iter();
+        let mut reasons = decisions.filter_map(|it| it["reason"].as_str());
+        let told = reasons.find(|it| it.contains("pipeline `twice`"));
+        told.map(str::to_owned)
+    })
+    .await;
+    for step in ["`first`", "`second`"] {
+        assert!(
+            told.contains(step) && told.contains("within 5000 ms"),
+            "{told}"
+        );
+    }
+    let metrics = api.get("/metrics").await.text();
+    let answered =
+        "sextant_pipeline_steps_total{pipeline=\"twice\",step=\"second\",outcome=\"answered\"}";
+    assert!(metrics.contains(answered), "{metrics}");
 }

@@ -437,3 +437,17 @@ async fn a_body_over_the_limit_is_refused() {
         .problem(413, "too_large");
     api.get("/health/ready").await.json(200);
 }
+
+/// What the interactive description offers to try out.
+#[tokio::test]
+async fn the_example_of_the_description_is_answered() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let description = api.get("/openapi.json").await.json(200);
+    let of_queries = &description["paths"]["/v1/queries"]["post"]["requestBody"];
+    let mut example = of_queries["content"]["application/json"]["example"].clone();
+    // How fast this machine is now says nothing of the example.
+    example["targets"]["latency_ms"] = Value::Null;
+    let answer = api.post("/v1/queries", &example).await.json(200);
+    assert_eq!(answer["id"], example["id"], "{answer}");
+}

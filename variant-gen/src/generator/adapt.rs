@@ -71,6 +71,19 @@ const OTHERS: &str =
 /// Said where values depend on who else is in a batch, and dimensions do not.
 const MIXED: &str = "so queries share no batches, and each is answered in a run of its own";
 
+/// Why a file that was exported with one record cannot be widened, where an output has no row for it.
+fn without_rows(signature: &Signature) -> Option<String> {
+    let size = adapt::fixed_batch(signature).filter(|_| !signature.batched)?;
+    let mut outputs = signature.outputs.iter();
+    let astray = outputs.find(|output| output.shape.first() != Some(&Some(size)))?;
+    Some(format!(
+        "it takes no batches: output `{}` is {}, whose first dimension counts no records as that of the inputs does; have \
+         the records come first in it, and export it with a first dimension that is dynamic",
+        astray.name,
+        astray.shape_text()
+    ))
+}
+
 /// What can be seen of a file without running it.
 struct Look {
     plain: Plain,
@@ -228,6 +241,10 @@ impl Registration<'_> {
             named,
         };
         let Some((info, wide, how)) = wide.filter(|(info, ..)| info.signature.batched) else {
+            if readable.apart.is_none() {
+                let why = without_rows(&readable.info.signature);
+                readable.changes.extend(why);
+            }
             return Ok(readable);
         };
         let scored = self.scored(&plain, &info);

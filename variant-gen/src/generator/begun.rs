@@ -6,14 +6,18 @@
 //!
 //! Where engines are isolated, they end another process, and this one ends for reasons of its own: a mark is left only
 //! where the step makes it grow by much, so that the system may have ended it for want of memory.
+//!
+//! A claim that is given back, because others wait or the process ends, says nothing of the step: its marks go with it.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sextant_registry::Step;
 use tokio::task::AbortHandle;
 
-use super::Registration;
-use crate::{Error, memory, step};
+use super::{Generator, Registration, extend::claim_number};
+use crate::{Claim, Error, memory, step};
 
 /// Growth from which on a step may be why this process ended.
 const SUSPICIOUS_BYTES: u64 = 256 << 20;
@@ -37,6 +41,36 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+impl Generator {
+    /// Takes back the marks of a claim that is given back.
+    pub(crate) async fn forget_starts(&self, claim: &Claim) -> Result<(), Error> {
+        let (registry, job) = (self.registry(), &claim.job);
+        let Some(model) = &job.model else {
+            return Ok(());
+        };
+        let number = claim_number(claim, self.config());
+        for noted in registry.steps(model).await? {
+            if let Some(before) = before(&noted, number) {
+                let put = registry.put_step_held(&job.id, &claim.owner, &noted.name, &before);
+                put.await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A mark of this claim as it was without it; `None` where it is none.
+fn before(noted: &Step, claim: u32) -> Option<Value> {
+    let is_mark = noted.name.starts_with(&step::begun("")) || noted.result["outcome"] == "begun";
+    let begun: Begun = serde_json::from_value(noted.result.clone()).ok()?;
+    if !is_mark || begun.claim != claim {
+        return None;
+    }
+    let mut before = noted.result.clone();
+    before["starts"] = begun.starts.saturating_sub(1).into();
+    Some(before)
 }
 
 impl Registration<'_> {

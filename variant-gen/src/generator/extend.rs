@@ -6,7 +6,7 @@
 
 use super::{Claim, Generator, Measured, Registration, Summary, publish::Outcome};
 use crate::{
-    Error, extension,
+    Config, Error, extension,
     step::{self, Extended},
 };
 use sextant_types::time::unix_ms;
@@ -41,13 +41,18 @@ impl Generator {
     }
 }
 
+/// The number of a claim among all claims of all jobs of the model and the engine.
+pub(super) fn claim_number(claim: &Claim, config: &Config) -> u32 {
+    let job = &claim.job;
+    let of_a_job = config.claims.saturating_add(1);
+    let before = extension::earlier(job).saturating_mul(of_a_job);
+    before.saturating_add(job.attempts)
+}
+
 impl Registration<'_> {
     /// The number of this claim among all claims of all jobs of the model and the engine.
     pub(super) fn claim_number(&self) -> u32 {
-        let job = &self.claim.job;
-        let of_a_job = self.parts.config.claims.saturating_add(1);
-        let before = extension::earlier(job).saturating_mul(of_a_job);
-        before.saturating_add(job.attempts)
+        claim_number(self.claim, &self.parts.config)
     }
 
     /// The end of an extension that adds nothing: an error where that may pass.

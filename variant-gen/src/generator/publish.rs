@@ -36,6 +36,7 @@ impl Registration<'_> {
         let release = registry.release_when_ready(&self.model.id).await?;
         for variant in &mut mine {
             variant.release = release.clone();
+            variant.foreign = self.model.is_foreign();
         }
         match (mine.is_empty(), self.extends()) {
             (true, true) => return self.add_nothing(outcome).await,
@@ -134,6 +135,7 @@ impl Registration<'_> {
             apart: None,
             resources: Default::default(),
             release: Default::default(),
+            foreign: false,
         };
         let apart = inspected.apart.as_ref().or(measurement.apart.as_ref());
         let reason = apart

@@ -225,6 +225,7 @@ impl Bed {
             data: Vec::new(),
             classes: Vec::new(),
             unlabelled: false,
+            registered_by: None,
         }
     }
 

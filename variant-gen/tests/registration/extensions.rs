@@ -191,6 +191,7 @@ fn unmarked(variants: &[Variant]) -> Vec<Variant> {
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
         ..variant.clone()
     };
     variants.iter().map(unmarked).collect()

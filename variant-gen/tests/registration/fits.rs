@@ -364,6 +364,46 @@ async fn a_plain_export_takes_batches_and_its_corrected_one_fits_beside_it() {
     }
 }
 
+/// The same without labels.
+fn unlabelled() -> Bytes {
+    let images = images();
+    let lines = images
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty());
+    let lines = lines.map(|line| {
+        let line: serde_json::Value = serde_json::from_slice(line).expect("JSON");
+        format!("{}\n", serde_json::json!({"inputs": line["inputs"]}))
+    });
+    lines.collect::<String>().into()
+}
+
+/// As readers of text are exported that come out of PyTorch with the time first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_output_whose_records_come_second_is_why_a_file_takes_no_batches() {
+    let bed = Bed::new().await;
+    let mut builder = ModelBuilder::new("time-first", 4);
+    let shape = [Dim::Fixed(1), Dim::Fixed(2), Dim::Fixed(4)];
+    builder.input("image", DataType::Fp32, &shape);
+    let scores = [Dim::Fixed(2), Dim::Fixed(1), Dim::Fixed(CLASSES as u64)];
+    builder.output("scores", DataType::Fp32, &scores);
+    builder.random("w", &[4, CLASSES], 1.0);
+    builder.node("MatMul", &["image", "w"], &["by_record"]);
+    let turned = vec![AttributeProto::ints("perm", &[1, 0, 2])];
+    builder.node_with("Transpose", &["by_record"], &["scores"], turned);
+    bed.application("read", Metric::Cosine).await;
+    let new = bed
+        .new_model(("read", "time-first"), (&builder.build(), &unlabelled()))
+        .await;
+    let new = NewModel {
+        unlabelled: true,
+        ..new
+    };
+    let changes = well(&bed, &new).await;
+    let why = "it takes no batches: output `scores` is [2, 1, 3]";
+    assert!(changes.contains(why), "{changes}");
+    assert!(!bed.variants("time-first").await[0].signature.batched);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_takes_no_batches_says_how_it_would_and_takes_wider_models_beside_it() {
     let bed = Bed::new().await;

@@ -1,14 +1,14 @@
 //! What a registration leaves behind.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use sextant_onnx::builder::{self, BATCH, Dim};
 use sextant_registry::JobState;
 use sextant_types::{DataType, Metric, ModelId, Precision};
-use sextant_variant_gen::{Config, RegistrationService};
+use sextant_variant_gen::{Config, RegistrationService, checkpoint::Phase};
 
-use crate::bed::{Bed, CLASSES, WIDTH, model, quick, validation};
+use crate::bed::{Action, Bed, CLASSES, Trap, WIDTH, model, quick, validation};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_file_becomes_measured_variants() {
@@ -200,4 +200,30 @@ async fn a_registration_without_time_measures_the_plainest_way() {
                 .is_some_and(|it| it.contains("variants.budget_s"))
         );
     }
+}
+
+/// What is given back says nothing against a model, however often.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registration_that_is_given_back_again_and_again_is_not_left() {
+    let measured = "measure:ort-fp32-all-t1";
+    let bed = Bed::new().await;
+    let job = bed.submit("m", &model(1), &validation(1)).await.job;
+    let lives = [("inspect", 4), (measured, 4)];
+    for (step, times) in lives {
+        for life in 0..times {
+            let trap = Trap::new(step, Phase::Worked, Action::Hang);
+            let generator = bed.watched(quick(), Arc::clone(&trap) as _);
+            let service = RegistrationService::new(generator, format!("life-{life}-{step}"));
+            let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+            let running = tokio::spawn(service.run(async move {
+                stopped.await.ok();
+            }));
+            trap.reached.notified().await;
+            stop.send(()).expect("runs");
+            running.await.expect("ends");
+        }
+    }
+    let job = bed.run_to_end(bed.generator(quick()), &job.id).await;
+    assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
+    assert_eq!(bed.visible().await.len(), 9);
 }

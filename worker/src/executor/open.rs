@@ -17,9 +17,6 @@ use sextant_types::{Code, NamedTensor, Tensor, VariantId};
 use super::queue::Key;
 use crate::{instance::Instance, log::Action, shared::Shared};
 
-/// How long an engine that was asked to end a run may take to come back.
-const END_GRACE: Duration = Duration::from_secs(5);
-
 /// What is left of a batch without its inputs: to whom it is answered. Answered exactly once; one
 /// that is dropped is answered as failed.
 ///
@@ -54,6 +51,8 @@ pub(super) struct Running {
     pub(super) since: Instant,
     /// Most time of one run.
     pub(super) limit: Duration,
+    /// How long the engine may take to come back that was asked to end a run.
+    pub(super) grace: Duration,
     /// Ends the present run.
     pub(super) interrupt: Interrupt,
     /// When that was asked to end.
@@ -233,7 +232,7 @@ impl Running {
         // Asked again at each look: it may just have been about to run what can be ended.
         let is_heard = self.interrupt.raise();
         match self.asked {
-            Some(asked) => !is_heard || now.saturating_duration_since(asked) > END_GRACE,
+            Some(asked) => !is_heard || now.saturating_duration_since(asked) > self.grace,
             None => {
                 self.asked = Some(now);
                 false

@@ -279,8 +279,13 @@ fn running(
     let profiled_ms = profile.latency_ms(u32::from(spec.max_batch));
     let profiled = Duration::try_from_secs_f64(profiled_ms / 1e3);
     let expected = open.expected.max(profiled.unwrap_or_default());
+    let watchdog = &core.config.watchdog;
     Running {
-        limit: core.config.watchdog.batch_limit(expected),
+        limit: watchdog.batch_limit(expected),
+        grace: match core.config.isolated.has(&instance.variant) {
+            true => watchdog.kill_grace(),
+            false => watchdog.end_grace,
+        },
         interrupt: Interrupt::default(),
         asked: None,
         instance: Arc::clone(instance),
@@ -299,8 +304,9 @@ fn us(duration: Duration) -> f64 {
 impl Core {
     /// Counts a batch whose EXEC was to take so long, ns, among what its process does.
     fn meter(&self, prepared: &Prepared, expected: u64) {
-        let is_elsewhere = self.config.apart || self.queue.dedicated();
-        let threads = u64::from(prepared.instance.variant.spec.threads.max(1));
+        let variant = &prepared.instance.variant;
+        let is_elsewhere = self.config.isolated.has(variant) || self.queue.dedicated();
+        let threads = u64::from(variant.spec.threads.max(1));
         let engine_nanos = if is_elsewhere {
             0
         } else {

@@ -69,6 +69,8 @@ struct State {
     held: BTreeMap<Step, Option<i64>>,
     /// Whether runs end when they are asked to.
     heeds: bool,
+    /// Whether they go on until they are released, and end then.
+    dallies: bool,
     /// Runs that were asked to end, by key.
     ended: BTreeSet<i64>,
 }
@@ -92,6 +94,16 @@ impl Record {
     /// From now on runs end when they are asked to.
     pub fn heed(&self) {
         self.state.lock().unwrap().heeds = true;
+    }
+
+    /// From now on they take their time with it, until they are released.
+    pub fn dally(&self) {
+        self.state.lock().unwrap().dallies = true;
+    }
+
+    /// Whether the run of the key was asked to end.
+    pub fn is_asked(&self, key: i64) -> bool {
+        self.state.lock().unwrap().ended.contains(&key)
     }
 
     fn end(&self, key: i64) {
@@ -139,7 +151,7 @@ impl Record {
         let is_held = |state: &mut State| {
             let held = state.held.get(&step);
             held.is_some_and(|held| held.is_none_or(|held| held == key))
-                && !(step == Step::Exec && state.ended.contains(&key))
+                && !(step == Step::Exec && !state.dallies && state.ended.contains(&key))
         };
         drop(self.changed.wait_while(state, is_held).unwrap());
         let result = work();

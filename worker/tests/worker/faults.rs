@@ -204,6 +204,29 @@ async fn a_run_that_can_be_ended_costs_its_query_alone() {
     }
 }
 
+/// Where the machine has no time, even a process that was killed takes a while to end.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_an_engines_own_process_may_take_long() {
+    let end_grace = Duration::from_millis(100);
+    let mut config = impatient();
+    config.isolated = Isolated::Everything;
+    config.watchdog.end_grace = end_grace;
+    let mut world = World::with(Kind::Cpu, config).await;
+    let (_stop, _service) = world.serve();
+    (world.record.heed(), world.record.dally());
+    let variant = world.loaded("m-1").await;
+    world.record.hold(Step::Exec, Some(1));
+    let killed = world.infer("m-1", 1, now());
+    until(|| world.record.is_asked(1)).await;
+    let asked = Instant::now();
+    until(|| asked.elapsed() > 3 * end_grace).await;
+    assert!(killed.is_pending());
+    world.record.release(Step::Exec);
+    assert_eq!(client_code(&killed.error()), Code::TimeExceeded);
+    assert_ne!(world.state(&variant).await, Some(InstanceState::Failed));
+    world.infer("m-1", 2, now()).ok();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn inputs_and_outputs_that_do_not_come_back_are_given_up() {
     for step in [Step::Input, Step::Output] {

@@ -29,7 +29,7 @@ use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, Digest, EngineName, Metric, ModelId, NamedTensor,
     Optimization, Precision, Profile, Tensor, Texts, Variant, VariantId, VariantSpec, WorkerId,
 };
-use sextant_worker::{Config, End, Service, Watchdog, Worker};
+use sextant_worker::{Config, End, Isolated, Service, Watchdog, Worker};
 
 use double::{Double, PATIENCE, Record, Step, row, signature};
 
@@ -242,6 +242,7 @@ fn impatient() -> Config {
             batch_floor: Duration::from_millis(100),
             load_floor: Duration::from_millis(100),
             factor: 1.0,
+            ..Watchdog::default()
         },
         ..config()
     }
@@ -307,5 +308,6 @@ fn variant(name: &str, artefact: Digest, memory: u64) -> Arc<Variant> {
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     })
 }

@@ -2,8 +2,9 @@
 
     python models.py QA FOLDER
 
-QA is the folder `qa` of Triton's server. Written are FOLDER/GROUP/NAME.onnx with NAME.npz, records without labels, and
-NAME.args, further arguments of `sextant register`.
+QA is the folder `qa` of Triton's server. Written are FOLDER/GROUP/NAME@VERSION.onnx with NAME@VERSION.npz, records without
+labels, and NAME@VERSION.args, further arguments of `sextant register`. Of what has several versions, NAME.gone has the numbers of
+those that Triton's version policy leaves out.
 """
 
 import contextlib
@@ -43,12 +44,15 @@ def values(dtype, shape):
     return RANDOM.integers(-30, 30, shape).astype(dtype)
 
 
-def put(group, name, inputs, answer, classes=0, model=None):
+def put(group, name, inputs, answer, classes=0, model=None, version=1):
     """`inputs` are a type and the shape of a record each, by name; `answer` is the type of the first output."""
     folder = FOLDER / group
     folder.mkdir(parents=True, exist_ok=True)
-    model = model or onnx.load(GENERATED / name / "1/model.onnx")
+    model = model or onnx.load(GENERATED / name / f"{version}/model.onnx")
     model.ir_version = min(model.ir_version, 10)
+    # The same file again would be no version of its own.
+    model.model_version = version
+    name = f"{name}@{version}"
     onnx.save(model, folder / f"{name}.onnx")
     records = {input: values(dtype, (RECORDS, *shape)) for input, (dtype, shape) in inputs.items()}
     np.savez(folder / f"{name}.npz", **records)
@@ -79,20 +83,26 @@ def both(batch):
 
 
 def infer():
-    """Sums and differences of two inputs, of fixed shapes; `simple`, too. Triton's newest versions swap the two."""
+    """Sums and differences of two inputs, of fixed shapes; `simple`, too. Versions after the first swap the two."""
     texts = [(TEXT, TEXT, TEXT), (TEXT, INT, INT), (TEXT, INT, TEXT), (TEXT, TEXT, INT)]
     texts += [(INT, TEXT, TEXT), (INT, INT, TEXT), (INT, TEXT, INT)]
     numbers = [(kind,) * 3 for kind in (BYTE, SHORT, INT, LONG, HALF, FLOAT)]
     numbers += [(HALF, FLOAT, FLOAT), (BYTE, INT, INT), (INT, BYTE, BYTE), (INT, BYTE, SHORT)]
     numbers += [(INT, FLOAT, FLOAT), (FLOAT, INT, INT), (INT, HALF, SHORT)]
-    swapped = [(kind,) * 3 for kind in (BYTE, SHORT, INT, FLOAT)]
+    # The latest one, the latest two, all, and the first and the third.
+    gone = {(BYTE,) * 3: [1, 2], (SHORT,) * 3: [1], (INT,) * 3: [], (FLOAT,) * 3: [2]}
     for kinds in numbers + texts:
         for batch in (8, 0):
             shape = (16,)
-            generate(sums.create_onnx_modelfile, batch, 1, shape, shape, shape, *kinds, swap=kinds in swapped)
             name = test_util.get_model_name(both(batch), *kinds)
             inputs = {"INPUT0": (kinds[0], shape), "INPUT1": (kinds[0], shape)}
-            put("infer", name, inputs, kinds[1], 0 if kinds[1] is TEXT else 16)
+            for version in (1, 2, 3) if kinds in gone else (1,):
+                shapes = (shape, shape, shape)
+                generate(sums.create_onnx_modelfile, batch, version, *shapes, *kinds, swap=version > 1)
+                classes = 0 if kinds[1] is TEXT else 16
+                put("infer", name, inputs, kinds[1], classes, version=version)
+            if kinds in gone:
+                (FOLDER / "infer" / f"{name}.gone").write_text(" ".join(map(str, gone[kinds])))
     tensors = [(name, TensorProto.INT32, ["batch", 16]) for name in ("INPUT0", "INPUT1", "OUTPUT0", "OUTPUT1")]
     nodes = [helper.make_node("Add", ["INPUT0", "INPUT1"], ["OUTPUT0"])]
     nodes += [helper.make_node("Sub", ["INPUT0", "INPUT1"], ["OUTPUT1"])]

@@ -34,10 +34,20 @@ serve() {
     until curl --silent --fail "$SERVICE/v2/health/ready" > /dev/null; do sleep 0.2; done
     for model in "$FOLDER/models/$1"/*.onnx; do
         name=$(basename "$model" .onnx)
+        name=${name%@*}
         # shellcheck disable=SC2046 # the arguments are several
         sextant --server "$SERVICE" register --application "of-$name" --name "$name" --model "$model" \
             --validation "${model%.onnx}.npz" $(cat "${model%.onnx}.args") > "$FOLDER/register.log" 2>&1 ||
             { echo "$name is not registered:"; tail -1 "$FOLDER/register.log"; }
+    done
+    # What Triton's version policies say: the newest version answers, and not all of the others are there.
+    for versions in "$FOLDER/models/$1"/*.gone; do
+        [ -e "$versions" ] || continue
+        name=$(basename "$versions" .gone)
+        sextant --server "$SERVICE" version promote "$name" 3 > "$FOLDER/promote.log"
+        for version in $(cat "$versions"); do
+            curl --silent --fail --request DELETE "$SERVICE/v1/models/$name@$version"
+        done
     done
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::{paths, shell};
+use crate::{paths, server::Server, shell};
 
 /// What to send, and how.
 pub struct Load<'a> {
@@ -39,6 +39,14 @@ impl Load<'_> {
     /// Runs it; an answer that does not arrive is an error.
     pub fn run(&self) -> Result<Sample> {
         self.run_wrk(None)
+    }
+
+    /// Processor time of a server and its processes for each query that it answers, microseconds.
+    pub fn cpu_us(&self, server: &Server) -> Result<f64> {
+        let before = server.cpu_s()?;
+        let sample = self.run()?;
+        let used = server.cpu_s()? - before;
+        Ok(used * 1e6 / (sample.per_s * self.seconds as f64))
     }
 
     /// The same with a body whose first `json_bytes` bytes are JSON, with tensors behind them.

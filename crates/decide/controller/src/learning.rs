@@ -1,14 +1,17 @@
 //! What runs and LOADs teach.
 
 use super::{Actions, BatchId, Controller, NEVER, Nanos, PoolIx};
-use sextant_profile::{RollingKey, Run};
+use sextant_profile::{Patience, RollingKey, Run};
 use sextant_types::index::{DeviceIx, KindIx, QueueIx, VariantIx};
 
-/// Estimates that no run has confirmed for this long go back to the profile, ns.
-const PATIENCE: Nanos = 5_000_000_000;
+/// Estimates that no run has confirmed for this long go back to the profile.
+const PATIENCE: Patience = Patience {
+    least: 500_000_000,
+    most: 5_000_000_000,
+};
 
 /// Time between two looks at estimates that nothing confirms, ns.
-const LOOK: Nanos = 1_000_000_000;
+const LOOK: Nanos = 500_000_000;
 
 /// What came of a LOAD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +75,7 @@ impl<T> Controller<T> {
         if self.estimates.observe(now, kind, queue, run).is_none() {
             return;
         }
-        self.refresh_at = self.refresh_at.min(now.saturating_add(PATIENCE));
+        self.refresh_at = self.refresh_at.min(now.saturating_add(PATIENCE.least));
         self.tell_latency(now, kind, queue);
         self.carry_out(now, actions);
     }

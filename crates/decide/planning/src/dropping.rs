@@ -18,21 +18,51 @@
 //! batch. How much that must be kept clear of the target is learnt: it grows with each query that was let in and not
 //! answered in time, and shrinks with each that was, so that few are.
 
+mod watch;
+
+use serde::{Deserialize, Serialize};
+use sextant_schedule::NEVER;
+
 use crate::Nanos;
 
+pub use watch::{Ran, Watch};
+
 /// A rule by which queries are given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// Late answers are answers.
     None,
     /// At the step at hand, by the target of the whole.
+    #[serde(rename = "clipper++")]
     Clipper,
     /// At the step at hand, by a share of the target.
     Nexus,
     /// By what waits were behind the step.
     Pard,
     /// By what is on its way to each step.
+    #[default]
     Sextant,
+}
+
+/// When the answer to a query is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Goal {
+    /// When the query came, ns.
+    pub arrived: Nanos,
+    /// Its target, ns; [`NEVER`] for none.
+    pub target: Nanos,
+}
+
+/// A query is not let in: its time does not suffice for what is on its way to the steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Full {
+    /// The step to which most is on its way, by the time that it takes.
+    pub step: usize,
+    /// Rows that are on their way to it.
+    pub pending: f64,
+    /// From now until the query would leave its last step, with the margin, ns.
+    pub takes: Nanos,
 }
 
 /// A step as its replicas run it.
@@ -60,18 +90,10 @@ struct Step {
     pending: f64,
     /// The longest way behind it that is likely, in full batches, ns.
     tail: Nanos,
-    /// By when it must have answered, from the query's arrival, by its share of the target.
-    share: Nanos,
-    /// What queries waited and ran there of late, ns.
-    took: Quantile,
-}
-
-/// A quantile that follows what is observed: it moves by a step whose two sizes balance where the share is met.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Quantile {
+    /// By when it must have answered, from the query's arrival, as a share of the target.
     share: f64,
-    pace: f64,
-    at: f64,
+    /// What queries waited and ran there of late, ns.
+    took: f64,
 }
 
 /// See the module.
@@ -79,8 +101,7 @@ pub struct Quantile {
 pub struct Dropping {
     policy: Policy,
     steps: Vec<Step>,
-    target: Nanos,
-    /// By how much what is expected of a query must be before its target, ns.
+    /// By how much what is expected of a query must be before its target, as a share of that.
     margin: f64,
 }
 
@@ -96,9 +117,12 @@ const PARD_SHARE: f64 = 0.5;
 /// The largest move of a quantile, as a share of the target.
 const PACE: f64 = 1.0 / 200.0;
 
+/// The largest margin, as a share of the target.
+const MOST_MARGIN: f64 = 0.5;
+
 /// A quantile that was thought to be `at`, once `value` was observed: it moves by at most `pace`, so that it comes to rest
 /// where the share `share` of what is observed is less.
-pub fn toward(at: f64, value: f64, share: f64, pace: f64) -> f64 {
+fn toward(at: f64, value: f64, share: f64, pace: f64) -> f64 {
     match value > at {
         true => at + pace * share,
         false => at - pace * (1.0 - share),
@@ -153,66 +177,58 @@ impl Stage {
     }
 }
 
-// === impl Quantile ===
+// === impl Goal ===
 
-impl Quantile {
-    /// Of this share, moving by at most `pace`, from zero.
-    pub fn new(share: f64, pace: f64) -> Self {
-        Self {
-            share,
-            pace,
-            at: 0.0,
-        }
-    }
-
-    /// Something was observed.
-    pub fn observe(&mut self, value: f64) {
-        self.at = toward(self.at, value, self.share, self.pace);
-    }
-
-    /// The quantile, of late.
-    pub fn value(&self) -> f64 {
-        self.at
+impl Goal {
+    /// By when it must be answered, ns.
+    pub fn until(self) -> Nanos {
+        self.arrived.saturating_add(self.target)
     }
 }
 
 // === impl Dropping ===
 
 impl Dropping {
-    /// Of a pipeline whose steps come after those that they wait for, and whose queries are to be answered within
-    /// `target` ns.
-    pub fn new(policy: Policy, stages: Vec<Stage>, target: Nanos) -> Self {
-        let pace = target as f64 * PACE;
-        let mut steps: Vec<Step> = Vec::with_capacity(stages.len());
-        let mut visited: Vec<f64> = Vec::with_capacity(stages.len());
-        for stage in stages {
+    /// Of a pipeline whose steps come after those that they wait for.
+    pub fn new(policy: Policy, stages: Vec<Stage>) -> Self {
+        let steps = stages.into_iter().map(|stage| Step {
+            stage,
+            expected: 0.0,
+            pending: 0.0,
+            tail: 0,
+            share: 1.0,
+            took: 0.0,
+        });
+        let mut dropping = Self {
+            policy,
+            steps: steps.collect(),
+            margin: 0.0,
+        };
+        dropping.weigh();
+        dropping
+    }
+
+    /// The steps are run otherwise from now on. There are as many as before.
+    pub fn renew(&mut self, stages: Vec<Stage>) {
+        for (step, stage) in self.steps.iter_mut().zip(stages) {
+            step.stage = stage;
+        }
+        self.weigh();
+    }
+
+    /// What each step expects of a query, what is behind it, and its share of the target.
+    fn weigh(&mut self) {
+        let mut visited: Vec<f64> = Vec::with_capacity(self.steps.len());
+        for step in &mut self.steps {
+            let stage = &step.stage;
             let before = stage.after.iter().map(|at| 1.0 - visited[*at]);
             let comes = match stage.after.is_empty() {
                 true => 1.0,
                 false => 1.0 - before.product::<f64>(),
             };
             visited.push(comes * stage.probability);
-            steps.push(Step {
-                expected: comes * stage.probability * stage.rows,
-                pending: 0.0,
-                tail: 0,
-                share: 0,
-                took: Quantile::new(PARD_SHARE, pace),
-                stage,
-            });
+            step.expected = comes * stage.probability * stage.rows;
         }
-        let mut dropping = Self {
-            policy,
-            steps,
-            target,
-            margin: 0.0,
-        };
-        dropping.split();
-        dropping
-    }
-
-    /// What is behind each step, and its share of the target.
-    fn split(&mut self) {
         let tails = self.behind(|step| step.stage.full() as f64);
         let mut until: Vec<Nanos> = Vec::with_capacity(self.steps.len());
         for (at, tail) in tails.into_iter().enumerate() {
@@ -221,8 +237,11 @@ impl Dropping {
             until.push(before + stage.full());
             let step = &mut self.steps[at];
             step.tail = tail as Nanos;
-            let whole = (until[at] + step.tail).max(1);
-            step.share = (self.target as f64 * until[at] as f64 / whole as f64) as Nanos;
+            // Of a step of which nothing is known its share is not either.
+            step.share = match step.stage.full() {
+                0 => 1.0,
+                _ => until[at] as f64 / (until[at] + step.tail) as f64,
+            };
         }
     }
 
@@ -240,25 +259,43 @@ impl Dropping {
         behind
     }
 
-    /// A query comes at `now`. Whether it is let in; else it is given up at once.
-    pub fn arrive(&mut self, now: Nanos) -> bool {
-        if self.policy == Policy::Sextant {
-            let finish = self.finish(now).saturating_add(self.margin as Nanos);
-            if finish > now.saturating_add(self.target) {
-                return false;
+    /// A query comes at `now`: it is let in, or given up at once. Where nothing is on its way, the margin does not count:
+    /// else a pipeline whose steps take most of the target would let nobody in for ever.
+    ///
+    /// # Errors
+    /// What is on its way to the steps does not leave it time enough.
+    pub fn arrive(&mut self, now: Nanos, goal: Goal) -> Result<(), Full> {
+        if self.policy == Policy::Sextant && goal.target != NEVER {
+            let is_idle = self.steps.iter().all(|step| step.pending <= 0.0);
+            let margin = match is_idle {
+                true => 0.0,
+                false => self.margin * goal.target as f64,
+            };
+            let (finish, step) = self.finish(now);
+            let finish = finish.saturating_add(margin as Nanos);
+            if finish > goal.until() {
+                let takes = finish.saturating_sub(now);
+                let pending = self.steps[step].pending;
+                return Err(Full {
+                    step,
+                    pending,
+                    takes,
+                });
             }
         }
         for step in &mut self.steps {
             step.pending += step.expected;
         }
-        true
+        Ok(())
     }
 
-    /// When a query that comes at `now` leaves the last step that it is likely to visit.
-    fn finish(&self, now: Nanos) -> Nanos {
+    /// When a query that comes at `now` leaves the last step that it is likely to visit, and the step that has most before
+    /// it by then.
+    fn finish(&self, now: Nanos) -> (Nanos, usize) {
         let mut ends: Vec<f64> = Vec::with_capacity(self.steps.len());
         let mut last = now as f64;
-        for step in &self.steps {
+        let mut fullest = (0.0, 0);
+        for (at, step) in self.steps.iter().enumerate() {
             let stage = &step.stage;
             let before = stage.after.iter().map(|at| ends[*at]);
             let comes = before.fold(now as f64, f64::max);
@@ -271,8 +308,11 @@ impl Dropping {
             let end = comes.max(drained) + stage.run(batch) as f64;
             ends.push(end);
             last = last.max(end);
+            if drained > fullest.0 {
+                fullest = (drained, at);
+            }
         }
-        last as Nanos
+        (last as Nanos, fullest.1)
     }
 
     /// Rows of a query that a step waits for are known to be so many more, or fewer, than was thought.
@@ -286,35 +326,49 @@ impl Dropping {
         self.steps[step].expected
     }
 
-    /// By when a step must have answered the rows of a query that came at `arrived`, ns; `None`: whenever it does.
-    pub fn due(&self, step: usize, arrived: Nanos) -> Option<Nanos> {
-        let whole = arrived.saturating_add(self.target);
+    /// Rows that are on their way to a step and in it.
+    pub fn pending(&self, step: usize) -> f64 {
+        self.steps[step].pending
+    }
+
+    /// By when a step must have answered the rows of a query, ns; `None`: whenever it does.
+    pub fn due(&self, step: usize, goal: Goal) -> Option<Nanos> {
+        let whole = goal.until();
         let of = &self.steps[step];
         match self.policy {
+            _ if goal.target == NEVER => None,
             Policy::None => None,
             Policy::Clipper => Some(whole),
-            Policy::Nexus => Some(arrived.saturating_add(of.share)),
+            Policy::Nexus => {
+                let share = (goal.target as f64 * of.share) as Nanos;
+                Some(goal.arrived.saturating_add(share))
+            }
             Policy::Pard => {
-                let takes = |step: &Step| step.took.value().max(step.stage.run(1.0) as f64);
+                let takes = |step: &Step| step.took.max(step.stage.run(1.0) as f64);
                 let behind = self.behind(takes)[step];
-                Some(whole.saturating_sub(behind as Nanos).max(arrived))
+                Some(whole.saturating_sub(behind as Nanos).max(goal.arrived))
             }
             Policy::Sextant => Some(whole.saturating_sub(of.tail)),
         }
     }
 
-    /// A step has answered a query's rows, which it got `took` ns ago.
-    pub fn answered(&mut self, step: usize, took: Nanos) {
-        self.steps[step].took.observe(took as f64);
+    /// What a step takes at least for the rows of a query, ns.
+    pub fn least(&self, step: usize, rows: f64) -> Nanos {
+        self.steps[step].stage.run(rows)
+    }
+
+    /// A step has answered the rows of a query with this target, which it got `took` ns ago.
+    pub fn answered(&mut self, step: usize, took: Nanos, target: Nanos) {
+        let pace = target as f64 * PACE;
+        let before = &mut self.steps[step].took;
+        *before = toward(*before, took as f64, PARD_SHARE, pace);
     }
 
     /// A query that was let in was answered in time, or was not.
     pub fn ended(&mut self, in_time: bool) {
-        let pace = self.target as f64 * PACE;
-        let most = self.target as f64 / 2.0;
         self.margin = match in_time {
-            true => (self.margin - pace * (1.0 - SURE)).max(0.0),
-            false => (self.margin + pace * SURE).min(most),
+            true => (self.margin - PACE * (1.0 - SURE)).max(0.0),
+            false => (self.margin + PACE * SURE).min(MOST_MARGIN),
         };
     }
 }

@@ -5,7 +5,9 @@
 //! [`sextant_schedule::Scheduler::on_loaded`].
 //!
 //! An estimate can shut out what would correct it: a variant that seems too slow for every target
-//! is never run again. So estimates that nothing confirms for a while go back to the profile.
+//! is never run again. So estimates that nothing confirms for a while go back to the profile, those soon that are so far
+//! from it that they shut out, and later each time that they come back: a device that was slow for a moment is asked again
+//! at once, one that stays slow rarely.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -41,6 +43,21 @@ pub struct Run {
     pub mhz: Option<u32>,
 }
 
+/// How long an estimate is kept that no run confirms, ns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// The first time, where it is [`FAR_OFF`].
+    pub least: Nanos,
+    /// In the end, and where it is nearer to the profile.
+    pub most: Nanos,
+}
+
+/// So many times the profile an estimate shuts out what it is of.
+const FAR_OFF: Nanos = 2;
+
+/// The least patience doubles so often.
+const MOST_DOUBLINGS: u32 = 16;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Estimates {
@@ -59,6 +76,8 @@ struct Seat {
     observed: Nanos,
     /// Whether runs come with clocks.
     clocked: bool,
+    /// How often it was taken back to the profile since a run was near that.
+    taken_back: u32,
 }
 
 // === impl Estimation ===
@@ -129,6 +148,7 @@ impl Estimates {
             current: profile.clone(),
             observed: now,
             clocked: false,
+            taken_back: 0,
         };
         self.seats.insert((kind, queue), seat);
     }
@@ -154,6 +174,9 @@ impl Estimates {
     ) -> Option<LatencyTable> {
         let seat = self.seats.get_mut(&(kind, queue))?;
         seat.observed = now;
+        if run.nanos < FAR_OFF.saturating_mul(seat.profile.of(run.rows)) {
+            seat.taken_back = 0;
+        }
         let table = match self.how {
             Estimation::Profile => None,
             Estimation::Sextant => {
@@ -180,11 +203,16 @@ impl Estimates {
         table
     }
 
-    /// Takes back to their profiles what has not run for `patience`, ns; the pairs with tables that
+    /// Takes back to their profiles what has not run for as long as it has patience; the pairs with tables that
     /// change by it, in order.
-    pub fn refresh(&mut self, now: Nanos, patience: Nanos) -> Vec<(KindIx, QueueIx, LatencyTable)> {
+    pub fn refresh(
+        &mut self,
+        now: Nanos,
+        patience: Patience,
+    ) -> Vec<(KindIx, QueueIx, LatencyTable)> {
         let stale = |seat: &Seat| {
-            seat.current != seat.profile && now.saturating_sub(seat.observed) >= patience
+            now.saturating_sub(seat.observed) >= seat.patience(patience)
+                && seat.current != seat.profile
         };
         let pairs: Vec<(KindIx, QueueIx)> = self
             .seats
@@ -195,9 +223,11 @@ impl Estimates {
         pairs
             .into_iter()
             .filter_map(|(kind, queue)| {
-                let profile = self.seats.get(&(kind, queue))?.profile.clone();
+                let seat = self.seats.get(&(kind, queue))?;
+                let (profile, taken_back) = (seat.profile.clone(), seat.taken_back);
                 self.forget(kind, queue);
                 self.seed(now, kind, queue, &profile);
+                self.seats.get_mut(&(kind, queue))?.taken_back = taken_back.saturating_add(1);
                 Some((kind, queue, profile))
             })
             .collect()
@@ -217,6 +247,19 @@ impl Estimates {
     /// The profile of a pair.
     pub fn profile(&self, kind: KindIx, queue: QueueIx) -> Option<&LatencyTable> {
         Some(&self.seats.get(&(kind, queue))?.profile)
+    }
+}
+
+// === impl Seat ===
+
+impl Seat {
+    /// How long it is kept without a run.
+    fn patience(&self, of: Patience) -> Nanos {
+        if self.current.of(1) < FAR_OFF.saturating_mul(self.profile.of(1)) {
+            return of.most;
+        }
+        let doublings = self.taken_back.min(MOST_DOUBLINGS);
+        of.least.saturating_mul(1 << doublings).min(of.most)
     }
 }
 
@@ -284,10 +327,47 @@ mod tests {
         }
         let table = estimates.table(KindIx::new(0), QueueIx::new(7)).unwrap();
         assert!(table.of(1) >= 4 * MS && table.of(3) > 7 * MS, "{table:?}");
-        assert!(estimates.refresh(50 * MS, 100 * MS).is_empty());
-        let back = estimates.refresh(200 * MS, 100 * MS);
+        let patience = Patience {
+            least: 100 * MS,
+            most: 100 * MS,
+        };
+        assert!(estimates.refresh(50 * MS, patience).is_empty());
+        let back = estimates.refresh(200 * MS, patience);
         assert_eq!(back, [(KindIx::new(0), QueueIx::new(7), profile())]);
-        assert!(estimates.refresh(400 * MS, 100 * MS).is_empty());
+        assert!(estimates.refresh(400 * MS, patience).is_empty());
+    }
+
+    const SEAT: (KindIx, QueueIx) = (KindIx::new(0), QueueIx::new(7));
+
+    /// Has its runs take so long, and then none: how long until the profile is back, ms.
+    fn shut_out(estimates: &mut Estimates, now: &mut Nanos, nanos: Nanos) -> Nanos {
+        let patience = Patience {
+            least: 100 * MS,
+            most: 1000 * MS,
+        };
+        for _ in 0..40 {
+            *now += 1;
+            estimates.observe(*now, SEAT.0, SEAT.1, run(1, nanos));
+        }
+        let begun = *now;
+        while estimates.refresh(*now, patience).is_empty() {
+            *now += 10 * MS;
+        }
+        (*now - begun) / MS
+    }
+
+    /// A device that is held for a moment must not be shut out for long after it; one that stays slow is asked rarely.
+    #[test]
+    fn what_shuts_out_is_tried_soon_and_then_more_and_more_rarely() {
+        let (mut estimates, mut now) = (Estimates::new(Estimation::Sextant), 0);
+        estimates.seed(0, SEAT.0, SEAT.1, &profile());
+        let times = (0..6).map(|_| shut_out(&mut estimates, &mut now, 80 * MS));
+        assert_eq!(times.collect::<Vec<_>>(), [100, 200, 400, 800, 1000, 1000]);
+        // After a run as profiled the next hold is one of a moment again.
+        estimates.observe(now, SEAT.0, SEAT.1, run(1, 2 * MS));
+        assert_eq!(shut_out(&mut estimates, &mut now, 80 * MS), 100);
+        // What is nearer to the profile shuts nothing out.
+        assert_eq!(shut_out(&mut estimates, &mut now, 3 * MS), 1000);
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod surroundings;
 mod table;
 mod tracker;
 
-pub use estimates::{Estimates, Estimation, Run, UnknownEstimation};
+pub use estimates::{Estimates, Estimation, Patience, Run, UnknownEstimation};
 pub use fit::{Errors, Fit, Line, Method, fit};
 pub use rolling::{Rolling10, RollingKey};
 pub use surface::{BUCKET, Surface};

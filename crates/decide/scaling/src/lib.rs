@@ -29,6 +29,7 @@ mod infaas;
 pub mod instances;
 mod packing;
 mod recent_maximum;
+mod reserved;
 mod scaler;
 pub mod shared;
 mod symphony;
@@ -38,6 +39,7 @@ pub mod warm;
 pub use infaas::Infaas;
 pub use packing::{Footprint, Room, spread};
 pub use recent_maximum::RecentMaximum;
+pub use reserved::{Reserved, Staffed};
 pub use scaler::{Decided, Desired, Kind, Options, PlannerInput, Scaler};
 pub use symphony::Symphony;
 

@@ -18,6 +18,7 @@ use super::{
     demand::{BAD_FADED_MS, Forecast},
     fleet::{Measured, Trigger, bad_shares},
     instances::{self, Weights},
+    reserved::{self, Staffed},
     shared::{self, Effort},
     tenants::{Cut, Granted, Tenants},
 };
@@ -90,6 +91,8 @@ pub struct PlannerInput {
     /// By choice, in the problem's order: 0 where none is preferred to it for its need, then 1 and so on; empty where
     /// what costs least is preferred for all.
     pub preferences: Vec<u32>,
+    /// What the plans of pipelines have for themselves.
+    pub staffed: Staffed,
 }
 
 /// How many of the devices of a type there should be.
@@ -106,7 +109,7 @@ pub struct Desired {
 /// What was decided.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Decided {
-    /// The plan that may choose the devices.
+    /// The plan that may choose the devices, without those that are set aside.
     pub free: Plan,
     /// What that plan answers: the input's problem without what is not planned for.
     pub problem: Problem,
@@ -116,6 +119,8 @@ pub struct Decided {
     pub here: Plan,
     /// By type of device, in the problem's order.
     pub devices: Vec<Desired>,
+    /// By type of device, in the problem's order: how many are set aside for the plans of pipelines.
+    pub reserved: Vec<u32>,
     /// By the caller's number: on how many devices a variant should be loaded; none where on none.
     pub variants: BTreeMap<VariantIx, u32>,
 }
@@ -187,8 +192,11 @@ impl Scaler {
             ..input.clone()
         });
         let input = kept.as_ref().unwrap_or(input);
-        let (free, granted) = self.plan(input, Fleet::Free);
-        let (here, _) = self.plan(input, Fleet::AsItIs);
+        let (staffed, free, granted) = self.beside(input, Fleet::Free);
+        let is_open = |it: &&PlannerInput| it.staffed.reserved.is_empty();
+        let open = staffed.as_ref().filter(is_open);
+        let (_, here, _) = self.beside(open.unwrap_or(input), Fleet::AsItIs);
+        let input = staffed.as_ref().unwrap_or(input);
         let measured = measured(input, &here);
         let free = match self.options.policy {
             Policy::Symphony => self.advised(input, &measured, now_ms),
@@ -196,7 +204,9 @@ impl Scaler {
         };
         let devices = self.devices(input, (&free, &measured), now_ms);
         let variants = self.variants(input, &here, now_ms);
+        let aside = reserved::aside(&input.staffed.reserved, input.kinds.len());
         Decided {
+            reserved: aside.iter().map(|aside| aside.devices).collect(),
             free,
             problem: granted.problem,
             cuts: granted.cuts,
@@ -206,14 +216,39 @@ impl Scaler {
         }
     }
 
+    /// A plan beside the devices that are set aside; where it would leave something unanswered, with all of them. With the
+    /// input as it was planned for, where that is another.
+    fn beside(
+        &mut self,
+        input: &PlannerInput,
+        fleet: Fleet,
+    ) -> (Option<PlannerInput>, Plan, Granted) {
+        if input.staffed.reserved.is_empty() {
+            let (plan, granted) = self.plan(input, fleet);
+            return (None, plan, granted);
+        }
+        let infaas = self.infaas.clone();
+        let staffed = input.staffed();
+        let (plan, granted) = self.plan(&staffed, fleet);
+        if !is_short(&plan) {
+            return (Some(staffed), plan, granted);
+        }
+        self.infaas = infaas;
+        let open = PlannerInput {
+            staffed: Staffed::default(),
+            ..input.clone()
+        };
+        let (plan, granted) = self.plan(&open, fleet);
+        (Some(open), plan, granted)
+    }
+
     /// A plan for what applications may use. Where it leaves something unanswered, what there is is divided
     /// among them.
     fn plan(&mut self, input: &PlannerInput, fleet: Fleet) -> (Plan, Granted) {
         let mut granted = input.tenants.bounded(&of_fleet(input, fleet));
         let infaas = self.infaas.clone();
         let plan = self.preferred(input, &granted.problem, fleet);
-        let is_short = plan.unserved_rps.iter().any(|rps| *rps > UNANSWERED_RPS);
-        let divided = match is_short {
+        let divided = match is_short(&plan) {
             true => input.tenants.divided(&granted.problem),
             false => None,
         };
@@ -240,7 +275,7 @@ impl Scaler {
 
     /// As many devices as Symphony advises, and what they answer.
     fn advised(&mut self, input: &PlannerInput, measured: &[Measured], now_ms: u64) -> Plan {
-        let mut problem = input.problem.clone();
+        let mut problem = reserved::without(input.problem.clone(), &input.staffed.reserved);
         let kinds = input.kinds.iter().zip(measured);
         for (device, (kind, measured)) in problem.devices.iter_mut().zip(kinds) {
             let desired = self.desired.get(&kind.key).copied().unwrap_or(0);
@@ -258,12 +293,17 @@ impl Scaler {
         (free, measured): (&Plan, &[Measured]),
         now_ms: u64,
     ) -> Vec<Desired> {
-        let is_settled = self.is_settled(input, free, now_ms);
+        let aside = reserved::aside(&input.staffed.reserved, input.kinds.len());
+        let busy = shared::busy_devices(&input.problem, free);
+        let planned = free.devices.iter().zip(busy).zip(aside);
+        let planned = planned.map(|((devices, busy), aside)| {
+            (devices.saturating_add(aside.devices), busy + aside.busy)
+        });
+        let planned: Vec<(u32, f64)> = planned.collect();
+        let is_settled = self.is_settled(input, &planned, now_ms);
         let mut all = Vec::new();
         let kinds = input.kinds.iter().zip(&input.problem.devices);
-        let busy = shared::busy_devices(&input.problem, free);
-        let planned = free.devices.iter().zip(busy);
-        for (((kind, device), (planned, busy)), now) in kinds.zip(planned).zip(measured) {
+        for (((kind, device), (planned, busy)), now) in kinds.zip(&planned).zip(measured) {
             let measured = match is_settled {
                 true => *now,
                 false => Measured {
@@ -271,11 +311,11 @@ impl Scaler {
                     ..*now
                 },
             };
-            let (must, by_states, trigger) = self.fewest(measured, (*planned, busy));
+            let (must, by_states, trigger) = self.fewest(measured, (*planned, *busy));
             let most = device.most.max(device.least);
             let corrected = match self.options.policy {
                 Policy::Sextant => {
-                    let corrected = self.corrected((kind.key, now_ms), (*planned, busy), must);
+                    let corrected = self.corrected((kind.key, now_ms), (*planned, *busy), must);
                     corrected.max(by_states)
                 }
                 Policy::Ilp | Policy::Infaas | Policy::Symphony => (*planned).max(must),
@@ -347,9 +387,9 @@ impl Scaler {
     /// Whether queries that were late or refused say that more devices are needed: not while those that
     /// were desired or are planned now are not there, more were just desired or variants are loaded, and for
     /// as long after as such queries still count.
-    fn is_settled(&mut self, input: &PlannerInput, free: &Plan, now_ms: u64) -> bool {
-        let mut kinds = input.kinds.iter().zip(&free.devices);
-        let lacks = kinds.any(|(kind, planned)| {
+    fn is_settled(&mut self, input: &PlannerInput, planned: &[(u32, f64)], now_ms: u64) -> bool {
+        let mut kinds = input.kinds.iter().zip(planned);
+        let lacks = kinds.any(|(kind, (planned, _))| {
             let desired = self.desired.get(&kind.key).copied().unwrap_or(0);
             kind.measured.loading || kind.up < desired.max(*planned)
         });
@@ -358,6 +398,25 @@ impl Scaler {
         }
         let missing_ms = *self.missing_ms.get_or_insert(now_ms);
         now_ms.saturating_sub(missing_ms) >= BAD_FADED_MS
+    }
+}
+
+fn is_short(plan: &Plan) -> bool {
+    plan.unserved_rps.iter().any(|rps| *rps > UNANSWERED_RPS)
+}
+
+// === impl PlannerInput ===
+
+impl PlannerInput {
+    /// The input without the needs that are answered by what is set aside.
+    fn staffed(&self) -> Self {
+        let mut input = self.clone();
+        for need in &self.staffed.needs {
+            if let Some(need) = input.problem.needs.get_mut(*need as usize) {
+                need.rps = 0.0;
+            }
+        }
+        input
     }
 }
 
@@ -386,5 +445,5 @@ fn of_fleet(input: &PlannerInput, fleet: Fleet) -> Problem {
     if fleet == Fleet::AsItIs {
         problem.budget_per_hour_usd = None;
     }
-    problem
+    reserved::without(problem, &input.staffed.reserved)
 }

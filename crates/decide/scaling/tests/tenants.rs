@@ -109,6 +109,7 @@ fn decide(problem: Problem, tenants: Tenants, policy: Policy) -> Decided {
         problem,
         tenants,
         preferences: Vec::new(),
+        staffed: Default::default(),
     };
     let options = Options {
         policy,

@@ -1,19 +1,23 @@
 //! Whether a composite variant answers a query: a pipeline whose steps ask variants, such as a cascade.
 //!
 //! A composite variant was measured as a whole, and competes by these figures with what [`select`](crate::select) came
-//! to. It counts as active: whoever offers it offers it only while all that its steps ask can be asked. It runs one
-//! record at a time, so it answers queries of one row.
+//! to. It counts as active: whoever offers it offers it only while all that its steps ask can be asked. It was measured on
+//! single records, and each row of a query goes its own way through it: that takes no longer than one row after the other,
+//! which is what it is taken for.
 
 use sextant_types::{Prefer, Quality};
 
 use crate::{Decision, Demand, Index, Load, Readiness, expected_ms};
+
+/// Most rows of a query that a composite variant answers.
+pub const MOST_ROWS: u32 = 64;
 
 /// What was measured of a composite variant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Composite {
     /// Lower bound of the measured quality.
     pub quality_bound: f64,
-    /// 99th percentile of its time, ms.
+    /// 99th percentile of its time for one row, ms.
     pub latency_ms: f64,
     /// What its steps list for a thousand queries, US dollars.
     pub cost_per_1k_usd: f64,
@@ -31,6 +35,7 @@ pub fn composite(
     load: &impl Load,
 ) -> Option<usize> {
     let numbered = composites.into_iter().enumerate();
+    let numbered = numbered.map(|(at, it)| (at, it.of_rows(demand.rows)));
     let fit = numbered.filter(|(_, it)| it.miss(demand).is_none());
     let (at, best) = fit.min_by(|(_, one), (_, other)| one.by_preference(other, demand.prefer))?;
     let Decision::Use { ordinal } = decision else {
@@ -55,16 +60,25 @@ pub fn composite(
 impl Composite {
     /// Why it does not answer, as [`verdict`](crate::verdict) says it; where it could, why another one does.
     pub fn verdict(&self, demand: &Demand) -> &'static str {
-        self.miss(demand).unwrap_or(match demand.prefer {
+        let of_rows = self.of_rows(demand.rows);
+        of_rows.miss(demand).unwrap_or(match demand.prefer {
             Prefer::Cost => "dearer",
             Prefer::Accuracy => "less_accurate",
             Prefer::Latency => "slower",
         })
     }
 
+    /// The same for a query of so many rows.
+    fn of_rows(self, rows: u32) -> Self {
+        Self {
+            latency_ms: self.latency_ms * f64::from(rows.max(1)),
+            ..self
+        }
+    }
+
     fn miss(&self, demand: &Demand) -> Option<&'static str> {
         let quality = Quality::Accuracy(self.quality_bound);
-        if demand.rows != 1 {
+        if demand.rows > MOST_ROWS {
             return Some("rows");
         }
         if !demand.least_quality.is_met_by(quality) {

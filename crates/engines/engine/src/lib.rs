@@ -190,6 +190,12 @@ pub trait Engine: Send + Sync {
         self.load(request)
     }
 
+    /// The same engine with each model in a process of its own, where it has such; it stays the engine of those that are
+    /// loaded by it. [`processes`](Self::processes) and [`resident_weights_bytes`](Self::resident_weights_bytes) are of both.
+    fn isolated(&self) -> Option<Arc<dyn Engine>> {
+        None
+    }
+
     /// Processes beside this one in which its models run, by the system's numbers.
     fn processes(&self) -> Vec<u32> {
         Vec::new()

@@ -1,4 +1,4 @@
-//! An engine whose models are served by processes of their own.
+//! An engine whose models are served by processes of their own, and one that has such beside it.
 
 use std::{
     convert::Infallible,
@@ -19,6 +19,12 @@ pub struct IsolatedEngine {
     engine: Arc<dyn Engine>,
     program: Program,
     hosts: LiveMap<Digest, Host>,
+}
+
+/// An engine whose models run in this process, with an [`IsolatedEngine`] in its place for those that are to be apart.
+pub struct IsolatableEngine {
+    engine: Arc<dyn Engine>,
+    isolated: Arc<IsolatedEngine>,
 }
 
 impl IsolatedEngine {
@@ -80,5 +86,69 @@ impl Engine for IsolatedEngine {
         hosts
             .map(|host| host.resident_bytes.load(Ordering::Relaxed))
             .sum()
+    }
+}
+
+impl IsolatableEngine {
+    /// `engine`, which `program` serves where models are to be apart ([`crate::serve`]).
+    pub fn new(engine: Arc<dyn Engine>, program: Program) -> Self {
+        let isolated = IsolatedEngine::new(Arc::clone(&engine), program);
+        Self {
+            engine,
+            isolated: Arc::new(isolated),
+        }
+    }
+}
+
+impl Engine for IsolatableEngine {
+    fn name(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.engine.capabilities()
+    }
+
+    fn device(&self) -> Device {
+        self.engine.device()
+    }
+
+    fn device_model(&self) -> Option<String> {
+        self.engine.device_model()
+    }
+
+    fn reads(&self, model: &Bytes) -> bool {
+        self.engine.reads(model)
+    }
+
+    fn maps_weights(&self) -> bool {
+        self.engine.maps_weights()
+    }
+
+    fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        self.engine.load(request)
+    }
+
+    fn load_interruptible(
+        &self,
+        request: &LoadRequest,
+        interrupt: &Interrupt,
+    ) -> Result<Arc<dyn LoadedModel>, Error> {
+        self.engine.load_interruptible(request, interrupt)
+    }
+
+    fn isolated(&self) -> Option<Arc<dyn Engine>> {
+        Some(Arc::clone(&self.isolated) as Arc<dyn Engine>)
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let mut processes = self.engine.processes();
+        processes.extend(self.isolated.processes());
+        processes
+    }
+
+    fn resident_weights_bytes(&self) -> u64 {
+        let here = self.engine.resident_weights_bytes();
+        here + self.isolated.resident_weights_bytes()
     }
 }

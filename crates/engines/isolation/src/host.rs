@@ -102,6 +102,11 @@ impl Host {
         Ok(process)
     }
 
+    /// The process, where it runs and nobody starts one.
+    pub(crate) fn running(&self) -> Option<Arc<Process>> {
+        self.state.try_lock()?.process.clone()
+    }
+
     /// The system's number of the process, where there is one.
     pub(crate) fn number(&self) -> Option<u32> {
         let process = lock(&self.state).process.clone()?;
@@ -224,7 +229,7 @@ impl Process {
         self.was_ended.load(Ordering::Acquire)
     }
 
-    fn kill(&self) {
+    pub(crate) fn kill(&self) {
         self.was_ended.store(true, Ordering::Release);
         if let Some(child) = lock(&self.child).as_mut() {
             child.kill();

@@ -23,5 +23,5 @@ mod spawner;
 
 pub use child::serve;
 pub use confine::{confine, confine_program};
-pub use engine::IsolatedEngine;
+pub use engine::{IsolatableEngine, IsolatedEngine};
 pub use program::{Child, Death, LIBRARIES, Program};

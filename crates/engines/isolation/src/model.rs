@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -36,6 +36,9 @@ pub(crate) struct IsolatedModel {
 /// Runs over which that mean forgets.
 const MEMORY: u64 = 16;
 
+/// A process that is still being started, or loads the model again, so long after a run was to end is given up.
+const SLOWEST_START: Duration = Duration::from_secs(30);
+
 impl IsolatedModel {
     pub(crate) fn load(
         host: Arc<Host>,
@@ -55,20 +58,52 @@ impl IsolatedModel {
         })
     }
 
-    /// The process, and what the model is called there.
+    /// The process, and what the model is called there. A run that is to end while that is being made ready leaves it to the
+    /// next one: on a machine without time a start takes long, and the run is not to blame.
     fn there(&self, interrupt: &Interrupt) -> Result<(Arc<Process>, u32), Error> {
-        let process = self.host.process()?;
+        if let Some(ready) = self.ready() {
+            return Ok(ready);
+        }
+        let started: Arc<OnceLock<Arc<Process>>> = Arc::default();
+        let (late, asked) = (Arc::clone(&started), OnceLock::new());
+        let end = move || {
+            let asked: &Instant = asked.get_or_init(Instant::now);
+            if let (true, Some(process)) = (asked.elapsed() > SLOWEST_START, late.get()) {
+                process.kill();
+            }
+        };
+        let there = interrupt.over(end, || {
+            let process = self.host.process()?;
+            let process = started.get_or_init(|| process);
+            Ok::<_, Error>((Arc::clone(process), self.loaded_in(process)?))
+        })?;
+        match interrupt.is_raised() {
+            true => Err(Error::Restarted("its process has just started".to_owned())),
+            false => Ok(there),
+        }
+    }
+
+    /// The same where nothing has to be started or loaded, and nobody does.
+    fn ready(&self) -> Option<(Arc<Process>, u32)> {
+        let process = self.host.running()?;
+        let there = self.there.try_lock()?;
+        let is_there = std::ptr::eq(there.0.as_ptr(), Arc::as_ptr(&process));
+        is_there.then_some((process, there.1))
+    }
+
+    /// What the model is called in this process, into which it is loaded where it is not there.
+    fn loaded_in(&self, process: &Arc<Process>) -> Result<u32, Error> {
         let mut there = self.there.lock();
-        if !std::ptr::eq(there.0.as_ptr(), Arc::as_ptr(&process)) {
-            let loaded = load(&self.host, &process, &self.request, interrupt);
+        if !std::ptr::eq(there.0.as_ptr(), Arc::as_ptr(process)) {
+            let loaded = load(&self.host, process, &self.request, &Interrupt::default());
             let loaded = loaded.map_err(|error| match error {
                 // What could be loaded before is to be given up, not the batch.
-                Error::Interrupted | Error::Restarted(_) => error,
+                Error::Restarted(_) => error,
                 error => Error::Lost(format!("it cannot be loaded again: {error}")),
             })?;
-            *there = (Arc::downgrade(&process), loaded.model);
+            *there = (Arc::downgrade(process), loaded.model);
         }
-        Ok((process, there.1))
+        Ok(there.1)
     }
 
     fn note(&self, overhead: Duration) {

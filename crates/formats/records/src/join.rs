@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use crate::{
     Error, Files, PartHeader, Tally,
     files::{FIRST_PAUSE, LONGEST_PAUSE, may_pass},
+    parquet::Sheet,
     part::Column,
 };
 
@@ -155,7 +156,7 @@ impl<'a> Join<'a> {
             (false, RecordFormat::Csv) => self.send_rows(&sender).await,
             (false, RecordFormat::Npy) => self.send_array(&sender, 0).await,
             (false, RecordFormat::Npz) => self.send_archive(&sender).await,
-            (false, RecordFormat::Parquet) => Err(not_written()),
+            (false, RecordFormat::Parquet) => self.send_sheet(&sender).await,
         };
         let broken = |reason: &'static str| sender.send(Err(io::Error::other(reason)));
         match sent {
@@ -243,15 +244,11 @@ impl<'a> Join<'a> {
 
 /// Refuses an output that the model's answers cannot be written as, as far as its signature tells.
 pub fn check_output(format: RecordFormat, signature: &Signature) -> Result<(), Error> {
+    let columns = declared(signature, format)?;
     match format {
-        RecordFormat::Parquet => Err(not_written()),
-        format => declared(signature, format).map(drop),
+        RecordFormat::Parquet => Sheet::new(&columns).map(drop),
+        _ => Ok(()),
     }
-}
-
-pub(crate) fn not_written() -> Error {
-    let reason = "answers are written as `jsonl`, `npy`, `npz` or `csv`";
-    Error::output(RecordFormat::Parquet.as_str(), reason)
 }
 
 /// The arrays of an output without any answer: dimensions that the model leaves open are 0.

@@ -12,6 +12,10 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 
 use crate::{Error, Files, Record, csv, json};
 
+mod write;
+
+pub(crate) use write::Sheet;
+
 /// Most bytes that a group of rows may have before it was compressed: some of its columns are in memory at once.
 const MAX_GROUP_BYTES: u64 = 1 << 30;
 

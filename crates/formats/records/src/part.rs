@@ -3,7 +3,8 @@
 //! A part is eight bytes (a mark and the length of the header), a header in JSON, and blocks. For
 //! JSONL there is one block, the lines. For arrays there is one for each output, with a row for
 //! each record, and one of lines about the records that were not answered, whose rows are zero. For CSV there
-//! is one of rows in place of the arrays.
+//! is one of rows in place of the arrays. For Parquet there is one behind the arrays with a byte for each record, which
+//! says whether it was answered.
 
 use std::io::Write as _;
 
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use sextant_objects::ObjectPath;
 use sextant_types::{Code, Data, DataType, NamedTensor, Tensor, offline::RecordFormat};
 
-use crate::{Error, Files, join::not_written, json, rows, text};
+use crate::{Error, Files, json, rows, text};
 
 const MARK: &[u8; 4] = b"SXP1";
 
@@ -147,16 +148,19 @@ impl Tally {
         let mut after = self.clone();
         after.failed += refused;
         let blocks = match format {
-            RecordFormat::Parquet => return Err(not_written()),
             RecordFormat::Csv => {
                 after.find_columns(format, chunk)?;
                 vec![rows::block(&after.columns, chunk)?, lines(chunk, false)]
             }
             RecordFormat::Jsonl => vec![lines(chunk, true)],
-            RecordFormat::Npy | RecordFormat::Npz => {
+            RecordFormat::Npy | RecordFormat::Npz | RecordFormat::Parquet => {
                 after.find_columns(format, chunk)?;
                 after.widen(chunk);
                 let mut blocks = after.arrays(format, chunk)?;
+                if format == RecordFormat::Parquet {
+                    let answered = chunk.answers.iter().map(|it| u8::from(it.is_ok()));
+                    blocks.push(answered.collect());
+                }
                 blocks.push(lines(chunk, false));
                 blocks
             }

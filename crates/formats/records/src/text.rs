@@ -24,6 +24,21 @@ pub(crate) fn points(text: &[u8]) -> usize {
     String::from_utf8_lossy(text).chars().count()
 }
 
+/// The texts of a part's block; `None` is a block that nobody wrote.
+#[cfg(feature = "parquet")]
+pub(crate) fn all(block: Bytes) -> impl Iterator<Item = Option<String>> {
+    let mut rest = block;
+    std::iter::from_fn(move || {
+        (!rest.is_empty()).then(|| {
+            let text = take(&mut rest);
+            if text.is_none() {
+                rest.clear();
+            }
+            text
+        })
+    })
+}
+
 /// The texts of a part's block as elements of an array, each of `width` code points, in pieces; `None` is a block that
 /// nobody wrote.
 pub(crate) fn elements(block: Bytes, width: usize) -> impl Iterator<Item = Option<Bytes>> {

@@ -34,9 +34,9 @@ pub use crate::{
 pub enum Options {
     /// Decodes pictures and brings them to one size: `image` -> `pixels`; with `boxes`, cuts these out of one picture.
     Image(ImageOptions),
-    /// Sentences into token ids: `text` -> `input_ids`, `attention_mask`, `token_type_ids`.
+    /// Sentences into token ids: `text` -> `input_ids`, `attention_mask`, `token_type_ids`; with `overlap`, `text_index`.
     Tokenize(TokenizeOptions),
-    /// One vector of those of all tokens: `hidden`, `attention_mask` -> `embedding`.
+    /// One vector of those of all tokens: `hidden`, `attention_mask` -> `embedding`; with `text_index`, of all rows of a text.
     Pool(PoolOptions),
     /// Vectors of length one: `vectors` -> `vectors`.
     Normalize(NormalizeOptions),
@@ -208,7 +208,10 @@ impl Transform {
                 let tokenize = text::Tokenize::new(options, files, mapped.contains("pair"))?;
                 (tokenize.signature(), Kind::Tokenize(Box::new(tokenize)))
             }
-            Options::Pool(options) => (vectors::pool_signature(options), Kind::Pool(*options)),
+            Options::Pool(options) => {
+                let windows = mapped.contains(text::TEXT_INDEX);
+                (vectors::pool_signature(windows), Kind::Pool(*options))
+            }
             Options::Normalize(_) => (vectors::normalize_signature(), Kind::Normalize),
             Options::Softmax(options) => (vectors::softmax_signature(), Kind::Softmax(*options)),
             Options::TopK(options) => {
@@ -252,7 +255,7 @@ impl Transform {
     pub fn needs_bytes(&self, inputs: &[NamedTensor]) -> u64 {
         match &self.kind {
             Kind::Image(image) => image.needs_bytes(inputs),
-            Kind::Tokenize(_) => text::needs_bytes(inputs),
+            Kind::Tokenize(tokenize) => tokenize.needs_bytes(inputs),
             // Its scores are brought to single precision, and what it makes is a class for each step at most.
             Kind::Ctc(_) => inputs
                 .iter()

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sextant_types::{DataType, NamedTensor, Signature};
 use tokenizers::{
-    EncodeInput, Encoding, PaddingParams, PaddingStrategy, Tokenizer, TruncationParams,
+    EncodeInput, Encoding, PaddingParams, PaddingStrategy, PostProcessor, Tokenizer,
+    TruncationDirection, TruncationParams,
 };
 
 use crate::{Error, check_size, named, numbers, spec};
@@ -21,6 +22,10 @@ const MOST_TEXT_BYTES: usize = 1 << 20;
 /// Bytes that a tokenizer takes for each byte of text: a token may be as short, and has a text, places and ids.
 const TIMES: u64 = 128;
 
+/// How many times as much it takes where long sentences become several rows: half of a row may be repeated, and each has the
+/// tokens that are added.
+const WINDOW_TIMES: u64 = 6;
+
 /// Bytes that it takes for a sentence beside these.
 const SENTENCE_BYTES: u64 = 1024;
 
@@ -33,6 +38,10 @@ pub struct TokenizeOptions {
     /// Longer sentences are cut after so many tokens, special ones included. Left out: as the file says.
     #[serde(default)]
     pub max_tokens: Option<usize>,
+    /// Longer sentences become several rows, each of which repeats so many tokens of the one before: none with 0, at most
+    /// half of what a row has room for. Left out: they are cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overlap: Option<usize>,
     /// How long the rows become.
     #[serde(default)]
     pub pad_to: PadTo,
@@ -64,7 +73,12 @@ pub(crate) struct Tokenize {
     length: Option<usize>,
     /// Whether it takes pairs of sentences.
     pairs: bool,
+    /// Whether a sentence may become several rows.
+    windows: bool,
 }
+
+/// The name of the output that says of each row which text it is of.
+pub(crate) const TEXT_INDEX: &str = "text_index";
 
 fn invalid(option: &'static str, why: impl Into<String>) -> Error {
     Error::Option {
@@ -90,19 +104,10 @@ impl Tokenize {
         let tokenizer = Tokenizer::from_bytes(file);
         let mut tokenizer =
             tokenizer.map_err(|error| fail(format!("is no `tokenizer.json`: {error}")))?;
-        if options
-            .max_tokens
-            .is_some_and(|most| !(1..=MOST_TOKENS).contains(&most))
-        {
-            return Err(invalid("max_tokens", "is 1 to 65536"));
-        }
         let most = options
             .max_tokens
             .or(tokenizer.get_truncation().map(|it| it.max_length));
-        let truncation = TruncationParams {
-            max_length: most.unwrap_or(MOST_TOKENS),
-            ..tokenizer.get_truncation().cloned().unwrap_or_default()
-        };
+        let truncation = truncation(&tokenizer, options, most, pairs)?;
         let set = tokenizer.with_truncation(Some(truncation));
         set.map_err(|error| {
             invalid(
@@ -127,6 +132,7 @@ impl Tokenize {
             special_tokens: options.special_tokens,
             length,
             pairs,
+            windows: options.overlap.is_some(),
         })
     }
 
@@ -139,7 +145,12 @@ impl Tokenize {
             inputs: [text("text")].into_iter().chain(pair).collect(),
             outputs: ["input_ids", "attention_mask", "token_type_ids"]
                 .map(ids)
-                .into(),
+                .into_iter()
+                .chain(
+                    self.windows
+                        .then(|| spec(TEXT_INDEX, DataType::Int64, &[-1])),
+                )
+                .collect(),
             batched: false,
         }
     }
@@ -166,27 +177,98 @@ impl Tokenize {
             input: "text",
             why: format!("cannot be tokenised: {error}"),
         })?;
-        let length = encoded
+        let rows: Vec<(usize, &Encoding)> = match self.windows {
+            true => windows(&encoded).collect(),
+            false => encoded.iter().enumerate().collect(),
+        };
+        let length = rows
             .first()
-            .map_or(self.length.unwrap_or(0), Encoding::len);
-        let shape = vec![encoded.len(), length];
+            .map_or(self.length.unwrap_or(0), |(_, row)| row.len());
+        let shape = vec![rows.len(), length];
         check_size("input_ids", &shape, 3 * 8)?;
         let column = |name, of: fn(&Encoding) -> &[u32]| {
-            let values = encoded
+            let values = rows
                 .iter()
+                .map(|(_, row)| *row)
                 .flat_map(|row| of(row).iter().map(|id| i64::from(*id)));
             numbers::tensor(name, shape.clone(), &values.collect::<Vec<i64>>())
         };
-        Ok(vec![
+        let mut outputs = vec![
             column("input_ids", Encoding::get_ids)?,
             column("attention_mask", Encoding::get_attention_mask)?,
             column("token_type_ids", Encoding::get_type_ids)?,
-        ])
+        ];
+        if self.windows {
+            let texts: Vec<i64> = rows.iter().map(|(text, _)| *text as i64).collect();
+            outputs.push(numbers::tensor(TEXT_INDEX, vec![rows.len()], &texts)?);
+        }
+        Ok(outputs)
+    }
+
+    /// Bytes that sentences take while they are tokenised.
+    pub fn needs_bytes(&self, inputs: &[NamedTensor]) -> u64 {
+        let times = if self.windows { WINDOW_TIMES } else { 1 };
+        times * needs_bytes(inputs)
     }
 }
 
-/// Bytes that sentences take while they are tokenised.
-pub(crate) fn needs_bytes(inputs: &[NamedTensor]) -> u64 {
+/// Where sentences are cut, and how much of one the next row repeats.
+fn truncation(
+    tokenizer: &Tokenizer,
+    options: &TokenizeOptions,
+    most: Option<usize>,
+    pairs: bool,
+) -> Result<TruncationParams, Error> {
+    let added = tokenizer.get_post_processor();
+    let added = added.map_or(0, |it| it.added_tokens(pairs));
+    if most.is_some_and(|most| most <= added || most > MOST_TOKENS) {
+        let why = format!(
+            "is {} to {MOST_TOKENS}: `{added}` tokens are added to each sentence",
+            added + 1
+        );
+        return Err(invalid("max_tokens", why));
+    }
+    let of_file = tokenizer.get_truncation().cloned().unwrap_or_default();
+    let max_length = most.unwrap_or(MOST_TOKENS);
+    let Some(overlap) = options.overlap else {
+        return Ok(TruncationParams {
+            max_length,
+            ..of_file
+        });
+    };
+    if pairs {
+        return Err(invalid(
+            "overlap",
+            "is for texts alone, and `pair` is mapped",
+        ));
+    }
+    let room = most.map(|most| most - added);
+    let room = room.ok_or_else(|| invalid("overlap", "needs `max_tokens`"))?;
+    if overlap > room / 2 {
+        let why = format!(
+            "is at most `{}`: a row has room for `{room}` tokens of a text",
+            room / 2
+        );
+        return Err(invalid("overlap", why));
+    }
+    Ok(TruncationParams {
+        max_length,
+        stride: overlap,
+        direction: TruncationDirection::Right,
+        ..of_file
+    })
+}
+
+/// The rows of all texts, with the number of the text that each is of.
+fn windows(encoded: &[Encoding]) -> impl Iterator<Item = (usize, &Encoding)> {
+    let numbered = encoded.iter().enumerate();
+    numbered.flat_map(|(text, first)| {
+        let all = std::iter::once(first).chain(first.get_overflowing());
+        all.map(move |row| (text, row))
+    })
+}
+
+fn needs_bytes(inputs: &[NamedTensor]) -> u64 {
     let texts = inputs.iter().filter_map(|input| input.tensor.texts());
     // A longer one is refused before it is read.
     let bytes = texts.flat_map(|texts| texts.iter().map(|text| text.len().min(MOST_TEXT_BYTES)));

@@ -1,10 +1,12 @@
 //! Arithmetic between models: pooling, vectors of length one, probabilities.
 
+use std::ops::Range;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sextant_types::{DataType, NamedTensor, Signature};
+use sextant_types::{DataType, NamedTensor, Signature, Tensor};
 
-use crate::{Error, named, numbers, spec};
+use crate::{Error, named, numbers, spec, text::TEXT_INDEX};
 
 /// How the vectors of tokens become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -49,12 +51,15 @@ fn one() -> f32 {
     1.0
 }
 
-pub(crate) fn pool_signature(_options: &PoolOptions) -> Signature {
+/// With `windows`, rows are parts of texts, and an input says which.
+pub(crate) fn pool_signature(windows: bool) -> Signature {
+    let index = windows.then(|| spec(TEXT_INDEX, DataType::Int64, &[-1]));
+    let inputs = [
+        spec("hidden", DataType::Fp32, &[-1, -1, -1]),
+        spec("attention_mask", DataType::Int64, &[-1, -1]),
+    ];
     Signature {
-        inputs: vec![
-            spec("hidden", DataType::Fp32, &[-1, -1, -1]),
-            spec("attention_mask", DataType::Int64, &[-1, -1]),
-        ],
+        inputs: inputs.into_iter().chain(index).collect(),
         outputs: vec![spec("embedding", DataType::Fp32, &[-1, -1])],
         batched: false,
     }
@@ -77,7 +82,8 @@ pub(crate) fn softmax_signature() -> Signature {
     }
 }
 
-/// One vector for each row: `hidden` is `[rows, tokens, components]`, the mask `[rows, tokens]`.
+/// One vector for each row, or for each text: `hidden` is `[rows, tokens, components]`, the mask `[rows, tokens]`. Where an
+/// input says of which text each row is a part, the tokens of a text's rows count as those of one.
 pub(crate) fn pool(
     options: &PoolOptions,
     inputs: &[NamedTensor],
@@ -99,13 +105,16 @@ pub(crate) fn pool(
         numbers::floats("hidden", hidden)?,
         numbers::floats("attention_mask", mask)?,
     );
-    let mut pooled = vec![0f32; rows * components];
+    let texts = match inputs.iter().any(|it| it.name == TEXT_INDEX) {
+        true => texts(named(inputs, TEXT_INDEX)?, rows)?,
+        false => (0..rows).map(|row| row..row + 1).collect(),
+    };
+    let mut pooled = vec![0f32; texts.len() * components];
     if components > 0 && tokens > 0 {
-        let of_rows = hidden
-            .chunks_exact(tokens * components)
-            .zip(mask.chunks_exact(tokens));
-        for ((hidden, mask), into) in of_rows.zip(pooled.chunks_exact_mut(components)) {
-            pool_row(options.mode, hidden, mask, into);
+        for (rows, into) in texts.iter().zip(pooled.chunks_exact_mut(components)) {
+            let tokens = rows.start * tokens..rows.end * tokens;
+            let hidden = &hidden[tokens.start * components..tokens.end * components];
+            pool_row(options.mode, hidden, &mask[tokens], into);
         }
     }
     if options.normalize && components > 0 {
@@ -113,9 +122,37 @@ pub(crate) fn pool(
     }
     Ok(vec![numbers::tensor(
         "embedding",
-        vec![rows, components],
+        vec![texts.len(), components],
         &pooled,
     )?])
+}
+
+/// The rows of each text: they follow each other, and none is left out.
+fn texts(index: &Tensor, rows: usize) -> Result<Vec<Range<usize>>, Error> {
+    let wrong = |why: String| Error::Input {
+        input: TEXT_INDEX,
+        why,
+    };
+    let [count] = numbers::shape(TEXT_INDEX, index)?;
+    if count != rows {
+        return Err(wrong(format!(
+            "has {count} elements, and `hidden` has {rows} rows"
+        )));
+    }
+    let mut texts: Vec<Range<usize>> = Vec::new();
+    for (row, of) in numbers::floats(TEXT_INDEX, index)?.into_iter().enumerate() {
+        let next = texts.len() as f32;
+        match texts.last_mut() {
+            Some(last) if of == next - 1.0 => last.end = row + 1,
+            _ if of == next => texts.push(row..row + 1),
+            _ => {
+                return Err(wrong(format!(
+                    "has {of} in row `{row}`, after the rows of {next} texts"
+                )));
+            }
+        }
+    }
+    Ok(texts)
 }
 
 fn pool_row(mode: Pooling, hidden: &[f32], mask: &[f32], into: &mut [f32]) {

@@ -295,6 +295,97 @@ fn sentences_are_cut_and_padded_as_asked() {
 }
 
 #[test]
+fn long_texts_become_rows_that_overlap_and_pool_joins_them() {
+    let options = json!({"tokenize": {"tokenizer": "t.json", "max_tokens": 4, "overlap": 1}});
+    let made = with_files(options, &[("t.json", WORDS)], &[]);
+    let outputs = made
+        .apply(&[texts(
+            "text",
+            &[b"good film good film film", b"", b"film good"],
+        )])
+        .expect("ids");
+    let (ids, index) = (
+        output(&outputs, "input_ids"),
+        output(&outputs, "text_index"),
+    );
+    assert_eq!(ids.shape(), [4, 4]);
+    assert_eq!(
+        ids.to_vec::<i64>().expect("ids"),
+        [2, 3, 4, 3, 2, 3, 4, 4, 2, 0, 0, 0, 2, 4, 3, 0]
+    );
+    assert_eq!(index.to_vec::<i64>().expect("texts"), [0, 0, 1, 2]);
+    let mask = output(&outputs, "attention_mask");
+    let hidden = ids.to_vec::<i64>().expect("ids");
+    let hidden: Vec<f32> = hidden.iter().map(|id| *id as f32).collect();
+    let pool = with_files(json!({"pool": {"mode": "max"}}), &[], &["text_index"]);
+    let inputs = [
+        floats("hidden", &[4, 4, 1], &hidden),
+        NamedTensor::new("attention_mask", mask.clone()),
+        NamedTensor::new("text_index", index.clone()),
+    ];
+    let pooled = pool.apply(&inputs).expect("vectors");
+    let vectors = output(&pooled, "embedding");
+    assert_eq!(vectors.shape(), [3, 1]);
+    assert_eq!(vectors.to_vec::<f32>().expect("floats"), [4.0, 2.0, 4.0]);
+    // The mean is one over all tokens of a text, wherever it was cut.
+    let mean = with_files(json!({"pool": {}}), &[], &["text_index"]);
+    let pooled = mean.apply(&inputs).expect("vectors");
+    let means = output(&pooled, "embedding")
+        .to_vec::<f32>()
+        .expect("floats");
+    assert_eq!(means, [25.0 / 8.0, 2.0, 3.0]);
+}
+
+#[test]
+fn rows_of_texts_that_are_out_of_order_are_no_texts() {
+    let pool = with_files(json!({"pool": {}}), &[], &["text_index"]);
+    for (index, expected) in [
+        ([1i64, 1], "has 1 in row `0`"),
+        ([0, 2], "has 2 in row `1`"),
+    ] {
+        let index = Tensor::from_elements(vec![2], &index).expect("numbers");
+        let mask = Tensor::from_elements(vec![2, 1], &[1i64, 1]).expect("numbers");
+        let refused = pool.apply(&[
+            floats("hidden", &[2, 1, 1], &[1.0, 2.0]),
+            NamedTensor::new("attention_mask", mask),
+            NamedTensor::new("text_index", index),
+        ]);
+        let error = refused.expect_err("no texts").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn overlaps_that_leave_no_room_are_refused() {
+    for (options, mapped, expected) in [
+        (
+            json!({"max_tokens": 5, "overlap": 3}),
+            &[][..],
+            "at most `2`",
+        ),
+        (json!({"overlap": 0}), &[][..], "needs `max_tokens`"),
+        (json!({"max_tokens": 1}), &[][..], "is 2 to 65536"),
+        (
+            json!({"max_tokens": 4, "overlap": 1}),
+            &["pair"][..],
+            "for texts alone",
+        ),
+    ] {
+        let mut all = json!({"tokenizer": "t.json"});
+        let more = options.as_object().expect("options").clone();
+        all.as_object_mut().expect("options").extend(more);
+        let options: Options = serde_json::from_value(json!({"tokenize": all})).expect("options");
+        let files = [("t.json".to_owned(), Bytes::from_static(WORDS.as_bytes()))].into();
+        let mapped = mapped.iter().map(|name| (*name).to_owned()).collect();
+        let error = match Transform::new(&options, &files, &mapped) {
+            Ok(_) => panic!("{options:?} was taken"),
+            Err(error) => error.to_string(),
+        };
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn a_text_that_is_none_names_its_row() {
     let made = with_files(
         json!({"tokenize": {"tokenizer": "t.json"}}),

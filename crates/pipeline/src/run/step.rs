@@ -5,23 +5,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::{StreamExt, TryStreamExt, stream};
-use sextant_rpc::{Answer, DispatcherClient, Query, QueryError, StepTaken};
+use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream};
+use sextant_rpc::{Answer, DispatcherClient, ForStep, Query, QueryError, StepTaken};
 use sextant_transforms::Transform;
-use sextant_types::{Code, NamedTensor, Route, Targets, Tensor, TensorSpec};
+use sextant_types::{Code, NamedTensor, Route, Targets, TensorSpec};
 use tokio::sync::Semaphore;
 
-use super::{Means, elapsed_us};
+use super::{Around, ROWS_AT_ONCE, elapsed_us, rows};
 use crate::{
-    Called, Function, Interpreter, Memory, Part,
+    Call, Called, Function, Interpreter, Loaded, Memory, Part,
     graph::{Node, Work},
+    split,
 };
-
-/// Most rows of which each is asked.
-const MOST_ROWS: usize = 4096;
-
-/// Rows of one query that are asked at once: those of others have their turns between them.
-const ROWS_AT_ONCE: usize = 64;
 
 /// How long a step waits before it is tried again, unless it is told otherwise, ms.
 const RETRY_MS: u64 = 1;
@@ -30,9 +25,9 @@ const RETRY_MS: u64 = 1;
 const MOST_RETRY_MS: u64 = 1000;
 
 /// A step that was given its inputs. It owns them, so that steps run side by side.
-pub(super) struct Begun {
+pub(super) struct Begun<'a> {
     name: Arc<str>,
-    work: Doing,
+    work: Doing<'a>,
     memory: Arc<dyn Memory>,
     /// What it is asked for; several where it is asked row by row.
     asked: Vec<Vec<NamedTensor>>,
@@ -41,20 +36,50 @@ pub(super) struct Begun {
     timeout: Option<Duration>,
     retries: u32,
     begun: Instant,
+    until: Option<Instant>,
+}
+
+/// What a step's query has of the pipeline's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    /// Its share of what is left, by which its variant is chosen, ms.
+    pub budget_ms: Option<f64>,
+    /// When it must have ended so that what follows it can.
+    pub until: Option<Instant>,
+    /// Until when the query can still be answered in time, ms; `None` where it has no target.
+    pub patience_ms: Option<f64>,
+    /// The target of the whole, ms.
+    pub whole_ms: Option<f64>,
+    /// Whether a late answer is better than none.
+    pub best_effort: bool,
+    pub offline: bool,
+    pub explain: bool,
+    pub sticky: Option<u64>,
+    /// Which of several it asks, from 0 to below 1.
+    pub number: f64,
 }
 
 /// What it does.
-enum Doing {
+enum Doing<'a> {
     Ask {
-        dispatcher: DispatcherClient,
+        whom: Whom<'a>,
         route: Route,
         targets: Targets,
-        best_effort: bool,
+        terms: Terms,
+        /// As whom it is asked is told of it.
+        step: Option<Box<ForStep>>,
         /// Whether rows of a batch are rows of tensors.
         batched: bool,
     },
     Transform(Arc<Transform>, Arc<Semaphore>),
     Python(Arc<Function>, Arc<dyn Interpreter>),
+}
+
+/// Who answers what a step asks.
+enum Whom<'a> {
+    Dispatcher(DispatcherClient),
+    /// A pipeline that is a step of this one.
+    Pipeline(Arc<Loaded>, Around<'a>),
 }
 
 /// The result of one set of inputs.
@@ -64,13 +89,15 @@ type Made = (Vec<NamedTensor>, Part);
 pub(super) struct Gave {
     pub outputs: Vec<NamedTensor>,
     pub taken: StepTaken,
+    /// What became of the steps within it.
+    pub within: Vec<StepTaken>,
     /// The memory of its outputs.
     pub held: Vec<Part>,
 }
 
 // === impl Begun ===
 
-impl Begun {
+impl<'a> Begun<'a> {
     /// Gives a step its inputs, cut into rows where it is asked for each.
     ///
     /// # Errors
@@ -78,31 +105,36 @@ impl Begun {
     pub fn new(
         node: &Node,
         inputs: Vec<NamedTensor>,
-        budget_ms: Option<f64>,
-        best_effort: bool,
-        means: &Means,
+        terms: Terms,
+        around: Around<'a>,
     ) -> Result<Self, QueryError> {
+        let (means, begun) = (around.means, Instant::now());
+        let asked = match node.cut.is_empty() {
+            true => vec![inputs],
+            false => rows::cut(node, &inputs)?,
+        };
         let work = match &node.work {
-            Work::Ask { route, targets } => Doing::Ask {
-                dispatcher: Arc::clone(&means.dispatcher),
-                route: route.clone(),
-                targets: Targets {
-                    latency_ms: budget_ms,
-                    ..*targets
-                },
-                best_effort,
-                batched: node.signature.batched,
-            },
+            Work::Ask(all) => {
+                let nobody = || QueryError::new(Code::Internal, "it has nobody to ask");
+                let drawn = split::drawn(all, terms.number).ok_or_else(nobody)?;
+                Doing::Ask {
+                    whom: Whom::of(&drawn.route, around),
+                    route: drawn.route.clone(),
+                    targets: Targets {
+                        latency_ms: terms.budget_ms,
+                        ..drawn.targets
+                    },
+                    terms,
+                    step: terms.of_step(node, asked.len()),
+                    batched: node.signature.batched,
+                }
+            }
             Work::Transform(transform) => {
                 Doing::Transform(Arc::clone(transform), Arc::clone(&means.cores))
             }
             Work::Python(function) => {
                 Doing::Python(Arc::clone(function), Arc::clone(&means.python))
             }
-        };
-        let asked = match node.cut.is_empty() {
-            true => vec![inputs],
-            false => cut(node, &inputs)?,
         };
         Ok(Self {
             name: Arc::clone(&node.name),
@@ -113,7 +145,8 @@ impl Begun {
             gives: node.gives.clone(),
             timeout: node.timeout,
             retries: node.retries,
-            begun: Instant::now(),
+            begun,
+            until: terms.until,
         })
     }
 
@@ -148,58 +181,87 @@ impl Begun {
     }
 
     async fn once(&self) -> Result<Gave, QueryError> {
-        let (mut taken, mut held) = (StepTaken::answered(&self.name), Vec::new());
-        let outputs = match &self.work {
+        let mut gave = Gave {
+            outputs: Vec::new(),
+            taken: StepTaken::answered(&self.name),
+            within: Vec::new(),
+            held: Vec::new(),
+        };
+        let of_rows = match &self.work {
             Doing::Transform(transform, cores) => {
-                let rows = stream::iter(0..self.asked.len());
-                let gave = rows
-                    .map(|row| self.transform((transform, cores), &self.asked[row]))
-                    .buffered(ROWS_AT_ONCE);
-                let gave: Vec<Made> = self.in_rows(gave).await?;
-                taken.compute_us = elapsed_us(self.begun);
-                let (gave, parts): (Vec<_>, Vec<_>) = gave.into_iter().unzip();
-                held = parts;
-                self.joined(gave)?
+                self.all_transformed((transform, cores), &mut gave).await?
             }
             Doing::Python(function, python) => {
-                let rows = stream::iter(0..self.asked.len());
-                let called = rows
-                    .map(|row| self.call((function, python), &self.asked[row]))
-                    .buffered(ROWS_AT_ONCE);
-                let called: Vec<Called> = self.in_rows(called).await?;
-                let waited = called.iter().map(|it| it.waited.as_secs_f64() * 1e6);
-                taken.queue_us = waited.fold(0.0, f64::max);
-                taken.compute_us = (elapsed_us(self.begun) - taken.queue_us).max(0.0);
-                let mut gave = Vec::with_capacity(called.len());
-                for Called { outputs, part, .. } in called {
-                    held.push(part);
-                    gave.push(outputs);
-                }
-                self.joined(gave)?
+                self.all_called((function, python), &mut gave).await?
             }
-            Doing::Ask { .. } => {
-                let rows = stream::iter(0..self.asked.len());
-                let answers = rows
-                    .map(|row| self.ask(&self.asked[row]))
-                    .buffered(ROWS_AT_ONCE);
-                let answers: Vec<Option<Answer>> = self.in_rows(answers).await?;
-                for answer in answers.iter().flatten() {
-                    count(&mut taken, answer);
-                    held.push(self.memory.take(held_bytes(&answer.outputs))?);
-                }
-                let gave = answers.into_iter().map(|answer| match answer {
-                    Some(answer) => answer.outputs,
-                    None => self.nothing(),
-                });
-                self.joined(gave.collect())?
-            }
+            Doing::Ask { .. } => self.all_asked(&mut gave).await?,
         };
-        taken.total_us = elapsed_us(self.begun);
-        Ok(Gave {
-            outputs,
-            taken,
-            held,
-        })
+        gave.outputs = self.joined(of_rows)?;
+        gave.taken.total_us = elapsed_us(self.begun);
+        Ok(gave)
+    }
+
+    async fn all_transformed(
+        &self,
+        how: (&Arc<Transform>, &Arc<Semaphore>),
+        gave: &mut Gave,
+    ) -> Result<Vec<Vec<NamedTensor>>, QueryError> {
+        let rows = stream::iter(0..self.asked.len());
+        let made = rows
+            .map(|row| self.transform(how, &self.asked[row]))
+            .buffered(ROWS_AT_ONCE);
+        let made: Vec<Made> = self.in_rows(made).await?;
+        gave.taken.compute_us = elapsed_us(self.begun);
+        let (outputs, parts): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+        gave.held = parts;
+        Ok(outputs)
+    }
+
+    async fn all_called(
+        &self,
+        how: (&Arc<Function>, &Arc<dyn Interpreter>),
+        gave: &mut Gave,
+    ) -> Result<Vec<Vec<NamedTensor>>, QueryError> {
+        let rows = stream::iter(0..self.asked.len());
+        let called = rows
+            .map(|row| self.call(how, &self.asked[row]))
+            .buffered(ROWS_AT_ONCE);
+        let called: Vec<Option<Called>> = self.in_rows(called).await?;
+        let taken = &mut gave.taken;
+        for it in called.iter().flatten() {
+            taken.queue_us = taken.queue_us.max(it.waited.as_secs_f64() * 1e6);
+            taken.batch_rows = taken.batch_rows.max(it.batch_rows);
+        }
+        taken.compute_us = (elapsed_us(self.begun) - taken.queue_us).max(0.0);
+        let outputs = called.into_iter().map(|called| match called {
+            Some(called) => {
+                gave.held.push(called.part);
+                called.outputs
+            }
+            None => rows::nothing(&self.gives),
+        });
+        Ok(outputs.collect())
+    }
+
+    async fn all_asked(&self, gave: &mut Gave) -> Result<Vec<Vec<NamedTensor>>, QueryError> {
+        let rows = stream::iter(0..self.asked.len());
+        let answers = rows
+            .map(|row| self.ask(&self.asked[row]))
+            .buffered(ROWS_AT_ONCE);
+        let answers: Vec<Option<Answer>> = self.in_rows(answers).await?;
+        let mut outputs = Vec::with_capacity(answers.len());
+        for answer in answers {
+            let Some(mut answer) = answer else {
+                outputs.push(rows::nothing(&self.gives));
+                continue;
+            };
+            gave.within.extend(self.within(&mut answer));
+            count(&mut gave.taken, &answer);
+            gave.held
+                .push(self.memory.take(held_bytes(&answer.outputs))?);
+            outputs.push(answer.outputs);
+        }
+        Ok(outputs)
     }
 
     /// All that a stream gives, and in which row it failed.
@@ -232,65 +294,71 @@ impl Begun {
         Ok((outputs, part))
     }
 
-    /// Calls a function with one set of inputs, in the room that sending them needs.
+    /// Calls a function with one set of inputs, in the room that sending them needs. One that takes rows is not called for
+    /// none.
     async fn call(
         &self,
         (function, python): (&Arc<Function>, &Arc<dyn Interpreter>),
         inputs: &[NamedTensor],
-    ) -> Result<Called, QueryError> {
+    ) -> Result<Option<Called>, QueryError> {
+        if function.signature.batched && has_no_rows(inputs) {
+            return Ok(None);
+        }
         let sent = self.memory.take(held_bytes(inputs))?;
-        let called = python.call(function, inputs.to_vec(), &self.memory).await?;
+        let call = Call {
+            inputs: inputs.to_vec(),
+            memory: Arc::clone(&self.memory),
+            until: self.until,
+        };
+        let called = python.call(function, call).await?;
         drop(sent);
-        Ok(called)
+        Ok(Some(called))
     }
 
     /// Asks for one set of inputs. A batch of no rows is not asked for: nothing is known of it.
     async fn ask(&self, inputs: &[NamedTensor]) -> Result<Option<Answer>, QueryError> {
         let Doing::Ask {
-            dispatcher,
+            whom,
             route,
             targets,
-            best_effort,
+            terms,
+            step,
             batched,
         } = &self.work
         else {
             return Ok(None);
         };
-        if *batched && inputs.iter().any(|input| input.tensor.rows() == 0) {
+        if *batched && has_no_rows(inputs) {
             return Ok(None);
         }
         let query = Query {
             route: route.clone(),
             inputs: inputs.to_vec(),
             targets: *targets,
-            best_effort: *best_effort,
-            explain: false,
-            sticky: None,
+            best_effort: terms.best_effort,
+            explain: terms.explain && matches!(whom, Whom::Pipeline(..)),
+            sticky: whom.sticky(terms),
             serial: None,
             composites: Vec::new(),
+            offline: terms.offline,
+            step: step.clone(),
             arrived: self.begun,
         };
-        dispatcher.query(query).await.map(Some)
+        match whom {
+            Whom::Dispatcher(dispatcher) => dispatcher.query(query).await.map(Some),
+            Whom::Pipeline(pipeline, around) => nested(pipeline, *around, query).await.map(Some),
+        }
     }
 
-    /// What a batch of no rows gives.
-    fn nothing(&self) -> Vec<NamedTensor> {
-        let empty = self.gives.iter().filter_map(|spec| {
-            let shape = spec.shape.iter().enumerate();
-            let shape = shape.map(|(axis, size)| {
-                if axis == 0 {
-                    0
-                } else {
-                    size.unwrap_or(0) as usize
-                }
-            });
-            let tensor = match spec.data_type.size() {
-                Some(_) => Tensor::from_bytes(spec.data_type, shape.collect(), bytes::Bytes::new()),
-                None => Tensor::from_strings(shape.collect(), [""; 0]),
-            };
-            Some(NamedTensor::new(&spec.name, tensor.ok()?))
+    /// The steps of a pipeline that has answered, under the name of the step that it is.
+    fn within(&self, answer: &mut Answer) -> Vec<StepTaken> {
+        let explanation = answer.explanation.take();
+        let steps = explanation.map(|it| it.steps).unwrap_or_default();
+        let named = steps.into_iter().map(|step| StepTaken {
+            name: format!("{}.{}", self.name, step.name),
+            ..step
         });
-        empty.collect()
+        named.collect()
     }
 
     /// What all rows gave, as one.
@@ -298,30 +366,61 @@ impl Begun {
         if !self.by_row {
             return Ok(gave.pop().unwrap_or_default());
         }
-        if gave.is_empty() {
-            return Ok(self.nothing());
-        }
         let keeps = match &self.work {
             Doing::Ask { batched, .. } => *batched,
-            Doing::Transform(..) | Doing::Python(..) => false,
+            Doing::Python(function, _) => function.signature.batched,
+            Doing::Transform(..) => false,
         };
-        let columns = self.gives.iter().enumerate().map(|(at, spec)| {
-            let rows = gave.iter().map(|outputs| {
-                let tensor = outputs.get(at).map(|output| output.tensor.clone());
-                let tensor = tensor.ok_or_else(|| unequal(spec))?;
-                if keeps {
-                    Ok(tensor)
-                } else {
-                    as_row(&tensor).ok_or_else(|| unequal(spec))
-                }
-            });
-            let rows: Vec<Tensor> = rows.collect::<Result<_, QueryError>>()?;
-            let rows: Vec<&Tensor> = rows.iter().collect();
-            let joined = Tensor::concat(&rows).map_err(|_| unequal(spec))?;
-            Ok(NamedTensor::new(&spec.name, joined))
-        });
-        columns.collect()
+        match keeps {
+            true => rows::concatenated(&self.gives, &gave),
+            false => rows::stacked(&self.gives, &gave),
+        }
     }
+}
+
+// === impl Terms ===
+
+impl Terms {
+    /// As whom a step that is asked so often for one query is told of it.
+    fn of_step(&self, node: &Node, asked: usize) -> Option<Box<ForStep>> {
+        let step = |of| ForStep {
+            of: Arc::clone(of),
+            share: 1.0 / asked.max(1) as f64,
+            whole_ms: self.whole_ms,
+            patience_ms: self.patience_ms,
+        };
+        node.of.as_ref().map(step).map(Box::new)
+    }
+}
+
+// === impl Whom ===
+
+impl<'a> Whom<'a> {
+    fn of(route: &Route, around: Around<'a>) -> Self {
+        match around.known.of(route) {
+            Some(pipeline) => Self::Pipeline(Arc::clone(pipeline), around),
+            None => Self::Dispatcher(Arc::clone(&around.means.dispatcher)),
+        }
+    }
+
+    /// What the query of a step sticks to: versions of models are drawn anew for each step, the steps of a pipeline draw
+    /// as the whole does.
+    fn sticky(&self, terms: &Terms) -> Option<u64> {
+        terms.sticky.filter(|_| matches!(self, Self::Pipeline(..)))
+    }
+}
+
+/// Has a pipeline that is a step answer.
+fn nested<'a>(
+    pipeline: &'a Loaded,
+    around: Around<'a>,
+    query: Query,
+) -> BoxFuture<'a, Result<Answer, QueryError>> {
+    Box::pin(async move { super::answer(pipeline.ready()?, around, query).await })
+}
+
+fn has_no_rows(inputs: &[NamedTensor]) -> bool {
+    inputs.iter().any(|input| input.tensor.rows() == 0)
 }
 
 /// Bytes that tensors take up.
@@ -330,64 +429,6 @@ fn held_bytes(outputs: &[NamedTensor]) -> u64 {
         .iter()
         .map(|output| output.tensor.held_bytes() as u64);
     bytes.sum()
-}
-
-fn unequal(spec: &TensorSpec) -> QueryError {
-    let message = format!(
-        "its rows gave `{}` in different shapes, which no tensor holds: answer each row in one shape",
-        spec.name
-    );
-    QueryError::new(Code::InvalidTensor, message)
-}
-
-/// The tensor as the only row of another.
-fn as_row(tensor: &Tensor) -> Option<Tensor> {
-    let shape: Vec<usize> = std::iter::once(1)
-        .chain(tensor.shape().iter().copied())
-        .collect();
-    tensor.reshaped(shape).ok()
-}
-
-/// The inputs of each row.
-fn cut(node: &Node, inputs: &[NamedTensor]) -> Result<Vec<Vec<NamedTensor>>, QueryError> {
-    let invalid = |message: String| QueryError::new(Code::InvalidTensor, message);
-    let mut counts = node
-        .cut
-        .iter()
-        .map(|at| (&inputs[*at].name, inputs[*at].tensor.rows()));
-    let (first, rows) = counts
-        .next()
-        .ok_or_else(|| invalid("it has nothing to cut".to_owned()))?;
-    if let Some((other, count)) = counts.find(|(_, count)| *count != rows) {
-        return Err(invalid(format!(
-            "`{first}` has {rows} rows, and `{other}` has {count}"
-        )));
-    }
-    if rows > MOST_ROWS {
-        let message = format!("`{first}` has {rows} rows: a step is asked for {MOST_ROWS} at most");
-        return Err(QueryError::new(Code::TooLarge, message));
-    }
-    let row = |row: usize| {
-        let inputs = inputs.iter().enumerate().map(|(at, input)| {
-            if !node.cut.contains(&at) {
-                return Ok(input.clone());
-            }
-            let tensor = input.tensor.slice_rows(row, 1);
-            let tensor = tensor.map_err(|error| invalid(error.to_string()))?;
-            let rank = node.signature.inputs[at].shape.len();
-            let tensor = match tensor.shape().len() > rank {
-                true => {
-                    let shape = tensor.shape()[1..].to_vec();
-                    tensor.reshaped(shape)
-                }
-                false => Ok(tensor),
-            };
-            let tensor = tensor.map_err(|error| invalid(error.to_string()))?;
-            Ok(NamedTensor::new(&input.name, tensor))
-        });
-        inputs.collect()
-    };
-    (0..rows).map(row).collect()
 }
 
 /// Runs a transform: at once where it is quick, else on a thread that may be busy for long.

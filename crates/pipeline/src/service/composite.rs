@@ -1,15 +1,17 @@
 //! Pipelines that are variants of an application: offered with each query to it, and run where selection takes one.
 //!
 //! The dispatcher selects, since it alone knows what its variants cost and how long they wait now; it is told the
-//! measured figures of what is offered, and sends the query back where one of these is better.
+//! measured figures of what is offered, and sends the query back where one of these is better. Each row of it takes its own
+//! branches then, beside the others, so that rows that ask the same share batches.
 
 use std::{sync::Arc, time::Duration};
 
-use sextant_rpc::{Answer, Composite, Explanation, Query, QueryError};
-use sextant_types::{Route, Targets};
+use futures::{StreamExt, TryStreamExt, stream};
+use sextant_rpc::{Answer, Composite, Explanation, Query, QueryError, StepTaken};
+use sextant_types::{Code, NamedTensor, Route, Targets, Tensor};
 
-use super::{Loaded, Pipelines};
-use crate::run;
+use super::{Known, Loaded, Pipelines};
+use crate::run::{self, Around, ROWS_AT_ONCE, Ready};
 
 impl Pipelines {
     /// What can answer a query to an application beside the variants of its models, as the dispatcher is told of it.
@@ -21,30 +23,51 @@ impl Pipelines {
         let Some(composites) = known.composites.get(application) else {
             return Vec::new();
         };
+        // What is wrong with the inputs the dispatcher says.
+        let Some(rows) = self.rows(query) else {
+            return Vec::new();
+        };
         let offered = composites.iter().filter_map(|pipeline| {
-            let composite = self.figures(pipeline, query)?;
+            let composite = self.figures(&known, pipeline, rows.first()?)?;
             Some((Arc::clone(pipeline), composite))
         });
         offered.collect()
     }
 
-    /// The figures of a composite variant; `None` while it cannot answer this query, whatever its targets are.
-    fn figures(&self, pipeline: &Loaded, query: &Query) -> Option<Composite> {
+    /// The figures of a composite variant; `None` while it cannot answer such rows, whatever is asked for.
+    fn figures(&self, known: &Known, pipeline: &Loaded, row: &[NamedTensor]) -> Option<Composite> {
         let ready = pipeline.ready().ok()?;
         let whole = ready.whole.load();
         let measured = whole.current()?;
-        let dispatcher = &self.means.dispatcher;
-        if !ready.graph.routes().all(|route| dispatcher.is_ready(route)) {
+        let beneath = &self.means.dispatcher;
+        if !ready.graph.routes().all(|it| known.is_ready(it, beneath)) {
             return None;
         }
         // It takes single records, in a shape of its own.
-        ready.graph.signature.bind(query.inputs.clone()).ok()?;
+        ready.graph.signature.bind(row.to_vec()).ok()?;
         Some(Composite {
             variant: ready.names.variant.clone(),
             quality_bound: measured.accuracy.quality_bound(),
             latency_ms: measured.p99_ms,
             cost_per_1k_usd: measured.cost_per_1k_usd,
         })
+    }
+
+    /// The rows of a query, each with the inputs of one.
+    fn rows(&self, query: &Query) -> Option<Vec<Vec<NamedTensor>>> {
+        let signature = self.means.dispatcher.signature(&query.route).ok()?;
+        let (inputs, count) = signature.bind(query.inputs.clone()).ok()?;
+        if !signature.batched || count == 1 {
+            return Some(vec![inputs]);
+        }
+        let row = |at: usize| {
+            let cut = inputs.iter().map(|input| {
+                let row = input.tensor.slice_rows(at, 1).ok()?;
+                Some(NamedTensor::new(&input.name, row))
+            });
+            cut.collect::<Option<Vec<_>>>()
+        };
+        (0..count as usize).map(row).collect()
     }
 
     /// Has a query answered by what is best: a variant of a model, or one of these.
@@ -70,22 +93,47 @@ impl Pipelines {
         let Some(pipeline) = pipelines.iter().find(named) else {
             return self.means.dispatcher.query(alone).await;
         };
-        let ready = pipeline.ready()?;
-        let asked = Query {
-            // The others were compared with what was measured of it.
-            targets: Targets {
-                latency_ms: alone.targets.latency_ms,
-                ..Targets::default()
-            },
-            ..alone.clone()
-        };
-        match run::answer(ready, &self.means, asked).await {
+        match self.by_row(pipeline.ready()?, &alone).await {
             Ok(answer) => Ok(self.as_variant(&alone.route, answer, instead.explanation)),
             Err(error) if error.code.kind().is_retryable() && has_time(&alone) => {
                 self.means.dispatcher.query(alone).await
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Has each row of a query go its own way through a pipeline.
+    async fn by_row(&self, ready: &Ready, query: &Query) -> Result<Answer, QueryError> {
+        let known = self.loaded.load_full();
+        let around = Around {
+            means: &self.means,
+            known: &known,
+        };
+        let asked = |inputs: Vec<NamedTensor>| Query {
+            inputs,
+            // The others were compared with what was measured of it.
+            targets: Targets {
+                latency_ms: query.targets.latency_ms,
+                ..Targets::default()
+            },
+            ..query.clone()
+        };
+        let rows = self.rows(query).unwrap_or_default();
+        let count = rows.len();
+        let answers = rows
+            .into_iter()
+            .map(|row| run::answer(ready, around, asked(row)));
+        let answers = stream::iter(answers).buffered(ROWS_AT_ONCE).enumerate();
+        let answers = answers.map(|(row, answer)| {
+            answer.map_err(|error| match count {
+                1 => error,
+                _ => QueryError {
+                    message: format!("row `{row}`: {}", error.message),
+                    ..error
+                },
+            })
+        });
+        joined(answers.try_collect().await?)
     }
 
     /// The answer as one of the application's: its outputs in the order of the application's, and explained as the
@@ -108,6 +156,74 @@ impl Pipelines {
         }
         answer
     }
+}
+
+/// The answers to rows as one.
+fn joined(mut answers: Vec<Answer>) -> Result<Answer, QueryError> {
+    let nothing = || QueryError::new(Code::InvalidTensor, "the query has no rows");
+    let all = answers.len() as u32;
+    let mut whole = answers.pop().ok_or_else(nothing)?;
+    if answers.is_empty() {
+        return Ok(whole);
+    }
+    for output in &mut whole.outputs {
+        let of = answers.iter().filter_map(|answer| {
+            let found = answer.outputs.iter().find(|it| it.name == output.name);
+            found.map(|it| &it.tensor)
+        });
+        let rows: Vec<&Tensor> = of.chain([&output.tensor]).collect();
+        let joined = Tensor::concat(&rows).ok();
+        let joined = joined.filter(|it| it.rows() == all as usize);
+        output.tensor = joined.ok_or_else(|| {
+            let why = format!(
+                "its rows gave `{}` in shapes that make no tensor",
+                output.name
+            );
+            QueryError::new(Code::InvalidTensor, why)
+        })?;
+    }
+    whole.rows = all;
+    for answer in &answers {
+        let (all, of) = (&mut whole.timings, &answer.timings);
+        all.queue_us = all.queue_us.max(of.queue_us);
+        all.load_us = all.load_us.max(of.load_us);
+        all.compute_us = all.compute_us.max(of.compute_us);
+        all.total_us = all.total_us.max(of.total_us);
+        all.batch_rows = all.batch_rows.max(of.batch_rows);
+        whole.cost_usd += answer.cost_usd;
+        whole.targets_met &= answer.targets_met;
+    }
+    if let Some(explanation) = &mut whole.explanation {
+        let others = answers.into_iter().filter_map(|it| it.explanation);
+        let others = others.flat_map(|it| it.steps);
+        explanation.steps = of_all_rows(others.chain(std::mem::take(&mut explanation.steps)));
+    }
+    Ok(whole)
+}
+
+/// What became of each step in all rows: it counts as answered where it has answered any.
+fn of_all_rows(steps: impl Iterator<Item = StepTaken>) -> Vec<StepTaken> {
+    let mut all: Vec<StepTaken> = Vec::new();
+    for step in steps {
+        let Some(known) = all.iter_mut().find(|it| it.name == step.name) else {
+            all.push(step);
+            continue;
+        };
+        let (mut into, of) = match known.outcome == "answered" {
+            true => (known.clone(), step),
+            false => (step, known.clone()),
+        };
+        into.rows += of.rows;
+        into.cost_usd += of.cost_usd;
+        into.queue_us = into.queue_us.max(of.queue_us);
+        into.load_us = into.load_us.max(of.load_us);
+        into.compute_us = into.compute_us.max(of.compute_us);
+        into.total_us = into.total_us.max(of.total_us);
+        into.batch_rows = into.batch_rows.max(of.batch_rows);
+        into.targets_met &= of.targets_met;
+        *known = into;
+    }
+    all
 }
 
 /// Whether something is left of a query's time.

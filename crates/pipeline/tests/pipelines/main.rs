@@ -1,6 +1,10 @@
 //! Pipelines from their definition to the answer, over a dispatcher that computes by a rule.
 
 mod checked;
+mod dropping;
+mod nested;
+mod offline;
 mod run;
+mod split;
 mod whole;
 mod worker;

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use sextant_pipeline::{Loaded, Measured, Pipelines, Unbounded, Whole};
 use sextant_rpc::{Answer, Dispatch, Explanation, Instead, Query, QueryError};
 use sextant_types::{
@@ -160,11 +160,19 @@ fn whole() -> Route {
 
 /// A pipeline that is a variant of `whole`, which adds a hundred itself; the pipeline adds one.
 fn composite(step: Worker, takes: bool) -> (Arc<Selection>, Arc<Pipelines>) {
-    let worker = step.adding("whole", 100.0);
     let definition = json!({"name": "p", "variant_of": "whole",
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1]}],
         "steps": [{"name": "a", "application": "one"}]});
-    let graph = graph(&worker, &definition).unwrap_or_else(|error| panic!("{error}"));
+    composite_of(&definition, step, takes)
+}
+
+fn composite_of(
+    definition: &Value,
+    steps: Worker,
+    takes: bool,
+) -> (Arc<Selection>, Arc<Pipelines>) {
+    let worker = steps.adding("whole", 100.0);
+    let graph = graph(&worker, definition).unwrap_or_else(|error| panic!("{error}"));
     let selection = Arc::new(Selection {
         worker,
         takes,
@@ -202,10 +210,46 @@ async fn it_runs_where_selection_takes_it_and_is_explained_as_selected() {
         ),
         ("it is the cheapest", 3, 1)
     );
-    // Two rows are no record of it.
-    let two = ask_whole(&pipelines, &[1.0, 2.0]).await.expect("an answer");
-    assert_eq!(output(&two, "y").expect("y"), [101.0, 102.0]);
-    assert_eq!(*selection.offered.lock(), [1, 0]);
+    assert_eq!(*selection.offered.lock(), [1]);
+}
+
+#[tokio::test]
+async fn each_row_of_a_query_takes_its_own_branches() {
+    let definition = json!({"name": "p", "variant_of": "whole",
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1]}],
+        "steps": [
+            {"name": "a", "application": "one"},
+            {"name": "b", "application": "ten", "inputs": {"x": "a.y"}, "when": "a.y[0][0] > 5.0"},
+        ],
+        "outputs": {"y": ["b.y", "a.y"]}});
+    let steps = || Worker::new().adding("one", 1.0).adding("ten", 10.0);
+    let (_, pipelines) = composite_of(&definition, steps(), true);
+    let answer = ask_whole(&pipelines, &[1.0, 9.0, 2.0, 7.0]).await;
+    let answer = answer.expect("an answer");
+    assert_eq!(output(&answer, "y").expect("y"), [2.0, 20.0, 3.0, 18.0]);
+    assert_eq!((answer.rows, answer.variant.as_str()), (4, "p-v1"));
+    assert!(
+        (answer.cost_usd - 0.006).abs() < 1e-12,
+        "{}",
+        answer.cost_usd
+    );
+    let steps = answer.explanation.expect("explained").steps;
+    let steps: Vec<_> = steps
+        .iter()
+        .map(|it| (it.name.as_str(), it.outcome.as_ref(), it.rows))
+        .collect();
+    assert_eq!(steps, [("a", "answered", 4), ("b", "answered", 2)]);
+    let (_, pipelines) = composite_of(&definition, failing_behind_one(), true);
+    let failed = ask_whole(&pipelines, &[1.0, 9.0])
+        .await
+        .expect_err("a row fails");
+    assert_eq!(failed.message, "row `1`: step `b`: it is broken");
+}
+
+fn failing_behind_one() -> Worker {
+    Worker::new()
+        .adding("one", 1.0)
+        .with("ten", true, failing(Code::EngineFailed))
 }
 
 #[tokio::test]

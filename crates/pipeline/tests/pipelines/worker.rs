@@ -17,6 +17,7 @@ use sextant_types::{
     ApplicationId, Code, DataType, Metric, ModelId, NamedTensor, Route, Signature, Targets, Tensor,
     TensorSpec, VariantId,
 };
+use tokio::sync::Semaphore;
 
 /// What an application does with the rows of `x`.
 pub type Rule = Box<dyn Fn(&[f32]) -> Result<Vec<f32>, QueryError> + Send + Sync>;
@@ -25,6 +26,10 @@ pub type Rule = Box<dyn Fn(&[f32]) -> Result<Vec<f32>, QueryError> + Send + Sync
 pub struct Worker {
     rules: HashMap<String, (bool, Rule)>,
     pub asked: Mutex<Vec<Query>>,
+    /// What it says that each run took, microseconds.
+    compute_us: f64,
+    /// Answers wait for permits of this.
+    gate: Option<Arc<Semaphore>>,
 }
 
 fn spec(name: &str, batched: bool) -> TensorSpec {
@@ -53,7 +58,21 @@ impl Worker {
         Self {
             rules: HashMap::new(),
             asked: Mutex::default(),
+            compute_us: 5.0,
+            gate: None,
         }
+    }
+
+    /// Says that each run took so long.
+    pub fn taking(mut self, ms: f64) -> Self {
+        self.compute_us = ms * 1e3;
+        self
+    }
+
+    /// Answers once there is a permit for each.
+    pub fn behind(mut self, gate: &Arc<Semaphore>) -> Self {
+        self.gate = Some(Arc::clone(gate));
+        self
     }
 
     pub fn with(
@@ -90,6 +109,9 @@ impl Dispatch for Worker {
         // Others run meanwhile, as they would beside a device.
         tokio::task::yield_now().await;
         self.asked.lock().push(query.clone());
+        if let Some(gate) = &self.gate {
+            gate.acquire().await.expect("it stays open").forget();
+        }
         let (batched, rule) = self
             .rules
             .get(name(&query.route))
@@ -110,7 +132,7 @@ impl Dispatch for Worker {
             )],
             rows: rows.len() as u32,
             timings: Timings {
-                compute_us: 5.0,
+                compute_us: self.compute_us,
                 batch_rows: 1,
                 ..Timings::default()
             },
@@ -198,6 +220,8 @@ pub fn query(inputs: Vec<NamedTensor>) -> Query {
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        offline: false,
+        step: None,
         arrived: Instant::now(),
     }
 }

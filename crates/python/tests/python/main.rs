@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod batches;
 mod calls;
 mod harm;
 
@@ -18,7 +19,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use sextant_isolation::Program;
 use sextant_pipeline::{
-    Called, Definition, Function, Graph, Interpreter, Known, Memory, Target, Unbounded,
+    Call, Called, Definition, Function, Graph, Interpreter, Known, Memory, Target, Unbounded,
 };
 use sextant_python::{Confined, Python, Settings, find};
 use sextant_rpc::QueryError;
@@ -79,6 +80,15 @@ fn function(file: &str, takes: &Value, gives: &Value) -> Arc<Function> {
     named(("test", "run"), file, takes, gives)
 }
 
+/// The function `run` of a file, where rows of several queries may share a call.
+fn batched(file: &str, takes: &Value, gives: &Value, most: u32) -> Arc<Function> {
+    made(
+        ("test", "run"),
+        file,
+        (takes, gives, json!({"max_batch": most})),
+    )
+}
+
 /// A function of a pipeline.
 fn named(
     (pipeline, name): (&str, &str),
@@ -86,13 +96,25 @@ fn named(
     takes: &Value,
     gives: &Value,
 ) -> Arc<Function> {
+    made((pipeline, name), file, (takes, gives, json!({})))
+}
+
+/// A function whose step says more than what it takes and gives.
+fn made(
+    (pipeline, name): (&str, &str),
+    file: &str,
+    (takes, gives, more): (&Value, &Value, Value),
+) -> Arc<Function> {
     let tensors = |of: &Value| -> Vec<Value> {
         let each = of.as_object().unwrap().iter();
         each.map(|(name, of)| json!({"name": name, "datatype": of[0], "shape": of[1]}))
             .collect()
     };
-    let step = json!({"name": "step", "python": {
-        "function": format!("steps/file.py:{name}"), "takes": tensors(takes), "gives": tensors(gives)}});
+    let mut python = json!({
+        "function": format!("steps/file.py:{name}"), "takes": tensors(takes), "gives": tensors(gives)});
+    let more = more.as_object().unwrap().clone();
+    python.as_object_mut().unwrap().extend(more);
+    let step = json!({"name": "step", "python": python});
     let definition: Definition =
         serde_json::from_value(json!({"name": pipeline, "steps": [step]})).unwrap();
     let files = [(
@@ -122,7 +144,12 @@ async fn call(
     inputs: Vec<NamedTensor>,
 ) -> Result<Called, QueryError> {
     let memory: Arc<dyn Memory> = Arc::new(Unbounded);
-    python.call(function, inputs, &memory).await
+    let call = Call {
+        inputs,
+        memory,
+        until: None,
+    };
+    python.call(function, call).await
 }
 
 /// Calls it, and it fails.

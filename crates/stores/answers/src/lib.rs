@@ -3,7 +3,7 @@
 //! The cache lies below the selection (Clipper, NSDI 2017, section 4.2): the variant is chosen as for any query, and then
 //! looked for under a digest of its name, its file and the inputs ([`InputsDigest::of_variant`]). So a change of targets,
 //! load or policy makes no entry wrong, and a variant that is gone or was replaced is never found again. Queries that miss
-//! the same entry at once wait for the first of them ([`Cache::find`]).
+//! the same entry at once wait for the first of them ([`Cache::find`]; at a front end, which does not choose, equal queries do).
 //!
 //! Whoever holds the inputs keeps the answers: the dispatcher those of queries that come with their inputs, a front end
 //! those of queries whose inputs stay with it.
@@ -50,7 +50,7 @@ const USUAL_BYTES: u64 = 1024;
 pub type Key = [u8; 32];
 
 /// The digest of the inputs of a query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InputsDigest([u8; 32]);
 
 /// The caches of all applications that have one.

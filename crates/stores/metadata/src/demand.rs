@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use sextant_types::{ApplicationId, Code, ModelId, TargetClass, VariantId};
+use sextant_types::{ApplicationId, Code, ModelId, StepOf, TargetClass, VariantId};
 
 use crate::{Costs, Error};
 
@@ -17,7 +17,7 @@ pub struct Demand {
     pub token: u64,
     /// Length of the time, ms.
     pub window_ms: u64,
-    /// What was asked for, each combination of application, class and variant once; at most
+    /// What was asked for, each combination of application, class, variant and step once; at most
     /// [`MOST_DEMAND_ROWS`].
     pub applications: Vec<ApplicationDemand>,
     /// How busy devices were, each kind once; at most [`MOST_DEMAND_ROWS`].
@@ -117,6 +117,20 @@ pub struct ApplicationDemand {
     pub refused: BTreeMap<Code, u64>,
     /// Time that all of them together have waited in queues, ms.
     pub queueing_ms: u64,
+    /// The step of a pipeline that asked them; `None` of those that clients asked. Rows of different steps are not added up.
+    #[serde(default)]
+    pub step: Option<StepDemand>,
+}
+
+/// What a step of a pipeline asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepDemand {
+    /// The step.
+    pub of: StepOf,
+    /// How often it ran: a run may ask for each row of a tensor.
+    pub runs: f64,
+    /// The strictest and the loosest latency target of the wholes, ms; `None` without any.
+    pub whole_ms: Option<(f64, f64)>,
 }
 
 /// Devices of one kind.

@@ -24,7 +24,7 @@ pub mod conformance;
 
 pub use costs::{CostRow, Costs};
 pub use demand::{
-    AgreementRow, ApplicationDemand, Demand, DeviceDemand, MOST_DEMAND_ROWS, TrialRow,
+    AgreementRow, ApplicationDemand, Demand, DeviceDemand, MOST_DEMAND_ROWS, StepDemand, TrialRow,
 };
 pub use desired::{Count, Desired, DesiredVariant};
 pub use error::Error;

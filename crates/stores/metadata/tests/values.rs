@@ -155,6 +155,7 @@ fn whatever_differs_is_another_demand_but_for_who_wrote_it() {
         kept: 0,
         refused: Default::default(),
         queueing_ms: 0,
+        step: None,
     };
     let busy = DeviceDemand {
         device: "cpu".into(),

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::{
     Entity, Error, Registry,
-    database::Row,
+    database::{Row, Session},
     rows::{Columns, document, int},
     sql,
 };
@@ -64,16 +64,7 @@ impl Registry {
     /// Adds an entry; the same entry twice is one.
     pub async fn record(&self, entry: &Audit) -> Result<(), Error> {
         let mut tx = self.begin_rows().await?;
-        tx.run(
-            sql::RECORD
-                .bind(entry.id.as_str())
-                .bind(int(entry.at_ms))
-                .bind(entry.actor.as_str())
-                .bind(entry.action.as_str())
-                .bind(entry.subject.as_str())
-                .bind(document(Entity::Audit, &entry.id, &entry.detail)?),
-        )
-        .await?;
+        record(&mut tx, entry).await?;
         tx.commit().await
     }
 
@@ -94,6 +85,18 @@ impl Registry {
             .await?;
         rows.iter().map(entry).collect()
     }
+}
+
+/// Adds an entry to what a transaction does.
+pub(crate) async fn record(tx: &mut Session, entry: &Audit) -> Result<(), Error> {
+    let record = sql::RECORD
+        .bind(entry.id.as_str())
+        .bind(int(entry.at_ms))
+        .bind(entry.actor.as_str())
+        .bind(entry.action.as_str())
+        .bind(entry.subject.as_str())
+        .bind(document(Entity::Audit, &entry.id, &entry.detail)?);
+    tx.run(record).await.map(drop)
 }
 
 fn entry(row: &Row) -> Result<Audit, Error> {

@@ -97,6 +97,15 @@ pub struct FeedbackSums {
 /// Where the next page of an export begins: behind the row of this time, query, row and kind.
 pub type FeedbackPlace = (u64, String, u32, Kind);
 
+/// What is kept of an application's rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeedbackBounds {
+    /// Nothing that was given before this time, ms since the Unix epoch.
+    pub since_ms: u64,
+    /// The latest rows that take at most so many bytes.
+    pub max_bytes: u64,
+}
+
 /// Whose rows are erased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Erased<'a> {
@@ -170,32 +179,30 @@ impl Registry {
         Ok(erased)
     }
 
-    /// Removes what was given before a time, and then the oldest rows until the rest takes at most so many bytes.
-    /// Returns how many bytes are left.
+    /// Removes rows that are not to be kept, the oldest first, so many at most. Returns how many those were; where they are
+    /// fewer, nothing is left to remove.
     pub async fn prune_feedback(
         &self,
         application: &ApplicationId,
-        before_ms: u64,
-        max_bytes: u64,
+        bounds: &FeedbackBounds,
+        most: u32,
     ) -> Result<u64, Error> {
         let id = application.as_str();
         let mut tx = self.begin_rows().await?;
-        let old = sql::FORGET_FEEDBACK.bind(id).bind(int(before_ms) - 1);
-        tx.run(old).await?;
-        let hour = int(before_ms / HOUR_MS);
+        let hour = int(bounds.since_ms / HOUR_MS);
         tx.run(sql::FORGET_SUMS.bind(id).bind(hour)).await?;
-        let excess = bytes(&mut tx, id).await?.saturating_sub(max_bytes);
-        if excess > 0 {
-            let row = tx.row(sql::EXCESS_UNTIL.bind(id).bind(int(excess))).await?;
-            let until = row
-                .map(|row| Columns::new(&row, Entity::Feedback, "application")?.count("given_ms"));
-            let until: u64 = until.transpose()?.unwrap_or(u64::MAX);
-            tx.run(sql::FORGET_FEEDBACK.bind(id).bind(int(until)))
-                .await?;
-        }
-        let left = bytes(&mut tx, id).await?;
+        let old = forget(&mut tx, id, (int(bounds.since_ms) - 1, most.into())).await?;
+        let left = i64::from(most) - int(old);
+        let excess = bytes(&mut tx, id).await?.saturating_sub(bounds.max_bytes);
+        let further = match excess > 0 && left > 0 {
+            true => {
+                let most = rows_of(&mut tx, id, (excess, left)).await?;
+                forget(&mut tx, id, (i64::MAX, most)).await?
+            }
+            false => 0,
+        };
         tx.commit().await?;
-        Ok(left)
+        Ok(old + further)
     }
 
     /// The sums of an application, by model, version, variant, kind and hour in order.
@@ -207,6 +214,29 @@ impl Registry {
         let rows = self.read().await?.rows(query).await?;
         rows.iter().map(read_sums).collect()
     }
+}
+
+/// Removes so many of the rows that were given until a time.
+async fn forget(
+    tx: &mut Session,
+    application: &str,
+    (until_ms, most): (i64, i64),
+) -> Result<u64, Error> {
+    let forget = sql::FORGET_FEEDBACK.bind(application).bind(until_ms);
+    tx.run(forget.bind(most)).await
+}
+
+/// How many of the oldest rows take so many bytes, `most` at most.
+async fn rows_of(
+    tx: &mut Session,
+    application: &str,
+    (bytes, most): (u64, i64),
+) -> Result<i64, Error> {
+    let query = sql::FEEDBACK_BELOW.bind(application).bind(int(bytes));
+    let row = tx.one(query.bind(most)).await?;
+    let columns = Columns::new(&row, Entity::Feedback, "application")?;
+    let below: u64 = columns.count("counted")?;
+    Ok(most.min(int(below) + 1))
 }
 
 async fn bytes(tx: &mut Session, application: &str) -> Result<u64, Error> {

@@ -53,6 +53,24 @@ impl JobKind {
     }
 }
 
+/// Who can answer the records of an offline job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnsweredBy {
+    /// Variants: the job is of an application that is no pipeline.
+    Variants,
+    /// A pipeline, which its application is.
+    Pipelines,
+}
+
+impl AnsweredBy {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Variants => "variants",
+            Self::Pipelines => "pipelines",
+        }
+    }
+}
+
 /// Where a job is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JobState {
@@ -141,6 +159,15 @@ pub struct Job {
     pub updated_ms: u64,
     /// What it came to, when it succeeded.
     pub result: Option<Value>,
+}
+
+/// Whose jobs wait: those that one registrant has begun for an application.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Waiting {
+    /// Who registered the jobs' models, as the audit record names them; empty for jobs that have no such.
+    pub registrant: String,
+    /// The application.
+    pub application: ApplicationId,
 }
 
 /// A job to create.

@@ -36,13 +36,14 @@ pub use blob::{BlobRole, BlobUse, Condemned};
 pub use database::postgres::ConnectOptions;
 pub use error::{Entity, Error};
 pub use feedback::{
-    Erased, Fate, Feedback, FeedbackAlarm, FeedbackKey, FeedbackPlace, FeedbackSums, ShadowAnswer,
+    Erased, Fate, Feedback, FeedbackAlarm, FeedbackBounds, FeedbackKey, FeedbackPlace,
+    FeedbackSums, ShadowAnswer,
 };
-pub use job::{Job, JobFilter, JobKind, JobState, NewJob, Plan, Planned};
+pub use job::{AnsweredBy, Job, JobFilter, JobKind, JobState, NewJob, Plan, Planned, Waiting};
 pub use key::{ApiKey, KeyScope, NewKey};
 pub use model::{
-    DataFile, Failure, METRIC_FILE, Model, ModelStatus, NO_LABELS, NewModel, Registration,
-    ScoredOutput, Step,
+    DataFile, Failure, METRIC_FILE, Model, ModelStatus, NO_LABELS, NewModel, Registrant,
+    Registration, ScoredOutput, Step,
 };
 pub use once::Once;
 pub use pipeline::{NewPipeline, Pipeline, PipelineMeasure};

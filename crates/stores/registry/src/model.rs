@@ -1,4 +1,6 @@
-//! Models, and the steps of their registration.
+//! Models.
+
+mod step;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,6 +16,9 @@ use crate::{
     sql, variant,
     version::{self, Place},
 };
+
+pub use step::Step;
+pub(crate) use step::put_step;
 
 /// How far a model's registration has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,6 +95,15 @@ pub struct ScoredOutput {
     pub classes: Vec<String>,
 }
 
+/// Who registered a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registrant {
+    /// As the audit record names them: the id of a key, `administrator`, or `anonymous` where keys are not asked for.
+    pub name: String,
+    /// Whether they may do everything.
+    pub is_administrator: bool,
+}
+
 /// A registered model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
@@ -130,6 +144,8 @@ pub struct Model {
     pub replaced: Option<u32>,
     /// The rules by which it is promoted or rolled back by itself while it is tried. This crate does not read them.
     pub rules: Option<Value>,
+    /// Who registered it; `None` where that was an earlier version of the service, which did not note it.
+    pub registered_by: Option<Registrant>,
 }
 
 /// A model to register.
@@ -163,6 +179,8 @@ pub struct NewModel {
     pub names: Renames,
     /// Whether its validation set is declared to have no labels.
     pub unlabelled: bool,
+    /// Who registers it.
+    pub registered_by: Option<Registrant>,
 }
 
 /// The answer to the creation of a model.
@@ -185,13 +203,12 @@ pub struct Registration {
     pub created: bool,
 }
 
-/// The stored result of one step of a registration.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Step {
-    /// Unique within the model, e.g. `measure:m-ort-fp32-all-t1-b8`.
-    pub name: String,
-    /// Whatever the step needs to be skipped later.
-    pub result: Value,
+impl Model {
+    /// Whether it was registered with a key that is no administrator's.
+    pub fn is_foreign(&self) -> bool {
+        let by = self.registered_by.as_ref();
+        by.is_some_and(|it| !it.is_administrator)
+    }
 }
 
 impl NewModel {
@@ -334,23 +351,6 @@ impl Registry {
         self.commit_work(tx).await?;
         Ok(variants)
     }
-
-    /// Stores a step's result, replacing an earlier one.
-    pub async fn put_step(&self, model: &ModelId, name: &str, result: &Value) -> Result<(), Error> {
-        let mut tx = self.begin().await?;
-        put_step(&mut tx, model, name, result).await?;
-        tx.commit().await
-    }
-
-    /// The stored results of a model's steps, sorted by name.
-    pub async fn steps(&self, model: &ModelId) -> Result<Vec<Step>, Error> {
-        let rows = self
-            .read()
-            .await?
-            .rows(sql::STEPS.bind(model.as_str()))
-            .await?;
-        rows.iter().map(step).collect()
-    }
 }
 
 pub(crate) async fn get(connection: &mut Session, id: &ModelId) -> Result<Model, Error> {
@@ -362,20 +362,6 @@ pub(crate) async fn get(connection: &mut Session, id: &ModelId) -> Result<Model,
 /// Whether the model is there as the caller has read it.
 pub(crate) async fn is_same(connection: &mut Session, known: &Model) -> Result<bool, Error> {
     Ok(find(connection, &known.id).await?.as_ref() == Some(known))
-}
-
-pub(crate) async fn put_step(
-    connection: &mut Session,
-    model: &ModelId,
-    name: &str,
-    result: &Value,
-) -> Result<(), Error> {
-    get(connection, model).await?;
-    let result = document(Entity::Model, model, result)?;
-    blob::refuse_condemned(connection, blob::mentioned(&result.0)).await?;
-    let row = sql::PUT_STEP.bind(model.as_str()).bind(name).bind(result);
-    connection.run(row).await?;
-    Ok(())
 }
 
 /// Sets a model's status; a model that is gone is no error.
@@ -462,7 +448,13 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 .bind(names.transpose()?)
                 .bind(new.name.as_str())
                 .bind(i64::from(place.version))
-                .bind(wish.as_str()),
+                .bind(wish.as_str())
+                .bind(new.registered_by.as_ref().map(|it| it.name.as_str()))
+                .bind(
+                    new.registered_by
+                        .as_ref()
+                        .map(|it| i64::from(it.is_administrator)),
+                ),
         )
         .await?;
     Ok(Created {
@@ -492,7 +484,23 @@ pub(crate) fn model(row: &Row) -> Result<Model, Error> {
         release: release(&columns, &columns.parse("id")?)?,
         replaced: columns.optional_count("replaced")?,
         rules: columns.optional_json("rules")?,
+        registered_by: registrant(&columns)?,
     })
+}
+
+fn registrant(columns: &Columns<'_>) -> Result<Option<Registrant>, Error> {
+    let name = columns.optional_text("registered_by")?;
+    let is_administrator = !is_foreign(columns)?;
+    Ok(name.map(|name| Registrant {
+        name,
+        is_administrator,
+    }))
+}
+
+/// Whether the columns of a model's row say that a key registered it that is no administrator's.
+pub(crate) fn is_foreign(columns: &Columns<'_>) -> Result<bool, Error> {
+    let by_admin: Option<u8> = columns.optional_count("registered_by_admin")?;
+    Ok(by_admin == Some(0))
 }
 
 /// The release of a model, as the columns of its row have it.
@@ -505,13 +513,5 @@ pub(crate) fn release(columns: &Columns<'_>, id: &ModelId) -> Result<Release, Er
         version: columns.optional_count("version")?.unwrap_or(1),
         stage: columns.optional_one_of("stage", stage)?.unwrap_or_default(),
         since_ms: columns.optional_count("stage_since_ms")?.unwrap_or(0),
-    })
-}
-
-fn step(row: &Row) -> Result<Step, Error> {
-    let columns = Columns::new(row, Entity::Model, "model")?;
-    Ok(Step {
-        name: columns.text("name")?,
-        result: columns.json("result")?,
     })
 }

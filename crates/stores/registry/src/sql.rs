@@ -20,10 +20,11 @@ macro_rules! columns {
     (models) => {
         "id, application, digest, validation, size_bytes, status, error_code, error_message, \
          created_ms, padding, outputs, constants, data, classes, labels, names, name, version, stage, \
-         percent, stage_since_ms, replaced, rules"
+         percent, stage_since_ms, replaced, rules, registered_by, registered_by_admin"
     };
     (releases) => {
-        "models.name, models.version, models.stage, models.percent, models.stage_since_ms"
+        "models.name, models.version, models.stage, models.percent, models.stage_since_ms, \
+         models.registered_by_admin"
     };
     (jobs) => {
         "id, kind, application, model, spec, state, step, progress_done, progress_total, \
@@ -159,8 +160,9 @@ statements! {
     );
     CREATE_MODEL = (
         "insert into models (id, application, digest, validation, size_bytes, status, created_ms, \
-         padding, outputs, data, classes, constants, labels, names, name, version, stage) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"
+         padding, outputs, data, classes, constants, labels, names, name, version, stage, \
+         registered_by, registered_by_admin) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
+         $13, $14, $15, $16, $17, $18, $19)"
     );
     SCORED = ("select id, scored from models where id = $1");
     SCORED_BEFORE = (
@@ -278,15 +280,19 @@ statements! {
         "update jobs set state = 'running', owner = $2, attempts = attempts + 1, \
          lease_until_ms = $3, updated_ms = $4 where id = ( \
              select id from jobs where kind = $1 and engine is not distinct from $5 \
-             and (application = $6 or $6 is null) and (state = 'queued' \
-             or (state in ('running', 'paused') and lease_until_ms <= $4)) \
+             and (application = $6 or $6 is null) and ($7 is null or $7 = \
+             coalesce((select registered_by from models where models.id = jobs.model), '')) \
+             and ($8 is null or $8 = case when exists (select 1 from pipelines \
+             where pipelines.application = jobs.application) then 'pipelines' else 'variants' end) \
+             and (state = 'queued' or (state in ('running', 'paused') and lease_until_ms <= $4)) \
              order by created_ms, id limit 1" [" for update skip locked"] ") \
          returning " {jobs}
     );
-    WAITING_APPLICATIONS = (
-        "select application from jobs where kind = $1 and engine is null and (state = 'queued' \
-         or (state in ('running', 'paused') and lease_until_ms <= $2)) \
-         group by application order by min(created_ms), application"
+    WAITING = (
+        "select jobs.application, coalesce(models.registered_by, '') as registrant from jobs \
+         left join models on models.id = jobs.model where jobs.kind = $1 and jobs.engine is null \
+         and (jobs.state = 'queued' or (jobs.state in ('running', 'paused') and jobs.lease_until_ms <= $2)) \
+         group by jobs.application, registrant order by min(jobs.created_ms), jobs.application, registrant"
     );
     // A job that is being changed at this moment has somebody who lives.
     REQUEUE_JOBS = (
@@ -403,17 +409,23 @@ statements! {
     );
     ERASE_QUERY = ("delete from feedback where application = $1 and query = $2");
     ERASE_SUBJECT = ("delete from feedback where application = $1 and subject = $2");
-    FORGET_FEEDBACK = ("delete from feedback where application = $1 and given_ms <= $2");
+    FORGET_FEEDBACK = (
+        "delete from feedback where (query, place, kind) in \
+         (select query, place, kind from feedback where application = $1 and given_ms <= $2 \
+         order by given_ms, bytes limit $3)"
+    );
     FORGET_SUMS = ("delete from feedback_sums where application = $1 and hour < $2");
     FEEDBACK_BYTES = (
         "select id as application, coalesce((select " ["cast("] "sum(bytes)" [" as bigint)"] " from feedback \
          where application = applications.id), 0) as bytes from applications where id = $1"
     );
-    // The oldest rows that take so many bytes, and those of the same moment as the last of them.
-    EXCESS_UNTIL = (
-        "select application, given_ms from (select application, given_ms, " ["cast("]
-         "sum(bytes) over (order by given_ms, bytes)" [" as bigint)"] " as passed from feedback \
-         where application = $1) as oldest where passed >= $2 order by given_ms limit 1"
+    // How many of the oldest rows take less than so many bytes. Rows of one moment and size are as good as each other.
+    FEEDBACK_BELOW = (
+        "select id as application, (select count(*) from (select " ["cast("]
+         "sum(bytes) over (order by given_ms, bytes rows unbounded preceding)" [" as bigint)"]
+         " as passed from (select given_ms, bytes from feedback where application = $1 \
+         order by given_ms, bytes limit $3) as few) as oldest where passed < $2) as counted \
+         from applications where id = $1"
     );
     FEEDBACK_SUMS = (
         "select application, model, version, variant, kind, hour, counted, total, squares \

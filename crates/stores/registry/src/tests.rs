@@ -71,6 +71,7 @@ fn new_model(name: &str) -> NewModel {
         data: Vec::new(),
         classes: Vec::new(),
         unlabelled: false,
+        registered_by: None,
     }
 }
 
@@ -193,6 +194,7 @@ fn variant(model: &str, max_batch: u16) -> Variant {
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     }
 }
 

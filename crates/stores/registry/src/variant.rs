@@ -78,10 +78,11 @@ impl Registry {
 
 pub(crate) async fn put(connection: &mut Session, variants: &[Variant]) -> Result<(), Error> {
     for variant in variants {
-        // What was measured elsewhere has rows of its own, the release is the model's.
+        // What was measured elsewhere has rows of its own; the release, and who registered it, are the model's.
         let variant = &Variant {
             profiles: BTreeMap::new(),
             release: Release::default(),
+            foreign: false,
             ..variant.clone()
         };
         model::get(connection, &variant.model).await?;
@@ -117,8 +118,12 @@ async fn read_ready(reader: &mut Session, query: Query) -> Result<Vec<Variant>, 
     let rows = reader.rows(query).await?;
     let ready = rows.iter().map(|row| {
         let variant = variant(row)?;
-        let release = model::release(&Columns::new(row, Entity::Variant, "id")?, &variant.model)?;
-        Ok(Variant { release, ..variant })
+        let columns = Columns::new(row, Entity::Variant, "id")?;
+        Ok(Variant {
+            release: model::release(&columns, &variant.model)?,
+            foreign: model::is_foreign(&columns)?,
+            ..variant
+        })
     });
     ready.collect()
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use sextant_types::{ApplicationId, Digest, ModelId, Release, Releases, Stage, id::MAX_NAME_BYTES};
 
 use crate::{
-    Entity, Error, Model, ModelStatus, NewModel, Registry,
+    Audit, Entity, Error, Model, ModelStatus, NewModel, Registry, audit,
     database::Session,
     model,
     rows::{document, int},
@@ -122,18 +122,23 @@ impl Registry {
         now_ms: u64,
     ) -> Result<Vec<Model>, Error> {
         let mut tx = self.begin().await?;
-        let model = model::get(&mut tx, &change.model).await?;
-        let name = (model.application.clone(), model.name().clone());
-        let line = of(&mut tx, (&name.0, &name.1)).await?;
-        check_seen(&model, &line, change)?;
-        match change.act {
-            Act::RollBack => roll_back(&mut tx, &model, &line, now_ms).await?,
-            Act::To(stage) => {
-                let to = (stage, change.rules.as_ref());
-                bring(&mut tx, (&model, to), &line, now_ms).await?;
-            }
-        }
-        let line = of(&mut tx, (&name.0, &name.1)).await?;
+        let line = make(&mut tx, change, now_ms).await?;
+        tx.commit().await?;
+        Ok(line)
+    }
+
+    /// The same at the time of an entry of the audit record, which is made with it: there are both, or neither.
+    ///
+    /// # Errors
+    /// As of [`change_version`](Self::change_version).
+    pub async fn change_version_on_record(
+        &self,
+        change: &VersionChange,
+        entry: &Audit,
+    ) -> Result<Vec<Model>, Error> {
+        let mut tx = self.begin().await?;
+        let line = make(&mut tx, change, entry.at_ms).await?;
+        audit::record(&mut tx, entry).await?;
         tx.commit().await?;
         Ok(line)
     }
@@ -372,6 +377,21 @@ fn check_seen(model: &Model, line: &[Model], change: &VersionChange) -> Result<(
             _ => Ok(()),
         },
     }
+}
+
+/// Makes a change, and returns all versions of the name.
+async fn make(tx: &mut Session, change: &VersionChange, now_ms: u64) -> Result<Vec<Model>, Error> {
+    let model = model::get(tx, &change.model).await?;
+    let line = of(tx, (&model.application, model.name())).await?;
+    check_seen(&model, &line, change)?;
+    match change.act {
+        Act::RollBack => roll_back(tx, &model, &line, now_ms).await?,
+        Act::To(stage) => {
+            let to = (stage, change.rules.as_ref());
+            bring(tx, (&model, to), &line, now_ms).await?;
+        }
+    }
+    of(tx, (&model.application, model.name())).await
 }
 
 async fn roll_back(

@@ -48,6 +48,7 @@
 pub mod backup;
 mod blobs;
 mod error;
+mod feedback;
 mod files;
 mod identity;
 mod names;
@@ -83,6 +84,8 @@ pub struct Config {
     pub keep_failed_models: Option<Duration>,
     /// An entry of the audit record is kept for so long; `None`: for ever.
     pub keep_audit: Option<Duration>,
+    /// Time between two looks at feedback that is too old or too much.
+    pub feedback_every: Duration,
     /// Most bytes that the store may hold, for people to see.
     pub limit_bytes: Option<u64>,
 }

@@ -11,7 +11,7 @@ use crate::Storage;
 const RETRY: Duration = Duration::from_secs(60);
 
 impl Storage {
-    /// Sweeps until `shutdown`, and only while `leading` holds: of several processes one does. The first
+    /// Sweeps, and removes old feedback, until `shutdown`, and only while `leading` holds: of several processes one does. The first
     /// sweep is at once, for what an earlier life has left. When the sender of `leading` is gone, its last
     /// value stands.
     pub async fn run_while(
@@ -19,8 +19,10 @@ impl Storage {
         mut leading: watch::Receiver<bool>,
         shutdown: impl Future<Output = ()> + Send,
     ) {
+        let pruning = self.prune_again_and_again(leading.clone());
         tokio::select! {
             () = shutdown => {}
+            () = pruning => {}
             () = self.sweep_again_and_again(&mut leading) => {}
         }
         self.stop_removing().await;

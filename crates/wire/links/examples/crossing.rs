@@ -278,6 +278,8 @@ fn query(arrived: Instant) -> Query {
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        offline: false,
+        step: None,
         arrived,
     }
 }

@@ -19,7 +19,10 @@ use std::{
 
 use async_trait::async_trait;
 use sextant_links::{
-    grpc::{Caller, ConnectorConfig, Error, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello},
+    grpc::{
+        Caller, ConnectorConfig, Error, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello,
+        Protocol,
+    },
     link::{Clock, Options, RemoteWorker},
     mailbox::{Mailbox, MailboxOptions},
 };
@@ -116,6 +119,7 @@ async fn connect() -> Result<Arc<RemoteWorker>, Error> {
     let endpoint = server.endpoint();
     tokio::spawn(server.run(std::future::pending()));
     let connector = GrpcConnector::new(ConnectorConfig::new(Hello {
+        protocol: Protocol::OWN,
         fleet: "ping".into(),
         caller: Caller::Dispatcher,
         fence: Fence::following(watch::Sender::new(token).subscribe()),

@@ -23,9 +23,9 @@ mod wire;
 
 pub use client::{ConnectorConfig, GrpcConnector, WorkerLink};
 pub use error::Error;
-pub use hello::{Caller, Fence, Hello, PROTOCOL};
+pub use hello::{Caller, Fence, Hello, Protocol};
 pub use roster::{Roster, RosterOptions, Seen};
-pub use server::{GrpcConfig, GrpcServer, Roles};
+pub use server::{CallerLimits, GrpcConfig, GrpcServer, Roles};
 pub use tls::MutualTls;
 pub use transport::Limits;
 #[doc(hidden)]

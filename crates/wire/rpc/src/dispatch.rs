@@ -4,8 +4,8 @@ use std::{borrow::Cow, sync::Arc};
 
 use async_trait::async_trait;
 use sextant_types::{
-    AccuracyKind, Code, DeviceTypeName, Digest, ModelId, NamedTensor, Route, Signature, Targets,
-    VariantId, WorkerId,
+    AccuracyKind, Code, DeviceTypeName, Digest, ModelId, NamedTensor, Route, Signature, StepOf,
+    Targets, VariantId, WorkerId,
 };
 
 use crate::Ticket;
@@ -29,6 +29,10 @@ pub struct Query {
     pub serial: Option<u64>,
     /// What the front end could answer it with itself, see [`Composite`]. Empty where it has nothing.
     pub composites: Vec<Composite>,
+    /// Whether an offline job asks it: it takes what online queries leave, and is no demand.
+    pub offline: bool,
+    /// The step of a pipeline that asks it; `None` of one that a client asks.
+    pub step: Option<Box<ForStep>>,
     /// When the last byte of the request arrived.
     pub arrived: std::time::Instant,
 }
@@ -71,8 +75,26 @@ pub struct Ask {
     pub kept: Vec<KeptAnswer>,
     /// What the front end could answer it with itself.
     pub composites: Vec<Composite>,
+    /// Whether an offline job asks it.
+    pub offline: bool,
+    /// The step of a pipeline that asks it.
+    pub step: Option<Box<ForStep>>,
     /// When the last byte of the request arrived.
     pub arrived: std::time::Instant,
+}
+
+/// For which step of which pipeline a query is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ForStep {
+    /// The step.
+    pub of: Arc<StepOf>,
+    /// How many of the step's runs this query is: less than 1 where it asks for each row of a tensor.
+    pub share: f64,
+    /// The latency target of the whole, ms.
+    pub whole_ms: Option<f64>,
+    /// When the query is given up, in place of its latency target, ms after it arrived: a step may take longer than its
+    /// share of the whole's target while the whole can still be answered in time. `None`: by its latency target.
+    pub patience_ms: Option<f64>,
 }
 
 /// An answer that a front end has kept: to the inputs of a query, of a variant with that file.

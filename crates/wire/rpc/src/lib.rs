@@ -11,15 +11,17 @@ use std::sync::Arc;
 pub mod dispatch;
 pub mod examine;
 pub mod notify;
+pub mod offline;
 pub mod publish;
 pub mod work;
 
 pub use dispatch::{
-    Answer, Ask, Assignment, Candidate, Composite, Dispatch, Explanation, Holder, Instead,
+    Answer, Ask, Assignment, Candidate, Composite, Dispatch, Explanation, ForStep, Holder, Instead,
     KeptAnswer, KeptHere, Query, QueryError, StepTaken, Timings,
 };
 pub use examine::{Examine, NoExaminer};
 pub use notify::{NotDelivered, Notice, Notify};
+pub use offline::{Offline, OnlineLoad};
 pub use publish::{Publish, PublishError};
 pub use work::{
     ActionKind, ActionStats, BatchResult, BatchTimings, Infer, InferError, InferOutcome, Load,

@@ -12,6 +12,7 @@ fn add(counts: &Counts, application: u32, variant: Option<u32>, ended: Ended) {
     let asked = Asked {
         rows: 2,
         worth: 2.5,
+        runs: 0.0,
     };
     let ended = (ended, asked, Duration::from_millis(3));
     let of = name(application);
@@ -19,7 +20,7 @@ fn add(counts: &Counts, application: u32, variant: Option<u32>, ended: Ended) {
     let target = target.then_some(20.0 + variant.map_or(0.0, |(of, _)| f64::from(of.get())));
     counts.add(
         (ApplicationIx::new(application), &of),
-        TargetClass::default(),
+        (TargetClass::default(), None),
         variant,
         ended,
         target,

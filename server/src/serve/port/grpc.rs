@@ -8,8 +8,8 @@ use sextant_config::Config;
 use sextant_links::{
     front::{DispatcherHalf, FrontEnd, FrontOptions},
     grpc::{
-        self, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Limits,
-        MutualTls, Roles, Roster, RosterOptions,
+        self, CallerLimits, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello,
+        Limits, MutualTls, Protocol, Roles, Roster, RosterOptions,
     },
     link::{self, Clock},
     mailbox::{Mailbox, MailboxOptions},
@@ -23,6 +23,7 @@ pub(in crate::serve) struct Port {
     roles: Option<Roles>,
     endpoint: Arc<str>,
     fleet: Arc<str>,
+    protocol: Protocol,
     tls: Option<MutualTls>,
     silence: Duration,
     limits: Limits,
@@ -36,11 +37,14 @@ impl Port {
         process: &mut Process,
     ) -> anyhow::Result<Self> {
         let fleet: Arc<str> = config.fleet.name.as_str().into();
+        let protocol = Protocol::up_to(config.fleet.protocol.into());
+        let protocol = protocol.context("`fleet.protocol` is none of this release's")?;
         let tls = tls(config);
         let mut port = Self {
             roles: None,
             endpoint: "".into(),
             fleet: Arc::clone(&fleet),
+            protocol,
             tls: tls.clone(),
             silence: Duration::from_millis(config.fleet.silence_ms),
             limits: limits(config),
@@ -59,6 +63,11 @@ impl Port {
             advertise: config.fleet.advertise.clone(),
             tls,
             limits: port.limits,
+            protocol,
+            callers: CallerLimits {
+                most: config.fleet.max_connections,
+                ..CallerLimits::default()
+            },
             ..GrpcConfig::new(listen, fleet)
         };
         let server = GrpcServer::bind(settings, Arc::clone(&stores.metadata)).await?;
@@ -109,6 +118,7 @@ impl Port {
             Caller::Dispatcher(token) => (grpc::Caller::Dispatcher, Fence::following(token)),
         };
         let hello = Hello {
+            protocol: self.protocol,
             fleet: Arc::clone(&self.fleet),
             caller,
             fence,

@@ -74,7 +74,8 @@ pub async fn upload(stage: &Stage, name: &str, form: Form) -> Result<Reply, Stri
     receive(request.timeout(PATIENCE).multipart(form)).await
 }
 
-async fn receive(request: RequestBuilder) -> Result<Reply, String> {
+/// What comes back.
+pub async fn receive(request: RequestBuilder) -> Result<Reply, String> {
     let response = request.send().await.map_err(|error| format!("{error:?}"))?;
     let status = response.status().as_u16();
     let body = response

@@ -147,14 +147,15 @@ impl Service {
     }
 }
 
-/// Of every process. Little room for inputs, so that what is not given back is soon missed, and a lease that
-/// ends while a run lasts.
-const SETTINGS: [&str; 5] = [
+/// Of every process. Little room for inputs, so that what is not given back is soon missed, a lease that ends while a run
+/// lasts, and registrations that give way soon.
+const SETTINGS: [&str; 6] = [
     "variants.engines=emulated",
     "worker.cores=1",
     "worker.io_bytes=131072",
     "limits.shutdown_delay_ms=1200",
     "fleet.worker_lease_ms=4000",
+    "variants.slow_registration_ms=1000",
 ];
 
 /// The setting of a front end whose tensors go straight to the workers and back.

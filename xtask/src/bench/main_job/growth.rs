@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::{cell, figure, warm};
 use crate::bench::bed::{Bench, numbers};
@@ -119,10 +119,7 @@ fn query_us(bench: &Bench<'_>, server: &Server, body: &Path) -> Result<f64> {
         connections: CONNECTIONS,
         seconds: bench.arguments.seconds,
     };
-    let before = cpu_s(server)?;
-    let sample = load.run()?;
-    let used = cpu_s(server)? - before;
-    Ok(used * 1e6 / (sample.per_s * bench.arguments.seconds as f64))
+    load.cpu_us(server)
 }
 
 /// Waits until a service that nobody asks does nothing to speak of: what it loads at its start is loaded.
@@ -130,22 +127,11 @@ fn settle(server: &Server) -> Result<()> {
     let look = Duration::from_secs(1);
     let deadline = Instant::now() + SETTLED;
     loop {
-        let before = cpu_s(server)?;
+        let before = server.cpu_s()?;
         shell::pause(look);
-        let share = (cpu_s(server)? - before) / look.as_secs_f64();
+        let share = (server.cpu_s()? - before) / look.as_secs_f64();
         if share < 0.1 || Instant::now() > deadline {
             return Ok(());
         }
     }
-}
-
-/// Processor time that a service has used, s.
-fn cpu_s(server: &Server) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id()))?;
-    let (_, fields) = stat.rsplit_once(')').context("a name in brackets")?;
-    // Behind the name: the state is the first field, times are the 12th and 13th.
-    let times = fields.split_whitespace().skip(11).take(2);
-    let ticks = times.map(str::parse::<f64>).sum::<Result<f64, _>>()?;
-    // The kernel tells them in hundredths of a second.
-    Ok(ticks / 100.0)
 }

@@ -1,5 +1,7 @@
-//! What `worker.isolation = "process"` adds to a query: the digits-sized MLP over one connection, with and
-//! without, in turns. The default, `none`, adds nothing.
+//! What `worker.isolation = "process"` adds to a query of the digits-sized MLP: latency over one connection, processor time
+//! over many, with and without, in turns. `none` adds nothing.
+
+use std::path::Path;
 
 use anyhow::Result;
 
@@ -14,37 +16,73 @@ use crate::{
     server::Server,
 };
 
+/// Connections of the load whose processor time is measured.
+const CONNECTIONS: usize = 64;
+
+/// Of both ways, what each turn has measured.
+type Both = [Vec<f64>; 2];
+
 /// Measures both in turns.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
-    let none = start(bench, "none")?;
-    let process = start(bench, "process")?;
+    let servers = [start(bench, "none")?, start(bench, "process")?];
     let body = format!(
         r#"{{"application":"mlp","targets":{{"latency_ms":50}},"inputs":[{{"name":"pixels","shape":[1,64],"datatype":"FP32","data":[{}]}}]}}"#,
         numbers(64)
     );
     let file = bench.write("isolation.json", &body)?;
-    let (mut p50s, mut added) = ([vec![], vec![]], vec![]);
-    for _ in 0..bench.arguments.repetitions {
-        let mut pair = [0.0; 2];
-        for (at, server) in [&none, &process].into_iter().enumerate() {
-            let load = Load {
-                address: server.address,
-                path: "/v1/queries",
-                body: &file,
-                connections: 1,
-                seconds: bench.arguments.seconds,
-            };
-            pair[at] = load.run()?.p50_ms * 1e3;
-            p50s[at].push(pair[at]);
-        }
-        added.push(pair[1] - pair[0]);
-    }
-    let [own, other] = p50s.map(median);
+    let lone = in_turns(bench, &servers, |server| {
+        Ok(load(bench, server, (&file, 1)).run()?.p50_ms * 1e3)
+    })?;
+    let added = lone[1]
+        .iter()
+        .zip(&lone[0])
+        .map(|(with, without)| with - without);
+    let added = median(added.collect());
+    let [own, other] = lone.map(median);
     report.add(figure("query_p50_us", own, "us", None).of("none"));
     report.add(figure("query_p50_us", other, "us", None).of("process"));
-    let added = median(added);
     report.add(figure("isolation_added_p50_us", added, "us", None).of("process"));
+    let many = in_turns(bench, &servers, |server| {
+        load(bench, server, (&file, CONNECTIONS)).cpu_us(server)
+    })?;
+    let ratios = many[1]
+        .iter()
+        .zip(&many[0])
+        .map(|(with, without)| with / without);
+    let ratio = median(ratios.collect());
+    let [own, other] = many.map(median);
+    report.add(figure("query_cpu_us", own, "us", None).of("none"));
+    report.add(figure("query_cpu_us", other, "us", None).of("process"));
+    report.add(figure("isolation_cpu_ratio", ratio, "ratio", None).of("process"));
     Ok(())
+}
+
+fn in_turns(
+    bench: &Bench<'_>,
+    servers: &[Server; 2],
+    measure: impl Fn(&Server) -> Result<f64>,
+) -> Result<Both> {
+    let mut both = Both::default();
+    for _ in 0..bench.arguments.repetitions {
+        for (of, server) in both.iter_mut().zip(servers) {
+            of.push(measure(server)?);
+        }
+    }
+    Ok(both)
+}
+
+fn load<'a>(
+    bench: &Bench<'_>,
+    server: &Server,
+    (body, connections): (&'a Path, usize),
+) -> Load<'a> {
+    Load {
+        address: server.address,
+        path: "/v1/queries",
+        body,
+        connections,
+        seconds: bench.arguments.seconds,
+    }
 }
 
 /// A service whose models run as `isolation` says, warm.

@@ -21,6 +21,13 @@ impl Scaler {
                 *planned.entry(variant).or_default() += count;
             }
         }
+        for of in &input.staffed.reserved {
+            let up = (input.kinds.get(of.device.get() as usize)).map_or(0, |kind| kind.up);
+            let loaded = of.loaded().min(up);
+            if loaded > 0 {
+                *planned.entry(of.variant).or_default() += loaded;
+            }
+        }
         let mut all = planned.clone();
         all.extend(
             self.known

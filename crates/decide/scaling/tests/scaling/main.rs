@@ -6,6 +6,7 @@ mod packing;
 mod preferred;
 mod problems;
 mod programs;
+mod reserved;
 mod scaler;
 mod shared;
 mod symphony;

@@ -60,6 +60,7 @@ pub fn input(rps: f64, up: u32, measured: Measured) -> PlannerInput {
     PlannerInput {
         tenants: Default::default(),
         preferences: Vec::new(),
+        staffed: Default::default(),
         problem: Problem {
             needs: vec![need(rps)],
             choices: vec![choice(0, 0, 20.0)],

@@ -71,12 +71,23 @@ fn its_time_its_price_and_rows_count() {
         (None, "cost")
     );
     let many = Demand {
-        rows: 2,
+        rows: 65,
         ..least(0.95)
     };
     assert_eq!(
         (chosen(&index, &many), CASCADE.verdict(&many)),
         (None, "rows")
+    );
+    // Its rows are taken to run one after the other.
+    let of = |rows| Demand {
+        rows,
+        latency_ms: 2.5 * CASCADE.latency_ms,
+        ..least(0.95)
+    };
+    assert_eq!(chosen(&index, &of(2)), Some(0));
+    assert_eq!(
+        (chosen(&index, &of(3)), CASCADE.verdict(&of(3))),
+        (None, "latency")
     );
 }
 

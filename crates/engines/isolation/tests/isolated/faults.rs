@@ -181,6 +181,39 @@ fn a_process_that_is_killed_from_outside_is_nobodys_fault() {
     }
 }
 
+/// Where the machine has no time, a process that is started again is not ready before the run is to end.
+#[test]
+fn a_process_that_is_slow_to_start_is_no_fault_and_is_left_to_the_next_run() {
+    let mark = "mark=slow";
+    let engine = engine(mark);
+    let model = engine.load(&request(1, "slow")).unwrap();
+    let [first] = processes(mark)[..] else {
+        panic!("not one process");
+    };
+    kill_process(first, Signal::KILL).unwrap();
+    assert!(matches!(run(&*model, 4.0), Err(Error::Restarted(_))));
+    // Several wait for it, all past their time.
+    let interrupts: Vec<Interrupt> = (0..3).map(|_| Interrupt::default()).collect();
+    thread::scope(|scope| {
+        let runs = interrupts.iter().map(|interrupt| {
+            let waits = || model.run_interruptible(&inputs(4.0), interrupt);
+            (interrupt, scope.spawn(waits))
+        });
+        let runs: Vec<_> = runs.collect();
+        for (interrupt, run) in &runs {
+            raise(interrupt, || run.is_finished());
+        }
+        for (_, run) in runs {
+            let ended = run.join().unwrap();
+            assert!(matches!(ended, Err(Error::Restarted(_))), "{ended:?}");
+        }
+    });
+    let started = processes(mark);
+    assert_eq!(run(&*model, 5.0), Ok(10.0));
+    assert_eq!(processes(mark), started, "the same one");
+    assert_ne!(started, [first]);
+}
+
 /// Raises it until something has heard it, or has ended for it as soon as it began.
 fn raise(interrupt: &Interrupt, has_ended: impl Fn() -> bool) {
     let begun = Instant::now();

@@ -7,6 +7,7 @@ use std::{
     path::PathBuf,
     process,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use sextant_engine::{Capabilities, Engine, Error, LoadRequest, LoadedModel};
@@ -39,6 +40,9 @@ pub const LOOKS: f32 = -6.0;
 /// Makes a socket for UDP, and tells whether it could.
 pub const SENDS: f32 = -7.0;
 
+/// How long the model `slow` takes to load.
+pub const SLOW: Duration = Duration::from_millis(500);
+
 /// See the module.
 pub struct Harmful;
 
@@ -62,6 +66,13 @@ impl Engine for Harmful {
         match &request.model.graph[..] {
             b"aborts" => process::abort(),
             b"hangs" => hang(),
+            b"slow" => {
+                let begun = Instant::now();
+                while begun.elapsed() < SLOW {
+                    hint::spin_loop();
+                }
+                Ok(Arc::new(Loaded(signature(), PathBuf::new())))
+            }
             file => {
                 let path = String::from_utf8_lossy(file).into_owned();
                 Ok(Arc::new(Loaded(signature(), path.into())))

@@ -9,7 +9,7 @@ use sextant_objects::ObjectPath;
 use tokio::sync::mpsc;
 
 use super::{Join, Written};
-use crate::{Error, PartHeader, rows, text};
+use crate::{Error, PartHeader, parquet::Sheet, rows, text};
 
 /// Bytes of a part that are held at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -108,6 +108,38 @@ impl Join<'_> {
         })
     }
 
+    pub(super) async fn send_sheet(&self, sender: &Sender) -> Result<Written, Error> {
+        let mut sheet = Sheet::new(&self.columns)?;
+        for chunk in self.chunks.clone() {
+            self.append(&mut sheet, chunk).await?;
+            while let Some(group) = sheet.group()? {
+                if !give(sender, group).await {
+                    return Ok(Written::Broken);
+                }
+            }
+        }
+        Ok(match give(sender, sheet.end()?).await {
+            true => Written::Whole,
+            false => Written::Broken,
+        })
+    }
+
+    /// Appends the rows of a part.
+    async fn append(&self, sheet: &mut Sheet<'_>, chunk: u64) -> Result<(), Error> {
+        let (path, header) = self.part(chunk).await?;
+        if header.tally.columns.is_empty() {
+            sheet.append_nothing(header.records as usize);
+            return Ok(());
+        }
+        let mut blocks = Vec::new();
+        for place in 0..=self.columns.len() {
+            blocks.push(self.block(&path, &header, place).await?);
+        }
+        let there = blocks.pop().unwrap_or_default();
+        let appended = sheet.append(&blocks, &there);
+        appended.ok_or_else(|| damaged(&path, "a text is cut off"))
+    }
+
     /// The texts of a block as elements of their array, in pieces.
     pub(super) async fn texts(
         &self,
@@ -115,7 +147,20 @@ impl Join<'_> {
         header: &PartHeader,
         column: usize,
     ) -> Result<impl Iterator<Item = Result<Bytes, Error>> + use<>, Error> {
-        let place = header.place(column);
+        let bytes = self.block(path, header, column).await?;
+        let path = path.clone();
+        let pieces = text::elements(bytes, self.columns[column].points());
+        Ok(pieces.map(move |piece| piece.ok_or_else(|| damaged(&path, "a text is cut off"))))
+    }
+
+    /// All bytes of a block.
+    async fn block(
+        &self,
+        path: &ObjectPath,
+        header: &PartHeader,
+        block: usize,
+    ) -> Result<Bytes, Error> {
+        let place = header.place(block);
         let (start, block) = place.ok_or_else(|| damaged(path, "a block is missing"))?;
         let range = start..start + block.bytes;
         let bytes = match block.bytes {
@@ -125,9 +170,7 @@ impl Join<'_> {
         if bytes.len() as u64 != block.bytes || crc32fast::hash(&bytes) != block.crc {
             return Err(damaged(path, "its checksum is wrong"));
         }
-        let path = path.clone();
-        let pieces = text::elements(bytes, self.columns[column].points());
-        Ok(pieces.map(move |piece| piece.ok_or_else(|| damaged(&path, "a text is cut off"))))
+        Ok(bytes)
     }
 
     async fn send_texts(

@@ -1,9 +1,42 @@
-//! In place of the reader of Parquet, where the feature `parquet` is off.
+//! In place of what reads and writes Parquet, where the feature `parquet` is off.
 
+use std::convert::Infallible;
+
+use bytes::Bytes;
 use sextant_objects::ObjectPath;
 use sextant_types::Signature;
 
-use crate::{Error, Files, Record};
+use crate::{Error, Files, Record, part::Column};
+
+const ABSENT: &str = "this binary has been built without Parquet: build the whole one with `cargo build --release \
+                      --package sextant`";
+
+/// A file that nobody writes.
+pub(crate) struct Sheet<'a>(&'a Infallible);
+
+impl<'a> Sheet<'a> {
+    /// Refuses to write one.
+    pub(crate) fn new(_: &'a [Column]) -> Result<Self, Error> {
+        let reason = format!("{ABSENT}, or write `csv`, `npz` or `jsonl`");
+        Err(Error::output("parquet", reason))
+    }
+
+    pub(crate) fn append(&mut self, _: &[Bytes], _: &[u8]) -> Option<()> {
+        match *self.0 {}
+    }
+
+    pub(crate) fn append_nothing(&mut self, _: usize) {
+        match *self.0 {}
+    }
+
+    pub(crate) fn group(&mut self) -> Result<Option<Bytes>, Error> {
+        match *self.0 {}
+    }
+
+    pub(crate) fn end(self) -> Result<Bytes, Error> {
+        match *self.0 {}
+    }
+}
 
 /// What no file becomes.
 pub(crate) enum Table {}
@@ -16,9 +49,10 @@ impl Table {
         _: (u64, u64),
         _: &Signature,
     ) -> Result<Self, Error> {
-        let reason = "this binary has been built without Parquet: build the whole one with `cargo build --release \
-                      --package sextant`, or save CSV or an `.npz` archive";
-        Err(Error::input(path, reason))
+        Err(Error::input(
+            path,
+            format!("{ABSENT}, or save CSV or an `.npz` archive"),
+        ))
     }
 
     /// There is none to read.

@@ -2,8 +2,14 @@
 
 use std::io::Cursor;
 
+use ::parquet::{
+    file::reader::{FileReader, SerializedFileReader},
+    record::{Field, Row},
+};
+use bytes::Bytes;
 use npyz::{NpyFile, npz::NpzArchive};
 use proptest::prelude::*;
+use serde_json::{Value, json};
 use sextant_formats::zip::Archive;
 use sextant_objects::ObjectPath;
 use sextant_records::{Answered, Chunk, Error, Join, PartHeader, Refused, Tally, check_output};
@@ -91,6 +97,41 @@ async fn write(
     Ok((whole.to_vec(), errors))
 }
 
+/// Those that this build writes.
+fn formats() -> Vec<RecordFormat> {
+    let has_parquet = cfg!(feature = "parquet");
+    let all = RecordFormat::ALL.into_iter();
+    all.filter(|format| *format != RecordFormat::Parquet || has_parquet)
+        .collect()
+}
+
+/// The rows of a Parquet file.
+fn rows(bytes: Vec<u8>) -> Vec<Value> {
+    let file = SerializedFileReader::new(Bytes::from(bytes)).expect("a file");
+    let rows = file.get_row_iter(None).expect("rows");
+    let row = |row: Result<Row, _>| {
+        let row = row.expect("a row");
+        let columns = row.get_column_iter();
+        let columns = columns.map(|(name, field)| (name.clone(), value(field)));
+        Value::Object(columns.collect())
+    };
+    rows.map(row).collect()
+}
+
+fn value(field: &Field) -> Value {
+    match field {
+        Field::Null => Value::Null,
+        Field::Bool(it) => json!(it),
+        Field::Byte(it) => json!(it),
+        Field::Long(it) => json!(it),
+        Field::ULong(it) => json!(it),
+        Field::Float(it) => json!(it),
+        Field::Str(it) => json!(it),
+        Field::ListInternal(list) => list.elements().iter().map(value).collect(),
+        other => panic!("nobody writes {other:?}"),
+    }
+}
+
 fn array<T: npyz::Deserialize>(bytes: &[u8]) -> (Vec<u64>, Vec<T>) {
     let file = NpyFile::new(bytes).expect("an array");
     let shape = file.shape().to_vec();
@@ -105,7 +146,7 @@ proptest! {
         records in 0u64..40,
         failing in 0u64..5,
         sizes in prop::collection::vec(1usize..9, 1..4),
-        format in prop::sample::select(RecordFormat::WRITTEN.to_vec()),
+        format in prop::sample::select(formats()),
     ) {
         let outputs = if format == RecordFormat::Npy { 1 } else { 2 };
         let signature = if outputs == 1 { only_scores() } else { signature() };
@@ -125,7 +166,7 @@ proptest! {
                 let text = String::from_utf8(bytes).expect("text");
                 prop_assert_eq!(text.lines().count() as u64, records);
                 for (n, line) in text.lines().enumerate() {
-                    let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+                    let line: Value = serde_json::from_str(line).expect("JSON");
                     prop_assert_eq!(&line["index"], n);
                     prop_assert_eq!(line["error"].is_object(), answers[n].is_err());
                 }
@@ -152,7 +193,13 @@ proptest! {
                 let rows: String = (0..records).map(row).collect();
                 prop_assert_eq!(text, format!("scores.0,scores.1,scores.2,class\n{rows}"));
             }
-            RecordFormat::Parquet => prop_assert!(false, "it is not written"),
+            RecordFormat::Parquet => {
+                let row = |n: u64| match n % 4 < failing {
+                    true => json!({"scores": null, "class": null}),
+                    false => json!({"scores": [n as f32, n as f32 + 0.5, -1.0], "class": n}),
+                };
+                prop_assert_eq!(rows(bytes), (0..records).map(row).collect::<Vec<_>>());
+            }
         }
         let lines = errors.map_or(0, |errors| errors.lines().count());
         prop_assert_eq!(lines, if format == RecordFormat::Jsonl { 0 } else { failed });
@@ -181,10 +228,7 @@ async fn an_output_that_is_not_confirmed_does_not_appear() {
 async fn damage_in_a_part_is_found_before_the_file_appears() {
     let store = Store::new();
     let answers: Vec<Answered> = (0..6).map(|n| answer(n, 1, 2)).collect();
-    for format in RecordFormat::WRITTEN
-        .into_iter()
-        .filter(|f| *f != RecordFormat::Npy)
-    {
+    for format in formats().into_iter().filter(|f| *f != RecordFormat::Npy) {
         let written = write(&store, format, &answers, (&[3], &signature())).await;
         written.expect("a file");
         let second = part(1).expect("a path");
@@ -229,7 +273,6 @@ async fn answers_that_are_no_array_are_refused_with_advice() {
         error.to_string()
     };
     let scores = spec("scores", DataType::Fp32, &[None]);
-    assert!(refused(RecordFormat::Parquet, vec![scores.clone()]).contains("csv"));
     let two = vec![scores.clone(), scores.clone()];
     assert!(refused(RecordFormat::Npy, two).contains("npz"));
     assert!(check_output(RecordFormat::Npz, &model(vec![], vec![scores])).is_ok());
@@ -250,7 +293,7 @@ async fn answers_that_are_no_array_are_refused_with_advice() {
 /// Labels of different lengths, one of them beyond ASCII, one missing.
 fn labels() -> (Vec<Answered>, Signature) {
     let label = |text: &&str| {
-        let strings = vec![bytes::Bytes::copy_from_slice(text.as_bytes())];
+        let strings = vec![Bytes::copy_from_slice(text.as_bytes())];
         let tensor = Tensor::from_strings(vec![1], strings).expect("a tensor");
         Ok(vec![NamedTensor::new("label", tensor)])
     };
@@ -323,4 +366,45 @@ async fn a_table_without_one_answer_takes_its_columns_from_the_model() {
     let text = String::from_utf8(bytes).expect("text");
     assert_eq!(text, "scores.0,scores.1,scores.2,class\n,,,\n,,,\n,,,\n");
     assert_eq!(errors.map(|errors| errors.lines().count()), Some(3));
+}
+
+#[cfg(feature = "parquet")]
+#[tokio::test]
+async fn lists_are_as_deep_as_a_record_has_dimensions() {
+    let answer = |n: u8| -> Answered {
+        let boxes: Vec<i8> = (0..6).map(|at| at - n.cast_signed()).collect();
+        let tensors = [
+            ("boxes", Tensor::from_elements(vec![1, 2, 3], &boxes)),
+            (
+                "half",
+                Tensor::from_elements(vec![1, 1], &[half::f16::from_f32(0.5)]),
+            ),
+            ("empty", Tensor::from_elements::<f32>(vec![1, 0], &[])),
+            (
+                "text",
+                Tensor::from_strings(vec![1, 2], [format!("a{n}"), "\u{1F41F}".to_owned()]),
+            ),
+            ("large", Tensor::from_elements(vec![1], &[u64::MAX])),
+            (
+                "sure",
+                Tensor::from_bytes(DataType::Bool, vec![1], Bytes::from_static(&[1])),
+            ),
+        ];
+        let tensors = tensors.into_iter();
+        let named = tensors.map(|(name, it)| NamedTensor::new(name, it.expect("a tensor")));
+        Ok(named.collect())
+    };
+    let answers: Vec<Answered> = (0..3).map(answer).collect();
+    let format = RecordFormat::Parquet;
+    let parts: (&[usize], _) = (&[2], &signature());
+    let (bytes, _) = write(&Store::new(), format, &answers, parts)
+        .await
+        .expect("a file");
+    let expected = (0..3).map(|n| {
+        json!({
+            "boxes": [[-n, 1 - n, 2 - n], [3 - n, 4 - n, 5 - n]], "half": 0.5, "empty": [],
+            "text": [format!("a{n}"), "\u{1F41F}"], "large": u64::MAX, "sure": true,
+        })
+    });
+    assert_eq!(rows(bytes), expected.collect::<Vec<_>>());
 }

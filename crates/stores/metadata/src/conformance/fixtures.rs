@@ -128,6 +128,7 @@ pub fn sample_variant(name: &str, cost: f64) -> Arc<Variant> {
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     })
 }
 

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_types::{
-    Code, DeviceType, DeviceTypeName, EngineName, ModelId, TargetClass, Targets, VariantId,
+    Code, DeviceType, DeviceTypeName, EngineName, ModelId, Route, StepOf, TargetClass, Targets,
+    VariantId,
 };
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
 use crate::{
     Action, AgreementRow, Alternative, ApplicationDemand, CostRow, Costs, Count, Decision, Demand,
     Desired, DesiredVariant, DeviceDemand, Error, Event, Input, MOST_DEMAND_ROWS, Pool, Snapshot,
-    Subject, TrialRow, View,
+    StepDemand, Subject, TrialRow, View,
 };
 
 /// One of the two records, and how to write and read it.
@@ -148,11 +149,22 @@ pub(super) fn demand(token: u64, content: u64) -> Demand {
         kept: 2,
         refused: BTreeMap::from([(Code::Overloaded, 1), (Code::DeadlineExceeded, 2)]),
         queueing_ms: 17,
+        step: None,
     };
     let unserved = ApplicationDemand {
         class: TargetClass::default(),
         variant: None,
         refused: BTreeMap::from([(Code::TargetInfeasible, 5)]),
+        step: Some(StepDemand {
+            of: StepOf {
+                pipeline: application("pages"),
+                step: "read".to_owned(),
+                after: vec!["find".to_owned()],
+                asks: Route::Application(application("app")),
+            },
+            runs: 1.0 / 3.0,
+            whole_ms: Some((100.5, 200.0)),
+        }),
         ..served.clone()
     };
     let device = DeviceDemand {

@@ -1,8 +1,8 @@
 //! Creating, finding and claiming jobs.
 
-use sextant_types::{ApplicationId, Code, EngineName, JobId, ModelId};
+use sextant_types::{Code, EngineName, JobId, ModelId};
 
-use super::{Job, JobFilter, JobKind, JobState, NewJob};
+use super::{AnsweredBy, Job, JobFilter, JobKind, JobState, NewJob, Waiting};
 use crate::{
     Entity, Error, Failure, ModelStatus, Once, Registry, application,
     database::{Row, Session},
@@ -12,6 +12,30 @@ use crate::{
 };
 
 const DEFAULT_PAGE: u32 = 100;
+
+/// Which job is claimed.
+struct Claim<'a> {
+    kind: JobKind,
+    /// One that needs this engine; `None`: one that needs none.
+    engine: Option<&'a EngineName>,
+    waiting: Option<&'a Waiting>,
+    answered_by: Option<AnsweredBy>,
+}
+
+// === impl Claim ===
+
+impl Claim<'_> {
+    fn of(kind: JobKind) -> Self {
+        Self {
+            kind,
+            engine: None,
+            waiting: None,
+            answered_by: None,
+        }
+    }
+}
+
+// === impl Registry ===
 
 impl Registry {
     /// Creates a job in state [`JobState::Queued`]. A job of the same name and content is
@@ -76,33 +100,36 @@ impl Registry {
         lease_ms: u64,
         now_ms: u64,
     ) -> Result<Option<Job>, Error> {
-        self.hand_out((kind, None, None), owner, lease_ms, now_ms)
+        self.hand_out(Claim::of(kind), owner, lease_ms, now_ms)
             .await
     }
 
-    /// [`claim`](Self::claim) among the jobs of this application, and no others.
+    /// [`claim`](Self::claim) among the jobs of one of those that [wait](Self::waiting), and no others.
     pub async fn claim_of(
         &self,
-        (kind, application): (JobKind, &ApplicationId),
+        (kind, waiting): (JobKind, &Waiting),
         owner: &str,
         lease_ms: u64,
         now_ms: u64,
     ) -> Result<Option<Job>, Error> {
-        let what = (kind, None, Some(application));
+        let what = Claim {
+            waiting: Some(waiting),
+            ..Claim::of(kind)
+        };
         self.hand_out(what, owner, lease_ms, now_ms).await
     }
 
-    /// The applications of the jobs of a kind that [`claim`](Self::claim) would hand out, in the order of the oldest
-    /// of each.
-    pub async fn waiting(&self, kind: JobKind, now_ms: u64) -> Result<Vec<ApplicationId>, Error> {
+    /// Whose jobs of a kind [`claim`](Self::claim) would hand out, in the order of the oldest of each.
+    pub async fn waiting(&self, kind: JobKind, now_ms: u64) -> Result<Vec<Waiting>, Error> {
         let mut reader = self.read().await?;
-        let waiting = sql::WAITING_APPLICATIONS
-            .bind(kind.as_str())
-            .bind(int(now_ms));
+        let waiting = sql::WAITING.bind(kind.as_str()).bind(int(now_ms));
         let rows = reader.rows(waiting).await?;
         let rows = rows.iter().map(|row| {
             let columns = Columns::new(row, Entity::Job, "application")?;
-            columns.parse("application")
+            Ok(Waiting {
+                registrant: columns.text("registrant")?,
+                application: columns.parse("application")?,
+            })
         });
         rows.collect()
     }
@@ -115,13 +142,31 @@ impl Registry {
         lease_ms: u64,
         now_ms: u64,
     ) -> Result<Option<Job>, Error> {
-        let what = (kind, Some(engine), None);
+        let what = Claim {
+            engine: Some(engine),
+            ..Claim::of(kind)
+        };
+        self.hand_out(what, owner, lease_ms, now_ms).await
+    }
+
+    /// [`claim`](Self::claim) among the offline jobs that such a runner can answer.
+    pub async fn claim_offline(
+        &self,
+        answered_by: AnsweredBy,
+        owner: &str,
+        lease_ms: u64,
+        now_ms: u64,
+    ) -> Result<Option<Job>, Error> {
+        let what = Claim {
+            answered_by: Some(answered_by),
+            ..Claim::of(JobKind::Offline)
+        };
         self.hand_out(what, owner, lease_ms, now_ms).await
     }
 
     async fn hand_out(
         &self,
-        (kind, engine, application): (JobKind, Option<&EngineName>, Option<&ApplicationId>),
+        what: Claim<'_>,
         owner: &str,
         lease_ms: u64,
         now_ms: u64,
@@ -130,12 +175,14 @@ impl Registry {
         let row = tx
             .row(
                 sql::CLAIM_JOB
-                    .bind(kind.as_str())
+                    .bind(what.kind.as_str())
                     .bind(owner)
                     .bind(int(now_ms.saturating_add(lease_ms)))
                     .bind(int(now_ms))
-                    .bind(engine.map(|engine| engine.0.as_str()))
-                    .bind(application.map(ApplicationId::as_str)),
+                    .bind(what.engine.map(|engine| engine.0.as_str()))
+                    .bind(what.waiting.map(|waiting| waiting.application.as_str()))
+                    .bind(what.waiting.map(|waiting| waiting.registrant.as_str()))
+                    .bind(what.answered_by.map(AnsweredBy::as_str)),
             )
             .await?;
         tx.commit().await?;

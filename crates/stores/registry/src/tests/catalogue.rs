@@ -70,6 +70,7 @@ async fn resources_are_changed_kept_and_taken_back(place: Place) {
         weight: None,
         cache_bytes: 1 << 20,
         cache_ttl_s: Some(60),
+        isolation: None,
     };
     let changed = change_resources(&registry, |_| set).await.unwrap();
     assert_eq!(changed.unwrap().resources, set);

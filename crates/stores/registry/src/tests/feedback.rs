@@ -3,7 +3,9 @@
 use sextant_feedback::{Alarm, AlarmKind, Kind, Prediction, Sums};
 
 use super::*;
-use crate::{Erased, Fate, Feedback, FeedbackKey, ShadowAnswer};
+use crate::{
+    Entity, Erased, Fate, Feedback, FeedbackBounds, FeedbackKey, ShadowAnswer, rows::Columns,
+};
 
 on_both! {
     a_row_is_kept_and_counted_once,
@@ -161,28 +163,50 @@ async fn the_oldest_go_where_there_is_too_much(place: Place) {
         })
         .collect();
     registry.give_feedback(&given).await.unwrap();
-    let all = registry
-        .prune_feedback(&app(), 1000, u64::MAX)
-        .await
-        .unwrap();
-    let left = registry
-        .prune_feedback(&app(), 1010, u64::MAX)
-        .await
-        .unwrap();
-    assert_eq!(left, all / 100 * 90, "those of before are gone");
-    let left = registry
-        .prune_feedback(&app(), 1010, all / 4)
-        .await
-        .unwrap();
-    assert!((1..=all / 4).contains(&left), "{left} of {all}");
+    let all = held(&registry).await;
+    let prune = async |since_ms, max_bytes, most| {
+        let bounds = FeedbackBounds {
+            since_ms,
+            max_bytes,
+        };
+        registry
+            .prune_feedback(&app(), &bounds, most)
+            .await
+            .unwrap()
+    };
+    assert_eq!(prune(1000, u64::MAX, 1000).await, 0);
+    // So many rows at a time.
+    for removed in [4, 4, 2, 0] {
+        assert_eq!(prune(1010, u64::MAX, 4).await, removed);
+    }
+    assert_eq!(
+        held(&registry).await,
+        all / 100 * 90,
+        "those of before are gone"
+    );
+    let mut removed = Vec::new();
+    while removed.last().is_none_or(|last| *last == 30) {
+        removed.push(prune(1010, all / 4, 30).await);
+    }
+    assert_eq!(removed, [30, 30, 5]);
+    assert_eq!(held(&registry).await, all / 4);
     let rows = registry.feedback(&app(), None, 1000).await.unwrap();
-    assert_eq!(rows.last().map(|row| row.row), Some(99));
+    assert_eq!(
+        rows.first().map(|row| row.row),
+        Some(75),
+        "the oldest go first"
+    );
     assert_eq!(sums(&registry).await[0].1.rows, 100);
-    registry
-        .prune_feedback(&app(), 6 * HOUR_MS, u64::MAX)
-        .await
-        .unwrap();
+    prune(6 * HOUR_MS, u64::MAX, 1000).await;
     assert_eq!(sums(&registry).await, []);
+}
+
+/// Bytes that the rows take.
+async fn held(registry: &Registry) -> u64 {
+    let bytes = crate::sql::FEEDBACK_BYTES.bind(app().as_str().to_owned());
+    let row = registry.read().await.unwrap().one(bytes).await.unwrap();
+    let columns = Columns::new(&row, Entity::Feedback, "application").unwrap();
+    columns.count("bytes").unwrap()
 }
 
 async fn what_is_erased_is_gone_and_stays_counted(place: Place) {

@@ -1,12 +1,15 @@
 //! The queue.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::json;
 use sextant_types::Code;
 
 use super::*;
-use crate::{Failure, Job, JobFilter, JobState};
+use crate::{AnsweredBy, Failure, Job, JobFilter, JobState, NewPipeline, Registrant, Waiting};
 
 on_both! {
     a_lapsed_job_goes_to_one_of_many_claimers,
@@ -20,6 +23,8 @@ on_both! {
     a_new_job_wakes_a_waiting_runner,
     no_job_goes_to_two_claimers,
     jobs_are_handed_out_by_application,
+    offline_jobs_go_to_whoever_can_answer_them,
+    registrations_are_handed_out_by_who_registers,
 }
 
 /// Long enough for a wake-up on any machine; only a failing test waits for it.
@@ -36,6 +41,36 @@ async fn claim(registry: &Registry, owner: &str, now_ms: u64) -> Option<Job> {
         .claim(JobKind::Offline, owner, 100, now_ms)
         .await
         .unwrap()
+}
+
+async fn offline_jobs_go_to_whoever_can_answer_them(place: Place) {
+    let registry = with_application(&place).await;
+    let pipeline = Application {
+        id: ApplicationId::new("photos").unwrap(),
+        ..application()
+    };
+    let definition = NewPipeline {
+        definition: json!({"name": "photos"}),
+        files: BTreeMap::new(),
+    };
+    registry
+        .create_pipeline(&pipeline, &definition, 1)
+        .await
+        .unwrap();
+    let of_variants = registry.create_job(&offline_job(), 2).await.unwrap();
+    let of_pipeline = NewJob::new(JobKind::Offline, pipeline.id, json!({}));
+    let of_pipeline = registry.create_job(&of_pipeline, 3).await.unwrap();
+    for (answered_by, job) in [
+        (AnsweredBy::Pipelines, of_pipeline),
+        (AnsweredBy::Variants, of_variants),
+    ] {
+        let claim = async || {
+            let claimed = registry.claim_offline(answered_by, "me", 100, 10).await;
+            claimed.unwrap().map(|it| it.id)
+        };
+        assert_eq!(claim().await, Some(job.id));
+        assert_eq!(claim().await, None);
+    }
 }
 
 async fn a_job_goes_from_the_queue_to_its_result(place: Place) {
@@ -324,23 +359,59 @@ async fn jobs_are_handed_out_by_application(place: Place) {
     registry.create_job(&job(&application()), 11).await.unwrap();
     let theirs = registry.create_job(&job(&other), 12).await.unwrap();
     let waiting = async |now_ms| registry.waiting(JobKind::Offline, now_ms).await.unwrap();
-    let names = [application().id, other.id.clone()];
+    let of = |application: &ApplicationId| Waiting {
+        registrant: String::new(),
+        application: application.clone(),
+    };
+    let names = [of(&application().id), of(&other.id)];
     assert_eq!(waiting(20).await, names);
     assert_eq!(
         registry.waiting(JobKind::Register, 20).await.unwrap(),
         Vec::new()
     );
-    let claim = async |of: &ApplicationId, now_ms| {
+    let claim = async |of: &Waiting, now_ms| {
         let what = (JobKind::Offline, of);
         registry.claim_of(what, "me", 100, now_ms).await.unwrap()
     };
-    let claimed = claim(&other.id, 20).await.expect("one waits");
+    let claimed = claim(&names[1], 20).await.expect("one waits");
     assert_eq!(claimed.id, theirs.id);
-    assert_eq!(claim(&other.id, 20).await, None);
+    assert_eq!(claim(&names[1], 20).await, None);
     assert_eq!(waiting(20).await, names[..1]);
     let claimed = claim(&names[0], 20).await.expect("two wait");
     assert_eq!(claimed.id, mine.id);
     assert_eq!(waiting(20).await, names[..1]);
     // Claims that have lapsed are for others.
     assert_eq!(waiting(120).await, names);
+}
+
+async fn registrations_are_handed_out_by_who_registers(place: Place) {
+    let registry = with_application(&place).await;
+    let mut names = Vec::new();
+    for (at, by) in [Some("first"), None, Some("second")]
+        .into_iter()
+        .enumerate()
+    {
+        let model = NewModel {
+            registered_by: by.map(|name| Registrant {
+                name: name.to_owned(),
+                is_administrator: false,
+            }),
+            ..new_model(&format!("m{at}"))
+        };
+        let at_ms = 10 + at as u64;
+        let made = create_model(&registry, &model, at_ms).await.unwrap();
+        assert_eq!(made.model.registered_by, model.registered_by);
+        assert_eq!(made.model.is_foreign(), by.is_some());
+        names.push(by.unwrap_or_default().to_owned());
+    }
+    let waiting = registry.waiting(JobKind::Register, 20).await.unwrap();
+    let found = waiting.iter().map(|it| it.registrant.clone());
+    assert_eq!(found.collect::<Vec<_>>(), names);
+    for at in [1, 2, 0] {
+        let what = (JobKind::Register, &waiting[at]);
+        let claimed = registry.claim_of(what, "me", 100, 20).await.unwrap();
+        let model = claimed.expect("one waits").model;
+        assert_eq!(model, Some(model_id(&format!("m{at}"))));
+        assert_eq!(registry.claim_of(what, "me", 100, 20).await.unwrap(), None);
+    }
 }

@@ -3,16 +3,29 @@
 use sextant_types::{Code, Stage};
 
 use super::*;
-use crate::{Act, Model, VersionChange};
+use crate::{Act, Audit, AuditFilter, Model, VersionChange, sql::Sql};
 
 on_both! {
     other_content_is_the_next_version,
     two_applications_have_models_of_one_name,
     one_version_is_current_whoever_switches,
     what_was_judged_of_a_trial_that_has_ended_is_not_done,
+    a_change_and_its_entry_are_made_together,
     a_rollback_goes_back_once,
     a_registration_may_ask_to_become_current,
     a_row_of_the_version_before_is_version_1,
+}
+
+/// Has the audit record take no entries.
+static HIDE_AUDIT: Sql = in_both("alter table audit rename to hidden");
+static SHOW_AUDIT: Sql = in_both("alter table hidden rename to audit");
+
+const fn in_both(statement: &'static str) -> Sql {
+    Sql {
+        sqlite: statement,
+        #[cfg(feature = "postgres")]
+        postgres: statement,
+    }
 }
 
 fn other(byte: u8) -> NewModel {
@@ -158,6 +171,34 @@ async fn what_was_judged_of_a_trial_that_has_ended_is_not_done(place: Place) {
     let refused = registry.change_version(&judged, 30).await.unwrap_err();
     assert_eq!(refused.code(), Code::VersionConflict, "{refused}");
     assert_eq!(stages(&registry).await, ["current", "candidate"]);
+}
+
+async fn a_change_and_its_entry_are_made_together(place: Place) {
+    let (registry, _, second) = with_two(&place).await;
+    let entry = Audit::new(10, "judge", "version.promote", "m@2", "why".into());
+    let recorded = async || registry.audit(&AuditFilter::default()).await.unwrap();
+    // What is refused is not on record.
+    let unseen = change(&second, Act::To(Stage::Current), Some(7));
+    let refused = registry.change_version_on_record(&unseen, &entry).await;
+    assert_eq!(refused.unwrap_err().code(), Code::VersionConflict);
+    assert_eq!(recorded().await, []);
+    // What cannot be recorded is not done.
+    let promote = change(&second, Act::To(Stage::Current), Some(1));
+    run(&registry, &HIDE_AUDIT).await;
+    let failed = registry.change_version_on_record(&promote, &entry).await;
+    failed.unwrap_err();
+    run(&registry, &SHOW_AUDIT).await;
+    assert_eq!(stages(&registry).await, ["current", "candidate"]);
+    let line = registry.change_version_on_record(&promote, &entry).await;
+    assert_eq!(line.unwrap()[1].release.since_ms, 10);
+    assert_eq!(stages(&registry).await, ["retired", "current"]);
+    assert_eq!(recorded().await, [entry]);
+}
+
+async fn run(registry: &Registry, statement: &'static Sql) {
+    let mut tx = registry.begin().await.unwrap();
+    tx.run(statement.into()).await.unwrap();
+    tx.commit().await.unwrap();
 }
 
 async fn a_rollback_goes_back_once(place: Place) {

@@ -21,6 +21,7 @@ pub const CONFIG: Config = Config {
     keep_ended_jobs: None,
     keep_failed_models: None,
     keep_audit: None,
+    feedback_every: Duration::from_millis(1),
     limit_bytes: None,
 };
 
@@ -181,6 +182,7 @@ pub fn new_model(name: &str, (digest, validation): (Digest, Digest)) -> NewModel
         data: Vec::new(),
         classes: Vec::new(),
         unlabelled: false,
+        registered_by: None,
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use sextant_answers::Caches;
+use sextant_answers::{Caches, InputsDigest};
 use sextant_metadata::{Leader, MetadataStore};
 use sextant_rpc::{Answer, Dispatch, KeptHere, Query, QueryError, Timings};
 use sextant_types::{Code, NamedTensor, Route, Signature, Tensor, Variant, VariantId};
@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 use self::{
     catalog::{Catalog, Serving},
     entry::{Entry, Ran},
+    flights::{Flights, Seat},
     kept::Lookup,
     state::State,
 };
@@ -31,6 +32,7 @@ use crate::link::Clock;
 
 mod catalog;
 mod entry;
+mod flights;
 mod follow;
 mod kept;
 mod state;
@@ -86,6 +88,7 @@ pub struct FrontEnd {
     catalog: ArcSwap<Catalog>,
     serving: RwLock<Serving>,
     caches: Caches,
+    flights: Flights,
     queries: AtomicU64,
     state: Mutex<State>,
 }
@@ -100,6 +103,7 @@ impl FrontEnd {
             catalog: ArcSwap::default(),
             serving: RwLock::default(),
             caches: Caches::default(),
+            flights: Flights::default(),
             queries: AtomicU64::new(0),
             state: Mutex::new(State::new(options, clock, holder)),
         })
@@ -135,12 +139,27 @@ impl FrontEnd {
         self.catalog.load().find(route).map(Arc::clone)
     }
 
-    /// What is kept of answers to inputs that stay here; nothing where their application keeps none.
-    fn look_up(&self, asked: &Variant, inputs: &[NamedTensor]) -> Option<Lookup> {
-        let cache = self.caches.of(&asked.application)?;
-        let catalog = self.catalog.load();
-        let variants = catalog.cached(&asked.application).iter();
-        Some(Lookup::new(cache, variants, inputs))
+    /// What is kept of answers to inputs that stay here, and the query's seat where it is the first of equal ones; nothing
+    /// where its application keeps none.
+    async fn look_up(&self, asked: &Variant, query: &Query) -> (Option<Lookup>, Option<Seat<'_>>) {
+        let Some(cache) = self.caches.of(&asked.application) else {
+            return (None, None);
+        };
+        let digest = InputsDigest::new(&query.inputs);
+        let look = || {
+            let catalog = self.catalog.load();
+            let variants = catalog.cached(&asked.application).iter();
+            Lookup::new(Arc::clone(&cache), variants, digest)
+        };
+        let lookup = look();
+        if !lookup.is_empty() {
+            return (Some(lookup), None);
+        }
+        let seat = self.flights.join(query, digest).await;
+        match seat.is_first() {
+            true => (Some(lookup), Some(seat)),
+            false => (Some(look()), None),
+        }
     }
 
     /// Keeps what a worker has answered, or holds it against what was kept.
@@ -280,9 +299,9 @@ impl Dispatch for FrontEnd {
         let (reply, replied) = oneshot::channel();
         let dims = asked.signature.dims(&query.inputs);
         let inline = self.is_inline(&asked.signature, &query.inputs, rows);
-        let lookup = match inline {
-            true => None,
-            false => self.look_up(&asked, &query.inputs),
+        let (lookup, seat) = match inline {
+            true => (None, None),
+            false => self.look_up(&asked, &query).await,
         };
         let kept = lookup.as_ref().map(Lookup::offers).unwrap_or_default();
         let entry = Entry::new(query, (rows, dims), inline, reply).with(kept);
@@ -296,11 +315,14 @@ impl Dispatch for FrontEnd {
         let reply = replied.await;
         waiting.waits = false;
         let lost = || QueryError::new(Code::Internal, "the front end lost the query");
-        let ran = reply.map_err(|_| lost())??;
-        if let Some(lookup) = &lookup {
-            self.learn(lookup, &ran);
+        let ran = reply.map_err(|_| lost()).and_then(|ran| ran);
+        if let (Some(lookup), Ok(ran)) = (&lookup, &ran) {
+            self.learn(lookup, ran);
         }
-        let ran = (ran, lookup.as_ref());
+        if let Some(seat) = seat {
+            seat.end();
+        }
+        let ran = (ran?, lookup.as_ref());
         self.compose(ran, (&asked, rows), arrived, latency_ms)
     }
 

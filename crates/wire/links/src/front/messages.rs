@@ -2,7 +2,9 @@
 //!
 //! Times (`_ns`) are on the sender's clock; see [`crate::link::Clock`].
 
-use sextant_rpc::{Answer, Assignment, Composite, KeptAnswer, KeptHere, QueryError, Ticket};
+use sextant_rpc::{
+    Answer, Assignment, Composite, ForStep, KeptAnswer, KeptHere, QueryError, Ticket,
+};
 use sextant_types::{NamedTensor, Route, Targets};
 
 use crate::link::Stamp;
@@ -53,6 +55,10 @@ pub struct SentAsk {
     pub serial: Option<u64>,
     /// What the front end could answer it with itself.
     pub composites: Vec<Composite>,
+    /// Whether an offline job asks it.
+    pub offline: bool,
+    /// The step of a pipeline that asks it.
+    pub step: Option<Box<ForStep>>,
     /// When the last byte of the request arrived.
     pub arrived_ns: u64,
 }

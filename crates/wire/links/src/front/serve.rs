@@ -173,6 +173,8 @@ impl Reporter {
                     sticky: ask.sticky,
                     kept,
                     composites: ask.composites,
+                    offline: ask.offline,
+                    step: ask.step,
                     arrived,
                 };
                 let holder = Arc::new(Asking {
@@ -197,6 +199,8 @@ impl Reporter {
                     sticky: ask.sticky,
                     serial: ask.serial,
                     composites: ask.composites,
+                    offline: ask.offline,
+                    step: ask.step,
                     arrived,
                 };
                 let answered = AssertUnwindSafe(dispatcher.query(ask)).catch_unwind();

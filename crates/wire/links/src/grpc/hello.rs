@@ -28,10 +28,22 @@ use crate::{
     link::ToWorker,
 };
 
-/// The version of the messages. Processes that speak different ones do not talk to each other.
-pub const PROTOCOL: u32 = 3;
+/// Versions of the messages that a process understands. Two processes talk to each other where they have one in common.
+///
+/// A new version only adds to the one before: fields, and messages that answer a field which a process of the version before
+/// does not send. So a fleet is upgraded process by process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protocol {
+    /// The oldest one.
+    pub oldest: u32,
+    /// The newest one.
+    pub newest: u32,
+}
 
+/// The oldest version that the caller understands. Processes of version 3 know no other header, and no other version.
 const PROTOCOL_HEADER: &str = "sextant-protocol";
+/// The newest one; without it the oldest is the only one.
+const NEWEST_HEADER: &str = "sextant-protocol-newest";
 const FLEET_HEADER: &str = "sextant-fleet";
 const CALLER_HEADER: &str = "sextant-caller";
 const TOKEN_HEADER: &str = "sextant-token";
@@ -55,6 +67,8 @@ pub enum Caller {
 /// What a caller says about itself when a link opens.
 #[derive(Debug, Clone)]
 pub struct Hello {
+    /// The versions of the messages that it understands.
+    pub protocol: Protocol,
     /// The fleet that it belongs to.
     pub fleet: Arc<str>,
     /// Its role.
@@ -95,6 +109,62 @@ pub(crate) struct Opening {
     pub(crate) caller: Caller,
     pub(crate) token: u64,
     pub(crate) worker: Option<WorkerId>,
+}
+
+// === impl Protocol ===
+
+impl Protocol {
+    /// What this release understands: its own version and the one before.
+    pub const OWN: Self = Self {
+        oldest: 3,
+        newest: 4,
+    };
+
+    /// What the release before understands.
+    pub const BEFORE: Self = Self {
+        oldest: 3,
+        newest: 3,
+    };
+
+    /// What a process understands that is to speak at most a version; `None` where this release has it not.
+    pub fn up_to(newest: u32) -> Option<Self> {
+        let is_known = (Self::OWN.oldest..=Self::OWN.newest).contains(&newest);
+        is_known.then_some(Self {
+            newest,
+            ..Self::OWN
+        })
+    }
+
+    fn write(self, headers: &mut MetadataMap) {
+        headers.insert(PROTOCOL_HEADER, self.oldest.into());
+        if self.newest > self.oldest {
+            headers.insert(NEWEST_HEADER, self.newest.into());
+        }
+    }
+
+    /// Refuses a caller that has no version in common with this process.
+    fn check(self, oldest: Option<u64>, newest: Option<u64>) -> Result<(), Status> {
+        let (own_oldest, own_newest) = (u64::from(self.oldest), u64::from(self.newest));
+        let theirs = oldest.map(|oldest| (oldest, newest.unwrap_or(oldest)));
+        match theirs {
+            Some((oldest, newest)) if oldest <= own_newest && newest >= own_oldest => Ok(()),
+            _ => {
+                let theirs = theirs.map_or("none".to_owned(), |(oldest, newest)| {
+                    format!("{oldest} to {newest}")
+                });
+                Err(Status::failed_precondition(format!(
+                    "the caller speaks versions {theirs} of the protocol, this process {self}: \
+                     run the same release, or one and the next"
+                )))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.oldest, self.newest)
+    }
 }
 
 // === impl Caller ===
@@ -157,7 +227,7 @@ impl Hello {
     ) -> Result<(), Error> {
         let fleet = AsciiMetadataValue::try_from(&*self.fleet);
         let fleet = fleet.map_err(|_| Error::Fleet(self.fleet.to_string()))?;
-        headers.insert(PROTOCOL_HEADER, PROTOCOL.into());
+        self.protocol.write(headers);
         headers.insert(FLEET_HEADER, fleet);
         headers.insert(
             CALLER_HEADER,
@@ -175,17 +245,14 @@ impl Hello {
 // === impl Opening ===
 
 impl Opening {
-    /// Reads the opening headers of a call to a process of `fleet`.
-    pub(crate) fn read(headers: &MetadataMap, fleet: &str) -> Result<Self, Status> {
+    /// Reads the opening headers of a call to a process of `fleet` that understands `protocol`.
+    pub(crate) fn read(
+        headers: &MetadataMap,
+        (fleet, protocol): (&str, Protocol),
+    ) -> Result<Self, Status> {
         let text = |name| headers.get(name).and_then(|it| it.to_str().ok());
         let number = |name| text(name).and_then(|it| it.parse::<u64>().ok());
-        if number(PROTOCOL_HEADER) != Some(PROTOCOL.into()) {
-            let theirs = text(PROTOCOL_HEADER).unwrap_or("none");
-            return Err(Status::failed_precondition(format!(
-                "the caller speaks version {theirs} of the protocol, this process {PROTOCOL}: \
-                 run the same release"
-            )));
-        }
+        protocol.check(number(PROTOCOL_HEADER), number(NEWEST_HEADER))?;
         if text(FLEET_HEADER) != Some(fleet) {
             let theirs = text(FLEET_HEADER).unwrap_or_default();
             return Err(Status::failed_precondition(format!(

@@ -15,12 +15,12 @@ use sextant_rpc::Work;
 use sextant_types::WorkerId;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::transport::{Server, server::TcpIncoming};
+use tonic::transport::Server;
 
 use crate::{
     front::DispatcherHalf,
     grpc::{
-        Error, Limits, MutualTls,
+        Error, Limits, MutualTls, Protocol,
         error::chain,
         hello::Tokens,
         proto::{dispatcher_server::DispatcherServer, worker_server::WorkerServer},
@@ -37,7 +37,9 @@ use crate::{
 mod calls;
 mod incoming;
 
-use self::calls::Calls;
+pub use self::incoming::CallerLimits;
+
+use self::{calls::Calls, incoming::Callers};
 
 /// Open calls end within this time of a shutdown.
 const GRACE: Duration = Duration::from_secs(2);
@@ -52,10 +54,14 @@ pub struct GrpcConfig {
     pub advertise: Option<String>,
     /// The fleet that may call.
     pub fleet: Arc<str>,
+    /// The versions of the messages that are understood.
+    pub protocol: Protocol,
     /// Encryption, if there is to be any.
     pub tls: Option<MutualTls>,
     /// Sizes.
     pub limits: Limits,
+    /// Connections.
+    pub callers: CallerLimits,
 }
 
 /// A port on which the roles of this process are reached.
@@ -73,11 +79,13 @@ pub struct Roles(Arc<Shared>);
 
 struct Shared {
     fleet: Arc<str>,
+    protocol: Protocol,
     limits: Limits,
     clock: Clock,
     /// Whether certificates must name the roles of callers; none without encryption.
     role_names: Option<bool>,
     tokens: Tokens,
+    callers: Arc<Callers>,
     workers: RwLock<BTreeMap<WorkerId, Arc<Mailbox>>>,
     dispatcher: RwLock<Option<DispatcherHalf>>,
     calls: TaskTracker,
@@ -92,8 +100,10 @@ impl GrpcConfig {
             listen,
             advertise: None,
             fleet: fleet.into(),
+            protocol: Protocol::OWN,
             tls: None,
             limits: Limits::default(),
+            callers: CallerLimits::default(),
         }
     }
 }
@@ -122,10 +132,12 @@ impl GrpcServer {
         };
         let shared = Shared {
             fleet: config.fleet,
+            protocol: config.protocol,
             limits: config.limits,
             clock: Clock::system(),
             role_names,
             tokens: Tokens::new(metadata),
+            callers: Callers::new(config.callers),
             workers: RwLock::default(),
             dispatcher: RwLock::default(),
             calls: TaskTracker::new(),
@@ -178,11 +190,11 @@ impl GrpcServer {
         let signal = async move { signal.cancelled().await };
         let serving = match self.tls {
             Some(tls) => {
-                let incoming = incoming::encrypted(self.listener, tls);
+                let incoming = incoming::encrypted(self.listener, tls, &roles.0.callers);
                 Either::Left(services.serve_with_incoming_shutdown(incoming, signal))
             }
             None => {
-                let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true));
+                let incoming = incoming::plain(self.listener, &roles.0.callers);
                 Either::Right(services.serve_with_incoming_shutdown(incoming, signal))
             }
         };

@@ -2,7 +2,7 @@
 
 use sextant_links::{
     front::Connector,
-    grpc::{Caller, ConnectorConfig, Error, Fence, GrpcConnector, Hello, Limits},
+    grpc::{Caller, ConnectorConfig, Error, Fence, GrpcConnector, Hello, Limits, Protocol},
     link::Broken,
 };
 use sextant_rpc::{InferError, Work};
@@ -21,6 +21,7 @@ fn calling(caller: Caller, token: Option<u64>) -> GrpcConnector {
 fn standing_by() -> (watch::Sender<Option<u64>>, GrpcConnector) {
     let token = watch::Sender::new(None);
     let hello = Hello {
+        protocol: Protocol::OWN,
         fleet: FLEET.into(),
         caller: Caller::Dispatcher,
         fence: Fence::following(token.subscribe()),

@@ -100,6 +100,8 @@ fn ask(ticket: Ticket, inputs: SentInputs) -> ToDispatcher {
             sticky: None,
             serial: None,
             composites: Vec::new(),
+            offline: false,
+            step: None,
             arrived_ns: 1 << 60,
         })),
     }

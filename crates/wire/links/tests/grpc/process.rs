@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sextant_links::{
     grpc::{
         Caller, ConnectorConfig, Error, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello,
-        Limits, Roles,
+        Limits, Protocol, Roles,
     },
     link::{Broken, Clock, Options, RemoteWorker},
     mailbox::{Mailbox, MailboxOptions},
@@ -96,6 +96,7 @@ impl Process {
 
 pub fn hello(caller: Caller, token: Option<u64>) -> Hello {
     Hello {
+        protocol: Protocol::OWN,
         fleet: FLEET.into(),
         caller,
         fence: Fence::following(watch::Sender::new(token).subscribe()),

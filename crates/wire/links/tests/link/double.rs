@@ -241,5 +241,6 @@ pub fn variant(name: &str) -> Arc<Variant> {
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     })
 }

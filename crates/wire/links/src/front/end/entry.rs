@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use sextant_rpc::{
-    Answer, Assignment, Composite, InferError, KeptAnswer, KeptHere, Query, QueryError, Ticket,
+    Answer, Assignment, Composite, ForStep, InferError, KeptAnswer, KeptHere, Query, QueryError,
+    Ticket,
 };
 use sextant_types::{NamedTensor, Route, Targets, WorkerId};
 use tokio::sync::oneshot;
@@ -51,6 +52,8 @@ pub(super) struct Entry {
     /// Variants whose answers to its inputs are here.
     kept: Vec<KeptAnswer>,
     composites: Vec<Composite>,
+    offline: bool,
+    step: Option<Box<ForStep>>,
     pub(super) arrived: Instant,
     pub(super) inputs: Vec<NamedTensor>,
     reply: oneshot::Sender<Reply>,
@@ -79,6 +82,18 @@ pub(super) enum Phase {
         /// Why the worker will send no outputs: what the dispatcher was told as well.
         failed: Option<InferError>,
     },
+}
+
+/// When an answer is desired. None for a best-effort query, as at the dispatcher.
+pub(super) fn deadline(
+    (targets, step): (&Targets, Option<&ForStep>),
+    best_effort: bool,
+    arrived: Instant,
+) -> Option<Instant> {
+    let patience_ms = step.and_then(|step| step.patience_ms);
+    let ms = patience_ms.or(targets.latency_ms);
+    let latency = Duration::try_from_secs_f64(ms.filter(|_| !best_effort)? / 1e3).ok()?;
+    arrived.checked_add(latency)
 }
 
 // === impl Settled ===
@@ -115,6 +130,8 @@ impl Entry {
             serial: query.serial,
             kept: Vec::new(),
             composites: query.composites,
+            offline: query.offline,
+            step: query.step,
             arrived: query.arrived,
             inputs: query.inputs,
             reply,
@@ -131,11 +148,10 @@ impl Entry {
         Self { kept, ..self }
     }
 
-    /// When an answer is wanted. None for a best-effort query, as at the dispatcher.
+    /// When an answer is desired.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let ms = self.targets.latency_ms.filter(|_| !self.best_effort)?;
-        let latency = Duration::try_from_secs_f64(ms / 1e3).ok()?;
-        self.arrived.checked_add(latency)
+        let limits = (&self.targets, self.step.as_deref());
+        deadline(limits, self.best_effort, self.arrived)
     }
 
     /// The message that asks, each time under attempts of its own.
@@ -163,6 +179,8 @@ impl Entry {
             sticky: self.sticky,
             serial: self.serial,
             composites: self.composites.clone(),
+            offline: self.offline,
+            step: self.step.clone(),
             arrived_ns: clock.nanos(self.arrived),
         }
     }

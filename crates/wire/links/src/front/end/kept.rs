@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sextant_answers::{Cache, InputsDigest, Kept};
 use sextant_rpc::KeptAnswer;
-use sextant_types::{NamedTensor, Tensor, Variant, VariantId};
+use sextant_types::{Tensor, Variant, VariantId};
 
 /// The answers to the inputs of one query.
 pub(super) struct Lookup {
@@ -26,9 +26,8 @@ impl Lookup {
     pub(super) fn new<'a>(
         cache: Arc<Cache>,
         variants: impl Iterator<Item = &'a Arc<Variant>>,
-        inputs: &[NamedTensor],
+        digest: InputsDigest,
     ) -> Self {
-        let digest = InputsDigest::new(inputs);
         let found = variants.filter_map(|variant| {
             let kept = cache.get(&digest.of_variant(&variant.id, &variant.artefact))?;
             cache.keeps(variant).then(|| (Arc::clone(variant), kept))
@@ -40,6 +39,11 @@ impl Lookup {
             kept,
             on_trial,
         }
+    }
+
+    /// Whether no variant has an answer to these inputs.
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.on_trial.is_empty()
     }
 
     /// What the dispatcher is told.

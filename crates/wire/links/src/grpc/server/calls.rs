@@ -119,7 +119,10 @@ impl Roles {
 
     /// What a call says of its caller, and whether its certificate lets it be that.
     fn opening<T>(&self, request: &Request<T>) -> Result<Opening, Status> {
-        let opening = Opening::read(request.metadata(), &self.0.fleet)?;
+        let opening = Opening::read(request.metadata(), (&self.0.fleet, self.0.protocol))?;
+        if let Some(address) = request.remote_addr() {
+            self.0.callers.called(address);
+        }
         let certificates = request.peer_certs();
         if let (Some(must), Some(certificates)) = (self.0.role_names, certificates)
             && let Some(first) = certificates.first()

@@ -1,14 +1,15 @@
 //! Between front ends and dispatchers.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use sextant_rpc::{
-    Answer, Assignment, Candidate, Composite, Explanation, Instead, KeptAnswer, KeptHere,
+    Answer, Assignment, Candidate, Composite, Explanation, ForStep, Instead, KeptAnswer, KeptHere,
     QueryError, Timings,
 };
 use sextant_types::{
-    ApplicationId, Code, DeviceTypeName, Digest, ModelId, Route, Targets, VariantId, WorkerId,
+    ApplicationId, Code, DeviceTypeName, Digest, ModelId, Route, StepOf, Targets, VariantId,
+    WorkerId,
 };
 
 use super::{
@@ -158,6 +159,8 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
         kept,
         serial: ask.serial,
         composites: ask.composites.into_iter().map(pack_composite).collect(),
+        offline: ask.offline,
+        step: ask.step.map(|step| pack_step(&step)),
         route: Some(match ask.route {
             Route::Application(id) => ask::Route::Application(id.into()),
             Route::Model(id) => ask::Route::Model(id.into()),
@@ -167,13 +170,16 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
 }
 
 fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
+    let route = match field(ask.route, "route")? {
+        ask::Route::Application(id) => Route::Application(ApplicationId::new(id)?),
+        ask::Route::Model(id) => Route::Model(id.parse()?),
+        ask::Route::Variant(id) => Route::Variant(VariantId::new(id)?),
+    };
+    let step = ask.step.map(|step| unpack_step(step, &route)).transpose()?;
     Ok(SentAsk {
         ticket: field(ask.ticket, "ticket")?.into(),
-        route: match field(ask.route, "route")? {
-            ask::Route::Application(id) => Route::Application(ApplicationId::new(id)?),
-            ask::Route::Model(id) => Route::Model(id.parse()?),
-            ask::Route::Variant(id) => Route::Variant(VariantId::new(id)?),
-        },
+        route,
+        step,
         inputs: match ask.inputs {
             None => SentInputs::Kept {
                 rows: ask.rows,
@@ -199,6 +205,7 @@ fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
         sticky: ask.sticky,
         serial: ask.serial,
         composites: unpack_composites(ask.composites)?,
+        offline: ask.offline,
         arrived_ns: ask.arrived_ns,
     })
 }
@@ -396,6 +403,35 @@ fn pack_composite(composite: Composite) -> proto::Composite {
         latency_ms: composite.latency_ms,
         cost_per_1k_usd: composite.cost_per_1k_usd,
     }
+}
+
+fn pack_step(step: &ForStep) -> proto::ForStep {
+    proto::ForStep {
+        pipeline: step.of.pipeline.to_string(),
+        step: step.of.step.clone(),
+        after: step.of.after.clone(),
+        share: step.share,
+        whole_ms: step.whole_ms,
+        patience_ms: step.patience_ms,
+    }
+}
+
+/// A step asks what its query asks.
+fn unpack_step(step: proto::ForStep, asks: &Route) -> Result<Box<ForStep>, Malformed> {
+    let of = StepOf {
+        pipeline: ApplicationId::new(step.pipeline)?,
+        step: step.step,
+        after: step.after,
+        asks: asks.clone(),
+    };
+    // What is no time at all is none that is left.
+    let time = |ms: Option<f64>| ms.filter(|ms| ms.is_finite()).map(|ms| ms.max(0.0));
+    Ok(Box::new(ForStep {
+        of: Arc::new(of),
+        share: step.share,
+        whole_ms: time(step.whole_ms),
+        patience_ms: time(step.patience_ms),
+    }))
 }
 
 fn unpack_composites(composites: Vec<proto::Composite>) -> Result<Vec<Composite>, Malformed> {

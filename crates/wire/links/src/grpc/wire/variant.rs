@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, Digest,
-    EngineName, Metric, ModelId, Optimization, OutputAxis, Padding, Precision, Profile, Release,
-    Resources, ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantId, VariantSpec,
+    EngineName, Isolation, Metric, ModelId, Optimization, OutputAxis, Padding, Precision, Profile,
+    Release, Resources, ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantId,
+    VariantSpec,
 };
 
 use super::{
@@ -37,6 +38,7 @@ pub(super) fn pack(variant: Variant) -> proto::Variant {
         dominated_by: variant.dominated_by.map(Into::into),
         apart: variant.apart,
         resources: Some(pack_resources(&variant.resources)),
+        foreign: variant.foreign,
     }
 }
 
@@ -66,6 +68,7 @@ pub(super) fn unpack(variant: proto::Variant) -> Result<Variant, Malformed> {
         resources: unpack_resources(&field(variant.resources, "resources")?)?,
         // Who has the stages is the dispatcher: a worker runs what it is told to.
         release: Release::default(),
+        foreign: variant.foreign,
     })
 }
 
@@ -319,6 +322,11 @@ fn unpack_batches(batches: Vec<proto::BatchLatency>) -> Vec<BatchLatency> {
 }
 
 fn pack_resources(resources: &Resources) -> proto::Resources {
+    let isolation = match resources.isolation {
+        None => proto::Isolation::Unspecified,
+        Some(Isolation::Worker) => proto::Isolation::Worker,
+        Some(Isolation::Process) => proto::Isolation::Process,
+    };
     proto::Resources {
         budget_per_hour_usd: resources.budget_per_hour_usd,
         least_workers: resources.least_workers,
@@ -327,10 +335,16 @@ fn pack_resources(resources: &Resources) -> proto::Resources {
         weight: resources.weight,
         cache_bytes: resources.cache_bytes,
         cache_ttl_s: resources.cache_ttl_s,
+        isolation: isolation.into(),
     }
 }
 
 fn unpack_resources(resources: &proto::Resources) -> Result<Resources, Malformed> {
+    let isolation = match resources.isolation() {
+        proto::Isolation::Unspecified => None,
+        proto::Isolation::Worker => Some(Isolation::Worker),
+        proto::Isolation::Process => Some(Isolation::Process),
+    };
     let priority = resources.priority.map(|it| narrow(it, "priority"));
     Ok(Resources {
         budget_per_hour_usd: resources.budget_per_hour_usd,
@@ -340,5 +354,6 @@ fn unpack_resources(resources: &proto::Resources) -> Result<Resources, Malformed
         weight: resources.weight,
         cache_bytes: resources.cache_bytes,
         cache_ttl_s: resources.cache_ttl_s,
+        isolation,
     })
 }

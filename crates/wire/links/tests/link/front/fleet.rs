@@ -266,6 +266,8 @@ pub fn query(inputs: Vec<NamedTensor>, latency_ms: Option<f64>) -> Query {
         sticky: None,
         serial: None,
         composites: Vec::new(),
+        offline: false,
+        step: None,
         arrived: tokio::time::Instant::now().into_std(),
     }
 }

@@ -1,14 +1,21 @@
 //! Answers that a front end keeps of queries whose inputs stay with it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
+use futures::future::{join_all, poll_immediate};
 use sextant_links::front::FrontOptions;
 use sextant_metadata::MetadataStore;
 use sextant_rpc::Answer;
 use sextant_types::{Digest, Resources, Variant};
 use tokio::time::sleep;
 
-use super::fleet::{Fleet, worker};
+use super::{
+    fleet::{Fleet, worker},
+    placer::Placer,
+};
 use crate::double::variant;
 
 /// A fleet whose application keeps answers, and whose inputs stay with the front end.
@@ -75,6 +82,66 @@ async fn the_same_inputs_are_answered_without_a_worker() {
     assert_eq!(offered, [0, 0, 0, 1]);
     // Other inputs are other answers.
     assert!(!is_kept(&ask(&fleet, 4.0).await));
+}
+
+/// A fleet that has a leader, and whose variant is known to answer alike.
+async fn tried() -> (Fleet, Arc<Placer>) {
+    let fleet = keeping().await;
+    let placer = fleet.lead("d-1", 1).await;
+    fleet.led().await;
+    for _ in 0..3 {
+        ask(&fleet, 3.0).await;
+    }
+    (fleet, placer)
+}
+
+fn asked(placer: &Placer) -> usize {
+    placer.asked.lock().expect("sound").len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_equal_queries_at_once_one_runs() {
+    let (fleet, placer) = tried().await;
+    let before = asked(&placer);
+    let answers = join_all((0..100).map(|_| ask(&fleet, 4.0))).await;
+    let ran: Vec<&Answer> = answers.iter().filter(|it| !is_kept(it)).collect();
+    assert_eq!(ran.len(), 1, "one has run");
+    assert!(answers.iter().all(|it| it.outputs == ran[0].outputs));
+    // Each of them has asked the dispatcher, which chooses.
+    assert_eq!(asked(&placer), before + 100);
+    let offered: Vec<usize> = {
+        let asked = placer.asked.lock().expect("sound");
+        asked[before..].iter().map(|ask| ask.kept.len()).collect()
+    };
+    assert_eq!(offered.iter().sum::<usize>(), 99, "{offered:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_one_runs_where_the_first_goes_away() {
+    let (fleet, _placer) = tried().await;
+    let mut first = Box::pin(ask(&fleet, 4.0));
+    assert!(poll_immediate(&mut first).await.is_none());
+    let mut others: Vec<_> = (0..10).map(|_| Box::pin(ask(&fleet, 4.0))).collect();
+    for other in &mut others {
+        assert!(poll_immediate(other).await.is_none());
+    }
+    drop(first);
+    let answers = join_all(others).await;
+    let ran = answers.iter().filter(|it| !is_kept(it)).count();
+    assert_eq!(ran, 1, "one has run in its place");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_query_with_other_targets() {
+    let (fleet, placer) = tried().await;
+    placer.stuck.store(true, Ordering::Relaxed);
+    let before = asked(&placer);
+    let mut first = Box::pin(ask(&fleet, 4.0));
+    assert!(poll_immediate(&mut first).await.is_none());
+    let mut hurried = Box::pin(fleet.ask(4.0, Some(50.0)));
+    assert!(poll_immediate(&mut hurried).await.is_none());
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(asked(&placer), before + 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,13 +1,15 @@
 //! Messages drawn at random.
 
+use std::sync::Arc;
+
 use proptest::{collection::vec, option, prelude::*};
 use sextant_rpc::{
-    ActionKind, ActionStats, Answer, Assignment, Candidate, Composite, Explanation, InferError,
-    Instead, KeptAnswer, KeptHere, LoadTimings, Mispredictions, Pages, Part, QueryError, Ticket,
-    Timings, VariantUsage, WorkError, WorkerInfo, WorkerStats,
+    ActionKind, ActionStats, Answer, Assignment, Candidate, Composite, Explanation, ForStep,
+    InferError, Instead, KeptAnswer, KeptHere, LoadTimings, Mispredictions, Pages, Part,
+    QueryError, Ticket, Timings, VariantUsage, WorkError, WorkerInfo, WorkerStats,
 };
 use sextant_types::{
-    ApplicationId, Code, DataType, Digest, EngineName, ModelId, NamedTensor, Prefer, Route,
+    ApplicationId, Code, DataType, Digest, EngineName, ModelId, NamedTensor, Prefer, Route, StepOf,
     Targets, Tensor, VariantId, WorkerId,
 };
 
@@ -285,6 +287,7 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
         |(ticket, route, targets, ((best_effort, explain), arrived_ns, inputs))| {
             FrontRequest::Ask(Box::new(SentAsk {
                 ticket,
+                step: explain.then(|| step(&route)),
                 route,
                 inputs,
                 targets: Targets {
@@ -300,6 +303,7 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
                 sticky: arrived_ns.checked_sub(1 << 63),
                 serial: arrived_ns.checked_sub(1 << 62),
                 composites: vec![composite(); usize::from(best_effort)],
+                offline: explain,
                 arrived_ns,
             }))
         },
@@ -309,6 +313,21 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
         ask,
         any::<u64>().prop_map(|query| FrontRequest::GiveUp { query }),
     ]
+}
+
+/// A step that asks this.
+fn step(asks: &Route) -> Box<ForStep> {
+    Box::new(ForStep {
+        of: Arc::new(StepOf {
+            pipeline: ApplicationId::new("pages").expect("a name"),
+            step: "read".to_owned(),
+            after: vec!["find".to_owned(), "turn".to_owned()],
+            asks: asks.clone(),
+        }),
+        share: 0.25,
+        whole_ms: Some(500.0),
+        patience_ms: Some(0.0),
+    })
 }
 
 fn kept_answer() -> impl Strategy<Value = KeptAnswer> {

@@ -3,8 +3,8 @@
 use proptest::{collection::vec, option, prelude::*};
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, BatchLatency, Concurrent, DataType, DeviceTypeName,
-    Digest, EngineName, Metric, ModelId, Optimization, OutputAxis, Padding, Precision, Profile,
-    Release, Resources, ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantSpec,
+    Digest, EngineName, Isolation, Metric, ModelId, Optimization, OutputAxis, Padding, Precision,
+    Profile, Release, Resources, ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantSpec,
 };
 
 use super::messages::{figure, name, variant};
@@ -139,13 +139,14 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
     );
     let on = || Just("cpu-8").prop_map(|name| name.parse::<DeviceTypeName>().expect("a name"));
     let profiles = option::of((on(), profile()));
+    let isolation = prop_oneof![Just(Isolation::Worker), Just(Isolation::Process)];
     let resources = (
         option::of(figure()),
         any::<u32>(),
         any::<Option<u32>>(),
         any::<Option<u8>>(),
         option::of(figure()),
-        (any::<u64>(), any::<Option<u32>>()),
+        (any::<u64>(), any::<Option<u32>>(), option::of(isolation)),
     )
         .prop_map(
             |(budget_per_hour_usd, least_workers, most_workers, priority, weight, cache)| {
@@ -157,6 +158,7 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
                     weight,
                     cache_bytes: cache.0,
                     cache_ttl_s: cache.1,
+                    isolation: cache.2,
                 }
             },
         );
@@ -167,6 +169,7 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
         figure(),
         resources,
         any::<Option<String>>(),
+        any::<bool>(),
     );
     (
         names,
@@ -183,7 +186,7 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
                 signature,
                 padding,
                 (accuracy, profile, measured_on, profiles),
-                (digest, cost, resources, apart),
+                (digest, cost, resources, apart, foreign),
             )| Variant {
                 id,
                 application: ApplicationId::new(application).expect("a name"),
@@ -203,6 +206,7 @@ pub(super) fn whole_variant() -> impl Strategy<Value = Variant> {
                 resources,
                 // Workers need not know of it.
                 release: Release::default(),
+                foreign,
             },
         )
 }

@@ -82,10 +82,12 @@ impl Live {
             need: Need {
                 application: self.application().clone(),
                 class: TargetClass::of(targets),
+                step: None,
             },
             of: self.expected,
             latency_ms: targets.latency_ms.map(|ms| (ms, ms)),
             queries_per_row: 1.0,
+            step: None,
         };
         let options = Options {
             estimate_factor: ESTIMATE,

@@ -205,6 +205,7 @@ fn variant(
         apart: None,
         resources: Default::default(),
         release: Default::default(),
+        foreign: false,
     };
     variant.price(registered);
     variant

@@ -1,0 +1,131 @@
+//! Pipelines with a target: their plan is what is desired.
+
+use std::collections::BTreeMap;
+
+use sextant_metadata::{ApplicationDemand, Demand, StepDemand};
+use sextant_types::{ApplicationId, DeviceType, Route, StepOf, TargetClass, Targets, Variant};
+
+use super::{
+    scaling::{Shelf, pool, run, until_true, wants},
+    world::{beat_of, device_type, publish, until, variant},
+    *,
+};
+
+/// Queries of a second: those that a step asks, with their rows and the runs of the step.
+fn row(step: &str, after: &[&str], (runs, rows): (u64, u64)) -> ApplicationDemand {
+    let variant = match step {
+        "find" => "m-a",
+        _ => "m-b",
+    };
+    let asks = Route::Variant(VariantId::new(variant).unwrap());
+    ApplicationDemand {
+        application: ApplicationId::new("app").unwrap(),
+        class: TargetClass::of(&Targets {
+            latency_ms: Some(25.0),
+            ..Targets::default()
+        }),
+        variant: None,
+        offered: rows,
+        input_rows: rows,
+        sized_rows: 0.0,
+        latency_ms: Some((20.0, 30.0)),
+        answered: rows,
+        late: 0,
+        kept: 0,
+        refused: BTreeMap::new(),
+        queueing_ms: 0,
+        step: Some(StepDemand {
+            of: StepOf {
+                pipeline: ApplicationId::new("pages").unwrap(),
+                step: step.to_owned(),
+                after: after.iter().map(|name| (*name).to_owned()).collect(),
+                asks,
+            },
+            runs: runs as f64,
+            whole_ms: Some((50.0, 60.0)),
+        }),
+    }
+}
+
+/// So many queries a second find something; one in ten has four lines to be read.
+async fn ask_pages(store: &UnsteadyStore, rps: u64) {
+    let demand = Demand {
+        window_ms: 1000,
+        applications: vec![
+            row("find", &[], (rps, rps)),
+            row("read", &["find"], (rps / 10, rps / 10 * 4)),
+        ],
+        ..Demand::default()
+    };
+    store.set_demand(demand).await.unwrap();
+}
+
+/// A variant for each step, measured on these devices.
+async fn publish_steps(store: &UnsteadyStore, of: &DeviceType) {
+    for name in ["m-a", "m-b"] {
+        let measured = Variant {
+            measured_on: Some(of.name.clone()),
+            ..variant(name)
+        };
+        publish(store, measured).await;
+    }
+}
+
+fn needed(desired: &Desired, name: &str) -> u32 {
+    let of = desired
+        .variants
+        .iter()
+        .find(|it| it.variant.as_str() == name);
+    of.map_or(0, |it| it.needed)
+}
+
+#[tokio::test]
+async fn a_pipelines_plan_is_what_is_desired_and_each_decision_says_so() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    publish_steps(&store, &of).await;
+    run(&store, pool(&shelf, &of, 0, 20));
+    // A device answers 1,000 rows a second: two find, and one reads.
+    ask_pages(&store, 1500).await;
+    let planned = until(&store, "a plan", |it| wants(it, "small") == Some(3)).await;
+    let decision = planned.decisions.iter().find(|it| it.to == 3).unwrap();
+    for told in [
+        "pipeline `pages` within 50 ms",
+        "step `find`",
+        "step `read`",
+        "`m-b`",
+    ] {
+        assert!(decision.reason.contains(told), "{told}: {decision:?}");
+    }
+    until_true("three machines", || shelf.count() == 3).await;
+    for number in 0..3 {
+        beat_of(&store, &format!("m{number}"), &of, false).await;
+    }
+    let is_placed = |it: &Desired| (needed(it, "m-a"), needed(it, "m-b")) == (2, 1);
+    let placed = until(&store, "the steps' variants", is_placed).await;
+    assert_eq!(wants(&placed, "small"), Some(3), "the demand counts once");
+    let of_variant = placed.decisions.iter().rev();
+    let of_variant = of_variant.filter(|it| it.to == 2);
+    let reasons: Vec<_> = of_variant.map(|it| &*it.reason).collect();
+    assert!(
+        reasons
+            .iter()
+            .any(|it| it.contains("step `find`") && it.contains("2 batches")),
+        "{reasons:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_plan_for_which_there_is_no_room_leaves_the_steps_to_the_plan_for_all() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    publish_steps(&store, &of).await;
+    run(&store, pool(&shelf, &of, 0, 1));
+    // A device has time for both steps by turns, and the plan has one for each.
+    ask_pages(&store, 100).await;
+    let shared = until(&store, "one", |it| wants(it, "small") == Some(1)).await;
+    let told = shared.decisions.iter().find(|it| it.to == 1).unwrap();
+    assert!(!told.reason.contains("pipeline"), "{told:?}");
+    beat_of(&store, "m0", &of, false).await;
+    until(&store, "a variant", |it| needed(it, "m-a") == 1).await;
+}

@@ -1,0 +1,86 @@
+//! Devices that the plans of pipelines have for themselves.
+//!
+//! A plan for a pipeline says which variant runs each step on how many devices, by what queries would wait there. These
+//! devices are set aside before anything else is planned, so what is planned for other load cannot take them. They are
+//! idle at times, and answer other queries then; no plan counts on that. Where they leave too little for what else is asked
+//! for, nothing is set aside, and the steps are planned for as other queries are.
+
+use sextant_types::index::{KindIx, VariantIx};
+
+use crate::Problem;
+
+/// What the plans of pipelines have for themselves, and what is answered there.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Staffed {
+    /// The devices.
+    pub reserved: Vec<Reserved>,
+    /// Positions of the needs that they answer.
+    pub needs: Vec<u32>,
+}
+
+/// Devices of one type that run a step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reserved {
+    /// The caller's number of the variant.
+    pub variant: VariantIx,
+    /// The type of device, by its position in [`Problem::devices`].
+    pub device: KindIx,
+    /// How many of it, as far as the variant occupies them.
+    pub devices: f64,
+    /// How many of it the expected load keeps busy.
+    pub busy: f64,
+}
+
+/// What is set aside of each type of device.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Aside {
+    /// Whole devices.
+    pub devices: u32,
+    /// Of these, those that the load keeps busy.
+    pub busy: f64,
+}
+
+impl Reserved {
+    /// On how many devices the variant is loaded.
+    pub(crate) fn loaded(&self) -> u32 {
+        whole(self.devices)
+    }
+}
+
+/// Whole devices for so many.
+fn whole(devices: f64) -> u32 {
+    // The cast saturates.
+    (devices - 1e-9).ceil().max(0.0) as u32
+}
+
+/// By type of device: what is set aside. Steps share devices that one of them does not fill.
+pub(crate) fn aside(reserved: &[Reserved], kinds: usize) -> Vec<Aside> {
+    let mut sums = vec![(0.0, 0.0); kinds];
+    for of in reserved {
+        if let Some((devices, busy)) = sums.get_mut(of.device.get() as usize) {
+            *devices += of.devices;
+            *busy += of.busy;
+        }
+    }
+    let sums = sums.into_iter();
+    sums.map(|(devices, busy)| Aside {
+        devices: whole(devices),
+        busy,
+    })
+    .collect()
+}
+
+/// The problem without the devices that are set aside and without what they cost.
+pub(crate) fn without(mut problem: Problem, reserved: &[Reserved]) -> Problem {
+    let aside = aside(reserved, problem.devices.len());
+    for (device, aside) in problem.devices.iter_mut().zip(aside) {
+        let taken = aside.devices.min(device.most.max(device.least));
+        device.least = device.least.saturating_sub(taken);
+        device.most = device.most.saturating_sub(taken);
+        device.now = device.now.saturating_sub(taken);
+        if let Some(budget) = &mut problem.budget_per_hour_usd {
+            *budget = (*budget - f64::from(taken) * device.price_per_hour_usd).max(0.0);
+        }
+    }
+    problem
+}

@@ -1,0 +1,443 @@
+//! Plans for pipelines that have a latency target: which variant runs each step on how many devices of which type.
+//!
+//! What the steps ask for is demand of the applications that they ask, tagged with the step. From the tags follow the
+//! graph, how often each step runs and on how many rows; from the variants and the types of devices, what may run it. The
+//! planner is that of `sextant plan` ([`search`]), over a sample of queries that come by chance at the expected rate. Its
+//! plan is kept while the load of each step stays near what it was made for.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use sextant_planning::{
+    Choice, Graph, Routes, Scale, Step,
+    estimate::Load,
+    plan::{Options as Effort, Plan, Problem, search, with_residual},
+};
+use sextant_scaling::{Reserved, Staffed};
+use sextant_schedule::{LatencyTable, Nanos};
+use sextant_types::{
+    ApplicationId, Profile, Quality, Route, StepOf, Variant, VariantId,
+    index::{KindIx, VariantIx},
+};
+
+use crate::{Forecast, Kind, Picture};
+
+/// How many times the expected rate is planned for, so that a plan lasts.
+const RAISED: f64 = 1.1;
+
+/// Below this share of what was planned for a plan is made anew.
+const LESS: f64 = 0.7;
+
+/// Queries of a sample.
+const QUERIES: usize = 2000;
+
+/// Share of the queries that may be late.
+const LATE: f64 = 0.01;
+
+/// The seed of the sample, which is the same at each look.
+const SEED: u64 = 1;
+
+/// Most rows of a batch that is planned for.
+const MOST_ROWS: u32 = 4096;
+
+/// Price of devices that have none, US dollars an hour: so that fewer are better.
+const NO_PRICE: f64 = 1.0;
+
+/// Rows that a search may serve: some tenths of a second.
+const EFFORT: Effort = Effort {
+    most_rows: 1_000_000,
+    most_queries: QUERIES,
+};
+
+/// Plans that were made, by pipeline.
+#[derive(Debug, Default)]
+pub struct Plans(BTreeMap<ApplicationId, Made>);
+
+/// A plan and what it was made for.
+#[derive(Debug)]
+struct Made {
+    pipeline: ApplicationId,
+    question: Question,
+    plan: Option<Plan>,
+}
+
+/// What is planned for.
+#[derive(Debug, Clone, PartialEq)]
+struct Question {
+    graph: Graph,
+    /// Queries a second.
+    rate: f64,
+    target: Nanos,
+}
+
+/// A variant on a type of device that has the engine and the memory for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Able {
+    pub variant: Arc<Variant>,
+    pub number: VariantIx,
+    pub kind: KindIx,
+    pub quality: Quality,
+    pub profile: Profile,
+}
+
+/// A step as a plan has it run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Staff {
+    /// The pipeline.
+    pub pipeline: ApplicationId,
+    /// Its step.
+    pub step: String,
+    /// The variant.
+    pub variant: VariantId,
+    /// The type of device, by its position among the picture's.
+    pub device: KindIx,
+    /// Most rows of a batch.
+    pub batch: u32,
+    /// Batches that run side by side.
+    pub replicas: u32,
+    /// Rows a second that are planned for, of the whole step.
+    pub rps: f64,
+    /// The latency target of the whole, ms.
+    pub target_ms: f64,
+    /// Where it runs.
+    pub reserved: Reserved,
+}
+
+/// The steps of a pipeline that are asked.
+struct Asked<'a> {
+    /// In an order in which each comes after those that it waits for.
+    steps: Vec<AskedStep<'a>>,
+    target_ms: f64,
+}
+
+struct AskedStep<'a> {
+    of: &'a StepOf,
+    /// Positions of its forecasts.
+    outlooks: Vec<usize>,
+    /// Runs and rows a second, of the last minute.
+    runs: f64,
+    rows: f64,
+    /// Rows a second that are planned for.
+    planned: f64,
+}
+
+// === impl Plans ===
+
+impl Plans {
+    /// The plans for what a picture has of pipelines. Pipelines for which there is no plan, or no room, are left to the plan
+    /// for everything else.
+    pub fn of(&mut self, picture: &Picture) -> (Staffed, Vec<Staff>) {
+        let mut asked = asked(&picture.outlooks);
+        asked.retain(|_, asked| !asked.is_bounded(picture));
+        self.0.retain(|pipeline, _| asked.contains_key(pipeline));
+        let (mut staffed, mut all) = (Staffed::default(), Vec::new());
+        for (pipeline, asked) in &asked {
+            let Some(question) = asked.question(picture) else {
+                continue;
+            };
+            let known = self.0.remove(pipeline);
+            let made = match known.filter(|made| made.question.lasts(&question)) {
+                Some(made) => made,
+                None => Made::new(pipeline.clone(), question),
+            };
+            let staff = made.staff(picture);
+            self.0.insert(pipeline.clone(), made);
+            if staff.is_empty() || !has_room(picture, &staffed, &staff) {
+                continue;
+            }
+            staffed.reserved.extend(staff.iter().map(|it| it.reserved));
+            let outlooks = asked.steps.iter().flat_map(|step| &step.outlooks);
+            staffed.needs.extend(outlooks.map(|at| *at as u32));
+            all.extend(staff);
+        }
+        (staffed, all)
+    }
+}
+
+/// Whether there may be as many devices.
+fn has_room(picture: &Picture, staffed: &Staffed, staff: &[Staff]) -> bool {
+    let mut devices = vec![0.0; picture.kinds.len()];
+    let all = staffed.reserved.iter();
+    for of in all.chain(staff.iter().map(|it| &it.reserved)) {
+        devices[of.device.get() as usize] += of.devices;
+    }
+    let kinds = picture.kinds.iter().zip(&devices);
+    let mut fits = kinds
+        .clone()
+        .map(|(kind, devices)| *devices <= f64::from(kind.most));
+    let costs = kinds.map(|(kind, devices)| devices.ceil() * kind.facts.price_per_hour_usd);
+    let budget = picture.problem.budget_per_hour_usd;
+    fits.all(|fits| fits) && budget.is_none_or(|budget| costs.sum::<f64>() <= budget)
+}
+
+/// What is asked by steps, by pipeline; pipelines without a target, and those of which a step is missing, are left out.
+fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, Asked<'_>> {
+    let mut all: BTreeMap<&ApplicationId, (BTreeMap<&str, AskedStep<'_>>, f64)> = BTreeMap::new();
+    // A step that nobody asks any more may be one of an earlier version.
+    let asked = outlooks
+        .iter()
+        .enumerate()
+        .filter(|(_, it)| it.of.rps > 0.0);
+    for (at, outlook) in asked {
+        let (Some(of), Some(load)) = (&outlook.need.step, outlook.step) else {
+            continue;
+        };
+        let (steps, target_ms) = all
+            .entry(&of.pipeline)
+            .or_insert((BTreeMap::new(), f64::INFINITY));
+        let step = steps.entry(&of.step).or_insert(AskedStep {
+            of,
+            outlooks: Vec::new(),
+            runs: 0.0,
+            rows: 0.0,
+            planned: 0.0,
+        });
+        let rows = outlook.of.expected.mean_rps;
+        step.outlooks.push(at);
+        step.rows += rows;
+        step.runs += rows * load.runs_per_row;
+        step.planned += outlook.of.rps;
+        if let Some((strictest, _)) = load.whole_ms {
+            *target_ms = target_ms.min(strictest);
+        }
+    }
+    let all = all
+        .into_iter()
+        .filter_map(|(pipeline, (steps, target_ms))| {
+            let steps = in_order(steps)?;
+            let asked = Asked { steps, target_ms };
+            asked
+                .target_ms
+                .is_finite()
+                .then(|| (pipeline.clone(), asked))
+        });
+    all.collect()
+}
+
+/// Steps after those that they wait for; `None` where one waits for a step that nobody has asked.
+fn in_order<'a>(mut left: BTreeMap<&'a str, AskedStep<'a>>) -> Option<Vec<AskedStep<'a>>> {
+    let mut steps: Vec<AskedStep<'a>> = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let is_there = |name: &String| steps.iter().any(|step| step.of.step == *name);
+        let next = left
+            .iter()
+            .find(|(_, step)| step.of.after.iter().all(is_there));
+        let name = *next?.0;
+        steps.push(left.remove(name)?);
+    }
+    Some(steps)
+}
+
+// === impl Asked ===
+
+impl Asked<'_> {
+    /// Whether an application that it asks may not use as much as it asks for.
+    fn is_bounded(&self, picture: &Picture) -> bool {
+        let outlooks = self.steps.iter().flat_map(|step| &step.outlooks);
+        let mut applications = outlooks.map(|at| &picture.outlooks[*at].need.application);
+        applications.any(|application| picture.set.is_bounded(application))
+    }
+
+    /// What is to be planned for; `None` where nothing is asked, or nothing can run a step.
+    fn question(&self, picture: &Picture) -> Option<Question> {
+        let first = self.steps.iter().filter(|step| step.of.after.is_empty());
+        let (mut queries, mut rate) = (0.0f64, 0.0f64);
+        for step in first.filter(|step| step.rows > 0.0) {
+            queries = queries.max(step.runs);
+            rate = rate.max(step.planned * step.runs / step.rows);
+        }
+        if rate <= 0.0 {
+            return None;
+        }
+        let mut visits: Vec<f64> = Vec::with_capacity(self.steps.len());
+        let mut steps = Vec::with_capacity(self.steps.len());
+        for asked in &self.steps {
+            let after = asked.of.after.iter().filter_map(|name| self.position(name));
+            let after: Vec<usize> = after.collect();
+            let missed = after.iter().map(|at| 1.0 - visits[*at]);
+            let comes = match after.is_empty() {
+                true => 1.0,
+                false => 1.0 - missed.product::<f64>(),
+            };
+            let share = (asked.runs / queries.max(1e-9)).clamp(0.0, comes);
+            visits.push(share);
+            steps.push(Step {
+                name: asked.of.step.clone(),
+                after,
+                scale: Scale {
+                    probability: (share / comes.max(1e-9)).clamp(0.0, 1.0),
+                    rows: (asked.rows / asked.runs.max(1e-9)).max(1.0),
+                },
+                choices: asked.choices(picture),
+            });
+        }
+        Some(Question {
+            graph: Graph::new(steps).ok()?,
+            rate: rate * RAISED,
+            target: (self.target_ms * 1e6) as Nanos,
+        })
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        self.steps.iter().position(|step| step.of.step == name)
+    }
+}
+
+// === impl AskedStep ===
+
+impl AskedStep<'_> {
+    /// What may run it: what it asks, where it is good enough, on the types of devices of which there may be one.
+    fn choices(&self, picture: &Picture) -> Vec<Choice> {
+        let is_good_enough = |of: &&Able| {
+            let mut outlooks = self.outlooks.iter().map(|at| &picture.outlooks[*at]);
+            outlooks.all(|outlook| outlook.need.class.least_quality().is_met_by(of.quality))
+        };
+        let able = picture.able.iter().filter(|of| of.is_asked(&self.of.asks));
+        let able = able.filter(is_good_enough);
+        let able = able.map(|of| (of, &picture.kinds[of.kind.get() as usize]));
+        let able = able.filter(|(_, kind)| kind.most > 0);
+        able.map(|(of, kind)| of.choice(kind)).collect()
+    }
+}
+
+// === impl Able ===
+
+impl Able {
+    fn is_asked(&self, by: &Route) -> bool {
+        match by {
+            Route::Application(id) => *id == self.variant.application,
+            Route::Model(id) => *id == self.variant.model,
+            Route::Variant(id) => *id == self.variant.id,
+        }
+    }
+
+    /// As the planner takes it. What is too inaccurate was left out, and the accuracy of the whole is measured, not
+    /// estimated: whoever asks for more than that is refused.
+    fn choice(&self, kind: &Kind) -> Choice {
+        let price = kind.facts.price_per_hour_usd;
+        let price = if price > 0.0 { price } else { NO_PRICE };
+        let most = self.variant.most_together().clamp(1, MOST_ROWS);
+        let profile = &self.profile;
+        Choice {
+            variant: self.variant.id.to_string(),
+            accuracy: 1.0,
+            device: kind.name.to_string(),
+            price: price * self.share(kind),
+            latency: LatencyTable::rising(most, |rows| (profile.latency_ms(rows) * 1e6) as Nanos),
+        }
+    }
+
+    /// The share of a device that it occupies while it runs.
+    fn share(&self, kind: &Kind) -> f64 {
+        let slots = f64::from(kind.facts.slots.max(1));
+        (f64::from(self.variant.spec.threads.max(1)) / slots).min(1.0)
+    }
+}
+
+// === impl Question ===
+
+impl Question {
+    /// Rows a second by step.
+    fn loads(&self) -> Vec<f64> {
+        let mut visits: Vec<f64> = Vec::new();
+        let loads = self.graph.steps().iter().map(|step| {
+            let missed = step.after.iter().map(|at| 1.0 - visits[*at]);
+            let comes = match step.after.is_empty() {
+                true => 1.0,
+                false => 1.0 - missed.product::<f64>(),
+            };
+            visits.push(comes * step.scale.probability);
+            self.rate * comes * step.scale.probability * step.scale.rows
+        });
+        loads.collect()
+    }
+
+    /// Whether a plan for this is one for that.
+    fn lasts(&self, now: &Self) -> bool {
+        let mut steps = self.graph.steps().iter().zip(now.graph.steps());
+        let is_alike = self.graph.steps().len() == now.graph.steps().len()
+            && steps.all(|(one, other)| {
+                (&one.name, &one.after, &one.choices) == (&other.name, &other.after, &other.choices)
+            });
+        let mut loads = self.loads().into_iter().zip(now.loads());
+        self.target == now.target
+            && is_alike
+            && loads.all(|(then, now)| now / RAISED <= then + 1e-9 && now >= LESS * then)
+    }
+}
+
+// === impl Made ===
+
+impl Made {
+    /// The cheapest plan for a sample that is drawn at the rate.
+    fn new(pipeline: ApplicationId, question: Question) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(SEED);
+        let mut now = 0.0;
+        let arrivals = (0..QUERIES).map(|_| {
+            now -= (1.0 - random.random::<f64>()).ln() / question.rate * 1e9;
+            now as Nanos
+        });
+        let arrivals: Vec<Nanos> = arrivals.collect();
+        let routes = Routes::draw(&question.graph, QUERIES, &mut random);
+        let problem = Problem {
+            graph: &question.graph,
+            load: Load {
+                arrivals: &arrivals,
+                routes: &routes,
+            },
+            target: question.target,
+            min_accuracy: 0.0,
+            miss_share: LATE,
+        };
+        let plan = search(&problem, EFFORT).plan;
+        let plan = plan.map(|plan| with_residual(&problem, &plan));
+        Self {
+            pipeline,
+            question,
+            plan,
+        }
+    }
+
+    /// What runs each step; empty without a plan.
+    fn staff(&self, picture: &Picture) -> Vec<Staff> {
+        let Some(plan) = &self.plan else {
+            return Vec::new();
+        };
+        let loads = self.question.loads();
+        let steps = self.question.graph.steps().iter().zip(&plan.steps);
+        let mut all = Vec::new();
+        for ((step, of), load) in steps.zip(loads) {
+            let rate = |at: usize, batch: u32| {
+                f64::from(batch) / step.choices[at].latency.of(batch).max(1) as f64 * 1e9
+            };
+            let groups = of.groups.iter();
+            let capacity = groups.map(|it| rate(it.choice, it.batch) * f64::from(it.replicas));
+            let busy = (load / capacity.sum::<f64>().max(1e-9)).min(1.0);
+            for group in &of.groups {
+                let choice = &step.choices[group.choice];
+                let Some((able, kind)) = picture.able_on(&choice.variant, &choice.device) else {
+                    continue;
+                };
+                let devices = f64::from(group.replicas) * able.share(kind);
+                all.push(Staff {
+                    pipeline: self.pipeline.clone(),
+                    step: step.name.clone(),
+                    variant: able.variant.id.clone(),
+                    device: able.kind,
+                    batch: group.batch,
+                    replicas: group.replicas,
+                    rps: load,
+                    target_ms: self.question.target as f64 / 1e6,
+                    reserved: Reserved {
+                        variant: able.number,
+                        device: able.kind,
+                        devices,
+                        busy: devices * busy,
+                    },
+                });
+            }
+        }
+        all
+    }
+}

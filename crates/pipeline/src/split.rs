@@ -1,0 +1,72 @@
+//! Steps that ask one of several.
+//!
+//! Which one answers a query follows from a digest of what the query brings and of the step's name: the same query asks the
+//! same one whenever it comes again, and two steps of a query draw independently of each other. A client that says what
+//! its queries stick to is believed.
+
+use sextant_types::{Data, NamedTensor, Route, Targets};
+use sha2::{Digest as _, Sha256};
+
+/// One whom a step may ask.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Asked {
+    pub route: Route,
+    pub targets: Targets,
+    /// Its part of the queries, beside the weights of the others.
+    pub weight: f64,
+}
+
+/// What the draws of one query follow from.
+#[derive(Debug, Clone)]
+pub(crate) struct Seed([u8; 32]);
+
+/// The one of several that a number from 0 to below 1 falls to.
+pub(crate) fn drawn(asked: &[Asked], number: f64) -> Option<&Asked> {
+    let all: f64 = asked.iter().map(|it| it.weight).sum();
+    let mut left = number * all;
+    let found = asked.iter().find(|it| {
+        left -= it.weight;
+        left < 0.0
+    });
+    found.or(asked.last())
+}
+
+// === impl Seed ===
+
+impl Seed {
+    /// Of what a query brings, unless it says what it sticks to.
+    pub fn new(sticky: Option<u64>, inputs: &[NamedTensor]) -> Self {
+        let mut hash = Sha256::new();
+        match sticky {
+            Some(number) => hash.update(number.to_le_bytes()),
+            None => inputs.iter().for_each(|input| add(&mut hash, input)),
+        }
+        Self(hash.finalize().into())
+    }
+
+    /// The number of a step, from 0 to below 1.
+    pub fn number(&self, step: &str) -> f64 {
+        let digest = Sha256::new().chain_update(self.0).chain_update(step);
+        let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = digest.finalize().into();
+        let bits = u64::from_le_bytes([a, b, c, d, e, f, g, h]) >> 11;
+        bits as f64 / (1u64 << 53) as f64
+    }
+}
+
+fn add(hash: &mut Sha256, input: &NamedTensor) {
+    let tensor = &input.tensor;
+    hash.update(&input.name);
+    hash.update([0]);
+    for size in tensor.shape() {
+        hash.update((*size as u64).to_le_bytes());
+    }
+    match tensor.data() {
+        Data::Plain(bytes) => hash.update(bytes),
+        Data::Strings(texts) => {
+            for text in texts.iter() {
+                hash.update((text.len() as u64).to_le_bytes());
+                hash.update(text);
+            }
+        }
+    }
+}

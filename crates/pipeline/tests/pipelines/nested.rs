@@ -1,0 +1,216 @@
+//! Pipelines that are steps of others.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Instant,
+};
+
+use serde_json::{Value, json};
+use sextant_pipeline::{Definition, Graph, Known, Loaded, Nesting, Pipelines, Target, Unbounded};
+use sextant_rpc::{Answer, Dispatch, Query, QueryError};
+use sextant_types::{ApplicationId, Code, Route, Targets};
+
+use crate::worker::{Worker, failing, name, output, query, x};
+
+fn id(name: &str) -> ApplicationId {
+    ApplicationId::new(name).expect("a name")
+}
+
+fn definition(of: &Value) -> Definition {
+    serde_json::from_value(of.clone()).expect("a definition")
+}
+
+/// Pipelines over a worker, each of which may ask those before it.
+fn service(worker: Worker, definitions: &[Value]) -> (Arc<Worker>, Arc<Pipelines>) {
+    let worker = Arc::new(worker);
+    let mut loaded: HashMap<ApplicationId, Arc<Loaded>> = HashMap::new();
+    for of in definitions {
+        let targets = |route: &Route| {
+            let inner = loaded.get(&id(name(route)));
+            let signature = match inner {
+                Some(inner) => inner.graph().expect("it runs").signature.clone(),
+                None => worker.signature(route)?,
+            };
+            Ok(Target {
+                signature,
+                metric: None,
+                defaults: Targets::default(),
+            })
+        };
+        let known = Known {
+            targets: &targets,
+            files: &BTreeMap::new(),
+        };
+        let graph = Graph::new(definition(of), &known).unwrap_or_else(|error| panic!("{error}"));
+        let name = graph.definition.application().expect("a name");
+        loaded.insert(name, Arc::new(Loaded::new(graph, 3).expect("names")));
+    }
+    let pipelines = Pipelines::over(Arc::clone(&worker) as _, Arc::new(Unbounded));
+    pipelines.set(loaded);
+    (worker, pipelines)
+}
+
+/// `p` adds one, then has `inner` add eleven.
+fn two() -> [Value; 2] {
+    [
+        json!({"name": "inner", "steps": [
+            {"name": "a", "application": "one"},
+            {"name": "b", "application": "ten", "inputs": {"x": "a.y"}},
+        ]}),
+        json!({"name": "p", "steps": [
+            {"name": "first", "application": "one"},
+            {"name": "then", "application": "inner", "inputs": {"x": "first.y"}},
+        ]}),
+    ]
+}
+
+fn adding() -> Worker {
+    Worker::new().adding("one", 1.0).adding("ten", 10.0)
+}
+
+async fn ask(pipelines: &Pipelines, of: Query) -> Result<Answer, QueryError> {
+    pipelines.query(of).await
+}
+
+#[tokio::test]
+async fn a_step_that_is_a_pipeline_answers_as_it_does_alone() {
+    let (worker, pipelines) = service(adding(), &two());
+    let answer = ask(&pipelines, query(x(&[1.0, 2.0])))
+        .await
+        .expect("an answer");
+    assert_eq!(output(&answer, "y").expect("y"), [13.0, 14.0]);
+    assert!(
+        (answer.cost_usd - 0.003).abs() < 1e-12,
+        "{}",
+        answer.cost_usd
+    );
+    let steps = answer.explanation.expect("explained").steps;
+    let steps: Vec<(&str, Option<&str>)> = steps
+        .iter()
+        .map(|it| (it.name.as_str(), it.variant.as_ref().map(|it| it.as_str())))
+        .collect();
+    assert_eq!(
+        steps,
+        [
+            ("first", Some("one-b1")),
+            ("then", Some("inner-v3")),
+            ("then.a", Some("one-b1")),
+            ("then.b", Some("ten-b1")),
+        ]
+    );
+    assert!(pipelines.is_ready(&query(Vec::new()).route));
+    assert_eq!(worker.count("inner"), 0);
+}
+
+#[tokio::test]
+async fn its_part_of_the_time_is_the_target_of_its_steps() {
+    let (worker, pipelines) = service(adding(), &two());
+    let asked = Query {
+        targets: Targets {
+            latency_ms: Some(60_000.0),
+            ..Targets::default()
+        },
+        arrived: Instant::now(),
+        ..query(x(&[1.0]))
+    };
+    ask(&pipelines, asked).await.expect("an answer");
+    let asked = worker.asked.lock();
+    let latencies: Vec<f64> = asked
+        .iter()
+        .map(|it| it.targets.latency_ms.expect("a part of the time"))
+        .collect();
+    // Nothing has run before, so that each step gets the same part of what is left.
+    assert!(
+        latencies[0] <= 30_000.0 && latencies[0] > 20_000.0,
+        "{latencies:?}"
+    );
+    assert!(
+        latencies[1] <= 30_000.0,
+        "the step's part is split once more: {latencies:?}"
+    );
+    assert!(latencies.iter().all(|it| *it > 0.0), "{latencies:?}");
+}
+
+#[tokio::test]
+async fn a_failure_names_the_steps_on_its_way() {
+    let worker = adding().with("ten", true, failing(Code::EngineFailed));
+    let (_, pipelines) = service(worker, &two());
+    let failed = ask(&pipelines, query(x(&[1.0])))
+        .await
+        .expect_err("it fails");
+    assert_eq!(failed.code, Code::EngineFailed);
+    assert_eq!(failed.message, "step `then`: step `b`: it is broken");
+}
+
+fn nesting(of: &[(&str, &[&str])]) -> Vec<(ApplicationId, Definition)> {
+    let all = of.iter().map(|(name, asked)| {
+        let steps: Vec<Value> = asked
+            .iter()
+            .enumerate()
+            .map(|(at, asked)| json!({"name": format!("s{at}"), "application": asked}))
+            .collect();
+        (id(name), definition(&json!({"name": name, "steps": steps})))
+    });
+    all.collect()
+}
+
+fn refused(of: &[(&str, &[&str])]) -> Option<String> {
+    let all = nesting(of);
+    let nesting = Nesting::new(all.iter().map(|(name, it)| (name, it)));
+    let (_, changed) = all.last().expect("one");
+    nesting
+        .check(changed)
+        .err()
+        .map(|invalid| invalid.to_string())
+}
+
+#[test]
+fn circles_are_refused_with_all_names_and_the_step() {
+    assert_eq!(
+        refused(&[("a", &["digits"]), ("b", &["a", "digits"])]),
+        None
+    );
+    let own = refused(&[("a", &["digits", "a"])]).expect("it asks itself");
+    assert_eq!(
+        own,
+        "step `s1`: `application` names the pipeline `a`, and `a` would ask itself: `a` asks `a`"
+    );
+    let long = refused(&[
+        ("b", &["c"]),
+        ("c", &["digits", "a"]),
+        ("a", &["digits", "b"]),
+    ]);
+    assert_eq!(
+        long.expect("a circle"),
+        "step `s1`: `application` names the pipeline `b`, and `a` would ask itself: `a` asks `b` asks `c` asks `a`"
+    );
+}
+
+#[test]
+fn at_most_eight_lie_in_each_other_wherever_one_is_added() {
+    let names: Vec<String> = (0..9).map(|at| format!("p{at}")).collect();
+    let asked: Vec<[&str; 1]> = (0..9)
+        .map(|at| [names.get(at + 1).map_or("digits", String::as_str)])
+        .collect();
+    let chain = |count: usize| -> Vec<(&str, &[&str])> {
+        (0..count)
+            .map(|at| (names[at].as_str(), &asked[at][..]))
+            .collect()
+    };
+    assert_eq!(refused(&chain(8)), None);
+    let mut nine = chain(9);
+    // In the middle as at the ends.
+    for _ in 0..9 {
+        nine.rotate_left(1);
+        let why = refused(&nine).expect("too deep");
+        assert_eq!(why, "`steps` makes 9 pipelines lie in each other: 8 may");
+    }
+    let all = nesting(&nine);
+    let order = Nesting::new(all.iter().map(|(name, it)| (name, it))).in_order();
+    let order: Vec<&str> = order.iter().map(ApplicationId::as_str).collect();
+    assert_eq!(
+        order,
+        ["p8", "p7", "p6", "p5", "p4", "p3", "p2", "p1", "p0"]
+    );
+}

@@ -1,0 +1,19 @@
+//! Steps of pipelines, as everybody names them who is asked by one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ApplicationId, Route};
+
+/// A step of a pipeline that asks something.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct StepOf {
+    /// The pipeline.
+    pub pipeline: ApplicationId,
+    /// Its name.
+    pub step: String,
+    /// The names of the steps that ask something and that it waits for; without any it begins with the query. What
+    /// transforms do between them counts for nobody else.
+    pub after: Vec<String>,
+    /// Whom it asks.
+    pub asks: Route,
+}

@@ -1,0 +1,74 @@
+//! Who may be connected to the port: so many, and nobody for long who does not call.
+
+use std::time::Duration;
+
+use sextant_links::grpc::{CallerLimits, GrpcConfig};
+use sextant_rpc::Work;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::process::{Process, config, dispatcher, reach};
+
+/// What a client of HTTP/2 sends first: the preface, and settings that say nothing.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// Longest wait for a state.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn held_to(most: usize, patience: Duration) -> GrpcConfig {
+    GrpcConfig {
+        callers: CallerLimits { most, patience },
+        ..config()
+    }
+}
+
+/// Waits until the other end closes the connection.
+async fn closed(mut stream: TcpStream) {
+    let read = async {
+        let mut bytes = [0; 4096];
+        while matches!(stream.read(&mut bytes).await, Ok(1..)) {}
+    };
+    timeout(DEADLINE, read).await.expect("it is closed");
+}
+
+#[tokio::test]
+async fn connections_without_a_call_are_closed_and_those_with_one_stay() {
+    let patience = Duration::from_millis(300);
+    let process = Process::start(held_to(64, patience)).await;
+    let reached = reach(&dispatcher(), &process.endpoint).await;
+    let mut idle = Vec::new();
+    for said in [&b""[..], &PREFACE[..9], PREFACE] {
+        let stream = TcpStream::connect(&*process.endpoint).await;
+        let mut stream = stream.expect("a connection");
+        stream.write_all(said).await.expect("taken");
+        idle.push(stream);
+    }
+    for stream in idle {
+        closed(stream).await;
+    }
+    // The link is older than they are.
+    assert!(!reached.connection.is_finished());
+    let stats = timeout(DEADLINE, reached.worker.stats()).await;
+    stats.expect("in time").expect("answered");
+    process.stop().await;
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait_for_those_that_say_nothing() {
+    let process = Process::start(held_to(4, Duration::from_millis(150))).await;
+    let mut idle = Vec::new();
+    for _ in 0..8 {
+        let stream = TcpStream::connect(&*process.endpoint).await;
+        idle.push(stream.expect("a connection"));
+    }
+    let reached = timeout(DEADLINE, reach(&dispatcher(), &process.endpoint)).await;
+    let reached = reached.expect("there is a place in the end");
+    for stream in idle {
+        closed(stream).await;
+    }
+    assert!(!reached.connection.is_finished());
+    process.stop().await;
+}

@@ -1,0 +1,132 @@
+//! Whose models run in processes of their own: by who registered them, and by what an administrator says.
+
+use serde_json::{Value, json};
+use sextant_tests::{Api, Settings, TestCluster, Upload, onnx, until};
+
+const ADMIN: &str = "an-administrators-key-for-tests";
+
+/// A service with keys, and one that registers and asks.
+struct Bed {
+    cluster: TestCluster,
+    secret: String,
+    id: String,
+}
+
+impl Bed {
+    async fn start(isolation: &str) -> Self {
+        let set = [
+            "variants.engines=ort".to_owned(),
+            "variants.max_batch=4".to_owned(),
+            "auth.mode=keys".to_owned(),
+            format!("auth.admin_key={ADMIN}"),
+            format!("worker.isolation={isolation}"),
+        ];
+        let cluster = TestCluster::start(Settings {
+            set: set.to_vec(),
+            ..Settings::default()
+        });
+        let key = json!({"name": "team", "scopes": ["register", "query"]});
+        let admin = cluster.api().with_key(ADMIN);
+        let made = admin.post("/v1/keys", &key).await.created();
+        let text = |of: &Value| of.as_str().expect("a text").to_owned();
+        Self {
+            cluster,
+            secret: text(&made["secret"]),
+            id: text(&made["key"]["id"]),
+        }
+    }
+
+    fn admin(&self) -> Api {
+        self.cluster.api().with_key(ADMIN)
+    }
+
+    fn team(&self) -> Api {
+        self.cluster.api().with_key(&self.secret)
+    }
+
+    /// Has the models loaded again, and answer; waits until so many processes run engines.
+    async fn becomes(&mut self, processes: usize, models: &[&str]) {
+        assert!(self.cluster.stop().success());
+        self.cluster.launch();
+        for model in models {
+            ask(&self.team(), model).await;
+        }
+        until("engines run where they are to", || async {
+            (self.cluster.children("host").len() == processes).then_some(())
+        })
+        .await;
+    }
+}
+
+/// Registers a model under an application of its own name; its document.
+async fn register(api: &Api, name: &str) -> Value {
+    api.create_application(name).await;
+    let upload = Upload {
+        application: name,
+        name,
+        model: onnx::Hostile::No.bytes(),
+        validation: onnx::Hostile::RECORDS.into(),
+        validation_name: "validation.jsonl",
+    };
+    let job = api.register(upload).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    ask(api, name).await;
+    api.get(&format!("/v1/models/{name}")).await.json(200)
+}
+
+async fn ask(api: &Api, name: &str) {
+    let query = json!({"application": name, "inputs": [
+        {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [3.0, -1.0]},
+    ]});
+    let answer = until("it is loaded", || async {
+        let answer = api.post("/v1/queries", &query).await;
+        answer.status.is_success().then_some(answer)
+    })
+    .await;
+    assert_eq!(answer.json(200)["outputs"][0]["data"], json!([3.0, 0.0]));
+}
+
+/// Says where the models of an application run.
+async fn say(api: &Api, application: &str, isolation: Value) {
+    let path = format!("/v1/applications/{application}");
+    let change = json!({"resources": {"isolation": isolation}});
+    let changed = api.patch(&path, &change).await.json(200);
+    assert_eq!(changed["resources"]["isolation"], isolation, "{changed}");
+}
+
+#[tokio::test]
+async fn models_of_keys_are_isolated_unless_an_administrator_says_otherwise() {
+    let mut bed = Bed::start("keys").await;
+    let ours = register(&bed.admin(), "ours").await;
+    let by = json!({"name": "administrator", "administrator": true});
+    assert_eq!(ours["registered_by"], by);
+    assert_eq!(bed.cluster.children("host").len(), 0);
+    let theirs = register(&bed.team(), "theirs").await;
+    let by = json!({"name": bed.id, "administrator": false});
+    assert_eq!(theirs["registered_by"], by);
+    assert_eq!(bed.cluster.children("host").len(), 1);
+    // Whoever registers does not decide.
+    let here = json!({"resources": {"isolation": "worker"}});
+    let refused = bed.team().patch("/v1/applications/theirs", &here).await;
+    refused.problem(403, "forbidden");
+    say(&bed.admin(), "theirs", json!("worker")).await;
+    bed.becomes(0, &["ours", "theirs"]).await;
+    say(&bed.admin(), "ours", json!("process")).await;
+    bed.becomes(1, &["ours", "theirs"]).await;
+    // Taken back: as it was.
+    say(&bed.admin(), "ours", Value::Null).await;
+    say(&bed.admin(), "theirs", Value::Null).await;
+    bed.becomes(1, &["ours", "theirs"]).await;
+}
+
+#[tokio::test]
+async fn an_application_may_be_isolated_where_workers_isolate_nothing() {
+    let mut bed = Bed::start("none").await;
+    register(&bed.team(), "theirs").await;
+    assert_eq!(bed.cluster.children("host").len(), 0);
+    say(&bed.admin(), "theirs", json!("process")).await;
+    bed.becomes(1, &["theirs"]).await;
+    let wrong = json!({"resources": {"isolation": "none"}});
+    let refused = bed.admin().patch("/v1/applications/theirs", &wrong).await;
+    refused.problem(400, "invalid_request");
+}
