@@ -408,17 +408,12 @@ impl Asked {
             Ok(NamedTensor::new(input.name.clone(), tensor))
         });
         Ok(Query {
-            route: self.route.clone(),
-            inputs: inputs.collect::<Result<_, Problem>>()?,
             targets: state.targets_with(&self.route, self.preset.as_deref(), self.targets)?,
-            best_effort: false,
-            explain: false,
-            sticky: None,
-            serial: None,
-            composites: Vec::new(),
-            offline: false,
-            step: None,
-            arrived: self.arrived,
+            ..Query::new(
+                self.route.clone(),
+                inputs.collect::<Result<_, Problem>>()?,
+                self.arrived,
+            )
         })
     }
 

@@ -296,17 +296,12 @@ fn read(
     let reader = &mut footprint.reader();
     let inputs = sections::inputs(body.inputs, tail, reader, sections::no_regions)?;
     let query = Query {
-        route,
-        inputs,
         targets,
         best_effort: body.on_infeasible == OnInfeasible::BestEffort,
         explain: explain || body.explain,
         sticky: sticky(body.sticky.as_ref().map(|key| &*key.0))?,
         serial: state.tokens().serial(state),
-        composites: Vec::new(),
-        offline: false,
-        step: None,
-        arrived,
+        ..Query::new(route, inputs, arrived)
     };
     Ok(Asked {
         query,

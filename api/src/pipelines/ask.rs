@@ -99,17 +99,14 @@ async fn answered(
         ..TargetsBody::default()
     };
     let query = Query {
-        route: route.clone(),
-        inputs: vec![NamedTensor::new(&input.name, tensor)],
         targets: state.targets_with(route, params.preset.as_deref(), targets)?,
         best_effort: params.best_effort,
         explain: params.explain,
-        sticky: None,
-        serial: None,
-        composites: Vec::new(),
-        offline: false,
-        step: None,
-        arrived,
+        ..Query::new(
+            route.clone(),
+            vec![NamedTensor::new(&input.name, tensor)],
+            arrived,
+        )
     };
     query::answer_plain(state, caller, query, asked).await
 }

@@ -348,17 +348,8 @@ impl<'a> Asking<'a> {
         loop {
             self.sign(at.0, at.1).await?;
             let query = Query {
-                route: self.route.clone(),
-                inputs: record.to_vec(),
-                targets: Targets::default(),
-                best_effort: false,
                 explain: true,
-                sticky: None,
-                serial: None,
-                composites: Vec::new(),
-                offline: false,
-                step: None,
-                arrived: Instant::now(),
+                ..Query::new(self.route.clone(), record.to_vec(), Instant::now())
             };
             match self.state.pipelines().query(query).await {
                 Ok(answer) => return Ok(answer),

@@ -77,17 +77,12 @@ pub async fn ask(
     let mut targets = state.targets_with(&named.route, preset, targets)?;
     targets.latency_ms = targets.latency_ms.or(arrival.patience_ms);
     let query = Query {
-        route: named.route.clone(),
-        inputs,
         targets,
         best_effort: demands.best_effort(arrival.headers)?,
         explain: demands.explain,
         sticky: demands.sticky(arrival.headers)?,
         serial: state.tokens().serial(state),
-        composites: Vec::new(),
-        offline: false,
-        step: None,
-        arrived: arrival.at,
+        ..Query::new(named.route.clone(), inputs, arrival.at)
     };
     footprint.asks(&query.inputs)?;
     let _share = state.admit_for(&named.route)?;

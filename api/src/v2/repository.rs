@@ -182,17 +182,12 @@ impl MadeUp {
 
     async fn ask(&self, dispatcher: &DispatcherClient) -> Result<(), QueryError> {
         let query = Query {
-            route: self.route.clone(),
-            inputs: self.inputs.clone(),
-            targets: Targets::default(),
             best_effort: true,
-            explain: false,
-            sticky: None,
-            serial: None,
-            composites: Vec::new(),
-            offline: false,
-            step: None,
-            arrived: std::time::Instant::now(),
+            ..Query::new(
+                self.route.clone(),
+                self.inputs.clone(),
+                std::time::Instant::now(),
+            )
         };
         match dispatcher.query(query).await {
             // What a model makes of zeros is not the question: it was loaded.

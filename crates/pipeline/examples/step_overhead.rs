@@ -122,20 +122,15 @@ async fn turn(
     let begun = Instant::now();
     for _ in 0..QUERIES {
         let query = Query {
-            route: Route::Application(ApplicationId::new("chain")?),
-            inputs: inputs.to_vec(),
             targets: Targets {
                 latency_ms: Some(1e6),
                 ..Targets::default()
             },
-            best_effort: false,
-            explain: false,
-            sticky: None,
-            serial: None,
-            composites: Vec::new(),
-            offline: false,
-            step: None,
-            arrived: Instant::now(),
+            ..Query::new(
+                Route::Application(ApplicationId::new("chain")?),
+                inputs.to_vec(),
+                Instant::now(),
+            )
         };
         dispatcher.query(query).await?;
     }

@@ -95,19 +95,11 @@ async fn run(queries: usize, share: f64) -> Result<()> {
 fn query(route: &Route) -> Query {
     let row = Tensor::from_elements(vec![1, WIDTH], &[0.5f32; WIDTH]);
     let row = row.expect("as many elements as the shape has");
-    Query {
-        route: route.clone(),
-        inputs: vec![NamedTensor::new("x", row)],
-        targets: Targets::default(),
-        best_effort: false,
-        explain: false,
-        sticky: None,
-        serial: None,
-        composites: Vec::new(),
-        offline: false,
-        step: None,
-        arrived: Instant::now(),
-    }
+    Query::new(
+        route.clone(),
+        vec![NamedTensor::new("x", row)],
+        Instant::now(),
+    )
 }
 
 fn variant(artefact: sextant_types::Digest) -> Result<Variant> {

@@ -120,17 +120,8 @@ impl JobService {
         let mut attempt = 1;
         loop {
             let query = Query {
-                route: route.clone(),
-                inputs: inputs.clone(),
-                targets: Targets::default(),
-                best_effort: false,
-                explain: false,
-                sticky: None,
-                serial: None,
-                composites: Vec::new(),
                 offline: true,
-                step: None,
-                arrived: Instant::now(),
+                ..Query::new(route.clone(), inputs.clone(), Instant::now())
             };
             match self.offline.answer(query).await {
                 Ok(answer) => return Ok(answer),

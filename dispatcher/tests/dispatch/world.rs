@@ -495,19 +495,11 @@ pub fn row(values: &[f32]) -> Vec<NamedTensor> {
 }
 
 pub fn query(values: &[f32]) -> Query {
-    Query {
-        route: Route::Application(ApplicationId::new("app").unwrap()),
-        inputs: row(values),
-        targets: Targets::default(),
-        best_effort: false,
-        explain: false,
-        sticky: None,
-        serial: None,
-        composites: Vec::new(),
-        offline: false,
-        step: None,
-        arrived: Instant::now(),
-    }
+    Query::new(
+        Route::Application(ApplicationId::new("app").unwrap()),
+        row(values),
+        Instant::now(),
+    )
 }
 
 /// For a step whose query may take so long.

@@ -89,22 +89,17 @@ pub fn replay(
 
 fn query(arrived: Instant, target: Duration) -> Result<Query> {
     Ok(Query {
-        route: Route::Application(ApplicationId::new(service::APPLICATION)?),
-        inputs: vec![NamedTensor::new(
-            "x",
-            Tensor::from_elements(vec![1, 1], &[1.0_f32])?,
-        )],
         targets: Targets {
             latency_ms: Some(target.as_secs_f64() * 1e3),
             ..Targets::default()
         },
-        best_effort: false,
-        explain: false,
-        sticky: None,
-        serial: None,
-        composites: Vec::new(),
-        offline: false,
-        step: None,
-        arrived,
+        ..Query::new(
+            Route::Application(ApplicationId::new(service::APPLICATION)?),
+            vec![NamedTensor::new(
+                "x",
+                Tensor::from_elements(vec![1, 1], &[1.0_f32])?,
+            )],
+            arrived,
+        )
     })
 }

@@ -332,17 +332,13 @@ impl<'a> Begun<'a> {
             return Ok(None);
         }
         let query = Query {
-            route: route.clone(),
-            inputs: inputs.to_vec(),
             targets: *targets,
             best_effort: terms.best_effort,
             explain: terms.explain && matches!(whom, Whom::Pipeline(..)),
             sticky: whom.sticky(terms),
-            serial: None,
-            composites: Vec::new(),
             offline: terms.offline,
             step: step.clone(),
-            arrived: self.begun,
+            ..Query::new(route.clone(), inputs.to_vec(), self.begun)
         };
         match whom {
             Whom::Dispatcher(dispatcher) => dispatcher.query(query).await.map(Some),

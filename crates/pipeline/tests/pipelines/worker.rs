@@ -212,17 +212,12 @@ pub fn x(values: &[f32]) -> Vec<NamedTensor> {
 
 pub fn query(inputs: Vec<NamedTensor>) -> Query {
     Query {
-        route: Route::Application(ApplicationId::new("p").expect("a name")),
-        inputs,
-        targets: Targets::default(),
-        best_effort: false,
         explain: true,
-        sticky: None,
-        serial: None,
-        composites: Vec::new(),
-        offline: false,
-        step: None,
-        arrived: Instant::now(),
+        ..Query::new(
+            Route::Application(ApplicationId::new("p").expect("a name")),
+            inputs,
+            Instant::now(),
+        )
     }
 }
 

@@ -267,20 +267,15 @@ fn query(arrived: Instant) -> Query {
         NamedTensor::new(&spec.name, tensor.expect("as many as the shape says"))
     });
     Query {
-        route: Route::Application(ApplicationId::new("app").expect("a name")),
-        inputs: inputs.collect(),
         targets: Targets {
             latency_ms: Some(1_000.0),
             ..Targets::default()
         },
-        best_effort: false,
-        explain: false,
-        sticky: None,
-        serial: None,
-        composites: Vec::new(),
-        offline: false,
-        step: None,
-        arrived,
+        ..Query::new(
+            Route::Application(ApplicationId::new("app").expect("a name")),
+            inputs.collect(),
+            arrived,
+        )
     }
 }
 

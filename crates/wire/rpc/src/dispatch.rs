@@ -37,6 +37,25 @@ pub struct Query {
     pub arrived: std::time::Instant,
 }
 
+impl Query {
+    /// A client's query without targets that wants the answer alone.
+    pub fn new(route: Route, inputs: Vec<NamedTensor>, arrived: std::time::Instant) -> Self {
+        Self {
+            route,
+            inputs,
+            targets: Targets::default(),
+            best_effort: false,
+            explain: false,
+            sticky: None,
+            serial: None,
+            composites: Vec::new(),
+            offline: false,
+            step: None,
+            arrived,
+        }
+    }
+}
+
 /// A pipeline that is a variant of the application that a query asks. The front end runs it: a dispatcher that finds it
 /// better than the variants that it has refuses the query with [`QueryError::instead`].
 #[derive(Debug, Clone, PartialEq)]

@@ -255,20 +255,15 @@ async fn announce(store: &InProcessStore, worker: &WorkerId) {
 
 pub fn query(inputs: Vec<NamedTensor>, latency_ms: Option<f64>) -> Query {
     Query {
-        route: Route::Application(application()),
-        inputs,
         targets: Targets {
             latency_ms,
             ..Targets::default()
         },
-        best_effort: false,
-        explain: false,
-        sticky: None,
-        serial: None,
-        composites: Vec::new(),
-        offline: false,
-        step: None,
-        arrived: tokio::time::Instant::now().into_std(),
+        ..Query::new(
+            Route::Application(application()),
+            inputs,
+            tokio::time::Instant::now().into_std(),
+        )
     }
 }
 
