@@ -88,8 +88,8 @@ fn pools_come_first_and_decisions_with_the_newest_at_the_end() {
     let text = stdout(&output);
     assert!(output.status.success(), "{output:?}");
     let expected = "\
-pool   expected  up  leaving  draining  least  most  $/h each  provider
-cpu-8       3   1        0         1      1     8     0.500  process
+pool   desired  up  leaving  draining  least  most  $/h each  provider
+cpu-8        3   1        0         1      1     8     0.500  process
 all workers cost 1.00 $/h, those that are desired 1.50 $/h
 
 #11 1970-01-01 18:03:11 cpu-8: 2 -> 3 workers (add_workers)
