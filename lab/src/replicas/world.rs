@@ -327,14 +327,14 @@ impl World {
                 self.pending.extend((again.left > 0).then_some(again));
                 continue;
             }
-            let desired: u32 = self.watches.iter().map(|watch| watch.desired).sum();
-            let quota = self.setting.processors.saturating_sub(desired);
-            let desired = self.watches[trial.job].desired;
-            let desired = target(&trial, desired).clamp(1, MOST);
-            let granted = desired.min(desired + quota.min(desired.saturating_sub(desired)));
-            if desired > granted && again.left > 0 {
+            let all: u32 = self.watches.iter().map(|watch| watch.desired).sum();
+            let quota = self.setting.processors.saturating_sub(all);
+            let before = self.watches[trial.job].desired;
+            let asked = target(&trial, before).clamp(1, MOST);
+            let granted = asked.min(before + quota.min(asked.saturating_sub(before)));
+            if asked > granted && again.left > 0 {
                 self.pending.push(Trial {
-                    target: Target::More(desired - granted),
+                    target: Target::More(asked - granted),
                     ..again
                 });
             }
