@@ -1,9 +1,8 @@
 //! Every statement of the registry, once for both dialects.
 //!
-//! Columns are named one by one: a column that a later version adds changes nothing for the
-//! processes of this one. `{table}` stands for the columns of a table; what stands in brackets is
-//! said to PostgreSQL alone, where rows are locked one by one and not all together, what stands in `{sqlite ..}` to SQLite
-//! alone. Many rows at once come as one document.
+//! Columns are named one by one: a column that a later version adds changes nothing for the processes of this one.
+//! `{table}` stands for the columns of a table; what stands in brackets is said to PostgreSQL alone, where rows are locked
+//! one by one and not all together, what stands in `{sqlite ..}` to SQLite alone. Many rows at once come as one document.
 
 /// A statement in both dialects; its parameters are `$1`, `$2` and so on.
 #[derive(Debug)]
@@ -160,9 +159,8 @@ statements! {
     );
     CREATE_MODEL = (
         "insert into models (id, application, digest, validation, size_bytes, status, created_ms, \
-         padding, outputs, data, classes, constants, labels, names, name, version, stage, \
-         registered_by, registered_by_admin) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
-         $13, $14, $15, $16, $17, $18, $19)"
+         padding, outputs, data, classes, constants, labels, names, name, version, stage, registered_by, \
+         registered_by_admin) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)"
     );
     SCORED = ("select id, scored from models where id = $1");
     SCORED_BEFORE = (
@@ -280,10 +278,10 @@ statements! {
         "update jobs set state = 'running', owner = $2, attempts = attempts + 1, \
          lease_until_ms = $3, updated_ms = $4 where id = ( \
              select id from jobs where kind = $1 and engine is not distinct from $5 \
-             and (application = $6 or $6 is null) and ($7 is null or $7 = \
-             coalesce((select registered_by from models where models.id = jobs.model), '')) \
-             and ($8 is null or $8 = case when exists (select 1 from pipelines \
-             where pipelines.application = jobs.application) then 'pipelines' else 'variants' end) \
+             and (application = $6 or $6 is null) and (coalesce((select registered_by from models \
+             where models.id = jobs.model), '') = $7 or $7 is null) \
+             and (case when exists (select 1 from pipelines where pipelines.application = jobs.application) \
+             then 'pipelines' else 'variants' end = $8 or $8 is null) \
              and (state = 'queued' or (state in ('running', 'paused') and lease_until_ms <= $4)) \
              order by created_ms, id limit 1" [" for update skip locked"] ") \
          returning " {jobs}
