@@ -53,17 +53,17 @@ pub struct Upload<'a> {
 impl Api {
     /// A client of the service at `address`.
     pub fn new(address: &str) -> Self {
-        Self::sending(address, HeaderMap::new())
+        Self::sending(address, &HeaderMap::new())
     }
 
     /// The same with a key.
     #[must_use]
     pub fn with_key(&self, key: &str) -> Self {
         let key = format!("Bearer {key}").parse().expect("printable");
-        Self::sending(&self.address, [(AUTHORIZATION, key)].into_iter().collect())
+        Self::sending(&self.address, &[(AUTHORIZATION, key)].into_iter().collect())
     }
 
-    fn sending(address: &str, headers: HeaderMap) -> Self {
+    fn sending(address: &str, headers: &HeaderMap) -> Self {
         // The client may have been built with TLS, which then insists on it. Fails where it was done.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = || {

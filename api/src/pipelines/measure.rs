@@ -22,7 +22,7 @@ use sextant_rpc::{
     examine::{Examination, Examinee, NotExamined},
 };
 use sextant_types::{
-    ApplicationId, Code, JobId, NamedTensor, Route, Targets, Tensor, VariantId, time::unix_ms,
+    ApplicationId, Code, JobId, NamedTensor, Route, Tensor, VariantId, time::unix_ms,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::time::{sleep, timeout};

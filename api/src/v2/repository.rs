@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sextant_rpc::{DispatcherClient, Query, QueryError};
-use sextant_types::{Code, DataType, NamedTensor, Route, Targets, Tensor, TensorSpec, Texts};
+use sextant_types::{Code, DataType, NamedTensor, Route, Tensor, TensorSpec, Texts};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use utoipa::ToSchema;

@@ -16,8 +16,8 @@ use sextant_objects::{LocalStore, ObjectStore};
 use sextant_rpc::{Dispatch, Load, Query, WorkerClient};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DataType, EngineName, Metric, ModelId, NamedTensor,
-    Optimization, Precision, Profile, Route, Signature, Targets, Tensor, TensorSpec, Variant,
-    VariantId, VariantSpec, WorkerId,
+    Optimization, Precision, Profile, Route, Signature, Tensor, TensorSpec, Variant, VariantId,
+    VariantSpec, WorkerId,
 };
 use sextant_worker::Worker;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use sextant_records::{Answered, Record, Refused};
 use sextant_registry::Job;
 use sextant_rpc::{Answer, Query, QueryError};
-use sextant_types::{Code, NamedTensor, OfflineSpec, Route, Signature, Targets, Tensor, VariantId};
+use sextant_types::{Code, NamedTensor, OfflineSpec, Route, Signature, Tensor, VariantId};
 
 use super::{
     JobService,

@@ -213,7 +213,8 @@ async fn the_end_of_an_engines_own_process_may_take_long() {
     config.watchdog.end_grace = end_grace;
     let mut world = World::with(Kind::Cpu, config).await;
     let (_stop, _service) = world.serve();
-    (world.record.heed(), world.record.dally());
+    world.record.heed();
+    world.record.dally();
     let variant = world.loaded("m-1").await;
     world.record.hold(Step::Exec, Some(1));
     let killed = world.infer("m-1", 1, now());

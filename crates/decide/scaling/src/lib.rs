@@ -16,7 +16,7 @@
 //! best, [`fleet`] what measured load says beside the plan and which devices leave first, and [`RecentMaximum`]
 //! when a plan becomes what is desired.
 //!
-//! [`desired`] says which variants should be loaded before anyone asks, [`autoscale`] how many replicas each
+//! [`warm`] says which variants should be loaded before anyone asks, [`autoscale`] how many replicas each
 //! application has where all share the same processors.
 //!
 //! **Invariant:** no clock, no async, no lock, no I/O, no logging. Time is an argument, order never

@@ -65,7 +65,7 @@ enum Doing<'a> {
         whom: Whom<'a>,
         route: Route,
         targets: Targets,
-        terms: Terms,
+        terms: Box<Terms>,
         /// As whom it is asked is told of it.
         step: Option<Box<ForStep>>,
         /// Whether rows of a batch are rows of tensors.
@@ -124,8 +124,8 @@ impl<'a> Begun<'a> {
                         latency_ms: terms.budget_ms,
                         ..drawn.targets
                     },
-                    terms,
                     step: terms.of_step(node, asked.len()),
+                    terms: Box::new(terms),
                     batched: node.signature.batched,
                 }
             }

@@ -15,7 +15,8 @@ run('delete from _sqlx_migrations where version > 15')
 for table in ['pipeline_measures', 'shadow_answers', 'feedback', 'feedback_sums', 'feedback_alarms', 'feedback_keys']:
     run(f'drop table {table}')
 run('drop index models_version')
-for column in ['name', 'version', 'stage', 'percent', 'rules', 'stage_since_ms', 'replaced']:
+for column in ['name', 'version', 'stage', 'percent', 'rules', 'stage_since_ms', 'replaced', 'registered_by',
+               'registered_by_admin']:
     run(f'alter table models drop column {column}')
 run('alter table applications drop column feedback')
 registry.commit()
