@@ -46,7 +46,7 @@ pub struct Run {
 /// How long an estimate is kept that no run confirms, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// The first time, where it is [`FAR_OFF`].
+    /// The first time, where it is `FAR_OFF`.
     pub least: Nanos,
     /// In the end, and where it is nearer to the profile.
     pub most: Nanos,
