@@ -214,3 +214,18 @@ fn at_most_eight_lie_in_each_other_wherever_one_is_added() {
         ["p8", "p7", "p6", "p5", "p4", "p3", "p2", "p1", "p0"]
     );
 }
+
+/// The autoscaler plans a pipeline as a whole by the target that its steps tell of: the inner one is planned, the outer not.
+#[tokio::test]
+async fn a_pipeline_that_asks_a_pipeline_is_kept_out_of_plans() {
+    let (worker, pipelines) = service(adding(), &two());
+    let mut asked = query(x(&[1.0]));
+    asked.targets.latency_ms = Some(60_000.0);
+    pipelines.query(asked).await.expect("an answer");
+    let asked = worker.asked.lock();
+    assert_eq!(asked.len(), 3);
+    for step in asked.iter().filter_map(|query| query.step.as_ref()) {
+        let is_inner = step.of.pipeline == id("inner");
+        assert_eq!(step.whole_ms.is_some(), is_inner, "{step:?}");
+    }
+}

@@ -59,6 +59,23 @@ async fn queries_that_stick_to_one_number_go_one_way() {
     assert!(ways[100..].iter().all(|way| *way == ways[100]));
 }
 
+/// The autoscaler plans a pipeline as a whole by the target that its steps tell of.
+#[tokio::test]
+async fn a_split_pipeline_is_kept_out_of_plans() {
+    let sole = json!([{"application": "one", "weight": 1}]);
+    let several = json!([{"application": "one", "weight": 1}, {"model": "ten", "weight": 1}]);
+    for (split, whole_ms) in [(sole, Some(60_000.0)), (several, None)] {
+        let service = service(worker(), &definition(&split));
+        let mut asked = query(x(&[1.0]));
+        asked.targets.latency_ms = Some(60_000.0);
+        service.pipelines.query(asked).await.expect("an answer");
+        let asked = service.worker.asked.lock();
+        let step = asked[0].step.as_ref().expect("a step");
+        assert_eq!(step.whole_ms, whole_ms, "{split}");
+        assert!(step.patience_ms.is_some_and(|ms| ms <= 60_000.0));
+    }
+}
+
 #[test]
 fn shares_that_cannot_be_are_refused() {
     let one = json!({"application": "one", "weight": 1});
