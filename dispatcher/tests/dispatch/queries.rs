@@ -4,7 +4,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use sextant_dispatcher::{Config, Dispatcher};
 use sextant_metadata::{Command, InProcessStore, InstanceKey, Transition};
-use sextant_rpc::{Answer, Dispatch, Load};
+use sextant_rpc::{Answer, Dispatch, Load, QueryError};
 use sextant_types::{Code, EngineName, ModelId, Route, Targets, Variant, VariantId};
 
 use crate::world::{
@@ -288,8 +288,8 @@ async fn one_bad_query_does_not_spoil_its_batch() {
     assert_eq!(error.code, Code::EngineFailed);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_query_that_would_be_late_is_refused_while_the_device_is_busy() {
+/// A world whose only device runs a query for 300 ms, and until the gate is open; and its answer.
+async fn busy() -> (World, tokio::task::JoinHandle<Result<Answer, QueryError>>) {
     let world = World::new().await;
     world
         .serve(Kind {
@@ -300,6 +300,12 @@ async fn a_query_that_would_be_late_is_refused_while_the_device_is_busy() {
     world.gate.close();
     let first = world.send(query(&[0.0, 0.0]));
     wait_until(|| world.gate.entered.load(Ordering::SeqCst) == 1).await;
+    (world, first)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_would_be_late_is_refused_while_the_device_is_busy() {
+    let (world, first) = busy().await;
     let mut hurried = query(&[1.0, 1.0]);
     hurried.targets = targets(Some(400.0), None);
     let error = world.ask(hurried).await.unwrap_err();
@@ -311,16 +317,7 @@ async fn a_query_that_would_be_late_is_refused_while_the_device_is_busy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_may_take_longer_than_its_share_of_the_time_while_the_whole_is_in_time() {
-    let world = World::new().await;
-    world
-        .serve(Kind {
-            latency_ms: 300.0,
-            ..FAST
-        })
-        .await;
-    world.gate.close();
-    let first = world.send(query(&[0.0, 0.0]));
-    wait_until(|| world.gate.entered.load(Ordering::SeqCst) == 1).await;
+    let (world, first) = busy().await;
     let mut patient = query(&[1.0, 1.0]);
     patient.targets = targets(Some(400.0), None);
     patient.step = Some(for_step(60_000.0, Some(30_000.0)));
