@@ -22,6 +22,7 @@ pub mod lower;
 mod model;
 mod open;
 pub mod operation;
+mod parked;
 pub mod plan;
 mod prepared;
 pub mod reference;

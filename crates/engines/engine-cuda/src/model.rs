@@ -9,11 +9,12 @@ use sextant_types::{Data, NamedTensor, Signature, Tensor};
 
 use crate::{
     arena::{PageLease, SpaceLease},
-    device::Device,
+    device::{Device, Execution},
     graphs::Captured,
     operation::Staging,
+    parked::Parked,
     plan::{Program, Slot},
-    prepared::{Parked, Prepared, Shapes},
+    prepared::{Prepared, Shapes},
 };
 
 /// Graphs of one model at most; beyond, the one used longest ago goes. Only models with dynamic
@@ -48,16 +49,20 @@ struct Batch {
 // === impl Resident ===
 
 impl Resident {
-    /// Takes pages, fills them, and captures a graph for every shape that is known now. In the pages
-    /// that it had the last time, the graphs of that time serve again.
+    /// Takes pages, fills them, and captures a graph for every shape that is known now. The graphs of the last time serve
+    /// again: in a window wherever the pages lie, else in the pages that the model had.
     pub fn load(device: &Arc<Device>, prepared: Arc<Prepared>) -> Result<Self, Error> {
-        let parked = prepared.parked.lock().take();
-        let wished = parked.as_ref().map_or(&[][..], |parked| &parked.pages);
-        let pages = device.pages.lend(prepared.packing.pages(), wished)?;
-        device.fill_pages(&prepared.images, &pages)?;
-        let graphs = match parked {
-            Some(parked) if parked.pages == pages.pages() => parked.graphs,
-            _ => Vec::new(),
+        let wished = prepared.parked.lock().pages.clone();
+        let pages = device.pages.lend(prepared.packing.pages(), &wished)?;
+        let places = &prepared.places;
+        let window = places.window.as_ref().map(SpaceLease::start);
+        device.fill_pages(&places.images, &pages, window)?;
+        let parked = std::mem::take(&mut *prepared.parked.lock());
+        let serve_again = window.is_some() || parked.pages == pages.pages();
+        let graphs = if serve_again {
+            parked.graphs
+        } else {
+            Vec::new()
         };
         let resident = Self {
             device: Arc::clone(device),
@@ -86,9 +91,14 @@ impl Resident {
 
     fn capture(&self, program: Arc<Program>) -> Result<Captured, Error> {
         let layout = &self.device.layout;
+        let window = self.prepared.places.window.as_ref();
         Captured::new(&self.device, program, |index| {
             let (page, offset) = self.prepared.packing.place(index);
-            layout.page(self.pages.pages()[page as usize]) + offset
+            let page = match window {
+                Some(window) => window.start() + u64::from(page) * layout.page_bytes,
+                None => layout.page(self.pages.pages()[page as usize]),
+            };
+            page + offset
         })
     }
 
@@ -125,7 +135,7 @@ impl Drop for Resident {
             pages: self.pages.pages().to_vec(),
             graphs: std::mem::take(&mut *self.graphs.lock()),
         };
-        *self.prepared.parked.lock() = Some(parked);
+        self.device.parked.park(&self.prepared, parked);
     }
 }
 
@@ -237,6 +247,25 @@ impl Batch {
         })
     }
 
+    /// Computes the outputs and waits for them.
+    fn execute(&self, execution: &Execution) -> Result<(), Error> {
+        let device = &self.resident.device;
+        let (driver, stream) = (&device.driver, execution.stream);
+        driver.record(execution.start, stream)?;
+        let input = self.captured.program.input.start.get();
+        let input = device.layout.workspace().start + input;
+        driver.copy_within(stream, self.io.start(), input, self.input_bytes())?;
+        if let Some(graph) = self.captured.graph {
+            driver.launch_graph(stream, graph)?;
+        }
+        for (address, slot) in &self.captured.outputs {
+            let to = self.io.start() + self.input_bytes() + slot.offset;
+            driver.copy_within(stream, *address, to, slot.bytes())?;
+        }
+        driver.record(execution.end, stream)?;
+        driver.synchronize_event(execution.end)
+    }
+
     /// The tensor of an output, cut to the rows of the batch.
     fn tensor(&self, slot: &Slot) -> Result<Tensor, Error> {
         let mut dims: Vec<usize> = slot.dims.iter().map(|dim| *dim as usize).collect();
@@ -263,24 +292,15 @@ impl Batch {
 impl Staged for Batch {
     fn exec(&mut self) -> Result<Option<Duration>, Error> {
         let device = &self.resident.device;
-        let driver = &device.driver;
         let execution = device.execution();
-        let stream = execution.stream;
-        driver.record(execution.start, stream)?;
-        let input = self.captured.program.input.start.get();
-        let input = device.layout.workspace().start + input;
-        driver.copy_within(stream, self.io.start(), input, self.input_bytes())?;
-        if let Some(graph) = self.captured.graph {
-            driver.launch_graph(stream, graph)?;
+        if let Err(error) = self.execute(&execution) {
+            // What was begun reads the model's pages and the batch's memory, which others get next.
+            let _ended = device.driver.synchronize(execution.stream);
+            return Err(error);
         }
-        for (address, slot) in &self.captured.outputs {
-            let to = self.io.start() + self.input_bytes() + slot.offset;
-            driver.copy_within(stream, *address, to, slot.bytes())?;
-        }
-        driver.record(execution.end, stream)?;
-        driver.synchronize_event(execution.end)?;
         self.executed = true;
-        driver.elapsed(execution.start, execution.end).map(Some)
+        let elapsed = device.driver.elapsed(execution.start, execution.end);
+        elapsed.map(Some)
     }
 
     fn collect(self: Box<Self>) -> Result<Vec<Tensor>, Error> {

@@ -9,9 +9,10 @@ use sextant_engine::Error;
 use sextant_types::{DataType, NamedTensor, Signature, TensorSpec};
 
 use crate::{
+    arena::SpaceLease,
     device::Images,
-    graphs::Captured,
     lower::{Graph, Target, Weights, lower},
+    parked::Parked,
     plan::{Packing, Program},
 };
 
@@ -33,11 +34,12 @@ pub(crate) struct Limits {
     pub workspace_bytes: u64,
 }
 
-/// Graphs with the pages that they were captured for. A model that gets the same pages again needs no
-/// new ones.
-pub(crate) struct Parked {
-    pub pages: Vec<u32>,
-    pub graphs: Vec<(Shapes, Arc<Captured>)>,
+/// What a model has beside its weights, wherever they come to lie.
+pub(crate) struct Places {
+    /// The pages' bytes, on the host.
+    pub images: Images,
+    /// Where the model reads its pages; `None` where it reads them where they lie.
+    pub window: Option<SpaceLease>,
 }
 
 /// See the module.
@@ -48,10 +50,9 @@ pub(crate) struct Prepared {
     weights: Mutex<Weights>,
     pub weights_bytes: u64,
     pub packing: Packing,
-    /// The pages' bytes.
-    pub images: Images,
+    pub places: Places,
     /// What the last time on the device has left.
-    pub parked: Mutex<Option<Parked>>,
+    pub parked: Mutex<Parked>,
     /// Planned while the artefact was prepared.
     pub programs: BTreeMap<Shapes, Arc<Program>>,
     /// Whether a batch may run in a program for more rows.
@@ -64,12 +65,12 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// Reads, lowers and packs a file.
     ///
-    /// `place` finds a place on the host for the pages' bytes.
+    /// `place` finds places for the pages' bytes.
     pub fn new(
         file: &Bytes,
         target: Target,
         limits: Limits,
-        place: impl FnOnce(Vec<Bytes>) -> Images,
+        place: impl FnOnce(Vec<Bytes>) -> Places,
     ) -> Result<Self, Error> {
         let (signature, graph) = read(file)?;
         let mut weights = Weights::default();
@@ -81,7 +82,7 @@ impl Prepared {
             .map(|it| it.len() as u64)
             .collect();
         let packing = Packing::new(&sizes, target.page_bytes);
-        let images = place(packing.images(weights.contents()));
+        let places = place(packing.images(weights.contents()));
         let weights_bytes = weights.bytes();
         weights.drop_contents();
         Ok(Self {
@@ -91,7 +92,7 @@ impl Prepared {
             weights: Mutex::new(weights),
             weights_bytes,
             packing,
-            images,
+            places,
             parked: Mutex::default(),
             programs,
             padded,

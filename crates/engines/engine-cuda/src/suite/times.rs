@@ -60,6 +60,7 @@ pub fn of_network(
         arena_bytes: workspace + packing.used_bytes.iter().sum::<u64>(),
         staging_bytes: ALIGNMENT,
         scratch_bytes: 128 << 20,
+        paging: None,
     })?;
     let weight = |index| Address::new(workspace + packing.place(index).1);
     let (operations, _) = program.bind(Address::new(0), weight);

@@ -186,7 +186,11 @@ fn the_kit_runs_to_its_end_on_emulated_hardware() {
         run.has(
             "loads",
             &format!("{network} fp16 load"),
-            &["other_pages_same_answers"],
+            &[
+                "other_pages_same_answers",
+                "other_pages_map_us",
+                "pages_can_be_mapped",
+            ],
         );
         for how in ["alone", "by turns", "from two threads"] {
             run.has(
@@ -201,6 +205,7 @@ fn the_kit_runs_to_its_end_on_emulated_hardware() {
         "alone",
         "while pages are loaded",
         "while new models are loaded",
+        "while other pages are loaded",
     ] {
         let cell = format!("ResNet-50 fp16 batch 1, {how}");
         run.has("infer-and-load", &cell, &latency);

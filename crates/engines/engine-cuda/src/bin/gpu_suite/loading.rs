@@ -6,7 +6,7 @@ use sextant_engine::{Engine, Error};
 use sextant_engine_cuda::{
     CudaEngine,
     driver::Driver,
-    suite::loads::{self, Named},
+    suite::loads::{self, Moves, Named},
 };
 use sextant_types::Precision;
 
@@ -14,7 +14,7 @@ use crate::{
     arguments::Arguments,
     copies,
     record::record,
-    setup::{self, Network, median},
+    setup::{self, Network, median, share},
 };
 
 /// Measured loads; the median counts.
@@ -49,6 +49,8 @@ fn measure(network: &Network, arguments: &Arguments, bandwidth: f64) -> Result<b
     record(&cell, "pages", pages as f64, "pages");
     // Weights have their pages from the start: what is taken beyond is the driver's, for graphs and its libraries.
     record(&cell, "device_memory_taken", taken as f64, "bytes");
+    let windows = f64::from(u8::from(engine.has_windows()));
+    record(&cell, "pages_can_be_mapped", windows, "boolean");
     let report = |what: &str, times: Vec<Duration>| {
         let mut seconds: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
         let middle = median(&mut seconds);
@@ -61,8 +63,21 @@ fn measure(network: &Network, arguments: &Arguments, bandwidth: f64) -> Result<b
     report("same_pages", loads::same_pages(&engine, &named, TIMES)?);
     report("first_time", loads::first_time(&engine, &named, NEW)?);
     drop((engine, driver));
-    let (times, same) = moved(network, arguments, &named, pages)?;
-    report("other_pages", times);
+    let (moves, same) = moved(network, arguments, &named, pages)?;
+    report("other_pages", moves.loads);
+    let mut mapping: Vec<f64> = moves.mapping.iter().map(Duration::as_secs_f64).collect();
+    record(
+        &cell,
+        "other_pages_map_us",
+        median(&mut mapping) * 1e6,
+        "us",
+    );
+    record(
+        &cell,
+        "other_pages_map_us_max",
+        share(&mut mapping, 1.0) * 1e6,
+        "us",
+    );
     let value = f64::from(u8::from(same));
     record(&cell, "other_pages_same_answers", value, "boolean");
     if !same {
@@ -77,15 +92,15 @@ fn moved(
     arguments: &Arguments,
     named: Named<'_>,
     pages: u64,
-) -> Result<(Vec<Duration>, bool), Error> {
+) -> Result<(Moves, bool), Error> {
     let driver = setup::driver(arguments)?;
     let config = loads::room_to_move(setup::config(arguments), pages);
     let engine = CudaEngine::new(driver, config)?;
     let mut answers = Vec::new();
-    let times = loads::other_pages(&engine, named, TIMES, &mut |model| {
+    let moves = loads::other_pages(&engine, named, TIMES, &mut |model| {
         answers.push(model.run(&network.inputs(model, 1))?);
         Ok(())
     })?;
     let same = answers.iter().all(|answer| *answer == answers[0]);
-    Ok((times, same))
+    Ok((moves, same))
 }
