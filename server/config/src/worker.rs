@@ -76,7 +76,7 @@ section! {
         engines: GpuEngines = GpuEngines::default();
         /// The type of these GPUs as devices.
         device_type: Option<DeviceTypeName> = None, unset "the GPU's model, such as `nvidia-h200`";
-        /// Size of a page, bytes; a multiple of 256.
+        /// Size of a page, bytes; a multiple of 256. `cuda` rounds it up to what the GPU maps, mostly 2 MiB.
         page_bytes: u64 = 16 << 20, within 65_536.0..=1_073_741_824.0;
         /// Pages for models.
         pages: Option<u64> = None, unset "nine tenths of what the other uses leave",
