@@ -166,7 +166,7 @@ suite operations 60 1
 part pytorch 80 "$python" "$here/pytorch.py" --ways eager,graph --device "cuda:$device" $small
 part pytorch-compile 120 "$python" "$here/pytorch.py" --ways compile --device "cuda:$device" $small
 suite loads 80 1
-suite infer-and-load 60 "$(measuring 18)"
+suite infer-and-load 75 "$(measuring 18)"
 suite two-models 60 "$(measuring 12)"
 suite networks 80 1
 if [ -n "${SEXTANT_GPU_ONNXRUNTIME:-}" ]; then

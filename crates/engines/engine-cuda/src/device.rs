@@ -168,27 +168,32 @@ impl Device {
     }
 
     /// Fills pages and maps them into the model's window, one model at a time. Pages are written in the arena: the
-    /// device copies while they are mapped.
+    /// device copies while they are mapped. Answers where the model reads them; `None` where they lie.
     pub fn fill_pages(
         &self,
         images: &Images,
         lease: &PageLease,
         window: Option<Address>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Address>, Error> {
         let loading = self.loading.lock();
         let copied = self.copy_images(&loading, images, lease);
-        let mapped = window.map_or(Ok(()), |window| self.map(window, lease.pages()));
+        let mapped = window.filter(|window| self.map(*window, lease.pages()));
         // Also after an error: what is read and written belongs to others soon.
         let done = self.driver.synchronize(loading.stream);
-        copied.and(mapped).and(done)
+        copied.and(done)?;
+        Ok(mapped)
     }
 
-    fn map(&self, window: Address, pages: &[u32]) -> Result<(), Error> {
+    /// Whether the device mapped pages into a window; where it has failed, the next call says so as well.
+    fn map(&self, window: Address, pages: &[u32]) -> bool {
         let started = Instant::now();
         let mapped = self.driver.map(window, pages);
         let took = started.elapsed().as_nanos() as u64;
         self.mapping_ns.fetch_add(took, Ordering::Relaxed);
-        mapped
+        if let Err(error) = &mapped {
+            tracing::warn!(%error, "pages cannot be mapped: the model's graphs are captured again");
+        }
+        mapped.is_ok()
     }
 
     fn copy_images(

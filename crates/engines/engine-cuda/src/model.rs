@@ -11,7 +11,7 @@ use crate::{
     arena::{PageLease, SpaceLease},
     device::{Device, Execution},
     graphs::Captured,
-    operation::Staging,
+    operation::{Address, Staging},
     parked::Parked,
     plan::{Program, Slot},
     prepared::{Prepared, Shapes},
@@ -26,6 +26,8 @@ pub(crate) struct Resident {
     device: Arc<Device>,
     prepared: Arc<Prepared>,
     pages: PageLease,
+    /// Where the pages are read; `None` where they lie.
+    window: Option<Address>,
     /// Used last at the end.
     graphs: Mutex<Vec<(Shapes, Arc<Captured>)>>,
 }
@@ -56,18 +58,18 @@ impl Resident {
         let pages = device.pages.lend(prepared.packing.pages(), &wished)?;
         let places = &prepared.places;
         let window = places.window.as_ref().map(SpaceLease::start);
-        device.fill_pages(&places.images, &pages, window)?;
+        let window = device.fill_pages(&places.images, &pages, window)?;
         let parked = std::mem::take(&mut *prepared.parked.lock());
-        let serve_again = window.is_some() || parked.pages == pages.pages();
-        let graphs = if serve_again {
-            parked.graphs
-        } else {
-            Vec::new()
+        let is_there = window.is_some() || parked.pages == pages.pages();
+        let graphs = match is_there && window == parked.window {
+            true => parked.graphs,
+            false => Vec::new(),
         };
         let resident = Self {
             device: Arc::clone(device),
             prepared,
             pages,
+            window,
             graphs: Mutex::new(graphs),
         };
         for shapes in resident.prepared.programs.keys() {
@@ -91,11 +93,10 @@ impl Resident {
 
     fn capture(&self, program: Arc<Program>) -> Result<Captured, Error> {
         let layout = &self.device.layout;
-        let window = self.prepared.places.window.as_ref();
         Captured::new(&self.device, program, |index| {
             let (page, offset) = self.prepared.packing.place(index);
-            let page = match window {
-                Some(window) => window.start() + u64::from(page) * layout.page_bytes,
+            let page = match self.window {
+                Some(window) => window + u64::from(page) * layout.page_bytes,
                 None => layout.page(self.pages.pages()[page as usize]),
             };
             page + offset
@@ -133,6 +134,7 @@ impl Drop for Resident {
     fn drop(&mut self) {
         let parked = Parked {
             pages: self.pages.pages().to_vec(),
+            window: self.window,
             graphs: std::mem::take(&mut *self.graphs.lock()),
         };
         self.device.parked.park(&self.prepared, parked);

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::{
     graphs::Captured,
+    operation::Address,
     prepared::{Prepared, Shapes},
 };
 
@@ -23,7 +24,9 @@ const KEPT_FREE: u64 = 2;
 pub(crate) struct Parked {
     /// Where it lay.
     pub pages: Vec<u32>,
-    /// Good for the model's window, or for these pages where it has none.
+    /// Where it read them; `None` where they lie.
+    pub window: Option<Address>,
+    /// Good for the window, or for these pages.
     pub graphs: Vec<(Shapes, Arc<Captured>)>,
 }
 

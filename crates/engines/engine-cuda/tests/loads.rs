@@ -142,7 +142,7 @@ fn a_model_that_keeps_moving_ends_when_it_is_told() {
     let (over, asked) = (AtomicBool::new(false), Cell::new(0));
     let until = |name| {
         asked.set(asked.get() + 1);
-        over.store(asked.get() >= 2 + 2 * TIMES, Ordering::Relaxed);
+        over.store(asked.get() == 2 + 2 * TIMES, Ordering::Relaxed);
         request(name)
     };
     let loads = loads::keep_moving(&engine, &until, &over);

@@ -228,3 +228,21 @@ fn graphs_of_models_that_are_away_make_room_for_others() {
     );
     assert_eq!(captures(&driver), captured + GRAPHS);
 }
+
+/// A device that fails to map costs captures, not loads.
+#[test]
+fn a_model_whose_pages_cannot_be_mapped_lives_where_they_lie() {
+    let (engine, driver) = start(config(), Pretence::default());
+    let file = model(2, 1);
+    let mut answers = Vec::new();
+    // Whether mapping fails, and what that costs: graphs for where the pages lie, later those for the window.
+    for (refuse, captured) in [(false, 1), (true, 1), (true, 0), (false, 1), (false, 0)] {
+        driver.refuse_mapping(refuse);
+        let before = captures(&driver);
+        let model = load(&engine, 1, &file);
+        answers.push(run(&*model, 3));
+        let step = answers.len();
+        assert_eq!(captures(&driver), before + captured * GRAPHS, "step {step}");
+    }
+    assert!(answers.iter().all(|it| *it == answers[0]), "{answers:?}");
+}

@@ -157,6 +157,11 @@ impl RecordingDriver {
         self.state.lock().lost = true;
     }
 
+    /// From now on mapping fails, or no longer.
+    pub fn refuse_mapping(&self, refuse: bool) {
+        self.state.lock().refuses_mapping = refuse;
+    }
+
     /// The state of a device that works and was started.
     fn started(&self) -> Result<MutexGuard<'_, State>, Error> {
         let state = self.alive()?;
@@ -234,7 +239,11 @@ impl Driver for RecordingDriver {
     }
 
     fn map(&self, window: Address, pages: &[u32]) -> Result<(), Error> {
-        let moved = self.started()?.map(window, pages)?;
+        let mut state = self.started()?;
+        if state.refuses_mapping {
+            return Err(Error::OutOfMemory("no memory for mapping".to_owned()));
+        }
+        let moved = state.map(window, pages)?;
         self.remember(Call::Map {
             window,
             pages: pages.len(),

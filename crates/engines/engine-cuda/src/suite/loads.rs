@@ -103,7 +103,7 @@ pub fn other_pages(
     Ok(moves)
 }
 
-/// Loads into other pages and, by turns, into the same, until it is over; how many. `engine` must have no more than twice
+/// Loads into other pages and, by turns, into the same, until it is over, at least once; how many. `engine` must have no more than twice
 /// the pages of the model free.
 ///
 /// # Errors
@@ -111,13 +111,15 @@ pub fn other_pages(
 pub fn keep_moving(engine: &CudaEngine, named: Named<'_>, over: &AtomicBool) -> Result<u32, Error> {
     load_blockers(engine, named)?;
     let mut turn = 0;
-    while !over.load(Ordering::Relaxed) {
+    loop {
         let blocker = engine.load(&blocker(named, turn))?;
         let model = engine.load(&named(SUBJECT))?;
         drop((blocker, model));
         turn += 1;
+        if over.load(Ordering::Relaxed) {
+            return Ok(2 * turn);
+        }
     }
-    Ok(2 * turn)
 }
 
 /// The memory in which [`other_pages`] can work: twice the pages that the model takes, and no more.

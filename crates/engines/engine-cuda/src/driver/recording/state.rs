@@ -46,6 +46,7 @@ struct Recordings {
 pub(super) struct State {
     pub started: bool,
     pub lost: bool,
+    pub refuses_mapping: bool,
     pub arena: Memory,
     pub windows: Option<Windows>,
     pub staging: Memory<Staging>,
