@@ -115,7 +115,8 @@ impl Paging {
 ///
 /// Contract:
 /// - [`Self::start`] is called once, first; afterwards no call allocates pinned memory, and none but
-///   [`Self::end_capture`] device memory: a device keeps some of its own for a graph until it is destroyed.
+///   [`Self::end_capture`] and [`Self::map`] device memory: a device keeps some of its own for a graph until it is
+///   destroyed, and for tables of addresses.
 /// - Copies and launches are asynchronous, in the order of their stream. Host memory that a copy
 ///   reads must stay as it is until the copy is done; what a copy wrote may be read from then on.
 /// - A capture concerns the calling thread alone: others go on working in other streams.

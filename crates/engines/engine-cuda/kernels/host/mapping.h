@@ -1,8 +1,9 @@
 // Virtual memory management of the stand-in for libcuda, which includes this file.
 //
 // The memory of a handle is a file in memory: it is the same at every address. What has no access kills whoever uses it.
-// `STAND_IN_MAPPING` is `none` for a device that cannot map memory, `refused` for one that says that it can and then has no
-// memory that can be mapped, `inaccessible` for one that has and then does not let anybody use it.
+// `STAND_IN_MAPPING` is `none` for a device that cannot map memory, `refused` for one that says that it can and then has
+// no memory that can be mapped, `inaccessible` for one that has and then does not let anybody use it, `single` for one
+// that unmaps one mapping at a time.
 
 #pragma once
 
@@ -149,6 +150,7 @@ int cuMemUnmap(u64 start, std::size_t bytes) {
     std::lock_guard<std::recursive_mutex> lock(device);
     u64 end = start + bytes;
     if (!is_whole(start, bytes) || !is_mapped(start, end)) return INVALID_VALUE;
+    if (mapping_is("single") && mappings[start].end != end) return INVALID_VALUE;
     mappings.erase(mappings.find(start), mappings.lower_bound(end));
     return vacate(start, end);
 }

@@ -138,7 +138,7 @@ fn kept_kernels_are_not_compiled_again() {
 #[test]
 fn models_move_between_pages_over_the_real_driver() {
     let name = "models_move_between_pages_over_the_real_driver";
-    for mapping in ["all", "none", "refused", "inaccessible"] {
+    for mapping in ["all", "single", "none", "refused", "inaccessible"] {
         let folder = || libraries(&emulator::stand_in(), false);
         run_again(
             name,
@@ -148,7 +148,7 @@ fn models_move_between_pages_over_the_real_driver() {
             },
             || {
                 let mapping = std::env::var("STAND_IN_MAPPING").expect("set above");
-                move_models(mapping == "all");
+                move_models(["all", "single"].contains(&mapping.as_str()));
                 let maps = std::fs::read_to_string("/proc/self/maps").expect("this process");
                 assert!(!maps.contains("memfd:stand-in"), "{maps}");
                 let files = std::fs::read_dir("/proc/self/fd").expect("this process");

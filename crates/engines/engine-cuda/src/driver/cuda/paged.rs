@@ -254,18 +254,30 @@ impl Windows {
         Ok(())
     }
 
-    /// Unmaps what is in slots side by side, as much as possible at a time.
+    /// Unmaps what there is in slots side by side.
     fn clear(&self, slots: &mut [Option<u32>], run: Range<usize>) -> Result<(), Error> {
         let mut at = run.start;
         while at < run.end {
-            let end = (at..run.end).find(|slot| slots[*slot].is_none());
-            let end = end.unwrap_or(run.end);
+            let gap = (at..run.end).find(|slot| slots[*slot].is_none());
+            let end = gap.unwrap_or(run.end);
             if at < end {
-                let bytes = (end - at) as u64 * self.paging.page_bytes;
-                unmap(self.at(at), bytes).map_err(driver_error)?;
-                slots[at..end].fill(None);
+                self.unmap(slots, at..end)?;
             }
             at = end + 1;
+        }
+        Ok(())
+    }
+
+    /// Unmaps slots side by side in one call, or one by one where the driver takes no more than one mapping at a time.
+    fn unmap(&self, slots: &mut [Option<u32>], run: Range<usize>) -> Result<(), Error> {
+        let page_bytes = self.paging.page_bytes;
+        if unmap(self.at(run.start), run.len() as u64 * page_bytes).is_ok() {
+            slots[run].fill(None);
+            return Ok(());
+        }
+        for slot in run {
+            unmap(self.at(slot), page_bytes).map_err(driver_error)?;
+            slots[slot] = None;
         }
         Ok(())
     }
