@@ -177,6 +177,9 @@ fn the_kit_runs_to_its_end_on_emulated_hardware() {
         "exec_p9999",
         "run_p9999",
     ];
+    let mapping = ["alone", "beside_a_copy"].map(|it| format!("{it}_map_us"));
+    let mapping = mapping.each_ref().map(String::as_str);
+    run.has("loads", "mapping of 4 pages", &mapping);
     let loads = ["same_pages", "other_pages", "first_time"].map(|it| format!("{it}_share_of_copy"));
     let loads = loads.each_ref().map(String::as_str);
     for network in ["ResNet-50", "BERT-like encoder"] {

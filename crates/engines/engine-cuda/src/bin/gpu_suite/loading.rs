@@ -12,7 +12,7 @@ use sextant_types::Precision;
 
 use crate::{
     arguments::Arguments,
-    copies,
+    copies, mapping,
     record::record,
     setup::{self, Network, median, share},
 };
@@ -26,6 +26,7 @@ const NEW: u32 = 3;
 pub fn run(arguments: &Arguments) -> Result<bool, Error> {
     let bandwidth = copies::host_to_device(arguments)?;
     record("host to device", "bandwidth", bandwidth / 1e9, "GB/s");
+    mapping::run(arguments)?;
     let mut same = true;
     for network in [setup::images, setup::text] {
         same &= measure(&network(arguments), arguments, bandwidth)?;
