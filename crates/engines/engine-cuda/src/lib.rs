@@ -29,6 +29,7 @@ mod prepared;
 pub mod reference;
 #[doc(hidden)]
 pub mod suite;
+mod writes;
 
 pub use engine::{Config, CudaEngine};
 

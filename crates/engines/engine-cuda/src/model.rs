@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use sextant_engine::{Error, LoadedModel, Staged, check_inputs};
 use sextant_types::{Data, NamedTensor, Signature, Tensor};
@@ -15,6 +14,7 @@ use crate::{
     parked::Parked,
     plan::{Program, Slot},
     prepared::{Prepared, Shapes},
+    writes::Writes,
 };
 
 /// Graphs of one model at most; beyond, the one used longest ago goes. Only models with dynamic
@@ -46,6 +46,49 @@ struct Batch {
     /// Rows of the batch and of the program, where they are counted.
     rows: Option<(u64, u64)>,
     executed: bool,
+}
+
+/// An input of a batch: the elements of one query, or of several one behind the other.
+struct Given<'a> {
+    dims: Vec<usize>,
+    pieces: Vec<&'a [u8]>,
+}
+
+// === impl Given ===
+
+impl<'a> Given<'a> {
+    fn of_one(input: &'a NamedTensor) -> Self {
+        Self {
+            dims: input.tensor.shape().to_vec(),
+            pieces: plain(&input.tensor).into_iter().collect(),
+        }
+    }
+
+    /// The same input of several queries; `None` where they differ in more than their rows.
+    fn of_all(parts: &[&'a [NamedTensor]], index: usize) -> Option<Self> {
+        let tensors = parts.iter().map(|part| &part[index].tensor);
+        let first = tensors.clone().next()?;
+        let mut dims = first.shape().to_vec();
+        let rest = first.shape().get(1..)?;
+        if tensors.clone().any(|it| it.shape().get(1..) != Some(rest)) {
+            return None;
+        }
+        dims[0] = tensors.clone().map(Tensor::rows).sum();
+        let pieces = tensors.map(plain).collect::<Option<_>>()?;
+        Some(Self { dims, pieces })
+    }
+
+    fn rows(&self) -> u64 {
+        self.dims.first().copied().unwrap_or(1) as u64
+    }
+}
+
+/// The elements of a tensor of numbers.
+fn plain(tensor: &Tensor) -> Option<&[u8]> {
+    match tensor.data() {
+        Data::Plain(bytes) => Some(bytes),
+        Data::Strings(_) => None,
+    }
 }
 
 // === impl Resident ===
@@ -148,19 +191,19 @@ impl CudaModel {
         Self { resident }
     }
 
-    fn batch(&self, inputs: &[NamedTensor]) -> Result<Batch, Error> {
+    /// A batch of inputs whose shapes are given.
+    fn batch(&self, given: &[Given<'_>]) -> Result<Batch, Error> {
         let prepared = &self.resident.prepared;
-        check_inputs(&prepared.signature, inputs)?;
-        if inputs.iter().any(|input| input.tensor.is_empty()) {
+        if given.iter().any(|input| input.dims.contains(&0)) {
             return Err(Error::InvalidInput("an input has no elements".to_owned()));
         }
-        let rows = inputs.first().map_or(1, |input| input.tensor.rows() as u64);
-        let uneven = |input: &NamedTensor| input.tensor.rows() as u64 != rows;
-        if prepared.signature.batched && inputs.iter().any(uneven) {
+        let rows = given.first().map_or(1, Given::rows);
+        if prepared.signature.batched && given.iter().any(|input| input.rows() != rows) {
             let reason = "the inputs have different numbers of rows";
             return Err(Error::InvalidInput(reason.to_owned()));
         }
-        let shapes = prepared.shapes(inputs);
+        let dims: Vec<Vec<usize>> = given.iter().map(|input| input.dims.clone()).collect();
+        let shapes = prepared.shapes(&dims);
         let planned = shapes.first().and_then(|dims| dims.first().copied());
         let captured = self.resident.captured(shapes)?;
         let device = &self.resident.device;
@@ -176,8 +219,14 @@ impl CudaModel {
                 .map(|planned| (rows, planned)),
             executed: false,
         };
-        batch.bring(inputs)?;
+        batch.bring(given)?;
         Ok(batch)
+    }
+
+    fn lone(&self, inputs: &[NamedTensor]) -> Result<Batch, Error> {
+        check_inputs(&self.resident.prepared.signature, inputs)?;
+        let given: Vec<Given<'_>> = inputs.iter().map(Given::of_one).collect();
+        self.batch(&given)
     }
 }
 
@@ -187,13 +236,31 @@ impl LoadedModel for CudaModel {
     }
 
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
-        let mut batch = Box::new(self.batch(inputs)?);
+        let mut batch = Box::new(self.lone(inputs)?);
         batch.exec()?;
         batch.collect()
     }
 
     fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
-        Ok(Some(Box::new(self.batch(inputs)?)))
+        Ok(Some(Box::new(self.lone(inputs)?)))
+    }
+
+    fn stage_joined(&self, parts: &[&[NamedTensor]]) -> Result<Option<Box<dyn Staged>>, Error> {
+        let signature = &self.resident.prepared.signature;
+        for part in parts {
+            check_inputs(signature, part)?;
+        }
+        let inputs = signature.inputs.iter().enumerate();
+        let given: Option<Vec<Given<'_>>> = inputs
+            .map(|(index, spec)| {
+                let given = Given::of_all(parts, index)?;
+                spec.accepts(&given.dims).then_some(given)
+            })
+            .collect();
+        match given {
+            Some(given) => Ok(Some(Box::new(self.batch(&given)?))),
+            None => Ok(None),
+        }
     }
 
     fn weights_bytes(&self) -> u64 {
@@ -215,37 +282,34 @@ impl Batch {
 
     /// Takes the inputs to the device and waits until they are there. Rows that only the program has
     /// are zeros.
-    fn bring(&self, inputs: &[NamedTensor]) -> Result<(), Error> {
-        let driver = &self.resident.device.driver;
+    fn bring(&self, inputs: &[Given<'_>]) -> Result<(), Error> {
         let program = &self.captured.program;
-        let start = self.staging.start();
-        let mut end = 0;
-        let mut put = |offset: u64, bytes: &[u8], length: u64| -> Result<(), Error> {
-            // Gaps are written too: the copy takes all in one piece.
-            driver.write_staging(start + end, &vec![0; (offset - end) as usize])?;
-            driver.write_staging(start + offset, bytes)?;
-            let given = offset + bytes.len() as u64;
-            end = offset + length;
-            driver.write_staging(start + given, &vec![0; (end - given) as usize])
-        };
-        let mut parts: Vec<(u64, Bytes, u64)> = program
-            .constants
-            .iter()
-            .map(|(offset, bytes)| (*offset, bytes.clone(), bytes.len() as u64))
+        let mut writes = Writes::default();
+        let constants = program.constants.iter();
+        let mut slots: Vec<(u64, &[&[u8]], u64)> = Vec::new();
+        let constants: Vec<(u64, [&[u8]; 1])> = constants
+            .map(|(offset, bytes)| (*offset, [&bytes[..]]))
             .collect();
+        for (offset, bytes) in &constants {
+            slots.push((*offset, bytes, bytes[0].len() as u64));
+        }
         for (slot, input) in program.inputs.iter().zip(inputs) {
-            if let Data::Plain(bytes) = input.tensor.data() {
-                parts.push((slot.offset, bytes.clone(), slot.bytes()));
-            }
+            slots.push((slot.offset, &input.pieces, slot.bytes()));
         }
-        parts.sort_by_key(|(offset, ..)| *offset);
-        for (offset, bytes, length) in &parts {
-            put(*offset, bytes, *length)?;
+        slots.sort_by_key(|(offset, ..)| *offset);
+        for (offset, pieces, length) in slots {
+            // Gaps are written too: the copy takes all in one piece.
+            writes.zeros(offset);
+            pieces.iter().for_each(|piece| writes.bytes(piece));
+            writes.zeros(offset + length);
         }
-        put(self.input_bytes(), &[], 0)?;
-        let (device, bytes) = (&self.resident.device, self.input_bytes());
+        writes.zeros(self.input_bytes());
+        let (device, start) = (&self.resident.device, self.staging.start());
+        writes.carry_out(|offset, bytes| device.driver.write_staging(start + offset, bytes))?;
+        let bytes = self.input_bytes();
         device.wait_for(device.input, || {
-            driver.copy_in(device.input, start, self.io.start(), bytes)
+            let to = self.io.start();
+            device.driver.copy_in(device.input, start, to, bytes)
         })
     }
 

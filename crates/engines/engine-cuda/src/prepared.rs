@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sextant_engine::Error;
-use sextant_types::{DataType, NamedTensor, Signature, TensorSpec};
+use sextant_types::{DataType, Signature, TensorSpec};
 
 use crate::{
     arena::SpaceLease,
@@ -100,13 +100,13 @@ impl Prepared {
         })
     }
 
-    /// The shapes of the program that runs these inputs: their own, except that a batch takes the
+    /// The shapes of the program that runs inputs of these shapes: their own, except that a batch takes the
     /// next planned size.
-    pub fn shapes(&self, inputs: &[NamedTensor]) -> Shapes {
-        let rows = inputs.first().map_or(1, |input| input.tensor.rows()) as u64;
-        let padded = planned_rows(rows, self.limits.largest_batch);
-        let shape = |input: &NamedTensor| {
-            let mut dims: Vec<u64> = input.tensor.shape().iter().map(|it| *it as u64).collect();
+    pub fn shapes(&self, inputs: &[Vec<usize>]) -> Shapes {
+        let rows = inputs.first().and_then(|dims| dims.first().copied());
+        let padded = planned_rows(rows.unwrap_or(1) as u64, self.limits.largest_batch);
+        let shape = |dims: &Vec<usize>| {
+            let mut dims: Vec<u64> = dims.iter().map(|it| *it as u64).collect();
             if self.padded {
                 dims[0] = padded;
             }

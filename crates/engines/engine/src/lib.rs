@@ -244,6 +244,14 @@ pub trait LoadedModel: Send + Sync {
         Ok(None)
     }
 
+    /// INPUT of several queries as one batch: their inputs, each of which the model takes alone, are put one behind the
+    /// other on their way to the device, and never into memory of the host. `None` where they cannot be, and from engines
+    /// that do not do this: then the caller joins them.
+    fn stage_joined(&self, parts: &[&[NamedTensor]]) -> Result<Option<Box<dyn Staged>>, Error> {
+        let _ = parts;
+        Ok(None)
+    }
+
     /// Bytes of weights, shared by all handles of the artefact.
     fn weights_bytes(&self) -> u64;
 
