@@ -256,6 +256,15 @@ impl LoadedModel for Loaded {
         })))
     }
 
+    /// Puts the parts together on the device, where they are alike.
+    fn stage_joined(&self, parts: &[&[NamedTensor]]) -> Result<Option<Box<dyn Staged>>, Error> {
+        let tensors: Vec<&Tensor> = parts.iter().map(|part| &part[0].tensor).collect();
+        match Tensor::concat(&tensors) {
+            Ok(joined) => self.stage(&[NamedTensor::new("x", joined)]),
+            Err(_) => Ok(None),
+        }
+    }
+
     fn weights_bytes(&self) -> u64 {
         100
     }
