@@ -106,8 +106,8 @@ class Service:
         if text is None:
             record(cell, "failed", 1, "runs")
             return
-        of_all = json.loads(text.splitlines()[-1])
-        record(cell, "load", of_all, "object")
+        of_the_application = json.loads(text.splitlines()[0])
+        record(cell, "load", of_the_application, "object")
 
 
 def onnxruntime_library():
