@@ -19,8 +19,9 @@ import urllib.error
 import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Largest difference from ONNX Runtime that an answer may have, over its largest element, by precision.
-TOLERANCES = {"fp32": 1e-3, "tf32": 2e-2, "fp16": 4e-2, "bf16": 2e-1}
+# Largest difference from ONNX Runtime that an answer in fp32 may have, over its largest element. What the other
+# precisions cost is measured by the registration, as accuracy.
+TOLERANCE = 1e-3
 
 
 def record(cell, metric, value, unit):
@@ -190,9 +191,9 @@ def agreement(service, application, files):
             continue
         got = np.array(answer["outputs"][0]["data"], dtype=np.float64).reshape(expected.shape)
         difference = float(abs(got - expected).max() / abs(expected).max())
-        limit = next((limit for precision, limit in TOLERANCES.items() if precision in variant["name"]), 2e-1)
         record(variant["name"], "difference", difference, "share")
-        record(variant["name"], "passed", int(difference <= limit), "cases")
+        if "-fp32-" in variant["name"]:
+            record(variant["name"], "passed", int(difference <= TOLERANCE), "cases")
 
 
 KINDS = {"float32": "FP32", "int64": "INT64"}
