@@ -52,6 +52,15 @@ pub struct Properties {
     pub memory_bytes: u64,
 }
 
+/// What a device computes that not every device does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Abilities {
+    /// Convolutions by a library ([`crate::operation::Method::Library`]).
+    pub convolution: bool,
+    /// Attention in one kernel ([`crate::operation::Attention`]): on tensor cores of 8.0 or newer.
+    pub attention: bool,
+}
+
 /// Memory that is made at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reservation {
@@ -90,6 +99,14 @@ pub trait Driver: Send + Sync {
     /// Whether a library for convolutions is there
     /// ([`crate::operation::Method::Library`]).
     fn has_convolution(&self) -> bool;
+
+    /// What operations may be planned for it.
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            convolution: self.has_convolution(),
+            attention: self.properties().compute_capability >= (8, 0),
+        }
+    }
 
     /// Makes the arena and the staging area.
     fn start(&self, reservation: &Reservation) -> Result<(), Error>;

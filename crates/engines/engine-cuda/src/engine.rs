@@ -116,7 +116,7 @@ impl CudaEngine {
     fn target(&self, precision: Precision) -> Result<Target, Error> {
         let driver = &self.shared.device.driver;
         let page_bytes = self.shared.config.page_bytes;
-        Target::new(precision, driver.has_convolution(), page_bytes)
+        Target::new(precision, driver.abilities(), page_bytes)
             .filter(|_| self.capabilities().precisions.contains(&precision))
             .ok_or_else(|| {
                 let name = &driver.properties().name;

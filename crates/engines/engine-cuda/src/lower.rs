@@ -15,12 +15,15 @@ use bytes::Bytes;
 use sextant_engine::Error;
 use sextant_types::{DataType, Precision};
 
+use crate::driver::Abilities;
 use crate::operation::{Address, Arithmetic, Element, Operation, Symbolic};
 
 mod additions;
+mod attention;
 mod constant;
 mod context;
 mod convolution;
+mod copies;
 mod elementwise;
 mod fold;
 mod fuse;
@@ -37,6 +40,8 @@ mod product;
 mod reduce;
 mod select;
 mod shape;
+mod strided;
+mod uses;
 
 pub(crate) use constant::HostTensor;
 pub use graph::Graph;
@@ -55,6 +60,8 @@ pub struct Target {
     pub arithmetic: Arithmetic,
     /// Whether there is a library for convolutions.
     pub convolution: bool,
+    /// Whether there are kernels for attention.
+    pub attention: bool,
     /// Largest piece that a weight may be stored in, bytes.
     pub page_bytes: u64,
 }
@@ -147,6 +154,8 @@ pub fn lower(
         lowering.output(name, *data_type)?;
     }
     let mut draft = lowering.finish();
+    attention::fuse(&mut draft, target);
+    copies::merge(&mut draft);
     additions::merge(&mut draft);
     Ok(draft)
 }
@@ -197,7 +206,7 @@ impl Target {
     }
 
     /// The target of a precision; `None` for 8-bit ones.
-    pub fn new(precision: Precision, convolution: bool, page_bytes: u64) -> Option<Self> {
+    pub fn new(precision: Precision, abilities: Abilities, page_bytes: u64) -> Option<Self> {
         let (float, arithmetic) = match precision {
             Precision::Fp32 => (Element::F32, Arithmetic::Full),
             Precision::Tf32 => (Element::F32, Arithmetic::Tf32),
@@ -211,7 +220,8 @@ impl Target {
         Some(Self {
             float,
             arithmetic,
-            convolution,
+            convolution: abilities.convolution,
+            attention: abilities.attention,
             page_bytes,
         })
     }

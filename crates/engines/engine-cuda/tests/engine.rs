@@ -365,8 +365,8 @@ fn formulas_become_operators() {
     let inputs = random_inputs(model.signature(), &[1, 6], 1);
     model.run(&inputs).expect("it runs");
     let counts = launches(&driver);
-    // Two layers: six products each, two of them batched, and one for the pool.
-    assert_eq!(counts["Gemm"], 2 * 8 + 1);
+    // Two layers: queries, keys and values in one, two batched products and three others; and one for the pool.
+    assert_eq!(counts["Gemm"], 2 * 6 + 1);
     assert_eq!(counts["LayerNorm"], 2 * 2 + 1);
     assert_eq!(counts["Softmax"], 2);
     // One Gelu for each layer and the hyperbolic tangent.
