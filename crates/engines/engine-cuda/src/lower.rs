@@ -125,8 +125,13 @@ pub struct Draft {
 pub struct Weights {
     keys: BTreeMap<String, usize>,
     contents: Vec<Bytes>,
+    /// Those that may be single numbers; they stay when the contents are dropped.
+    numbers: BTreeMap<usize, Bytes>,
     frozen: bool,
 }
+
+/// Largest element.
+const MAX_NUMBER_BYTES: usize = 8;
 
 /// Lowers a graph for input shapes in the order of its inputs.
 ///
@@ -139,7 +144,7 @@ pub fn lower(
     target: &Target,
     weights: &mut Weights,
 ) -> Result<Draft, Error> {
-    let mut lowering = Lowering::new(*target, Some(weights));
+    let mut lowering = Lowering::new(*target, Some(&mut *weights));
     for ((name, data_type), dims) in graph.inputs.iter().zip(shapes) {
         lowering.input(name, *data_type, dims)?;
     }
@@ -154,7 +159,7 @@ pub fn lower(
         lowering.output(name, *data_type)?;
     }
     let mut draft = lowering.finish();
-    attention::fuse(&mut draft, target);
+    attention::fuse(&mut draft, target, weights);
     copies::merge(&mut draft);
     additions::merge(&mut draft);
     Ok(draft)
@@ -250,6 +255,11 @@ impl Weights {
         self.contents.clear();
     }
 
+    /// The bytes of a weight that may be a single number.
+    fn number(&self, index: usize) -> Option<&Bytes> {
+        self.numbers.get(&index)
+    }
+
     /// The place of a weight; `make` is asked for its bytes when it is new. `None` when it is new
     /// and nothing may be added.
     fn place(&mut self, key: &str, make: impl FnOnce() -> Bytes) -> Option<usize> {
@@ -261,7 +271,11 @@ impl Weights {
         }
         let index = self.contents.len();
         self.keys.insert(key.to_owned(), index);
-        self.contents.push(make());
+        let content = make();
+        if content.len() <= MAX_NUMBER_BYTES {
+            self.numbers.insert(index, content.clone());
+        }
+        self.contents.push(content);
         Some(index)
     }
 }

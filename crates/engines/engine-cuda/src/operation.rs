@@ -25,7 +25,7 @@ mod linear;
 
 pub use address::{Address, Placed, Planned, Stage, Staging, Symbolic};
 pub use along::{Arg, LayerNorm, Reduce, ReduceFunction, Softmax, Span};
-pub use attention::{Attention, Heads, MAX_DEPTH};
+pub use attention::{Attention, Heads, MAX_DEPTH, Rows};
 pub use elementwise::{
     Binary, BinaryFunction, Copy, Fill, MAX_RANK, Operand, Select, Sizes, Unary, UnaryFunction,
 };

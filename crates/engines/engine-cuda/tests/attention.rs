@@ -111,8 +111,8 @@ type Change = fn(&mut Plain);
 struct Plain {
     model: ModelBuilder,
     axis: i64,
-    /// Between two steps: what is there already, and what goes on in its place.
-    between: Option<(&'static str, &'static str, &'static str)>,
+    /// Behind a value: an operator with its inputs, whose output goes on in the value's place.
+    between: Option<(&'static str, &'static str, &'static [&'static str])>,
     outputs: Vec<&'static str>,
 }
 
@@ -132,6 +132,13 @@ fn plain(change: Change) -> Bytes {
     for name in plain.outputs.clone() {
         plain.model.output(name, DataType::Fp32, &open);
     }
+    let signs: Vec<f32> = (0..64)
+        .map(|at| if at % 3 == 0 { -2.0 } else { 2.0 })
+        .collect();
+    let model = &mut plain.model;
+    model.constant("signs", &[1, 1, 8, 8], &signs);
+    model.constant("small", &[], &[-1f32]);
+    model.node("Greater", &["signs", "small"], &["kept"]);
     let order = vec![AttributeProto::ints("perm", &[0, 1, 3, 2])];
     plain.model.node_with("Transpose", &["k"], &["kt"], order);
     plain.model.node("MatMul", &["q", "kt"], &["scores"]);
@@ -149,9 +156,9 @@ fn plain(change: Change) -> Bytes {
 impl Plain {
     fn after(&mut self, name: &'static str) -> &'static str {
         match self.between {
-            Some((before, op_type, then)) if before == name => {
-                self.model.node(op_type, &[name], &[then]);
-                then
+            Some((before, op_type, inputs)) if before == name => {
+                self.model.node(op_type, inputs, &["between"]);
+                "between"
             }
             _ => name,
         }
@@ -164,15 +171,18 @@ fn what_is_used_elsewhere_or_different_stays_apart() {
     let counts = operations(&plain(unchanged), &[3], Precision::Fp16);
     assert_eq!(count(&counts, "Attention"), 1, "{counts:?}");
     assert_eq!(count(&counts, "Gemm"), 0, "{counts:?}");
-    let changes: [(&str, Change); 5] = [
+    let changes: [(&str, Change); 6] = [
         ("scores are an output", |it| it.outputs.push("scores")),
         ("shares are an output", |it| it.outputs.push("shares")),
         ("softmax over queries", |it| it.axis = 2),
         ("a function of scores", |it| {
-            it.between = Some(("scores", "Tanh", "bent"));
+            it.between = Some(("scores", "Tanh", &["scores"]));
         }),
         ("a function of shares", |it| {
-            it.between = Some(("shares", "Sqrt", "roots"));
+            it.between = Some(("shares", "Sqrt", &["shares"]));
+        }),
+        ("a number that does not hide scores", |it| {
+            it.between = Some(("scores", "Where", &["kept", "scores", "small"]));
         }),
     ];
     for (what, change) in changes {

@@ -3,7 +3,7 @@
 use sextant_engine::Error;
 
 use super::{GRID, Launch, Parameters, suffix, unsupported};
-use crate::operation::{Attention, Element, Operand};
+use crate::operation::{Attention, Element, Rows};
 
 /// Depths that there are kernels for; what is between is computed as the next one.
 const DEPTHS: [u64; 3] = [32, 64, 128];
@@ -16,7 +16,9 @@ pub(super) fn attention(it: &Attention) -> Result<Option<Launch>, Error> {
     let depth = DEPTHS.into_iter().find(|depth| heads.depth <= *depth);
     let fits = matches!(it.element, Element::F16 | Element::Bf16)
         && heads.depth.is_multiple_of(8)
-        && it.is_aligned();
+        && [&it.q, &it.k, &it.v, &it.y]
+            .into_iter()
+            .all(Rows::is_aligned);
     let Some(depth) = depth.filter(|_| fits) else {
         let what = format!("attention of depth {} as it lies", heads.depth);
         return Err(unsupported(&what, it.element));
@@ -24,22 +26,17 @@ pub(super) fn attention(it: &Attention) -> Result<Option<Launch>, Error> {
     if heads.of_queries().count() == 0 {
         return Ok(None);
     }
-    let steps = |parameters: Parameters, operand: &Operand, rank: usize| {
-        let steps = operand.strides[..rank].iter();
-        steps.fold(parameters, |all, step| all.u64(step.cast_unsigned()))
-    };
+    let rows = [&it.q, &it.k, &it.v, &it.y];
     let mask = it.mask.map(|mask| mask.strides).unwrap_or_default();
+    let steps = rows.iter().flat_map(|rows| rows.strides);
+    let steps = steps.chain(mask[..4].iter().copied());
     let parameters = Parameters::default()
         .address(it.q.address)
         .address(it.k.address)
         .address(it.v.address)
         .address(it.y.address)
         .optional(it.mask.map(|mask| mask.address));
-    let parameters = [&it.q, &it.k, &it.v, &it.y]
-        .into_iter()
-        .fold(parameters, |all, operand| steps(all, operand, 3));
-    let mask = mask[..4].iter();
-    let parameters = mask.fold(parameters, |all, step| all.u64(step.cast_unsigned()));
+    let parameters = steps.fold(parameters, |all, step| all.u64(step.cast_unsigned()));
     let parameters = parameters
         .u64s(&[
             heads.batch,

@@ -3,23 +3,29 @@
 //!
 //! It is looked for among the operations, where every shape is known and what only changes a shape is gone.
 
-use half::{bf16, f16};
+use bytes::Bytes;
 
 use super::{
-    Draft, Target, layout,
+    ALIGNMENT, Buffer, Content, Draft, OFFSET_BITS, Target, Weights, layout,
     strided::{Dim, Matrices, Sides, merged},
     uses::{Uses, drop_unread},
 };
 use crate::operation::{
-    Activation, Address, Attention, Binary, BinaryFunction, Element, Gemm, Heads, MAX_DEPTH,
-    MAX_RANK, Matrix, Operand, Operation, Symbolic,
+    Activation, Address, Attention, BinaryFunction, Element, Gemm, Heads, MAX_DEPTH, MAX_RANK,
+    Matrix, Operand, Operation, Rows, Symbolic,
 };
+
+mod masks;
+
+use masks::Choice;
 
 /// Where attention was found.
 struct Found {
     attention: Attention<Symbolic>,
     /// The operation in whose place it comes.
     last: usize,
+    /// What its mask is to be made of, where there is none yet.
+    choice: Option<Choice>,
     /// Others that it takes over.
     taken: Vec<usize>,
 }
@@ -28,23 +34,26 @@ struct Found {
 struct Scores {
     product: Gemm<Symbolic>,
     mask: Option<Matrices>,
+    choice: Option<Choice>,
     taken: Vec<usize>,
 }
 
 /// A draft with what uses its buffers.
 struct Search<'a> {
     draft: &'a Draft,
+    weights: &'a Weights,
     uses: Uses,
 }
 
 /// Lets attention take over the operations that it is made of.
-pub(super) fn fuse(draft: &mut Draft, target: &Target) {
+pub(super) fn fuse(draft: &mut Draft, target: &Target, weights: &Weights) {
     if !target.attention {
         return;
     }
     let search = Search {
         uses: Uses::new(draft),
         draft,
+        weights,
     };
     let indices = 0..draft.operations.len();
     let found: Vec<Found> = indices.filter_map(|index| search.find(index)).collect();
@@ -52,7 +61,12 @@ pub(super) fn fuse(draft: &mut Draft, target: &Target) {
         return;
     }
     let mut taken = Vec::new();
-    for it in found {
+    let mut zero = None;
+    for mut it in found {
+        if let (Some(choice), Some(mask)) = (it.choice, &mut it.attention.mask) {
+            let zero = *zero.get_or_insert_with(|| constant(draft, Bytes::from_static(&[0; 2])));
+            mask.address = made(draft, &choice, zero);
+        }
         draft.operations[it.last] = Operation::Attention(it.attention);
         taken.extend(it.taken);
     }
@@ -61,6 +75,25 @@ pub(super) fn fuse(draft: &mut Draft, target: &Target) {
         draft.operations.remove(index);
     }
     drop_unread(draft);
+}
+
+/// A constant that comes with each batch.
+fn constant(draft: &mut Draft, bytes: Bytes) -> Address<Symbolic> {
+    let at = draft.buffers[0].bytes;
+    draft.buffers[0].bytes = at + ALIGNMENT;
+    draft.constants.push((at, bytes));
+    Address::new(at)
+}
+
+/// The mask of a choice; it is made where the choice was.
+fn made(draft: &mut Draft, choice: &Choice, zero: Address<Symbolic>) -> Address<Symbolic> {
+    let y = Address::new((draft.buffers.len() as u64) << OFFSET_BITS);
+    draft.buffers.push(Buffer {
+        bytes: choice.sizes.count() * choice.element.bytes(),
+        content: Content::Activation,
+    });
+    draft.operations[choice.index] = Operation::Select(choice.select(y, zero));
+    y
 }
 
 // === impl Search ===
@@ -95,12 +128,14 @@ impl Search<'_> {
             return None;
         }
         let (y, last) = self.output(&weighted, next);
-        let attention = self.attention(&scores, &weighted, y)?;
+        let attention = self.attention(&scores, &weighted, &y)?;
+        let choice = scores.choice;
         let mut taken = [scores.taken, vec![index, next]].concat();
         taken.retain(|it| *it != last);
         Some(Found {
             attention,
             last,
+            choice,
             taken,
         })
     }
@@ -113,6 +148,7 @@ impl Search<'_> {
                 Some(Scores {
                     product: *product,
                     mask: None,
+                    choice: None,
                     taken: vec![before],
                 })
             }
@@ -121,38 +157,13 @@ impl Search<'_> {
                 let scores = |(own, other)| self.masked(it, own, other, before);
                 ways.into_iter().find_map(scores)
             }
+            Operation::Select(it) if it.y == x => {
+                let ways = [false, true].into_iter();
+                let mut scores = ways.map(|where_true| self.chosen(it, where_true, before));
+                scores.find_map(|found| found)
+            }
             _ => None,
         }
-    }
-
-    /// Scores as one side of an addition and the mask as the other.
-    fn masked(
-        &self,
-        addition: &Binary<Symbolic>,
-        own: &Operand<Symbolic>,
-        mask: &Operand<Symbolic>,
-        index: usize,
-    ) -> Option<Scores> {
-        let before = self.uses.only_producer(own.address)?;
-        let Operation::Gemm(product) = self.draft.operations[before] else {
-            return None;
-        };
-        let fits = addition.function == BinaryFunction::Add
-            && addition.activation == Activation::None
-            && is_plain(&product)
-            && product.c.address == own.address
-            && product.batch * product.m * product.n == addition.sizes.count();
-        let sides = Sides {
-            sizes: &addition.sizes,
-            from: &own.strides,
-            to: mask,
-        };
-        let mask = dense(own.address, [product.batch, product.m, product.n]).through(&sides)?;
-        fits.then_some(Scores {
-            product,
-            mask: Some(mask),
-            taken: vec![before, index],
-        })
     }
 
     /// Where the output comes to lie: where a copy that alone reads it brings it.
@@ -184,7 +195,7 @@ impl Search<'_> {
         &self,
         scores: &Scores,
         weighted: &Gemm<Symbolic>,
-        y: Matrices,
+        y: &Matrices,
     ) -> Option<Attention<Symbolic>> {
         let product = &scores.product;
         let Gemm { batch, m, n, k, .. } = *product;
@@ -204,21 +215,20 @@ impl Search<'_> {
             Some(&q),
             Some(&keys),
             Some(&v),
-            Some(&y),
+            Some(y),
             scores.mask.as_ref(),
         ];
         let heads = heads(all.into_iter().flatten())?;
-        let operand = |it: &Matrices| operand(it, heads);
         let mask = match &scores.mask {
-            Some(mask) => Some(operand(mask)?),
+            Some(mask) => Some(operand(mask, heads)?),
             None => None,
         };
-        let attention = Attention {
-            q: operand(&q)?,
-            k: operand(&keys)?,
-            v: operand(&v)?,
+        Some(Attention {
+            q: rows(&q, heads)?,
+            k: rows(&keys, heads)?,
+            v: rows(&v, heads)?,
             mask,
-            y: operand(&y)?,
+            y: rows(y, heads)?,
             heads: Heads {
                 batch: batch / heads,
                 heads,
@@ -228,8 +238,7 @@ impl Search<'_> {
             },
             alpha: product.alpha * q_scale * k_scale,
             element: product.element,
-        };
-        attention.is_aligned().then_some(attention)
+        })
     }
 
     /// The same elements before they were copied or scaled, and the scale.
@@ -258,10 +267,10 @@ impl Search<'_> {
         let Operation::Binary(product) = &self.draft.operations[writer] else {
             return None;
         };
-        let (x, scale) = match (product.function, self.number(product, &product.b)) {
+        let (x, scale) = match (product.function, self.number(product.element, &product.b)) {
             (BinaryFunction::Mul, Some(scale)) => (&product.a, scale),
             (BinaryFunction::Div, Some(scale)) => (&product.a, 1.0 / scale),
-            (BinaryFunction::Mul, None) => (&product.b, self.number(product, &product.a)?),
+            (BinaryFunction::Mul, None) => (&product.b, self.number(product.element, &product.a)?),
             _ => return None,
         };
         let fits = product.activation == Activation::None && product.y == it.address;
@@ -275,21 +284,6 @@ impl Search<'_> {
         };
         let before = it.through(&sides).filter(|_| fits)?;
         Some((before, scale))
-    }
-
-    /// The number that an operand is everywhere, where it follows from the shapes.
-    fn number(&self, product: &Binary<Symbolic>, operand: &Operand<Symbolic>) -> Option<f32> {
-        if operand.strides.iter().any(|stride| *stride != 0) {
-            return None;
-        }
-        let at = operand.address.get();
-        let mut constants = self.draft.constants.iter();
-        let (_, bytes) = constants.find(|(offset, _)| *offset == at)?;
-        match (product.element, bytes.get(..2)?) {
-            (Element::F16, &[low, high]) => Some(f16::from_le_bytes([low, high]).to_f32()),
-            (Element::Bf16, &[low, high]) => Some(bf16::from_le_bytes([low, high]).to_f32()),
-            _ => None,
-        }
     }
 }
 
@@ -382,4 +376,15 @@ fn operand(it: &Matrices, heads: u64) -> Option<Operand<Symbolic>> {
         address: it.address,
         strides: [batch, head, it.stride(1)?, it.stride(2)?, 0, 0],
     })
+}
+
+/// Rows whose elements are neighbours.
+fn rows(it: &Matrices, heads: u64) -> Option<Rows<Symbolic>> {
+    let Operand { address, strides } = operand(it, heads)?;
+    let [batch, head, row, column, ..] = strides;
+    let rows = Rows {
+        address,
+        strides: [batch, head, row],
+    };
+    (column == 1 && rows.is_aligned()).then_some(rows)
 }

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Affine, Arg, Attention, Binary, Convolution, Copy, Fill, Gather, Gemm, Im2col, LayerNorm,
-    Matrix, Operand, Operation, Pool, Reduce, Select, Softmax, Unary,
+    Matrix, Operand, Operation, Pool, Reduce, Rows, Select, Softmax, Unary,
 };
 
 /// What addresses point into.
@@ -137,6 +137,14 @@ impl<S, T> At<S, T> for Operand<S> {
 
     fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Operand<T> {
         again!(self, place, Operand: address; strides)
+    }
+}
+
+impl<S, T> At<S, T> for Rows<S> {
+    type There = Rows<T>;
+
+    fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Rows<T> {
+        again!(self, place, Rows: address; strides)
     }
 }
 

@@ -1,31 +1,39 @@
 //! Attention of heads.
 
-use super::{Element, Operand, Placed, Sizes};
+use super::{Address, Element, Operand, Placed, Sizes};
 
 /// `y = softmax(alpha * q * k' + mask) * v` for each head of each batch, along the keys.
 ///
-/// Of all operands but the mask the dimensions are `[batch, heads, rows, depth]`, and the last has stride 1. A mask
-/// that is not above the lowest finite number of the type stands for numbers that the type does not have: it takes
-/// the score's place. A row whose keys are all hidden by negative infinity is no number, as of
+/// A mask that is not above the lowest finite number of the type stands for numbers that the type does not have: it
+/// takes the score's place. A row whose keys are all hidden by negative infinity is no number, as of
 /// [`Softmax`](super::Softmax).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Attention<S = Placed> {
     /// `[batch, heads, queries, depth]`.
-    pub q: Operand<S>,
+    pub q: Rows<S>,
     /// `[batch, heads, keys, depth]`.
-    pub k: Operand<S>,
+    pub k: Rows<S>,
     /// `[batch, heads, keys, depth]`.
-    pub v: Operand<S>,
+    pub v: Rows<S>,
     /// `[batch, heads, queries, keys]`; may have strides of 0.
     pub mask: Option<Operand<S>>,
     /// `[batch, heads, queries, depth]`.
-    pub y: Operand<S>,
+    pub y: Rows<S>,
     /// Sizes of the dimensions.
     pub heads: Heads,
     /// Factor of each score.
     pub alpha: f32,
     /// Type of all operands: a 16-bit float.
     pub element: Element,
+}
+
+/// `[batch, heads, rows, depth]`; the elements of a row are neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rows<S = Placed> {
+    /// First element.
+    pub address: Address<S>,
+    /// Elements from one batch, head and row to the next.
+    pub strides: [i64; 3],
 }
 
 /// Sizes of attention.
@@ -72,20 +80,22 @@ fn sizes([a, b, c, d]: [u64; 4]) -> Sizes {
     }
 }
 
-// === impl Attention ===
+// === impl Rows ===
 
-impl<S> Attention<S> {
-    /// Whether 16 bytes can be accessed at once wherever a row begins: rows of `q`, `k`, `v` and `y`.
-    pub fn is_aligned(&self) -> bool
-    where
-        S: Copy,
-    {
-        let lanes = (16 / self.element.bytes()).cast_signed();
-        let aligned = |it: &Operand<S>| {
-            let [batch, head, row, column, ..] = it.strides;
-            let steps = [batch, head, row].iter().all(|step| step % lanes == 0);
-            steps && column == 1 && it.address.get().is_multiple_of(16)
-        };
-        [self.q, self.k, self.v, self.y].iter().all(aligned)
+impl<S: Copy> Rows<S> {
+    /// The same with all four strides.
+    pub fn operand(&self) -> Operand<S> {
+        let [batch, head, row] = self.strides;
+        Operand {
+            address: self.address,
+            strides: [batch, head, row, 1, 0, 0],
+        }
+    }
+
+    /// Whether 16 bytes of 16-bit elements can be accessed at once from the beginning of each row on.
+    pub fn is_aligned(&self) -> bool {
+        const LANES: i64 = 8;
+        let steps = self.strides.iter().all(|step| step % LANES == 0);
+        steps && self.address.get().is_multiple_of(16)
     }
 }

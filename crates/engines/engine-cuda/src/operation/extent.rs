@@ -73,7 +73,7 @@ pub(super) fn writes<S: Stage>(operation: &Operation<S>) -> Range<Address<S>> {
         Operation::Arg(it) => plain(it.y, it.span.reduced(), Element::I64),
         Operation::Softmax(it) => plain(it.y, it.span.count(), it.element),
         Operation::LayerNorm(it) => plain(it.y, it.rows * it.length, it.element),
-        Operation::Attention(it) => strided(&it.y, &it.heads.of_queries(), it.element),
+        Operation::Attention(it) => strided(&it.y.operand(), &it.heads.of_queries(), it.element),
         Operation::Gather(it) => plain(it.y, it.outer * it.count * it.inner, it.element),
         Operation::Copy(it) => strided(&it.y, &it.sizes, it.y_element),
         Operation::Fill(it) => strided(&it.y, &it.sizes, it.element),
@@ -116,9 +116,9 @@ fn attention_reads<S: Stage>(it: &Attention<S>) -> Vec<Range<Address<S>>> {
     let mask = it.mask.iter();
     let mask = mask.map(|mask| strided(mask, &heads.of_scores(), it.element));
     let own = [
-        strided(&it.q, &heads.of_queries(), it.element),
-        strided(&it.k, &heads.of_keys(), it.element),
-        strided(&it.v, &heads.of_keys(), it.element),
+        strided(&it.q.operand(), &heads.of_queries(), it.element),
+        strided(&it.k.operand(), &heads.of_keys(), it.element),
+        strided(&it.v.operand(), &heads.of_keys(), it.element),
     ];
     own.into_iter().chain(mask).collect()
 }

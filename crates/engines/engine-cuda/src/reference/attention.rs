@@ -19,10 +19,10 @@ pub(super) fn attention(it: &Attention, memory: &mut Memory) -> Result<(), Error
         Ok(floats.collect())
     };
     let (q, k) = (
-        read(&it.q, &heads.of_queries())?,
-        read(&it.k, &heads.of_keys())?,
+        read(&it.q.operand(), &heads.of_queries())?,
+        read(&it.k.operand(), &heads.of_keys())?,
     );
-    let v = read(&it.v, &heads.of_keys())?;
+    let v = read(&it.v.operand(), &heads.of_keys())?;
     let mask = match &it.mask {
         Some(mask) => read(mask, &heads.of_scores())?,
         None => vec![0.0; heads.of_scores().count() as usize],
@@ -38,7 +38,13 @@ pub(super) fn attention(it: &Attention, memory: &mut Memory) -> Result<(), Error
         y.extend(weighted(&shares, &v[own], depth));
     }
     let bytes = y.iter().map(|value| from_float(it.element, *value));
-    store_strided(memory, &it.y, &heads.of_queries(), it.element, bytes)
+    store_strided(
+        memory,
+        &it.y.operand(),
+        &heads.of_queries(),
+        it.element,
+        bytes,
+    )
 }
 
 /// What each key counts for a query; the sum is 1.

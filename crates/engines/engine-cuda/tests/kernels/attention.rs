@@ -1,4 +1,6 @@
-use sextant_engine_cuda::operation::{Address, Attention, Element, Heads, Operand, Operation};
+use sextant_engine_cuda::operation::{
+    Address, Attention, Element, Heads, Operand, Operation, Rows,
+};
 
 use crate::cases::{Arena, Checker, stored_float};
 
@@ -49,14 +51,13 @@ fn heads([batch, heads, queries, keys, depth]: [u64; 5]) -> Heads {
 }
 
 /// Strides of `rows` rows; of a token that has so many parts, one is taken.
-fn rows(sizes: &Heads, rows: u64, lying: Lying, parts: u64) -> [i64; 6] {
+fn steps(sizes: &Heads, rows: u64, lying: Lying, parts: u64) -> [i64; 3] {
     let Heads { heads, depth, .. } = *sizes;
     let strides = match lying {
         Lying::Heads => [heads * rows * depth, rows * depth, depth],
         Lying::Tokens => [rows * heads * depth * parts, depth, heads * depth * parts],
     };
-    let [batch, head, row] = strides.map(u64::cast_signed);
-    [batch, head, row, 1, 0, 0]
+    strides.map(u64::cast_signed)
 }
 
 fn mask(arena: &mut Arena, sizes: &Heads, kind: Mask, element: Element) -> Option<Operand> {
@@ -132,9 +133,9 @@ fn attention(
     } else {
         1
     };
-    let operand = |address: Address, count: u64, parts: u64| Operand {
+    let operand = |address: Address, count: u64, parts: u64| Rows {
         address,
-        strides: rows(&sizes, count, lying, parts),
+        strides: steps(&sizes, count, lying, parts),
     };
     let attention = Attention {
         q: operand(q, queries, parts),
@@ -166,7 +167,7 @@ fn positive(arena: &mut Arena, it: &Attention) {
             index / depth % keys,
             index % depth,
         ];
-        let steps = at.iter().zip(it.v.strides);
+        let steps = at.iter().zip(it.v.operand().strides);
         let offset: u64 = steps.map(|(at, step)| at * step.cast_unsigned()).sum();
         let value = stored_float(it.element, arena.numbers.float().abs() + 0.1);
         arena.put(it.v.address + offset * it.element.bytes(), &value);

@@ -45,11 +45,15 @@ enum Mask {
     Later,
     /// A number for each score.
     Scores,
+    /// The lowest number chosen for tokens that do not count.
+    Hidden,
+    /// Scores chosen for tokens that come no later, negative infinity for the others.
+    Kept,
 }
 
 pub(super) fn cases(random: &mut Random) -> Vec<Case> {
     use Keys::{Once, Scaled, Shaped, Twice};
-    use Mask::{Later, None, Scores, Tokens};
+    use Mask::{Hidden, Kept, Later, None, Scores, Tokens};
     use Source::{Apart, Joined, Products};
     let sizes = |rows, heads, length, depth| Sizes {
         rows,
@@ -70,6 +74,8 @@ pub(super) fn cases(random: &mut Random) -> Vec<Case> {
         attention(sizes(2, 1, 65, 128), Scaled, Joined, Later),
         attention(sizes(16, 2, 5, 8), Once, Products, Scores),
         attention(sizes(3, 1, 20, 80), Twice, Apart, Tokens),
+        attention(sizes(3, 2, 31, 24), Once, Products, Hidden),
+        attention(sizes(2, 2, 66, 64), Twice, Joined, Kept),
         // No kernel takes heads of this depth.
         attention(sizes(2, 2, 9, 12), Once, Apart, Tokens),
     ];
@@ -182,16 +188,26 @@ fn masked(model: &mut Model, mask: Mask, [heads, length]: [u64; 2]) -> &'static 
     match mask {
         Mask::None => return "scores",
         Mask::Tokens => {
-            model.builder.input(
-                "m",
-                DataType::Fp32,
-                &[BATCH, Dim::Fixed(1), Dim::Fixed(1), Dim::Fixed(length)],
-            );
-            model.number("zero", 0.0).number("lowest", f32::MIN);
-            model.node("Less", &["m", "zero"], "hidden");
+            tokens(model, length);
             let to = vec![AttributeProto::int("to", 1)];
             model.builder.node_with("Cast", &["hidden"], &["far"], to);
             model.node("Mul", &["far", "lowest"], "mask");
+        }
+        Mask::Hidden => {
+            tokens(model, length);
+            model.node("Where", &["hidden", "lowest", "scores"], "masked");
+            return "masked";
+        }
+        Mask::Kept => {
+            let kept = |at: usize| if at % size > at / size { -1.0f32 } else { 1.0 };
+            let values: Vec<f32> = (0..size * size).map(kept).collect();
+            model
+                .builder
+                .constant("signs", &[1, 1, size, size], &values);
+            model.number("zero", 0.0).number("floor", f32::NEG_INFINITY);
+            model.node("Greater", &["signs", "zero"], "kept");
+            model.node("Where", &["kept", "scores", "floor"], "masked");
+            return "masked";
         }
         Mask::Later => {
             let later = |at: usize| at % size > at / size;
@@ -205,6 +221,14 @@ fn masked(model: &mut Model, mask: Mask, [heads, length]: [u64; 2]) -> &'static 
     }
     model.node("Add", &["scores", "mask"], "masked");
     "masked"
+}
+
+/// Whether each token is `hidden`, and the number for those that are.
+fn tokens(model: &mut Model, length: u64) {
+    let row = [BATCH, Dim::Fixed(1), Dim::Fixed(1), Dim::Fixed(length)];
+    model.builder.input("m", DataType::Fp32, &row);
+    model.number("zero", 0.0).number("lowest", f32::MIN);
+    model.node("Less", &["m", "zero"], "hidden");
 }
 
 // === impl Model ===
