@@ -47,13 +47,15 @@ enum Mask {
     Scores,
     /// The lowest number chosen for tokens that do not count.
     Hidden,
+    /// Negative infinity chosen for tokens that do not count: nothing is left where no token does.
+    Dropped,
     /// Scores chosen for tokens that come no later, negative infinity for the others.
     Kept,
 }
 
 pub(super) fn cases(random: &mut Random) -> Vec<Case> {
     use Keys::{Once, Scaled, Shaped, Twice};
-    use Mask::{Hidden, Kept, Later, None, Scores, Tokens};
+    use Mask::{Dropped, Hidden, Kept, Later, None, Scores, Tokens};
     use Source::{Apart, Joined, Products};
     let sizes = |rows, heads, length, depth| Sizes {
         rows,
@@ -76,6 +78,7 @@ pub(super) fn cases(random: &mut Random) -> Vec<Case> {
         attention(sizes(3, 1, 20, 80), Twice, Apart, Tokens),
         attention(sizes(3, 2, 31, 24), Once, Products, Hidden),
         attention(sizes(2, 2, 66, 64), Twice, Joined, Kept),
+        attention(sizes(16, 2, 1, 8), Once, Apart, Dropped),
         // No kernel takes heads of this depth.
         attention(sizes(2, 2, 9, 12), Once, Apart, Tokens),
     ];
@@ -196,6 +199,12 @@ fn masked(model: &mut Model, mask: Mask, [heads, length]: [u64; 2]) -> &'static 
         Mask::Hidden => {
             tokens(model, length);
             model.node("Where", &["hidden", "lowest", "scores"], "masked");
+            return "masked";
+        }
+        Mask::Dropped => {
+            tokens(model, length);
+            model.number("floor", f32::NEG_INFINITY);
+            model.node("Where", &["hidden", "floor", "scores"], "masked");
             return "masked";
         }
         Mask::Kept => {
