@@ -218,6 +218,7 @@ impl MeasureError {
             Self::Load(Engine::Unsupported(_)) => Code::UnsupportedOperator,
             Self::Load(Engine::InvalidModel(_)) | Self::Signature => Code::InvalidModel,
             Self::Load(Engine::Unavailable { .. }) => Code::Unavailable,
+            Self::Load(Engine::OutOfMemory(_)) => Code::MemoryExceeded,
             Self::Score(ScoreError::Invalid(_)) => Code::InvalidValidationSet,
             Self::Load(_) | Self::Run { .. } | Self::Score(ScoreError::NotFinite { .. }) => {
                 Code::EngineFailed

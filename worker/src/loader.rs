@@ -230,7 +230,7 @@ impl Worker {
     }
 
     /// Unloads an instance. `end` says what becomes of the batches that run on it.
-    async fn unload_instance(&self, instance: Arc<Instance>, end: fn(&Instance)) {
+    pub(crate) async fn unload_instance(&self, instance: Arc<Instance>, end: fn(&Instance)) {
         let variant = Arc::clone(&instance.variant);
         self.note(&variant, Command::Drain).await;
         end(&instance);
@@ -308,7 +308,7 @@ impl Worker {
     }
 
     /// Held while a variant is loaded or unloaded.
-    fn turn(&self, variant: &VariantId) -> Arc<tokio::sync::Mutex<()>> {
+    pub(crate) fn turn(&self, variant: &VariantId) -> Arc<tokio::sync::Mutex<()>> {
         let made = self.moving.get_or_make(variant.clone(), || {
             Ok::<_, std::convert::Infallible>(tokio::sync::Mutex::new(()))
         });

@@ -104,6 +104,8 @@ section! {
         copy_bytes_per_s: f64 = 12.3e9, within 1.0..=ANY;
         /// Whether runs and loads meet delays, distributed as Clockwork measured them.
         delays: bool = true;
+        /// Whether registration measures on the first device itself, as it does on a GPU, in place of beside it.
+        measured: bool = false;
         /// Share of the loads that fail, to try what becomes of them.
         failing_loads: f64 = 0.0, within 0.0..=1.0;
         /// Share of the batches that fail.

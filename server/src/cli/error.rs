@@ -156,6 +156,11 @@ impl Error {
             Self::Problem(problem) => eprintln!("{}", problem.text()),
             Self::Interrupted { .. } => eprintln!("{self}"),
             Self::Backup(error) => eprintln!("error[{}]: {}", error.code(), with_sources(self)),
+            Self::Job {
+                code: Some(code), ..
+            } => eprintln!(
+                "error: {self}\nhint: `/docs/errors/{code}` of the service says what to do"
+            ),
             Self::Unreachable { server, source } => {
                 let hint = match tls_fault(source) {
                     Some(hint) => hint.to_owned(),
@@ -173,6 +178,9 @@ impl Error {
         match self {
             Self::Problem(problem) => problem.document.clone(),
             Self::Backup(error) => json!({"code": error.code(), "detail": with_sources(self)}),
+            Self::Job {
+                code: Some(code), ..
+            } => json!({"code": code, "detail": with_sources(self)}),
             other => json!({"detail": with_sources(other)}),
         }
     }

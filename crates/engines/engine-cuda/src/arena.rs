@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sextant_engine::Error;
+use sextant_engine::{Error, Shortage, pages::Short};
 
 use crate::{
     lower::ALIGNMENT,
@@ -108,10 +108,12 @@ impl Pages {
     pub fn lend(self: &Arc<Self>, count: usize, wished: &[u32]) -> Result<PageLease, Error> {
         let mut free = self.free.lock();
         if free.len() < count {
-            return Err(Error::OutOfMemory(format!(
-                "{count} pages are needed, {} are free",
-                free.len()
-            )));
+            let reason = format!("{count} pages are needed, {} are free", free.len());
+            let short = Short {
+                needed: count as u64,
+                free: free.len() as u64,
+            };
+            return Err(Error::OutOfMemory(Shortage::of_pages(reason, short)));
         }
         let granted = wished.len() == count && wished.iter().all(|page| free.contains(page));
         let pages: Vec<u32> = if granted {
@@ -163,10 +165,13 @@ impl<S: Stage> Space<S> {
         let mut free = self.free.lock();
         let found = free.iter().find(|(start, end)| **end - **start >= bytes);
         let Some((start, end)) = found.map(|(start, end)| (*start, *end)) else {
-            return Err(Error::OutOfMemory(format!(
-                "{bytes} bytes are needed of the {}: fewer batches at a time, or a larger one",
-                self.what
-            )));
+            return Err(Error::OutOfMemory(
+                format!(
+                    "{bytes} bytes are needed of the {}: fewer batches at a time, or a larger one",
+                    self.what
+                )
+                .into(),
+            ));
         };
         free.remove(&start);
         if start + bytes < end {

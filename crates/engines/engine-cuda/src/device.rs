@@ -226,9 +226,10 @@ fn layout(driver: &dyn Driver, config: &Config) -> Result<Layout, Error> {
         }
     };
     if pages == 0 || pages > u64::from(u32::MAX) {
-        return Err(Error::OutOfMemory(format!(
-            "{pages} pages of {page_bytes} bytes beside {rest} bytes for everything else"
-        )));
+        return Err(Error::OutOfMemory(
+            format!("{pages} pages of {page_bytes} bytes beside {rest} bytes for everything else")
+                .into(),
+        ));
     }
     Ok(Layout {
         page_bytes,

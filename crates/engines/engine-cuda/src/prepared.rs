@@ -126,10 +126,13 @@ impl Prepared {
             other => other,
         })?;
         if program.workspace_bytes > self.limits.workspace_bytes {
-            return Err(Error::OutOfMemory(format!(
-                "inputs of shapes {shapes:?} need {} bytes of workspace, there are {}",
-                program.workspace_bytes, self.limits.workspace_bytes
-            )));
+            return Err(Error::OutOfMemory(
+                format!(
+                    "inputs of shapes {shapes:?} need {} bytes of workspace, there are {}",
+                    program.workspace_bytes, self.limits.workspace_bytes
+                )
+                .into(),
+            ));
         }
         Ok(Arc::new(program))
     }
@@ -199,10 +202,13 @@ fn plan_all(
             continue;
         }
         if programs.is_empty() {
-            return Err(Error::OutOfMemory(format!(
-                "a batch of {rows} needs {} bytes of workspace, there are {}",
-                program.workspace_bytes, limits.workspace_bytes
-            )));
+            return Err(Error::OutOfMemory(
+                format!(
+                    "a batch of {rows} needs {} bytes of workspace, there are {}",
+                    program.workspace_bytes, limits.workspace_bytes
+                )
+                .into(),
+            ));
         }
         break;
     }

@@ -495,7 +495,10 @@ fn too_little_workspace_is_told() {
         ..config()
     });
     match engine.load(&request(1, &builder::conv_net(8, 3, 1))) {
-        Err(Error::OutOfMemory(text)) => assert!(text.contains("workspace"), "{text}"),
+        Err(Error::OutOfMemory(shortage)) => {
+            let text = shortage.to_string();
+            assert!(text.contains("workspace"), "{text}");
+        }
         Err(other) => panic!("refused as `{other}`"),
         Ok(_) => panic!("accepted"),
     }

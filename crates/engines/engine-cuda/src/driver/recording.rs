@@ -184,7 +184,9 @@ impl Driver for RecordingDriver {
         let wanted = reservation.arena_bytes + reservation.scratch_bytes;
         if wanted > self.pretence.memory_bytes {
             let memory = self.pretence.memory_bytes;
-            return Err(Error::OutOfMemory(format!("{wanted} of {memory} bytes")));
+            return Err(Error::OutOfMemory(
+                format!("{wanted} of {memory} bytes").into(),
+            ));
         }
         state.arena = Memory::new(reservation.arena_bytes as usize);
         state.staging = Memory::new(reservation.staging_bytes as usize);

@@ -192,7 +192,7 @@ impl Staging {
         // SAFETY: the context is bound; the memory is written below before anything reads it.
         let start = unsafe { result::malloc_host(size, sys::CU_MEMHOSTALLOC_PORTABLE) };
         let start = start.map_err(driver_error)?;
-        let null = || Error::OutOfMemory("no pinned host memory".to_owned());
+        let null = || Error::OutOfMemory("no pinned host memory".into());
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(null)?;
         // SAFETY: the allocation has `size` bytes.
         unsafe { start.write_bytes(0, size) };
