@@ -63,6 +63,7 @@ impl Worker {
         let engine = self.engine(&load.variant)?;
         if load.earliest <= now {
             // Decided again when the load begins; here it saves fetching the artefact for nothing.
+            self.make_up(&load.variant).await;
             let room = self.ledger.check(&load.variant);
             room.map_err(|short| no_memory(&load.variant, short, &self.ledger))?;
         }

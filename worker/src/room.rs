@@ -4,7 +4,8 @@
 //! dispatcher decides what is loaded, but it knows nothing of that model and will never unload anything for it. So the
 //! worker does: it keeps free pages from variants, unloads the instance that was used longest ago, and goes on until the
 //! model fits. An instance that a batch runs on or waits for stays. Whoever decides about loads hears of it as of any
-//! instance that goes, and loads that do not fit beside the model are refused for want of memory until it is measured.
+//! instance that goes. It does not know of the model's pages, so the worker makes up for them: other idle instances go for
+//! loads that would fit without it; where there are none, they are refused for want of memory until it is measured.
 //!
 //! Nobody waits for ever: for instances that are busy for [`BUSY`], for other models that are measured for [`MEASURED`].
 //! Nothing is unloaded for a model that has more pages than the device.
@@ -18,6 +19,7 @@ use std::{
 
 use sextant_engine::{Device, Engine};
 use sextant_rpc::ActionKind;
+use sextant_types::Variant;
 use tokio::runtime::Handle;
 
 use self::host::Host;
@@ -71,9 +73,14 @@ impl Worker {
             if missing == 0 {
                 return Ok(hold);
             }
-            if self.unload_idle().await? {
+            let open = self.open.read().await;
+            if !*open {
+                return Err(NoRoom::ShuttingDown);
+            }
+            if self.unload_idle().await {
                 continue;
             }
+            drop(open);
             let measured = self.ledger.kept().saturating_sub(hold.pages());
             let patience = match measured >= missing {
                 true => MEASURED,
@@ -86,12 +93,17 @@ impl Worker {
         }
     }
 
-    /// Unloads the idle instance that was used longest ago; whether there was one.
-    async fn unload_idle(&self) -> Result<bool, NoRoom> {
-        let open = self.open.read().await;
-        if !*open {
-            return Err(NoRoom::ShuttingDown);
-        }
+    /// Unloads idle instances until a variant fits, where nothing but what is measured is in its way: whoever has it
+    /// loaded knows nothing of those pages, and has others unloaded only for its own.
+    pub(crate) async fn make_up(&self, variant: &Variant) {
+        while let Err(short) = self.ledger.check(variant)
+            && short.needed <= short.free.saturating_add(self.ledger.kept())
+            && self.unload_idle().await
+        {}
+    }
+
+    /// Unloads the idle instance that was used longest ago; whether there was one. The caller holds the worker open.
+    async fn unload_idle(&self) -> bool {
         let mut instances = self.shared.instances();
         instances.sort_by_key(|instance| instance.last_used.load(Ordering::Relaxed));
         for instance in instances {
@@ -105,10 +117,10 @@ impl Worker {
                 tracing::info!(%worker, %variant, "unloads it for a model that is measured");
                 self.unload_instance(instance, Instance::leave).await;
                 self.shared.log.note(ActionKind::Unload, Ok(None));
-                return Ok(true);
+                return true;
             }
         }
-        Ok(false)
+        false
     }
 
     /// Whether no batch runs on an instance or waits for it. The caller has the only handle beside the one of what is

@@ -18,7 +18,7 @@ use super::{BUSY, LOOK, NoRoom};
 use crate::{Worker, ledger::Hold, timed_queue::lock};
 
 /// A model is loaded several times while it is measured: its pages are kept for so long after each.
-const LINGER: Duration = Duration::from_millis(500);
+const LINGER: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub(super) struct Host {

@@ -185,9 +185,9 @@ async fn what_was_used_longest_ago_makes_room_for_what_is_measured() {
             world.state(&full.variants[1]).await,
             Some(InstanceState::Inactive)
         );
-        // Its room is not given to others while it is measured.
-        let short = world.load(&full.variants[1]).await.unwrap_err();
-        assert_eq!(short.code(), "no_memory");
+        // Its room is not given to others while it is measured: another goes for what comes back.
+        world.load(&full.variants[1]).await.unwrap();
+        assert_eq!(full.loaded(), [2, 3, 4, 5]);
         assert_eq!(
             model.run(&row(7, 2)).unwrap()[0].to_vec::<f32>().unwrap(),
             [14.0; 2]
@@ -195,10 +195,10 @@ async fn what_was_used_longest_ago_makes_room_for_what_is_measured() {
         // Loaded again, as often as its loads are measured, it needs no other room.
         drop(model);
         let again = loaded(full.measure("m-6")).await.unwrap();
-        assert_eq!(full.loaded(), [1, 3, 4, 5]);
+        assert_eq!(full.loaded(), [2, 3, 4, 5]);
         drop(again);
         until(|| world.worker.info().pages.free == 200).await;
-        world.load(&full.variants[1]).await.unwrap();
+        world.load(&full.variants[0]).await.unwrap();
         for name in ["m-1", "m-2", "m-3", "m-4", "m-5"] {
             world.infer(name, 1, now()).ok();
         }
@@ -221,6 +221,9 @@ async fn what_runs_or_waits_stays_where_it_is() {
         }
         let half = loaded(full.measure("half 1")).await.unwrap();
         assert_eq!(full.loaded(), [1, 2], "the last one went");
+        // What is busy does not go for others either, nor for what would not fit without the model.
+        let short = world.load(&full.variants[2]).await.unwrap_err();
+        assert_eq!(short.code(), "no_memory");
         drop(half);
         let second = loaded(full.measure("half 2")).await.unwrap();
         assert!(running.is_pending() && waiting.is_pending());

@@ -9,6 +9,7 @@ use sextant_engine::{
     Device, DeviceMemory, Engine, Error, LoadRequest,
     conformance::{Fixture, Fixtures, random_inputs},
     emulated::{EmulatedDevice, EmulatedEngine, EmulatedModel, Failures, Jitter, emulate},
+    pages::Short,
 };
 use sextant_types::{DataType, Digest, Optimization, Precision};
 
