@@ -31,6 +31,13 @@ const BUSY: Duration = Duration::from_secs(30);
 /// Longest wait where the pages of other models that are measured would do.
 const MEASURED: Duration = Duration::from_secs(300);
 
+/// Longest wait for idle instances where a variant is loaded beside what is measured.
+const MADE_UP: Duration = Duration::from_millis(300);
+
+/// What was loaded or used within this time does not go for another variant: variants that are wanted all the time would
+/// unload each other without end.
+const RECENT: Duration = Duration::from_millis(200);
+
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -77,7 +84,7 @@ impl Worker {
             if !*open {
                 return Err(NoRoom::ShuttingDown);
             }
-            if self.unload_idle().await {
+            if self.unload_idle(Duration::ZERO).await {
                 continue;
             }
             drop(open);
@@ -93,18 +100,32 @@ impl Worker {
         }
     }
 
-    /// Unloads idle instances until a variant fits, where nothing but what is measured is in its way: whoever has it
-    /// loaded knows nothing of those pages, and has others unloaded only for its own.
+    /// Unloads idle instances until a variant fits, where nothing but what is measured is in its way. Whoever has it
+    /// loaded does not know of those pages. Waits for a moment where none is idle.
     pub(crate) async fn make_up(&self, variant: &Variant) {
+        let begun = Instant::now();
         while let Err(short) = self.ledger.check(variant)
             && short.needed <= short.free.saturating_add(self.ledger.kept())
-            && self.unload_idle().await
-        {}
+        {
+            if self.unload_idle(RECENT).await {
+                continue;
+            }
+            if begun.elapsed() >= MADE_UP {
+                return;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
-    /// Unloads the idle instance that was used longest ago; whether there was one. The caller holds the worker open.
-    async fn unload_idle(&self) -> bool {
+    /// Unloads the idle instance that was used longest ago, at least `unused` ago; whether there was one. The caller holds
+    /// the worker open.
+    async fn unload_idle(&self, unused: Duration) -> bool {
         let mut instances = self.shared.instances();
+        let now = self.shared.nanos();
+        let least = unused.as_nanos() as u64;
+        instances.retain(|instance| {
+            now.saturating_sub(instance.last_used.load(Ordering::Relaxed)) >= least
+        });
         instances.sort_by_key(|instance| instance.last_used.load(Ordering::Relaxed));
         for instance in instances {
             let moving = self.turn(&instance.variant.id);
