@@ -72,7 +72,7 @@ impl Host {
                 if begun.elapsed() >= BUSY {
                     return Err(self.busy(wanted, wanted, &worker));
                 }
-                thread::sleep(LOOK);
+                pause();
                 continue;
             }
             hold = self.make_room(hold, wanted, &worker)?;
@@ -149,6 +149,14 @@ impl Host {
             ),
         }
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an engine tells nobody when its memory is free again"
+)]
+fn pause() {
+    thread::sleep(LOOK);
 }
 
 /// Bytes of a model's file, wherever they are.
