@@ -1,46 +1,15 @@
-"""Converts a pickled model of scikit-learn, LightGBM or XGBoost to ONNX; runs in the Python that its owner names.
-
-Arguments: the model, its validation set (or an empty string), where the ONNX file goes. Prints one JSON object a line:
-`did` and `note` are told to the user, `missing` names a package, `refused` says why the model cannot be converted.
-"""
+"""Pickled models of scikit-learn, LightGBM and XGBoost, and whatever else a pickle holds that has a converter."""
 
 import csv
 import importlib
-import json
 import pickle
 import sys
 import warnings
-from pathlib import Path
 
-REFUSED = 3
-# Names of labels beside the columns of a validation set.
-LABELS = {"label", "labels"}
+from . import records, say
+
 # Rows that tell which columns of a table are text.
 ROWS = 1000
-# Packages that are called otherwise than their modules.
-PACKAGES = {"sklearn": "scikit-learn"}
-
-
-def tell(**what):
-    print(json.dumps(what), flush=True)
-
-
-def stop(**why):
-    tell(**why)
-    sys.exit(REFUSED)
-
-
-def need(module):
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        return lack(error)
-
-
-def lack(error):
-    """Names the package of the module that is missing, which another may need without saying so."""
-    module = error.name.split(".")[0]
-    return stop(missing=PACKAGES.get(module, module))
 
 
 def load(path):
@@ -53,21 +22,21 @@ def load(path):
         if joblib is not None:
             return joblib.load(path)
         if path.suffix == ".joblib":
-            return stop(missing="joblib")
+            return say.stop(missing="joblib")
         with path.open("rb") as file:
             return pickle.load(file)
     except ModuleNotFoundError as error:
-        return lack(error)
+        return say.lack(error)
 
 
 def text_columns(path):
     """Names of the columns of a CSV file that hold text; `None` where the set is no such file."""
-    if path is None or path.suffix != ".csv":
+    if not records.is_table(path):
         return None
     text = set()
-    with path.open(newline="") as file:
+    with path.open(newline="", encoding="utf-8") as file:
         for row, _ in zip(csv.DictReader(file), range(ROWS)):
-            text.update(name for name, cell in row.items() if name not in LABELS and not is_number(cell))
+            text.update(name for name, cell in row.items() if name not in records.LABELS and not is_number(cell))
     return text
 
 
@@ -93,13 +62,15 @@ def initial_types(model, validation, types):
 
 
 def from_scikit_learn(model, validation):
-    skl2onnx = need("skl2onnx")
+    skl2onnx = say.need("skl2onnx")
+    say.converter("skl2onnx")
     types = importlib.import_module("skl2onnx.common.data_types")
     return skl2onnx.convert_sklearn(model, initial_types=initial_types(model, validation, types))
 
 
 def from_boosting(library, model):
-    onnxmltools = need("onnxmltools")
+    onnxmltools = say.need("onnxmltools")
+    say.converter("onnxmltools")
     types = importlib.import_module("onnxmltools.convert.common.data_types")
     columns = getattr(model, "n_features_in_", None)
     if columns is None:
@@ -108,33 +79,46 @@ def from_boosting(library, model):
     return convert(model, initial_types=[("X", types.FloatTensorType([None, int(columns)]))])
 
 
-def convert(model, validation):
+def loaded(path):
+    """The model, and a note for each version of a library that is another than the one that has pickled it."""
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        model = load(path)
+        versions = {str(it.message).splitlines()[0] for it in raised if "Version" in it.category.__name__}
+    for note in sorted(versions):
+        say.tell(note=note)
+    return model
+
+
+def is_module(model):
+    """Whether it is a module of PyTorch, which then is imported already."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def written(model, validation):
+    """The name of its library, and the model as ONNX."""
     library = type(model).__module__.split(".")[0]
     if library in ("lightgbm", "xgboost"):
         return library, from_boosting(library, model)
     if library == "sklearn" or hasattr(model, "get_params"):
         return "scikit-learn", from_scikit_learn(model, validation)
-    return stop(refused=f"it holds a `{type(model).__module__}.{type(model).__name__}`, which is no estimator of "
-                "scikit-learn, LightGBM or XGBoost: export it to ONNX with its own library")
+    return say.refuse(
+        f"it holds a `{type(model).__module__}.{type(model).__name__}`, which is no estimator of scikit-learn, LightGBM or "
+        "XGBoost and no module of PyTorch: export it to ONNX with its own library"
+    )
 
 
-def main():
-    model_path, validation, target = sys.argv[1:4]
-    with warnings.catch_warnings(record=True) as raised:
-        warnings.simplefilter("always")
-        model = load(Path(model_path))
-        # Such as that of an estimator which another version of its library has pickled.
-        versions = {str(it.message).splitlines()[0] for it in raised if "Version" in it.category.__name__}
-    for note in sorted(versions):
-        tell(note=note)
+def convert(what):
+    model = loaded(what["model"])
+    if is_module(model):
+        from . import pytorch
+
+        return pytorch.convert_module(model, what)
     try:
-        library, converted = convert(model, Path(validation) if validation else None)
+        library, converted = written(model, what["validation"])
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        stop(refused=f"its library cannot write it as ONNX: {lines[0]}")
-    Path(target).write_bytes(converted.SerializeToString())
+        say.refuse(f"its library cannot write it as ONNX: {say.first_line(error)}")
+    what["target"].write_bytes(converted.SerializeToString())
     inputs = ", ".join(f"`{it.name}`" for it in converted.graph.input)
-    tell(did=f"a {type(model).__name__} of {library} was written as ONNX with the inputs {inputs}")
-
-
-main()
+    return say.tell(did=f"a {type(model).__name__} of {library} was written as ONNX with the inputs {inputs}")
