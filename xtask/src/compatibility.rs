@@ -77,7 +77,7 @@ enum Suite {
     Examples,
     /// MLServer and Triton as runtimes of models: registered, asked, ended and started again
     Runtimes,
-    /// Models of PyTorch, Hugging Face, Keras and TensorFlow, converted with the real libraries, of which PyTorch alone takes 7 GB
+    /// Models of PyTorch, Hugging Face, Keras and TensorFlow, converted with the real libraries, of which PyTorch alone takes 6 GB
     Converters,
     /// Triton's own QA, which is fetched from GitHub
     TritonQa,

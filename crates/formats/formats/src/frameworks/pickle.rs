@@ -19,6 +19,7 @@ const MEMOIZE: u8 = 0x94;
 const STACK_GLOBAL: u8 = 0x93;
 
 /// What follows an opcode.
+#[derive(Clone, Copy)]
 enum Argument {
     /// So many bytes.
     Bytes(usize),
