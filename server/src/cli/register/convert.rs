@@ -77,7 +77,8 @@ fn names(saved: &Saved) -> (&'static str, &'static str) {
 fn needs(saved: &Saved) -> &'static str {
     match saved {
         Saved::Pickle => "its library and skl2onnx or onnxmltools",
-        Saved::TorchScript | Saved::ExportedProgram | Saved::TorchModule | Saved::Weights(_) => {
+        Saved::TorchScript => "torch and onnx",
+        Saved::ExportedProgram | Saved::TorchModule | Saved::Weights(_) => {
             "torch, onnx and onnxscript"
         }
         Saved::HuggingFace(_) => "optimum-onnx, or transformers, torch, onnx and onnxscript",
@@ -300,7 +301,7 @@ mod tests {
     #[tokio::test]
     async fn files_of_other_libraries_are_named_with_what_converts_them() {
         for (name, code, says) in [
-            ("script.pt", "conversion_python_needed", "onnxscript"),
+            ("script.pt", "conversion_python_needed", "torch and onnx"),
             ("module.pt", "conversion_python_needed", "runs the code"),
             ("program.pt2", "conversion_python_needed", "pickles"),
             ("dense.keras", "conversion_python_needed", "tf2onnx"),

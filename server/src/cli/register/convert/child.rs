@@ -88,9 +88,10 @@ impl Child<'_> {
         };
         drop(lifeline);
         let python = self.python.display();
-        if let Some(package) = told.missing {
+        if let Some(packages) = told.missing {
+            let names = packages.replace(' ', "`, `");
             let text = format!(
-                "`{python}` lacks the package `{package}`: install it there, `{python} -m pip install {package}`"
+                "`{python}` lacks `{names}`: install there what is missing, `{python} -m pip install {packages}`"
             );
             return Err(error("conversion_package_missing", text));
         }

@@ -44,8 +44,8 @@ def head(architecture):
 
 def convert(what):
     loader, task = head(what.get("architecture") or "")
+    say.require("transformers", "torch", "onnx", besides=("onnxscript",))
     transformers = say.need("transformers")
-    say.need("torch")
     found = pictures(what) if what["validation"] and what["validation"].is_dir() else pytorch.sample_set(what)
     automatic = getattr(transformers, loader)
     model = automatic.from_pretrained(str(what["model"]), trust_remote_code=what["runs_code"], local_files_only=True).eval()

@@ -23,17 +23,16 @@ def convert(what):
 
 
 def from_keras(what):
+    say.require("keras", "onnx", besides=("tensorflow", "tf2onnx"))
     keras = say.need("keras")
-    say.need("onnx")
     model = load(keras, what)
     backend = keras.backend.backend() if hasattr(keras, "backend") else "tensorflow"
     if backend == "torch":
         say.need("onnxscript")
         package = "torch"
     else:
-        say.need("tensorflow")
         package = "tf2onnx"
-        say.need(package)
+        say.require("tensorflow", package)
     say.converter(package)
     found = inputs_of(what, [it.name for it in model.inputs])
     try:
@@ -99,8 +98,8 @@ def answers(model, given):
 
 
 def from_saved_model(what):
+    say.require("tensorflow", "tf2onnx", "onnx")
     tensorflow = say.need("tensorflow")
-    say.need("tf2onnx")
     say.converter("tf2onnx")
     signatures = tensorflow.saved_model.load(str(what["model"])).signatures
     if not signatures:

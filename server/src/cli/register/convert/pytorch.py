@@ -17,8 +17,9 @@ WEIGHTS_ALONE = (
 
 
 def convert(what):
+    exporter = () if what["kind"] == "torch_script" else ("onnxscript",)
+    say.require("torch", "onnx", besides=exporter)
     torch = say.need("torch")
-    say.need("onnx")
     model = load(torch, what)
     if what["kind"] == "exported_program":
         return finish(Program(torch, model), what)
@@ -26,8 +27,8 @@ def convert(what):
 
 
 def convert_module(module, what):
+    say.require("torch", "onnx", besides=("onnxscript",))
     torch = say.need("torch")
-    say.need("onnx")
     if isinstance(module, dict):
         say.refuse(WEIGHTS_ALONE)
     if not isinstance(module, torch.nn.Module):

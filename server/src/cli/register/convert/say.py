@@ -1,11 +1,12 @@
 """What the conversion tells the command that started it: one JSON object a line.
 
-`converter` (with `version`) is who converts, `did` and `note` are told to the user, `missing` names the package that is not there, and
+`converter` (with `version`) is who converts, `did` and `note` are told to the user, `missing` names the packages that are not there, and
 `refused` says why the model cannot be converted.
 """
 
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import sys
@@ -38,6 +39,14 @@ def need(module):
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         return lack(error)
+
+
+def require(*modules, besides=()):
+    """The end with all that is missing, where one of the modules is; `besides` are packages that will be needed then."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        missing += [module for module in besides if importlib.util.find_spec(module) is None]
+        stop(missing=" ".join(PACKAGES.get(module, module) for module in missing))
 
 
 def lack(error):
