@@ -18,9 +18,7 @@ use crate::{
     ApiState, applications, artefacts, audit,
     auth::{self, Guard, RuleBook},
     cluster, cors, costs, docs, embeddings, examples, feedback, health, jobs, keys, layer, metrics,
-    models, pages, pipelines,
-    problem::responses,
-    query, scaling, status, storage, v2, variants,
+    models, pages, pipelines, query, responses, scaling, status, storage, v2, variants,
 };
 
 /// The complete front end.

@@ -17,10 +17,10 @@ use crate::problem::Problem;
 const DIGITS: usize = 32;
 
 /// What tells one state of something from another, in quotes.
-pub(crate) struct Tag(String);
+pub struct Tag(String);
 
 /// What something is shown as, and its tag.
-pub(crate) struct Shown {
+pub struct Shown {
     document: Vec<u8>,
     tag: Tag,
 }
@@ -102,6 +102,7 @@ impl Tag {
 // === impl Shown ===
 
 impl Shown {
+    /// A document as it is shown.
     pub fn new(body: &impl Serialize) -> Self {
         // Strings and numbers: writing them into a vector cannot fail.
         let document = serde_json::to_vec(body).unwrap_or_default();

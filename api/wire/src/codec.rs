@@ -189,7 +189,7 @@ fn refuse(name: &str, index: usize, error: &dyn std::fmt::Display) -> Problem {
 }
 
 /// The first 64 characters: enough to recognise, not enough to flood a log.
-pub(crate) fn short(text: &str) -> Cow<'_, str> {
+pub fn short(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(64) {
         Some((end, _)) => Cow::Owned(format!("{}..", &text[..end])),
         None => Cow::Borrowed(text),

@@ -21,22 +21,22 @@ const MOST_MODELS: usize = 1024;
 
 /// Which outputs of models have classes, and what they are called.
 #[derive(Debug, Default)]
-pub(crate) struct Classes(Mutex<HashMap<ModelId, (Instant, Named)>>);
+pub struct Classes(Mutex<HashMap<ModelId, (Instant, Named)>>);
 
 /// `None`: nobody knows which output is scored.
 type Named = Option<Arc<ScoredOutput>>;
 
 /// One of the most likely classes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Likely {
+pub struct Likely {
     /// The column.
-    pub(crate) class: usize,
+    pub class: usize,
     /// What the model says of it.
-    pub(crate) score: f64,
+    pub score: f64,
 }
 
 /// The `k` greatest of each row, the first of equals first; rows have `columns` elements.
-pub(crate) fn likely(tensor: &Tensor, columns: usize, k: usize) -> Option<Vec<Vec<Likely>>> {
+pub fn likely(tensor: &Tensor, columns: usize, k: usize) -> Option<Vec<Vec<Likely>>> {
     let scores: Vec<f64> = convert::numbers(tensor)?
         .map(convert::Number::real)
         .collect();
@@ -69,17 +69,20 @@ pub(crate) fn likely(tensor: &Tensor, columns: usize, k: usize) -> Option<Vec<Ve
 }
 
 /// The `k` most likely classes of an answer: of the output that is scored, or else of the first one.
-pub(crate) struct Top<'a> {
-    pub(crate) k: usize,
-    pub(crate) outputs: &'a [NamedTensor],
+pub struct Top<'a> {
+    /// So many of each row.
+    pub k: usize,
+    /// All of the answer's.
+    pub outputs: &'a [NamedTensor],
     /// Whether the first dimension counts rows.
-    pub(crate) batched: bool,
-    pub(crate) scored: Option<&'a ScoredOutput>,
+    pub batched: bool,
+    /// Which output is scored; `None` where nobody knows.
+    pub scored: Option<&'a ScoredOutput>,
 }
 
 impl Top<'_> {
     /// Appends `[[{"class":3,"name":"three","score":0.9},..],..]`: a list for each vector along the last axis.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) -> Result<(), Problem> {
+    pub fn write(&self, out: &mut Vec<u8>) -> Result<(), Problem> {
         let named = |name: &str| self.outputs.iter().find(|it| it.name == name);
         let scored = self.scored.and_then(|scored| named(&scored.output));
         let Some(output) = scored.or_else(|| self.outputs.first()) else {
@@ -130,7 +133,7 @@ fn refuse(detail: &str) -> Problem {
 
 impl Classes {
     /// Which output of a model is scored, and its classes.
-    pub(crate) async fn of(&self, model: &ModelId, registry: &Registry) -> Result<Named, Problem> {
+    pub async fn of(&self, model: &ModelId, registry: &Registry) -> Result<Named, Problem> {
         let known = self.0.lock().get(model).cloned();
         if let Some((read, named)) = known
             && read.elapsed() < BELIEVED

@@ -6,11 +6,13 @@ use sextant_types::Code;
 use crate::problem::Problem;
 
 /// Most entries of a page.
-pub(crate) const MOST: u32 = 1000;
+pub const MOST: u32 = 1000;
 
 /// A part of a list, and where the next one begins.
-pub(crate) struct Page<T> {
+pub struct Page<T> {
+    /// In the order of the list.
     pub items: Vec<T>,
+    /// The `after` of the page behind it; `None` of the last one.
     pub next: Option<String>,
 }
 
@@ -23,7 +25,7 @@ pub struct PageParams {
 }
 
 /// The number of entries that is asked for, which must be one that can be had.
-pub(crate) fn limit(given: Option<u32>) -> Result<Option<u32>, Problem> {
+pub fn limit(given: Option<u32>) -> Result<Option<u32>, Problem> {
     match given {
         Some(limit) if !(1..=MOST).contains(&limit) => {
             let detail = format!("`limit` is `{limit}`: it must be 1 to {MOST}");
@@ -34,7 +36,7 @@ pub(crate) fn limit(given: Option<u32>) -> Result<Option<u32>, Problem> {
 }
 
 /// The page behind `after` of a list that is sorted by `name`; all of the rest where no limit is given.
-pub(crate) fn cut<T>(
+pub fn cut<T>(
     items: impl IntoIterator<Item = T>,
     name: impl Fn(&T) -> String,
     (after, given): (Option<&str>, Option<u32>),
@@ -49,7 +51,7 @@ pub(crate) fn cut<T>(
 }
 
 /// Cuts one entry too many off, which told that there is a next page.
-pub(crate) fn cut_off<T>(mut items: Vec<T>, most: u32, name: impl Fn(&T) -> String) -> Page<T> {
+pub fn cut_off<T>(mut items: Vec<T>, most: u32, name: impl Fn(&T) -> String) -> Page<T> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let more = items.len() > most;
     items.truncate(most);

@@ -7,8 +7,10 @@ use utoipa::openapi::{
     path::{Operation, ParameterIn},
 };
 
-use super::{PROBLEM_JSON, media_type};
-use crate::auth::described;
+use crate::{
+    auth::described,
+    problem::{PROBLEM_JSON, media_type},
+};
 
 /// What every operation with a key may answer.
 const WITH_KEY: [(u16, &str); 3] = [

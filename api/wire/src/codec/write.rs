@@ -163,7 +163,7 @@ fn each<const N: usize>(out: &mut Vec<u8>, bytes: &[u8], write: impl Fn(&mut Vec
 }
 
 /// `[a,b,..]`.
-pub(crate) fn list<T>(
+pub fn list<T>(
     out: &mut Vec<u8>,
     items: impl IntoIterator<Item = T>,
     mut write: impl FnMut(&mut Vec<u8>, T),

@@ -33,18 +33,18 @@ tokio::task_local! {
 
 /// How one request is called. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Trace {
+pub struct Trace {
     request_id: HeaderValue,
     traceparent: HeaderValue,
 }
 
 /// The names of the request that this task is about; `None` where it is about none.
-pub(crate) fn current() -> Option<Trace> {
+pub fn current() -> Option<Trace> {
     CURRENT.try_with(Trace::clone).ok()
 }
 
 /// Runs what belongs to a request.
-pub(crate) async fn within<T>(trace: Trace, what: impl Future<Output = T>) -> T {
+pub async fn within<T>(trace: Trace, what: impl Future<Output = T>) -> T {
     CURRENT.scope(trace, what).await
 }
 

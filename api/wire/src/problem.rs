@@ -17,11 +17,10 @@ use crate::trace;
 
 mod body;
 pub mod pages;
-pub(crate) mod responses;
 mod sources;
 
-pub(crate) use body::{CandidateBody, ProblemBody};
-pub(crate) use sources::{Refused, refusal};
+pub use body::{CandidateBody, ProblemBody};
+pub use sources::{Refused, refusal};
 
 /// Longest detail that is sent, in characters: details quote what the client sent.
 const MAX_DETAIL_CHARS: usize = 2_000;
@@ -51,10 +50,10 @@ pub struct Position {
 }
 
 /// A problem as RFC 9457 has it.
-pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
+pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// The media type of the problems under a path: the Open Inference Protocol's errors are plain JSON.
-pub(crate) fn media_type(path: &str) -> &'static str {
+pub fn media_type(path: &str) -> &'static str {
     match path == "/v2" || path.starts_with("/v2/") {
         true => "application/json",
         false => PROBLEM_JSON,
@@ -160,18 +159,18 @@ impl Problem {
     }
 
     /// What happened, as much of it as is sent.
-    pub(crate) fn told(&self) -> String {
+    pub fn told(&self) -> String {
         self.0.detail.chars().take(MAX_DETAIL_CHARS).collect()
     }
 
     /// When trying again makes sense, milliseconds.
-    pub(crate) fn retries_after_ms(&self) -> Option<u64> {
+    pub fn retries_after_ms(&self) -> Option<u64> {
         self.0.retry_after_ms
     }
 
     /// The document. `instance` is the path of the request, `request_id` its name in the log; `protocol`
     /// problems also carry `error`, which clients of the Open Inference Protocol insist on.
-    pub(crate) fn document(
+    pub fn document(
         &self,
         instance: &str,
         protocol: bool,

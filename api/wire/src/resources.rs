@@ -51,7 +51,9 @@ pub struct ResourcesBody {
 #[serde(rename_all = "lowercase")]
 #[schema(as = Isolation)]
 pub enum IsolationBody {
+    /// In the worker.
     Worker,
+    /// In processes of their own.
     Process,
 }
 
