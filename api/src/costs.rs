@@ -13,10 +13,6 @@ use crate::{
     problem::{Problem, ProblemBody},
 };
 
-mod spending;
-
-pub(crate) use spending::{Spending, follow};
-
 /// What device time has cost since the dispatcher began to lead, renewed once a second.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Costs)]

@@ -1,8 +1,8 @@
 //! `/v1/feedback`: what users say of answers.
 //!
-//! An answer of an application that takes feedback carries a token ([`tokens`]). Whoever gives feedback brings it back;
+//! An answer of an application that takes feedback carries a token (`tokens`). Whoever gives feedback brings it back;
 //! each item of a body is judged by itself ([`items`]), and those that are good are kept in one transaction, together
-//! with the items of others who wait at the same time ([`intake`]).
+//! with the items of others who wait at the same time (`intake`).
 
 use axum::{
     Json,
@@ -22,16 +22,12 @@ use crate::{
 
 pub(crate) mod erase;
 pub(crate) mod export;
-mod intake;
 mod items;
 pub(crate) mod online;
 pub(crate) mod settings;
-mod tokens;
 pub(crate) mod watch;
 
-pub(crate) use intake::Intake;
 pub(crate) use items::ItemBody;
-pub(crate) use tokens::Tokens;
 
 use items::{Reader, pieces};
 

@@ -9,56 +9,47 @@
 pub mod auth;
 pub mod cors;
 
-mod allowance;
 mod applications;
 mod artefacts;
 mod audit;
-mod changes;
 mod cluster;
 mod costs;
-mod directory;
 mod docs;
-mod embeddings;
 mod examples;
-mod explanations;
-mod failures;
 mod feedback;
 mod health;
 mod jobs;
 mod keys;
 mod layer;
-mod metrics;
 mod models;
 mod observe;
 mod once;
 mod pages;
 mod pipelines;
-mod places;
-mod query;
 mod responses;
 mod routes;
 mod scaling;
 mod serve;
-mod state;
 mod status;
 mod storage;
 mod tls;
 mod v2;
 mod variants;
-mod workers;
 
-pub use metrics::Metrics;
 pub use observe::observe;
 pub use routes::{openapi, router};
 pub use serve::{Error, Listener, serve, serve_all};
+pub use sextant_api_core::{
+    ApiParts, ApiState, Logging, Metrics, Readiness, SetLevel, WorkerPart, Workers,
+};
 pub use sextant_api_wire::{Limits, problem};
 pub use sextant_pipeline::{Interpreter, NoPython};
-pub use state::{ApiParts, ApiState, Readiness};
 pub use tls::{Tls, TlsError, TlsFiles};
-pub use v2::{Logging, SetLevel};
-pub use workers::{WorkerPart, Workers};
 
 // What modules know by these names lies in packages beneath.
+use sextant_api_core::{
+    changes, explanations, feed, logging, metrics, query, regions, sessions, spending, tokens,
+};
 use sextant_api_wire::{
     body, classification, codec, extract, footprint, json, page, precondition, resources, room,
     signature, targets, trace, upload,

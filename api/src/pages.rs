@@ -25,16 +25,16 @@ use crate::{
     feedback::online,
     jobs, models, pipelines,
     problem::{Problem, status as status_of},
-    scaling, status, variants,
+    scaling,
+    sessions::Encrypted,
+    status, variants,
 };
 
 mod accept;
-mod session;
 mod sign_in;
 mod viewer;
 
 pub(crate) use accept::prefers_page;
-pub(crate) use session::{Encrypted, Sessions};
 pub(crate) use viewer::Viewer;
 
 /// What pages may load: files of this service. They stand in no frame, and their forms are sent here alone.

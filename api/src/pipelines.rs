@@ -10,7 +10,11 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sextant_pipeline::{Definition, Graph, Invalid, Loaded};
+use sextant_api_core::pipelines::{
+    load, measure, read, refused,
+    whole::{self, MeasuredBody, ScaleBody},
+};
+use sextant_pipeline::{Definition, Graph, Loaded};
 use sextant_registry::{Application, KeyScope, NewPipeline, Pipeline};
 use sextant_types::{ApplicationId, Code, Digest, Metric, Targets, time::unix_ms};
 use sha2::{Digest as _, Sha256};
@@ -27,21 +31,11 @@ use crate::{
 };
 
 mod ask;
-pub(crate) mod load;
-pub(crate) mod measure;
-mod memory;
-mod over;
-mod read;
 mod schema;
-mod whole;
 
 use schema::{DefinitionBody, DefinitionChangeBody};
 
-pub(crate) use whole::{CompositeBody, composites};
-use whole::{MeasuredBody, ScaleBody};
-
 pub use ask::{__path_ask, ask};
-pub(crate) use over::over;
 
 /// Why a pipeline that is registered is not known here.
 const UNREAD: &str = "this front end has not read it yet";
@@ -468,10 +462,6 @@ async fn check_functions(state: &ApiState, caller: &Caller, graph: &Graph) -> Re
         })?;
     }
     Ok(())
-}
-
-fn refused(invalid: &Invalid) -> Problem {
-    Problem::new(Code::InvalidPipeline, invalid.to_string()).field(invalid.key)
 }
 
 /// The application that a pipeline is.

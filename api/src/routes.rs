@@ -17,8 +17,8 @@ use utoipa_swagger_ui::SwaggerUi;
 use crate::{
     ApiState, applications, artefacts, audit,
     auth::{self, Guard, RuleBook},
-    cluster, cors, costs, docs, embeddings, examples, feedback, health, jobs, keys, layer, metrics,
-    models, pages, pipelines, query, responses, scaling, status, storage, v2, variants,
+    cluster, cors, costs, docs, examples, feedback, health, jobs, keys, layer, models, pages,
+    pipelines, responses, scaling, status, storage, v2, variants,
 };
 
 /// The complete front end.
@@ -151,10 +151,7 @@ fn described() -> OpenApiRouter<ApiState> {
         ))
         .build();
     OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info).build())
-        .routes(routes!(query::create))
-        .routes(routes!(query::batch::create))
-        .routes(routes!(query::explained::get))
-        .routes(routes!(embeddings::create))
+        .merge(sextant_api_core::routes())
         .routes(routes!(applications::create, applications::list))
         .routes(routes!(
             applications::get,
@@ -216,7 +213,6 @@ fn described() -> OpenApiRouter<ApiState> {
         .merge(v2::routes())
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
-        .routes(routes!(metrics::scrape))
         .routes(routes!(docs::index))
         .routes(routes!(docs::error_page))
         .routes(routes!(pipelines::schema))

@@ -17,14 +17,11 @@ use crate::{
 mod class;
 mod decision;
 mod events;
-mod feed;
 mod overview;
 
 use decision::{DecisionBody, DecisionParams, DecisionsBody};
 use events::{Events, KEEP_ALIVE};
 use overview::ScalingBody;
-
-pub(crate) use feed::Feed;
 
 /// How many workers and instances there should be, beside how many there are.
 ///

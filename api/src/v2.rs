@@ -38,15 +38,13 @@ mod infer;
 mod memory;
 mod named;
 mod raw;
-pub(crate) mod regions;
-pub(crate) mod repository;
+mod repository;
 mod selection;
 mod settings;
 mod statistics;
 mod wire;
 
 pub use named::Named;
-pub use settings::{Logging, SetLevel};
 
 /// Smaller answers are sent as they are.
 const LEAST_COMPRESSED_BYTES: u64 = 1024;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
+use sextant_api_core::pipelines::whole::{CompositeBody, composites};
 use sextant_metadata::{AgreementRow, DeviceTypes, Instance};
 use sextant_registry::FailedProfile;
 use sextant_types::{
@@ -18,7 +19,6 @@ use crate::{
     cluster::InstanceBody,
     extract::{Name, Params},
     page,
-    pipelines::{CompositeBody, composites},
     problem::{Problem, ProblemBody},
 };
 

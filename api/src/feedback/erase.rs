@@ -6,11 +6,11 @@ use sextant_registry::Erased;
 use sextant_types::{ApplicationId, Code};
 use utoipa::ToSchema;
 
-use super::tokens::query_of;
 use crate::{
     ApiState,
     extract::{Name, Params},
     problem::{Problem, ProblemBody},
+    tokens::query_of,
 };
 
 /// Whose feedback to erase.

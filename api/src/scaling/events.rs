@@ -7,11 +7,15 @@ use futures::{Stream, StreamExt, stream};
 use sextant_types::Code;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::{
-    decision::DecisionBody,
+use super::decision::DecisionBody;
+use crate::{
+    ApiState,
+    auth::Caller,
+    codec::short,
+    extract::digits,
     feed::{News, newest},
+    problem::Problem,
 };
-use crate::{ApiState, auth::Caller, codec::short, extract::digits, problem::Problem};
 
 /// How often a comment is sent while there is nothing else to say.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -8,15 +8,13 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{
-    regions::{Region, Registration},
-    repository::Changed,
-};
+use super::repository::Changed;
 use crate::{
     ApiState,
     auth::{Caller, Subject},
     json,
     problem::{Problem, ProblemBody},
+    regions::{Region, Registration},
 };
 
 /// What the audit record calls all regions of a key.

@@ -13,13 +13,11 @@ use axum::{
     extract::{Request, State},
     http::StatusCode,
 };
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sextant_rpc::{DispatcherClient, Query, QueryError};
 use sextant_types::{Code, DataType, NamedTensor, Route, Tensor, TensorSpec, Texts};
 use tokio::time::{Instant, sleep, timeout_at};
-use tokio_util::sync::{CancellationToken, DropGuard};
 use utoipa::ToSchema;
 
 use super::Named;
@@ -33,13 +31,6 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// Time between two queries that hold a name.
 const HOLD_EVERY: Duration = Duration::from_secs(30);
-
-/// Most names that are held.
-const MOST_HELD: usize = 4096;
-
-/// The names that are held.
-#[derive(Default)]
-pub(crate) struct Holds(Mutex<HashMap<String, DropGuard>>);
 
 /// What may be said of a load or an unload.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -129,37 +120,9 @@ pub(super) async fn make_ready(state: &ApiState, named: Named) -> Result<(), Pro
         let detail = format!("`{}` was not loaded within {LONGEST_LOAD:?}", named.name);
         Err(Problem::new(Code::Warming, detail).retry_after_ms(1000))
     })?;
-    state.holds().hold(state, named.name, made_up)
-}
-
-// === impl Holds ===
-
-impl Holds {
-    fn hold(&self, state: &ApiState, name: String, made_up: MadeUp) -> Result<(), Problem> {
-        let mut held = self.0.lock();
-        if held.len() >= MOST_HELD && !held.contains_key(&name) {
-            let detail = format!("`{MOST_HELD}` names are held already: unload some");
-            return Err(Problem::new(Code::Overloaded, detail));
-        }
-        let stop = CancellationToken::new();
-        let draining = state.draining();
-        let dispatcher = Arc::clone(state.dispatcher());
-        let stopped = stop.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = stopped.cancelled() => {}
-                () = draining.cancelled() => {}
-                () = made_up.repeat(&dispatcher) => {}
-            }
-        });
-        held.insert(name, stop.drop_guard());
-        Ok(())
-    }
-
-    /// Lets go of a name.
-    pub(super) fn release(&self, name: &str) {
-        self.0.lock().remove(name);
-    }
+    let dispatcher = Arc::clone(state.dispatcher());
+    let asking = async move { made_up.repeat(&dispatcher).await };
+    state.holds().hold(named.name, state.draining(), asking)
 }
 
 /// A query that nobody asked.

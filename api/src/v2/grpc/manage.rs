@@ -15,11 +15,9 @@ use super::{
 };
 use crate::{
     codec::short,
+    logging::{LogBody, LogChange},
     problem::Problem,
-    v2::{
-        repository,
-        settings::{self, LogBody, LogChange},
-    },
+    v2::{repository, settings},
 };
 
 /// Has a variant loaded and waits until it has answered; from then on it does not count as idle.

@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use sextant_types::Code;
 
 use super::{call::Context, proto};
-use crate::{
-    problem::Problem,
-    v2::{memory, regions::Registration},
-};
+use crate::{problem::Problem, regions::Registration, v2::memory};
 
 /// A region of the caller's, or all of them where none is named.
 pub async fn system_status(

@@ -22,7 +22,7 @@ const ANYWAY: usize = 2;
 
 /// All places.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub struct Places {
     most: usize,
     free: Semaphore,
     /// By application; `None` for queries of which that is not known.
@@ -31,7 +31,7 @@ pub(crate) struct Places {
 
 /// One place, counted for an application.
 #[derive(Debug)]
-pub(crate) struct Share<'a> {
+pub struct Share<'a> {
     places: &'a Places,
     application: Option<ApplicationId>,
 }
@@ -39,7 +39,8 @@ pub(crate) struct Share<'a> {
 // === impl Places ===
 
 impl Places {
-    pub(crate) fn new(most: usize) -> Self {
+    /// None is taken.
+    pub fn new(most: usize) -> Self {
         Self {
             most,
             free: Semaphore::new(most),
@@ -48,7 +49,7 @@ impl Places {
     }
 
     /// Places that are taken.
-    pub(crate) fn taken(&self) -> usize {
+    pub fn taken(&self) -> usize {
         self.most.saturating_sub(self.free.available_permits())
     }
 
@@ -62,7 +63,7 @@ impl Places {
     }
 
     /// Takes a place before it is known whom the query is for.
-    pub(crate) fn take(&self) -> Result<SemaphorePermit<'_>, Problem> {
+    pub fn take(&self) -> Result<SemaphorePermit<'_>, Problem> {
         self.free.try_acquire().map_err(|_| {
             let most = self.most;
             refusal(format!("`{most}` queries are in flight already"))
@@ -70,7 +71,7 @@ impl Places {
     }
 
     /// Counts a place that was taken for an application, and refuses it where others need the rest.
-    pub(crate) fn count(&self, application: Option<ApplicationId>) -> Result<Share<'_>, Problem> {
+    pub fn count(&self, application: Option<ApplicationId>) -> Result<Share<'_>, Problem> {
         let free = self.free.available_permits();
         let mut taken = self.lock();
         let has = taken.entry(application.clone()).or_default();

@@ -24,11 +24,11 @@ const RANDOM_BYTES: usize = 32;
 
 /// Marks requests that came over an encrypted connection.
 #[derive(Clone, Copy)]
-pub(crate) struct Encrypted;
+pub struct Encrypted;
 
 /// The sessions that have not ended, by the hash of their number.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<HashMap<[u8; 32], Session>>);
+pub struct Sessions(Mutex<HashMap<[u8; 32], Session>>);
 
 struct Session {
     caller: Caller,

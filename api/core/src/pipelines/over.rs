@@ -9,7 +9,7 @@ use super::memory::StepMemory;
 use crate::{ApiParts, metrics::Steps, room::Room};
 
 /// Puts it over `beneath`, in the place of the front end's dispatcher; its steps are counted, and so is what they make.
-pub(crate) fn over(beneath: DispatcherClient, room: &Room, parts: &mut ApiParts) -> Arc<Pipelines> {
+pub fn over(beneath: DispatcherClient, room: &Room, parts: &mut ApiParts) -> Arc<Pipelines> {
     let memory = Arc::new(StepMemory::new(room));
     let pipelines = Pipelines::with_python(beneath, memory, Arc::clone(&parts.python));
     parts.dispatcher = Arc::clone(&pipelines) as DispatcherClient;

@@ -39,7 +39,7 @@ const RENEW_EVERY: Duration = Duration::from_secs(1);
 const BELIEVED: Duration = Duration::from_secs(60);
 
 /// The keys, and a number for each query.
-pub(crate) struct Tokens {
+pub struct Tokens {
     known: ArcSwap<Known>,
     outputs: ArcSwap<Outputs>,
     serial: AtomicU64,
@@ -60,19 +60,19 @@ struct Known {
 
 impl Tokens {
     /// What a token says, if a front end of this service made it.
-    pub(crate) fn read(&self, text: &str) -> Result<Token, Forged> {
+    pub fn read(&self, text: &str) -> Result<Token, Forged> {
         self.known.load().keys.read(text)
     }
 
     /// The number of a query in the token of its answer; `None` where nobody takes feedback.
-    pub(crate) fn serial(&self, state: &ApiState) -> Option<u64> {
+    pub fn serial(&self, state: &ApiState) -> Option<u64> {
         let is_taken = state.directory().anybody_takes_feedback();
         is_taken.then(|| self.serial.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The token of an answer to the query of that number; `None` where its application takes no feedback, or no key was
     /// read yet.
-    pub(crate) fn of(
+    pub fn of(
         &self,
         state: &ApiState,
         route: &Route,
@@ -97,7 +97,7 @@ impl Tokens {
     }
 
     /// Reads keys, and which outputs of the models that take feedback are scored; nothing where none does.
-    pub(crate) async fn follow(&self, state: &ApiState) -> Result<(), sextant_registry::Error> {
+    pub async fn follow(&self, state: &ApiState) -> Result<(), sextant_registry::Error> {
         let models = state.directory().models_with_feedback();
         if !state.directory().anybody_takes_feedback() {
             return Ok(());
@@ -126,7 +126,7 @@ impl Tokens {
     }
 
     /// Reads the keys again, unless that was done a moment ago; tells whether it was done now.
-    pub(crate) async fn renew(&self, state: &ApiState) -> Result<bool, Problem> {
+    pub async fn renew(&self, state: &ApiState) -> Result<bool, Problem> {
         {
             let mut renewed = self.renewed.lock();
             if renewed.is_some_and(|at| at.elapsed() < RENEW_EVERY) {
@@ -263,7 +263,7 @@ fn predicted(metric: Metric, output: Option<&NamedTensor>, rows: u32) -> Predict
 }
 
 /// The refusal of a token that cannot be read, where nothing else is told.
-pub(super) fn query_of(tokens: &Tokens, text: &str) -> Result<String, Problem> {
+pub fn query_of(tokens: &Tokens, text: &str) -> Result<String, Problem> {
     let is_query = text.len() == 28 && text.bytes().all(|it| it.is_ascii_hexdigit());
     if is_query {
         return Ok(text.to_owned());

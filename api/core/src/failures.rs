@@ -19,7 +19,7 @@ const WHILE: Duration = Duration::from_secs(10);
 
 /// What was told and what was not.
 #[derive(Default)]
-pub(crate) struct Failures(Mutex<Told>);
+pub struct Failures(Mutex<Told>);
 
 #[derive(Default)]
 struct Told {
@@ -30,7 +30,7 @@ struct Told {
 }
 
 /// One line for each query that failed: what a user's "it failed at 10:03" is looked up by.
-pub(crate) fn log(route: Option<&Route>, application: Option<&ApplicationId>, code: Code) {
+pub fn log(route: Option<&Route>, application: Option<&ApplicationId>, code: Code) {
     let trace = trace::current();
     let (request_id, trace_id) = trace
         .as_ref()

@@ -19,7 +19,7 @@ use crate::{ApiState, problem::Problem, targets::TargetsBody};
 type Read = HashMap<ApplicationId, Arc<Loaded>>;
 
 /// The graph of a definition over what can be asked now.
-pub(super) fn graph(
+pub fn graph(
     state: &ApiState,
     definition: Definition,
     files: &BTreeMap<String, Bytes>,
@@ -73,7 +73,7 @@ fn target(state: &ApiState, read: &Read, route: &Route) -> Result<Target, QueryE
 }
 
 /// Reads all pipelines again. Those that are as they were stay, with what they have learnt.
-pub(crate) async fn refresh(state: &ApiState) -> Result<(), sextant_registry::Error> {
+pub async fn refresh(state: &ApiState) -> Result<(), sextant_registry::Error> {
     let pipelines = state.registry().pipelines().await?;
     let mut loaded = Read::with_capacity(pipelines.len());
     for pipeline in innermost_first(&pipelines) {
@@ -112,10 +112,7 @@ fn definition(pipeline: &Pipeline) -> Result<Definition, serde_json::Error> {
 }
 
 /// Whether a definition can stand beside the pipelines that are registered.
-pub(super) async fn check_nesting(
-    state: &ApiState,
-    definition: &Definition,
-) -> Result<(), Problem> {
+pub async fn check_nesting(state: &ApiState, definition: &Definition) -> Result<(), Problem> {
     let name = definition
         .application()
         .map_err(|invalid| refused(&invalid))?;

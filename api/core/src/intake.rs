@@ -18,7 +18,7 @@ const MOST_AT_ONCE: usize = 20_000;
 
 /// Rows on their way into the registry.
 #[derive(Default)]
-pub(crate) struct Intake {
+pub struct Intake {
     waiting: Mutex<Vec<Waiting>>,
     /// Held by whoever writes.
     writing: tokio::sync::Mutex<()>,
@@ -35,11 +35,7 @@ struct Waiting {
 impl Intake {
     /// Keeps rows, none of which is of the same row, query and kind as another, and tells what became of each. What was
     /// told is durable.
-    pub(crate) async fn keep(
-        &self,
-        state: &ApiState,
-        rows: Vec<Feedback>,
-    ) -> Result<Vec<Fate>, Problem> {
+    pub async fn keep(&self, state: &ApiState, rows: Vec<Feedback>) -> Result<Vec<Fate>, Problem> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }

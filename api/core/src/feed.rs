@@ -18,7 +18,7 @@ use crate::problem::Problem;
 const MOST_STREAMS: usize = 64;
 
 /// Follows the decisions.
-pub(crate) struct Feed {
+pub struct Feed {
     metadata: Arc<dyn MetadataStore>,
     places: Arc<Semaphore>,
     latest: Arc<Latest>,
@@ -26,7 +26,7 @@ pub(crate) struct Feed {
 
 /// What was told last.
 #[derive(Debug, Clone, Default)]
-pub(super) struct News {
+pub struct News {
     /// Grows each time that numbers begin again: the store was lost and nobody knew them any more.
     pub turn: u64,
     /// The decisions that are kept are in it.
@@ -40,7 +40,7 @@ struct Latest {
 }
 
 /// The greatest number among what is kept; 0 where there is none.
-pub(super) fn newest(desired: Option<&Arc<Desired>>) -> u64 {
+pub fn newest(desired: Option<&Arc<Desired>>) -> u64 {
     let last = desired.and_then(|desired| desired.decisions.last());
     last.map_or(0, |decision| decision.number)
 }
@@ -61,7 +61,7 @@ impl Feed {
     }
 
     /// A place among the streams.
-    pub(crate) fn admit(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    pub fn admit(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let place = Arc::clone(&self.places).try_acquire_owned();
         place.map_err(|_| {
             let detail = format!("`{MOST_STREAMS}` streams are open already: end one of them");
@@ -70,7 +70,7 @@ impl Feed {
     }
 
     /// What is told from now on. Begins with what was told last, which may be nothing.
-    pub(super) fn subscribe(&self) -> watch::Receiver<News> {
+    pub fn subscribe(&self) -> watch::Receiver<News> {
         let mut task = self.latest.task();
         let receiver = self.latest.news.subscribe();
         if task.as_ref().is_none_or(JoinHandle::is_finished) {

@@ -13,7 +13,7 @@ use super::secret::Hash;
 use crate::allowance::Allowance;
 
 /// The keys as last read from the registry.
-pub(crate) struct Keyring {
+pub struct Keyring {
     keys: ArcSwap<Keys>,
     /// Held while the keys are read, so that an older reading never replaces a newer one.
     reading: Mutex<()>,
@@ -29,7 +29,7 @@ struct Keys {
 }
 
 /// A key that was valid when it was read.
-pub(crate) struct Key {
+pub struct Key {
     /// Its public name.
     pub id: Arc<str>,
     /// What it allows.

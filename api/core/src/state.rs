@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{body::Body, http::HeaderValue};
-use sextant_metadata::{MetadataStore, RateStore};
+use sextant_metadata::MetadataStore;
 use sextant_objects::ObjectStore;
-use sextant_pipeline::{Interpreter, Pipelines};
+use sextant_pipeline::Pipelines;
 use sextant_registry::Registry;
 use sextant_rpc::{Answer, DispatcherClient, ExaminerClient, Notify, Offline, PublisherClient};
 use sextant_storage::Storage;
@@ -17,77 +17,32 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Limits, Metrics, WorkerPart, Workers,
+    ApiParts, Limits, Metrics, WorkerPart,
     auth::{self, Caller, Keyring},
     body::{self, BodyLimit, Held},
     changes::Changes,
     classification::Classes,
-    costs::Spending,
     directory::Directory,
     explanations::Explanations,
     failures::{self, Failures},
-    feedback::{Intake, Tokens},
-    pages::Sessions,
+    feed::Feed,
+    holds::Holds,
+    intake::Intake,
+    logging::Logging,
     pipelines,
     places::{Places, Share},
     problem::Problem,
     query::split::Splitting,
+    regions::Regions,
     room::Room,
-    scaling::Feed,
+    sessions::Sessions,
+    spending::Spending,
     targets::TargetsBody,
-    v2::{Logging, regions::Regions, repository::Holds},
+    tokens::Tokens,
 };
 
 /// What a byte of a document becomes at most: the shortest element of a list is two, and 64 where it is a tree's node.
 const DOCUMENT_TIMES: usize = 32;
-
-/// Whether the process can take requests, or why it cannot: a sentence for people.
-pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
-
-/// The clients and stores that the front end works with.
-pub struct ApiParts {
-    /// Answers queries.
-    pub dispatcher: DispatcherClient,
-    /// Deletes models.
-    pub publisher: PublisherClient,
-    /// Applications, models, variants and jobs.
-    pub registry: Registry,
-    /// Uploaded files.
-    pub objects: Arc<dyn ObjectStore>,
-    /// Who uses what of these, and what is given back.
-    pub storage: Storage,
-    /// Instances and workers.
-    pub metadata: Arc<dyn MetadataStore>,
-    /// The workers that can be asked what they did.
-    pub workers: Workers,
-    /// How many times as long as where it was registered a variant is expected to take on a type of
-    /// device on which it has not been measured.
-    pub estimate_factor: f64,
-    /// What requests may cost.
-    pub limits: Limits,
-    /// Who may ask.
-    pub auth: auth::Config,
-    /// The rate limits and quotas of keys, shared by all front ends.
-    pub rates: Arc<dyn RateStore>,
-    /// Metrics of the other roles of the process, see [`Metrics::registry`].
-    pub metrics: prometheus_client::registry::Registry,
-    /// What `/health/ready` asks, besides whether the process is shutting down.
-    pub readiness: Readiness,
-    /// Origins whose pages may ask with a script, as [`crate::cors::origins`] has read them.
-    pub origins: Vec<HeaderValue>,
-    /// Whether clients of this machine may register shared memory for their tensors.
-    pub shared_memory: bool,
-    /// Whether tensors over gRPC are answered in bytes, however they were asked.
-    pub raw_answers: bool,
-    /// What is logged and how that is changed; `None` where it is not for this front end to say.
-    pub logging: Option<Logging>,
-    /// Tells webhooks of models that should be trained again; `None` tells nobody.
-    pub notifier: Option<Arc<dyn Notify>>,
-    /// Calls functions of Python files, for pipelines.
-    pub python: Arc<dyn Interpreter>,
-    /// Scores pipelines on their validation sets.
-    pub examiner: ExaminerClient,
-}
 
 /// Shared by all handlers; cheap to clone.
 #[derive(Clone)]
@@ -119,7 +74,7 @@ struct Shared {
 
 impl ApiState {
     /// Origins whose pages may ask with a script.
-    pub(crate) fn origins(&self) -> &[HeaderValue] {
+    pub fn origins(&self) -> &[HeaderValue] {
         &self.0.parts.origins
     }
 
@@ -161,7 +116,7 @@ impl ApiState {
     }
 
     /// Metrics of the process.
-    pub(crate) fn metrics(&self) -> &Metrics {
+    pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
 
@@ -170,17 +125,18 @@ impl ApiState {
         self.0.draining.cancel();
     }
 
-    pub(crate) fn is_draining(&self) -> bool {
+    /// Whether the service stops.
+    pub fn is_draining(&self) -> bool {
         self.0.draining.is_cancelled()
     }
 
     /// Cancelled when the service stops.
-    pub(crate) fn draining(&self) -> CancellationToken {
+    pub fn draining(&self) -> CancellationToken {
         self.0.draining.clone()
     }
 
     /// Whether requests are taken; the refusal says why not.
-    pub(crate) fn check_ready(&self) -> Result<(), Problem> {
+    pub fn check_ready(&self) -> Result<(), Problem> {
         if self.is_draining() {
             let detail = "the service is shutting down";
             return Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1000));
@@ -196,20 +152,23 @@ impl ApiState {
         }
     }
 
-    pub(crate) fn auth(&self) -> &auth::Config {
+    /// How requests are let in.
+    pub fn auth(&self) -> &auth::Config {
         &self.0.parts.auth
     }
 
-    pub(crate) fn keyring(&self) -> &Keyring {
+    /// All valid keys.
+    pub fn keyring(&self) -> &Keyring {
         &self.0.keyring
     }
 
-    pub(crate) fn dispatcher(&self) -> &DispatcherClient {
+    /// Who answers queries, those to pipelines too.
+    pub fn dispatcher(&self) -> &DispatcherClient {
         &self.0.parts.dispatcher
     }
 
     /// The applications that several steps answer.
-    pub(crate) fn pipelines(&self) -> &Pipelines {
+    pub fn pipelines(&self) -> &Pipelines {
         &self.0.pipelines
     }
 
@@ -224,60 +183,62 @@ impl ApiState {
     }
 
     /// Who scores pipelines.
-    pub(crate) fn examiner(&self) -> &ExaminerClient {
+    pub fn examiner(&self) -> &ExaminerClient {
         &self.0.parts.examiner
     }
 
-    pub(crate) fn publisher(&self) -> &PublisherClient {
+    /// Who deletes models.
+    pub fn publisher(&self) -> &PublisherClient {
         &self.0.parts.publisher
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    /// What requests may cost.
+    pub fn limits(&self) -> &Limits {
         &self.0.parts.limits
     }
 
     /// What is being changed.
-    pub(crate) fn changes(&self) -> &Changes {
+    pub fn changes(&self) -> &Changes {
         &self.0.changes
     }
 
     /// What the outputs of models are called whose greatest elements are their answers.
-    pub(crate) fn classes(&self) -> &Classes {
+    pub fn classes(&self) -> &Classes {
         &self.0.classes
     }
 
     /// What applications cost now.
-    pub(crate) fn spending(&self) -> &Spending {
+    pub fn spending(&self) -> &Spending {
         &self.0.spending
     }
 
     /// Makes and reads the tokens of answers.
-    pub(crate) fn tokens(&self) -> &Tokens {
+    pub fn tokens(&self) -> &Tokens {
         &self.0.tokens
     }
 
     /// Keeps what is said of answers.
-    pub(crate) fn intake(&self) -> &Intake {
+    pub fn intake(&self) -> &Intake {
         &self.0.intake
     }
 
     /// Tells webhooks.
-    pub(crate) fn notifier(&self) -> Option<&dyn Notify> {
+    pub fn notifier(&self) -> Option<&dyn Notify> {
         self.0.parts.notifier.as_deref()
     }
 
     /// What queries need to know about applications.
-    pub(crate) fn directory(&self) -> &Directory {
+    pub fn directory(&self) -> &Directory {
         &self.0.directory
     }
 
     /// Who looks at the pages.
-    pub(crate) fn sessions(&self) -> &Sessions {
+    pub fn sessions(&self) -> &Sessions {
         &self.0.sessions
     }
 
     /// Why queries were answered as they were: of those that asked, and of slow and refused ones.
-    pub(crate) fn explanations(&self) -> &Explanations {
+    pub fn explanations(&self) -> &Explanations {
         &self.0.explanations
     }
 
@@ -289,7 +250,7 @@ impl ApiState {
     }
 
     /// The whole body of a request that is not an upload, within the limits.
-    pub(crate) async fn collect(&self, body: Body) -> Result<Held, Problem> {
+    pub async fn collect(&self, body: Body) -> Result<Held, Problem> {
         let limits = self.limits();
         let limit = BodyLimit {
             max_bytes: limits.max_body_bytes,
@@ -300,7 +261,7 @@ impl ApiState {
     }
 
     /// The same of a document that is no query: what its tree becomes is counted as well.
-    pub(crate) async fn collect_document(&self, body: Body) -> Result<Held, Problem> {
+    pub async fn collect_document(&self, body: Body) -> Result<Held, Problem> {
         let mut held = self.collect(body).await?;
         let bytes = held.bytes().len();
         held.taken().grow(DOCUMENT_TIMES * bytes)?;
@@ -308,27 +269,27 @@ impl ApiState {
     }
 
     /// Where the bytes of requests are counted, and those of what is made of them.
-    pub(crate) fn room(&self) -> &Room {
+    pub fn room(&self) -> &Room {
         &self.0.room
     }
 
     /// Whether tensors over gRPC are answered in bytes, however they were asked.
-    pub(crate) fn answers_raw(&self) -> bool {
+    pub fn answers_raw(&self) -> bool {
         self.0.parts.raw_answers
     }
 
     /// Shared memory of the machine.
-    pub(crate) fn regions(&self) -> &Regions {
+    pub fn regions(&self) -> &Regions {
         &self.0.regions
     }
 
     /// What is to stay loaded.
-    pub(crate) fn holds(&self) -> &Holds {
+    pub fn holds(&self) -> &Holds {
         &self.0.holds
     }
 
     /// What is logged.
-    pub(crate) fn logging(&self) -> Result<&Logging, Problem> {
+    pub fn logging(&self) -> Result<&Logging, Problem> {
         self.0.parts.logging.as_ref().ok_or_else(|| {
             let detail = "what is logged is not for this front end to say";
             Problem::new(Code::RouteNotFound, detail)
@@ -336,71 +297,76 @@ impl ApiState {
     }
 
     /// A place among the queries in flight.
-    pub(crate) fn admit(&self) -> Result<SemaphorePermit<'_>, Problem> {
+    pub fn admit(&self) -> Result<SemaphorePermit<'_>, Problem> {
         self.0.places.take()
     }
 
     /// Counts a place for the application of a query.
-    pub(crate) fn admit_for(&self, route: &Route) -> Result<Share<'_>, Problem> {
+    pub fn admit_for(&self, route: &Route) -> Result<Share<'_>, Problem> {
         self.0.places.count(self.application_of(route))
     }
 
-    pub(crate) fn registry(&self) -> &Registry {
+    /// Applications, models, variants and jobs.
+    pub fn registry(&self) -> &Registry {
         &self.0.parts.registry
     }
 
-    pub(crate) fn objects(&self) -> &Arc<dyn ObjectStore> {
+    /// Uploaded files.
+    pub fn objects(&self) -> &Arc<dyn ObjectStore> {
         &self.0.parts.objects
     }
 
-    pub(crate) fn storage(&self) -> &Storage {
+    /// Who uses what of these, and what is given back.
+    pub fn storage(&self) -> &Storage {
         &self.0.parts.storage
     }
 
-    pub(crate) fn metadata(&self) -> &dyn MetadataStore {
+    /// Instances and workers.
+    pub fn metadata(&self) -> &dyn MetadataStore {
         self.0.parts.metadata.as_ref()
     }
 
     /// The decisions of the autoscaler as they come.
-    pub(crate) fn decisions(&self) -> &Feed {
+    pub fn decisions(&self) -> &Feed {
         &self.0.decisions
     }
 
     /// How accuracy is measured for an application; `None` where it is not known.
-    pub(crate) fn metric(&self, application: &ApplicationId) -> Option<Metric> {
+    pub fn metric(&self, application: &ApplicationId) -> Option<Metric> {
         self.0.directory.metric(application)
     }
 
     /// Whether the key that a caller came with is still valid.
-    pub(crate) fn still_knows(&self, caller: &Caller) -> bool {
+    pub fn still_knows(&self, caller: &Caller) -> bool {
         match caller {
             Caller::Anyone | Caller::Administrator => true,
             Caller::Key(key) => self.keyring().holds(key),
         }
     }
 
-    pub(crate) fn estimate_factor(&self) -> f64 {
+    /// See [`ApiParts::estimate_factor`].
+    pub fn estimate_factor(&self) -> f64 {
         self.0.parts.estimate_factor
     }
 
     /// The worker of that name.
-    pub(crate) fn worker(&self, name: &WorkerId) -> Result<WorkerPart, Problem> {
+    pub fn worker(&self, name: &WorkerId) -> Result<WorkerPart, Problem> {
         let found = self.0.parts.workers.get(name);
         found.ok_or_else(|| Self::no_worker(name))
     }
 
     /// Refuses what is asked of a worker that is not there.
-    pub(crate) fn no_worker(name: &WorkerId) -> Problem {
+    pub fn no_worker(name: &WorkerId) -> Problem {
         let detail = format!("there is no worker `{name}`");
         Problem::new(Code::WorkerNotFound, detail)
     }
 
     /// Queries in flight.
-    pub(crate) fn in_flight(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.0.places.taken()
     }
 
-    /// Reads again what requests need to know about applications and keys. [`crate::serve`] does so
+    /// Reads again what requests need to know about applications and keys. Whoever serves does so
     /// at its start and now and then, for what other processes changed.
     pub async fn refresh(&self) -> Result<(), sextant_registry::Error> {
         self.refresh_keys().await?;
@@ -412,7 +378,7 @@ impl ApiState {
     }
 
     /// Reads a pipeline again, after a change of it, and what others have changed.
-    pub(crate) async fn refresh_pipeline(
+    pub async fn refresh_pipeline(
         &self,
         id: &ApplicationId,
     ) -> Result<(), sextant_registry::Error> {
@@ -422,7 +388,7 @@ impl ApiState {
     }
 
     /// Reads one application again, after a change of it.
-    pub(crate) async fn refresh_application(
+    pub async fn refresh_application(
         &self,
         id: &ApplicationId,
     ) -> Result<(), sextant_registry::Error> {
@@ -436,7 +402,7 @@ impl ApiState {
     }
 
     /// Reads one model again, after a change of it.
-    pub(crate) async fn refresh_model(&self, id: &ModelId) -> Result<(), sextant_registry::Error> {
+    pub async fn refresh_model(&self, id: &ModelId) -> Result<(), sextant_registry::Error> {
         let _reading = self.0.reading.lock().await;
         let directory = &self.0.directory;
         if !directory.read_model(self.registry(), id).await? {
@@ -446,7 +412,7 @@ impl ApiState {
     }
 
     /// Reads the keys again where they have changed.
-    pub(crate) async fn refresh_keys(&self) -> Result<(), sextant_registry::Error> {
+    pub async fn refresh_keys(&self) -> Result<(), sextant_registry::Error> {
         match self.auth().mode {
             auth::Mode::Off => Ok(()),
             auth::Mode::Keys => self.keyring().refresh(self.registry()).await,
@@ -455,13 +421,13 @@ impl ApiState {
 
     /// The application that a route belongs to. The registry is asked only where the directory
     /// does not know it.
-    pub(crate) async fn owner(&self, route: &Route) -> Result<ApplicationId, Problem> {
+    pub async fn owner(&self, route: &Route) -> Result<ApplicationId, Problem> {
         Ok(self.0.directory.owner(route, self.registry()).await?)
     }
 
     /// Counts what became of a query to `route`, which is `None` where it could not be read; the time
     /// is from the last byte of the request to the written answer.
-    pub(crate) fn count_query(
+    pub fn count_query(
         &self,
         route: Option<&Route>,
         ended: Result<(&Answer, Duration), (Code, Duration)>,
@@ -485,7 +451,7 @@ impl ApiState {
     }
 
     /// Tells of failed queries that had no line in the log. To be called now and then.
-    pub(crate) fn sum_up_failures(&self) {
+    pub fn sum_up_failures(&self) {
         self.0.failures.sum_up(Instant::now());
     }
 
@@ -499,7 +465,7 @@ impl ApiState {
 
     /// What is said where the dispatcher finds nothing under `route` although it is registered: it has not been
     /// told of it, or has lost what it knew, and is told again.
-    pub(crate) fn unannounced(&self, route: &Route) -> Option<Problem> {
+    pub fn unannounced(&self, route: &Route) -> Option<Problem> {
         let is_registered = self.0.directory.is_registered(route);
         is_registered.then(|| {
             let detail = "what the query names is registered, and its variants are not announced to the \
@@ -517,12 +483,7 @@ impl ApiState {
     }
 
     /// A problem, and where nothing is called as the route says, what may have been meant. Only to who may see it.
-    pub(crate) fn with_suggestion(
-        &self,
-        caller: &Caller,
-        route: &Route,
-        problem: Problem,
-    ) -> Problem {
+    pub fn with_suggestion(&self, caller: &Caller, route: &Route, problem: Problem) -> Problem {
         // A key that is bound to one application is told of no others.
         if !is_missing(&problem) || caller.application().is_some() {
             return problem;
@@ -539,7 +500,7 @@ impl ApiState {
     }
 
     /// Refuses a caller who is bound to another application than `route` belongs to.
-    pub(crate) async fn check_owner(&self, caller: &Caller, route: &Route) -> Result<(), Problem> {
+    pub async fn check_owner(&self, caller: &Caller, route: &Route) -> Result<(), Problem> {
         if caller.application().is_none() {
             return Ok(());
         }
@@ -547,7 +508,7 @@ impl ApiState {
     }
 
     /// The targets of a query, filled from a preset of the application, then from its defaults.
-    pub(crate) fn targets_with(
+    pub fn targets_with(
         &self,
         route: &Route,
         preset: Option<&str>,

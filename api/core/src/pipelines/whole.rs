@@ -15,7 +15,7 @@ use super::{read, refused};
 use crate::{ApiState, auth::Caller, problem::Problem};
 
 /// What the validation set is called among the files of a pipeline: no path of the artefact store has a space.
-pub(super) const SET: &str = "validation set";
+pub const SET: &str = "validation set";
 
 /// The metric where nothing says another.
 const METRIC: Metric = Metric::Top1;
@@ -83,7 +83,7 @@ pub struct CompositeBody {
 }
 
 /// The pipelines that are variants of an application, sorted by name.
-pub(crate) fn composites(state: &ApiState, application: &ApplicationId) -> Vec<CompositeBody> {
+pub fn composites(state: &ApiState, application: &ApplicationId) -> Vec<CompositeBody> {
     let all = state.pipelines().composites(application).into_iter();
     let bodies = all.filter_map(|loaded| {
         let graph = loaded.graph().ok()?;
@@ -140,7 +140,7 @@ pub struct IntervalBody {
 }
 
 /// The scales of the steps of a pipeline, in their order; none before the first query.
-pub(super) fn scales(state: &ApiState, pipeline: &ApplicationId) -> Vec<ScaleBody> {
+pub fn scales(state: &ApiState, pipeline: &ApplicationId) -> Vec<ScaleBody> {
     let Some(loaded) = state.pipelines().get(pipeline) else {
         return Vec::new();
     };
@@ -157,7 +157,7 @@ pub(super) fn scales(state: &ApiState, pipeline: &ApplicationId) -> Vec<ScaleBod
 
 /// What a definition says of the whole, checked.
 #[derive(Debug)]
-pub(super) struct Checked {
+pub struct Checked {
     /// The digest of its validation set.
     pub set: Option<Digest>,
     /// The metric of the pipeline's application.
@@ -165,7 +165,7 @@ pub(super) struct Checked {
 }
 
 /// Checks what a definition says of the whole. The set is put where it cannot change, unless nothing is to be kept.
-pub(super) async fn checked(
+pub async fn checked(
     state: &ApiState,
     caller: &Caller,
     graph: &Graph,
@@ -245,7 +245,7 @@ async fn check_variant_of(
 }
 
 /// Whether something takes and gives what an application does, one record at a time; else why not.
-pub(super) fn fits(
+pub fn fits(
     state: &ApiState,
     signature: &Signature,
     application: &ApplicationId,
@@ -308,7 +308,7 @@ async fn set_of(state: &ApiState, application: &ApplicationId) -> Result<Digest,
 }
 
 /// What the steps of a pipeline follow: the models that may answer them, each in its version, and pipelines alike.
-pub(super) fn followed(state: &ApiState, loaded: &Loaded) -> Option<String> {
+pub fn followed(state: &ApiState, loaded: &Loaded) -> Option<String> {
     let mut all = Vec::new();
     follow(state, loaded, &mut all)?;
     all.sort();
@@ -334,10 +334,7 @@ fn follow(state: &ApiState, loaded: &Loaded, all: &mut Vec<String>) -> Option<()
 }
 
 /// Tells loaded pipelines what was measured of them.
-pub(super) async fn tell(
-    state: &ApiState,
-    pipelines: &[(&Pipeline, &Loaded)],
-) -> Result<(), Error> {
+pub async fn tell(state: &ApiState, pipelines: &[(&Pipeline, &Loaded)]) -> Result<(), Error> {
     let mut sets = pipelines.iter().map(|(it, _)| it.files.contains_key(SET));
     if !sets.any(|has| has) {
         for (_, loaded) in pipelines {
@@ -370,12 +367,12 @@ fn whole(state: &ApiState, loaded: &Loaded, measure: Option<&PipelineMeasure>) -
 }
 
 /// By what a pipeline's validation set is scored.
-pub(super) fn metric(state: &ApiState, pipeline: &ApplicationId) -> Metric {
+pub fn metric(state: &ApiState, pipeline: &ApplicationId) -> Metric {
     state.metric(pipeline).unwrap_or(METRIC)
 }
 
 /// The digests of a pipeline's files without its set, which no step reads.
-pub(super) fn of_steps(files: BTreeMap<String, Digest>) -> impl Iterator<Item = (String, Digest)> {
+pub(crate) fn of_steps(files: BTreeMap<String, Digest>) -> impl Iterator<Item = (String, Digest)> {
     files.into_iter().filter(|(path, _)| path != SET)
 }
 
@@ -414,7 +411,7 @@ impl CompositeBody {
 
 impl MeasuredBody {
     /// What is known of a pipeline; nothing of one that is not measured.
-    pub(super) fn of(state: &ApiState, pipeline: &Pipeline) -> Option<Self> {
+    pub fn of(state: &ApiState, pipeline: &Pipeline) -> Option<Self> {
         let loaded = state.pipelines().get(&pipeline.application)?;
         let whole = loaded.whole();
         let (name, figures) = match &*whole {

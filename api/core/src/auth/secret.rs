@@ -18,11 +18,11 @@ const RANDOM_BYTES: usize = 32;
 const LEAST_BYTES: usize = 20;
 
 /// A new key in the clear: shown once, to who created it.
-pub(crate) struct Secret(String);
+pub struct Secret(String);
 
 /// The SHA-256 of a secret.
 #[derive(Clone, Copy)]
-pub(crate) struct Hash([u8; 32]);
+pub struct Hash([u8; 32]);
 
 /// The administrator's key of the configuration; only its hash is kept.
 #[derive(Clone)]
@@ -99,7 +99,8 @@ impl AdminKey {
         }
     }
 
-    pub(super) fn is(&self, presented: Hash) -> bool {
+    /// Whether a key that came along is this one.
+    pub fn is(&self, presented: Hash) -> bool {
         self.0.is(presented)
     }
 }

@@ -85,7 +85,7 @@ pub struct BudgetBody {
 }
 
 /// What is to be explained of a query, noted before it is sent on its way.
-pub(crate) struct Noted {
+pub struct Noted {
     route: Route,
     targets: Targets,
     read: Duration,
@@ -119,11 +119,7 @@ pub async fn get(
 }
 
 /// Sends a query on its way that has no id of its own and asks for no explanation; one that is slow or refused is kept.
-pub(crate) async fn dispatch(
-    state: &ApiState,
-    caller: &Caller,
-    query: Query,
-) -> Result<Answer, Problem> {
+pub async fn dispatch(state: &ApiState, caller: &Caller, query: Query) -> Result<Answer, Problem> {
     let (route, targets, arrived) = (query.route.clone(), query.targets, query.arrived);
     let noted = Noted::new(&route, targets, (arrived.elapsed(), false));
     let answer = state.dispatcher().query(query).await;

@@ -38,14 +38,14 @@ const MOST: usize = 4096;
 const LONGEST_NAME: usize = 256;
 
 /// Regions by who registered them and name.
-pub(crate) struct Regions {
+pub struct Regions {
     /// `None`: shared memory is not used here.
     folder: Option<PathBuf>,
     known: RwLock<BTreeMap<(String, String), Arc<Region>>>,
 }
 
 /// A region as it was registered.
-pub(crate) struct Region {
+pub struct Region {
     /// The name of the shared memory, as the client's system knows it.
     pub key: String,
     /// Where it begins in the file, bytes.
@@ -56,7 +56,7 @@ pub(crate) struct Region {
 }
 
 /// What is to be registered.
-pub(crate) struct Registration {
+pub struct Registration {
     /// The region's name.
     pub name: String,
     /// The name of the shared memory.

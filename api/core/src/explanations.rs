@@ -28,10 +28,10 @@ const MOST_NOTICED_BYTES: usize = 4 << 20;
 const MOST_NOTICED_PER_S: u32 = 8;
 
 /// Longest id under which one is found, bytes.
-pub(crate) const LONGEST_ID: usize = 128;
+pub const LONGEST_ID: usize = 128;
 
 /// The explanations that are kept.
-pub(crate) struct Explanations {
+pub struct Explanations {
     /// Of queries that said `explain`.
     asked: Mutex<Kept>,
     /// Of slow and refused ones that did not.
@@ -39,7 +39,7 @@ pub(crate) struct Explanations {
 }
 
 /// One query's.
-pub(crate) struct Explained {
+pub struct Explained {
     /// Under which it is found.
     pub id: String,
     /// Who asked.

@@ -6,7 +6,7 @@ use sextant_rpc::QueryError;
 use crate::{problem::Problem, room::Room};
 
 /// The room of all requests, for the steps of pipelines.
-pub(crate) struct StepMemory(Room);
+pub struct StepMemory(Room);
 
 impl StepMemory {
     /// Of the same room.

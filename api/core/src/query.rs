@@ -30,10 +30,10 @@ use crate::{
     targets::TargetsBody,
 };
 
-pub(crate) mod batch;
-pub(crate) mod explained;
-pub(crate) mod schema;
-pub(crate) mod split;
+pub mod batch;
+pub mod explained;
+pub mod schema;
+pub mod split;
 
 use explained::Noted;
 
@@ -235,7 +235,7 @@ async fn answer(
 }
 
 /// Answers a query that came in no form of its own.
-pub(crate) async fn answer_plain(
+pub async fn answer_plain(
     state: &ApiState,
     caller: &Caller,
     query: Query,
@@ -316,7 +316,7 @@ fn read(
 const MOST_STICKY_BYTES: usize = 256;
 
 /// The number of a key of the client's by which queries keep their version.
-pub(crate) fn sticky(key: Option<&str>) -> Result<Option<u64>, Problem> {
+pub fn sticky(key: Option<&str>) -> Result<Option<u64>, Problem> {
     match key {
         Some(key) if key.len() > MOST_STICKY_BYTES => {
             let detail = format!("`sticky` has more than {MOST_STICKY_BYTES} bytes");
@@ -348,7 +348,7 @@ async fn classify(
 }
 
 /// Whom a request addresses: exactly one name must be given.
-pub(crate) fn route(
+pub fn route(
     application: Option<&Text<'_>>,
     model: Option<&Text<'_>>,
     variant: Option<&Text<'_>>,
@@ -442,32 +442,9 @@ fn timings(out: &mut Vec<u8>, answer: &Answer) {
 }
 
 /// A 200 with a JSON body.
-pub(crate) fn json_response(body: impl Into<Bytes>) -> Response {
+pub fn json_response(body: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Body::from(body.into()));
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{auth, layer};
-
-    /// Bytes of the future that a handler returns.
-    fn size<A, B, C, F>(_: impl FnOnce(A, B, C) -> F) -> usize {
-        size_of::<F>()
-    }
-
-    /// Each layer moves the future of the one below: tens of kilobytes take longer than the query.
-    #[test]
-    fn the_futures_on_the_way_of_a_query_are_small() {
-        for (name, bytes) in [
-            ("create", size(create)),
-            ("guard", size(auth::guard)),
-            ("finish", size(layer::finish)),
-        ] {
-            assert!(bytes <= 4096, "{name}: {bytes} bytes; box what is rare");
-        }
-    }
 }

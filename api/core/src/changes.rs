@@ -28,7 +28,7 @@ const MAX_LEFT: usize = 256;
 
 /// The changes in the making; clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Changes {
+pub struct Changes {
     running: TaskTracker,
     left: Arc<AtomicUsize>,
 }
@@ -97,7 +97,7 @@ async fn run<T>(
 }
 
 /// What a panic says.
-pub(crate) fn text(panic: &Box<dyn Any + Send>) -> &str {
+pub fn text(panic: &Box<dyn Any + Send>) -> &str {
     panic
         .downcast_ref::<String>()
         .map(String::as_str)

@@ -62,7 +62,7 @@ enum Stop {
 }
 
 /// Measures what is to be measured for as long as the service runs.
-pub(crate) async fn keep(state: &ApiState) -> Infallible {
+pub async fn keep(state: &ApiState) -> Infallible {
     let mut changed = state.registry().jobs_changed();
     let owner = owner();
     loop {
@@ -102,7 +102,7 @@ fn spec(state: &ApiState, name: &ApplicationId, loaded: &Loaded) -> Option<Spec>
 }
 
 /// The name of the job that measures a pipeline as it is now.
-pub(super) fn job_of(state: &ApiState, name: &ApplicationId, loaded: &Loaded) -> Option<JobId> {
+pub(crate) fn job_of(state: &ApiState, name: &ApplicationId, loaded: &Loaded) -> Option<JobId> {
     named(&spec(state, name, loaded)?)
 }
 
@@ -114,7 +114,7 @@ fn named(spec: &Spec) -> Option<JobId> {
 }
 
 /// Asks for a pipeline to be measured where that is to be done.
-pub(super) async fn begin(state: &ApiState, name: &ApplicationId) -> Result<(), Problem> {
+pub async fn begin(state: &ApiState, name: &ApplicationId) -> Result<(), Problem> {
     match state.pipelines().get(name) {
         Some(loaded) if matches!(&*loaded.whole(), Whole::Pending(_)) => {
             ask_for(state, name, &loaded).await
@@ -174,7 +174,7 @@ async fn keep_figures(
 }
 
 /// Cancels the jobs that measure a pipeline, which is about to go.
-pub(super) async fn cancel(state: &ApiState, pipeline: &ApplicationId) -> Result<(), Error> {
+pub async fn cancel(state: &ApiState, pipeline: &ApplicationId) -> Result<(), Error> {
     let filter = JobFilter {
         kind: Some(JobKind::Measure),
         application: Some(pipeline.clone()),

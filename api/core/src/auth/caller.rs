@@ -10,12 +10,12 @@ use sextant_registry::KeyScope;
 use sextant_types::{ApplicationId, Code};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{guard, keyring::Key};
+use super::{charge, keyring::Key};
 use crate::{ApiState, problem::Problem};
 
 /// Who sent a request, and what they may do.
 #[derive(Clone)]
-pub(crate) enum Caller {
+pub enum Caller {
     /// Keys are not asked for.
     Anyone,
     /// The administrator's key of the configuration.
@@ -70,7 +70,7 @@ impl Caller {
             let detail = "the API key was revoked or has expired";
             return Err(Problem::new(Code::Unauthenticated, detail));
         }
-        guard::charge(key, &mut HeaderMap::new()).await
+        charge(key, &mut HeaderMap::new()).await
     }
 
     /// Refuses what belongs to another application than the caller's.
@@ -83,7 +83,7 @@ impl Caller {
 }
 
 /// The refusal of what a bound key has no business with.
-pub(super) fn not_its_own(own: &ApplicationId) -> Problem {
+pub fn not_its_own(own: &ApplicationId) -> Problem {
     let detail = format!("the key is bound to application `{own}`: this belongs to no such");
     Problem::new(Code::Forbidden, detail)
 }

@@ -31,7 +31,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(25);
 const IDLE_MS: u64 = 10_000;
 
 /// What a key may ask, and what of it is in hand.
-pub(crate) struct Allowance {
+pub struct Allowance {
     name: String,
     store: Arc<dyn RateStore>,
     pools: Mutex<Pools>,
@@ -49,7 +49,7 @@ struct Pools {
 
 /// Where a key stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// Requests at once, or in a day.
     pub limit: u64,
     /// Requests that this front end can still admit without asking the store.
@@ -60,7 +60,7 @@ pub(crate) struct Usage {
 
 /// A request that goes beyond what its key may ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub struct Refused {
     /// Where the key stands.
     pub usage: Usage,
     /// Which limit it is.

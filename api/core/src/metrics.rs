@@ -23,7 +23,7 @@ use prometheus_client::{
 use sextant_rpc::Answer;
 use sextant_types::{ApplicationId, Code, Route, VariantId};
 
-pub(crate) use self::steps::Steps;
+pub use self::steps::Steps;
 use self::{
     families::{
         ApplicationLabels, CodeLabels, Families, Handles, OutcomeLabels, ProblemLabels,
@@ -91,7 +91,7 @@ pub async fn scrape(
 }
 
 /// All metrics of a registry as a response to a request with such headers.
-pub(crate) fn render(registry: &Registry, headers: &HeaderMap) -> Result<Response, Problem> {
+pub fn render(registry: &Registry, headers: &HeaderMap) -> Result<Response, Problem> {
     let mut text = String::new();
     let encoded = encode_registry(&mut text, registry)
         .and_then(|()| encode_registry(&mut text, &process::registry()))
@@ -185,7 +185,7 @@ impl Metrics {
     }
 
     /// Adds the front end's metrics to those of the other roles of its process.
-    pub(crate) fn new(mut registry: Registry) -> Self {
+    pub fn new(mut registry: Registry) -> Self {
         let families = Families::register(&mut registry);
         let gauges = Gauges::register(&mut registry);
         Self {
@@ -235,10 +235,7 @@ impl Metrics {
 
     /// What variants have answered that have answered anything, all of them or those of a route: which, for which
     /// application, and how much.
-    pub(crate) fn totals(
-        &self,
-        of: Option<&Route>,
-    ) -> Vec<(VariantId, Option<ApplicationId>, Answered)> {
+    pub fn totals(&self, of: Option<&Route>) -> Vec<(VariantId, Option<ApplicationId>, Answered)> {
         let known = self.variants.read();
         let wanted = known.iter().filter(|(id, handles)| match of {
             None => true,
@@ -258,12 +255,12 @@ impl Metrics {
     }
 
     /// What became of the queries of an application over the last minute, and how many seconds these are.
-    pub(crate) fn recent(&self, application: &ApplicationId) -> (Counts, f64) {
+    pub fn recent(&self, application: &ApplicationId) -> (Counts, f64) {
         self.recents.look(application)
     }
 
     /// Queries to a route that failed.
-    pub(crate) fn failed(&self, route: &Route) -> Failed {
+    pub fn failed(&self, route: &Route) -> Failed {
         self.failed.read().get(route).copied().unwrap_or_default()
     }
 
@@ -314,7 +311,7 @@ impl Metrics {
     }
 
     /// Counts items of feedback: the applications of rows that were kept, and how many were there already or refused.
-    pub(crate) fn feedback(&self, (kept, repeated, refused): &(Vec<&ApplicationId>, usize, usize)) {
+    pub fn feedback(&self, (kept, repeated, refused): &(Vec<&ApplicationId>, usize, usize)) {
         let mut by_application: BTreeMap<&ApplicationId, u64> = BTreeMap::new();
         for application in kept {
             *by_application.entry(application).or_default() += 1;
@@ -333,7 +330,7 @@ impl Metrics {
     }
 
     /// Counts a request that was answered; `route` is a pattern, never a path.
-    pub(crate) fn request(&self, route: &str, method: &Method, status: StatusCode) {
+    pub fn request(&self, route: &str, method: &Method, status: StatusCode) {
         let labels = RequestLabels {
             route: route.to_owned(),
             method: known(method),
