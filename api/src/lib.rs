@@ -33,7 +33,6 @@ mod serve;
 mod status;
 mod storage;
 mod tls;
-mod v2;
 mod variants;
 
 pub use observe::observe;
@@ -50,6 +49,7 @@ pub use tls::{Tls, TlsError, TlsFiles};
 use sextant_api_core::{
     changes, explanations, feed, logging, metrics, query, regions, sessions, spending, tokens,
 };
+use sextant_api_v2 as v2;
 use sextant_api_wire::{
     body, classification, codec, extract, footprint, json, page, precondition, resources, room,
     signature, targets, trace, upload,

@@ -2,7 +2,7 @@
 //!
 //! Calls are read here, message by message, and not by a framework: their bytes count against the limits of all
 //! bodies while they arrive, and what goes wrong is one of the problems of the HTTP routes, which
-//! [`crate::layer`] counts and writes in the form that the client reads. What answers them is what answers the
+//! the outermost layer counts and writes in the form that the client reads. What answers them is what answers the
 //! HTTP routes of `/v2`.
 
 use axum::{
@@ -30,10 +30,10 @@ mod stream;
 mod tensors;
 
 use call::{Call, Context};
-pub(crate) use status::{is_call, render};
+pub use status::{is_call, render};
 
 /// Each call by its path, with the operation of the HTTP API whose rule it obeys.
-pub(crate) const RULES: &[(&str, &str)] = &[
+pub const RULES: &[(&str, &str)] = &[
     ("/inference.GRPCInferenceService/ServerLive", "v2_live"),
     ("/inference.GRPCInferenceService/ServerReady", "v2_ready"),
     (
@@ -107,7 +107,7 @@ const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionI
 const REFLECTION_ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
 
 /// All calls.
-pub(crate) fn routes() -> Router<ApiState> {
+pub fn routes() -> Router<ApiState> {
     let inference = |name: &str| format!("/inference.GRPCInferenceService/{name}");
     let router = Router::new()
         .route(&inference("ServerLive"), unary(describe::server_live))
@@ -174,24 +174,6 @@ pub(crate) fn routes() -> Router<ApiState> {
     with_reflection(router)
 }
 
-/// The paths of the described calls that are answered.
-#[cfg(test)]
-pub(crate) fn paths() -> Vec<String> {
-    use prost_types::FileDescriptorSet;
-    let set = FileDescriptorSet::decode(proto::DESCRIPTORS).expect("the build has written it");
-    let services = set.file.iter().flat_map(|file| {
-        let service = move |of: &prost_types::ServiceDescriptorProto| {
-            let methods = of.method.iter();
-            let path = |method: &prost_types::MethodDescriptorProto| {
-                format!("/{}.{}/{}", file.package(), of.name(), method.name())
-            };
-            methods.map(path).collect::<Vec<_>>()
-        };
-        file.service.iter().flat_map(service)
-    });
-    services.collect()
-}
-
 /// Adds the services that describe the others, in both of their versions.
 fn with_reflection(router: Router<ApiState>) -> Router<ApiState> {
     let builder = || {
@@ -244,4 +226,33 @@ where
             run(Call::new(state, request)?).await
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The paths of the described calls that are answered.
+    fn paths() -> Vec<String> {
+        use prost_types::FileDescriptorSet;
+        let set = FileDescriptorSet::decode(proto::DESCRIPTORS).expect("the build has written it");
+        let services = set.file.iter().flat_map(|file| {
+            let service = move |of: &prost_types::ServiceDescriptorProto| {
+                let methods = of.method.iter();
+                let path = |method: &prost_types::MethodDescriptorProto| {
+                    format!("/{}.{}/{}", file.package(), of.name(), method.name())
+                };
+                methods.map(path).collect::<Vec<_>>()
+            };
+            file.service.iter().flat_map(service)
+        });
+        services.collect()
+    }
+
+    #[test]
+    fn every_described_call_has_a_rule() {
+        for path in paths() {
+            assert!(RULES.iter().any(|(ruled, _)| *ruled == path), "{path}");
+        }
+    }
 }

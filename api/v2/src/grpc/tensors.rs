@@ -13,7 +13,7 @@ use crate::{
     codec::{Part, Reader, binary, short},
     problem::Problem,
     room::Taken,
-    v2::selection::{Chosen, Output, Selection},
+    selection::{Chosen, Output, Selection},
 };
 
 /// Bytes of a field that has been read, about: a parameter in a map.

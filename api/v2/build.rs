@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // Strings are put together where they are read.
         .extern_path(
             ".inference.InferTensorContents",
-            "crate::v2::grpc::contents::Contents",
+            "crate::grpc::contents::Contents",
         )
         .compile_fds(descriptors)?;
     Ok(())

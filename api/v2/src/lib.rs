@@ -1,7 +1,7 @@
 //! `/v2`: the Open Inference Protocol, so that its clients can come as they are.
 //!
 //! The model of the protocol may be a variant, a model or an application; they are tried in this
-//! order. Models have versions ([`crate::models`]), the others the version `1` alone. Targets come as parameters (`slo_latency_ms`,
+//! order. Models have versions (`/v1/models`), the others the version `1` alone. Targets come as parameters (`slo_latency_ms`,
 //! `slo_min_accuracy`, `slo_max_error`, `slo_min_relative_accuracy`, `slo_max_cost_per_1k_usd`, `slo_preset`,
 //! `slo_policy`), as headers (`x-slo-latency-ms`, `x-slo-min-accuracy`, `x-slo-min-relative-accuracy`,
 //! `x-slo-preset`), or as the protocol's own `timeout` (microseconds).
@@ -22,18 +22,24 @@ use tower_http::compression::{CompressionLayer, predicate::SizeAbove};
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{
+// Modules know what lies beneath by these names.
+use sextant_api_core::{
     ApiState,
-    auth::Caller,
-    json,
-    problem::{Problem, ProblemBody},
-    signature::SpecBody,
+    auth::{self, Caller},
+    logging, metrics, query, regions,
+};
+use sextant_api_wire::{
+    body, classification, codec, extract, footprint, json,
+    problem::{self, Problem, ProblemBody},
+    room,
+    signature::{self, SpecBody},
+    targets,
 };
 
 mod ask;
 mod config;
 mod demands;
-pub(crate) mod grpc;
+pub mod grpc;
 mod infer;
 mod memory;
 mod named;

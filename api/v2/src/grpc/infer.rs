@@ -11,16 +11,14 @@ use super::{
     proto, tensors,
 };
 use crate::{
+    Named,
+    ask::{Answered, Arrival, Question, ask, read_region},
     auth::Caller,
     codec::Part,
     extract::check_query_id,
     footprint::Footprint,
     problem::Problem,
     room::Taken,
-    v2::{
-        Named,
-        ask::{Answered, Arrival, Question, ask, read_region},
-    },
 };
 
 /// Answers one query.

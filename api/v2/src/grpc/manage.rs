@@ -17,7 +17,7 @@ use crate::{
     codec::short,
     logging::{LogBody, LogChange},
     problem::Problem,
-    v2::{repository, settings},
+    repository, settings,
 };
 
 /// Has a variant loaded and waits until it has answered; from then on it does not count as idle.

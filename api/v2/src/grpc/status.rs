@@ -52,7 +52,7 @@ fn status_of_kind(kind: ErrorKind) -> Status {
 }
 
 /// Whether a request is a gRPC call, so that its problems are told as such.
-pub(crate) fn is_call(headers: &HeaderMap) -> bool {
+pub fn is_call(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE);
     let rest = kind.and_then(|kind| kind.as_bytes().strip_prefix(CONTENT_TYPE.as_bytes()));
     // `application/grpc+proto` is one; `application/grpc-web` is not, nor is one whose messages are JSON.
@@ -61,7 +61,7 @@ pub(crate) fn is_call(headers: &HeaderMap) -> bool {
 }
 
 /// The response to a call that failed before its first message.
-pub(crate) fn render(problem: &Problem) -> Response {
+pub fn render(problem: &Problem) -> Response {
     let mut response = head();
     response.headers_mut().extend(trailers(Err(problem)));
     response

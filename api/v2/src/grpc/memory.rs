@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sextant_types::Code;
 
 use super::{call::Context, proto};
-use crate::{problem::Problem, regions::Registration, v2::memory};
+use crate::{memory, problem::Problem, regions::Registration};
 
 /// A region of the caller's, or all of them where none is named.
 pub async fn system_status(

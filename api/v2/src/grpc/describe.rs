@@ -4,13 +4,11 @@ use sextant_types::Code;
 
 use super::{call::Context, proto};
 use crate::{
+    Named, PLATFORM, config,
+    config::ConfigTensorBody,
     problem::Problem,
     signature::SpecBody,
-    v2::{
-        self, Named, PLATFORM, config,
-        config::ConfigTensorBody,
-        statistics::{self, DurationStatBody, StatisticBody},
-    },
+    statistics::{self, DurationStatBody, StatisticBody},
 };
 
 /// Whether the server lives.
@@ -51,7 +49,7 @@ pub async fn server_metadata(
     Ok(proto::ServerMetadataResponse {
         name: "sextant".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        extensions: v2::extensions(&context.state)
+        extensions: crate::extensions(&context.state)
             .into_iter()
             .map(str::to_owned)
             .collect(),
@@ -179,7 +177,7 @@ pub async fn repository_index(
     context: Context,
     request: proto::RepositoryIndexRequest,
 ) -> Result<proto::RepositoryIndexResponse, Problem> {
-    let entries = v2::entries(&context.state, context.caller()?, request.ready).await?;
+    let entries = crate::entries(&context.state, context.caller()?, request.ready).await?;
     let models = entries
         .into_iter()
         .map(|entry| proto::repository_index_response::ModelIndex {

@@ -8,9 +8,9 @@ use sextant_types::Code;
 use super::proto::{InferParameter, infer_parameter::ParameterChoice};
 use crate::{
     codec::{Part, short},
+    demands::{self, Demands},
     extract::digits,
     problem::Problem,
-    v2::demands::{self, Demands},
 };
 
 /// Parameters of a request or of one of its tensors; those that nobody knows are ignored, unless they begin as targets
