@@ -3,37 +3,27 @@
 //!
 //! Entry points: [`ApiState`], [`router`], [`openapi`], [`serve`], [`auth`], [`Tls`].
 //!
-//! **Invariant:** only this crate knows HTTP, JSON shapes and OpenAPI, and it never knows how a
+//! The parts lie in packages of their own inside the folder: what handlers share (`core`), what is registered
+//! (`models`), what runs (`fleet`), the Open Inference Protocol (`v2`), the reading and writing of requests (`wire`).
+//!
+//! **Invariant:** only these packages know HTTP, JSON shapes and OpenAPI, and they never know how a
 //! variant is chosen: queries go to a dispatcher client, everything else to the stores.
 
 pub mod auth;
 pub mod cors;
 
-mod applications;
-mod artefacts;
 mod audit;
-mod cluster;
-mod costs;
 mod docs;
 mod examples;
-mod feedback;
 mod health;
-mod jobs;
 mod keys;
 mod layer;
-mod models;
 mod observe;
-mod once;
 mod pages;
-mod pipelines;
 mod responses;
 mod routes;
-mod scaling;
 mod serve;
-mod status;
-mod storage;
 mod tls;
-mod variants;
 
 pub use observe::observe;
 pub use routes::{openapi, router};
@@ -46,11 +36,8 @@ pub use sextant_pipeline::{Interpreter, NoPython};
 pub use tls::{Tls, TlsError, TlsFiles};
 
 // What modules know by these names lies in packages beneath.
-use sextant_api_core::{
-    changes, explanations, feed, logging, metrics, query, regions, sessions, spending, tokens,
-};
+use sextant_api_core::{changes, explanations, metrics, sessions, spending};
+use sextant_api_fleet::{scaling, status, variants};
+use sextant_api_models::{feedback, jobs, models, pipelines};
 use sextant_api_v2 as v2;
-use sextant_api_wire::{
-    body, classification, codec, extract, footprint, json, page, precondition, resources, room,
-    signature, targets, trace, upload,
-};
+use sextant_api_wire::{body, codec, extract, json, page, precondition, trace};

@@ -1,7 +1,7 @@
 //! `/v1/feedback`: what users say of answers.
 //!
 //! An answer of an application that takes feedback carries a token (`tokens`). Whoever gives feedback brings it back;
-//! each item of a body is judged by itself ([`items`]), and those that are good are kept in one transaction, together
+//! each item of a body is judged by itself (`items`), and those that are good are kept in one transaction, together
 //! with the items of others who wait at the same time (`intake`).
 
 use axum::{
@@ -20,14 +20,14 @@ use crate::{
     problem::{Problem, ProblemBody},
 };
 
-pub(crate) mod erase;
-pub(crate) mod export;
+pub mod erase;
+pub mod export;
 mod items;
-pub(crate) mod online;
-pub(crate) mod settings;
-pub(crate) mod watch;
+pub mod online;
+pub mod settings;
+pub mod watch;
 
-pub(crate) use items::ItemBody;
+pub use items::ItemBody;
 
 use items::{Reader, pieces};
 

@@ -149,7 +149,7 @@ fn direction(settings: &FeedbackSettings) -> &'static str {
 }
 
 /// What feedback says of each model of an application.
-pub(crate) async fn of_application(
+pub async fn of_application(
     state: &ApiState,
     application: &ApplicationId,
     metric: Metric,
@@ -170,7 +170,7 @@ pub(crate) async fn of_application(
 }
 
 /// What feedback says of one model; `None` where none was given.
-pub(crate) async fn of_model(
+pub async fn of_model(
     state: &ApiState,
     application: &ApplicationId,
     model: &ModelId,

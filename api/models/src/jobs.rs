@@ -27,11 +27,12 @@ use crate::{
     query, upload,
 };
 
-pub(crate) mod events;
+pub mod events;
 mod wait;
 mod wire;
 
-pub(crate) use wait::{Wait, await_model, wait};
+pub(crate) use wait::await_model;
+pub use wait::{Wait, wait};
 
 use wire::{JobBody, JobsBody, NewJobBody};
 

@@ -24,7 +24,7 @@ const PATIENCE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 3_600_000;
 
 /// Looks after feedback for as long as the service runs.
-pub(crate) async fn keep(state: &ApiState) -> Infallible {
+pub async fn keep(state: &ApiState) -> Infallible {
     loop {
         sleep(EVERY).await;
         if let Err(problem) = look(state).await {

@@ -335,7 +335,7 @@ pub async fn delete(
 }
 
 /// Those that a caller sees, for the page.
-pub(crate) async fn drawn(
+pub async fn drawn(
     state: &ApiState,
     caller: &Caller,
 ) -> Result<Vec<sextant_pages::Pipeline>, Problem> {

@@ -17,7 +17,7 @@ const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const LONGEST: usize = 255;
 
 /// The key that came along, if one did.
-pub(crate) struct IdempotencyKey(Option<String>);
+pub struct IdempotencyKey(Option<String>);
 
 impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
     type Rejection = Problem;

@@ -30,7 +30,7 @@ const FOUND_WITHIN: Duration = Duration::from_secs(3);
 const FOUND_EVERY: Duration = Duration::from_millis(5);
 
 /// How long to wait for a job.
-pub(crate) struct Wait {
+pub struct Wait {
     ms: u64,
     /// Seconds, where `Prefer` asked for them.
     preferred: Option<u64>,
@@ -51,7 +51,7 @@ fn preferred(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// A job when it has come to its end, or as it is when it has not within the wait that was asked for.
-pub(crate) async fn wait(state: &ApiState, id: &JobId, wait: &Wait) -> Result<Job, Problem> {
+pub async fn wait(state: &ApiState, id: &JobId, wait: &Wait) -> Result<Job, Problem> {
     let until = Instant::now() + Duration::from_millis(wait.ms);
     loop {
         let job = state.registry().job(id).await?;
