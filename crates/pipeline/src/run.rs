@@ -219,10 +219,6 @@ impl<'a> Way<'a> {
                     still.push(at);
                     continue;
                 }
-                let gave = |it: &usize| matches!(self.ended[*it], Some(Ended::Gave(_)));
-                if node.after.is_empty() || node.after.iter().any(gave) {
-                    self.counts.could(at);
-                }
                 match self.inputs_of(node) {
                     Ok(inputs) => {
                         let begun = self.begin(at, inputs).map_err(|error| {
@@ -232,7 +228,9 @@ impl<'a> Way<'a> {
                         running.push(async move { (at, begun.run().await) });
                     }
                     Err(Unready::Skipped(why)) => {
-                        self.counts.add(at, Outcome::Skipped);
+                        let gave = |it: &usize| matches!(self.ended[*it], Some(Ended::Gave(_)));
+                        let could = node.after.is_empty() || node.after.iter().any(gave);
+                        self.counts.skipped(at, could);
                         self.skip(node, at, why);
                     }
                     Err(Unready::Failed(why)) => {
