@@ -129,3 +129,65 @@ async fn a_plan_for_which_there_is_no_room_leaves_the_steps_to_the_plan_for_all(
     beat_of(&store, "m0", &of, false).await;
     until(&store, "a variant", |it| needed(it, "m-a") == 1).await;
 }
+
+/// The largest batches that are desired, by variant.
+fn batches(desired: &Desired) -> Vec<(&str, u32)> {
+    let batches = desired.batches.iter();
+    batches
+        .map(|it| (it.variant.as_str(), it.max_rows))
+        .collect()
+}
+
+#[tokio::test]
+async fn the_largest_batches_of_a_plan_are_desired_but_of_what_answers_others_too() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    for name in ["m-a", "m-b"] {
+        let mut measured = Variant {
+            measured_on: Some(of.name.clone()),
+            ..variant(name)
+        };
+        // Batches of more than eight rows take longer for each row, and soon longer than the target.
+        measured.spec.max_batch = 64;
+        let rows = [(1, 2.0), (8, 8.0), (64, 640.0)];
+        let rows = rows.map(|(batch, ms)| sextant_types::BatchLatency {
+            batch,
+            p50_ms: ms,
+            p99_ms: ms,
+            mean_ms: ms,
+            samples: 10,
+        });
+        measured.profile.batches = rows.to_vec();
+        publish(&store, measured).await;
+    }
+    run(&store, pool(&shelf, &of, 0, 20));
+    let mut rows = vec![
+        row("find", &[], (1000, 1000)),
+        row("read", &["find"], (100, 400)),
+    ];
+    let demand = |applications: Vec<ApplicationDemand>| Demand {
+        window_ms: 1000,
+        applications,
+        ..Demand::default()
+    };
+    store.set_demand(demand(rows.clone())).await.unwrap();
+    let planned = until(&store, "bounds", |it| batches(it).len() == 2).await;
+    let told = &planned.decisions.last().unwrap().reason;
+    for (variant, most) in batches(&planned) {
+        assert!(most < 64, "{variant}: {most}");
+        let said = format!("by `{variant}`");
+        let step = told.split("; ").find(|it| it.contains(&said)).unwrap();
+        assert!(step.contains(&format!("up to {most} rows")), "{step}");
+    }
+    assert_eq!(planned.batches[0].device_type, of.name);
+    // Clients ask the application, too, and one of its variants answers them.
+    for number in 0..8 {
+        beat_of(&store, &format!("m{number}"), &of, false).await;
+    }
+    rows.push(ApplicationDemand {
+        step: None,
+        ..row("read", &[], (100, 100))
+    });
+    store.set_demand(demand(rows)).await.unwrap();
+    until(&store, "one bound", |it| batches(it).len() == 1).await;
+}

@@ -5,6 +5,8 @@
 //! planner is that of `sextant plan` ([`search`]), over a sample of queries that come by chance at the expected rate. Its
 //! plan is kept while the load of each step stays near what it was made for.
 
+mod batches;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use rand::{Rng as _, SeedableRng as _};
