@@ -393,14 +393,14 @@ impl Terms {
             patience_ms: self.patience_ms,
         };
         Some(Box::new(match outer {
-            Some(outer) => within(step, outer),
+            Some(outer) => within(&step, outer),
             None => step,
         }))
     }
 }
 
 /// A step of a pipeline that is a step of another, as one of the outermost: it is planned for with the steps of that.
-fn within(step: ForStep, outer: &ForStep) -> ForStep {
+fn within(step: &ForStep, outer: &ForStep) -> ForStep {
     let (of, around) = (&step.of, &outer.of);
     let inside = |name: &String| format!("{}.{name}", around.step);
     let after = match of.after.is_empty() {
@@ -417,7 +417,7 @@ fn within(step: ForStep, outer: &ForStep) -> ForStep {
         of: Arc::new(of),
         share: step.share * outer.share,
         whole_ms: outer.whole_ms,
-        ..step
+        patience_ms: step.patience_ms,
     }
 }
 
