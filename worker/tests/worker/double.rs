@@ -198,6 +198,18 @@ impl Engine for Double {
         self.device.clone()
     }
 
+    fn isolated(&self) -> Option<Arc<dyn Engine>> {
+        let is_of_the_processor = matches!(self.device, Device::Cpu);
+        is_of_the_processor.then(|| {
+            let isolated: Arc<dyn Engine> = Arc::new(Self {
+                device: self.device.clone(),
+                staged: self.staged,
+                record: Arc::clone(&self.record),
+            });
+            isolated
+        })
+    }
+
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         let text = String::from_utf8_lossy(&request.model.graph);
         let key = text.trim_start_matches(|c: char| !c.is_ascii_digit());
