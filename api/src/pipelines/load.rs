@@ -7,12 +7,12 @@ use std::{
 
 use bytes::Bytes;
 use serde::Deserialize;
-use sextant_pipeline::{Definition, Graph, Invalid, Known, Loaded, Nesting, Target};
+use sextant_pipeline::{Definition, Graph, Invalid, Known, Loaded, Memory, Nesting, Part, Target};
 use sextant_registry::Pipeline;
 use sextant_rpc::QueryError;
 use sextant_types::{ApplicationId, Code, Route, Targets};
 
-use super::{refused, whole};
+use super::{memory::StepMemory, refused, whole};
 use crate::{ApiState, problem::Problem, targets::TargetsBody};
 
 /// Pipelines that are read, by their names.
@@ -32,6 +32,7 @@ fn graph_over(
     definition: Definition,
     files: &BTreeMap<String, Bytes>,
 ) -> Result<Graph, Invalid> {
+    let _held = hold(state, definition.memory_to_read(files))?;
     let targets = |route: &Route| target(state, read, route);
     let known = Known {
         targets: &targets,
@@ -49,6 +50,20 @@ fn graph_over(
         });
     }
     Ok(graph)
+}
+
+/// Room for what is made of the files of a pipeline while they are read.
+fn hold(state: &ApiState, bytes: u64) -> Result<Part, Invalid> {
+    let held = StepMemory::new(state.room()).take(bytes);
+    held.map_err(|error| Invalid {
+        step: None,
+        key: "steps",
+        why: format!(
+            "have files of which much is made when they are read: {}",
+            error.message
+        ),
+        code: error.code,
+    })
 }
 
 fn target(state: &ApiState, read: &Read, route: &Route) -> Result<Target, QueryError> {
