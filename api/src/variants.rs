@@ -188,6 +188,9 @@ pub struct AgreementBody {
     agreeing: u64,
 }
 
+/// Variants of a page of those of all applications, where no limit is given.
+const PAGE: u32 = 100;
+
 /// Which variants to list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -215,7 +218,7 @@ pub struct AllParams {
         ("model" = Option<String>, Query, description = "only of this model"),
         ("frontier" = Option<bool>, Query, description = "only those that no other dominates"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
-        ("limit" = Option<u32>, Query, description = "most variants; all if left out", minimum = 1, maximum = 1000),
+        ("limit" = Option<u32>, Query, description = "most variants; 100 if left out", minimum = 1, maximum = 1000),
     ),
     responses((status = 200, description = "Sorted by model, then by name", body = VariantsBody)))]
 pub async fn list(
@@ -231,7 +234,7 @@ pub async fn list(
     let part = VariantParams {
         frontier: params.frontier,
         after: params.after,
-        limit: params.limit,
+        limit: Some(params.limit.unwrap_or(PAGE)),
     };
     let variants = of_models(&state, wanted.map(|model| model.id)).await?;
     let listed = with_instances(&state, variants, &part).await?;
