@@ -313,6 +313,7 @@ impl Registration<'_> {
             order,
             validation: self.set_file().await?,
             artefact: Some(artefact),
+            beside: Vec::new(),
         })
     }
 }
