@@ -16,7 +16,7 @@ mod rules;
 mod secret;
 
 pub(crate) use caller::Caller;
-pub(crate) use guard::{Detail, Guard, HEADERS, Subject, charge_further, guard, identify};
+pub(crate) use guard::{Actor, Guard, HEADERS, Recorded, Subject, charge_further, guard, identify};
 pub(crate) use keyring::Keyring;
 pub(crate) use rules::{RuleBook, describe, described};
 pub(crate) use secret::Secret;

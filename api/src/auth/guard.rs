@@ -53,6 +53,17 @@ const MOST_WAITING: usize = 4096;
 /// Time between two attempts to write an entry.
 const AUDIT_AGAIN: Duration = Duration::from_millis(200);
 
+/// Who makes an audited change, and what it is called: an extension of the request.
+#[derive(Clone)]
+pub(crate) struct Actor {
+    name: String,
+    action: &'static str,
+}
+
+/// That the audit record has a change already, made with it: an extension of the response.
+#[derive(Clone, Copy)]
+pub(crate) struct Recorded;
+
 /// What the guard looks at.
 pub(crate) struct Guard {
     state: ApiState,
@@ -65,10 +76,6 @@ pub(crate) struct Guard {
 /// What an audited request was about, where no path says it: an extension of the response.
 #[derive(Clone)]
 pub(crate) struct Subject(pub String);
-
-/// What the audit record says of a change beside its subject: an extension of the response.
-#[derive(Clone)]
-pub(crate) struct Detail(pub serde_json::Value);
 
 /// What is asked for, as far as the guard looks at it.
 struct Asked<'a> {
@@ -103,8 +110,12 @@ pub(crate) async fn guard(
             if let Some(caller) = &caller {
                 request.extensions_mut().insert(caller.clone());
             }
-            match caller.filter(|_| rule.audited.is_some()) {
-                Some(caller) => {
+            match caller.zip(rule.audited) {
+                Some((caller, action)) => {
+                    request.extensions_mut().insert(Actor {
+                        name: caller.name().to_owned(),
+                        action,
+                    });
                     let state = guard.state.clone();
                     // Boxed: the future of every request would be as large.
                     let change = Box::pin(change(guard, (caller, place), rule, request, next));
@@ -136,6 +147,9 @@ async fn change(
 ) -> Response {
     let uri = request.uri().clone();
     let response = next.run(request).await;
+    if response.extensions().get::<Recorded>().is_some() {
+        return response;
+    }
     let told = outcome(&response).zip(rule.audited);
     if let Some((mut detail, action)) = told {
         if rule.need == Need::Scope(KeyScope::Query) {
@@ -162,12 +176,20 @@ async fn change(
 /// service failed halfway, something may have been.
 fn outcome(response: &Response) -> Option<serde_json::Value> {
     if response.status().is_success() {
-        let told = response.extensions().get::<Detail>();
-        return Some(told.map_or_else(|| serde_json::json!({}), |Detail(told)| told.clone()));
+        return Some(serde_json::json!({}));
     }
     let code = response.extensions().get::<Problem>()?.code();
     let unknown = matches!(code.kind(), ErrorKind::Internal | ErrorKind::Unavailable);
     unknown.then(|| serde_json::json!({ "failed": code.as_str() }))
+}
+
+// === impl Actor ===
+
+impl Actor {
+    /// The entry of the audit record, for a change that is made with it.
+    pub fn entry(&self, at_ms: u64, subject: &str, detail: serde_json::Value) -> Audit {
+        Audit::new(at_ms, &self.name, self.action, subject, detail)
+    }
 }
 
 // === impl Guard ===

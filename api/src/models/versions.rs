@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use super::FailureBody;
 use crate::{
     ApiState,
-    auth::{Detail, Subject},
+    auth::{Actor, Recorded},
     codec::short,
     extract::{self, Name},
     json,
@@ -228,6 +228,7 @@ pub async fn trials(
 pub async fn change(
     State(state): State<ApiState>,
     Path((model, version)): Path<(String, String)>,
+    Extension(actor): Extension<Actor>,
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
@@ -235,7 +236,7 @@ pub async fn change(
     let change = json::owned::<VersionChangeBody>(&bytes)?;
     let act = (Act::To(change.stage()?), change.rules()?);
     let asked = (&*model, &*version, None);
-    make(&state, asked, act, &parts.headers).await
+    make((&state, &actor), asked, act, &parts.headers).await
 }
 
 /// Makes a version current: from then on it answers, as soon as it is loaded; until then the version before it does. That
@@ -260,9 +261,11 @@ pub async fn change(
 pub async fn promote(
     State(state): State<ApiState>,
     Path((model, version)): Path<(String, String)>,
+    Extension(actor): Extension<Actor>,
     request: Request,
 ) -> Result<Response, Problem> {
-    switch(&state, (&model, &version), Act::To(Stage::Current), request).await
+    let of = (&*model, &*version);
+    switch((&state, &actor), of, Act::To(Stage::Current), request).await
 }
 
 /// Makes the version current again in whose place this one became current.
@@ -286,21 +289,24 @@ pub async fn promote(
 pub async fn rollback(
     State(state): State<ApiState>,
     Path((model, version)): Path<(String, String)>,
+    Extension(actor): Extension<Actor>,
     request: Request,
 ) -> Result<Response, Problem> {
-    switch(&state, (&model, &version), Act::RollBack, request).await
+    let of = (&*model, &*version);
+    switch((&state, &actor), of, Act::RollBack, request).await
 }
 
 /// Makes another version current, where the current one is the one that the request names.
 async fn switch(
-    state: &ApiState,
+    (state, actor): (&ApiState, &Actor),
     (model, version): (&str, &str),
     act: Act,
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let seen = seen(state, body).await?;
-    make(state, (model, version, seen), (act, None), &parts.headers).await
+    let asked = (model, version, seen);
+    make((state, actor), asked, (act, None), &parts.headers).await
 }
 
 async fn seen(state: &ApiState, body: axum::body::Body) -> Result<Option<u32>, Problem> {
@@ -311,9 +317,9 @@ async fn seen(state: &ApiState, body: axum::body::Body) -> Result<Option<u32>, P
     })
 }
 
-/// Changes a version in the registry, then shows it to whoever answers queries.
+/// Changes a version in the registry with its entry in the audit record, then shows it to whoever answers queries.
 async fn make(
-    state: &ApiState,
+    (state, actor): (&ApiState, &Actor),
     (model, version, seen): (&str, &str, Option<u32>),
     (act, rules): (Act, Option<Rules>),
     headers: &HeaderMap,
@@ -328,7 +334,21 @@ async fn make(
         seen,
         since_ms: None,
     };
-    let line = state.registry().change_version(&change, unix_ms()).await?;
+    let now_ms = unix_ms();
+    let entry = |line: &[Model]| {
+        let body = VersionsBody::new(line);
+        let subject = format!("{}:{}@{version}", body.application, body.name);
+        let detail = match act {
+            Act::To(stage) => {
+                serde_json::json!({"stage": stage.as_str(), "percent": stage.percent()})
+            }
+            Act::RollBack => serde_json::json!({"current": body.current}),
+        };
+        actor.entry(now_ms, &subject, detail)
+    };
+    let registry = state.registry();
+    let line = registry.change_version_on_record(&change, now_ms, entry);
+    let line = line.await?;
     for model in &line {
         state.refresh_model(&model.id).await?;
     }
@@ -336,14 +356,8 @@ async fn make(
         let publisher = state.publisher();
         publisher.show_application(&first.application).await?;
     }
-    let body = VersionsBody::new(&line);
-    let subject = Subject(format!("{}:{}@{version}", body.application, body.name));
-    let detail = match act {
-        Act::To(stage) => serde_json::json!({"stage": stage.as_str(), "percent": stage.percent()}),
-        Act::RollBack => serde_json::json!({"current": body.current}),
-    };
-    let answer = Shown::new(&body).with(StatusCode::OK);
-    Ok((Extension(subject), Extension(Detail(detail)), answer).into_response())
+    let answer = Shown::new(&VersionsBody::new(&line)).with(StatusCode::OK);
+    Ok((Extension(Recorded), answer).into_response())
 }
 
 /// The version of a number.
