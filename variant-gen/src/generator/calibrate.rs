@@ -160,13 +160,15 @@ fn load(
     Err(format!("the model cannot be calibrated: {reason}"))
 }
 
-/// The model quantised with the ranges that are found. With the nodes that compute in 8 bits, and what was found out
-/// about the ranges.
+/// The nodes that compute in 8 bits, and what was found out about the ranges.
+pub(crate) type InEightBits = (Vec<String>, Option<String>);
+
+/// The model quantised with the ranges that are found.
 pub(crate) fn quantized(
     model: &ModelFile,
     sample: &Sample,
     cancel: &Cancel,
-) -> Result<Made<(Vec<String>, Option<String>)>, String> {
+) -> Result<Made<InEightBits>, String> {
     let Calibrated { ranges, note } = calibrate(model, sample, cancel)?;
     let made = with_ranges(model, &ranges, cancel)?;
     Ok(Made::one((made.nodes, note), made.model))
