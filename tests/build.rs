@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-const FOLDER: &str = "../api/proto";
+const FOLDER: &str = "../api/v2/proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={FOLDER}");

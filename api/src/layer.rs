@@ -148,3 +148,28 @@ pub async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
     let detail = format!("`{}` does not take `{method}`", uri.path());
     Problem::new(Code::MethodNotAllowed, detail)
 }
+
+#[cfg(test)]
+mod tests {
+    use sextant_api_core::query;
+
+    use super::*;
+    use crate::auth;
+
+    /// Bytes of the future that a handler returns.
+    fn size<A, B, C, F>(_: impl FnOnce(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each layer moves the future of the one below: tens of kilobytes take longer than the query.
+    #[test]
+    fn the_futures_on_the_way_of_a_query_are_small() {
+        for (name, bytes) in [
+            ("create", size(query::create)),
+            ("guard", size(auth::guard)),
+            ("finish", size(finish)),
+        ] {
+            assert!(bytes <= 4096, "{name}: {bytes} bytes; box what is rare");
+        }
+    }
+}

@@ -3,72 +3,41 @@
 //!
 //! Entry points: [`ApiState`], [`router`], [`openapi`], [`serve`], [`auth`], [`Tls`].
 //!
-//! **Invariant:** only this crate knows HTTP, JSON shapes and OpenAPI, and it never knows how a
+//! The parts lie in packages of their own inside the folder: what handlers share (`core`), what is registered
+//! (`models`), what runs (`fleet`), the Open Inference Protocol (`v2`), the reading and writing of requests (`wire`).
+//!
+//! **Invariant:** only these packages know HTTP, JSON shapes and OpenAPI, and they never know how a
 //! variant is chosen: queries go to a dispatcher client, everything else to the stores.
 
 pub mod auth;
-pub mod body;
-pub mod codec;
 pub mod cors;
-pub mod json;
-pub mod limits;
-pub mod problem;
-pub mod room;
 
-mod allowance;
-mod applications;
-mod artefacts;
 mod audit;
-mod changes;
-mod classification;
-mod cluster;
-mod costs;
-mod directory;
 mod docs;
-mod embeddings;
 mod examples;
-mod explanations;
-mod extract;
-mod failures;
-mod feedback;
-mod footprint;
 mod health;
-mod jobs;
 mod keys;
 mod layer;
-mod metrics;
-mod models;
 mod observe;
-mod once;
-mod page;
 mod pages;
-mod pipelines;
-mod places;
-mod precondition;
-mod query;
-mod resources;
+mod responses;
 mod routes;
-mod scaling;
 mod serve;
-mod signature;
-mod state;
-mod status;
-mod storage;
-mod targets;
 mod tls;
-mod trace;
-mod upload;
-mod v2;
-mod variants;
-mod workers;
 
-pub use limits::Limits;
-pub use metrics::Metrics;
 pub use observe::observe;
 pub use routes::{openapi, router};
 pub use serve::{Error, Listener, serve, serve_all};
+pub use sextant_api_core::{
+    ApiParts, ApiState, Logging, Metrics, Readiness, SetLevel, WorkerPart, Workers,
+};
+pub use sextant_api_wire::{Limits, problem};
 pub use sextant_pipeline::{Interpreter, NoPython};
-pub use state::{ApiParts, ApiState, Readiness};
 pub use tls::{Tls, TlsError, TlsFiles};
-pub use v2::{Logging, SetLevel};
-pub use workers::{WorkerPart, Workers};
+
+// What modules know by these names lies in packages beneath.
+use sextant_api_core::{changes, explanations, metrics, sessions, spending};
+use sextant_api_fleet::{scaling, status, variants};
+use sextant_api_models::{feedback, jobs, models, pipelines};
+use sextant_api_v2 as v2;
+use sextant_api_wire::{body, codec, extract, json, page, precondition, trace};

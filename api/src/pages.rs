@@ -12,6 +12,7 @@ use axum::{
     routing::{get, post},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use sextant_pages::{Answered, Kept, Manual, Question, Registered, Served, Size};
 use sextant_registry::KeyScope;
 use sextant_types::Code;
@@ -23,18 +24,18 @@ use crate::{
     explanations::LONGEST_ID,
     extract::Params,
     feedback::online,
-    jobs, models, pipelines,
+    jobs, models, page, pipelines,
     problem::{Problem, status as status_of},
-    scaling, status, variants,
+    scaling,
+    sessions::Encrypted,
+    status, variants,
 };
 
 mod accept;
-mod session;
 mod sign_in;
 mod viewer;
 
 pub(crate) use accept::prefers_page;
-pub(crate) use session::{Encrypted, Sessions};
 pub(crate) use viewer::Viewer;
 
 /// What pages may load: files of this service. They stand in no frame, and their forms are sent here alone.
@@ -91,7 +92,7 @@ async fn make_served(state: &ApiState, viewer: &Viewer) -> Result<String, Proble
     let fleet_per_hour_usd = match viewer.caller().application() {
         None => {
             let overview = scaling::get(State(state.clone())).await?;
-            let overview: serde_json::Value = view(&overview.0)?;
+            let overview: Value = view(&overview.0)?;
             overview["cost_per_hour_usd"]["actual"].as_f64()
         }
         Some(_) => None,
@@ -112,8 +113,7 @@ async fn make_registered(state: &ApiState, viewer: &Viewer) -> Result<String, Pr
     let caller = viewer.caller();
     let all = params(serde_json::json!({}))?;
     let models = models::list(State(state.clone()), caller.clone(), all).await?;
-    let frontier = params(serde_json::json!({"frontier": true}))?;
-    let variants = variants::list(State(state.clone()), caller.clone(), frontier).await?;
+    let variants = on_the_frontier(state, caller).await?;
     // Of other applications' jobs a bound key may ask none.
     let own = caller.application().map(ToString::to_string);
     let last = params(serde_json::json!({"application": own, "limit": MOST_JOBS}))?;
@@ -122,10 +122,24 @@ async fn make_registered(state: &ApiState, viewer: &Viewer) -> Result<String, Pr
         frame: viewer.frame(Some(Question::Registered)),
         models: member(&models.0, "models")?,
         online: view(&online(state, caller).await?)?,
-        variants: member(&variants.0, "variants")?,
+        variants: view(&variants)?,
         pipelines: pipelines::drawn(state, caller).await?,
         jobs: member(&jobs.0, "jobs")?,
     })
+}
+
+/// All pages of the variants that no other dominates.
+async fn on_the_frontier(state: &ApiState, caller: &Caller) -> Result<Vec<Value>, Problem> {
+    let (mut variants, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let part = serde_json::json!({"frontier": true, "limit": page::MOST, "after": after});
+        let part = variants::list(State(state.clone()), caller.clone(), params(part)?).await?;
+        variants.append(&mut member(&part.0, "variants")?);
+        after = member(&part.0, "next")?;
+        if after.is_none() {
+            return Ok(variants);
+        }
+    }
 }
 
 /// What feedback says of the versions that a caller may see.
@@ -264,7 +278,7 @@ fn unreadable(error: serde_json::Error) -> Problem {
 }
 
 /// The parameters of an operation.
-fn params<T: DeserializeOwned>(given: serde_json::Value) -> Result<Params<T>, Problem> {
+fn params<T: DeserializeOwned>(given: Value) -> Result<Params<T>, Problem> {
     serde_json::from_value(given)
         .map(Params)
         .map_err(unreadable)

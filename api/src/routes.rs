@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{Router, body::Body, extract::DefaultBodyLimit};
+use axum::{Router, body::Body};
 use tower_http::{
     decompression::{DecompressionBody, RequestDecompressionLayer},
     map_request_body::MapRequestBodyLayer,
@@ -15,12 +15,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use utoipa_swagger_ui::SwaggerUi;
 
 use crate::{
-    ApiState, applications, artefacts, audit,
+    ApiState, audit,
     auth::{self, Guard, RuleBook},
-    cluster, cors, costs, docs, embeddings, examples, feedback, health, jobs, keys, layer, metrics,
-    models, pages, pipelines,
-    problem::responses,
-    query, scaling, status, storage, v2, variants,
+    cors, docs, examples, health, keys, layer, pages, responses, v2,
 };
 
 /// The complete front end.
@@ -153,75 +150,17 @@ fn described() -> OpenApiRouter<ApiState> {
         ))
         .build();
     OpenApiRouter::with_openapi(OpenApiBuilder::new().info(info).build())
-        .routes(routes!(query::create))
-        .routes(routes!(query::batch::create))
-        .routes(routes!(query::explained::get))
-        .routes(routes!(embeddings::create))
-        .routes(routes!(applications::create, applications::list))
-        .routes(routes!(
-            applications::get,
-            applications::change,
-            applications::delete
-        ))
-        .routes(routes!(variants::of_application))
-        .routes(routes!(pipelines::create, pipelines::list))
-        .routes(routes!(
-            pipelines::get,
-            pipelines::change,
-            pipelines::replace,
-            pipelines::delete
-        ))
-        .routes(routes!(pipelines::ask))
-        .routes(routes!(pipelines::graph))
-        .routes(routes!(status::get))
-        .routes(routes!(feedback::give))
-        .routes(routes!(feedback::export::get, feedback::erase::delete))
-        .routes(routes!(feedback::online::get))
-        .merge(uploads())
-        .routes(routes!(models::create_from_artefacts))
-        .routes(routes!(models::get, models::delete))
-        .routes(routes!(models::file))
-        .routes(routes!(models::versions::list))
-        .routes(routes!(models::versions::trials))
-        .routes(routes!(models::versions::change))
-        .routes(routes!(models::versions::promote))
-        .routes(routes!(models::versions::rollback))
-        .routes(routes!(models::retry))
-        .routes(routes!(variants::of_model))
-        .routes(routes!(variants::get))
-        .routes(routes!(variants::list))
-        .routes(routes!(jobs::create, jobs::list))
-        .routes(routes!(jobs::get, jobs::cancel))
-        .routes(routes!(jobs::events::stream))
-        .routes(routes!(artefacts::list))
-        .routes(routes!(
-            artefacts::get,
-            artefacts::head,
-            artefacts::put,
-            artefacts::delete
-        ))
-        .routes(routes!(cluster::workers))
-        .routes(routes!(cluster::stats))
-        .routes(routes!(cluster::drain))
-        .routes(routes!(cluster::instances))
-        .routes(routes!(cluster::get))
-        .routes(routes!(costs::get))
-        .routes(routes!(scaling::get))
-        .routes(routes!(scaling::decisions))
-        .routes(routes!(scaling::events))
+        .merge(sextant_api_core::routes())
+        .merge(sextant_api_models::routes())
+        .merge(sextant_api_fleet::routes())
+        .merge(v2::routes())
         .routes(routes!(keys::create, keys::list))
         .routes(routes!(keys::get, keys::revoke))
         .routes(routes!(audit::list))
-        .routes(routes!(storage::get))
-        .routes(routes!(storage::sweep))
-        .routes(routes!(storage::adopt))
-        .merge(v2::routes())
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
-        .routes(routes!(metrics::scrape))
         .routes(routes!(docs::index))
         .routes(routes!(docs::error_page))
-        .routes(routes!(pipelines::schema))
 }
 
 /// The interactive description. Its files are part of the program, and no validator elsewhere is
@@ -231,11 +170,4 @@ fn explorer(openapi: OpenApi) -> SwaggerUi {
     SwaggerUi::new("/docs")
         .config(config)
         .url("/openapi.json", openapi)
-}
-
-/// Forms with files: their limit is per file and kept while they are streamed.
-fn uploads() -> OpenApiRouter<ApiState> {
-    OpenApiRouter::new()
-        .routes(routes!(models::create, models::list))
-        .layer(DefaultBodyLimit::disable())
 }

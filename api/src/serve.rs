@@ -8,7 +8,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{ApiState, Limits, Tls, costs, feedback, pipelines};
+use crate::{ApiState, Limits, Tls, feedback, spending};
 
 mod accept;
 mod activity;
@@ -113,9 +113,9 @@ pub async fn serve_all(
         never = keep_current(&state) => match never {},
         never = keep_keys(&state) => match never {},
         never = keep_tokens(&state) => match never {},
-        never = costs::follow(&state) => match never {},
+        never = spending::follow(&state) => match never {},
         never = feedback::watch::keep(&state) => match never {},
-        never = pipelines::measure::keep(&state) => match never {},
+        never = sextant_api_core::pipelines::measure::keep(&state) => match never {},
         never = keep_certificate(tls) => match never {},
     }
     closing.cancel();

@@ -120,10 +120,12 @@ impl Scaler {
         let variants = sextant_picture::desired(&planned, warm);
         let idle_unload_ms = self.config.idle_unload_s.saturating_mul(1000);
         let held_back = picture.set.held_back(&picture.outlooks, &decided.cuts);
+        let batches = picture.batches(&decided.here);
         let desired = Desired {
             held_back,
             ..Desired::new(token, variants, idle_unload_ms).with_scaling(pools, decisions)
-        };
+        }
+        .with_batches(batches);
         let emptying = seats::emptying(view, &desired, &self.interner);
         desired.with_emptying(emptying)
     }

@@ -11,7 +11,9 @@ use std::{
 
 use sextant_controller::OnKind;
 use sextant_fleet::{Follower, News, Token};
-use sextant_metadata::{DeviceTypes, HardwareWarning, InstanceState, MetadataStore, View};
+use sextant_metadata::{
+    Desired, DeviceTypes, HardwareWarning, InstanceState, MetadataStore, PlannedBatch, View,
+};
 use sextant_picture::{Interner, Known, Surroundings};
 use sextant_placement as placement;
 use sextant_schedule::{NEVER, Nanos};
@@ -67,11 +69,13 @@ struct Updater {
     leavers: Leavers,
 }
 
-/// The workers that a publication has found: position, life and kind of each that is present, and what is up.
+/// What a publication has found beside the variants: position, life and kind of each worker that is present, what is up,
+/// and what plans have.
 #[derive(Default, PartialEq)]
 struct Beside {
     present: Vec<(DeviceIx, u64, KindIx)>,
     up: IndexVec<DeviceIx, Option<(u64, KindIx)>>,
+    batches: Vec<PlannedBatch>,
 }
 
 /// A variant as the driver knows it.
@@ -194,7 +198,8 @@ impl Updater {
         let most_bytes = self.dispatcher.config.max_cache_bytes;
         let variants = view.variants.values().map(|it| &**it);
         self.dispatcher.caches.follow(variants, most_bytes);
-        self.tell_of_publications(&driver, &snapshot, &present);
+        let desired = view.desired.as_deref();
+        self.tell_of_publications(&driver, &snapshot, (&present, desired));
         driver.set_tariffs(tariffs(&present, &types));
         let nothing = Snapshot::default();
         match leads {
@@ -337,14 +342,20 @@ impl Updater {
         }
     }
 
-    /// Tells of variants that are new, changed or retired, and of workers that can load them.
-    fn tell_of_publications(&mut self, driver: &Driver, snapshot: &Snapshot, present: &[Present]) {
+    /// Tells of variants that are new, changed or retired, of workers that can load them, and of how large their batches may be.
+    fn tell_of_publications(
+        &mut self,
+        driver: &Driver,
+        snapshot: &Snapshot,
+        (present, desired): (&[Present], Option<&Desired>),
+    ) {
         let beside = Beside {
             present: present
                 .iter()
                 .map(|one| (one.at, one.life, one.kind))
                 .collect(),
             up: self.up.clone(),
+            batches: desired.map_or_else(Vec::new, |it| it.batches.clone()),
         };
         let is_same = beside == self.beside;
         self.beside = beside;
@@ -359,7 +370,7 @@ impl Updater {
                 }
                 before => before,
             };
-            let now = Published::of(known, present, &self.up);
+            let now = Published::of(known, (present, desired), &self.up);
             match before.filter(|before| before.is_same(&now)) {
                 Some(before) if before.kinds == now.kinds => {}
                 Some(_) => driver.on_kinds(known.ordinal, now.kinds.clone()),
@@ -397,7 +408,7 @@ impl Published {
     /// `up` tells the kinds that workers have until the driver is told otherwise.
     fn of(
         known: &Arc<Known>,
-        present: &[Present],
+        (present, desired): (&[Present], Option<&Desired>),
         up: &IndexVec<DeviceIx, Option<(u64, KindIx)>>,
     ) -> Self {
         let engine = &known.variant.spec.engine;
@@ -409,7 +420,10 @@ impl Published {
         Self {
             known: Arc::clone(known),
             page_bytes: first.map_or(1, |one| one.info.pages.page_bytes),
-            kinds: kinds.into_iter().map(|kind| known.on_kind(kind)).collect(),
+            kinds: kinds
+                .into_iter()
+                .map(|kind| known.on_kind(kind, desired))
+                .collect(),
         }
     }
 

@@ -104,7 +104,7 @@ async fn play(
     let mut metrics = Metrics::registry();
     let Fleet {
         places,
-        measured,
+        mut measured,
         types,
         ..
     } = match plays(Role::Worker) || plays(Role::VariantGen) {
@@ -112,7 +112,10 @@ async fn play(
         false => Fleet::default(),
     };
     let parts = match plays(Role::Worker) {
-        true => workers::build(config, stores, places, (port, &mut metrics), process).await?,
+        true => {
+            let of = (places, &mut measured[..]);
+            workers::build(config, stores, of, (port, &mut metrics), process).await?
+        }
         false => Vec::new(),
     };
     let clients: Vec<WorkerClient> = parts.iter().map(|part| Arc::clone(&part.client)).collect();

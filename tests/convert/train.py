@@ -47,9 +47,19 @@ def table(folder):
     joblib.dump(model, folder / "table.pkl")
 
 
+class Slow:
+    """Says in the folder that it is loaded in which process loads it, and does not come to an end."""
+
+    def __reduce__(self):
+        code = "import os, pathlib, time; pathlib.Path('begun').write_text(str(os.getpid())); time.sleep(3600)"
+        return exec, (code,)
+
+
 def other(folder):
-    with (folder / "list.pkl").open("wb") as file:
-        pickle.dump([1, 2, 3], file)
+    for name, holds in (("list.pkl", [1, 2, 3]), ("slow.pkl", Slow())):
+        with (folder / name).open("wb") as file:
+            pickle.dump(holds, file)
+    (folder / "damaged.pkl").write_bytes(b"\x80\x04no pickle")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,46 @@ def tries_again():
     server.shutdown()
 
 
+def splits_rows():
+    """What is too large for one request is sent in several."""
+    asked = []
+
+    class Small(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.answer(200, {"signature": {"batched": True, "inputs": [{"name": "x", "shape": [-1, 2]}]}}, b"")
+
+        def do_POST(self):
+            content = self.rfile.read(int(self.headers["content-length"]))
+            length = int(self.headers["inference-header-content-length"])
+            (given,) = json.loads(content[:length])["inputs"]
+            asked.append(given["shape"][0])
+            if given["shape"][0] > 3:
+                return self.answer(413, {"code": "too_large"}, b"")
+            output = {"name": "y", "datatype": "FP32", "shape": given["shape"], "parameters": given["parameters"]}
+            document = {"model": "m", "variant": "v", "targets_met": True, "cost_usd": 0.5, "timings": {}, "outputs": [output]}
+            return self.answer(200, document, content[length:])
+
+        def answer(self, status, document, tail):
+            head = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(head + tail)))
+            self.send_header("inference-header-content-length", str(len(head)))
+            self.end_headers()
+            self.wfile.write(head + tail)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Small)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    rows = numpy.arange(20, dtype="float32").reshape(10, 2)
+    client = sextant.Client(f"http://127.0.0.1:{server.server_port}")
+    answer = client.application("any").query(x=rows)
+    assert (answer["y"] == rows).all() and asked == [10, 5, 2, 3, 5, 2, 3], asked
+    assert answer.cost_usd == 2.0, answer.document
+    server.shutdown()
+
+
 async def awaited(address, images, labels):
     """The same methods in an event loop, more of them at a time than there are connections."""
     async with sextant.AsyncClient(address, connections=4) as client:
@@ -125,19 +165,34 @@ def main(address, folder):
     assert len(answers) == 20 and all("outputs" in answer for answer in answers), answers[0]
     fails("artefact_not_found", lambda: client.get("out/none.jsonl"))
 
-    # A data frame, as pandas writes it.
+    # A data frame, as pandas has it.
     class Frame:
+        def __init__(self, names):
+            self.columns = names
+
+        def __getitem__(self, name):
+            return images[:20, self.columns.index(name)]
+
         def to_csv(self, *, index):
             assert not index
-            names = [f"pixels.{place}" for place in range(64)] + ["label"]
             rows = zip(validation["pixels"], validation["labels"])
             lines = [",".join(map(str, [*row, label])) for row, label in rows]
-            return "\n".join([",".join(names), *lines, ""])
+            return "\n".join([",".join([*self.columns, "label"]), *lines, ""])
 
-    job = client.register("digits", "logistic", model=folder / "logistic.onnx", validation=Frame())
+    named = Frame([f"pixels.{place}" for place in range(64)])
+    job = client.register("digits", "logistic", model=folder / "logistic.onnx", validation=named)
     assert job["state"] == "succeeded", job
+    asked = client.variant(one.variant)
+    expected = asked.query(pixels=images[:20])[output]
+    for frame in (named, Frame([f"column {place}" for place in range(64)])):
+        assert numpy.allclose(asked.query(frame)[output], expected, atol=1e-6)
+
+    # More rows than any batch holds, and than a service takes in one request.
+    many = numpy.concatenate([images] * 3)
+    assert numpy.allclose(asked.query(pixels=many)[output], numpy.concatenate([asked.query(pixels=images)[output]] * 3), atol=1e-5)
 
     tries_again()
+    splits_rows()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
     try:

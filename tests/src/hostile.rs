@@ -5,9 +5,10 @@
 
 use std::time::Instant;
 
+use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 
-use crate::{Api, Settings, TestCluster, Upload, onnx::Hostile, until};
+use crate::{Answer, Api, Settings, TestCluster, Upload, onnx::Hostile, until};
 
 mod models;
 mod sets;
@@ -19,6 +20,8 @@ pub struct Case {
     model: Vec<u8>,
     validation: Vec<u8>,
     validation_name: &'static str,
+    /// A file beside the model, and what tensors call it.
+    data: Option<(&'static str, Vec<u8>)>,
 }
 
 /// How one registration ended.
@@ -138,11 +141,12 @@ pub async fn growths() -> Vec<Growth> {
     let lies = |case: &Case| case.name.contains("say-they-are");
     let cases = sets::large().into_iter().filter(|case| !lies(case));
     let mut growths = Vec::new();
-    for case in cases.chain([models::many_nodes(), good]) {
-        let upload = case.upload(case.name);
+    for case in cases.chain([models::many_nodes(), models::one_file_for_all(), good]) {
         api.create_application(case.name).await;
         let before = cluster.forget_peak();
-        let job = api.register(upload).await;
+        let accepted = case.send(&api).await.json(202);
+        let job = accepted["job"].as_str().expect("the id of a job");
+        let job = api.job_over(job).await;
         growths.push(Growth {
             name: case.name,
             state: job["state"].as_str().unwrap_or_default().to_owned(),
@@ -203,7 +207,7 @@ async fn good_one_answers(api: &Api, name: &str) {
 
 async fn register(api: &Api, case: &Case) -> String {
     api.create_application(case.name).await;
-    let accepted = api.upload(case.upload(case.name)).await;
+    let accepted = case.send(api).await;
     let said: Value = serde_json::from_slice(&accepted.body).expect("every answer is JSON");
     let code = |value: &Value| value.as_str().unwrap_or("no code").to_owned();
     let Some(job) = said["job"].as_str() else {
@@ -229,6 +233,22 @@ impl Case {
         }
     }
 
+    /// Sends it under an application of its own name.
+    async fn send(&self, api: &Api) -> Answer {
+        let Some((name, data)) = &self.data else {
+            return api.upload(self.upload(self.name)).await;
+        };
+        let part =
+            |bytes: &[u8], name: &str| Part::bytes(bytes.to_vec()).file_name(name.to_owned());
+        let form = Form::new()
+            .text("name", self.name)
+            .text("application", self.name)
+            .part("model", part(&self.model, "model.onnx"))
+            .part("data", part(data, name))
+            .part("validation", part(&self.validation, self.validation_name));
+        api.multipart("/v1/models", form).await
+    }
+
     /// A bad model with a good validation set.
     fn model(name: &'static str, model: Vec<u8>) -> Self {
         Self {
@@ -236,6 +256,7 @@ impl Case {
             model,
             validation: Hostile::RECORDS.into(),
             validation_name: "validation.jsonl",
+            data: None,
         }
     }
 
@@ -246,6 +267,7 @@ impl Case {
             model: Hostile::No.bytes(),
             validation,
             validation_name: file,
+            data: None,
         }
     }
 }

@@ -20,9 +20,10 @@ use crate::{
         adapt,
         calibrate::{self, Sample},
     },
-    isolation::protocol::{Action, Answer, Checked, Head, Order},
+    isolation::protocol::{Action, Answer, Calibrate, Checked, Head, Order},
     measure::{self, Batches, Cancel, MeasureError, Measurement, Refused, Subject, Uploaded},
     memory::Baseline,
+    rewriting::{Rewritten, Unable},
     score::{CustomMetric, ScoreError},
     validation::{self, Expected, Invalid, Labels, ValidationSet},
 };
@@ -53,7 +54,24 @@ pub fn serve_measurements(
                 weights: head.weights.map(WeightsFolder::of_another).map(Arc::new),
             };
         }
+        let beside = head.beside_bytes.iter();
+        let beside = beside.map(|length| frame::read_whole(&mut orders, *length));
+        let beside = beside.collect::<io::Result<Vec<_>>>()?;
         let order = head.order;
+        if let Action::Rewrite(rewriting) = order.action {
+            let signs = match rewriting.reads_weights() {
+                true => Signs::Always,
+                false => Signs::OfSteps,
+            };
+            let file = artefact.clone();
+            let rewrite = move |_: &Cancel| {
+                let (rewritten, files) = rewriting.run(&file, &beside);
+                (Answer::Rewritten(rewritten), files)
+            };
+            let said = carry_out(rewrite, signs, &answers)?;
+            say_with(&answers, &said)?;
+            continue;
+        }
         if !order.action.takes_set() {
             say(&answers, &Answer::Weighed(weigh(&artefact.graph)))?;
             continue;
@@ -86,7 +104,8 @@ pub fn serve_measurements(
             uploaded: Arc::clone(&uploaded),
             order,
         };
-        say(&answers, &carry_out(work, &answers)?)?;
+        let said = carry_out(move |cancel| work.run(cancel), Signs::OfSteps, &answers)?;
+        say_with(&answers, &said)?;
     }
     Ok(())
 }
@@ -100,8 +119,24 @@ struct Work {
     order: Order,
 }
 
-/// Measures on a thread of its own, and says meanwhile that it gets on.
-fn carry_out(work: Work, answers: &Mutex<impl Write>) -> io::Result<Answer> {
+/// An answer and its files.
+type Said = (Answer, Vec<Bytes>);
+
+/// When something is said to get on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Signs {
+    /// At each step: what never ends must not go on.
+    OfSteps,
+    /// As long as it works: it ends, and takes as long as there are weights.
+    Always,
+}
+
+/// Does it on a thread of its own, and says meanwhile that it gets on.
+fn carry_out(
+    work: impl FnOnce(&Cancel) -> Said + Send + 'static,
+    signs: Signs,
+    answers: &Mutex<impl Write>,
+) -> io::Result<Said> {
     let cancel = Cancel::default();
     let steps = cancel.clone();
     let (sender, answer) = mpsc::channel();
@@ -110,7 +145,7 @@ fn carry_out(work: Work, answers: &Mutex<impl Write>) -> io::Result<Answer> {
         .stack_size(STACK_BYTES)
         .spawn(move || {
             // It is waited for.
-            sender.send(work.run(&cancel)).ok();
+            sender.send(work(&cancel)).ok();
         })?;
     let mut seen = steps.steps();
     loop {
@@ -120,32 +155,45 @@ fn carry_out(work: Work, answers: &Mutex<impl Write>) -> io::Result<Answer> {
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
         let now = steps.steps();
-        if now != seen {
+        if now != seen || signs == Signs::Always {
             seen = now;
             say(answers, &Answer::Progress)?;
         }
     }
     // Its end without an answer is a panic.
-    Ok(measuring
+    let answer = measuring
         .join()
-        .map_or_else(|panic| panicked(&*panic), |()| panicked(&"it ended")))
+        .map_or_else(|panic| panicked(&*panic), |()| panicked(&"it ended"));
+    Ok((answer, Vec::new()))
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Answer {
     let said = crate::blocking::message(panic);
     Answer::Refused(Refused {
         code: Code::EngineCrashed,
-        message: format!("the engine panicked: {said}"),
+        message: format!("the process that measures panicked: {said}"),
         is_final: false,
         may_pass: false,
     })
 }
 
 fn say(answers: &Mutex<impl Write>, answer: &Answer) -> io::Result<()> {
+    write(answers, answer, &[])
+}
+
+/// With the files behind it.
+fn say_with(answers: &Mutex<impl Write>, (answer, files): &Said) -> io::Result<()> {
+    write(answers, answer, files)
+}
+
+fn write(answers: &Mutex<impl Write>, answer: &Answer, files: &[Bytes]) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     let mut answers = answers.lock();
     answers.write_all(&line)?;
+    for file in files {
+        answers.write_all(file)?;
+    }
     answers.flush()
 }
 
@@ -192,7 +240,14 @@ fn refusal(error: &MeasureError) -> Answer {
 }
 
 impl Work {
-    fn run(self, cancel: &Cancel) -> Answer {
+    fn run(self, cancel: &Cancel) -> Said {
+        if let Action::Calibrate(how) = &self.order.action {
+            return self.calibrate(how, cancel);
+        }
+        (self.answer(cancel), Vec::new())
+    }
+
+    fn answer(&self, cancel: &Cancel) -> Answer {
         match &self.order.action {
             Action::Measure { .. } => match self.measure(cancel) {
                 Ok(measurement) => Answer::Measured(Box::new(measurement)),
@@ -206,8 +261,10 @@ impl Work {
                 }
             }
             Action::Check => Answer::Checked(Checked::of(&self.validation, self.order.metric)),
-            // They are answered before a set is read for a model.
-            Action::Weigh | Action::RecordShapes => unfit(&Invalid::NoRecords),
+            // They are answered elsewhere.
+            Action::Weigh | Action::RecordShapes | Action::Rewrite(_) | Action::Calibrate(_) => {
+                unfit(&Invalid::NoRecords)
+            }
             Action::Shapes { engine } => match self.output_shapes(engine, cancel) {
                 Ok(shapes) => Answer::Shapes(shapes),
                 Err(error) => refusal(&error),
@@ -216,19 +273,26 @@ impl Work {
                 Ok(labels) => Answer::Answers(labels),
                 Err(error) => refusal(&error),
             },
-            Action::Calibrate(how) => {
-                let named = how.engines.iter().filter_map(|name| self.engine(name));
-                let sample = Sample {
-                    engines: named.cloned().collect(),
-                    validation: Arc::clone(&self.validation),
-                    records: how.records,
-                    batch: how.batch,
-                    signature: self.order.signature.clone(),
-                    metric: self.order.metric,
-                };
-                Answer::Calibrated(calibrate::calibrate(&self.artefact, &sample, cancel))
-            }
         }
+    }
+
+    fn calibrate(&self, how: &Calibrate, cancel: &Cancel) -> Said {
+        let named = how.engines.iter().filter_map(|name| self.engine(name));
+        let sample = Sample {
+            engines: named.cloned().collect(),
+            validation: Arc::clone(&self.validation),
+            records: how.records,
+            batch: how.batch,
+            signature: self.order.signature.clone(),
+            metric: self.order.metric,
+        };
+        let made = calibrate::quantized(&self.artefact, &sample, cancel);
+        let made = made.map_err(|message| Unable {
+            code: Code::UnsupportedOperator,
+            message,
+        });
+        let (rewritten, files) = Rewritten::of(made, (&self.artefact, &[]));
+        (Answer::Rewritten(rewritten), files)
     }
 
     fn measure(&self, cancel: &Cancel) -> Result<Measurement, MeasureError> {

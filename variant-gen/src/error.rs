@@ -2,7 +2,7 @@
 
 use sextant_types::{Code, InvalidId, InvalidPadding, ModelId};
 
-use crate::{measure::MeasureError, validation};
+use crate::{measure::MeasureError, rewriting::Unable, validation};
 
 /// An error of the variant generator.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +10,9 @@ pub enum Error {
     /// The file is not a model that can be registered.
     #[error(transparent)]
     Model(#[from] sextant_onnx::Error),
+    /// The same, as the process says it that reads models.
+    #[error("{}", .0.message)]
+    Unable(Unable),
     /// The validation set cannot be read or does not fit.
     #[error(transparent)]
     Validation(#[from] validation::Invalid),
@@ -121,6 +124,7 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Model(source) => source.code(),
+            Self::Unable(unable) => unable.code,
             Self::Validation(_)
             | Self::Unbatched { .. }
             | Self::SingleNumber { .. }
@@ -218,6 +222,7 @@ impl MeasureError {
             Self::Load(Engine::Unsupported(_)) => Code::UnsupportedOperator,
             Self::Load(Engine::InvalidModel(_)) | Self::Signature => Code::InvalidModel,
             Self::Load(Engine::Unavailable { .. }) => Code::Unavailable,
+            Self::Load(Engine::OutOfMemory(_)) => Code::MemoryExceeded,
             Self::Score(ScoreError::Invalid(_)) => Code::InvalidValidationSet,
             Self::Load(_) | Self::Run { .. } | Self::Score(ScoreError::NotFinite { .. }) => {
                 Code::EngineFailed

@@ -39,6 +39,7 @@ mod label;
 mod profile;
 mod publish;
 mod ranks;
+mod rewrite;
 mod sets;
 mod warnings;
 

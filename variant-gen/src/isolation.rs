@@ -2,8 +2,8 @@
 //!
 //! A file may crash an engine, take all memory, or never end. In a child process that is the end of one
 //! measurement: the child has a limit of memory, and one that shows no progress for too long is killed.
-//! Validation sets are read there, too: what is made of their bytes takes many times as much. The service
-//! passes them on piece by piece. It is started by the first order of a registration and serves the later ones, which find
+//! Models are adapted and quantised there, and validation sets are read there: what is made of their bytes takes many
+//! times as much. The service passes sets on piece by piece, and takes back the files that were made. It is started by the first order of a registration and serves the later ones, which find
 //! the validation set and the last artefact there, until it ends or the registration does. Large models have one for
 //! each measurement.
 //!
@@ -11,40 +11,45 @@
 //! standard output ([`protocol`]); it has no environment, so no secrets, and it dies with its parent.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufReader, Write},
     process::{ChildStdin, Stdio},
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use sextant_engine::{ModelFile, ScratchFolder};
 use sextant_isolation::{Child, Death, Program, frame};
 use sextant_types::{Code, Digest, Metric, Signature};
 
 use crate::{
-    generator::calibrate::Calibrated,
     measure::{self, Cancel, MeasureError, Measurement, Refused},
+    rewriting::{Made, Unable, most_made},
     validation::{Invalid, Labels, RecordShapes, Scored},
 };
 
+mod answers;
 mod patience;
 pub(crate) mod protocol;
 mod set;
 
 pub(crate) use set::{SetFile, Source};
 
+use answers::{Reply, next};
 use patience::Patience;
 
-use protocol::{Answer, Checked, Head, Order};
+use protocol::{Action, Answer, Checked, Head, Order};
 use set::Spilt;
 
 /// Time between two looks at whether the measurement is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// Longest answer: labels of a set that has none are the longest ones.
-const MOST_ANSWER_BYTES: u64 = 256 << 20;
 
 /// Reading a model may take this part of what the process that measures may take.
 const READERS_SHARE: u64 = 4;
@@ -70,7 +75,9 @@ pub(crate) struct Seat(Arc<Mutex<Option<Running>>>);
 struct Running {
     child: Child,
     orders: ChildStdin,
-    answers: mpsc::Receiver<Answer>,
+    answers: mpsc::Receiver<Reply>,
+    /// Most bytes of files that are taken with the next answer.
+    most_made: Arc<AtomicU64>,
     /// The validation set that it has.
     set: Option<SetAsRead>,
     artefact: Option<Digest>,
@@ -85,6 +92,8 @@ pub(crate) struct Task {
     pub(crate) validation: SetFile,
     /// The artefact's file, empty where the child was sent it last; none where only the set is looked at.
     pub(crate) artefact: Option<ModelFile>,
+    /// Files beside the artefact's.
+    pub(crate) beside: Vec<Bytes>,
 }
 
 /// A validation set as a child has read it: for which model, and what is scored.
@@ -130,18 +139,20 @@ impl Isolation {
         }
     }
 
-    /// Calibrates there; why not, where that is so. Blocks.
-    pub(crate) fn calibrate(
+    /// What is made of a model there, or why nothing is. Blocks.
+    pub(crate) fn rewrite<T: DeserializeOwned>(
         &self,
         seat: &Seat,
         task: Task,
         cancel: &Cancel,
-    ) -> Result<Calibrated, MeasureError> {
-        match self.run(seat, task, cancel)? {
-            Answer::Calibrated(Ok(calibrated)) => Ok(calibrated),
-            Answer::Calibrated(Err(reason)) => Err(refused(Code::UnsupportedOperator, reason)),
-            _ => Err(off_topic()),
-        }
+    ) -> Result<Result<Made<T>, Unable>, MeasureError> {
+        let sent = task.artefact.as_ref().map(|file| file.graph.clone());
+        let Reply { answer, files } = self.ask(seat, task, cancel)?;
+        let Answer::Rewritten(rewritten) = answer else {
+            return Err(off_topic());
+        };
+        let made = rewritten.made(files, &sent.unwrap_or_default());
+        made.ok_or_else(off_topic)
     }
 
     /// The outputs by which batches differ there from their records. Blocks.
@@ -231,11 +242,17 @@ impl Isolation {
     }
 
     fn run(&self, seat: &Seat, task: Task, cancel: &Cancel) -> Result<Answer, MeasureError> {
+        self.ask(seat, task, cancel).map(|reply| reply.answer)
+    }
+
+    fn ask(&self, seat: &Seat, task: Task, cancel: &Cancel) -> Result<Reply, MeasureError> {
         let mut seat = seat.0.lock();
         let weights = task.artefact.as_ref().and_then(|it| it.weights.as_ref());
         let is_large = weights.is_some();
         let wanted = Some(task.order.reads(&task.validation.digest));
-        let fits = |it: &Running| (it.set.is_none() || it.set == wanted) && !is_large;
+        let takes_set = task.order.action.takes_set();
+        let fits_set = |it: &Running| !takes_set || it.set.is_none() || it.set == wanted;
+        let fits = |it: &Running| fits_set(it) && !is_large;
         let mut running = match seat.take() {
             Some(running) if fits(&running) => running,
             other => {
@@ -261,7 +278,7 @@ impl Isolation {
         // It has the files now.
         drop(task);
         match running.wait(self, told, cancel) {
-            Wait::Answered(answer) => {
+            Wait::Answered(Reply { answer, files }) => {
                 let is_unfit = matches!(answer, Answer::Unfit { .. });
                 match is_large || is_unfit {
                     // What its allocator keeps would add up; and one that could not read the set has none.
@@ -273,7 +290,7 @@ impl Isolation {
                     Answer::Unfit { message, of_shapes } => {
                         Err(measure::unfit(Invalid::Told { message, of_shapes }))
                     }
-                    answer => Ok(answer),
+                    answer => Ok(Reply { answer, files }),
                 }
             }
             Wait::Cancelled => {
@@ -331,11 +348,13 @@ impl Isolation {
             return Err(failed(std::io::Error::other("it has no pipes")));
         };
         let (sender, answers) = mpsc::channel();
+        let most_made = Arc::new(AtomicU64::new(0));
+        let most = Arc::clone(&most_made);
         thread::spawn(move || {
             let mut from = BufReader::new(stdout);
             // One that says more than an answer may have is not listened to any longer.
-            while let Some(answer) = next(&mut from) {
-                if sender.send(answer).is_err() {
+            while let Some(reply) = next(&mut from, &most) {
+                if sender.send(reply).is_err() {
                     return;
                 }
             }
@@ -344,26 +363,11 @@ impl Isolation {
             child,
             orders,
             answers,
+            most_made,
             set: None,
             artefact: None,
             folder,
         })
-    }
-}
-
-/// The next answer; none where there is no other. Libraries may say something between two.
-fn next(from: &mut impl BufRead) -> Option<Answer> {
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = from.take(MOST_ANSWER_BYTES).read_until(b'\n', &mut line);
-        let is_whole = read.is_ok_and(|_| line.last() == Some(&b'\n'));
-        if !is_whole {
-            return None;
-        }
-        if let Ok(answer) = serde_json::from_slice(&line) {
-            return Some(answer);
-        }
     }
 }
 
@@ -379,6 +383,21 @@ fn refused(code: Code, message: String) -> MeasureError {
         is_final: false,
         may_pass: false,
     })
+}
+
+// === impl Task ===
+
+impl Task {
+    /// Most bytes of files that may come of it.
+    fn most_made(&self) -> u64 {
+        match self.order.action {
+            Action::Rewrite(_) | Action::Calibrate(_) => {
+                let file = self.artefact.as_ref();
+                file.map_or(0, |file| most_made(file, &self.beside))
+            }
+            _ => 0,
+        }
+    }
 }
 
 // === impl Order ===
@@ -399,7 +418,7 @@ impl Order {
 
 /// How waiting for an answer ended.
 enum Wait {
-    Answered(Answer),
+    Answered(Reply),
     Ended,
     TooLong(Late),
     Cancelled,
@@ -427,7 +446,9 @@ impl Running {
             validation_bytes: sends_set.then_some(task.validation.bytes),
             artefact_bytes: file.map(|it| it.graph.len() as u64),
             weights: weights.map_err(Spilt::NobodyTakes)?,
+            beside_bytes: task.beside.iter().map(|it| it.len() as u64).collect(),
         };
+        self.most_made.store(task.most_made(), Ordering::Release);
         frame::write(&mut self.orders, &head, &[]).map_err(Spilt::NobodyTakes)?;
         if sends_set {
             task.validation.pour(&mut self.orders, cancel)?;
@@ -437,6 +458,10 @@ impl Running {
             let sent = self.orders.write_all(&file.graph);
             sent.map_err(Spilt::NobodyTakes)?;
             self.artefact = Some(artefact);
+        }
+        for file in &task.beside {
+            let sent = self.orders.write_all(file);
+            sent.map_err(Spilt::NobodyTakes)?;
         }
         self.orders.flush().map_err(Spilt::NobodyTakes)
     }
@@ -450,8 +475,11 @@ impl Running {
                 return Wait::Cancelled;
             }
             match self.answers.recv_timeout(LOOK) {
-                Ok(Answer::Progress) => step = begin(isolation.longest_step),
-                Ok(answer) => return Wait::Answered(answer),
+                Ok(Reply {
+                    answer: Answer::Progress,
+                    ..
+                }) => step = begin(isolation.longest_step),
+                Ok(reply) => return Wait::Answered(reply),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Wait::Ended,
                 Err(mpsc::RecvTimeoutError::Timeout) if !told => return Wait::Ended,
                 Err(mpsc::RecvTimeoutError::Timeout) => {}

@@ -22,6 +22,7 @@ mod isolation;
 pub mod measure;
 pub mod memory;
 mod publisher;
+mod rewriting;
 pub mod score;
 mod service;
 pub mod step;

@@ -141,7 +141,9 @@ impl Publisher {
             since_ms: Some(model.release.since_ms),
         };
         let entry = entry(model, to, judged);
-        let made = self.registry().change_version_on_record(&change, &entry);
+        let at_ms = entry.at_ms;
+        let registry = self.registry();
+        let made = registry.change_version_on_record(&change, at_ms, |_| entry);
         match made.await {
             Err(error) if error.code() == Code::VersionConflict => return Ok(()),
             changed => drop(changed?),

@@ -109,6 +109,11 @@ impl Executor {
         self.core.queue.unstage(instance);
     }
 
+    /// Whether a batch of a variant waits, or may be about to begin.
+    pub(crate) fn awaits(&self, variant: &VariantId) -> bool {
+        self.core.queue.awaits(variant)
+    }
+
     /// The cores that the threads that run batches keep to.
     pub(crate) fn pins(&self) -> &Pins {
         &self.core.pins

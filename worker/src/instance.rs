@@ -43,6 +43,8 @@ pub(crate) struct Instance {
     /// What was measured of it on devices of this type; `None` where nothing was when it was loaded.
     profile: Option<Profile>,
     pub(crate) model: Arc<dyn LoadedModel>,
+    /// Whether it runs in a process of its own.
+    pub(crate) is_isolated: bool,
     /// Time for which its batches kept slots of the device.
     pub(crate) busy: Arc<Busy>,
     /// Batches that could not start inside their windows.
@@ -76,6 +78,7 @@ impl Instance {
             profile: profile_on(&variant, on),
             variant,
             model,
+            is_isolated: false,
             busy: Busy::new(),
             late: AtomicU64::new(0),
             batches: AtomicU64::new(0),

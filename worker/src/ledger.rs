@@ -20,6 +20,14 @@ struct Books {
     cache: PageCache,
     weights: HashMap<Weights, Held>,
     sessions: HashMap<Session, Held>,
+    /// Pages of holds.
+    kept: u64,
+}
+
+/// Pages that are kept from variants, for a model that is measured on the device; free again when it is dropped.
+pub(crate) struct Hold {
+    ledger: Arc<Ledger>,
+    pages: PageSet,
 }
 
 /// The pages of what one handle of a variant needs; they are free again when it is dropped and no
@@ -59,6 +67,7 @@ impl Ledger {
                 cache: PageCache::new(page_bytes, pages),
                 weights: HashMap::new(),
                 sessions: HashMap::new(),
+                kept: 0,
             }),
         }
     }
@@ -103,6 +112,24 @@ impl Ledger {
             return Err(Short { needed, free });
         }
         Ok(())
+    }
+
+    /// A hold without pages.
+    pub(crate) fn hold(self: &Arc<Self>) -> Hold {
+        Hold {
+            ledger: Arc::clone(self),
+            pages: PageSet::default(),
+        }
+    }
+
+    /// Pages of all holds.
+    pub(crate) fn kept(&self) -> u64 {
+        self.lock().kept
+    }
+
+    /// Pages that `bytes` fill.
+    pub(crate) fn pages_for(&self, bytes: u64) -> u64 {
+        self.lock().cache.pages_for(bytes)
     }
 
     pub(crate) fn pages(&self) -> Pages {
@@ -182,6 +209,41 @@ fn leave<K: Eq + Hash>(held: &mut HashMap<K, Held>, key: &K, wanted: u64) -> Pag
         held.remove(key);
     }
     pages
+}
+
+// === impl Hold ===
+
+impl Hold {
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages.len()
+    }
+
+    /// Takes free pages until it has `wanted`, as many as there are. Returns how many are still missing.
+    pub(crate) fn grow(&mut self, wanted: u64) -> u64 {
+        let missing = wanted.saturating_sub(self.pages.len());
+        let mut books = self.ledger.lock();
+        let count = missing.min(books.cache.free());
+        // Never more than are free.
+        if let Ok(taken) = books.cache.acquire(count) {
+            books.kept += count;
+            self.pages.join(taken);
+        }
+        wanted.saturating_sub(self.pages.len())
+    }
+
+    /// Gives back what it has beyond `wanted`.
+    pub(crate) fn shrink(&mut self, wanted: u64) {
+        let beyond = self.pages.shrink(wanted);
+        let mut books = self.ledger.lock();
+        books.kept -= beyond.len();
+        books.cache.release(beyond);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.shrink(0);
+    }
 }
 
 // === impl Reservation ===

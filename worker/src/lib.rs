@@ -4,7 +4,8 @@
 //! [`Service`] that keeps the lease and watches the instances.
 //!
 //! **Invariant:** a worker does what it is told inside the window it is told, or says that it did
-//! not. It never retries, evicts or chooses; it knows no other worker and no query.
+//! not. It never retries, evicts or chooses; it knows no other worker and no query. The one exception is a model that is
+//! measured on its device: nobody else knows of that one, so the worker makes room for it ([`Worker::host`]).
 
 mod busy;
 mod config;
@@ -18,6 +19,7 @@ mod metrics;
 mod monitor;
 mod pin;
 mod process;
+mod room;
 mod shared;
 mod timed_queue;
 
@@ -70,6 +72,8 @@ pub struct Worker {
     /// One load or unload of a variant at a time.
     moving: LiveMap<VariantId, tokio::sync::Mutex<()>>,
     doubtful: Doubtful,
+    /// One model after the other is made room for.
+    making_room: tokio::sync::Mutex<()>,
     /// Read by every load for as long as it takes; `false` after the shutdown.
     open: tokio::sync::RwLock<bool>,
 }
@@ -115,6 +119,7 @@ impl Worker {
             shared,
             moving: LiveMap::default(),
             doubtful: Doubtful::default(),
+            making_room: tokio::sync::Mutex::default(),
             open: tokio::sync::RwLock::new(true),
         });
         Ok((Arc::clone(&worker), Service::new(worker)))

@@ -21,6 +21,14 @@ use crate::{Worker, instance::Instance, log::Action};
 /// How long an unload waits for batches that are running.
 const DRAIN: Duration = Duration::from_secs(30);
 
+/// What a variant is loaded with.
+struct Chosen {
+    engine: Arc<dyn Engine>,
+    /// Whether that has a process of its own for it. An engine that has none, such as one of GPUs, runs here whatever is
+    /// said of the variant.
+    is_isolated: bool,
+}
+
 impl Worker {
     /// Loads a variant and notes how it went.
     pub(crate) async fn load_noted(&self, load: Load) -> Result<LoadTimings, WorkError> {
@@ -60,15 +68,16 @@ impl Worker {
         if load.latest.is_some_and(|latest| now > latest) {
             return Err(WorkError::TooLate);
         }
-        let engine = self.engine(&load.variant)?;
+        let chosen = self.engine(&load.variant)?;
         if load.earliest <= now {
             // Decided again when the load begins; here it saves fetching the artefact for nothing.
+            self.make_up(&load.variant).await;
             let room = self.ledger.check(&load.variant);
             room.map_err(|short| no_memory(&load.variant, short, &self.ledger))?;
         }
         let noted = self.note_loading(&load.variant).await;
         noted.map_err(|error| WorkError::Rejected(error.to_string()))?;
-        let loaded = self.load_begun(&load, engine, arrived).await;
+        let loaded = self.load_begun(&load, chosen, arrived).await;
         if let Err(error) = &loaded {
             self.note_load_failed(&load.variant, error).await;
         }
@@ -78,7 +87,10 @@ impl Worker {
     async fn load_begun(
         &self,
         load: &Load,
-        engine: Arc<dyn Engine>,
+        Chosen {
+            engine,
+            is_isolated,
+        }: Chosen,
         arrived: Instant,
     ) -> Result<LoadTimings, WorkError> {
         let variant = &load.variant;
@@ -96,7 +108,8 @@ impl Worker {
         let nanos = self.shared.nanos();
         let on = self.config.device_type.as_ref().map(|of| &of.name);
         let of = (Arc::clone(variant), on);
-        let instance = Instance::new(of, opened.model, opened.pages, nanos);
+        let mut instance = Instance::new(of, opened.model, opened.pages, nanos);
+        instance.is_isolated = is_isolated;
         let instance = Arc::new(instance);
         self.shared.insert(Arc::clone(&instance));
         self.executor.loaded(&variant.id);
@@ -192,7 +205,7 @@ impl Worker {
         }
     }
 
-    fn engine(&self, variant: &Variant) -> Result<Arc<dyn Engine>, WorkError> {
+    fn engine(&self, variant: &Variant) -> Result<Chosen, WorkError> {
         let name = &variant.spec.engine;
         let known = self.engines.iter().find(|engine| engine.name() == name.0);
         let engine = known.ok_or_else(|| WorkError::Unknown {
@@ -201,7 +214,11 @@ impl Worker {
         })?;
         let isolated = self.config.isolated.has(variant);
         let isolated = isolated.then(|| engine.isolated()).flatten();
-        Ok(isolated.unwrap_or_else(|| Arc::clone(engine)))
+        let is_isolated = isolated.is_some();
+        Ok(Chosen {
+            engine: isolated.unwrap_or_else(|| Arc::clone(engine)),
+            is_isolated,
+        })
     }
 
     async fn note_load_failed(&self, variant: &Variant, error: &WorkError) {
@@ -230,7 +247,7 @@ impl Worker {
     }
 
     /// Unloads an instance. `end` says what becomes of the batches that run on it.
-    async fn unload_instance(&self, instance: Arc<Instance>, end: fn(&Instance)) {
+    pub(crate) async fn unload_instance(&self, instance: Arc<Instance>, end: fn(&Instance)) {
         let variant = Arc::clone(&instance.variant);
         self.note(&variant, Command::Drain).await;
         end(&instance);
@@ -308,7 +325,7 @@ impl Worker {
     }
 
     /// Held while a variant is loaded or unloaded.
-    fn turn(&self, variant: &VariantId) -> Arc<tokio::sync::Mutex<()>> {
+    pub(crate) fn turn(&self, variant: &VariantId) -> Arc<tokio::sync::Mutex<()>> {
         let made = self.moving.get_or_make(variant.clone(), || {
             Ok::<_, std::convert::Infallible>(tokio::sync::Mutex::new(()))
         });

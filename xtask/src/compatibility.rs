@@ -16,6 +16,7 @@ use crate::server::{self, Server};
 use crate::{demo, paths, shell};
 
 mod clients;
+mod converters;
 mod perf;
 mod runtimes;
 mod triton_qa;
@@ -29,7 +30,8 @@ const EXPORTERS: &str = include_str!("../exports-requirements.txt");
 const KERAS: &str = include_str!("../compatibility/keras-requirements.txt");
 
 /// Suites whose number of passed checks is a figure.
-const FIGURES: [(&str, &str); 6] = [
+const FIGURES: [(&str, &str); 7] = [
+    ("converters", "converted_models_passed"),
     ("tritonclient", "tritonclient_calls_passed"),
     ("kserve", "kserve_calls_passed"),
     ("reflection", "reflection_checks_passed"),
@@ -38,13 +40,16 @@ const FIGURES: [(&str, &str); 6] = [
     ("triton_qa", "triton_qa_suites_passed"),
 ];
 
+/// Measures few runs of each variant.
+const QUICK: &str = "variants.effort=quick";
+
 /// Inputs that schemathesis makes up for each operation.
 const EXAMPLES: &str = "25";
 
 /// Options of `cargo xtask compatibility`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which suites to run [default: all but triton-qa]
+    /// Which suites to run [default: all but triton-qa and converters]
     #[arg(value_enum)]
     suites: Vec<Suite>,
     /// Print one JSON object for each check
@@ -72,6 +77,8 @@ enum Suite {
     Examples,
     /// MLServer and Triton as runtimes of models: registered, asked, ended and started again
     Runtimes,
+    /// Models of PyTorch, Hugging Face, Keras and TensorFlow, converted with the real libraries, of which PyTorch alone takes 6 GB
+    Converters,
     /// Triton's own QA, which is fetched from GitHub
     TritonQa,
 }
@@ -102,11 +109,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         provisioned,
     };
     let suites: Vec<Suite> = match arguments.suites.is_empty() {
-        // What is in no package index is asked for by name.
+        // What is in no package index, or is very large, is asked for by name.
         true => Suite::value_variants()
             .iter()
             .copied()
-            .filter(|suite| *suite != Suite::TritonQa)
+            .filter(|suite| !matches!(suite, Suite::TritonQa | Suite::Converters))
             .collect(),
         false => arguments.suites.clone(),
     };
@@ -121,6 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             Suite::PerfAnalyzer => bed.perf_analyzer(&server()?)?,
             Suite::Examples => bed.examples(&server()?)?,
             Suite::Runtimes => bed.runtimes()?,
+            Suite::Converters => bed.converters(&bed.serve(&[QUICK.to_owned()])?)?,
             Suite::TritonQa => bed.triton_qa()?,
         });
     }

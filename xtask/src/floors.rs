@@ -10,7 +10,8 @@ pub struct Floor {
     pub folders: &'static [&'static str],
 }
 
-/// They reach each other by the traits and messages of `crates/wire` alone.
+/// They reach each other by the traits and messages of `crates/wire` alone. Packages inside the folder of one are parts
+/// of it.
 pub const ROLES: &[&str] = &["worker", "dispatcher", "autoscaler", "variant-gen", "api"];
 
 /// Nothing outside it is built of it; tests of decisions may run the policies of others.

@@ -24,11 +24,17 @@ pub struct Arguments {
     /// The folder that is made [default: target/gpu-kit]
     #[arg(long)]
     to: Option<PathBuf>,
+    /// Put the service in, too: the part `service` then measures it as a whole, and the folder has some hundred MiB
+    #[arg(long)]
+    service: bool,
 }
 
 /// Builds the folder and says how to use it.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let folder = make(arguments.to.as_deref())?;
+    if arguments.service {
+        add_service(&folder)?;
+    }
     println!(
         "copy the folder to the machine with the GPU and run there: OUT=results sh {}/run.sh",
         folder
@@ -47,7 +53,7 @@ pub fn make(to: Option<&Path>) -> Result<PathBuf> {
     std::fs::create_dir_all(&folder)
         .with_context(|| format!("cannot create `{}`", folder.display()))?;
     let program = folder.join("gpu_suite");
-    std::fs::copy(build()?, &program)?;
+    std::fs::copy(build("sextant-engine-cuda", "gpu_suite")?, &program)?;
     let strip = shell::run(shell::command("strip").arg(&program));
     strip.context("`strip` is missing: install the package `binutils`")?;
     let kit = paths::root().join("crates/engines/engine-cuda/kit");
@@ -58,15 +64,31 @@ pub fn make(to: Option<&Path>) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The program of the suite.
-fn build() -> Result<PathBuf> {
-    let arguments = ["build", "--release", "--package", "sextant-engine-cuda"];
-    shell::run(
-        shell::command("cargo")
-            .args(arguments)
-            .args(["--bin", "gpu_suite"]),
-    )?;
-    Ok(paths::target("release").join("gpu_suite"))
+/// Puts in what the part `service` needs.
+fn add_service(folder: &Path) -> Result<()> {
+    let program = folder.join("sextant");
+    std::fs::copy(build("sextant", "sextant")?, &program)?;
+    shell::run(shell::command("strip").arg(&program))?;
+    let kit = paths::root().join("crates/engines/engine-cuda/kit");
+    std::fs::copy(kit.join("service.py"), folder.join("service.py"))?;
+    let models = paths::root().join("xtask/models.py");
+    std::fs::copy(models, folder.join("models.py"))?;
+    say(format!(
+        "with the service, {:.0} MiB",
+        mebibytes(std::fs::metadata(&program)?.len())
+    ));
+    Ok(())
+}
+
+/// A program of a package, as it is released.
+fn build(package: &str, program: &str) -> Result<PathBuf> {
+    let arguments = ["build", "--release", "--package", package, "--bin", program];
+    shell::run(shell::command("cargo").args(arguments))?;
+    Ok(paths::target("release").join(program))
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
 
 /// Size, and on which systems it starts.
@@ -80,7 +102,7 @@ fn check(folder: &Path, program: &Path) -> Result<()> {
     say(format!(
         "{}: {:.1} MiB, for {} with glibc {major}.{minor} or newer",
         folder.display(),
-        bytes as f64 / f64::from(1 << 20),
+        mebibytes(bytes),
         std::env::consts::ARCH,
     ));
     if bytes > MOST_BYTES {

@@ -14,6 +14,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use sextant_api_core::auth::{Hash, charge, not_its_own};
 use sextant_registry::{Audit, KeyScope};
 use sextant_types::{ApplicationId, Code, ErrorKind, JobId, Route, time::unix_ms};
 use tokio::{
@@ -22,29 +23,13 @@ use tokio::{
 };
 
 use super::{
-    Caller, Mode,
-    caller::not_its_own,
-    keyring::Key,
+    Actor, Caller, Mode, Recorded, Subject,
     repeated::Repeated,
     rules::{Bound, Need, Rule, RuleBook},
-    secret::Hash,
 };
-use crate::{
-    ApiState,
-    allowance::{Refused, Usage},
-    body,
-    problem::Problem,
-    v2::grpc,
-};
+use crate::{ApiState, body, problem::Problem, v2::grpc};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
-const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
-
-/// Headers of the guard, which belong on refusals as well.
-pub(crate) const HEADERS: [HeaderName; 4] = [LIMIT, REMAINING, RESET, header::WWW_AUTHENTICATE];
-
 /// How long the registry may be away or full before the entry of a change that needs no registry is given up: more
 /// than a server takes to start again, or another to take over.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
@@ -61,14 +46,6 @@ pub(crate) struct Guard {
     /// Entries of the audit record that are yet to be written.
     waiting: Arc<AtomicUsize>,
 }
-
-/// What an audited request was about, where no path says it: an extension of the response.
-#[derive(Clone)]
-pub(crate) struct Subject(pub String);
-
-/// What the audit record says of a change beside its subject: an extension of the response.
-#[derive(Clone)]
-pub(crate) struct Detail(pub serde_json::Value);
 
 /// What is asked for, as far as the guard looks at it.
 struct Asked<'a> {
@@ -103,8 +80,10 @@ pub(crate) async fn guard(
             if let Some(caller) = &caller {
                 request.extensions_mut().insert(caller.clone());
             }
-            match caller.filter(|_| rule.audited.is_some()) {
-                Some(caller) => {
+            match caller.zip(rule.audited) {
+                Some((caller, action)) => {
+                    let actor = Actor::new(caller.name(), action);
+                    request.extensions_mut().insert(actor);
                     let state = guard.state.clone();
                     // Boxed: the future of every request would be as large.
                     let change = Box::pin(change(guard, (caller, place), rule, request, next));
@@ -136,6 +115,9 @@ async fn change(
 ) -> Response {
     let uri = request.uri().clone();
     let response = next.run(request).await;
+    if response.extensions().get::<Recorded>().is_some() {
+        return response;
+    }
     let told = outcome(&response).zip(rule.audited);
     if let Some((mut detail, action)) = told {
         if rule.need == Need::Scope(KeyScope::Query) {
@@ -162,8 +144,7 @@ async fn change(
 /// service failed halfway, something may have been.
 fn outcome(response: &Response) -> Option<serde_json::Value> {
     if response.status().is_success() {
-        let told = response.extensions().get::<Detail>();
-        return Some(told.map_or_else(|| serde_json::json!({}), |Detail(told)| told.clone()));
+        return Some(serde_json::json!({}));
     }
     let code = response.extensions().get::<Problem>()?.code();
     let unknown = matches!(code.kind(), ErrorKind::Internal | ErrorKind::Unavailable);
@@ -391,51 +372,4 @@ fn presented(headers: &HeaderMap) -> Result<&str, Problem> {
 fn lacks(scope: KeyScope) -> Problem {
     let detail = format!("the key lacks the scope `{}`", scope.as_str());
     Problem::new(Code::Forbidden, detail)
-}
-
-/// Counts a request against its key, and takes a place for it.
-pub(super) async fn charge(
-    key: &Key,
-    headers: &mut HeaderMap,
-) -> Result<Option<OwnedSemaphorePermit>, Problem> {
-    let place = key.places.as_ref().map(|places| {
-        let taken = Arc::clone(places).try_acquire_owned();
-        taken.map_err(|_| {
-            let detail = "too many requests of this key are in flight";
-            Problem::new(Code::RateLimited, detail).retry_after_ms(100)
-        })
-    });
-    let place = place.transpose()?;
-    let Some(allowance) = &key.allowance else {
-        return Ok(place);
-    };
-    match allowance.take().await {
-        Ok(usage) => tell(&usage, headers),
-        Err(Refused { usage, why }) => {
-            tell(&usage, headers);
-            let problem = Problem::new(Code::RateLimited, why);
-            return Err(problem.retry_after_ms(usage.reset_ms.max(1)));
-        }
-    }
-    Ok(place)
-}
-
-/// Counts one more query of a request that has several against its key.
-pub(crate) async fn charge_further(caller: &Caller) -> Result<(), Problem> {
-    let Caller::Key(key) = caller else {
-        return Ok(());
-    };
-    let Some(allowance) = &key.allowance else {
-        return Ok(());
-    };
-    let taken = allowance.take().await;
-    taken.map(drop).map_err(|Refused { usage, why }| {
-        Problem::new(Code::RateLimited, why).retry_after_ms(usage.reset_ms.max(1))
-    })
-}
-
-fn tell(usage: &Usage, headers: &mut HeaderMap) {
-    headers.insert(LIMIT, HeaderValue::from(usage.limit));
-    headers.insert(REMAINING, HeaderValue::from(usage.remaining));
-    headers.insert(RESET, HeaderValue::from(usage.reset_ms.div_ceil(1000)));
 }

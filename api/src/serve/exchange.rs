@@ -17,7 +17,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tower::ServiceExt;
 
 use super::activity::Activity;
-use crate::pages::Encrypted;
+use crate::sessions::Encrypted;
 
 /// For so long browsers that once came over an encrypted connection use no other.
 const ENCRYPTED_ONLY: &str = "max-age=31536000";

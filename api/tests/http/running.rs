@@ -1,8 +1,8 @@
 //! `/v1/workers`, `/v1/instances`, `/v1/variants`: what runs where, and what was measured of it.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sextant_metadata::WorkerRecord;
-use sextant_types::WorkerId;
+use sextant_types::{Variant, WorkerId};
 
 use crate::{
     double::{Api, Recorder},
@@ -136,6 +136,33 @@ async fn variants_show_what_was_measured_and_where_they_run() {
     api.call("DELETE", &job, "").await;
     assert_eq!(api.call("DELETE", "/v1/models/mlp", "").await.status, 204);
     assert!(api.metadata.variants().await.expect("read").is_empty());
+}
+
+/// Variants of everything come in pages also where nobody asks for pages; those of one application come whole.
+#[tokio::test]
+async fn variants_of_all_applications_come_in_pages() {
+    let api = with_digits().await;
+    upload(&api, "mlp", b"onnx").await;
+    let of_number = |number: usize| Variant {
+        id: format!("mlp-ort-{number:03}").parse().expect("a name"),
+        dominated_by: None,
+        ..crate::double::variant()
+    };
+    let all: Vec<_> = (0..101).map(of_number).collect();
+    api.registry.put_variants(&all).await.expect("stored");
+    let count = |page: &Value| page["variants"].as_array().expect("a list").len();
+    let first = api.get("/v1/variants").await.json();
+    assert_eq!(count(&first), 100);
+    let next = first["next"].as_str().expect("there is another");
+    let path = format!("/v1/variants?after={}", next.replace(' ', "%20"));
+    let second = api.get(&path).await.json();
+    assert_eq!(count(&second), 1);
+    assert_eq!(second["variants"][0]["name"], "mlp-ort-100");
+    assert!(second.get("next").is_none(), "{second}");
+    let whole = api.get("/v1/applications/digits/variants").await.json();
+    assert_eq!(count(&whole), 101);
+    let asked = api.get("/v1/variants?limit=101").await.json();
+    assert_eq!(count(&asked), 101);
 }
 
 #[tokio::test]

@@ -129,3 +129,145 @@ async fn a_plan_for_which_there_is_no_room_leaves_the_steps_to_the_plan_for_all(
     beat_of(&store, "m0", &of, false).await;
     until(&store, "a variant", |it| needed(it, "m-a") == 1).await;
 }
+
+/// The largest batches that are desired, by variant.
+fn batches(desired: &Desired) -> Vec<(&str, u32)> {
+    let batches = desired.batches.iter();
+    batches
+        .map(|it| (it.variant.as_str(), it.max_rows))
+        .collect()
+}
+
+#[tokio::test]
+async fn the_largest_batches_of_a_plan_are_desired_but_of_what_answers_others_too() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    for name in ["m-a", "m-b"] {
+        let mut measured = Variant {
+            measured_on: Some(of.name.clone()),
+            ..variant(name)
+        };
+        // Batches of more than eight rows take longer for each row, and soon longer than the target.
+        measured.spec.max_batch = 64;
+        let rows = [(1, 2.0), (8, 8.0), (64, 640.0)];
+        let rows = rows.map(|(batch, ms)| sextant_types::BatchLatency {
+            batch,
+            p50_ms: ms,
+            p99_ms: ms,
+            mean_ms: ms,
+            samples: 10,
+        });
+        measured.profile.batches = rows.to_vec();
+        publish(&store, measured).await;
+    }
+    run(&store, pool(&shelf, &of, 0, 20));
+    let mut rows = vec![
+        row("find", &[], (1000, 1000)),
+        row("read", &["find"], (100, 400)),
+    ];
+    let demand = |applications: Vec<ApplicationDemand>| Demand {
+        window_ms: 1000,
+        applications,
+        ..Demand::default()
+    };
+    store.set_demand(demand(rows.clone())).await.unwrap();
+    let planned = until(&store, "bounds", |it| batches(it).len() == 2).await;
+    let told = &planned.decisions.last().unwrap().reason;
+    for (variant, most) in batches(&planned) {
+        assert!(most < 64, "{variant}: {most}");
+        let said = format!("by `{variant}`");
+        let step = told.split("; ").find(|it| it.contains(&said)).unwrap();
+        assert!(step.contains(&format!("up to {most} rows")), "{step}");
+    }
+    assert_eq!(planned.batches[0].device_type, of.name);
+    // Clients ask the application, too, and one of its variants answers them.
+    for number in 0..8 {
+        beat_of(&store, &format!("m{number}"), &of, false).await;
+    }
+    rows.push(ApplicationDemand {
+        step: None,
+        ..row("read", &[], (100, 100))
+    });
+    store.set_demand(demand(rows)).await.unwrap();
+    until(&store, "one bound", |it| batches(it).len() == 1).await;
+}
+
+/// The same, of a step that asks this variant.
+fn row_of(step: &str, after: &[&str], asks: &str, runs: u64) -> ApplicationDemand {
+    let mut row = row(step, after, (runs, runs));
+    if let Some(step) = &mut row.step {
+        step.of.asks = Route::Variant(VariantId::new(asks).unwrap());
+    }
+    row
+}
+
+/// What is desired on workers that answer 1,000 rows a second each, once these steps were asked.
+async fn planned(applications: Vec<ApplicationDemand>, workers: u32) -> Arc<Desired> {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    for name in ["m-a", "m-b", "m-c"] {
+        let measured = Variant {
+            measured_on: Some(of.name.clone()),
+            ..variant(name)
+        };
+        publish(&store, measured).await;
+    }
+    run(&store, pool(&shelf, &of, 0, 20));
+    let demand = Demand {
+        window_ms: 1000,
+        applications,
+        ..Demand::default()
+    };
+    store.set_demand(demand).await.unwrap();
+    until(&store, "a plan", |it| wants(it, "small") == Some(workers)).await
+}
+
+/// Rows a second that the plan has for a step, by the decision about the workers.
+fn rate_of(desired: &Desired, step: &str) -> f64 {
+    let told = &desired.decisions[0].reason;
+    let begin = format!("its step `{step}` (");
+    let rest = told
+        .split_once(&begin)
+        .unwrap_or_else(|| panic!("{told}"))
+        .1;
+    rest.split(' ')
+        .next()
+        .unwrap()
+        .replace(',', "")
+        .parse()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_split_is_planned_as_steps_of_which_a_query_runs_one() {
+    let rows = vec![
+        row_of("score", &[], "m-a", 300),
+        row_of("score", &[], "m-b", 300),
+        row_of("last", &["score"], "m-c", 600),
+    ];
+    let desired = planned(rows, 3).await;
+    let rates = ["score of m-a", "score of m-b", "last"].map(|step| rate_of(&desired, step));
+    let [one, other, last] = rates;
+    assert!((one / other - 1.0).abs() < 0.05, "{rates:?}");
+    assert!(
+        (last / (one + other) - 1.0).abs() < 0.05,
+        "all come to it: {rates:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_steps_of_a_pipeline_that_is_a_step_are_planned_with_the_outer_ones() {
+    // The inner one asks its second step for a fifth of what it is asked for, and all of its answers are read.
+    let rows = vec![
+        row_of("crop", &[], "m-c", 500),
+        row_of("inner.fast", &["crop"], "m-a", 500),
+        row_of("inner.slow", &["inner.fast"], "m-b", 100),
+        row_of("last", &["inner"], "m-c", 500),
+    ];
+    let desired = planned(rows, 4).await;
+    let steps = ["crop", "inner.fast", "inner.slow", "last"];
+    let rates = steps.map(|step| rate_of(&desired, step));
+    for (rate, share) in rates.iter().zip([1.0, 1.0, 0.2, 1.0]) {
+        assert!((rate / rates[0] - share).abs() < 0.02, "{rates:?}");
+    }
+}

@@ -4,13 +4,19 @@
 //! graph, how often each step runs and on how many rows; from the variants and the types of devices, what may run it. The
 //! planner is that of `sextant plan` ([`search`]), over a sample of queries that come by chance at the expected rate. Its
 //! plan is kept while the load of each step stays near what it was made for.
+//!
+//! A step that asks one of several is tagged with whom it asked: it is several steps here, of which a query runs one. The steps
+//! of a pipeline that is a step are tagged as steps of the outermost one, `step.inner`; what waits for `step` waits for all
+//! of them.
+
+mod batches;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
-    Choice, Graph, Routes, Scale, Step,
+    Choice, Fit, Graph, Routes, Scale, Step,
     estimate::Load,
     plan::{Options as Effort, Plan, Problem, search, with_residual},
 };
@@ -31,6 +37,9 @@ const LESS: f64 = 0.7;
 
 /// Queries of a sample.
 const QUERIES: usize = 2000;
+
+/// Queries by which the probabilities of steps are found from how often they ran.
+const COUNTED: usize = 10_000;
 
 /// Share of the queries that may be late.
 const LATE: f64 = 0.01;
@@ -68,6 +77,8 @@ struct Question {
     graph: Graph,
     /// Queries a second.
     rate: f64,
+    /// Rows a second by step.
+    loads: Vec<f64>,
     target: Nanos,
 }
 
@@ -171,9 +182,12 @@ fn has_room(picture: &Picture, staffed: &Staffed, staff: &[Staff]) -> bool {
     fits.all(|fits| fits) && budget.is_none_or(|budget| costs.sum::<f64>() <= budget)
 }
 
+/// Steps by their names and by whom they ask: a step that is split is several.
+type Steps<'a> = BTreeMap<(&'a str, &'a Route), AskedStep<'a>>;
+
 /// What is asked by steps, by pipeline; pipelines without a target, and those of which a step is missing, are left out.
 fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, Asked<'_>> {
-    let mut all: BTreeMap<&ApplicationId, (BTreeMap<&str, AskedStep<'_>>, f64)> = BTreeMap::new();
+    let mut all: BTreeMap<&ApplicationId, (Steps<'_>, f64)> = BTreeMap::new();
     // A step that nobody asks any more may be one of an earlier version.
     let asked = outlooks
         .iter()
@@ -186,7 +200,7 @@ fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, Asked<'_>> {
         let (steps, target_ms) = all
             .entry(&of.pipeline)
             .or_insert((BTreeMap::new(), f64::INFINITY));
-        let step = steps.entry(&of.step).or_insert(AskedStep {
+        let step = steps.entry((&of.step, &of.asks)).or_insert(AskedStep {
             of,
             outlooks: Vec::new(),
             runs: 0.0,
@@ -216,15 +230,18 @@ fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, Asked<'_>> {
 }
 
 /// Steps after those that they wait for; `None` where one waits for a step that nobody has asked.
-fn in_order<'a>(mut left: BTreeMap<&'a str, AskedStep<'a>>) -> Option<Vec<AskedStep<'a>>> {
-    let mut steps: Vec<AskedStep<'a>> = Vec::with_capacity(left.len());
+fn in_order(mut left: Steps<'_>) -> Option<Vec<AskedStep<'_>>> {
+    let mut steps: Vec<AskedStep<'_>> = Vec::with_capacity(left.len());
     while !left.is_empty() {
-        let is_there = |name: &String| steps.iter().any(|step| step.of.step == *name);
+        let is_there = |name: &String| {
+            let waits = left.values().any(|step| step.is_of(name));
+            !waits && steps.iter().any(|step| step.is_of(name))
+        };
         let next = left
             .iter()
             .find(|(_, step)| step.of.after.iter().all(is_there));
-        let name = *next?.0;
-        steps.push(left.remove(name)?);
+        let key = *next?.0;
+        steps.push(left.remove(&key)?);
     }
     Some(steps)
 }
@@ -241,52 +258,95 @@ impl Asked<'_> {
 
     /// What is to be planned for; `None` where nothing is asked, or nothing can run a step.
     fn question(&self, picture: &Picture) -> Option<Question> {
-        let first = self.steps.iter().filter(|step| step.of.after.is_empty());
-        let (mut queries, mut rate) = (0.0f64, 0.0f64);
-        for step in first.filter(|step| step.rows > 0.0) {
-            queries = queries.max(step.runs);
-            rate = rate.max(step.planned * step.runs / step.rows);
-        }
-        if rate <= 0.0 {
-            return None;
-        }
-        let mut visits: Vec<f64> = Vec::with_capacity(self.steps.len());
+        let (queries, rate) = self.rates()?;
+        let rate = rate * RAISED;
+        let mut random = ChaCha8Rng::seed_from_u64(SEED);
+        let mut fit = Fit::new(COUNTED);
         let mut steps = Vec::with_capacity(self.steps.len());
-        for asked in &self.steps {
-            let after = asked.of.after.iter().filter_map(|name| self.position(name));
-            let after: Vec<usize> = after.collect();
-            let missed = after.iter().map(|at| 1.0 - visits[*at]);
-            let comes = match after.is_empty() {
-                true => 1.0,
-                false => 1.0 - missed.product::<f64>(),
-            };
-            let share = (asked.runs / queries.max(1e-9)).clamp(0.0, comes);
-            visits.push(share);
+        let mut loads = Vec::with_capacity(self.steps.len());
+        for (at, asked) in self.steps.iter().enumerate() {
+            let after = self.before(asked);
+            let share = (asked.runs / queries).clamp(0.0, 1.0);
+            let rows = (asked.rows / asked.runs.max(1e-9)).max(1.0);
+            let apart = self.split(at);
+            let apart = &apart[..apart.iter().take_while(|it| **it < at).count()];
+            loads.push(rate * share * rows);
             steps.push(Step {
-                name: asked.of.step.clone(),
-                after,
+                name: self.name(at),
                 scale: Scale {
-                    probability: (share / comes.max(1e-9)).clamp(0.0, 1.0),
-                    rows: (asked.rows / asked.runs.max(1e-9)).max(1.0),
+                    probability: fit.add(&after, apart, share, &mut random),
+                    rows,
                 },
+                after,
                 choices: asked.choices(picture),
             });
         }
+        let splits = (0..self.steps.len()).map(|at| self.split(at));
+        let splits = splits.enumerate();
+        let splits = splits.filter(|(at, of)| of.len() > 1 && of[0] == *at);
+        let splits = splits.map(|(_, of)| of).collect();
         Some(Question {
-            graph: Graph::new(steps).ok()?,
-            rate: rate * RAISED,
+            graph: Graph::new(steps).ok()?.with_splits(splits).ok()?,
+            rate,
+            loads,
             target: (self.target_ms * 1e6) as Nanos,
         })
     }
 
-    fn position(&self, name: &str) -> Option<usize> {
-        self.steps.iter().position(|step| step.of.step == name)
+    /// Queries a second of the last minute, and those that are planned for, by the first step that most of them run.
+    fn rates(&self) -> Option<(f64, f64)> {
+        let mut firsts: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        let first = self.steps.iter().filter(|step| step.of.after.is_empty());
+        for step in first.filter(|step| step.rows > 0.0) {
+            let (runs, planned) = firsts.entry(&step.of.step).or_default();
+            *runs += step.runs;
+            *planned += step.planned * step.runs / step.rows;
+        }
+        let most = |sum: (f64, f64), of: &(f64, f64)| (sum.0.max(of.0), sum.1.max(of.1));
+        let (queries, rate) = firsts.values().fold((0.0, 0.0), most);
+        (queries > 0.0 && rate > 0.0).then_some((queries, rate))
+    }
+
+    /// Positions of the steps that it waits for. Of a pipeline that is a step it waits for each step.
+    fn before(&self, step: &AskedStep<'_>) -> Vec<usize> {
+        let is_before = |it: &AskedStep<'_>| step.of.after.iter().any(|name| it.is_of(name));
+        let all = self.steps.iter().enumerate();
+        all.filter(|(_, it)| is_before(it))
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    /// Positions of the steps of which a query runs one in place of this one, with its own.
+    fn split(&self, at: usize) -> Vec<usize> {
+        let name = &self.steps[at].of.step;
+        let all = 0..self.steps.len();
+        all.filter(|it| self.steps[*it].of.step == *name).collect()
+    }
+
+    /// Its name; of a part of a split, with whom it asks.
+    fn name(&self, at: usize) -> String {
+        let of = self.steps[at].of;
+        let asks = match &of.asks {
+            Route::Application(id) => id.as_str(),
+            Route::Model(id) => id.as_str(),
+            Route::Variant(id) => id.as_str(),
+        };
+        match self.split(at).len() {
+            1 => of.step.clone(),
+            _ => format!("{} of {asks}", of.step),
+        }
     }
 }
 
 // === impl AskedStep ===
 
 impl AskedStep<'_> {
+    /// Whether it is the step of this name, or one within it.
+    fn is_of(&self, name: &str) -> bool {
+        let rest = self.of.step.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+
     /// What may run it: what it asks, where it is good enough, on the types of devices of which there may be one.
     fn choices(&self, picture: &Picture) -> Vec<Choice> {
         let is_good_enough = |of: &&Able| {
@@ -338,21 +398,6 @@ impl Able {
 // === impl Question ===
 
 impl Question {
-    /// Rows a second by step.
-    fn loads(&self) -> Vec<f64> {
-        let mut visits: Vec<f64> = Vec::new();
-        let loads = self.graph.steps().iter().map(|step| {
-            let missed = step.after.iter().map(|at| 1.0 - visits[*at]);
-            let comes = match step.after.is_empty() {
-                true => 1.0,
-                false => 1.0 - missed.product::<f64>(),
-            };
-            visits.push(comes * step.scale.probability);
-            self.rate * comes * step.scale.probability * step.scale.rows
-        });
-        loads.collect()
-    }
-
     /// Whether a plan for this is one for that.
     fn lasts(&self, now: &Self) -> bool {
         let mut steps = self.graph.steps().iter().zip(now.graph.steps());
@@ -360,10 +405,10 @@ impl Question {
             && steps.all(|(one, other)| {
                 (&one.name, &one.after, &one.choices) == (&other.name, &other.after, &other.choices)
             });
-        let mut loads = self.loads().into_iter().zip(now.loads());
+        let mut loads = self.loads.iter().zip(&now.loads);
         self.target == now.target
             && is_alike
-            && loads.all(|(then, now)| now / RAISED <= then + 1e-9 && now >= LESS * then)
+            && loads.all(|(then, now)| now / RAISED <= then + 1e-9 && *now >= LESS * then)
     }
 }
 
@@ -404,7 +449,7 @@ impl Made {
         let Some(plan) = &self.plan else {
             return Vec::new();
         };
-        let loads = self.question.loads();
+        let loads = &self.question.loads;
         let steps = self.question.graph.steps().iter().zip(&plan.steps);
         let mut all = Vec::new();
         for ((step, of), load) in steps.zip(loads) {
@@ -427,7 +472,7 @@ impl Made {
                     device: able.kind,
                     batch: group.batch,
                     replicas: group.replicas,
-                    rps: load,
+                    rps: *load,
                     target_ms: self.question.target as f64 / 1e6,
                     reserved: Reserved {
                         variant: able.number,

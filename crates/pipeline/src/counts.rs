@@ -59,7 +59,7 @@ struct Counters {
     outcomes: [AtomicU64; 4],
     time_us: AtomicU64,
     waited_us: AtomicU64,
-    /// Queries in which a step before it gave something.
+    /// Queries behind a step before it that gave something, of those of which it is known whether they run it.
     could: AtomicU64,
     /// Of those that answered: rows, and their squares.
     rows: AtomicU64,
@@ -113,6 +113,17 @@ impl Counts {
     pub fn add(&self, node: usize, outcome: Outcome) {
         if let Some(counters) = self.0.get(node) {
             counters.outcomes[outcome as usize].fetch_add(1, Ordering::Relaxed);
+            if matches!(outcome, Outcome::Answered | Outcome::Failed) {
+                counters.could.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A query passes a step; `could` where one before that gave something.
+    pub fn skipped(&self, node: usize, could: bool) {
+        self.add(node, Outcome::Skipped);
+        if let (Some(counters), true) = (self.0.get(node), could) {
+            counters.could.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -129,13 +140,6 @@ impl Counts {
                 },
                 ..usual
             })
-    }
-
-    /// A query has come to a step behind one that gave something.
-    pub fn could(&self, node: usize) {
-        if let Some(counters) = self.0.get(node) {
-            counters.could.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     /// A step has answered so many rows after so many microseconds, of which it waited some.

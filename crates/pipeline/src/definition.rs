@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sextant_planning::dropping::Policy;
@@ -326,6 +327,16 @@ impl Definition {
             Action::Ask(_) => Vec::new(),
         });
         files.collect()
+    }
+
+    /// Bytes of memory that reading the files of its transforms may take, these included.
+    pub fn memory_to_read(&self, files: &BTreeMap<String, Bytes>) -> u64 {
+        let actions = self.steps.iter().filter_map(|step| step.action().ok());
+        let memory = actions.map(|action| match action {
+            Action::Transform(options) => options.memory_to_read(files),
+            Action::Python(_) | Action::Ask(_) => 0,
+        });
+        memory.fold(0, u64::saturating_add)
     }
 }
 

@@ -90,8 +90,8 @@ pub(crate) struct Node {
     pub retries: u32,
     /// The nodes that must have ended before.
     pub after: BTreeSet<usize>,
-    /// As those are told of it who are asked; `None` of one that asks nobody.
-    pub of: Option<Arc<StepOf>>,
+    /// As those are told of it who are asked, in their order; empty of one that asks nobody.
+    pub of: Vec<Arc<StepOf>>,
 }
 
 /// What a node does.
@@ -219,14 +219,6 @@ impl Graph {
             Work::Transform(_) | Work::Python(_) => &[],
         });
         asked.map(|it| &it.route)
-    }
-
-    /// Whether no step asks one of several.
-    pub fn asks_once(&self) -> bool {
-        self.nodes.iter().all(|node| match &node.work {
-            Work::Ask(asked) => asked.len() == 1,
-            Work::Transform(_) | Work::Python(_) => true,
-        })
     }
 
     /// The functions of Python files that its steps call, with the names of these.
@@ -408,7 +400,7 @@ fn node(
         timeout: step.timeout_ms.map(|ms| Duration::from_secs_f64(ms / 1e3)),
         retries: step.retries,
         after,
-        of: None,
+        of: Vec::new(),
     })
 }
 
@@ -418,20 +410,17 @@ fn name_steps(nodes: &mut [Node], pipeline: &ApplicationId) {
     for node in nodes {
         let after = node.after.iter().flat_map(|at| asking[*at].iter().cloned());
         let after: BTreeSet<String> = after.collect();
-        let asked = match &node.work {
-            Work::Ask(asked) => asked.first(),
-            Work::Transform(_) | Work::Python(_) => None,
-        };
-        let Some(first) = asked else {
+        let Work::Ask(asked) = &node.work else {
             asking.push(after);
             continue;
         };
-        node.of = Some(Arc::new(StepOf {
+        let of = asked.iter().map(|asked| StepOf {
             pipeline: pipeline.clone(),
             step: node.name.to_string(),
-            after: after.into_iter().collect(),
-            asks: first.route.clone(),
-        }));
+            after: after.iter().cloned().collect(),
+            asks: asked.route.clone(),
+        });
+        node.of = of.map(Arc::new).collect();
         asking.push(BTreeSet::from([node.name.to_string()]));
     }
 }

@@ -14,7 +14,9 @@ use std::{
 
 use arc_swap::ArcSwap;
 use futures::{StreamExt, stream::FuturesUnordered};
-use sextant_rpc::{Answer, DispatcherClient, Explanation, Query, QueryError, StepTaken, Timings};
+use sextant_rpc::{
+    Answer, DispatcherClient, Explanation, ForStep, Query, QueryError, StepTaken, Timings,
+};
 use sextant_types::{Code, ModelId, NamedTensor, VariantId};
 use tokio::sync::Semaphore;
 
@@ -51,6 +53,8 @@ pub(crate) struct Around<'a> {
     pub means: &'a Means,
     /// The pipelines as they were when the query came: it ends on the versions that it began with.
     pub known: &'a Known,
+    /// The step of an outer pipeline that the query is for.
+    pub outer: Option<&'a ForStep>,
 }
 
 /// How the answers of a pipeline are called: it is their model, and its version the variant.
@@ -91,8 +95,6 @@ struct Way<'a> {
     flight: Flight<'a>,
     ahead: Ahead,
     around: Around<'a>,
-    /// Whether the steps are planned together: each asks one, and none a pipeline.
-    is_planned: bool,
     query: &'a Query,
     inputs: Vec<NamedTensor>,
     ended: Vec<Option<Ended>>,
@@ -147,8 +149,10 @@ pub(crate) async fn answer(
         counts,
         flight,
         ahead: pace.ahead(graph),
-        around,
-        is_planned: graph.asks_once() && graph.routes().all(|it| around.known.of(it).is_none()),
+        around: Around {
+            outer: query.step.as_deref(),
+            ..around
+        },
         query: &query,
         inputs,
         ended: graph.nodes.iter().map(|_| None).collect(),
@@ -219,10 +223,6 @@ impl<'a> Way<'a> {
                     still.push(at);
                     continue;
                 }
-                let gave = |it: &usize| matches!(self.ended[*it], Some(Ended::Gave(_)));
-                if node.after.is_empty() || node.after.iter().any(gave) {
-                    self.counts.could(at);
-                }
                 match self.inputs_of(node) {
                     Ok(inputs) => {
                         let begun = self.begin(at, inputs).map_err(|error| {
@@ -232,7 +232,9 @@ impl<'a> Way<'a> {
                         running.push(async move { (at, begun.run().await) });
                     }
                     Err(Unready::Skipped(why)) => {
-                        self.counts.add(at, Outcome::Skipped);
+                        let gave = |it: &usize| matches!(self.ended[*it], Some(Ended::Gave(_)));
+                        let could = node.after.is_empty() || node.after.iter().any(gave);
+                        self.counts.skipped(at, could);
                         self.skip(node, at, why);
                     }
                     Err(Unready::Failed(why)) => {
@@ -345,7 +347,7 @@ impl<'a> Way<'a> {
                 Some((left, _)) => Some(left.as_secs_f64() * 1e3),
                 None => budget_ms.map(|_| LONGEST_MS),
             },
-            whole_ms: query.targets.latency_ms.filter(|_| self.is_planned),
+            whole_ms: query.targets.latency_ms,
             best_effort: query.best_effort,
             offline: query.offline,
             explain: query.explain,

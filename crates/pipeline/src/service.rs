@@ -249,6 +249,7 @@ impl Dispatch for Pipelines {
             let around = Around {
                 means: &self.means,
                 known: &known,
+                outer: None,
             };
             return run::answer(pipeline.ready()?, around, query).await;
         }

@@ -20,15 +20,15 @@ pub(crate) struct Asked {
 #[derive(Debug, Clone)]
 pub(crate) struct Seed([u8; 32]);
 
-/// The one of several that a number from 0 to below 1 falls to.
-pub(crate) fn drawn(asked: &[Asked], number: f64) -> Option<&Asked> {
+/// Position of the one of several that a number from 0 to below 1 falls to.
+pub(crate) fn drawn(asked: &[Asked], number: f64) -> Option<usize> {
     let all: f64 = asked.iter().map(|it| it.weight).sum();
     let mut left = number * all;
-    let found = asked.iter().find(|it| {
+    let found = asked.iter().position(|it| {
         left -= it.weight;
         left < 0.0
     });
-    found.or(asked.last())
+    found.or(asked.len().checked_sub(1))
 }
 
 // === impl Seed ===

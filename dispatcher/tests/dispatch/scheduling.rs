@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 
 use sextant_baselines::{Options, Policy};
 use sextant_dispatcher::{Choice, Config, Tenant};
-use sextant_metadata::{Command, InstanceKey, Transition};
+use sextant_metadata::{Command, Desired, InstanceKey, PlannedBatch, Transition};
 use sextant_profile::Estimation;
 use sextant_rpc::{ActionKind, Answer, Query, QueryError};
 use sextant_schedule::Delay;
-use sextant_types::{ApplicationId, Code, Concurrent};
+use sextant_types::{ApplicationId, Code, Concurrent, DeviceType, DeviceTypeName, EngineName};
 use tokio::task::JoinHandle;
 
 use crate::world::{
@@ -467,5 +467,59 @@ async fn the_threads_of_queries_that_run_alone_follow_the_policy_where_there_is_
         frugal.targets.max_cost_per_1k_usd = Some(1.5);
         let answer = world.ask(frugal).await.unwrap();
         assert_eq!(answer.variant.as_str(), "m-t1");
+    }
+}
+
+/// Rows of the batches in which four queries of a row run that have waited for the only worker.
+async fn batches_of_four(world: &World) -> Vec<u32> {
+    let entered = world.gate.entered.load(Ordering::SeqCst);
+    world.gate.close();
+    let first = world.send(query(&[0.0, 0.0]));
+    wait_until(|| world.gate.entered.load(Ordering::SeqCst) == entered + 1).await;
+    let rest = [1.0, 2.0, 3.0, 4.0].map(|number| world.send(query(&[number, 0.0])));
+    wait_until(|| world.dispatcher.waiting() == 4).await;
+    world.gate.open();
+    answer(first).await;
+    let mut rows = Vec::new();
+    for handle in rest {
+        rows.push(answer(handle).await.timings.batch_rows);
+    }
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_are_no_larger_than_a_plan_has_them_on_its_devices() {
+    let of = DeviceType {
+        name: DeviceTypeName::new("small").unwrap(),
+        engines: vec![EngineName("doubling".to_owned())],
+        slots: 1,
+        memory_bytes: 1000,
+        price_per_hour_usd: 0.1,
+        start_ms: 0,
+    };
+    let world = World::with_types(Config::default(), vec![of.clone()]).await;
+    let variant = world.serve(Kind::default()).await;
+    assert_eq!(batches_of_four(&world).await, [4; 4]);
+    let planned = |device_type: &str, max_rows| PlannedBatch {
+        variant: variant.id.clone(),
+        device_type: DeviceTypeName::new(device_type).unwrap(),
+        max_rows,
+    };
+    // Other devices have bounds of their own, and a bound goes with its plan.
+    let plans = [
+        (vec![planned("small", 2), planned("large", 1)], [2; 4]),
+        (vec![planned("small", 1)], [1; 4]),
+        (vec![planned("large", 1)], [4; 4]),
+    ];
+    for (number, (plan, expected)) in (1..).zip(plans) {
+        let desired = Desired::new(number, Vec::new(), u64::MAX).with_batches(plan);
+        world.metadata.set_desired(desired).await.unwrap();
+        let told = async {
+            while batches_of_four(&world).await != expected {
+                tokio::task::yield_now().await;
+            }
+        };
+        let told = tokio::time::timeout(PATIENCE, told).await;
+        told.unwrap_or_else(|_| panic!("batches of {} rows", expected[0]));
     }
 }

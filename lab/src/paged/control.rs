@@ -62,6 +62,7 @@ impl Control {
                     surface: None,
                     load: 0,
                     price: 1.0,
+                    planned_rows: u32::MAX,
                 }],
             };
             self.controller

@@ -76,7 +76,7 @@ section! {
         engines: GpuEngines = GpuEngines::default();
         /// The type of these GPUs as devices.
         device_type: Option<DeviceTypeName> = None, unset "the GPU's model, such as `nvidia-h200`";
-        /// Size of a page, bytes; a multiple of 256.
+        /// Size of a page, bytes; a multiple of 256. `cuda` rounds it up to what the GPU maps, mostly 2 MiB.
         page_bytes: u64 = 16 << 20, within 65_536.0..=1_073_741_824.0;
         /// Pages for models.
         pages: Option<u64> = None, unset "nine tenths of what the other uses leave",
@@ -104,6 +104,8 @@ section! {
         copy_bytes_per_s: f64 = 12.3e9, within 1.0..=ANY;
         /// Whether runs and loads meet delays, distributed as Clockwork measured them.
         delays: bool = true;
+        /// Whether registration measures on the first device itself, as it does on a GPU, in place of beside it.
+        measured: bool = false;
         /// Share of the loads that fail, to try what becomes of them.
         failing_loads: f64 = 0.0, within 0.0..=1.0;
         /// Share of the batches that fail.

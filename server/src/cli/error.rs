@@ -107,6 +107,14 @@ pub enum Error {
     /// A backup was not taken or restored.
     #[error(transparent)]
     Backup(sextant_storage::backup::Error),
+    /// A model of another library was not converted.
+    #[error("{text}")]
+    Conversion {
+        /// A stable code.
+        code: &'static str,
+        /// What happened and what to do.
+        text: String,
+    },
     /// No thread or timer could be had.
     #[error("the runtime cannot start")]
     Runtime(#[source] io::Error),
@@ -137,6 +145,9 @@ impl Error {
         }
         match self {
             Self::Load(error) => of_load(error),
+            // As shells say of what was interrupted.
+            Self::Conversion { code, .. } if code.ends_with("interrupted") => 130,
+            Self::Conversion { .. } => 2,
             Self::Usage(_) | Self::Configuration(_) | Self::Input { .. } => 2,
             // As shells say of what was interrupted.
             Self::Interrupted { .. } => 130,
@@ -156,6 +167,12 @@ impl Error {
             Self::Problem(problem) => eprintln!("{}", problem.text()),
             Self::Interrupted { .. } => eprintln!("{self}"),
             Self::Backup(error) => eprintln!("error[{}]: {}", error.code(), with_sources(self)),
+            Self::Conversion { code, text } => eprintln!("error[{code}]: {text}"),
+            Self::Job {
+                code: Some(code), ..
+            } => eprintln!(
+                "error: {self}\nhint: `/docs/errors/{code}` of the service says what to do"
+            ),
             Self::Unreachable { server, source } => {
                 let hint = match tls_fault(source) {
                     Some(hint) => hint.to_owned(),
@@ -173,6 +190,10 @@ impl Error {
         match self {
             Self::Problem(problem) => problem.document.clone(),
             Self::Backup(error) => json!({"code": error.code(), "detail": with_sources(self)}),
+            Self::Conversion { code, text } => json!({"code": code, "detail": text}),
+            Self::Job {
+                code: Some(code), ..
+            } => json!({"code": code, "detail": with_sources(self)}),
             other => json!({"detail": with_sources(other)}),
         }
     }

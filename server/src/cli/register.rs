@@ -27,7 +27,7 @@ mod declared;
 mod folder;
 mod options;
 
-use convert::{Conversion, Converted};
+use convert::{Conversion, Converted, Source};
 use dataset::Dataset;
 use options::Images;
 
@@ -48,8 +48,9 @@ pub struct Register {
     /// The model's name.
     #[arg(long, value_name = "NAME")]
     name: ModelId,
-    /// The ONNX file; a folder with one, as exporters leave it; or a zip, tar or gzipped tar of such a folder. A pickle of
-    /// scikit-learn, LightGBM or XGBoost is converted, by `--python`.
+    /// The ONNX file; a folder with one, as exporters leave it; or a zip, tar or gzipped tar of such a folder. What
+    /// scikit-learn, LightGBM, XGBoost, PyTorch, Keras, TensorFlow or Hugging Face's transformers have saved is converted, by
+    /// `--python`.
     #[arg(long, value_name = "FILE", required_unless_present = "retry")]
     model: Option<PathBuf>,
     /// Inputs with their labels: an `.npz` archive, JSON lines, CSV or Parquet, or a folder of JPEG or PNG images with a
@@ -88,7 +89,7 @@ pub struct Register {
     #[arg(
         long,
         conflicts_with_all = [
-            "application", "metric", "model", "validation", "no_labels", "data", "output", "constant", "input_name", "output_name", "classes", "mask", "pad", "python", "trust",
+            "application", "metric", "model", "validation", "no_labels", "data", "output", "constant", "input_name", "output_name", "classes", "mask", "pad", "python", "trust", "keep_onnx",
             "image_size",
             "image_resize", "image_mean", "image_std", "images",
         ]
@@ -164,17 +165,14 @@ impl Register {
             let path = ["v1", "models", self.name.as_str(), "registration"];
             return client.answer(client.request(Method::POST, &path)).await;
         };
-        let validation = self.validation.as_deref();
-        let converted = self.conversion.convert(model, validation, output.json)?;
+        let beside = folder::validation(model);
+        let validation = self.validation.as_ref().or(beside.as_ref());
+        let converted = self.converted(model, validation, output).await?;
         let converted = converted.as_ref().map(Converted::path);
         let model = converted.as_ref().unwrap_or(model);
         let folder = Folder::open(model)?;
         let file = folder.as_ref().map_or(model, |folder| &folder.model);
         let data = data_files(file, &self.data)?;
-        let inside = folder
-            .as_ref()
-            .and_then(|folder| folder.validation.as_ref());
-        let validation = self.validation.as_ref().or(inside);
         let validation = validation.ok_or_else(|| {
             let text = "there is no validation set: name it with `--validation FILE`";
             Error::Usage(text.to_owned())
@@ -190,6 +188,25 @@ impl Register {
         self.ensure_application(client, application, output).await?;
         self.upload(client, application, files, classes, output)
             .await
+    }
+
+    /// The model as ONNX, where it is one of another library.
+    async fn converted(
+        &self,
+        model: &Path,
+        validation: Option<&PathBuf>,
+        output: Output,
+    ) -> Result<Option<Converted>, Error> {
+        let table = validation.map(|path| Dataset::table(path)).transpose()?;
+        let table = table.as_ref().and_then(Option::as_ref);
+        let source = Source {
+            model,
+            validation: table
+                .map_or(validation, |table| Some(&table.path))
+                .map(PathBuf::as_path),
+            images: &self.images,
+        };
+        self.conversion.convert(source, output.json).await
     }
 
     /// Creates the application where it is missing.

@@ -105,7 +105,8 @@ impl Fleet {
                 Some(failures) => engine.failing(failures),
                 None => engine,
             };
-            self.add(config, (vec![Arc::new(engine)], name.clone()), false)?;
+            let measured = config.worker.emulated.measured && !self.has(emulated::NAME);
+            self.add(config, (vec![Arc::new(engine)], name.clone()), measured)?;
         }
         if !self.has(emulated::NAME) {
             // Measured beside the devices, without their delays and without keeping them busy.

@@ -11,6 +11,7 @@ use std::{
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use sextant_api::WorkerPart;
+use sextant_engine::Engine;
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
 use sextant_worker::{End, Isolated, Watchdog, Worker};
@@ -30,11 +31,12 @@ struct Last {
     stop: Option<CancellationToken>,
 }
 
-/// Starts one worker for each place.
+/// Starts one worker for each place. What is `measured` with an engine that one of them serves with finds room beside
+/// what it has loaded.
 pub(super) async fn build(
     config: &Config,
     stores: &Stores,
-    places: Vec<Place>,
+    (places, measured): (Vec<Place>, &mut [Arc<dyn Engine>]),
     (port, metrics): (Option<&Port>, &mut Registry),
     process: &mut Process,
 ) -> anyhow::Result<Vec<WorkerPart>> {
@@ -57,6 +59,11 @@ pub(super) async fn build(
         let (objects, metadata) = (Arc::clone(&stores.objects), Arc::clone(&stores.metadata));
         let (worker, mut service) = Worker::start(settings, engines, objects, metadata)
             .with_context(|| format!("the worker of `{device}` cannot start"))?;
+        for engine in &mut *measured {
+            if let Some(host) = worker.host(engine) {
+                *engine = host;
+            }
+        }
         workers.push(Arc::clone(&worker));
         let client: WorkerClient = match port {
             // Reached by the others before they hear of it.

@@ -166,7 +166,10 @@ fn specs(setting: &Setting, shown: &mut Shown) -> Vec<(VariantIx, VariantSpec)> 
             priority: tenant.priority,
             weight: tenant.weight as f32,
         };
-        let kinds = known.hosts.iter().map(|host| known.on_kind(host.kind));
+        let kinds = known
+            .hosts
+            .iter()
+            .map(|host| known.on_kind(host.kind, None));
         let weights = shown.weights(known.ordinal);
         let spec = known.spec(queueing, PAGE_BYTES, weights, kinds.collect());
         (known.ordinal, spec)

@@ -69,6 +69,7 @@ impl Control {
                     surface: None,
                     load: 0,
                     price: setting.price(kind) as f32,
+                    planned_rows: u32::MAX,
                 })
             });
             let kinds: Vec<OnKind> = kinds.collect();

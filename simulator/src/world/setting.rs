@@ -206,6 +206,7 @@ impl Model {
     pub fn queue(&self, latency: &LatencyTable) -> QueueSpec {
         QueueSpec {
             max_rows: latency.measured_rows(),
+            planned_rows: u32::MAX,
             batched: true,
             slots: 1,
             latency: latency.clone(),

@@ -53,6 +53,26 @@ pub(super) fn many_nodes() -> Case {
     Case::model("two-million-nodes", model(&nodes))
 }
 
+/// Forty tensors that have all their data in one file of 16 MiB: with it the model has 640 MiB.
+pub(super) fn one_file_for_all() -> Case {
+    const BYTES: usize = 16 << 20;
+    let graph = relu(|graph| {
+        for number in 0..40 {
+            let mut entry = Message::default();
+            entry.text(1, "location").text(2, "weights.bin");
+            let mut tensor = Message::default();
+            tensor.number(1, BYTES as u64 / 4).number(2, 1);
+            tensor.text(8, &format!("w{number}"));
+            tensor.message(13, &entry).number(14, 1);
+            graph.message(5, &tensor);
+        }
+    });
+    Case {
+        data: Some(("weights.bin", vec![0; BYTES])),
+        ..Case::model("one-file-for-forty-tensors", model(&graph))
+    }
+}
+
 /// What stands around a graph.
 fn outer() -> Vec<Case> {
     let graph = || relu(|_| {});

@@ -9,6 +9,7 @@ mod costs;
 mod exports;
 mod feedback;
 mod formats;
+mod full;
 mod hardware;
 mod harmful;
 mod hostile;

@@ -37,8 +37,9 @@ async fn many_that_ask_for_much_are_answered_or_told_to_wait() {
     }
     assert!(answered > 0);
     let taken = cluster.peak_bytes().saturating_sub(before);
-    // What was freed is kept for a while.
-    let most = ROOM_BYTES * 3 / 2;
+    // Each of these takes nearly all of the room that large ones have, one after the other. What one of them had the allocator
+    // gives back when the thread that freed it has time for that, so that on a busy machine it is there beside the next.
+    let most = 2 * ROOM_BYTES;
     assert!(taken <= most, "`{taken}` bytes of `{most}`");
     // Texts come back as they were, and there is room again.
     let texts = json!(["", "a", "é😀", "\"quoted\" \\ and\nbroken", " "]);

@@ -188,7 +188,7 @@ async fn answers(api: &Api) -> Vec<Value> {
 
 /// Of every variant what does not change while it serves.
 async fn known(api: &Api) -> Vec<Value> {
-    let all = api.get("/v1/variants").await.json(200);
+    let all = api.get("/v1/variants?limit=1000").await.json(200);
     let all = all["variants"].as_array().expect("a list").iter();
     let kept = ["name", "artefact", "accuracy", "latency", "load_ms"];
     all.map(|variant| kept.map(|member| variant[member].clone()).into())

@@ -10,7 +10,11 @@ mod upgrade;
 
 /// A service whose application `digits` has `model` in the version `mlp`.
 async fn service() -> TestCluster {
-    let cluster = TestCluster::start(Settings::default());
+    service_with(Settings::default()).await
+}
+
+async fn service_with(settings: Settings) -> TestCluster {
+    let cluster = TestCluster::start(settings);
     let api = cluster.api();
     api.create_application("digits").await;
     let job = api.register(digits::upload("digits", "model", "mlp")).await;

@@ -7,14 +7,11 @@ use sextant_engine::{Engine, LoadRequest, ModelFile};
 use sextant_objects::digest_of;
 use sextant_onnx::{
     ModelInfo,
-    adapt::{self, Declared, Plain},
-    inspect,
-    rows::{self, Counted},
-    turn::turn,
+    adapt::{self, Plain},
 };
 use sextant_types::{Optimization, Precision, Signature};
 
-use super::{Registration, inspect::is_half, sets::Wrapped};
+use super::{Registration, inspect::is_half, rewrite::only, sets::Wrapped};
 use crate::{
     Error, Isolation,
     isolation::{
@@ -22,6 +19,7 @@ use crate::{
         protocol::{Action, Order, Origin},
     },
     measure::{self, Batches, MeasureError},
+    rewriting::{Lone, Look, OTHERS, Wide},
     validation::{RecordShapes, Scored},
 };
 
@@ -40,14 +38,6 @@ pub(super) struct Readable {
     pub(super) named: Option<Wrapped>,
 }
 
-/// Said where a model is declared without a batch dimension and takes batches all the same.
-const WIDENED: &str = "its inputs or outputs are declared without a batch dimension; batches of 1, 2 and 3 \
-                       records are answered as the records are one by one, so it is served in batches";
-
-/// Said where the batch dimension stands elsewhere.
-const TURNED: &str = "its batch dimension is not the first one of each input and output; they are transposed, and batches \
-                      of 1, 2 and 3 records are answered as the records are one by one";
-
 /// Said where a record has as many dimensions as an input.
 const WHOLE: &str = "the records of the validation set have as many dimensions as its inputs, so the first one is no batch \
                      dimension: a query is one record";
@@ -59,17 +49,6 @@ const ALONE: &str = "its first dimension is declared as one of batches, and a ba
 /// Said of a file that was exported with one record in every shape and cannot be widened.
 const FIXED: &str = "it takes no batches: export it with a first dimension that is dynamic (`dynamic_shapes` of \
                      `torch.onnx.export`, an open batch dimension elsewhere)";
-
-/// Said where the models of the application take no batches.
-const AS_THE_APPLICATION: &str =
-    "the application's models take one record at a time, and so does this one";
-
-/// Said where other outputs may be divided among records.
-const OTHERS: &str =
-    "; without them, by `--output` with the names of the others, there can be batches";
-
-/// Said where values depend on who else is in a batch, and dimensions do not.
-const MIXED: &str = "so queries share no batches, and each is answered in a run of its own";
 
 /// Why a file that was exported with one record cannot be widened, where an output has no row for it.
 fn without_rows(signature: &Signature) -> Option<String> {
@@ -84,105 +63,6 @@ fn without_rows(signature: &Signature) -> Option<String> {
     ))
 }
 
-/// What can be seen of a file without running it.
-struct Look {
-    plain: Plain,
-    info: ModelInfo,
-    /// With a batch dimension, where it is declared without one and may have one.
-    /// Beside what is said of it.
-    wide: Option<(ModelInfo, Bytes, &'static str)>,
-    /// Which operator takes a figure from all rows of a batch, in words.
-    mixes: Option<String>,
-    /// Why a query is one record, where the file declares otherwise.
-    alone: Option<String>,
-}
-
-impl Look {
-    /// `is_lone` where the file takes batches and the application's models do not; `may_widen` unless they take one record
-    /// at a time.
-    fn at(mut plain: Plain, is_lone: bool, may_widen: bool) -> Result<Self, sextant_onnx::Error> {
-        let mixes = rows::mixes_rows(&plain.model)?;
-        plain
-            .changes
-            .extend(mixes.as_ref().map(|mixes| format!("{mixes}, {MIXED}")));
-        let look = Self {
-            info: inspect(&plain.model)?,
-            plain,
-            wide: None,
-            mixes,
-            alone: None,
-        };
-        match rows::counted_output(&look.plain.model)? {
-            _ if is_lone => {
-                let said = AS_THE_APPLICATION.to_owned();
-                look.without_batches(adapt::lone, said)
-            }
-            Some(counted) => {
-                let said = look.said_of(&counted);
-                look.without_batches(adapt::lone, said)
-            }
-            None if !may_widen => Ok(look),
-            None => look.widened(),
-        }
-    }
-
-    /// The same with a batch dimension that is not declared and may be there.
-    fn widened(mut self) -> Result<Self, sextant_onnx::Error> {
-        let Self { plain, info, .. } = &self;
-        let wide = match info.signature.batched {
-            true => None,
-            false => match turn(&plain.model)? {
-                Some(turned) => Some((turned, TURNED)),
-                None => adapt::widen(&plain.model)?.map(|wide| (wide, WIDENED)),
-            },
-        };
-        let wide = wide.map(|(wide, how)| {
-            let info = inspect(&wide)?;
-            Ok::<_, sextant_onnx::Error>((info, wide, how))
-        });
-        self.wide = wide.transpose()?;
-        Ok(self)
-    }
-
-    /// What is said of a first dimension that counts something else, by the file's own names.
-    fn said_of(&self, counted: &Counted) -> String {
-        let Counted {
-            output,
-            counts,
-            batch,
-        } = counted;
-        let batch = match batch {
-            Some(batch) => format!("that of the inputs `{batch}`"),
-            None => "the inputs have one record".to_owned(),
-        };
-        let others = match self.info.signature.outputs.len() {
-            1 => "",
-            _ => OTHERS,
-        };
-        format!(
-            "the first dimension of output `{output}` is named `{counts}` and {batch}, so a query is one record{others}"
-        )
-    }
-
-    /// The same of a model that takes one record at a time, which the file is made to say.
-    fn without_batches(
-        self,
-        how: fn(&Bytes) -> Result<Bytes, sextant_onnx::Error>,
-        said: String,
-    ) -> Result<Self, sextant_onnx::Error> {
-        let mut plain = self.plain;
-        plain.model = how(&plain.model)?;
-        plain.changes.push(said.clone());
-        Ok(Self {
-            info: inspect(&plain.model)?,
-            plain,
-            wide: None,
-            alone: Some(said),
-            ..self
-        })
-    }
-}
-
 impl Registration<'_> {
     /// Makes every output a tensor, finds the output that is scored, and finds out by running it whether a
     /// model that is declared without a batch dimension takes batches.
@@ -191,28 +71,19 @@ impl Registration<'_> {
         uploaded: ModelFile,
         engines: &[Arc<dyn Engine>],
     ) -> Result<Readable, Error> {
-        let declared = Declared {
-            outputs: self.model.outputs.clone(),
-            constants: self.model.constants.clone(),
-        };
         let (file, changed) = match self.with_data(&uploaded).await? {
             Some((file, change)) => (file, Some(change)),
             None => (uploaded, None),
         };
         self.weights = file.weights.clone();
-        let whole = file.graph.clone();
-        let plain = move |_: &_| adapt::plain(&whole, &declared);
-        let mut plain = self.parts.threads.run(plain).await??;
-        plain.changes.extend(changed.map(str::to_owned));
         let registry = &self.parts.registry;
         let application = registry.standing_signature(&self.model.id).await?;
-        let (fitted, named) = self.fit_names(plain, application.clone()).await?;
-        let is_lone = fitted.is_lone;
-        let may_widen = application.as_ref().is_none_or(|it| it.batched);
-        let (plain, unknown) = self.find_ranks(fitted.plain, engines).await?;
-        let plain = self.fit_classes(plain, application).await?;
-        let look = move |_: &_| Look::at(plain, is_lone, may_widen);
-        let mut look = self.parts.threads.run(look).await??;
+        let fit = self.fit(&file.graph, changed, application.clone());
+        let (mut fitted, named) = fit.await?;
+        let unknown = fitted.unknown.clone();
+        self.find_ranks(&mut fitted.plain, &unknown, engines)
+            .await?;
+        let mut look = self.look(fitted, application).await?;
         if look.info.signature.batched && unknown.inputs.is_empty() {
             look = self.with_true_batches(look, engines).await?;
         }
@@ -222,6 +93,7 @@ impl Registration<'_> {
             wide,
             mixes,
             alone,
+            ..
         } = look;
         let scored = self.scored(&plain, &info);
         if let Some(input) = unknown.inputs.first()
@@ -240,26 +112,27 @@ impl Registration<'_> {
             apart: alone.or(mixes),
             named,
         };
-        let Some((info, wide, how)) = wide.filter(|(info, ..)| info.signature.batched) else {
+        let Some(wide) = wide.filter(|wide| wide.info.signature.batched) else {
             if readable.apart.is_none() {
                 let why = without_rows(&readable.info.signature);
                 readable.changes.extend(why);
             }
             return Ok(readable);
         };
+        let Wide { info, model, how } = wide;
         let scored = self.scored(&plain, &info);
         let batches = self.batches(Origin::Tried, (&info, false));
         let differ = self
-            .differing_outputs((&wide, batches), &info.signature, &scored, engines)
+            .differing_outputs((&model, batches), &info.signature, &scored, engines)
             .await?;
         let name = |at: &usize| Some(info.signature.outputs.get(*at)?.name.clone());
         readable.astray = differ.iter().flatten().filter_map(name).collect();
         if differ.as_ref().is_some_and(|differ| differ.is_empty()) {
-            readable.changes.push(how.to_owned());
+            readable.changes.push(how);
             readable = Readable {
                 info,
                 scored,
-                adapted: Some(self.over_weights(&wide)),
+                adapted: Some(self.over_weights(&model)),
                 ..readable
             };
         } else if differ.is_none() && adapt::fixed_batch(&readable.info.signature).is_some() {
@@ -292,16 +165,19 @@ impl Registration<'_> {
                     false => "",
                 };
                 let said = format!("{ALONE}: {}{others}", mixed.join(", "));
-                let lone = move |_: &_| look.without_batches(adapt::lone, said);
-                Ok(self.parts.threads.run(lone).await??)
+                self.lone(look, Lone::Mixes, said).await
             }
             None if self.are_records_whole(&info.signature).await? => {
-                let whole = move |_: &_| look.without_batches(adapt::unbatched, WHOLE.to_owned());
-                Ok(self.parts.threads.run(whole).await??)
+                self.lone(look, Lone::Whole, WHOLE.to_owned()).await
             }
             // What keeps it from running is said when it is measured.
             None => Ok(look),
         }
+    }
+
+    async fn lone(&self, look: Look, how: Lone, said: String) -> Result<Look, Error> {
+        let made = self.rewrite(&look.plain.model, how).await?;
+        Ok(look.without_batches(only(made), said))
     }
 
     /// Whether what looks like a batch dimension is a dimension of the records, as of a vector of any length.
@@ -401,6 +277,7 @@ impl Registration<'_> {
             artefact: Some(model),
             order,
             validation: self.set_file().await?,
+            beside: Vec::new(),
         };
         let seat = self.seat.clone();
         let run = self

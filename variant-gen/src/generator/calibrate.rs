@@ -12,16 +12,16 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
 use sextant_engine::{Engine, LoadRequest, LoadedModel, ModelFile};
 use sextant_objects::digest_of;
 use sextant_onnx::quantize::{
-    Calibration, Ranges, Source, activation_graph, calibration_graph, quantize_static,
+    Calibration, Quantized, Ranges, Source, activation_graph, calibration_graph, quantize_static,
 };
 use sextant_types::{Accuracy, Metric, Optimization, Precision, Signature};
 
 use crate::{
     measure::{self, Cancel, Effort, Subject},
+    rewriting::Made,
     score::CustomMetric,
     validation::ValidationSet,
 };
@@ -55,20 +55,14 @@ pub(crate) struct Sample {
 }
 
 /// Ranges, and what was found out about them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Calibrated {
-    /// The ranges.
-    pub ranges: Ranges,
+struct Calibrated {
+    ranges: Ranges,
     /// Why they are not the whole ones, where they are not.
-    pub note: Option<String>,
+    note: Option<String>,
 }
 
 /// Runs the model with its ranges as further outputs, and finds out whether they are those to take.
-pub(crate) fn calibrate(
-    model: &ModelFile,
-    sample: &Sample,
-    cancel: &Cancel,
-) -> Result<Calibrated, String> {
+fn calibrate(model: &ModelFile, sample: &Sample, cancel: &Cancel) -> Result<Calibrated, String> {
     let whole = ranges(model, sample, cancel)?;
     let kept = |ranges| Calibrated { ranges, note: None };
     // What cannot be scored here says so when it is measured.
@@ -166,9 +160,23 @@ fn load(
     Err(format!("the model cannot be calibrated: {reason}"))
 }
 
+/// The nodes that compute in 8 bits, and what was found out about the ranges.
+pub(crate) type InEightBits = (Vec<String>, Option<String>);
+
+/// The model quantised with the ranges that are found.
+pub(crate) fn quantized(
+    model: &ModelFile,
+    sample: &Sample,
+    cancel: &Cancel,
+) -> Result<Made<InEightBits>, String> {
+    let Calibrated { ranges, note } = calibrate(model, sample, cancel)?;
+    let made = with_ranges(model, &ranges, cancel)?;
+    Ok(Made::one((made.nodes, note), made.model))
+}
+
 /// A model with these ranges. Whoever waits for the process that calibrates is told that it gets on: weights of some
 /// gigabytes take longer than a run may.
-fn quantized(model: &ModelFile, ranges: &Ranges, cancel: &Cancel) -> Option<ModelFile> {
+fn with_ranges(model: &ModelFile, ranges: &Ranges, cancel: &Cancel) -> Result<Quantized, String> {
     let (sender, made) = mpsc::channel();
     thread::scope(|scope| {
         // It is waited for.
@@ -176,16 +184,20 @@ fn quantized(model: &ModelFile, ranges: &Ranges, cancel: &Cancel) -> Option<Mode
         scope.spawn(move || sender.send(quantize()).ok());
         loop {
             match made.recv_timeout(BEAT) {
-                Ok(quantized) => return Some(model.with_graph(quantized.ok()?.model)),
-                Err(mpsc::RecvTimeoutError::Timeout) => cancel.check().ok()?,
-                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+                Ok(quantized) => return quantized.map_err(|error| error.to_string()),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    cancel.check().map_err(|error| error.to_string())?;
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err("the weights could not be quantised".to_owned());
+                }
             }
         }
     })
 }
 
 /// What a rewriting makes of a file, wherever its weights are.
-pub(super) fn rewritten<T>(model: &ModelFile, rewrite: impl FnOnce(Source<'_>) -> T) -> T {
+pub(crate) fn rewritten<T>(model: &ModelFile, rewrite: impl FnOnce(Source<'_>) -> T) -> T {
     let read = |range| model.read(range);
     rewrite(Source {
         graph: &model.graph,
@@ -232,7 +244,8 @@ impl Sample {
         ranges: &Ranges,
         cancel: &Cancel,
     ) -> Option<Accuracy> {
-        let quantized = quantized(model, ranges, cancel)?;
+        let quantized = with_ranges(model, ranges, cancel).ok()?;
+        let quantized = model.with_graph(quantized.model);
         self.score(&quantized, Precision::Int8Static, cancel)
     }
 

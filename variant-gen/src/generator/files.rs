@@ -10,15 +10,16 @@ use bytes::{Bytes, BytesMut};
 use futures::stream;
 use sextant_engine::{ModelFile, is_manifest, read_range};
 use sextant_objects::ByteStream;
-use sextant_onnx::{
-    external::{self, Files},
-    outline::{self, Part, WEIGHTS},
-};
+use sextant_onnx::outline::{self, Part, WEIGHTS};
 use sextant_registry::{DataFile, METRIC_FILE};
 use sextant_types::Digest;
 
-use super::Registration;
-use crate::{Error, isolation::protocol::Action};
+use super::{Registration, rewrite::only};
+use crate::{
+    Error,
+    isolation::protocol::Action,
+    rewriting::{Embed, Resolve},
+};
 
 /// Most of a model that is read where it cannot be mapped, bytes.
 const MOST_READ_BYTES: u64 = 2 << 30;
@@ -136,14 +137,11 @@ impl Registration<'_> {
             return Ok(whole.map(|whole| (whole.into(), EMBEDDED)));
         };
         let sources = with_weights(file, sources)?;
-        let (graph, named) = (file.graph.clone(), sources.clone());
-        let size = move |name: &str| Some(named.get(name)?.metadata().ok()?.len());
-        let look = move |_: &_| {
-            let graph = external::resolve(&graph, size)?;
-            let is_aligned = outline::is_aligned(&graph)?;
-            Ok::<_, sextant_onnx::Error>((graph, is_aligned))
+        let size = |(name, source): (&String, &Arc<File>)| {
+            Some((name.clone(), source.metadata().ok()?.len()))
         };
-        let (graph, is_aligned) = self.parts.threads.run(look).await??;
+        let sizes = sources.iter().filter_map(size).collect();
+        let (is_aligned, graph) = only(self.rewrite(&file.graph, Resolve { sizes }).await?);
         if beside.is_empty() && is_aligned {
             return Ok(None);
         }
@@ -172,16 +170,16 @@ impl Registration<'_> {
 
     /// The model with the data of the files beside it, in memory; `None` where there are none.
     async fn embedded(&self, file: ModelFile, beside: &[DataFile]) -> Result<Option<Bytes>, Error> {
-        let mut files = Files::new();
+        let (mut names, mut files) = (Vec::new(), Vec::new());
         for it in beside {
-            let bytes = self.parts.objects.get_blob(&it.digest).await?;
-            files.insert(it.name.clone(), bytes);
+            files.push(self.parts.objects.get_blob(&it.digest).await?);
+            names.push(it.name.clone());
         }
-        let embed = move |_: &_| {
-            let whole = file.whole().map_err(unreadable)?;
-            Ok(external::embed(&whole, &files)?)
-        };
-        self.parts.threads.run(embed).await?
+        let whole = move |_: &_| file.whole();
+        let whole = self.parts.threads.run(whole).await?;
+        let whole = whole.map_err(unreadable)?.into();
+        let made = self.rewrite_file(whole, files, Embed { names }).await?;
+        Ok(made.files.into_iter().next())
     }
 
     /// A graph over the weights of the registered model.

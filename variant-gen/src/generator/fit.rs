@@ -1,67 +1,70 @@
 //! A model beside those that its application has: the same names, dimensions, classes and types of labels.
 
-use sextant_onnx::{
-    adapt::Plain,
-    fit::{self, Named, Vocabulary},
-    inspect,
-};
+use bytes::Bytes;
 use sextant_types::Signature;
 
-use super::{Registration, sets::Wrapped};
-use crate::{Error, validation::Scored};
+use super::{Registration, rewrite::only, sets::Wrapped};
+use crate::{
+    Error,
+    rewriting::{Fit, Fitted, Look, Looking, Vocabulary},
+};
 
 impl Registration<'_> {
-    /// The file under the stated names and those of its application, and the validation set for it, where that is one that
-    /// calls inputs otherwise.
-    pub(super) async fn fit_names(
+    /// The file made servable, under the stated names and those of its application, and the validation set for it, where
+    /// that is one that calls inputs otherwise. `changed` is what was done to the file before, in words.
+    pub(super) async fn fit(
         &mut self,
-        plain: Plain,
+        graph: &Bytes,
+        changed: Option<&str>,
         application: Option<Signature>,
-    ) -> Result<(Named, Option<Wrapped>), Error> {
-        let (stated, chosen) = (self.model.names.clone(), self.model.outputs.clone());
-        let fit = move |_: &_| fit::names(plain, &stated, &chosen, application.as_ref());
-        let named = self.parts.threads.run(fit).await??;
-        if named.inputs.is_empty() {
-            return Ok((named, None));
+    ) -> Result<(Fitted, Option<Wrapped>), Error> {
+        let bits = |numbers: &Vec<f64>| numbers.iter().map(|it| it.to_bits()).collect();
+        let constants = self.model.constants.iter();
+        let fit = Fit {
+            outputs: self.model.outputs.clone(),
+            constants: constants
+                .map(|(name, numbers)| (name.clone(), bits(numbers)))
+                .collect(),
+            changed: changed.map(str::to_owned),
+            stated: self.model.names.clone(),
+            application,
+        };
+        let (mut fitted, model) = only(self.rewrite(graph, fit).await?);
+        fitted.plain.model = model;
+        if fitted.inputs.is_empty() {
+            return Ok((fitted, None));
         }
-        let names = named.inputs.clone();
+        let names = fitted.inputs.clone();
         let set = self.wrap(|front| front.named(names), None).await?;
-        Ok((named, Some(set)))
+        Ok((fitted, Some(set)))
     }
 
-    /// The columns of the scored output in the application's order, and labels of its type.
-    pub(super) async fn fit_classes(
+    /// The columns of the scored output in the application's order, labels of its type, and what can be seen of batches.
+    pub(super) async fn look(
         &mut self,
-        mut plain: Plain,
+        fitted: Fitted,
         application: Option<Signature>,
-    ) -> Result<Plain, Error> {
-        let signature = inspect(&plain.model)?.signature;
-        let scored = match self.model.outputs.is_empty() {
-            true => Scored::by(self.application.metric, &signature),
-            false => Scored::default(),
-        };
-        let Some(output) = signature.outputs.get(scored.output) else {
-            return Ok(plain);
-        };
+    ) -> Result<Look, Error> {
         let known = match application {
             Some(_) => self.parts.registry.classes_before(&self.model).await?,
             None => Vec::new(),
         };
-        let (output, stated) = (output.name.clone(), self.model.classes.clone());
-        let fit = move |_: &_| {
-            if let Some(application) = &application {
-                fit::relax(&mut plain, application)?;
-            }
-            let vocabulary = Vocabulary {
-                output: &output,
-                stated: &stated,
-                known: &known,
-                application: application.as_ref(),
-            };
-            fit::classes(plain, vocabulary)
+        let Fitted { plain, is_lone, .. } = fitted;
+        let graph = plain.model.clone();
+        let looking = Looking {
+            plain,
+            is_lone,
+            may_widen: application.as_ref().is_none_or(|it| it.batched),
+            vocabulary: Vocabulary {
+                metric: (self.model.outputs.is_empty()).then_some(self.application.metric),
+                stated: self.model.classes.clone(),
+                known,
+                application,
+            },
         };
-        let (plain, own) = self.parts.threads.run(fit).await??;
-        self.own_classes = own;
-        Ok(plain)
+        let made = self.rewrite(&graph, looking).await?;
+        let look = made.found.with_files(made.files);
+        self.own_classes.clone_from(&look.own_classes);
+        Ok(look)
     }
 }

@@ -1,33 +1,23 @@
 //! One artefact per precision.
 
+use bytes::Bytes;
 use sextant_engine::ModelFile;
-use sextant_onnx::quantize::{Quantized, quantize_dynamic, quantize_static, quantize_weights_only};
 use sextant_types::{Digest, Precision};
 
-use super::{
-    Generated, Inspected, Registration,
-    calibrate::{self, Calibrated},
-};
+use super::{Generated, Inspected, Registration, calibrate, rewrite::only};
 use crate::{
     Error, Isolation,
     isolation::protocol::{Action, Calibrate},
     measure::Cancel,
+    rewriting::Quantize,
     step,
 };
 
-/// A quantised model and what was found out on the way, or why there is none.
-type Made = Result<(Quantized, Option<String>), String>;
+/// A quantised model, the nodes that compute in 8 bits and what was found out on the way, or why there is none.
+type Quantized = Result<(Bytes, Vec<String>, Option<String>), String>;
 
 /// The file of a quantised model, and where it is stored.
 type Kept = (ModelFile, Digest);
-
-fn made_static(model: &ModelFile, calibrated: Calibrated) -> Made {
-    let Calibrated { ranges, note } = calibrated;
-    let quantized = calibrate::rewritten(model, |source| quantize_static(source, &ranges));
-    quantized
-        .map(|quantized| (quantized, note))
-        .map_err(|error| error.to_string())
-}
 
 impl Registration<'_> {
     /// Makes the artefact of a precision, or says why there is none. The same model and
@@ -81,30 +71,17 @@ impl Registration<'_> {
         inspected: &Inspected,
     ) -> Result<(Generated, Option<Kept>), Error> {
         let model = self.read_artefact(inspected.base(&self.model).0).await?;
-        let mut note = None;
         let quantized = match precision {
-            Precision::Int8Static => {
-                let made = self.quantize_static(model.clone(), inspected).await?;
-                made.map(|(quantized, of_ranges)| {
-                    note = of_ranges;
-                    quantized
-                })
-            }
+            Precision::Int8Static => self.quantize_static(model.clone(), inspected).await?,
             precision => {
-                let of = model.clone();
-                let quantize = move |_: &_| {
-                    let quantized = calibrate::rewritten(&of, |source| match precision {
-                        Precision::Int8Weights => quantize_weights_only(source, 8),
-                        Precision::Int4Weights => quantize_weights_only(source, 4),
-                        _ => quantize_dynamic(source),
-                    });
-                    quantized.map_err(|error| error.to_string())
-                };
-                self.parts.threads.run(quantize).await?
+                let how = Quantize { precision };
+                let made = self.rewrite_file(model.clone(), Vec::new(), how).await;
+                let made = made.map(only);
+                unless_of_no_model(made.map(|(nodes, made)| (made, nodes, None)))?
             }
         };
-        let (file, nodes) = match quantized {
-            Ok(Quantized { model: made, nodes }) => (model.with_graph(made), nodes),
+        let (file, nodes, note) = match quantized {
+            Ok((made, nodes, note)) => (model.with_graph(made), nodes, note),
             Err(reason) => return Ok((Generated::Skipped { reason }, None)),
         };
         let stored = self.put_model(&file).await?;
@@ -122,7 +99,7 @@ impl Registration<'_> {
         &mut self,
         model: ModelFile,
         inspected: &Inspected,
-    ) -> Result<Made, Error> {
+    ) -> Result<Quantized, Error> {
         let config = &self.parts.config;
         if let Some(isolation) = config.isolation.clone() {
             let names = self.engines.iter().map(|engine| engine.name());
@@ -149,13 +126,11 @@ impl Registration<'_> {
                 .validation(&inspected.signature, &inspected.scored)
                 .await?,
         };
-        self.parts
-            .threads
-            .run(move |cancel| {
-                let calibrated = calibrate::calibrate(&model, &sample, cancel)?;
-                made_static(&model, calibrated)
-            })
-            .await
+        let quantize = move |cancel: &_| calibrate::quantized(&model, &sample, cancel);
+        let made = self.parts.threads.run(quantize).await?;
+        Ok(made
+            .map(only)
+            .map(|((nodes, note), made)| (made, nodes, note)))
     }
 
     fn calibration_batch(&self, inspected: &Inspected) -> usize {
@@ -165,28 +140,36 @@ impl Registration<'_> {
         }
     }
 
-    /// The same with ranges from a process of its own.
+    /// The same in a process of its own.
     async fn calibrate_isolated(
         &mut self,
         isolation: Isolation,
         (model, how): (ModelFile, Calibrate),
         inspected: &Inspected,
-    ) -> Result<Made, Error> {
+    ) -> Result<Quantized, Error> {
         let digest = inspected.base(&self.model).0;
         let action = Action::Calibrate(how);
         let order = self.order(action, digest, inspected);
         let task = self.task(order, model).await?;
-        // The process that calibrates has it now.
-        self.artefact = None;
         let seat = self.seat.clone();
-        let run = move |cancel: &Cancel| isolation.calibrate(&seat, task, cancel);
-        let calibrated = match self.parts.threads.run(run).await? {
-            Err(error) if error.is_of_no_model() => return Err(error.into()),
-            Err(error) => return Ok(Err(error.to_string())),
-            Ok(calibrated) => calibrated,
+        let run = move |cancel: &Cancel| isolation.rewrite(&seat, task, cancel);
+        let made = match self.parts.threads.run(run).await? {
+            Ok(made) => made.map_err(Error::Unable),
+            Err(error) => Err(error.into()),
         };
-        let model = self.read_artefact(digest).await?;
-        let make = move |_: &Cancel| made_static(&model, calibrated);
-        self.parts.threads.run(make).await
+        let made = made.map(only);
+        unless_of_no_model(made.map(|((nodes, note), made)| (made, nodes, note)))
+    }
+}
+
+/// What is wrong with a model is why there is no artefact; what is wrong with something else ends the step.
+fn unless_of_no_model<T>(made: Result<T, Error>) -> Result<Result<T, String>, Error> {
+    match made {
+        Ok(made) => Ok(Ok(made)),
+        Err(Error::Measure(error)) if error.is_of_no_model() => Err(error.into()),
+        Err(error @ (Error::Model(_) | Error::Unable(_) | Error::Measure(_))) => {
+            Ok(Err(error.to_string()))
+        }
+        Err(error) => Err(error),
     }
 }

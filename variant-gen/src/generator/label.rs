@@ -109,6 +109,7 @@ impl Registration<'_> {
                 },
                 validation: self.set_file().await?,
                 artefact: Some(file),
+                beside: Vec::new(),
             };
             let seat = self.seat.clone();
             let run = move |cancel: &_| isolation.answers(&seat, task, cancel);

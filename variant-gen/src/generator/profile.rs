@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sextant_engine::{Engine, LoadRequest, ModelFile};
+use sextant_engine::{Engine, Error as EngineError, LoadRequest, ModelFile};
 use sextant_types::{Accuracy, Code, Digest, EngineName};
 
 use super::{Generated, Inspected, Measured, Registration};
@@ -152,8 +152,11 @@ impl Registration<'_> {
                 measurement: Box::new(measurement),
             }),
             Err(error) => {
+                // What does not fit on a device has harmed nobody: in another precision it may.
+                let has_room = !matches!(error, MeasureError::Load(EngineError::OutOfMemory(_)));
                 if let Code::EngineCrashed | Code::MemoryExceeded | Code::TimeExceeded =
                     error.code()
+                    && has_room
                 {
                     let engine = trial.engine.name().to_owned();
                     *self.crashes.entry(engine).or_default() += 1;
@@ -313,6 +316,7 @@ impl Registration<'_> {
             order,
             validation: self.set_file().await?,
             artefact: Some(artefact),
+            beside: Vec::new(),
         })
     }
 }

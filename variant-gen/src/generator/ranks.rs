@@ -9,12 +9,11 @@ use sextant_objects::digest_of;
 use sextant_onnx::{
     ModelInfo,
     adapt::Plain,
-    inspect,
-    ranks::{self, Shapes, Unknown},
+    ranks::{Shapes, Unknown},
 };
 use sextant_types::{Metric, Signature};
 
-use super::{Registration, adapt::request};
+use super::{Registration, adapt::request, rewrite::only};
 use crate::{
     Error, Isolation,
     isolation::{
@@ -22,6 +21,7 @@ use crate::{
         protocol::{Action, Order, Origin},
     },
     measure::{self, MeasureError},
+    rewriting::{Declare, Probe},
     validation::{self, Expected, Scored},
 };
 
@@ -44,29 +44,25 @@ const MOST_PROBED_BYTES: u64 = 64 << 20;
 type Found = Vec<Vec<Vec<u64>>>;
 
 impl Registration<'_> {
-    /// Declares the shapes that are missing, and says which.
+    /// Declares the shapes that are missing.
     pub(super) async fn find_ranks(
         &mut self,
-        mut plain: Plain,
+        plain: &mut Plain,
+        unknown: &Unknown,
         engines: &[Arc<dyn Engine>],
-    ) -> Result<(Plain, Unknown), Error> {
-        let unknown = ranks::unknown(&plain.model)?;
+    ) -> Result<(), Error> {
         if !unknown.inputs.is_empty() {
             let shapes = self.shapes_of_inputs(&unknown.inputs).await?;
-            declare(
-                &mut plain,
-                ("input", "is taken from the validation set"),
-                &shapes,
-            )?;
+            let how = ("input", "is taken from the validation set");
+            self.declare(plain, how, shapes).await?;
         }
         if !unknown.outputs.is_empty() {
-            let shapes = self
-                .shapes_of_outputs(&plain.model, &unknown.outputs, engines)
-                .await?;
-            declare(&mut plain, ("output", "was found by running it"), &shapes)?;
+            let shapes = self.shapes_of_outputs(&plain.model, &unknown.outputs, engines);
+            let shapes = shapes.await?;
+            let how = ("output", "was found by running it");
+            self.declare(plain, how, shapes).await?;
         }
-        self.correct_ranks(&mut plain, engines).await?;
-        Ok((plain, unknown))
+        self.correct_ranks(plain, engines).await
     }
 
     /// Declares outputs anew whose answers have another number of dimensions than the file says: exporters of
@@ -76,18 +72,17 @@ impl Registration<'_> {
         plain: &mut Plain,
         engines: &[Arc<dyn Engine>],
     ) -> Result<(), Error> {
-        let info = inspect(&plain.model)?;
-        if info.weights_bytes > MOST_PROBED_BYTES {
+        let all_up_to = Some(MOST_PROBED_BYTES);
+        let made = self.rewrite(&plain.model, Probe { all_up_to }).await?;
+        let (Some(probed), probe) = only(made) else {
             return Ok(());
-        }
-        let signature = info.signature;
-        let names: Vec<String> = signature.outputs.iter().map(|it| it.name.clone()).collect();
-        let open = ranks::forget(&plain.model, &names)?;
-        let probe = ranks::probe(&open)?;
-        let asked = inspect(&probe)?.signature;
-        let runs = self.probe(&probe, &asked, engines).await?;
+        };
+        let asked = &probed.asked;
+        let runs = self.probe(&probe, asked, engines).await?;
         let lengths_differ = asked.dynamic_axes().next().is_some();
-        for (at, output) in signature.outputs.iter().enumerate() {
+        let mut shapes = Shapes::new();
+        let declared = probed.declared.iter().flat_map(|it| &it.outputs);
+        for (at, output) in declared.enumerate() {
             let of_runs: Vec<&Vec<u64>> = runs.iter().filter_map(|run| run.get(at)).collect();
             let Some(shape) = merged(&of_runs, asked.batched, lengths_differ) else {
                 continue;
@@ -95,17 +90,37 @@ impl Registration<'_> {
             if shape.len() == output.shape.len() {
                 continue;
             }
-            let name = std::slice::from_ref(&output.name);
-            plain.model = ranks::forget(&plain.model, name)?;
-            plain.model =
-                ranks::declare(&plain.model, &[(output.name.clone(), shape.clone())].into())?;
             plain.changes.push(format!(
                 "output `{}` is declared as {}; {} was found by running it",
                 output.name,
                 output.shape_text(),
                 text(&shape)
             ));
+            shapes.insert(output.name.clone(), shape);
         }
+        if !shapes.is_empty() {
+            let anew = Declare { shapes, anew: true };
+            plain.model = only(self.rewrite(&plain.model, anew).await?).1;
+        }
+        Ok(())
+    }
+
+    /// Writes down what was found.
+    async fn declare(
+        &self,
+        plain: &mut Plain,
+        (direction, how): (&str, &str),
+        shapes: Shapes,
+    ) -> Result<(), Error> {
+        for (name, shape) in &shapes {
+            let sizes = text(shape);
+            plain.changes.push(format!(
+                "{direction} `{name}` is declared without a shape; {sizes} {how}"
+            ));
+        }
+        let anew = false;
+        let declared = self.rewrite(&plain.model, Declare { shapes, anew }).await?;
+        plain.model = only(declared).1;
         Ok(())
     }
 
@@ -128,8 +143,11 @@ impl Registration<'_> {
         names: &[String],
         engines: &[Arc<dyn Engine>],
     ) -> Result<Shapes, Error> {
-        let probe = ranks::probe(model)?;
-        let signature = inspect(&probe)?.signature;
+        let made = self.rewrite(model, Probe { all_up_to: None }).await?;
+        let (Some(probed), probe) = only(made) else {
+            return Ok(Shapes::new());
+        };
+        let signature = probed.asked;
         let runs = self.probe(&probe, &signature, engines).await?;
         let lengths_differ = signature.dynamic_axes().next().is_some();
         let shape = |(at, name): (usize, &String)| {
@@ -206,6 +224,7 @@ impl Registration<'_> {
             artefact: Some(self.over_weights(probe)),
             order,
             validation: self.set_file().await?,
+            beside: Vec::new(),
         };
         let seat = self.seat.clone();
         let run = move |cancel: &_| isolation.shapes(&seat, task, cancel);
@@ -233,22 +252,6 @@ impl Registration<'_> {
         };
         self.parts.threads.run(run).await
     }
-}
-
-/// Writes down what was found.
-fn declare(
-    plain: &mut Plain,
-    (direction, how): (&str, &str),
-    shapes: &Shapes,
-) -> Result<(), sextant_onnx::Error> {
-    plain.model = ranks::declare(&plain.model, shapes)?;
-    for (name, shape) in shapes {
-        let sizes = text(shape);
-        plain.changes.push(format!(
-            "{direction} `{name}` is declared without a shape; {sizes} {how}"
-        ));
-    }
-    Ok(())
 }
 
 /// `[?, 3]`.

@@ -102,6 +102,7 @@ impl Registration<'_> {
             },
             validation: self.set_file().await?,
             artefact: None,
+            beside: Vec::new(),
         };
         let seat = self.seat.clone();
         let check = move |cancel: &_| isolation.check(&seat, task, cancel);
@@ -136,6 +137,7 @@ impl Registration<'_> {
             order: self.order_of_files(Action::RecordShapes),
             validation: self.set_file().await?,
             artefact: None,
+            beside: Vec::new(),
         };
         let read = move |cancel: &_| isolation.record_shapes(task, cancel);
         told(self.parts.threads.run(read).await?)

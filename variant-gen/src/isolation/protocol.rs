@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use sextant_types::{Accuracy, Digest, Metric, Optimization, Padding, Precision, Signature};
 
 use crate::{
-    generator::calibrate::Calibrated,
     guess::{self, Guess},
     measure::{Batches, Effort, Measurement, Refused, Rival},
+    rewriting::{Rewriting, Rewritten},
     validation::{Labels, Limits, RecordShapes, Scored, ValidationSet},
 };
 
@@ -63,7 +63,9 @@ pub enum Action {
     Check,
     /// Find out the shapes of its records, for no model.
     RecordShapes,
-    /// Find the ranges of values for static quantisation.
+    /// Make something of the model without running it; the set is not looked at.
+    Rewrite(Rewriting),
+    /// Find the ranges of values for static quantisation, and quantise with them.
     Calibrate(Calibrate),
     /// Find out whether batches are answered as their records are one by one.
     Batches {
@@ -91,6 +93,8 @@ impl Action {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Weigh => "reading the model",
+            Self::Rewrite(Rewriting::Quantize(_)) => "quantising the model",
+            Self::Rewrite(_) => "adapting the model",
             Self::Check | Self::RecordShapes => "reading the validation set",
             _ => "a load or a run",
         }
@@ -98,7 +102,7 @@ impl Action {
 
     /// Whether it takes a validation set.
     pub fn takes_set(&self) -> bool {
-        !matches!(self, Self::Weigh)
+        !matches!(self, Self::Weigh | Self::Rewrite(_))
     }
 }
 
@@ -157,6 +161,9 @@ pub struct Head {
     pub artefact_bytes: Option<u64>,
     /// Where the weights of that artefact are, if it is an outline.
     pub weights: Option<PathBuf>,
+    /// The lengths of files beside the model, which come last.
+    #[serde(default)]
+    pub beside_bytes: Vec<u64>,
 }
 
 /// What comes back.
@@ -167,8 +174,8 @@ pub enum Answer {
     Progress,
     /// The end of an order.
     Measured(Box<Measurement>),
-    /// The same of a calibration, or why there is none.
-    Calibrated(Result<Calibrated, String>),
+    /// The same of a rewriting or a calibration. Its files follow the line.
+    Rewritten(Rewritten),
     /// The positions of the outputs by which batches differ from their records.
     Batches(Vec<usize>),
     /// The shape of each output, for each batch.

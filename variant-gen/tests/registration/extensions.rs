@@ -301,7 +301,7 @@ async fn an_engine_that_is_not_there_at_first_is_tried_again() {
     let (bed, _) = registered().await;
     // Both configurations twice, each in a job of its own.
     let engine = Later::that(|load| match load < 4 {
-        true => Err(EngineError::OutOfMemory("for now".to_owned())),
+        true => Err(EngineError::OutOfMemory("for now".into())),
         false => Ok(()),
     });
     let jobs = run_until_settled(&bed, plain(&bed, engine)).await;
@@ -316,7 +316,7 @@ async fn an_engine_that_is_not_there_at_first_is_tried_again() {
 async fn what_runs_is_published_although_something_else_failed() {
     let (bed, _) = registered().await;
     let engine = Later::that(|load| match load {
-        0 => Err(EngineError::OutOfMemory("of the large one".to_owned())),
+        0 => Err(EngineError::OutOfMemory("of the large one".into())),
         _ => Ok(()),
     });
     let jobs = run_until_settled(&bed, plain(&bed, engine)).await;

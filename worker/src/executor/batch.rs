@@ -41,7 +41,7 @@ pub(super) struct Prepared {
 
 /// The parts' inputs as one batch.
 pub(super) struct Joined {
-    /// Empty for a lone part, whose inputs are those of the part.
+    /// Empty for a lone part, whose inputs are those of the part, and where the engine put them together.
     inputs: Vec<NamedTensor>,
     /// The length to which parts were padded.
     padded: Option<u64>,
@@ -103,10 +103,21 @@ impl Prepared {
         let (inputs, padded) = match self.lone() {
             Some(_) => (Vec::new(), None),
             None if !self.instance.shares_batches() => return Ok(None),
-            None => match self.join() {
-                Some(joined) => joined,
-                None => return Ok(None),
-            },
+            None => {
+                let staged = self.stage_joined()?;
+                if staged.is_some() {
+                    let (inputs, padded) = (Vec::new(), None);
+                    return Ok(Some(Joined {
+                        inputs,
+                        padded,
+                        staged,
+                    }));
+                }
+                match self.join() {
+                    Some(joined) => joined,
+                    None => return Ok(None),
+                }
+            }
         };
         let given = self.lone().unwrap_or(&inputs);
         let staged = self.instance.call(|| self.instance.model.stage(given))?;
@@ -115,6 +126,21 @@ impl Prepared {
             padded,
             staged,
         }))
+    }
+
+    /// Has the engine put parts together on their way to the device, where nothing is padded.
+    fn stage_joined(&self) -> Result<Option<Box<dyn Staged>>, Error> {
+        let (instance, variant) = (&self.instance, &self.instance.variant);
+        let parts: Vec<&[NamedTensor]> = self.good().collect();
+        if variant.padding.is_some() {
+            let lengths = parts.iter();
+            let mut lengths = lengths.map(|part| Padding::length(&variant.signature, part));
+            let first = lengths.next().flatten();
+            if first.is_none() || lengths.any(|length| length != first) {
+                return Ok(None);
+            }
+        }
+        instance.call(|| instance.model.stage_joined(&parts))
     }
 
     /// The parts as one batch, and the length to which they are padded, if they are. `None` where

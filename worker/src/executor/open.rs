@@ -260,7 +260,7 @@ pub(super) fn failure(error: &Error) -> InferError {
 /// An engine's error as the answer to a batch of `variant`.
 pub(super) fn refusal(variant: &VariantId, error: Error) -> InferError {
     match error {
-        Error::OutOfMemory(reason) => InferError::NoMemory(reason),
+        Error::OutOfMemory(shortage) => InferError::NoMemory(shortage.to_string()),
         Error::Lost(reason) => InferError::Lost {
             variant: variant.clone(),
             reason,

@@ -183,6 +183,11 @@ impl Queue {
         drop(left);
     }
 
+    /// Whether a batch of a variant waits. One whose inputs are on their way may be of any.
+    pub(super) fn awaits(&self, variant: &VariantId) -> bool {
+        lock(&self.state).awaits(variant)
+    }
+
     /// A variant has been loaded: batches that have come before it can be staged.
     pub(super) fn loaded(&self, variant: &VariantId) {
         if self.dedicated {

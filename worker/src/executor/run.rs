@@ -282,7 +282,7 @@ fn running(
     let watchdog = &core.config.watchdog;
     Running {
         limit: watchdog.batch_limit(expected),
-        grace: match core.config.isolated.has(&instance.variant) {
+        grace: match instance.is_isolated {
             true => watchdog.kill_grace(),
             false => watchdog.end_grace,
         },
@@ -305,7 +305,7 @@ impl Core {
     /// Counts a batch whose EXEC was to take so long, ns, among what its process does.
     fn meter(&self, prepared: &Prepared, expected: u64) {
         let variant = &prepared.instance.variant;
-        let is_elsewhere = self.config.isolated.has(variant) || self.queue.dedicated();
+        let is_elsewhere = prepared.instance.is_isolated || self.queue.dedicated();
         let threads = u64::from(variant.spec.threads.max(1));
         let engine_nanos = if is_elsewhere {
             0

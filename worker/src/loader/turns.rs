@@ -218,6 +218,7 @@ impl Turn {
             engine,
             request,
             interrupt,
+            ledger,
             began: told,
             reply,
             ..
@@ -247,12 +248,23 @@ impl Turn {
             if interrupt.is_raised() && lock(&core.state).closed {
                 return WorkError::ShuttingDown;
             }
-            WorkError::Failed {
-                variant: variant.id.clone(),
-                reason: error.to_string(),
-            }
+            refused(&variant, &error, &ledger)
         });
         drop(reply.send(opened));
+    }
+}
+
+/// Why a load has failed. Nothing is wrong with a variant whose pages are in use: what is measured on the device takes
+/// some before they are in the books.
+fn refused(variant: &Variant, error: &Error, ledger: &Ledger) -> WorkError {
+    if let Error::OutOfMemory(shortage) = error
+        && let Some(short) = shortage.pages()
+    {
+        return no_memory(variant, short, ledger);
+    }
+    WorkError::Failed {
+        variant: variant.id.clone(),
+        reason: error.to_string(),
     }
 }
 

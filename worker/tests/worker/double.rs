@@ -198,6 +198,18 @@ impl Engine for Double {
         self.device.clone()
     }
 
+    fn isolated(&self) -> Option<Arc<dyn Engine>> {
+        let is_of_the_processor = matches!(self.device, Device::Cpu);
+        is_of_the_processor.then(|| {
+            let isolated: Arc<dyn Engine> = Arc::new(Self {
+                device: self.device.clone(),
+                staged: self.staged,
+                record: Arc::clone(&self.record),
+            });
+            isolated
+        })
+    }
+
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         let text = String::from_utf8_lossy(&request.model.graph);
         let key = text.trim_start_matches(|c: char| !c.is_ascii_digit());
@@ -254,6 +266,15 @@ impl LoadedModel for Loaded {
             record: Arc::clone(&self.record),
             inputs: inputs.to_vec(),
         })))
+    }
+
+    /// Puts the parts together on the device, where they are alike.
+    fn stage_joined(&self, parts: &[&[NamedTensor]]) -> Result<Option<Box<dyn Staged>>, Error> {
+        let tensors: Vec<&Tensor> = parts.iter().map(|part| &part[0].tensor).collect();
+        match Tensor::concat(&tensors) {
+            Ok(joined) => self.stage(&[NamedTensor::new("x", joined)]),
+            Err(_) => Ok(None),
+        }
     }
 
     fn weights_bytes(&self) -> u64 {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use sextant_rpc::InferError;
-use sextant_types::Code;
+use sextant_types::{Code, Isolation};
 
 use super::{
     double::{FAILS, LOSES, PANICS, REFUSED, SPLITS, VANISHES},
@@ -226,6 +226,30 @@ async fn the_end_of_an_engines_own_process_may_take_long() {
     assert_eq!(client_code(&killed.error()), Code::TimeExceeded);
     assert_ne!(world.state(&variant).await, Some(InstanceState::Failed));
     world.infer("m-1", 2, now()).ok();
+}
+
+/// The engines of a GPU have no process to be killed, whatever is said of the application: its run is waited for no longer
+/// than others, and those behind it go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_to_be_isolated_and_cannot_be_has_no_more_grace() {
+    let mut config = impatient();
+    // Twelve times as long, which a process that is killed has, is more than this test waits.
+    config.watchdog.end_grace = Duration::from_secs(2);
+    let mut world = World::with(Kind::Dedicated, config).await;
+    let (_stop, _service) = world.serve();
+    world.record.heed();
+    world.record.dally();
+    let mut variant = world.variant("m-1", "m-1", 200).await;
+    Arc::make_mut(&mut variant).resources.isolation = Some(Isolation::Process);
+    world.load(&variant).await.unwrap();
+    world.loaded("m-2").await;
+    world.record.hold(Step::Exec, Some(1));
+    let hanging = world.infer("m-1", 1, now());
+    world.record.begun(Step::Exec, 1).await;
+    let behind = world.infer("m-2", 2, now());
+    assert_eq!(hanging.error().code(), "lost");
+    behind.ok();
+    world.record.release(Step::Exec);
 }
 
 #[tokio::test(flavor = "multi_thread")]

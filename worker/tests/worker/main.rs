@@ -11,6 +11,7 @@ mod faults;
 mod health;
 mod memory;
 mod metrics;
+mod room;
 mod service;
 mod stress;
 mod windows;

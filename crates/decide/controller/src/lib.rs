@@ -151,6 +151,8 @@ pub struct OnKind {
     pub load: Nanos,
     /// Price of a slot's time on such a device, in any unit, the same for all kinds.
     pub price: f32,
+    /// Most rows of a batch that several requests share there, as a plan has it; `u32::MAX` without one.
+    pub planned_rows: u32,
 }
 
 #[derive(Debug)]

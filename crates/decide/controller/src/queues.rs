@@ -284,6 +284,7 @@ impl<T> Controller<T> {
         Some(QueueSpec {
             latency: known.unwrap_or_else(|| variant.profile(kind, of)),
             price: variant.on(kind).map_or(spec.price, |on| on.price),
+            planned_rows: variant.on(kind).map_or(u32::MAX, |on| on.planned_rows),
             batched: spec.batched && !matches!(of.key, Key::Alone(_)),
             ..spec.clone()
         })

@@ -118,6 +118,7 @@ fn long_queries_that_run_slower_leave_what_is_known_of_short_ones() {
         shared: None,
         queue: QueueSpec {
             max_rows: ROWS,
+            planned_rows: u32::MAX,
             batched: true,
             slots: 1,
             latency: surface.table(8),
@@ -135,6 +136,7 @@ fn long_queries_that_run_slower_leave_what_is_known_of_short_ones() {
             surface: None,
             load: 0,
             price: 1.0,
+            planned_rows: u32::MAX,
         }],
     };
     controller.on_variant(0, VariantIx::new(0), variant, &mut actions);

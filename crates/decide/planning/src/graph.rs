@@ -12,6 +12,7 @@ const MOST_CHOICES: usize = 1024;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Graph {
     steps: Vec<Step>,
+    splits: Vec<Vec<usize>>,
 }
 
 /// One step.
@@ -90,7 +91,44 @@ impl Graph {
             }
             step.check()?;
         }
-        Ok(Self { steps })
+        let splits = Vec::new();
+        Ok(Self { steps, splits })
+    }
+
+    /// The same where a query runs at most one of the steps of each of these splits, as their probabilities say.
+    ///
+    /// # Errors
+    /// When steps of a split do not wait for the same, one is in two, or their probabilities add up to more than 1.
+    pub fn with_splits(self, splits: Vec<Vec<usize>>) -> Result<Self, Invalid> {
+        let mut split = vec![false; self.steps.len()];
+        for of in &splits {
+            let mut sum = 0.0;
+            for at in of {
+                let Some(step) = self.steps.get(*at) else {
+                    return Err(invalid("", format!("has no step `{at}` to be split")));
+                };
+                if std::mem::replace(&mut split[*at], true) {
+                    return Err(invalid(&step.name, "is split twice"));
+                }
+                if step.after != self.steps[of[0]].after {
+                    let why = "does not wait for what the others of its split wait for";
+                    return Err(invalid(&step.name, why));
+                }
+                sum += step.scale.probability;
+            }
+            if sum > 1.0 + 1e-6 {
+                let name = of.first().map_or("", |at| &self.steps[*at].name);
+                let why =
+                    format!("and the others of its split run with `{sum}` in all, not 0 to 1");
+                return Err(invalid(name, why));
+            }
+        }
+        Ok(Self { splits, ..self })
+    }
+
+    /// Positions of the steps of each split: a query runs one of them at most.
+    pub fn splits(&self) -> &[Vec<usize>] {
+        &self.splits
     }
 
     /// The steps, in order.
@@ -111,7 +149,7 @@ impl Graph {
                 ..step.clone()
             }
         });
-        Self::new(steps.collect())
+        Self::new(steps.collect())?.with_splits(self.splits.clone())
     }
 
     /// The graph with the most accurate variant of each step alone: what planners without variants plan.

@@ -21,7 +21,7 @@ pub mod tune;
 
 pub use graph::{Choice, Graph, Invalid, Scale, Step};
 pub use learn::{Interval, Learnt, StepScale};
-pub use routes::Routes;
+pub use routes::{Fit, Routes};
 
 /// Nanoseconds.
 pub use sextant_schedule::Nanos;

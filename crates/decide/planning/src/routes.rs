@@ -32,17 +32,25 @@ impl Routes {
     }
 
     /// Draws so many queries as the scales of the steps say: a step runs with its probability where one of those
-    /// before it ran, and its rows beyond the first are geometrically distributed.
+    /// before it ran, and its rows beyond the first are geometrically distributed. The steps of a split share one draw.
     pub fn draw(graph: &Graph, queries: usize, random: &mut impl Rng) -> Self {
         let mut routes = Self::new(graph.steps().len());
         let mut rows = vec![0; graph.steps().len()];
+        let parts = parts(graph);
+        let mut drawn: Vec<f64> = vec![0.0; graph.splits().len()];
         for _ in 0..queries {
+            for number in &mut drawn {
+                *number = random.random();
+            }
             for (at, step) in graph.steps().iter().enumerate() {
                 let may =
                     step.after.is_empty() || step.after.iter().any(|before| rows[*before] > 0);
+                let probability = step.scale.probability;
                 let runs = may
-                    && (step.scale.probability >= 1.0
-                        || random.random::<f64>() < step.scale.probability);
+                    && match parts[at] {
+                        Some((split, from)) => (from..from + probability).contains(&drawn[split]),
+                        None => probability >= 1.0 || random.random::<f64>() < probability,
+                    };
                 rows[at] = if runs {
                     count(step.scale.rows, random)
                 } else {
@@ -87,6 +95,76 @@ impl Routes {
     pub fn visits(&self, step: usize) -> f64 {
         let rows = self.rows.iter().skip(step).step_by(self.steps.max(1));
         rows.filter(|rows| **rows > 0).count() as f64 / self.len().max(1) as f64
+    }
+}
+
+/// By step: its split, and from where on a number drawn for that is its; `None` where it is in none.
+fn parts(graph: &Graph) -> Vec<Option<(usize, f64)>> {
+    let mut parts = vec![None; graph.steps().len()];
+    for (split, of) in graph.splits().iter().enumerate() {
+        let mut from = 0.0;
+        for at in of {
+            parts[*at] = Some((split, from));
+            from += graph.steps()[*at].scale.probability;
+        }
+    }
+    parts
+}
+
+/// Finds the probabilities of steps of which it was counted for how many queries they ran, whatever goes together: those of
+/// two branches of one step are no two chances for what follows both.
+#[derive(Debug, Clone)]
+pub struct Fit {
+    queries: usize,
+    /// By step, in the order of the graph: which queries of a sample run it.
+    ran: Vec<Vec<bool>>,
+}
+
+// === impl Fit ===
+
+impl Fit {
+    /// Of a graph without steps, with a sample of so many queries.
+    pub fn new(queries: usize) -> Self {
+        Self {
+            queries,
+            ran: Vec::new(),
+        }
+    }
+
+    /// Adds a step that runs for the share `share` of all queries, where one of `after` ran, and none of `apart`: the steps of
+    /// its split before it. Tells its probability where one of `after` ran.
+    pub fn add(
+        &mut self,
+        after: &[usize],
+        apart: &[usize],
+        share: f64,
+        random: &mut impl Rng,
+    ) -> f64 {
+        let any = |of: &[usize], query: usize| of.iter().any(|at| self.ran[*at][query]);
+        let comes: Vec<usize> = (0..self.queries)
+            .filter(|query| after.is_empty() || any(after, *query))
+            .collect();
+        let may: Vec<usize> = comes
+            .iter()
+            .copied()
+            .filter(|query| !any(apart, *query))
+            .collect();
+        let wanted = (share.max(0.0) * self.queries as f64).round() as usize;
+        let wanted = wanted.min(may.len());
+        let mut ran = vec![false; self.queries];
+        let mut left = wanted;
+        for (at, query) in may.iter().enumerate() {
+            // So many are still to be taken of those that are left.
+            if random.random::<f64>() * ((may.len() - at) as f64) < left as f64 {
+                ran[*query] = true;
+                left -= 1;
+            }
+        }
+        self.ran.push(ran);
+        match comes.is_empty() {
+            true => 0.0,
+            false => wanted as f64 / comes.len() as f64,
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
-    Choice, Graph, Nanos, Routes, Scale, Step,
+    Choice, Fit, Graph, Nanos, Routes, Scale, Step,
     estimate::{Estimate, Load, Station, estimate},
 };
 use sextant_schedule::LatencyTable;
@@ -152,4 +152,94 @@ fn a_replica_that_comes_later_and_one_that_goes_serve_in_between() {
     };
     let estimate = estimate(&graph, &[station], load);
     assert_eq!(estimate.latencies, [10 * MS, 19 * MS, 108 * MS]);
+}
+
+/// Two halves of the traffic, and what follows both.
+fn halves() -> Graph {
+    let half = |name: &str| Step {
+        scale: Scale {
+            probability: 0.5,
+            rows: 1.0,
+        },
+        ..step(name, &[], 1.0)
+    };
+    Graph::new(vec![half("a"), half("b"), step("then", &[0, 1], 1.0)]).unwrap()
+}
+
+#[test]
+fn a_query_runs_one_step_of_a_split_and_all_come_to_what_follows() {
+    let split = halves().with_splits(vec![vec![0, 1]]).unwrap();
+    let routes = Routes::draw(&split, 4000, &mut ChaCha8Rng::seed_from_u64(3));
+    let mut halves = 0;
+    for query in 0..4000 {
+        let rows = routes.of(query);
+        assert_eq!(rows[0] + rows[1], 1, "query {query}: {rows:?}");
+        assert_eq!(rows[2], 1, "query {query}: {rows:?}");
+        halves += rows[0];
+    }
+    assert!((1900..2100).contains(&halves), "{halves} of 4000");
+    let kept = split.most_accurate();
+    assert_eq!(kept.splits(), split.splits());
+}
+
+#[test]
+fn splits_that_cannot_be_are_refused() {
+    for splits in [
+        vec![vec![0, 3]],
+        vec![vec![0, 1], vec![1]],
+        vec![vec![0, 2]],
+    ] {
+        assert!(halves().with_splits(splits.clone()).is_err(), "{splits:?}");
+    }
+    let mut steps = halves().steps().to_vec();
+    steps[0].scale.probability = 0.6;
+    let graph = Graph::new(steps).unwrap();
+    assert!(graph.with_splits(vec![vec![0, 1]]).is_err());
+}
+
+#[test]
+fn what_was_counted_is_drawn_whatever_branches_go_together() {
+    // The first runs for half of the queries, and two behind it always; what follows both runs for half as well. Two of a
+    // split each run for a part, and what follows them always.
+    type Counted = (&'static [usize], &'static [usize], f64);
+    let cases: [&[Counted]; 2] = [
+        &[
+            (&[], &[], 0.5),
+            (&[0], &[], 0.5),
+            (&[0], &[], 0.5),
+            (&[1, 2], &[], 0.5),
+        ],
+        &[(&[], &[], 0.7), (&[], &[0], 0.3), (&[0, 1], &[], 1.0)],
+    ];
+    for counted in cases {
+        let random = &mut ChaCha8Rng::seed_from_u64(5);
+        let mut fit = Fit::new(4096);
+        let mut splits = Vec::new();
+        let steps = counted
+            .iter()
+            .enumerate()
+            .map(|(at, (after, apart, share))| {
+                if !apart.is_empty() {
+                    splits.push(apart.iter().copied().chain([at]).collect());
+                }
+                let probability = fit.add(after, apart, *share, random);
+                Step {
+                    scale: Scale {
+                        probability,
+                        rows: 1.0,
+                    },
+                    ..step(&format!("s{at}"), after, 1.0)
+                }
+            });
+        let graph = Graph::new(steps.collect()).unwrap();
+        let graph = graph.with_splits(splits).unwrap();
+        let routes = Routes::draw(&graph, 20_000, random);
+        for (at, (.., share)) in counted.iter().enumerate() {
+            let visits = routes.visits(at);
+            assert!(
+                (visits - share).abs() < 0.02,
+                "step {at}: {visits}, not {share}"
+            );
+        }
+    }
 }

@@ -51,6 +51,9 @@ pub use sextant_types::{
 pub struct QueueSpec {
     /// Most rows in a batch, at least 1.
     pub max_rows: u32,
+    /// Most rows of a batch that several requests share, as a plan has it; `u32::MAX` without one. A request of more
+    /// rows runs alone.
+    pub planned_rows: u32,
     /// Whether rows of several requests may share a batch.
     pub batched: bool,
     /// Slots that a running batch occupies, at least 1.

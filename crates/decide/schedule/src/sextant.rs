@@ -262,7 +262,8 @@ impl Account {
         let beta = latency.fixed_part();
         let alpha = latency.of(1) as f64 - beta;
         let (rate, slack) = (view.queue.rate(), view.queue.slack());
-        let most = latency.rows_within(slack, view.spec.max_rows).max(1);
+        let largest = view.spec.max_rows.min(view.spec.planned_rows);
+        let most = latency.rows_within(slack, largest).max(1);
         // Rows of a batch that waits as long as it can.
         let open = slack as f64 - beta;
         let rows = (1.0 + rate * open.max(0.0)) / (1.0 + rate * alpha);

@@ -145,7 +145,7 @@ impl Shares {
             of.finish = time;
         }
         of.weight = spec.weight.max(f32::MIN_POSITIVE);
-        let batch = spec.work(spec.max_rows) * Nanos::from(spec.slots);
+        let batch = spec.work(spec.max_rows.min(spec.planned_rows)) * Nanos::from(spec.slots);
         of.batch = of.batch.max(batch);
         of.queues.push(queue);
         self.news.add(tenant);

@@ -27,7 +27,7 @@ impl QueueSpec {
     /// Device time that `rows` rows will take in full batches, ns.
     pub fn work(&self, rows: u32) -> Nanos {
         let most = if self.batched {
-            self.max_rows.max(1)
+            self.max_rows.min(self.planned_rows).max(1)
         } else {
             1
         };

@@ -206,6 +206,8 @@ pub struct Index {
     degraded: Class,
     /// Inactive and loading variants, latency including the load.
     cold: Class,
+    /// The least cost of what is active on each kind of device.
+    least_costs: Vec<(KindIx, f64)>,
     entries: Vec<Entry>,
 }
 
@@ -340,7 +342,10 @@ impl Index {
         let mut index = Self::default();
         for entry in order {
             match entry.readiness {
-                Readiness::Active => index.active.push(entry, entry.latency_ms),
+                Readiness::Active => {
+                    index.active.push(entry, entry.latency_ms);
+                    index.note_cost(entry);
+                }
                 Readiness::Degraded => index.degraded.push(entry, entry.latency_ms),
                 Readiness::Loading | Readiness::Inactive if !entry.dominated => {
                     index.cold.push(entry, entry.latency_ms + entry.load_ms);
@@ -350,6 +355,19 @@ impl Index {
         }
         index.entries = entries;
         index
+    }
+
+    /// Active entries come in order of cost.
+    fn note_cost(&mut self, entry: &Entry) {
+        if !self.least_costs.iter().any(|(kind, _)| *kind == entry.kind) {
+            self.least_costs.push((entry.kind, entry.cost_per_1k_usd));
+        }
+    }
+
+    /// US dollars for a thousand queries of the cheapest variant that is active on a kind of device; 0 where none is.
+    fn least_cost(&self, kind: KindIx) -> f64 {
+        let least = self.least_costs.iter().find(|(of, _)| *of == kind);
+        least.map_or(0.0, |(_, cost)| *cost)
     }
 
     /// All entries, in the order given.

@@ -9,10 +9,16 @@
 //! variants one after the other while the target still has room, devices come to rest at a wait that each query can
 //! afford, and accuracy comes back with the room. Where devices are full ([`Readiness::Degraded`]) the cheapest goes
 //! first, as for everybody.
+//!
+//! **Quick for one is not quick for all.** A query makes all that come behind it wait for as long as it holds the device.
+//! A variant that answers one query soon and holds the device eight times as long as another one would, because it takes
+//! no batches, is the quickest only while nobody waits. So where queries wait, the wait counts as many times as the
+//! variant costs more than the cheapest that is active on such a device, prices there being shares of its time: what is
+//! added is the time that its query takes from those who wait, as many as are ahead of it now.
 
 use sextant_types::{Prefer, index::VariantIx};
 
-use super::{Demand, Entry, Index, Load, expected_ms, meets_when_idle};
+use super::{Demand, Entry, Index, Load, Readiness, expected_ms, meets_when_idle};
 
 /// How many times the wait must fit into what a target leaves beside the run.
 const CAUTION: f64 = 2.0;
@@ -38,13 +44,14 @@ pub(super) fn among(
         };
         run_ms + (ms - run_ms) * caution <= demand.latency_ms
     });
+    let of_all_ms = |entry: &Entry| of_all_ms(index, entry, demand, load);
     let best = in_time.min_by(|(one, one_ms), (other, other_ms)| {
         let by_choice = match demand.prefer {
             Prefer::Accuracy => other
                 .quality()
                 .exceeds(one.quality())
                 .cmp(&one.quality().exceeds(other.quality())),
-            _ => one_ms.total_cmp(other_ms),
+            _ => of_all_ms(one).total_cmp(&of_all_ms(other)),
         };
         let by_cost = || one.cost_per_1k_usd.total_cmp(&other.cost_per_1k_usd);
         let by_time = || one_ms.total_cmp(other_ms);
@@ -55,4 +62,18 @@ pub(super) fn among(
             .then_with(by_number)
     });
     best.map(|(entry, _)| entry.ordinal)
+}
+
+/// The expected time of a query on `entry` now, with what its run adds to the waits of others, ms.
+fn of_all_ms(index: &Index, entry: &Entry, demand: &Demand, load: &impl Load) -> f64 {
+    if entry.readiness != Readiness::Active {
+        return expected_ms(entry, demand, load);
+    }
+    let least = index.least_cost(entry.kind);
+    let times = match least > 0.0 {
+        true => (entry.cost_per_1k_usd / least).max(1.0),
+        false => 1.0,
+    };
+    let run_ms = entry.latency_ms + load.extra_ms(entry.ordinal, entry.kind, demand.rows);
+    run_ms + load.wait_ms(entry.ordinal, entry.kind) * times
 }

@@ -26,6 +26,13 @@ struct boolean {
 // Largest rank of strided operands; MAX_RANK of the planner.
 constexpr int RANK = 6;
 
+// In front of a loop whose arrays must stay in registers.
+#ifdef HOST_EMULATION
+#define UNROLL
+#else
+#define UNROLL _Pragma("unroll")
+#endif
+
 // === bits ===
 
 __device__ inline u32 bits_of(float value) { return __float_as_uint(value); }

@@ -11,13 +11,15 @@
 # --seconds N   all parts together (470): what is left when the others are done goes to the last, the jitter
 # --device N    which device (0)
 # --only PARTS  these alone: device, operators, copies, throughput, operations, pytorch, pytorch-compile, loads,
-#               infer-and-load, two-models, networks, providers, jitter
+#               infer-and-load, two-models, networks, providers, service, jitter
 # --small       small networks and little time, for emulated devices
 # --every N     compare every Nth case of the operators (1)
 #
 # Needs sh, timeout (coreutils), the graphics driver, and CUDA's libraries and ONNX Runtime as Python packages or where
 # the loader finds them. SEXTANT_TORCH_PYTHON names a Python that has PyTorch, SEXTANT_GPU_ONNXRUNTIME the
-# `libonnxruntime.so.*` of the package `onnxruntime-gpu`; both are left out where they are missing.
+# `libonnxruntime.so.*` of the package `onnxruntime-gpu`; both are left out where they are missing. The part `service`
+# runs where `sextant` lies beside this script (`cargo xtask gpu-kit --service`); its Python needs numpy, onnx and
+# onnxruntime.
 set -u
 
 started=$(date +%s)
@@ -49,7 +51,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-known="device operators copies throughput operations pytorch pytorch-compile loads infer-and-load two-models networks providers jitter"
+known="device operators copies throughput operations pytorch pytorch-compile loads infer-and-load two-models networks providers service jitter"
 for name in $only; do
     case " $known " in
     *" $name "*) ;;
@@ -166,12 +168,15 @@ suite operations 60 1
 part pytorch 80 "$python" "$here/pytorch.py" --ways eager,graph --device "cuda:$device" $small
 part pytorch-compile 120 "$python" "$here/pytorch.py" --ways compile --device "cuda:$device" $small
 suite loads 80 1
-suite infer-and-load 60 "$(measuring 18)"
+suite infer-and-load 75 "$(measuring 18)"
 suite two-models 60 "$(measuring 12)"
 suite networks 80 1
 if [ -n "${SEXTANT_GPU_ONNXRUNTIME:-}" ]; then
     part providers 150 env ORT_DYLIB_PATH="$SEXTANT_GPU_ONNXRUNTIME" "$here/gpu_suite" --only providers \
         --seconds "$(measuring 16)" --device "$device" $small
+fi
+if [ -e "$here/sextant" ]; then
+    part service 330 "$python" "$here/service.py" --seconds "$(measuring 4)" --device "$device" $small
 fi
 # Opening the device and loading the network take time, too.
 rest=$(($(left) - 20))

@@ -1,7 +1,7 @@
 //! The arena: all device memory the engine uses, divided once.
 //!
 //! Entry points: [`Layout`] says which part is where; [`Pages`] lends pages to models; [`Space`] lends
-//! ranges to batches. Both lend until the lease is dropped, and neither ever takes anything away:
+//! ranges to batches, and windows to models. Both lend until the lease is dropped, and neither ever takes anything away:
 //! without room they answer [`Error::OutOfMemory`].
 
 use std::{
@@ -11,14 +11,19 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sextant_engine::Error;
+use sextant_engine::{Error, Shortage, pages::Short};
 
 use crate::{
+    driver::Paging,
     lower::ALIGNMENT,
     operation::{Address, Placed, Stage},
 };
 
-/// What lies where in the arena: pages, workspace, inputs and outputs of batches.
+/// Room in windows for each page. Every model that is known has a window, whether it is on the device or not; a model
+/// for which no room is left has none and lives without.
+const SLOTS: u64 = 8;
+
+/// What lies where in the arena: pages, workspace, inputs and outputs of batches. Behind it come the windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Size of a page.
@@ -84,6 +89,16 @@ impl Layout {
         let start = self.workspace().end;
         start..start + self.io_bytes
     }
+
+    /// The windows of all models.
+    pub fn paging(&self) -> Paging {
+        Paging {
+            page_bytes: self.page_bytes,
+            pages: self.pages as u32,
+            windows: Address::new(self.bytes().next_multiple_of(self.page_bytes)),
+            slots: self.pages * SLOTS,
+        }
+    }
 }
 
 // === impl Pages ===
@@ -101,25 +116,32 @@ impl Pages {
         self.free.lock().len()
     }
 
-    /// Lends pages: the wished ones, where as many are wished and all are free.
+    /// Lends pages: each the wished one, where as many are wished and that one is free.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] when fewer are free.
     pub fn lend(self: &Arc<Self>, count: usize, wished: &[u32]) -> Result<PageLease, Error> {
         let mut free = self.free.lock();
         if free.len() < count {
-            return Err(Error::OutOfMemory(format!(
-                "{count} pages are needed, {} are free",
-                free.len()
-            )));
+            let reason = format!("{count} pages are needed, {} are free", free.len());
+            let short = Short {
+                needed: count as u64,
+                free: free.len() as u64,
+            };
+            return Err(Error::OutOfMemory(Shortage::of_pages(reason, short)));
         }
-        let granted = wished.len() == count && wished.iter().all(|page| free.contains(page));
-        let pages: Vec<u32> = if granted {
-            free.retain(|page| !wished.contains(page));
-            wished.to_vec()
-        } else {
-            free.drain(..count).collect()
-        };
+        let wished = if wished.len() == count { wished } else { &[] };
+        let mut pages: Vec<Option<u32>> = vec![None; count];
+        for (page, wish) in pages.iter_mut().zip(wished) {
+            *page = free
+                .iter()
+                .position(|it| it == wish)
+                .and_then(|at| free.remove(at));
+        }
+        for page in pages.iter_mut().filter(|page| page.is_none()) {
+            *page = free.pop_front();
+        }
+        let pages = pages.into_iter().flatten().collect();
         Ok(PageLease {
             pages,
             from: Arc::clone(self),
@@ -163,10 +185,13 @@ impl<S: Stage> Space<S> {
         let mut free = self.free.lock();
         let found = free.iter().find(|(start, end)| **end - **start >= bytes);
         let Some((start, end)) = found.map(|(start, end)| (*start, *end)) else {
-            return Err(Error::OutOfMemory(format!(
-                "{bytes} bytes are needed of the {}: fewer batches at a time, or a larger one",
-                self.what
-            )));
+            return Err(Error::OutOfMemory(
+                format!(
+                    "{bytes} bytes are needed of the {}: fewer batches at a time, or a larger one",
+                    self.what
+                )
+                .into(),
+            ));
         };
         free.remove(&start);
         if start + bytes < end {
@@ -230,7 +255,7 @@ mod tests {
         let first = pages.lend(2, &[3, 1]).expect("five are free");
         assert_eq!(first.pages(), [3, 1]);
         let second = pages.lend(2, &[1, 2]).expect("three are free");
-        assert_eq!(second.pages(), [0, 2]);
+        assert_eq!(second.pages(), [0, 2], "in place of 1 another");
         assert!(matches!(pages.lend(2, &[]), Err(Error::OutOfMemory(_))));
         drop(first);
         assert_eq!(pages.free(), 3);

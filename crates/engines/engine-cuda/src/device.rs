@@ -1,6 +1,12 @@
 //! The device as the models see it: streams, memory, and who may use them.
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -12,6 +18,7 @@ use crate::{
     engine::Config,
     lower::ALIGNMENT,
     operation::{Address, Operation, Staging},
+    parked::ParkedGraphs,
 };
 
 /// Staging chunks through which weights travel: one is filled while another is copied.
@@ -31,6 +38,12 @@ pub(crate) struct Device {
     pub staging: Arc<Space<Staging>>,
     /// Pinned memory for the pages of models that can be loaded.
     pub pinned: Arc<Space<Staging>>,
+    /// Addresses at which models read their pages; `None` where pages cannot be mapped.
+    windows: Option<Arc<Space>>,
+    /// What models that are away have left.
+    pub parked: ParkedGraphs,
+    /// How long mapping took, all in all; nanoseconds.
+    mapping_ns: AtomicU64,
     pub input: Stream,
     pub output: Stream,
     capture: Mutex<Stream>,
@@ -70,15 +83,18 @@ pub(crate) enum Images {
 
 impl Device {
     pub fn start(driver: Arc<dyn Driver>, config: &Config) -> Result<Arc<Self>, Error> {
-        let layout = layout(&*driver, config)?;
+        let granularity = driver.page_granularity();
+        let layout = layout(&*driver, config, granularity)?;
         let chunks = Address::new(layout.io_bytes);
         let pinned = chunks + CHUNKS * layout.page_bytes;
         let end = pinned + config.host_bytes;
-        driver.start(&Reservation {
+        let has_windows = driver.start(&Reservation {
             arena_bytes: layout.bytes(),
             staging_bytes: end.get(),
             scratch_bytes: config.scratch_bytes,
+            paging: granularity.map(|_| layout.paging()),
         })?;
+        let windows = || Space::new(layout.paging().range(), "windows");
         let events = |count: u64| -> Result<Vec<Event>, Error> {
             (0..count).map(|_| driver.create_event()).collect()
         };
@@ -100,6 +116,9 @@ impl Device {
                 "pinned memory for inputs and outputs",
             ),
             pinned: Space::new(pinned..end, "pinned memory for models"),
+            windows: has_windows.then(windows),
+            parked: ParkedGraphs::new(driver.free_bytes()?),
+            mapping_ns: AtomicU64::new(0),
             input: driver.create_stream(Priority::High)?,
             output: driver.create_stream(Priority::High)?,
             capture: Mutex::new(driver.create_stream(Priority::Normal)?),
@@ -130,9 +149,59 @@ impl Device {
         Ok(Images::Pinned { lease, lengths })
     }
 
-    /// Fills pages, one model at a time.
-    pub fn fill_pages(&self, images: &Images, lease: &PageLease) -> Result<(), Error> {
+    /// Addresses at which a model of so many pages reads them, wherever they lie; `None` where pages cannot be mapped
+    /// or no addresses are left.
+    pub fn window(&self, pages: usize) -> Option<SpaceLease> {
+        let bytes = pages as u64 * self.layout.page_bytes;
+        let windows = self.windows.as_ref().filter(|_| bytes > 0)?;
+        windows.lend(bytes).ok()
+    }
+
+    /// Whether pages can be mapped into windows.
+    pub fn has_windows(&self) -> bool {
+        self.windows.is_some()
+    }
+
+    /// How long mapping took, all in all.
+    pub fn mapping_time(&self) -> Duration {
+        Duration::from_nanos(self.mapping_ns.load(Ordering::Relaxed))
+    }
+
+    /// Fills pages and maps them into the model's window, one model at a time. Pages are written in the arena: the
+    /// device copies while they are mapped. Answers where the model reads them; `None` where they lie.
+    pub fn fill_pages(
+        &self,
+        images: &Images,
+        lease: &PageLease,
+        window: Option<Address>,
+    ) -> Result<Option<Address>, Error> {
         let loading = self.loading.lock();
+        let copied = self.copy_images(&loading, images, lease);
+        let mapped = window.filter(|window| self.map(*window, lease.pages()));
+        // Also after an error: what is read and written belongs to others soon.
+        let done = self.driver.synchronize(loading.stream);
+        copied.and(done)?;
+        Ok(mapped)
+    }
+
+    /// Whether the device mapped pages into a window; where it has failed, the next call says so as well.
+    fn map(&self, window: Address, pages: &[u32]) -> bool {
+        let started = Instant::now();
+        let mapped = self.driver.map(window, pages);
+        let took = started.elapsed().as_nanos() as u64;
+        self.mapping_ns.fetch_add(took, Ordering::Relaxed);
+        if let Err(error) = &mapped {
+            tracing::warn!(%error, "pages cannot be mapped: the model's graphs are captured again");
+        }
+        mapped.is_ok()
+    }
+
+    fn copy_images(
+        &self,
+        loading: &Loading,
+        images: &Images,
+        lease: &PageLease,
+    ) -> Result<(), Error> {
         let pages = lease.pages().iter();
         let pages = pages.map(|page| self.layout.page(*page));
         match images {
@@ -145,11 +214,11 @@ impl Device {
             }
             Images::Ordinary(images) => {
                 for (index, (image, to)) in images.iter().zip(pages).enumerate() {
-                    self.copy_through_chunk(&loading, index, image, to)?;
+                    self.copy_through_chunk(loading, index, image, to)?;
                 }
             }
         }
-        self.driver.synchronize(loading.stream)
+        Ok(())
     }
 
     fn copy_through_chunk(
@@ -169,9 +238,10 @@ impl Device {
         self.driver.record(copied, loading.stream)
     }
 
-    /// Captures operations into a graph.
+    /// Captures operations into a graph, which takes device memory that is the driver's own.
     pub fn capture(&self, operations: &[Operation]) -> Result<Graph, Error> {
         let stream = self.capture.lock();
+        self.parked.make_room(self.driver.free_bytes()?);
         for operation in operations {
             self.driver.prepare(operation)?;
         }
@@ -207,13 +277,19 @@ fn pinned_bytes(length: usize) -> u64 {
     (length as u64).next_multiple_of(ALIGNMENT)
 }
 
-fn layout(driver: &dyn Driver, config: &Config) -> Result<Layout, Error> {
+/// Pages are as large as is configured, or larger where the device maps them in larger pieces.
+fn layout(driver: &dyn Driver, config: &Config, granularity: Option<u64>) -> Result<Layout, Error> {
     let up = |bytes: u64| bytes.next_multiple_of(ALIGNMENT);
     let page_bytes = config.page_bytes;
     if page_bytes == 0 || !page_bytes.is_multiple_of(ALIGNMENT) {
         return Err(Error::Unsupported(format!(
             "pages of {page_bytes} bytes: the size must be a multiple of {ALIGNMENT}"
         )));
+    }
+    let page_bytes = page_bytes.next_multiple_of(granularity.unwrap_or(ALIGNMENT));
+    if page_bytes != config.page_bytes {
+        let configured = config.page_bytes;
+        tracing::info!(configured, page_bytes, "the device maps larger pages");
     }
     let (workspace_bytes, io_bytes) = (up(config.workspace_bytes), up(config.io_bytes));
     let rest = workspace_bytes + io_bytes + config.scratch_bytes;
@@ -226,9 +302,10 @@ fn layout(driver: &dyn Driver, config: &Config) -> Result<Layout, Error> {
         }
     };
     if pages == 0 || pages > u64::from(u32::MAX) {
-        return Err(Error::OutOfMemory(format!(
-            "{pages} pages of {page_bytes} bytes beside {rest} bytes for everything else"
-        )));
+        return Err(Error::OutOfMemory(
+            format!("{pages} pages of {page_bytes} bytes beside {rest} bytes for everything else")
+                .into(),
+        ));
     }
     Ok(Layout {
         page_bytes,

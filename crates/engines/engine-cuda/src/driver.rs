@@ -4,9 +4,11 @@
 //! engine's discipline; `cuda` is the real one.
 //!
 //! All device memory is one arena, all host memory that the device reads or writes one pinned
-//! staging area; both are made once by [`Driver::start`]. Addresses are byte offsets into them.
+//! staging area; both are made once by [`Driver::start`]. Addresses are byte offsets into them. Behind
+//! the arena there may be windows: addresses without memory of their own, at which pages of the arena
+//! are read.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use sextant_engine::Error;
 
@@ -52,6 +54,15 @@ pub struct Properties {
     pub memory_bytes: u64,
 }
 
+/// What a device computes that not every device does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Abilities {
+    /// Convolutions by a library ([`crate::operation::Method::Library`]).
+    pub convolution: bool,
+    /// Attention in one kernel ([`crate::operation::Attention`]): on tensor cores of 8.0 or newer.
+    pub attention: bool,
+}
+
 /// Memory that is made at the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reservation {
@@ -61,19 +72,68 @@ pub struct Reservation {
     pub staging_bytes: u64,
     /// Device memory of the driver's own, which its libraries use while they compute.
     pub scratch_bytes: u64,
+    /// The windows that are wanted.
+    pub paging: Option<Paging>,
+}
+
+/// Pages that can be mapped into windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Paging {
+    /// Size of a page, a multiple of [`Driver::page_granularity`].
+    pub page_bytes: u64,
+    /// Pages there are; they begin at address 0 of the arena.
+    pub pages: u32,
+    /// First address of the windows: a multiple of `page_bytes`, not before the end of the arena.
+    pub windows: Address,
+    /// How many pages all windows together have room for.
+    pub slots: u64,
+}
+
+// === impl Paging ===
+
+impl Paging {
+    /// All addresses of the windows.
+    pub fn range(&self) -> Range<Address> {
+        self.windows..self.windows + self.slots * self.page_bytes
+    }
+
+    /// The slots that so many pages take from an address of a window on.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where that is not inside the windows or a page is not one of the arena's.
+    pub(crate) fn slots_of(&self, window: Address, pages: &[u32]) -> Result<Range<usize>, Error> {
+        let wrong = || {
+            Error::Failed(format!(
+                "there is no window at {window:?} for pages {pages:?}"
+            ))
+        };
+        let offset = window
+            .get()
+            .checked_sub(self.windows.get())
+            .ok_or_else(wrong)?;
+        let (first, count) = (offset / self.page_bytes, pages.len() as u64);
+        let is_inside = offset.is_multiple_of(self.page_bytes) && first + count <= self.slots;
+        if !is_inside || pages.iter().any(|page| *page >= self.pages) {
+            return Err(wrong());
+        }
+        Ok(first as usize..(first + count) as usize)
+    }
 }
 
 /// One device.
 ///
 /// Contract:
 /// - [`Self::start`] is called once, first; afterwards no call allocates pinned memory, and none but
-///   [`Self::end_capture`] device memory: a device keeps some of its own for a graph until it is destroyed.
+///   [`Self::end_capture`] and [`Self::map`] device memory: a device keeps some of its own for a graph until it is
+///   destroyed, and for tables of addresses.
 /// - Copies and launches are asynchronous, in the order of their stream. Host memory that a copy
 ///   reads must stay as it is until the copy is done; what a copy wrote may be read from then on.
 /// - A capture concerns the calling thread alone: others go on working in other streams.
 /// - While a stream is captured, [`Self::launch`] and [`Self::copy_within`] on it are recorded and
 ///   not run; only one stream is captured at a time, and no other call is made on that stream.
 /// - Calls may come from several threads at once.
+/// - A page is written in the arena, and read there or in the window into which it was mapped last. Windows are only
+///   read.
 /// - Errors: [`Error::OutOfMemory`] when the memory asked for at the start is not there,
 ///   [`Error::Unsupported`] from [`Self::prepare`], [`Error::Lost`] after which nothing works
 ///   any more, else [`Error::Failed`]. Errors of asynchronous work come from a later call.
@@ -91,8 +151,25 @@ pub trait Driver: Send + Sync {
     /// ([`crate::operation::Method::Library`]).
     fn has_convolution(&self) -> bool;
 
-    /// Makes the arena and the staging area.
-    fn start(&self, reservation: &Reservation) -> Result<(), Error>;
+    /// What operations may be planned for it.
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            convolution: self.has_convolution(),
+            attention: self.properties().compute_capability >= (8, 0),
+        }
+    }
+
+    /// What the size of pages in windows must be a multiple of, bytes; `None` where there can be no windows.
+    fn page_granularity(&self) -> Option<u64>;
+
+    /// Makes the arena and the staging area, and the windows where they are wanted. Answers whether there
+    /// are windows: a device that refuses them has everything else.
+    fn start(&self, reservation: &Reservation) -> Result<bool, Error>;
+
+    /// Maps pages into a window, one behind the other from `window` on, in place of what was there; costs
+    /// nothing where they are there already. Copies into the pages may be running. Nothing that reads
+    /// the window is.
+    fn map(&self, window: Address, pages: &[u32]) -> Result<(), Error>;
 
     /// A new stream.
     fn create_stream(&self, priority: Priority) -> Result<Stream, Error>;

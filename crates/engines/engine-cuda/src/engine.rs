@@ -1,6 +1,6 @@
 //! The engine: one device, its memory, and the models on it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use crate::{
     driver::Driver,
     lower::Target,
     model::{CudaModel, Resident},
-    prepared::{Limits, Prepared},
+    prepared::{Limits, Places, Prepared},
 };
 
 /// Types of inputs and outputs.
@@ -34,7 +34,8 @@ const DATA_TYPES: [DataType; 8] = [
 /// How the device's memory is divided, and what is kept ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// Size of a page, bytes; a multiple of 256. Larger weights are stored in several.
+    /// Size of a page, bytes; a multiple of 256. Larger weights are stored in several. Where the device maps memory in
+    /// larger pieces, pages are as many of them as are needed: mostly of 2 MiB.
     pub page_bytes: u64,
     /// Pages of the cache; `None` takes nine tenths of the memory that the rest leaves.
     pub pages: Option<u64>,
@@ -108,6 +109,16 @@ impl CudaEngine {
         self.shared.device.pages.free() as u64
     }
 
+    /// Whether models read their pages in windows: loads into other pages than the last time need no new graphs.
+    pub fn has_windows(&self) -> bool {
+        self.shared.device.has_windows()
+    }
+
+    /// How long mapping pages took, all in all.
+    pub fn mapping_time(&self) -> Duration {
+        self.shared.device.mapping_time()
+    }
+
     /// The clock of the device's multiprocessors now, MHz.
     pub fn clock_mhz(&self) -> Result<u32, Error> {
         self.shared.device.driver.clock_mhz()
@@ -115,8 +126,8 @@ impl CudaEngine {
 
     fn target(&self, precision: Precision) -> Result<Target, Error> {
         let driver = &self.shared.device.driver;
-        let page_bytes = self.shared.config.page_bytes;
-        Target::new(precision, driver.has_convolution(), page_bytes)
+        let page_bytes = self.shared.device.layout.page_bytes;
+        Target::new(precision, driver.abilities(), page_bytes)
             .filter(|_| self.capabilities().precisions.contains(&precision))
             .ok_or_else(|| {
                 let name = &driver.properties().name;
@@ -138,12 +149,15 @@ impl CudaEngine {
             workspace_bytes: self.shared.config.workspace_bytes,
         };
         let target = self.target(request.precision)?;
-        let place = |images| self.place(images);
+        let place = |images: Vec<Bytes>| Places {
+            window: self.shared.device.window(images.len()),
+            images: self.place(images),
+        };
         let prepared = Prepared::new(&request.model.whole()?, target, limits, place)?;
         let prepared = Arc::new(prepared);
         let mut kept = self.shared.prepared.lock();
         // Of those in ordinary memory, only the last is kept.
-        kept.retain(|(_, other)| matches!(other.images, Images::Pinned { .. }));
+        kept.retain(|(_, other)| matches!(other.places.images, Images::Pinned { .. }));
         kept.push((key, Arc::clone(&prepared)));
         Ok(prepared)
     }

@@ -11,7 +11,7 @@ use crate::{
     plan::{Program, Slot},
 };
 
-/// A graph of one program, for the pages that its model held when it was captured.
+/// A graph of one program, for its model's window, or for the pages that the model held when it was captured.
 pub(crate) struct Captured {
     device: Arc<Device>,
     pub program: Arc<Program>,

@@ -10,6 +10,7 @@
 //! ahead needs a toolkit where Sextant is built. All of it happens before the first model is loaded:
 //! nothing is compiled or loaded while batches run.
 
+mod attention;
 mod compute;
 mod parameters;
 mod rows;
@@ -50,6 +51,7 @@ const WIDE: &[&str] = &["f32_wide", "f16_wide", "bf16_wide"];
 const NUMBERS: &[&str] = &["f32", "f16", "bf16", "i64", "i32"];
 const ALL: &[&str] = &["f32", "f16", "bf16", "i64", "i32", "i8", "u8", "bool"];
 const SIZES: &[&str] = &["1", "2", "4", "8"];
+const DEPTHS: &[&str] = &["32", "64", "128"];
 
 macro_rules! source {
     ($name:literal, $families:expr) => {
@@ -66,7 +68,11 @@ macro_rules! source {
 }
 
 /// All source files.
-pub const SOURCES: [Source; 5] = [
+pub const SOURCES: [Source; 6] = [
+    source!(
+        "attention",
+        &[(&["attention_f16", "attention_bf16"], DEPTHS)]
+    ),
     source!(
         "elementwise",
         &[
@@ -140,6 +146,7 @@ pub fn launch(operation: &Operation) -> Result<Option<Launch>, Error> {
         Operation::Arg(it) => rows::arg(it),
         Operation::Softmax(it) => rows::softmax(it),
         Operation::LayerNorm(it) => rows::layer_norm(it),
+        Operation::Attention(it) => attention::attention(it),
         Operation::Gather(it) => compute::gather(it),
         Operation::Copy(it) => shapes::copy(it),
         Operation::Fill(it) => shapes::fill(it),

@@ -10,7 +10,8 @@
 //!
 //! **Invariant:** knows nothing of requests or queues. Everything that decides how long a batch takes
 //! is fixed before the batch comes: addresses, shapes, kernels and the order in which they run. After
-//! the start no pinned memory is allocated, and of the device's none but what the driver keeps for captured graphs.
+//! the start no pinned memory is allocated, and of the device's none but what the driver keeps for captured graphs and for
+//! mapping pages.
 
 pub mod arena;
 mod device;
@@ -22,11 +23,13 @@ pub mod lower;
 mod model;
 mod open;
 pub mod operation;
+mod parked;
 pub mod plan;
 mod prepared;
 pub mod reference;
 #[doc(hidden)]
 pub mod suite;
+mod writes;
 
 pub use engine::{Config, CudaEngine};
 

@@ -15,12 +15,15 @@ use bytes::Bytes;
 use sextant_engine::Error;
 use sextant_types::{DataType, Precision};
 
+use crate::driver::Abilities;
 use crate::operation::{Address, Arithmetic, Element, Operation, Symbolic};
 
 mod additions;
+mod attention;
 mod constant;
 mod context;
 mod convolution;
+mod copies;
 mod elementwise;
 mod fold;
 mod fuse;
@@ -37,6 +40,8 @@ mod product;
 mod reduce;
 mod select;
 mod shape;
+mod strided;
+mod uses;
 
 pub(crate) use constant::HostTensor;
 pub use graph::Graph;
@@ -55,6 +60,8 @@ pub struct Target {
     pub arithmetic: Arithmetic,
     /// Whether there is a library for convolutions.
     pub convolution: bool,
+    /// Whether there are kernels for attention.
+    pub attention: bool,
     /// Largest piece that a weight may be stored in, bytes.
     pub page_bytes: u64,
 }
@@ -118,8 +125,13 @@ pub struct Draft {
 pub struct Weights {
     keys: BTreeMap<String, usize>,
     contents: Vec<Bytes>,
+    /// Those that may be single numbers; they stay when the contents are dropped.
+    numbers: BTreeMap<usize, Bytes>,
     frozen: bool,
 }
+
+/// Largest element.
+const MAX_NUMBER_BYTES: usize = 8;
 
 /// Lowers a graph for input shapes in the order of its inputs.
 ///
@@ -132,7 +144,7 @@ pub fn lower(
     target: &Target,
     weights: &mut Weights,
 ) -> Result<Draft, Error> {
-    let mut lowering = Lowering::new(*target, Some(weights));
+    let mut lowering = Lowering::new(*target, Some(&mut *weights));
     for ((name, data_type), dims) in graph.inputs.iter().zip(shapes) {
         lowering.input(name, *data_type, dims)?;
     }
@@ -147,6 +159,8 @@ pub fn lower(
         lowering.output(name, *data_type)?;
     }
     let mut draft = lowering.finish();
+    attention::fuse(&mut draft, target, weights);
+    copies::merge(&mut draft);
     additions::merge(&mut draft);
     Ok(draft)
 }
@@ -197,7 +211,7 @@ impl Target {
     }
 
     /// The target of a precision; `None` for 8-bit ones.
-    pub fn new(precision: Precision, convolution: bool, page_bytes: u64) -> Option<Self> {
+    pub fn new(precision: Precision, abilities: Abilities, page_bytes: u64) -> Option<Self> {
         let (float, arithmetic) = match precision {
             Precision::Fp32 => (Element::F32, Arithmetic::Full),
             Precision::Tf32 => (Element::F32, Arithmetic::Tf32),
@@ -211,7 +225,8 @@ impl Target {
         Some(Self {
             float,
             arithmetic,
-            convolution,
+            convolution: abilities.convolution,
+            attention: abilities.attention,
             page_bytes,
         })
     }
@@ -240,6 +255,11 @@ impl Weights {
         self.contents.clear();
     }
 
+    /// The bytes of a weight that may be a single number.
+    fn number(&self, index: usize) -> Option<&Bytes> {
+        self.numbers.get(&index)
+    }
+
     /// The place of a weight; `make` is asked for its bytes when it is new. `None` when it is new
     /// and nothing may be added.
     fn place(&mut self, key: &str, make: impl FnOnce() -> Bytes) -> Option<usize> {
@@ -251,7 +271,11 @@ impl Weights {
         }
         let index = self.contents.len();
         self.keys.insert(key.to_owned(), index);
-        self.contents.push(make());
+        let content = make();
+        if content.len() <= MAX_NUMBER_BYTES {
+            self.numbers.insert(index, content.clone());
+        }
+        self.contents.push(content);
         Some(index)
     }
 }

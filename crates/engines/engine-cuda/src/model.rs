@@ -2,18 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use sextant_engine::{Error, LoadedModel, Staged, check_inputs};
 use sextant_types::{Data, NamedTensor, Signature, Tensor};
 
 use crate::{
     arena::{PageLease, SpaceLease},
-    device::Device,
+    device::{Device, Execution},
     graphs::Captured,
-    operation::Staging,
+    operation::{Address, Staging},
+    parked::Parked,
     plan::{Program, Slot},
-    prepared::{Parked, Prepared, Shapes},
+    prepared::{Prepared, Shapes},
+    writes::Writes,
 };
 
 /// Graphs of one model at most; beyond, the one used longest ago goes. Only models with dynamic
@@ -25,6 +26,8 @@ pub(crate) struct Resident {
     device: Arc<Device>,
     prepared: Arc<Prepared>,
     pages: PageLease,
+    /// Where the pages are read; `None` where they lie.
+    window: Option<Address>,
     /// Used last at the end.
     graphs: Mutex<Vec<(Shapes, Arc<Captured>)>>,
 }
@@ -45,24 +48,71 @@ struct Batch {
     executed: bool,
 }
 
+/// An input of a batch: the elements of one query, or of several one behind the other.
+struct Given<'a> {
+    dims: Vec<usize>,
+    pieces: Vec<&'a [u8]>,
+}
+
+// === impl Given ===
+
+impl<'a> Given<'a> {
+    fn of_one(input: &'a NamedTensor) -> Self {
+        Self {
+            dims: input.tensor.shape().to_vec(),
+            pieces: plain(&input.tensor).into_iter().collect(),
+        }
+    }
+
+    /// The same input of several queries; `None` where they differ in more than their rows.
+    fn of_all(parts: &[&'a [NamedTensor]], index: usize) -> Option<Self> {
+        let tensors = parts.iter().map(|part| &part[index].tensor);
+        let first = tensors.clone().next()?;
+        let mut dims = first.shape().to_vec();
+        let rest = first.shape().get(1..)?;
+        if tensors.clone().any(|it| it.shape().get(1..) != Some(rest)) {
+            return None;
+        }
+        dims[0] = tensors.clone().map(Tensor::rows).sum();
+        let pieces = tensors.map(plain).collect::<Option<_>>()?;
+        Some(Self { dims, pieces })
+    }
+
+    fn rows(&self) -> u64 {
+        self.dims.first().copied().unwrap_or(1) as u64
+    }
+}
+
+/// The elements of a tensor of numbers.
+fn plain(tensor: &Tensor) -> Option<&[u8]> {
+    match tensor.data() {
+        Data::Plain(bytes) => Some(bytes),
+        Data::Strings(_) => None,
+    }
+}
+
 // === impl Resident ===
 
 impl Resident {
-    /// Takes pages, fills them, and captures a graph for every shape that is known now. In the pages
-    /// that it had the last time, the graphs of that time serve again.
+    /// Takes pages, fills them, and captures a graph for every shape that is known now. The graphs of the last time serve
+    /// again: in a window wherever the pages lie, else in the pages that the model had.
     pub fn load(device: &Arc<Device>, prepared: Arc<Prepared>) -> Result<Self, Error> {
-        let parked = prepared.parked.lock().take();
-        let wished = parked.as_ref().map_or(&[][..], |parked| &parked.pages);
-        let pages = device.pages.lend(prepared.packing.pages(), wished)?;
-        device.fill_pages(&prepared.images, &pages)?;
-        let graphs = match parked {
-            Some(parked) if parked.pages == pages.pages() => parked.graphs,
-            _ => Vec::new(),
+        let wished = prepared.parked.lock().pages.clone();
+        let pages = device.pages.lend(prepared.packing.pages(), &wished)?;
+        let places = &prepared.places;
+        let window = places.window.as_ref().map(SpaceLease::start);
+        let window = device.fill_pages(&places.images, &pages, window)?;
+        let parked = std::mem::take(&mut *prepared.parked.lock());
+        let is_there = window.is_some() || parked.pages == pages.pages();
+        let graphs = match is_there && window == parked.window {
+            true => parked.graphs,
+            false => Vec::new(),
         };
         let resident = Self {
             device: Arc::clone(device),
             prepared,
             pages,
+            window,
             graphs: Mutex::new(graphs),
         };
         for shapes in resident.prepared.programs.keys() {
@@ -88,7 +138,11 @@ impl Resident {
         let layout = &self.device.layout;
         Captured::new(&self.device, program, |index| {
             let (page, offset) = self.prepared.packing.place(index);
-            layout.page(self.pages.pages()[page as usize]) + offset
+            let page = match self.window {
+                Some(window) => window + u64::from(page) * layout.page_bytes,
+                None => layout.page(self.pages.pages()[page as usize]),
+            };
+            page + offset
         })
     }
 
@@ -123,9 +177,10 @@ impl Drop for Resident {
     fn drop(&mut self) {
         let parked = Parked {
             pages: self.pages.pages().to_vec(),
+            window: self.window,
             graphs: std::mem::take(&mut *self.graphs.lock()),
         };
-        *self.prepared.parked.lock() = Some(parked);
+        self.device.parked.park(&self.prepared, parked);
     }
 }
 
@@ -136,19 +191,19 @@ impl CudaModel {
         Self { resident }
     }
 
-    fn batch(&self, inputs: &[NamedTensor]) -> Result<Batch, Error> {
+    /// A batch of inputs whose shapes are given.
+    fn batch(&self, given: &[Given<'_>]) -> Result<Batch, Error> {
         let prepared = &self.resident.prepared;
-        check_inputs(&prepared.signature, inputs)?;
-        if inputs.iter().any(|input| input.tensor.is_empty()) {
+        if given.iter().any(|input| input.dims.contains(&0)) {
             return Err(Error::InvalidInput("an input has no elements".to_owned()));
         }
-        let rows = inputs.first().map_or(1, |input| input.tensor.rows() as u64);
-        let uneven = |input: &NamedTensor| input.tensor.rows() as u64 != rows;
-        if prepared.signature.batched && inputs.iter().any(uneven) {
+        let rows = given.first().map_or(1, Given::rows);
+        if prepared.signature.batched && given.iter().any(|input| input.rows() != rows) {
             let reason = "the inputs have different numbers of rows";
             return Err(Error::InvalidInput(reason.to_owned()));
         }
-        let shapes = prepared.shapes(inputs);
+        let dims: Vec<Vec<usize>> = given.iter().map(|input| input.dims.clone()).collect();
+        let shapes = prepared.shapes(&dims);
         let planned = shapes.first().and_then(|dims| dims.first().copied());
         let captured = self.resident.captured(shapes)?;
         let device = &self.resident.device;
@@ -164,8 +219,14 @@ impl CudaModel {
                 .map(|planned| (rows, planned)),
             executed: false,
         };
-        batch.bring(inputs)?;
+        batch.bring(given)?;
         Ok(batch)
+    }
+
+    fn lone(&self, inputs: &[NamedTensor]) -> Result<Batch, Error> {
+        check_inputs(&self.resident.prepared.signature, inputs)?;
+        let given: Vec<Given<'_>> = inputs.iter().map(Given::of_one).collect();
+        self.batch(&given)
     }
 }
 
@@ -175,13 +236,31 @@ impl LoadedModel for CudaModel {
     }
 
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
-        let mut batch = Box::new(self.batch(inputs)?);
+        let mut batch = Box::new(self.lone(inputs)?);
         batch.exec()?;
         batch.collect()
     }
 
     fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
-        Ok(Some(Box::new(self.batch(inputs)?)))
+        Ok(Some(Box::new(self.lone(inputs)?)))
+    }
+
+    fn stage_joined(&self, parts: &[&[NamedTensor]]) -> Result<Option<Box<dyn Staged>>, Error> {
+        let signature = &self.resident.prepared.signature;
+        for part in parts {
+            check_inputs(signature, part)?;
+        }
+        let inputs = signature.inputs.iter().enumerate();
+        let given: Option<Vec<Given<'_>>> = inputs
+            .map(|(index, spec)| {
+                let given = Given::of_all(parts, index)?;
+                spec.accepts(&given.dims).then_some(given)
+            })
+            .collect();
+        match given {
+            Some(given) => Ok(Some(Box::new(self.batch(&given)?))),
+            None => Ok(None),
+        }
     }
 
     fn weights_bytes(&self) -> u64 {
@@ -203,38 +282,54 @@ impl Batch {
 
     /// Takes the inputs to the device and waits until they are there. Rows that only the program has
     /// are zeros.
-    fn bring(&self, inputs: &[NamedTensor]) -> Result<(), Error> {
-        let driver = &self.resident.device.driver;
+    fn bring(&self, inputs: &[Given<'_>]) -> Result<(), Error> {
         let program = &self.captured.program;
-        let start = self.staging.start();
-        let mut end = 0;
-        let mut put = |offset: u64, bytes: &[u8], length: u64| -> Result<(), Error> {
-            // Gaps are written too: the copy takes all in one piece.
-            driver.write_staging(start + end, &vec![0; (offset - end) as usize])?;
-            driver.write_staging(start + offset, bytes)?;
-            let given = offset + bytes.len() as u64;
-            end = offset + length;
-            driver.write_staging(start + given, &vec![0; (end - given) as usize])
-        };
-        let mut parts: Vec<(u64, Bytes, u64)> = program
-            .constants
-            .iter()
-            .map(|(offset, bytes)| (*offset, bytes.clone(), bytes.len() as u64))
+        let mut writes = Writes::default();
+        let constants = program.constants.iter();
+        let mut slots: Vec<(u64, &[&[u8]], u64)> = Vec::new();
+        let constants: Vec<(u64, [&[u8]; 1])> = constants
+            .map(|(offset, bytes)| (*offset, [&bytes[..]]))
             .collect();
+        for (offset, bytes) in &constants {
+            slots.push((*offset, bytes, bytes[0].len() as u64));
+        }
         for (slot, input) in program.inputs.iter().zip(inputs) {
-            if let Data::Plain(bytes) = input.tensor.data() {
-                parts.push((slot.offset, bytes.clone(), slot.bytes()));
-            }
+            slots.push((slot.offset, &input.pieces, slot.bytes()));
         }
-        parts.sort_by_key(|(offset, ..)| *offset);
-        for (offset, bytes, length) in &parts {
-            put(*offset, bytes, *length)?;
+        slots.sort_by_key(|(offset, ..)| *offset);
+        for (offset, pieces, length) in slots {
+            // Gaps are written too: the copy takes all in one piece.
+            writes.zeros(offset);
+            pieces.iter().for_each(|piece| writes.bytes(piece));
+            writes.zeros(offset + length);
         }
-        put(self.input_bytes(), &[], 0)?;
-        let (device, bytes) = (&self.resident.device, self.input_bytes());
+        writes.zeros(self.input_bytes());
+        let (device, start) = (&self.resident.device, self.staging.start());
+        writes.carry_out(|offset, bytes| device.driver.write_staging(start + offset, bytes))?;
+        let bytes = self.input_bytes();
         device.wait_for(device.input, || {
-            driver.copy_in(device.input, start, self.io.start(), bytes)
+            let to = self.io.start();
+            device.driver.copy_in(device.input, start, to, bytes)
         })
+    }
+
+    /// Computes the outputs and waits for them.
+    fn execute(&self, execution: &Execution) -> Result<(), Error> {
+        let device = &self.resident.device;
+        let (driver, stream) = (&device.driver, execution.stream);
+        driver.record(execution.start, stream)?;
+        let input = self.captured.program.input.start.get();
+        let input = device.layout.workspace().start + input;
+        driver.copy_within(stream, self.io.start(), input, self.input_bytes())?;
+        if let Some(graph) = self.captured.graph {
+            driver.launch_graph(stream, graph)?;
+        }
+        for (address, slot) in &self.captured.outputs {
+            let to = self.io.start() + self.input_bytes() + slot.offset;
+            driver.copy_within(stream, *address, to, slot.bytes())?;
+        }
+        driver.record(execution.end, stream)?;
+        driver.synchronize_event(execution.end)
     }
 
     /// The tensor of an output, cut to the rows of the batch.
@@ -263,24 +358,15 @@ impl Batch {
 impl Staged for Batch {
     fn exec(&mut self) -> Result<Option<Duration>, Error> {
         let device = &self.resident.device;
-        let driver = &device.driver;
         let execution = device.execution();
-        let stream = execution.stream;
-        driver.record(execution.start, stream)?;
-        let input = self.captured.program.input.start.get();
-        let input = device.layout.workspace().start + input;
-        driver.copy_within(stream, self.io.start(), input, self.input_bytes())?;
-        if let Some(graph) = self.captured.graph {
-            driver.launch_graph(stream, graph)?;
+        if let Err(error) = self.execute(&execution) {
+            // What was begun reads the model's pages and the batch's memory, which others get next.
+            let _ended = device.driver.synchronize(execution.stream);
+            return Err(error);
         }
-        for (address, slot) in &self.captured.outputs {
-            let to = self.io.start() + self.input_bytes() + slot.offset;
-            driver.copy_within(stream, *address, to, slot.bytes())?;
-        }
-        driver.record(execution.end, stream)?;
-        driver.synchronize_event(execution.end)?;
         self.executed = true;
-        driver.elapsed(execution.start, execution.end).map(Some)
+        let elapsed = device.driver.elapsed(execution.start, execution.end);
+        elapsed.map(Some)
     }
 
     fn collect(self: Box<Self>) -> Result<Vec<Tensor>, Error> {

@@ -17,6 +17,7 @@ use std::ops::Range;
 
 mod address;
 mod along;
+mod attention;
 mod elementwise;
 mod extent;
 mod images;
@@ -24,6 +25,7 @@ mod linear;
 
 pub use address::{Address, Placed, Planned, Stage, Staging, Symbolic};
 pub use along::{Arg, LayerNorm, Reduce, ReduceFunction, Softmax, Span};
+pub use attention::{Attention, Heads, MAX_DEPTH, Rows};
 pub use elementwise::{
     Binary, BinaryFunction, Copy, Fill, MAX_RANK, Operand, Select, Sizes, Unary, UnaryFunction,
 };
@@ -76,6 +78,7 @@ pub enum Operation<S = Placed> {
     Arg(Arg<S>),
     Softmax(Softmax<S>),
     LayerNorm(LayerNorm<S>),
+    Attention(Attention<S>),
     Gather(Gather<S>),
     Copy(Copy<S>),
     Fill(Fill<S>),
@@ -136,6 +139,7 @@ impl<S: Stage> Operation<S> {
             Self::Arg(_) => "Arg",
             Self::Softmax(_) => "Softmax",
             Self::LayerNorm(_) => "LayerNorm",
+            Self::Attention(_) => "Attention",
             Self::Gather(_) => "Gather",
             Self::Copy(_) => "Copy",
             Self::Fill(_) => "Fill",

@@ -6,12 +6,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sextant_engine::Error;
-use sextant_types::{DataType, NamedTensor, Signature, TensorSpec};
+use sextant_types::{DataType, Signature, TensorSpec};
 
 use crate::{
+    arena::SpaceLease,
     device::Images,
-    graphs::Captured,
     lower::{Graph, Target, Weights, lower},
+    parked::Parked,
     plan::{Packing, Program},
 };
 
@@ -33,11 +34,12 @@ pub(crate) struct Limits {
     pub workspace_bytes: u64,
 }
 
-/// Graphs with the pages that they were captured for. A model that gets the same pages again needs no
-/// new ones.
-pub(crate) struct Parked {
-    pub pages: Vec<u32>,
-    pub graphs: Vec<(Shapes, Arc<Captured>)>,
+/// What a model has beside its weights, wherever they come to lie.
+pub(crate) struct Places {
+    /// The pages' bytes, on the host.
+    pub images: Images,
+    /// Where the model reads its pages; `None` where it reads them where they lie.
+    pub window: Option<SpaceLease>,
 }
 
 /// See the module.
@@ -48,10 +50,9 @@ pub(crate) struct Prepared {
     weights: Mutex<Weights>,
     pub weights_bytes: u64,
     pub packing: Packing,
-    /// The pages' bytes.
-    pub images: Images,
+    pub places: Places,
     /// What the last time on the device has left.
-    pub parked: Mutex<Option<Parked>>,
+    pub parked: Mutex<Parked>,
     /// Planned while the artefact was prepared.
     pub programs: BTreeMap<Shapes, Arc<Program>>,
     /// Whether a batch may run in a program for more rows.
@@ -64,12 +65,12 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// Reads, lowers and packs a file.
     ///
-    /// `place` finds a place on the host for the pages' bytes.
+    /// `place` finds places for the pages' bytes.
     pub fn new(
         file: &Bytes,
         target: Target,
         limits: Limits,
-        place: impl FnOnce(Vec<Bytes>) -> Images,
+        place: impl FnOnce(Vec<Bytes>) -> Places,
     ) -> Result<Self, Error> {
         let (signature, graph) = read(file)?;
         let mut weights = Weights::default();
@@ -81,7 +82,7 @@ impl Prepared {
             .map(|it| it.len() as u64)
             .collect();
         let packing = Packing::new(&sizes, target.page_bytes);
-        let images = place(packing.images(weights.contents()));
+        let places = place(packing.images(weights.contents()));
         let weights_bytes = weights.bytes();
         weights.drop_contents();
         Ok(Self {
@@ -91,7 +92,7 @@ impl Prepared {
             weights: Mutex::new(weights),
             weights_bytes,
             packing,
-            images,
+            places,
             parked: Mutex::default(),
             programs,
             padded,
@@ -99,13 +100,13 @@ impl Prepared {
         })
     }
 
-    /// The shapes of the program that runs these inputs: their own, except that a batch takes the
+    /// The shapes of the program that runs inputs of these shapes: their own, except that a batch takes the
     /// next planned size.
-    pub fn shapes(&self, inputs: &[NamedTensor]) -> Shapes {
-        let rows = inputs.first().map_or(1, |input| input.tensor.rows()) as u64;
-        let padded = planned_rows(rows, self.limits.largest_batch);
-        let shape = |input: &NamedTensor| {
-            let mut dims: Vec<u64> = input.tensor.shape().iter().map(|it| *it as u64).collect();
+    pub fn shapes(&self, inputs: &[Vec<usize>]) -> Shapes {
+        let rows = inputs.first().and_then(|dims| dims.first().copied());
+        let padded = planned_rows(rows.unwrap_or(1) as u64, self.limits.largest_batch);
+        let shape = |dims: &Vec<usize>| {
+            let mut dims: Vec<u64> = dims.iter().map(|it| *it as u64).collect();
             if self.padded {
                 dims[0] = padded;
             }
@@ -126,10 +127,13 @@ impl Prepared {
             other => other,
         })?;
         if program.workspace_bytes > self.limits.workspace_bytes {
-            return Err(Error::OutOfMemory(format!(
-                "inputs of shapes {shapes:?} need {} bytes of workspace, there are {}",
-                program.workspace_bytes, self.limits.workspace_bytes
-            )));
+            return Err(Error::OutOfMemory(
+                format!(
+                    "inputs of shapes {shapes:?} need {} bytes of workspace, there are {}",
+                    program.workspace_bytes, self.limits.workspace_bytes
+                )
+                .into(),
+            ));
         }
         Ok(Arc::new(program))
     }
@@ -199,10 +203,13 @@ fn plan_all(
             continue;
         }
         if programs.is_empty() {
-            return Err(Error::OutOfMemory(format!(
-                "a batch of {rows} needs {} bytes of workspace, there are {}",
-                program.workspace_bytes, limits.workspace_bytes
-            )));
+            return Err(Error::OutOfMemory(
+                format!(
+                    "a batch of {rows} needs {} bytes of workspace, there are {}",
+                    program.workspace_bytes, limits.workspace_bytes
+                )
+                .into(),
+            ));
         }
         break;
     }

@@ -11,6 +11,7 @@ use sextant_engine::Error;
 use crate::operation::{Address, Element, Operation};
 
 mod along;
+mod attention;
 mod elementwise;
 mod functions;
 mod images;
@@ -40,6 +41,7 @@ pub fn compute(operation: &Operation, memory: &mut Memory) -> Result<(), Error> 
         Operation::Arg(it) => along::arg(it, memory),
         Operation::Softmax(it) => along::softmax(it, memory),
         Operation::LayerNorm(it) => along::layer_norm(it, memory),
+        Operation::Attention(it) => attention::attention(it, memory),
         Operation::Gather(it) => linear::gather(it, memory),
         Operation::Copy(it) => elementwise::copy(it, memory),
         Operation::Fill(it) => elementwise::fill(it, memory),

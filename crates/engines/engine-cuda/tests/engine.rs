@@ -263,40 +263,6 @@ fn known_batches_need_no_new_graph() {
 }
 
 #[test]
-fn a_model_that_comes_back_finds_its_pages_and_graphs() {
-    let (engine, driver) = start(config());
-    let (file, other) = (model(2, 1), model(4, 2));
-    let first = load(&engine, 1, &file);
-    let answer = run(&*first, 3);
-    drop(first);
-    let before = driver.calls().len();
-    let again = load(&engine, 1, &file);
-    let copies = pages_of(&file) as usize;
-    let calls = driver.calls().split_off(before);
-    assert_eq!(
-        calls.len(),
-        copies,
-        "nothing but one copy for each page: {calls:?}"
-    );
-    assert!(calls.iter().all(|call| matches!(call, Call::CopyIn { .. })));
-    assert_eq!(run(&*again, 3), answer);
-    drop(again);
-    // Others take its pages meanwhile: it moves, and its graphs are made again.
-    let mut others: Vec<_> = (2..5)
-        .map_while(|it| engine.load(&request(it, &other)).ok())
-        .collect();
-    assert!(
-        engine.free_pages() < copies as u64,
-        "the other models are too small"
-    );
-    drop(others.remove(0));
-    let captured = captures(&driver);
-    let moved = load(&engine, 1, &file);
-    assert_eq!(captures(&driver), captured + 4);
-    assert_eq!(run(&*moved, 3), answer);
-}
-
-#[test]
 fn models_load_without_pinned_memory_too() {
     let file = model(5, 1);
     let (pinned, _) = start(config());
@@ -365,8 +331,8 @@ fn formulas_become_operators() {
     let inputs = random_inputs(model.signature(), &[1, 6], 1);
     model.run(&inputs).expect("it runs");
     let counts = launches(&driver);
-    // Two layers: six products each, two of them batched, and one for the pool.
-    assert_eq!(counts["Gemm"], 2 * 8 + 1);
+    // Two layers: queries, keys and values in one, two batched products and three others; and one for the pool.
+    assert_eq!(counts["Gemm"], 2 * 6 + 1);
     assert_eq!(counts["LayerNorm"], 2 * 2 + 1);
     assert_eq!(counts["Softmax"], 2);
     // One Gelu for each layer and the hyperbolic tangent.
@@ -495,7 +461,10 @@ fn too_little_workspace_is_told() {
         ..config()
     });
     match engine.load(&request(1, &builder::conv_net(8, 3, 1))) {
-        Err(Error::OutOfMemory(text)) => assert!(text.contains("workspace"), "{text}"),
+        Err(Error::OutOfMemory(shortage)) => {
+            let text = shortage.to_string();
+            assert!(text.contains("workspace"), "{text}");
+        }
         Err(other) => panic!("refused as `{other}`"),
         Ok(_) => panic!("accepted"),
     }

@@ -1,13 +1,19 @@
 //! What the GPU suite calls a load into the same pages, into others, and for the first time, seen through the driver's
 //! calls.
 
-use std::sync::Arc;
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use sextant_engine::{LoadRequest, conformance::random_inputs};
 use sextant_engine_cuda::{
     Config, CudaEngine,
-    driver::recording::{Call, Pretence, RecordingDriver},
+    driver::recording::{Call, Mapping, Pretence, RecordingDriver},
     suite::loads,
 };
 use sextant_onnx::builder;
@@ -30,7 +36,11 @@ fn config() -> Config {
 }
 
 fn start(config: Config) -> (CudaEngine, Arc<RecordingDriver>) {
-    let driver = Arc::new(RecordingDriver::new(Pretence::default()));
+    start_with(config, Pretence::default())
+}
+
+fn start_with(config: Config, pretence: Pretence) -> (CudaEngine, Arc<RecordingDriver>) {
+    let driver = Arc::new(RecordingDriver::new(pretence));
     let engine = CudaEngine::new(driver.clone(), config).expect("the memory is there");
     (engine, driver)
 }
@@ -75,17 +85,69 @@ fn pages_are_the_same_or_others_as_was_asked_for() {
     assert_eq!(first.len(), times);
     let (graphs, copied) = (GRAPHS * (times + 1), loaded + copies * times);
     assert_eq!(seen(&driver), (graphs, copied));
+}
 
+/// Captures of loads into other pages: none where pages are mapped into the model's window, else all again.
+#[test]
+fn a_model_moves_with_its_graphs_where_pages_can_be_mapped() {
+    let file = builder::mlp(&[32, 96, 64, 10], 1);
+    let request = |name| named(&file, name);
+    let pages = loads::pages(&start(config()).0, &request).expect("it loads");
+    let times = TIMES as usize;
+    for mapping in [
+        Mapping::Granularity(1 << 10),
+        Mapping::None,
+        Mapping::Refused,
+    ] {
+        let pretence = Pretence {
+            mapping,
+            ..Pretence::default()
+        };
+        let room = loads::room_to_move(config(), pages);
+        let (engine, driver) = start_with(room, pretence);
+        let is_mapped = matches!(mapping, Mapping::Granularity(_));
+        assert_eq!(engine.has_windows(), is_mapped);
+        let mut answers = Vec::new();
+        let moves = loads::other_pages(&engine, &request, TIMES, &mut |model| {
+            answers.push(model.run(&random_inputs(model.signature(), &[3], 5))?);
+            Ok(())
+        });
+        let moves = moves.expect("it loads");
+        assert_eq!((moves.loads.len(), moves.mapping.len()), (times, times));
+        assert_eq!(answers.len(), times + 1);
+        assert!(answers.iter().all(|it| *it == answers[0]), "{answers:?}");
+        // Two blockers and the model once; where it cannot be mapped, the model each time.
+        let again = if is_mapped { 0 } else { times };
+        assert_eq!(seen(&driver).0, GRAPHS * (3 + again), "{mapping:?}");
+        assert_eq!(engine.free_pages(), 2 * pages, "nothing stays");
+        let moved = driver.calls().into_iter().filter_map(|call| match call {
+            Call::Map { moved, .. } => Some(moved as u64),
+            _ => None,
+        });
+        // The blockers come back to their own pages.
+        let turns = (0..=TIMES).flat_map(|_| [0, pages]);
+        let expected = [pages, pages].into_iter().chain(turns);
+        let expected: Vec<u64> = expected.filter(|_| is_mapped).collect();
+        assert_eq!(moved.collect::<Vec<_>>(), expected, "{mapping:?}");
+    }
+}
+
+/// The thread of the GPU suite that loads beside a model that runs.
+#[test]
+fn a_model_that_keeps_moving_ends_when_it_is_told() {
+    let file = builder::mlp(&[32, 96, 64, 10], 1);
+    let request = |name| named(&file, name);
+    let pages = loads::pages(&start(config()).0, &request).expect("it loads");
     let (engine, driver) = start(loads::room_to_move(config(), pages));
-    let mut answers = Vec::new();
-    let other = loads::other_pages(&engine, &request, TIMES, &mut |model| {
-        answers.push(model.run(&random_inputs(model.signature(), &[3], 5))?);
-        Ok(())
-    });
-    assert_eq!(other.expect("it loads").len(), times);
-    assert_eq!(answers.len(), times + 1);
-    assert!(answers.iter().all(|it| *it == answers[0]), "{answers:?}");
-    // Two blockers once; the model each time, and once before it is measured.
-    assert_eq!(seen(&driver).0, GRAPHS * (times + 3));
+    let (over, asked) = (AtomicBool::new(false), Cell::new(0));
+    let until = |name| {
+        asked.set(asked.get() + 1);
+        over.store(asked.get() == 2 + 2 * TIMES, Ordering::Relaxed);
+        request(name)
+    };
+    let loads = loads::keep_moving(&engine, &until, &over);
+    // Two blockers once, then one of them and the model by turns.
+    assert_eq!(loads, Ok(2 * TIMES));
+    assert_eq!(seen(&driver).0, GRAPHS * 3);
     assert_eq!(engine.free_pages(), 2 * pages, "nothing stays");
 }

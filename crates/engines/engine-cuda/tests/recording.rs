@@ -3,7 +3,7 @@
 use sextant_engine::Error;
 use sextant_engine_cuda::{
     driver::{
-        Driver, Priority, Reservation, Stream,
+        Driver, Graph, Paging, Priority, Reservation, Stream,
         recording::{Pretence, RecordingDriver},
     },
     operation::{Address, Element, Operation, Unary, UnaryFunction},
@@ -13,6 +13,7 @@ const RESERVATION: Reservation = Reservation {
     arena_bytes: 1024,
     staging_bytes: 512,
     scratch_bytes: 0,
+    paging: None,
 };
 
 fn started() -> (RecordingDriver, Stream) {
@@ -163,4 +164,126 @@ fn streams_wait_for_events() {
             .as_micros()
             > 0
     );
+}
+
+/// Two pages of 256 bytes, room for four in windows.
+fn with_windows() -> (RecordingDriver, Stream) {
+    let driver = RecordingDriver::new(Pretence::default());
+    let started = driver.start(&Reservation {
+        paging: Some(Paging {
+            page_bytes: 256,
+            pages: 2,
+            windows: Address::new(1024),
+            slots: 4,
+        }),
+        ..RESERVATION
+    });
+    assert_eq!(started, Ok(true));
+    let stream = driver.create_stream(Priority::Normal).expect("a stream");
+    for page in 0..2u8 {
+        let at = Address::new(u64::from(page) * 256);
+        let values = [f32::from(page + 1); 64].map(f32::to_le_bytes);
+        driver
+            .write_staging(at, &values.concat())
+            .expect("it is free");
+        driver
+            .copy_in(stream, at, Address::new(at.get()), 256)
+            .expect("it is inside");
+    }
+    driver.synchronize(stream).expect("the copies are good");
+    (driver, stream)
+}
+
+/// A graph that reads the first slot and writes behind the pages.
+fn reader(driver: &RecordingDriver, stream: Stream) -> Graph {
+    let operation = relu(1024, 512);
+    driver.prepare(&operation).expect("it can be computed");
+    driver.begin_capture(stream).expect("nothing is captured");
+    driver.launch(stream, &operation).expect("it is prepared");
+    driver.end_capture(stream).expect("it was begun")
+}
+
+#[test]
+fn a_graph_reads_whatever_page_is_mapped() {
+    let (driver, stream) = with_windows();
+    let graph = reader(&driver, stream);
+    let read = || {
+        driver.launch_graph(stream, graph).expect("it is there");
+        let ran = driver.synchronize(stream);
+        let to = Address::new(0);
+        driver
+            .copy_out(stream, Address::new(512), to, 4)
+            .expect("it is inside");
+        // Without an answer this is refused, too, and done.
+        let copied = driver.synchronize(stream);
+        ran.and(copied)?;
+        let mut bytes = [0; 4];
+        driver.read_staging(to, &mut bytes)?;
+        Ok(f32::from_le_bytes(bytes))
+    };
+    refused::<f32>(read());
+    for page in [0, 1, 0] {
+        driver.map(Address::new(1024), &[page]).expect("a window");
+        assert_eq!(read(), Ok(page as f32 + 1.0));
+    }
+    // Now it is another's, until it is mapped here again.
+    driver.map(Address::new(1536), &[1, 0]).expect("a window");
+    refused::<f32>(read());
+    driver.map(Address::new(1024), &[0]).expect("a window");
+    assert_eq!(read(), Ok(1.0));
+}
+
+#[test]
+fn windows_are_read_and_stay_while_work_reads_them() {
+    let (driver, stream) = with_windows();
+    let window = Address::new(1024);
+    for (at, pages) in [
+        (Address::new(1000), &[0][..]),
+        (Address::new(512), &[0]),
+        (window, &[2]),
+        (window, &[0, 0, 0, 0, 0]),
+    ] {
+        refused(driver.map(at, pages));
+    }
+    driver.map(window, &[0, 1]).expect("a window");
+    let graph = reader(&driver, stream);
+    driver.launch_graph(stream, graph).expect("it is there");
+    refused(driver.map(window, &[1]));
+    driver
+        .map(Address::new(1280), &[1])
+        .expect("nothing reads there");
+    driver
+        .synchronize(stream)
+        .expect("it reads what was written");
+    driver.map(window, &[1]).expect("the graph is done");
+    let writes = relu(0, 1024);
+    driver.prepare(&writes).expect("it can be computed");
+    driver.launch(stream, &writes).expect("it is prepared");
+    refused(driver.synchronize(stream));
+    driver
+        .copy_within(stream, Address::new(0), window, 16)
+        .expect("it is late");
+    refused(driver.synchronize(stream));
+    driver
+        .copy_within(stream, Address::new(1024 + 248), Address::new(512), 16)
+        .expect("it is late");
+    refused(driver.synchronize(stream));
+}
+
+#[test]
+fn windows_lie_behind_the_arena_in_whole_pages() {
+    for (windows, page_bytes) in [(768, 256), (1152, 256), (1200, 300)] {
+        let driver = RecordingDriver::new(Pretence::default());
+        refused(driver.start(&Reservation {
+            paging: Some(Paging {
+                page_bytes,
+                pages: 2,
+                windows: Address::new(windows),
+                slots: 4,
+            }),
+            ..RESERVATION
+        }));
+    }
+    let (driver, _) = started();
+    refused(driver.map(Address::new(1024), &[0]));
 }

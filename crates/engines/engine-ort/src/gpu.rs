@@ -246,7 +246,7 @@ impl Shared {
             }
         };
         open().map_err(|error| match failure::is_allocation(error.message()) {
-            true => Error::OutOfMemory(failure::shorten(error.message())),
+            true => Error::OutOfMemory(failure::shorten(error.message()).into()),
             false => failure::load(&error),
         })
     }

@@ -34,8 +34,8 @@ pub use sharing::{
     loads_share_weights,
 };
 pub use staging::{
-    staged_batches_equal_reference, staged_batches_may_be_dropped, stages_overlap,
-    staging_refuses_wrong_inputs,
+    joined_parts_equal_reference, staged_batches_equal_reference, staged_batches_may_be_dropped,
+    stages_overlap, staging_refuses_wrong_inputs,
 };
 
 /// What a model has to answer.
@@ -84,7 +84,7 @@ macro_rules! bind_conformance {
             broken_files_are_refused,
             unknown_operators_are_named, loads_share_weights, loads_are_concurrent,
             dropped_models_are_unloaded, dropped_models_give_memory_back,
-            files_of_others_are_refused, devices_have_pages, staged_batches_equal_reference,
+            files_of_others_are_refused, devices_have_pages, staged_batches_equal_reference, joined_parts_equal_reference,
             stages_overlap, staged_batches_may_be_dropped, staging_refuses_wrong_inputs,
         }
     };

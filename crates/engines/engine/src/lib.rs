@@ -22,6 +22,7 @@ mod memory_file;
 pub mod pages;
 mod pool;
 mod python;
+mod shortage;
 
 pub use file::{GRAPH_FILE, ModelFile, ScratchFolder, WeightsFolder, read_range, sweep};
 pub use inputs::{blame_empty, check_indices, check_inputs, check_integers};
@@ -31,6 +32,7 @@ pub use live::LiveMap;
 pub use memory_file::{MemoryFiles, RESERVED_FILES, reserve_memory_files};
 pub use pool::Pool;
 pub use python::python_packages;
+pub use shortage::Shortage;
 
 /// What an engine can be asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,7 +101,7 @@ pub enum Error {
     Restarted(String),
     /// No memory of the engine's device is left for a load or a batch.
     #[error("the device has no memory for it: {0}")]
-    OutOfMemory(String),
+    OutOfMemory(Shortage),
     /// What ran the model is gone or did not answer within its time limit; the handle is of no
     /// further use.
     #[error("the engine was lost: {0}")]
@@ -241,6 +243,14 @@ pub trait LoadedModel: Send + Sync {
     /// engines that read the host's memory, whose batches are [`Self::run`].
     fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
         let _ = inputs;
+        Ok(None)
+    }
+
+    /// INPUT of several queries as one batch: their inputs, each of which the model takes alone, are put one behind the
+    /// other on their way to the device, and never into memory of the host. `None` where they cannot be, and from engines
+    /// that do not do this: then the caller joins them.
+    fn stage_joined(&self, parts: &[&[NamedTensor]]) -> Result<Option<Box<dyn Staged>>, Error> {
+        let _ = parts;
         Ok(None)
     }
 

@@ -9,6 +9,7 @@ use sextant_engine::{
     Device, DeviceMemory, Engine, Error, LoadRequest,
     conformance::{Fixture, Fixtures, random_inputs},
     emulated::{EmulatedDevice, EmulatedEngine, EmulatedModel, Failures, Jitter, emulate},
+    pages::Short,
 };
 use sextant_types::{DataType, Digest, Optimization, Precision};
 
@@ -195,7 +196,11 @@ fn pages_are_taken_by_artefact_and_given_back() {
     let _same = engine.load(&request(1)).unwrap();
     let _second = engine.load(&request(2)).unwrap();
     match engine.load(&request(3)) {
-        Err(Error::OutOfMemory(text)) => assert!(text.contains("`2` pages"), "{text}"),
+        Err(Error::OutOfMemory(shortage)) => {
+            let text = shortage.to_string();
+            assert!(text.contains("`2` pages"), "{text}");
+            assert_eq!(shortage.pages(), Some(Short { needed: 2, free: 1 }));
+        }
         other => panic!("{:?}", other.map(|_| "loaded")),
     }
     drop(first);

@@ -130,7 +130,7 @@ impl From<Error> for Failure {
             Error::InvalidModel(text) => (Kind::InvalidModel, text),
             Error::Unsupported(text) => (Kind::Unsupported, text),
             Error::InvalidInput(text) => (Kind::InvalidInput, text),
-            Error::OutOfMemory(text) => (Kind::OutOfMemory, text),
+            Error::OutOfMemory(shortage) => (Kind::OutOfMemory, shortage.to_string()),
             Error::MemoryExceeded(text) => (Kind::MemoryExceeded, text),
             Error::Lost(text) | Error::Gone(text) => (Kind::Lost, text),
             Error::Failed(text) => (Kind::Failed, text),
@@ -148,7 +148,7 @@ impl From<Failure> for Error {
             Kind::Unsupported => Self::Unsupported(text),
             Kind::Failed => Self::Failed(text),
             Kind::InvalidInput => Self::InvalidInput(text),
-            Kind::OutOfMemory => Self::OutOfMemory(text),
+            Kind::OutOfMemory => Self::OutOfMemory(text.into()),
             Kind::MemoryExceeded => Self::MemoryExceeded(text),
             Kind::Lost => Self::Lost(text),
         }

@@ -20,6 +20,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use sextant_types::{Constants, DataType, Signature, TensorSpec};
 
 use crate::{
@@ -59,9 +60,10 @@ pub struct Declared {
 }
 
 /// What [`plain`] made of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plain {
-    /// The file; the one that was given where nothing was changed.
+    /// The file; the one that was given where nothing was changed. As text it is left out.
+    #[serde(skip)]
     pub model: Bytes,
     /// What each column of an output stands for, by the output's name.
     pub classes: Vec<(String, Vec<String>)>,

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use sextant_types::{Signature, TensorSpec};
 
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
 };
 
 /// What a model is, without running it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelInfo {
     /// Version of the file format.
     pub ir_version: i64,

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use sextant_types::DataType;
 
 use crate::{
@@ -28,7 +29,7 @@ const SHAPE: &str = "/shape";
 pub type Shapes = BTreeMap<String, Vec<Option<u64>>>;
 
 /// The tensors of a model whose rank is not known.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unknown {
     /// Inputs that callers give, by name, in order.
     pub inputs: Vec<String>,

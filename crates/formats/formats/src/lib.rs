@@ -3,11 +3,12 @@
 //!
 //! Entry points: [`npy::read`] for a whole array, [`npy::Header`] where the elements are read by ranges;
 //! [`zip::Archive`] for an archive in memory, [`zip::End`] and [`zip::entries`] where it is read by ranges;
-//! [`json::values`]; [`hugging_face::classes`] for what lies beside a model.
+//! [`json::values`]; [`hugging_face::classes`] for what lies beside a model; [`frameworks::of`] for models of other libraries.
 //!
 //! **Invariant:** nothing that a file says about itself is believed: no header, size or count makes a
 //! reader panic, overflow, or take more memory than the file and the caller's limit.
 
+pub mod frameworks;
 pub mod hugging_face;
 pub mod json;
 pub mod npy;

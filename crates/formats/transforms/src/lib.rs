@@ -171,6 +171,16 @@ impl Options {
         }
     }
 
+    /// Bytes of memory that reading its files may take, these included.
+    pub fn memory_to_read(&self, files: &BTreeMap<String, Bytes>) -> u64 {
+        let files = self.files().into_iter().filter_map(|path| files.get(path));
+        let memory = files.map(|file| match self {
+            Self::Tokenize(_) => text::memory_to_read(file).saturating_add(file.len() as u64),
+            _ => file.len() as u64,
+        });
+        memory.fold(0, u64::saturating_add)
+    }
+
     /// Its name, as steps have it.
     pub fn name(&self) -> &'static str {
         match self {

@@ -13,6 +13,10 @@ use tokenizers::{
 
 use crate::{Error, check_size, named, numbers, spec};
 
+mod file;
+
+pub(crate) use file::memory_to_read;
+
 /// Most tokens of a sentence.
 const MOST_TOKENS: usize = 65_536;
 
@@ -101,6 +105,7 @@ impl Tokenize {
         };
         let file = files.get(&options.tokenizer);
         let file = file.ok_or_else(|| fail("is not in the artefact store".to_owned()))?;
+        file::check(file).map_err(fail)?;
         let tokenizer = Tokenizer::from_bytes(file);
         let mut tokenizer =
             tokenizer.map_err(|error| fail(format!("is no `tokenizer.json`: {error}")))?;

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use sextant_controller::{OnKind, VariantSpec};
-use sextant_metadata::InstanceState;
+use sextant_metadata::{Desired, InstanceState};
 use sextant_placement::Shared;
 use sextant_profile::Surface;
 use sextant_schedule::{LatencyTable, Nanos, QueueSpec};
@@ -236,16 +236,19 @@ impl Known {
     }
 
     /// A kind of device that has its engine, for the controller. One of which nothing is known runs it
-    /// as it ran where it was registered.
-    pub fn on_kind(&self, kind: KindIx) -> OnKind {
+    /// as it ran where it was registered. `desired` may bound its batches there.
+    pub fn on_kind(&self, kind: KindIx, desired: Option<&Desired>) -> OnKind {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         let elsewhere = host.filter(|host| !host.measured_here);
+        let planned = desired.zip(self.type_of(kind));
+        let planned = planned.and_then(|(of, name)| of.planned_rows(&self.variant.id, name));
         OnKind {
             kind,
             latency: elsewhere.map(|host| host.latency.clone()),
             surface: elsewhere.and_then(|host| host.surface.clone()),
             load: host.map_or(0, |host| nanos(host.load_ms)),
             price: host.map_or(DEFAULT_SLOT_HOUR_USD, |host| host.slot_hour_usd) as f32,
+            planned_rows: planned.unwrap_or(u32::MAX),
         }
     }
 
@@ -287,6 +290,7 @@ impl Known {
         let set = &self.variant.resources;
         QueueSpec {
             max_rows: self.max_rows(),
+            planned_rows: u32::MAX,
             batched: self.variant.shares_batches(),
             slots: self.variant.spec.threads.max(1),
             latency: self.latency.clone(),

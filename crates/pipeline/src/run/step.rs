@@ -8,7 +8,7 @@ use std::{
 use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream};
 use sextant_rpc::{Answer, DispatcherClient, ForStep, Query, QueryError, StepTaken};
 use sextant_transforms::Transform;
-use sextant_types::{Code, NamedTensor, Route, Targets, TensorSpec};
+use sextant_types::{Code, NamedTensor, Route, StepOf, Targets, TensorSpec};
 use tokio::sync::Semaphore;
 
 use super::{Around, ROWS_AT_ONCE, elapsed_us, rows};
@@ -116,7 +116,8 @@ impl<'a> Begun<'a> {
         let work = match &node.work {
             Work::Ask(all) => {
                 let nobody = || QueryError::new(Code::Internal, "it has nobody to ask");
-                let drawn = split::drawn(all, terms.number).ok_or_else(nobody)?;
+                let at = split::drawn(all, terms.number).ok_or_else(nobody)?;
+                let drawn = &all[at];
                 Doing::Ask {
                     whom: Whom::of(&drawn.route, around),
                     route: drawn.route.clone(),
@@ -124,7 +125,7 @@ impl<'a> Begun<'a> {
                         latency_ms: terms.budget_ms,
                         ..drawn.targets
                     },
-                    step: terms.of_step(node, asked.len()),
+                    step: terms.of_step(node.of.get(at), asked.len(), around.outer),
                     terms: Box::new(terms),
                     batched: node.signature.batched,
                 }
@@ -377,15 +378,46 @@ impl<'a> Begun<'a> {
 // === impl Terms ===
 
 impl Terms {
-    /// As whom a step that is asked so often for one query is told of it.
-    fn of_step(&self, node: &Node, asked: usize) -> Option<Box<ForStep>> {
-        let step = |of| ForStep {
+    /// As whom a step is told of it that is asked so often for one query, which may be for a step of an outer pipeline.
+    fn of_step(
+        &self,
+        of: Option<&Arc<StepOf>>,
+        asked: usize,
+        outer: Option<&ForStep>,
+    ) -> Option<Box<ForStep>> {
+        let of = of?;
+        let step = ForStep {
             of: Arc::clone(of),
             share: 1.0 / asked.max(1) as f64,
             whole_ms: self.whole_ms,
             patience_ms: self.patience_ms,
         };
-        node.of.as_ref().map(step).map(Box::new)
+        Some(Box::new(match outer {
+            Some(outer) => within(&step, outer),
+            None => step,
+        }))
+    }
+}
+
+/// A step of a pipeline that is a step of another, as one of the outermost: it is planned for with the steps of that.
+fn within(step: &ForStep, outer: &ForStep) -> ForStep {
+    let (of, around) = (&step.of, &outer.of);
+    let inside = |name: &String| format!("{}.{name}", around.step);
+    let after = match of.after.is_empty() {
+        true => around.after.clone(),
+        false => of.after.iter().map(inside).collect(),
+    };
+    let of = StepOf {
+        pipeline: around.pipeline.clone(),
+        step: inside(&of.step),
+        after,
+        asks: of.asks.clone(),
+    };
+    ForStep {
+        of: Arc::new(of),
+        share: step.share * outer.share,
+        whole_ms: outer.whole_ms,
+        patience_ms: step.patience_ms,
     }
 }
 

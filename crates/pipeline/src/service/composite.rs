@@ -108,6 +108,7 @@ impl Pipelines {
         let around = Around {
             means: &self.means,
             known: &known,
+            outer: None,
         };
         let asked = |inputs: Vec<NamedTensor>| Query {
             inputs,

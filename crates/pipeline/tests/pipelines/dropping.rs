@@ -67,6 +67,15 @@ fn dropped(service: &Service) -> u64 {
     dropped.map(|(_, count)| count).sum()
 }
 
+/// By step: the probability that a query runs it where one before it gave something.
+fn probabilities(service: &Service) -> Vec<f64> {
+    let pipeline = ApplicationId::new("p").expect("a name");
+    let loaded = service.pipelines.get(&pipeline).expect("it is there");
+    let probability = |scale: sextant_pipeline::StepScale| scale.probability.value;
+    let counts = loaded.counts();
+    counts.map(|counts| probability(counts.scale)).collect()
+}
+
 #[tokio::test]
 async fn each_rule_gives_up_whom_it_says() {
     // Of two steps that take 500 ms each: the time that has passed, and who is answered within 2,000 ms.
@@ -147,6 +156,36 @@ async fn what_is_on_its_way_keeps_others_out_before_their_first_step() {
         let let_in = service.pipelines.query(asked(2000.0, 0)).await;
         assert!(let_in.is_ok(), "{rule}: nothing is on its way any more");
     }
+}
+
+#[tokio::test]
+async fn who_has_not_ended_a_step_is_not_one_who_passed_it() {
+    let gate = Arc::new(Semaphore::new(0));
+    let service = chain("sextant", &gate);
+    gate.add_permits(2);
+    service.ask(&[1.0]).await.expect("an answer");
+    let asking = (0..8).map(|_| {
+        let pipelines = Arc::clone(&service.pipelines);
+        tokio::spawn(async move { pipelines.query(query(x(&[1.0]))).await })
+    });
+    let asking: Vec<_> = asking.collect();
+    let begun = Instant::now();
+    while service.worker.count("one") < 9 {
+        assert!(begun.elapsed() < PATIENCE, "they have not begun");
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(probabilities(&service), [1.0, 1.0], "in flight");
+    // One that is given up has not passed the step either.
+    let late = service.pipelines.query(asked(RUN_MS / 10.0, 1000)).await;
+    late.expect_err("its time is over");
+    assert_eq!(dropped(&service), 1);
+    assert_eq!(probabilities(&service), [1.0, 1.0], "given up");
+    gate.add_permits(1000);
+    for asking in asking {
+        let answered = asking.await.expect("it does not panic");
+        answered.expect("an answer");
+    }
+    assert_eq!(probabilities(&service), [1.0, 1.0], "answered");
 }
 
 #[tokio::test]

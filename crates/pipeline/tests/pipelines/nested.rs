@@ -215,17 +215,55 @@ fn at_most_eight_lie_in_each_other_wherever_one_is_added() {
     );
 }
 
-/// The autoscaler plans a pipeline as a whole by the target that its steps tell of: the inner one is planned, the outer not.
+/// The autoscaler plans a pipeline as a whole by what its steps tell of themselves.
 #[tokio::test]
-async fn a_pipeline_that_asks_a_pipeline_is_kept_out_of_plans() {
-    let (worker, pipelines) = service(adding(), &two());
-    let mut asked = query(x(&[1.0]));
-    asked.targets.latency_ms = Some(60_000.0);
+async fn the_steps_of_an_inner_pipeline_are_told_of_as_steps_of_the_outermost() {
+    let [inner, outer] = two();
+    let outermost = json!({"name": "q", "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1]}], "steps": [
+        {"name": "all", "application": "p", "for_each": "x"},
+        {"name": "last", "application": "one", "inputs": {"x": "all.y"}, "for_each": "all.y"},
+    ]});
+    let (worker, pipelines) = service(adding(), &[inner, outer, outermost]);
+    let asked = Query {
+        targets: Targets {
+            latency_ms: Some(60_000.0),
+            ..Targets::default()
+        },
+        route: Route::Application(id("q")),
+        ..query(x(&[1.0, 2.0]))
+    };
     pipelines.query(asked).await.expect("an answer");
     let asked = worker.asked.lock();
-    assert_eq!(asked.len(), 3);
+    let mut told: BTreeMap<&str, (Vec<&str>, f64)> = BTreeMap::new();
     for step in asked.iter().filter_map(|query| query.step.as_ref()) {
-        let is_inner = step.of.pipeline == id("inner");
-        assert_eq!(step.whole_ms.is_some(), is_inner, "{step:?}");
+        assert_eq!(
+            (step.of.pipeline.as_str(), step.whole_ms),
+            ("q", Some(60_000.0))
+        );
+        let after = step.of.after.iter().map(String::as_str).collect();
+        let told = told.entry(&step.of.step).or_insert((after, 0.0));
+        told.1 += step.share;
     }
+    let expected = [
+        ("all.first", (vec![], 1.0)),
+        ("all.then.a", (vec!["all.first"], 1.0)),
+        ("all.then.b", (vec!["all.then.a"], 1.0)),
+        ("last", (vec!["all"], 1.0)),
+    ];
+    assert_eq!(told, BTreeMap::from(expected));
+}
+
+#[tokio::test]
+async fn a_pipeline_that_is_a_step_elsewhere_tells_of_itself_where_it_is_asked_alone() {
+    let (worker, pipelines) = service(adding(), &two());
+    let alone = Query {
+        route: Route::Application(id("inner")),
+        ..query(x(&[1.0]))
+    };
+    pipelines.query(alone).await.expect("an answer");
+    let asked = worker.asked.lock();
+    let told = asked.iter().filter_map(|query| query.step.as_ref());
+    let told = told.map(|step| (step.of.pipeline.as_str(), step.of.step.as_str()));
+    let told: Vec<_> = told.collect();
+    assert_eq!(told, [("inner", "a"), ("inner", "b")]);
 }

@@ -61,19 +61,23 @@ async fn queries_that_stick_to_one_number_go_one_way() {
 
 /// The autoscaler plans a pipeline as a whole by the target that its steps tell of.
 #[tokio::test]
-async fn a_split_pipeline_is_kept_out_of_plans() {
-    let sole = json!([{"application": "one", "weight": 1}]);
-    let several = json!([{"application": "one", "weight": 1}, {"model": "ten", "weight": 1}]);
-    for (split, whole_ms) in [(sole, Some(60_000.0)), (several, None)] {
-        let service = service(worker(), &definition(&split));
-        let mut asked = query(x(&[1.0]));
+async fn whom_a_split_asks_is_told_of_the_step_as_of_one_that_asks_it_alone() {
+    let service = split();
+    for number in 0..40u16 {
+        let mut asked = query(x(&[f32::from(number)]));
         asked.targets.latency_ms = Some(60_000.0);
         service.pipelines.query(asked).await.expect("an answer");
-        let asked = service.worker.asked.lock();
-        let step = asked[0].step.as_ref().expect("a step");
-        assert_eq!(step.whole_ms, whole_ms, "{split}");
-        assert!(step.patience_ms.is_some_and(|ms| ms <= 60_000.0));
     }
+    let asked = service.worker.asked.lock();
+    let mut routes = std::collections::BTreeSet::new();
+    for query in asked.iter() {
+        let step = query.step.as_ref().expect("a step");
+        assert_eq!((step.of.step.as_str(), &step.of.asks), ("a", &query.route));
+        assert_eq!(step.whole_ms, Some(60_000.0));
+        assert!(step.patience_ms.is_some_and(|ms| ms <= 60_000.0));
+        routes.insert(name(&query.route).to_owned());
+    }
+    assert_eq!(routes.len(), 2, "{routes:?}");
 }
 
 #[test]

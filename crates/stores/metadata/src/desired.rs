@@ -27,6 +27,20 @@ pub struct Desired {
     /// Applications of which less is planned for than is asked, sorted.
     #[serde(default)]
     pub held_back: Vec<HeldBack>,
+    /// The largest batches that plans have, sorted by variant and type, each pair once; no bound for others.
+    #[serde(default)]
+    pub batches: Vec<PlannedBatch>,
+}
+
+/// How large a batch of several queries may be, of a variant on a type of devices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedBatch {
+    /// Which variant.
+    pub variant: VariantId,
+    /// On which devices.
+    pub device_type: DeviceTypeName,
+    /// Most rows, at least 1. A query that has more by itself runs alone.
+    pub max_rows: u32,
 }
 
 /// A variant that is desired.
@@ -66,7 +80,20 @@ impl Desired {
             emptying: Vec::new(),
             decisions: Vec::new(),
             held_back: Vec::new(),
+            batches: Vec::new(),
         }
+    }
+
+    /// The same with the largest batches that plans have. Sorts them; of pairs named twice the largest counts.
+    pub fn with_batches(self, mut batches: Vec<PlannedBatch>) -> Self {
+        batches.sort_by(|a, b| {
+            let pairs = (&a.variant, &a.device_type).cmp(&(&b.variant, &b.device_type));
+            pairs.then(b.max_rows.cmp(&a.max_rows))
+        });
+        batches.dedup_by(|later, first| {
+            (&later.variant, &later.device_type) == (&first.variant, &first.device_type)
+        });
+        Self { batches, ..self }
     }
 
     /// The same with workers that are to be emptied. Sorts them.
@@ -98,6 +125,7 @@ impl Desired {
             && self.emptying == other.emptying
             && self.decisions == other.decisions
             && self.held_back == other.held_back
+            && self.batches == other.batches
     }
 
     /// How many workers of a type there should be; `None` where nobody has said it.
@@ -112,5 +140,13 @@ impl Desired {
             .variants
             .binary_search_by(|desired| desired.variant.cmp(variant));
         self.variants.get(at.ok()?)
+    }
+
+    /// Most rows of a batch of several queries, of a variant on a type of devices; `None` where no plan says it.
+    pub fn planned_rows(&self, variant: &VariantId, device_type: &DeviceTypeName) -> Option<u32> {
+        let at = self
+            .batches
+            .binary_search_by(|it| (&it.variant, &it.device_type).cmp(&(variant, device_type)));
+        Some(self.batches.get(at.ok()?)?.max_rows.max(1))
     }
 }

@@ -26,7 +26,7 @@ pub use costs::{CostRow, Costs};
 pub use demand::{
     AgreementRow, ApplicationDemand, Demand, DeviceDemand, MOST_DEMAND_ROWS, StepDemand, TrialRow,
 };
-pub use desired::{Count, Desired, DesiredVariant};
+pub use desired::{Count, Desired, DesiredVariant, PlannedBatch};
 pub use error::Error;
 pub use hardware::{DeviceTypes, HardwareWarning};
 pub use in_process::{DEFAULT_HISTORY, InProcessStore};

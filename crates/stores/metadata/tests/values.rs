@@ -2,8 +2,8 @@
 
 use sextant_metadata::{
     Action, AgreementRow, ApplicationDemand, Costs, Count, Decision, Demand, Desired,
-    DesiredVariant, DeviceDemand, Error, HeldBack, InstanceKey, Limit, MOST_DECISIONS, Pool,
-    Subject, TrialRow, Worker, WorkerRecord,
+    DesiredVariant, DeviceDemand, Error, HeldBack, InstanceKey, Limit, MOST_DECISIONS,
+    PlannedBatch, Pool, Subject, TrialRow, Worker, WorkerRecord,
 };
 use sextant_types::{
     ApplicationId, Code, DeviceTypeName, ModelId, TargetClass, VariantId, WorkerId,
@@ -41,6 +41,28 @@ fn decision(number: u64) -> Decision {
         inputs: Vec::new(),
         alternatives: Vec::new(),
     }
+}
+
+fn batch(device_type: &str, max_rows: u32) -> PlannedBatch {
+    PlannedBatch {
+        variant: variant("a"),
+        device_type: DeviceTypeName::new(device_type).expect("a name"),
+        max_rows,
+    }
+}
+
+#[test]
+fn of_several_plans_the_largest_batch_counts_on_its_own_devices() {
+    let batches = vec![batch("gpu", 9), batch("cpu-8", 2), batch("cpu-8", 4)];
+    let desired = Desired::new(1, Vec::new(), 1).with_batches(batches);
+    let rows = |name: &str, on: &str| {
+        let on = DeviceTypeName::new(on).expect("a name");
+        desired.planned_rows(&variant(name), &on)
+    };
+    assert_eq!(rows("a", "cpu-8"), Some(4));
+    assert_eq!(rows("a", "gpu"), Some(9));
+    assert_eq!(rows("a", "cpu-4"), None);
+    assert_eq!(rows("b", "gpu"), None);
 }
 
 #[test]
@@ -119,6 +141,7 @@ fn whatever_differs_is_another_wish_but_for_who_wrote_it() {
             held_back: vec![held_back],
             ..one.clone()
         },
+        one.clone().with_batches(vec![batch("cpu-8", 2)]),
     ];
     for other in others {
         assert!(!one.says_the_same(&other), "{other:?}");

@@ -127,18 +127,20 @@ impl Registry {
         Ok(line)
     }
 
-    /// The same at the time of an entry of the audit record, which is made with it: there are both, or neither.
+    /// The same with an entry of the audit record, which is made of what came of it: there are both, or neither.
     ///
     /// # Errors
-    /// As of [`change_version`](Self::change_version).
+    /// As of [`change_version`](Self::change_version), and where the entry cannot be written.
     pub async fn change_version_on_record(
         &self,
         change: &VersionChange,
-        entry: &Audit,
+        now_ms: u64,
+        entry: impl FnOnce(&[Model]) -> Audit,
     ) -> Result<Vec<Model>, Error> {
         let mut tx = self.begin().await?;
-        let line = make(&mut tx, change, entry.at_ms).await?;
-        audit::record(&mut tx, entry).await?;
+        let line = make(&mut tx, change, now_ms).await?;
+        let entry = entry(&line);
+        audit::record(&mut tx, &entry).await?;
         tx.commit().await?;
         Ok(line)
     }

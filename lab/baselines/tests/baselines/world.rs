@@ -66,6 +66,7 @@ pub struct World {
 pub fn spec(alpha_ms: f64, beta_ms: f64, max_rows: u32) -> QueueSpec {
     QueueSpec {
         max_rows,
+        planned_rows: u32::MAX,
         batched: true,
         slots: 1,
         latency: LatencyTable::linear(alpha_ms, beta_ms, max_rows).expect("a line"),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from ._client import Addressee, Answer, Client
+from ._client import Addressee, Answer, Client, Columns
 
 _T = TypeVar("_T")
 
@@ -21,7 +21,7 @@ class AsyncAddressee:
         self._client, self._addressee = client, addressee
         self.kind, self.name = addressee.kind, addressee.name
 
-    async def query(self, inputs: Mapping[str, Any] | None = None, **options: Any) -> Answer:
+    async def query(self, inputs: Mapping[str, Any] | Columns | None = None, **options: Any) -> Answer:
         """`Addressee.query`, with the same arguments."""
         return await self._client._run(self._addressee.query, inputs, **options)
 

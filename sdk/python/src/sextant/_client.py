@@ -28,6 +28,16 @@ class Frame(Protocol):
     def to_csv(self, *, index: bool) -> str: ...
 
 
+@runtime_checkable
+class Columns(Protocol):
+    """A data frame of any library: named columns."""
+
+    @property
+    def columns(self) -> Any: ...
+
+    def __getitem__(self, column: str) -> Any: ...
+
+
 class Error(Exception):
     """What the service refuses or cannot do: a problem document (RFC 9457)."""
 
@@ -73,6 +83,21 @@ class Answer(Mapping[str, numpy.ndarray]):
         #: Why this variant was chosen, where that was asked for.
         self.explanation: dict[str, Any] | None = document.get("explanation")
 
+    def row(self) -> Answer:
+        """The same without the dimension that counts rows, of which there is one."""
+        return Answer(self.document, {name: array[0] for name, array in self._outputs.items()})
+
+    @classmethod
+    def joined(cls, parts: list[Answer]) -> Answer:
+        """The answers of parts of the rows as one."""
+        document = dict(parts[0].document)
+        document["targets_met"] = all(part.targets_met for part in parts)
+        document["cost_usd"] = sum(part.cost_usd for part in parts)
+        if parts[0].classification is not None:
+            document["classification"] = [row for part in parts for row in part.classification or []]
+        outputs = {name: numpy.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return cls(document, outputs)
+
     def __getitem__(self, name: str) -> numpy.ndarray:
         return self._outputs[name]
 
@@ -96,7 +121,7 @@ class Addressee:
 
     def query(
         self,
-        inputs: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Any] | Columns | None = None,
         *,
         latency_ms: float | None = None,
         min_accuracy: float | None = None,
@@ -113,23 +138,21 @@ class Addressee:
         """Asks for an answer to these inputs within these targets; what is left out is that of the
         application's preset of this name, then its default.
 
-        An array without the batch dimension is one row; its outputs have none either. Raises `Error` where the
-        service refuses.
+        An array without the batch dimension is one row; its outputs have none either. A data frame is a row in each of its
+        rows: a column belongs to the input of its name, `NAME.0`, `NAME.1` and so on are the elements of an input that has
+        several, and all columns are those of the only input where none has its name. Rows that are too many for one request are
+        sent in several; the answer is of all of them, and its document that of the first. Raises `Error` where the service
+        refuses.
         """
+        if isinstance(inputs, Columns):
+            inputs = self._columns(inputs)
         given = {name: numpy.asarray(array) for name, array in {**(inputs or {}), **arrays}.items()}
         ranks = self._ranks()
         is_row = bool(ranks) and all(
             array.ndim == ranks[name] - 1 for name, array in given.items() if name in ranks
         )
-        tensors, tail = [], []
-        for name, array in given.items():
-            array = array[numpy.newaxis] if is_row and name in ranks else array
-            data_type, content = _tensors.encode(array)
-            parameters = {"binary_data_size": len(content)}
-            tensors.append(
-                {"name": name, "shape": list(array.shape), "datatype": data_type, "parameters": parameters}
-            )
-            tail.append(content)
+        if is_row:
+            given = {name: array[numpy.newaxis] if name in ranks else array for name, array in given.items()}
         targets = {
             "latency_ms": latency_ms,
             "min_accuracy": min_accuracy,
@@ -141,7 +164,6 @@ class Addressee:
         body: dict[str, Any] = {
             self.kind: self.name,
             "targets": {name: value for name, value in targets.items() if value is not None},
-            "inputs": tensors,
             "binary_outputs": True,
         }
         if preset is not None:
@@ -152,7 +174,34 @@ class Addressee:
             body["on_infeasible"] = "best_effort"
         if explain:
             body["explain"] = True
-        head = json.dumps(body).encode()
+        answer = self._ask(body, given, ranks)
+        return answer.row() if is_row else answer
+
+    def _ask(self, body: dict[str, Any], given: dict[str, numpy.ndarray], ranks: dict[str, int]) -> Answer:
+        """Asks for all rows, or, where these are too many for one request, for each half."""
+        rows = {len(array) for name, array in given.items() if name in ranks and array.ndim}
+        try:
+            return self._ask_once(body, given)
+        except Error as error:
+            if error.code != "too_large" or len(rows) != 1 or max(rows) < 2:
+                raise
+        middle = max(rows) // 2
+        halves = [
+            {name: array[part] if name in ranks else array for name, array in given.items()}
+            for part in (slice(None, middle), slice(middle, None))
+        ]
+        return Answer.joined([self._ask(body, half, ranks) for half in halves])
+
+    def _ask_once(self, body: dict[str, Any], given: dict[str, numpy.ndarray]) -> Answer:
+        tensors, tail = [], []
+        for name, array in given.items():
+            data_type, content = _tensors.encode(array)
+            parameters = {"binary_data_size": len(content)}
+            tensors.append(
+                {"name": name, "shape": list(array.shape), "datatype": data_type, "parameters": parameters}
+            )
+            tail.append(content)
+        head = json.dumps(body | {"inputs": tensors}).encode()
         headers = {"content-type": "application/octet-stream", _LENGTH: str(len(head))}
         answered, content = self._client._send("POST", "/v1/queries", b"".join([head, *tail]), headers)
         length = int(answered.get(_LENGTH) or len(content))
@@ -160,10 +209,23 @@ class Addressee:
         outputs, rest = {}, memoryview(content)[length:]
         for output in document.pop("outputs"):
             size = output["parameters"]["binary_data_size"]
-            array = _tensors.decode(output["datatype"], output["shape"], rest[:size])
-            outputs[output["name"]] = array[0] if is_row else array
+            outputs[output["name"]] = _tensors.decode(output["datatype"], output["shape"], rest[:size])
             rest = rest[size:]
         return Answer(document, outputs)
+
+    def _columns(self, frame: Columns) -> dict[str, numpy.ndarray]:
+        """The inputs that the columns of a data frame are."""
+        specs = self.signature().get("inputs") or []
+        names = [str(name) for name in frame.columns]
+        found: dict[str, numpy.ndarray] = {}
+        for spec in specs:
+            own = [name for name in names if name == spec["name"] or name.rsplit(".", 1)[0] == spec["name"]]
+            if own or len(specs) == 1:
+                columns = [numpy.asarray(frame[name]) for name in own or names]
+                shape = [length if length >= 0 else -1 for length in spec["shape"][1:]]
+                rows = numpy.stack(columns, axis=1)
+                found[spec["name"]] = rows.reshape(len(rows), *shape) if shape.count(-1) < 2 else rows
+        return found
 
     def job(
         self,

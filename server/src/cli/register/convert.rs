@@ -1,47 +1,40 @@
-//! Models that are no ONNX files yet: pickles are converted here, in a Python that their owner names, and the service sees
-//! ONNX alone.
+//! Models that are no ONNX files yet: converted here, in a Python that their owner names, and the service sees ONNX alone.
 
 use std::{
-    io::{IsTerminal, Write},
+    io::IsTerminal,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
 };
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
+use sextant_formats::frameworks::{self, Library, Saved};
 use tempfile::TempDir;
 
 use crate::cli::Error;
 
-/// What is run there.
-const SCRIPT: &str = include_str!("convert.py");
+use super::options::Images;
 
-/// Suffixes of what is converted.
-const PICKLES: [&str; 3] = ["pkl", "pickle", "joblib"];
+mod child;
 
-/// Suffixes of other models, and what writes them as ONNX.
-const OTHERS: [(&str, &str); 6] = [
-    ("pt", PYTORCH),
-    ("pth", PYTORCH),
-    ("pt2", PYTORCH),
-    ("keras", KERAS),
-    ("h5", KERAS),
-    ("safetensors", HUGGING_FACE),
-];
-const PYTORCH: &str = "`torch.onnx.export(model, (sample,), \"model.onnx\", dynamic_shapes=({0: torch.export.Dim(\"batch\")},))`";
-const KERAS: &str = "`model.export(\"model.onnx\", format=\"onnx\")`";
-const HUGGING_FACE: &str = "`optimum-cli export onnx --model FOLDER FOLDER`";
+/// Files of a model's folder that say something about the model: they go with the ONNX file.
+const DESCRIPTIONS: [&str; 2] = ["config.json", "preprocessor_config.json"];
 
-/// How a pickle is converted.
+/// How a model of another library is converted.
 #[derive(Debug, Args)]
 pub struct Conversion {
-    /// The Python that has the library of a pickled model, and skl2onnx or onnxmltools: there `--model FILE.pkl`,
-    /// `.pickle` or `.joblib` of scikit-learn, LightGBM or XGBoost is written as ONNX. The service sees ONNX alone.
+    /// The Python in which a model that is no ONNX file is converted. It has the library that wrote the model, and what writes
+    /// it as ONNX: skl2onnx or onnxmltools for a pickle of scikit-learn, LightGBM or XGBoost, onnxscript for a file of
+    /// PyTorch, optimum-onnx or transformers for a folder of Hugging Face, tf2onnx for Keras and TensorFlow. The service sees
+    /// ONNX alone.
     #[arg(long, value_name = "PROGRAM")]
     python: Option<PathBuf>,
-    /// The pickled model comes from somebody whom you trust: loading it runs the code that it holds.
+    /// The model comes from somebody whom you trust: loading a pickle, an exported program of PyTorch or a folder of Hugging
+    /// Face that has code of its own runs what it holds.
     #[arg(long, requires = "python")]
     trust: bool,
+    /// Keep the ONNX file that comes of it under this name, too.
+    #[arg(long, value_name = "FILE", requires = "python")]
+    keep_onnx: Option<PathBuf>,
 }
 
 /// The ONNX file of a model that was converted; it goes with this.
@@ -50,65 +43,225 @@ pub struct Converted {
     folder: TempDir,
 }
 
-impl Converted {
-    /// The file.
-    pub fn path(&self) -> PathBuf {
-        self.folder.path().join("model.onnx")
+/// What is converted, and what is known of its inputs.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// A file or a folder.
+    pub model: &'a Path,
+    /// Its validation set.
+    pub validation: Option<&'a Path>,
+    /// How images of a folder become inputs.
+    pub images: &'a Images,
+}
+
+/// An error of the conversion with its code; `docs/models.md` lists them.
+fn error(code: &'static str, text: String) -> Error {
+    Error::Conversion { code, text }
+}
+
+/// What a kind is called in messages, and between the command and its scripts.
+fn names(saved: &Saved) -> (&'static str, &'static str) {
+    match saved {
+        Saved::Pickle => ("a pickle", "pickle"),
+        Saved::TorchScript => ("a program of TorchScript", "torch_script"),
+        Saved::ExportedProgram => ("an exported program of PyTorch", "exported_program"),
+        Saved::TorchModule => ("a pickled module of PyTorch", "torch_module"),
+        Saved::Weights(_) => ("a file of weights", "weights"),
+        Saved::HuggingFace(_) => ("a model of Hugging Face", "hugging_face"),
+        Saved::SavedModel => ("a SavedModel of TensorFlow", "saved_model"),
+        Saved::Keras | Saved::Hdf5 => ("a model of Keras", "keras"),
     }
 }
 
+/// What a Python needs for it.
+fn needs(saved: &Saved) -> &'static str {
+    match saved {
+        Saved::Pickle => "its library and skl2onnx or onnxmltools",
+        Saved::TorchScript => "torch and onnx",
+        Saved::ExportedProgram | Saved::TorchModule | Saved::Weights(_) => {
+            "torch, onnx and onnxscript"
+        }
+        Saved::HuggingFace(_) => "optimum-onnx, or transformers, torch, onnx and onnxscript",
+        Saved::SavedModel | Saved::Keras | Saved::Hdf5 => "tensorflow and tf2onnx",
+    }
+}
+
+/// Why loading it runs code that it holds; `None` where it does not.
+fn danger(saved: &Saved) -> Option<&'static str> {
+    match saved {
+        Saved::Pickle | Saved::TorchModule => Some("runs the code that it holds"),
+        Saved::ExportedProgram => Some("reads pickles in it, which run the code that they hold"),
+        Saved::HuggingFace(found) if found.has_code => Some("runs the Python files in it"),
+        Saved::HuggingFace(found) if found.has_pickles => {
+            Some("reads `pytorch_model.bin`, a pickle, which runs the code that it holds")
+        }
+        _ => None,
+    }
+}
+
+/// What to do with weights alone.
+fn of_weights(library: Library) -> &'static str {
+    match library {
+        Library::PyTorch => {
+            "it holds weights alone, without the model that they belong to: in the program that has the model's class, load them \
+             into it and save an exported program, `torch.export.save(torch.export.export(model, (sample,)), \"model.pt2\")`, or \
+             the model itself, `torch.save(model, \"model.pt\")`"
+        }
+        Library::Keras => {
+            "it holds weights alone, without the model that they belong to: save the model, `model.save(\"model.keras\")`"
+        }
+        Library::HuggingFace => {
+            "it holds weights alone, without the model that they belong to: name the folder that has it beside its `config.json`"
+        }
+    }
+}
+
+// === impl Converted ===
+
+impl Converted {
+    /// The folder with `model.onnx`, and with what the model's own folder says about it.
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("onnx")
+    }
+
+    fn file(&self) -> PathBuf {
+        self.path().join("model.onnx")
+    }
+
+    fn create() -> Result<Self, Error> {
+        let temporary = std::env::temp_dir();
+        let folder = TempDir::new().map_err(failed(&temporary))?;
+        let converted = Self { folder };
+        std::fs::create_dir(converted.path()).map_err(failed(&temporary))?;
+        Ok(converted)
+    }
+
+    /// Takes over what a folder says about its model.
+    fn describe(&self, model: &Path) -> Result<(), Error> {
+        for name in DESCRIPTIONS {
+            let (from, to) = (model.join(name), self.path().join(name));
+            if from.is_file() && !to.exists() {
+                std::fs::copy(&from, to).map_err(failed(&from))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the file, and weights beside it, to where its owner wants it.
+    fn keep(&self, target: &Path) -> Result<(), Error> {
+        std::fs::copy(self.file(), target).map_err(failed(target))?;
+        for beside in super::data_files(&self.file(), &[])? {
+            let to = target.with_file_name(beside.file_name().unwrap_or_default());
+            std::fs::copy(&beside, &to).map_err(failed(&to))?;
+        }
+        Ok(())
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error + use<> {
+    let path = path.to_owned();
+    move |source| Error::Io { path, source }
+}
+
+// === impl Conversion ===
+
 impl Conversion {
-    /// Converts a model that is a pickle; `None` where it is no file of another library.
+    /// Converts a model of another library; `None` where it is none.
     ///
     /// # Errors
     /// What is missing, or has to be said before.
-    pub fn convert(
+    pub async fn convert(
         &self,
-        model: &Path,
-        validation: Option<&Path>,
+        source: Source<'_>,
         is_quiet: bool,
     ) -> Result<Option<Converted>, Error> {
-        let suffix = model.extension().and_then(|suffix| suffix.to_str());
-        let suffix = suffix.map(str::to_lowercase).unwrap_or_default();
-        let shown = model.display();
-        if let Some((_, how)) = OTHERS.iter().find(|(other, _)| *other == suffix) {
-            return Err(Error::Usage(format!(
-                "`{shown}` is no ONNX file: its library writes one, {how} (docs/models.md)"
-            )));
-        }
-        if model.join("saved_model.pb").is_file() {
-            return Err(Error::Usage(format!(
-                "`{shown}` is a model of TensorFlow: `python -m tf2onnx.convert --saved-model {shown} --output model.onnx` \
-                 writes it as ONNX"
-            )));
-        }
-        if !PICKLES.contains(&suffix.as_str()) {
+        let model = source.model;
+        let Some(saved) = frameworks::of(model).map_err(failed(model))? else {
             return Ok(None);
+        };
+        let shown = model.display();
+        let (what, kind) = names(&saved);
+        if let Saved::Weights(library) = saved {
+            let text = format!("`{shown}`: {}", of_weights(library));
+            return Err(error("conversion_weights_alone", text));
         }
         let Some(python) = &self.python else {
-            return Err(Error::Usage(format!(
-                "`{shown}` is a pickle: name the Python that has its library and skl2onnx or onnxmltools, \
-                 `--python venv/bin/python`; loading a pickle runs the code that it holds"
-            )));
+            let danger = danger(&saved).map_or_else(String::new, |it| format!("; loading it {it}"));
+            let text = format!(
+                "`{shown}` is {what}: name a Python that has {}, `--python venv/bin/python`{danger}",
+                needs(&saved)
+            );
+            return Err(error("conversion_python_needed", text));
         };
-        self.check_trust(model)?;
-        run(python, model, validation, is_quiet).map(Some)
+        if let Some(danger) = danger(&saved) {
+            self.check_trust(model, danger)?;
+        }
+        let converted = Converted::create()?;
+        let mut request = self.request(&source, &saved);
+        request["kind"] = kind.into();
+        request["target"] = converted.file().display().to_string().into();
+        let child = child::Child { python, model };
+        child
+            .run(converted.folder.path(), &request, is_quiet)
+            .await?;
+        if !converted.file().is_file() {
+            let text = format!(
+                "`{shown}`: the conversion in `{}` wrote no file",
+                python.display()
+            );
+            return Err(error("conversion_failed", text));
+        }
+        converted.describe(model)?;
+        if let Some(target) = &self.keep_onnx {
+            converted.keep(target)?;
+        }
+        if matches!(&saved, Saved::HuggingFace(found) if found.has_tokenizer) && !is_quiet {
+            let tokenizer = model.join("tokenizer.json");
+            eprintln!(
+                "the model takes tokens: a pipeline makes them of text with `{}` (docs/pipelines.md)",
+                tokenizer.display()
+            );
+        }
+        Ok(Some(converted))
     }
 
-    fn check_trust(&self, model: &Path) -> Result<(), Error> {
+    fn request(&self, source: &Source<'_>, saved: &Saved) -> Value {
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let images = source.validation.is_some_and(Path::is_dir);
+        let sample = source
+            .images
+            .image_size
+            .filter(|_| images)
+            .map(|(height, width)| [3, height, width]);
+        let (architecture, has_code) = match saved {
+            Saved::HuggingFace(found) => (found.architecture.clone(), found.has_code),
+            _ => (None, false),
+        };
+        json!({
+            "model": absolute(source.model).display().to_string(),
+            "validation": source.validation.map(|path| absolute(path).display().to_string()),
+            "trusted": self.trust || danger(saved).is_some(),
+            "runs_code": has_code,
+            "architecture": architecture,
+            "sample": sample,
+        })
+    }
+
+    fn check_trust(&self, model: &Path, danger: &str) -> Result<(), Error> {
         let shown = model.display();
         if self.trust {
             return Ok(());
         }
-        let refused = Error::Usage(format!(
-            "loading `{shown}` runs the code that it holds: say with `--trust` that it comes from somebody whom you trust"
-        ));
+        let refused = error(
+            "conversion_trust_needed",
+            format!(
+                "loading `{shown}` {danger}: say with `--trust` that it comes from somebody whom you trust"
+            ),
+        );
         if !std::io::stdin().is_terminal() {
             return Err(refused);
         }
-        eprint!(
-            "Loading `{shown}` runs the code that it holds. Do you trust whoever made it? [y/N] "
-        );
+        eprint!("Loading `{shown}` {danger}. Do you trust whoever made it? [y/N] ");
         let mut answer = String::new();
         let read = std::io::stdin().read_line(&mut answer);
         match read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes") {
@@ -118,96 +271,52 @@ impl Conversion {
     }
 }
 
-fn run(
-    python: &Path,
-    model: &Path,
-    validation: Option<&Path>,
-    is_quiet: bool,
-) -> Result<Converted, Error> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Io { path, source }
-    };
-    let folder = TempDir::new().map_err(failed(Path::new("a temporary folder")))?;
-    let converted = Converted { folder };
-    let mut child = Command::new(python)
-        .arg("-")
-        .arg(model)
-        .arg(validation.unwrap_or(Path::new("")))
-        .arg(converted.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(failed(python))?;
-    if let Some(mut script) = child.stdin.take() {
-        script
-            .write_all(SCRIPT.as_bytes())
-            .map_err(failed(python))?;
-    }
-    let output = child.wait_with_output().map_err(failed(python))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let said = said
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let said: Vec<Value> = said.collect();
-    let text = |name: &str| said.iter().find_map(|it| it[name].as_str());
-    let (shown, interpreter) = (model.display(), python.display());
-    if let Some(package) = text("missing") {
-        return Err(Error::Usage(format!(
-            "`{interpreter}` lacks the package `{package}`: `{interpreter} -m pip install {package}`"
-        )));
-    }
-    if let Some(why) = text("refused") {
-        return Err(Error::Usage(format!("`{shown}`: {why}")));
-    }
-    if !output.status.success() || !converted.path().is_file() {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        let last = errors.lines().rfind(|line| !line.trim().is_empty());
-        let last = last.unwrap_or("it ended without a word");
-        return Err(Error::Usage(format!(
-            "`{shown}` cannot be loaded by `{interpreter}`: {last}"
-        )));
-    }
-    if !is_quiet {
-        let told = said
-            .iter()
-            .filter_map(|it| it["note"].as_str().or(it["did"].as_str()));
-        told.for_each(|line| eprintln!("{line}"));
-    }
-    Ok(converted)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refusal(name: &str, conversion: &Conversion) -> String {
-        let refused = conversion.convert(Path::new(name), None, true);
-        refused.expect_err("is refused").to_string()
+    const NONE: Conversion = Conversion {
+        python: None,
+        trust: false,
+        keep_onnx: None,
+    };
+
+    /// What is said of a file that its library has written.
+    async fn refusal(name: &str) -> (&'static str, String) {
+        let model = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../tests/saved")
+            .join(name);
+        let images = Images::default();
+        let source = Source {
+            model: &model,
+            validation: None,
+            images: &images,
+        };
+        match NONE.convert(source, true).await {
+            Err(Error::Conversion { code, text }) => (code, text),
+            other => panic!("`{name}`: {other:?}"),
+        }
     }
 
-    #[test]
-    fn files_of_other_libraries_are_named_with_what_writes_them_as_onnx() {
-        let none = Conversion {
-            python: None,
-            trust: false,
-        };
-        for (name, says) in [
-            ("m.pt", "torch.onnx.export"),
-            ("m.PTH", "torch.onnx.export"),
-            ("m.keras", "model.export"),
-            ("m.safetensors", "optimum-cli"),
-            ("m.pkl", "--python"),
-            ("m.joblib", "runs the code"),
+    #[tokio::test]
+    async fn files_of_other_libraries_are_named_with_what_converts_them() {
+        for (name, code, says) in [
+            ("script.pt", "conversion_python_needed", "torch and onnx"),
+            ("module.pt", "conversion_python_needed", "runs the code"),
+            ("program.pt2", "conversion_python_needed", "pickles"),
+            ("dense.keras", "conversion_python_needed", "tf2onnx"),
+            ("dense.h5", "conversion_python_needed", "model of Keras"),
+            ("saved_model", "conversion_python_needed", "TensorFlow"),
+            (
+                "checkpoint.pt",
+                "conversion_weights_alone",
+                "torch.export.save",
+            ),
+            ("dense.weights.h5", "conversion_weights_alone", "model.save"),
         ] {
-            let refused = refusal(name, &none);
-            assert!(refused.contains(says), "{refused}");
+            let (found, text) = refusal(name).await;
+            assert_eq!(found, code, "{text}");
+            assert!(text.contains(says), "{text}");
         }
-        assert!(
-            none.convert(Path::new("m.onnx"), None, true)
-                .expect("is one")
-                .is_none()
-        );
     }
 }

@@ -53,6 +53,14 @@ impl Dataset {
         }
     }
 
+    /// A set in Parquet as a file that can be read without its library; `None` where it is in another form.
+    pub fn table(path: &Path) -> Result<Option<Self>, Error> {
+        match path.is_file() && is_parquet(path)? {
+            true => Self::parquet(path).map(Some),
+            false => Ok(None),
+        }
+    }
+
     fn parquet(path: &Path) -> Result<Self, Error> {
         let failed = |error| refused(path, &error);
         let converted = temporary()?;

@@ -11,8 +11,6 @@ use crate::cli::Error;
 pub struct Folder {
     /// The ONNX file.
     pub model: PathBuf,
-    /// The validation set, where there is one.
-    pub validation: Option<PathBuf>,
     /// The names of the classes, where a Hugging Face model says what its classes are.
     pub classes: Vec<String>,
 }
@@ -23,13 +21,17 @@ impl Folder {
         if !path.is_dir() {
             return Ok(None);
         }
-        let validation = VALIDATION.iter().map(|name| path.join(name));
         Ok(Some(Self {
             model: model(path)?,
-            validation: validation.into_iter().find(|file| file.is_file()),
             classes: classes(path),
         }))
     }
+}
+
+/// The validation set in a model's folder, where there is one.
+pub fn validation(folder: &Path) -> Option<PathBuf> {
+    let files = VALIDATION.iter().map(|name| folder.join(name));
+    files.into_iter().find(|file| file.is_file())
 }
 
 /// `model.onnx`, also in the folder `onnx` where Hugging Face keeps it, or the only ONNX file.
@@ -116,7 +118,7 @@ mod tests {
         assert_eq!(found.model, folder.path().join("onnx/model.onnx"));
         assert_eq!(found.classes, ["bad", "good"]);
         assert_eq!(
-            found.validation,
+            validation(folder.path()),
             Some(folder.path().join("validation.jsonl"))
         );
     }
@@ -126,7 +128,7 @@ mod tests {
         let one = folder(&[("pipeline.onnx", ""), ("pipeline.joblib", "")]);
         let found = Folder::open(one.path()).expect("reads").expect("a folder");
         assert_eq!(found.model, one.path().join("pipeline.onnx"));
-        assert_eq!((found.classes, found.validation), (Vec::new(), None));
+        assert_eq!((found.classes, validation(one.path())), (Vec::new(), None));
         assert_eq!(Folder::open(&found.model).expect("reads"), None);
         for (files, said) in [
             (&[("a.onnx", ""), ("b.onnx", "")][..], "`--model`"),

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::cli::Error;
 
 /// How images of a folder become inputs.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Images of a folder")]
 pub struct Images {
     /// Height and width that they are cut to, such as 224 or 224x192, where the model takes any.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -241,4 +242,57 @@ async fn a_process_killed_at_any_moment_of_a_switch_leaves_one_current_version()
     let versions = api.get("/v1/models/model/versions").await.json(200);
     let current = versions["current"].as_u64().expect("a version");
     await_version(&api, ("model", "model"), current).await;
+}
+
+/// Changes the registry behind the service's back.
+fn change_registry(cluster: &TestCluster, statement: &str) {
+    const RUN: &str = "import sqlite3, sys\n\
+        registry = sqlite3.connect(sys.argv[1], timeout=60)\n\
+        registry.execute(sys.argv[2])\n\
+        registry.commit()\n";
+    let file = cluster.data().join("registry.sqlite");
+    let status = Command::new("python3")
+        .args(["-c", RUN])
+        .arg(file)
+        .arg(statement)
+        .status()
+        .expect("python3 can be started");
+    assert!(status.success(), "{statement}");
+}
+
+/// An administrator's act and its entry in the audit record are made together, or not at all.
+#[tokio::test]
+async fn what_cannot_be_recorded_is_not_done() {
+    let cluster = service_with(Settings {
+        faults: true,
+        ..Settings::default()
+    })
+    .await;
+    let api = cluster.api();
+    next(&api, "logistic", &[]).await;
+    let before = stages(&api).await;
+    change_registry(&cluster, "alter table audit rename to hidden");
+    let canary = json!({"stage": "canary", "percent": 5});
+    let version = "/v1/models/model/versions/2";
+    for refused in [
+        act(&api, 2, "promotion", 1).await,
+        api.patch(version, &canary).await,
+    ] {
+        assert!(refused.status.is_server_error(), "{refused:?}");
+        assert_eq!(stages(&api).await, before);
+    }
+    change_registry(&cluster, "alter table hidden rename to audit");
+    act(&api, 2, "promotion", 1).await.json(200);
+    act(&api, 2, "rollback", 2).await.json(200);
+    let recorded = api.get("/v1/audit?subject=digits:model@2").await.json(200);
+    let recorded = recorded["entries"].as_array().expect("a list").iter();
+    let recorded: Vec<Value> = recorded
+        .map(|it| json!([it["action"], it["actor"], it["detail"]]))
+        .collect();
+    let promoted = json!({"stage": "current", "percent": null});
+    let wanted = [
+        json!(["version.rollback", "anonymous", {"current": 1}]),
+        json!(["version.promote", "anonymous", promoted]),
+    ];
+    assert_eq!(recorded, wanted);
 }

@@ -146,6 +146,14 @@ impl State {
         left
     }
 
+    /// Whether a batch of a variant waits, as far as it is known.
+    pub(super) fn awaits(&mut self, variant: &VariantId) -> bool {
+        self.waiting.iter_mut().any(|(_, place)| match place {
+            Place::Waiting(batch) => batch.open.variant == *variant,
+            Place::Staging => true,
+        })
+    }
+
     /// Lets batches of a variant be staged that have come before it was loaded.
     pub(super) fn try_again(&mut self, variant: &VariantId) {
         for (_, place) in self.waiting.iter_mut() {

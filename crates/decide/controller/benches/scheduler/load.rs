@@ -283,6 +283,7 @@ fn spec(size: Size, queue: u32) -> QueueSpec {
     let tenant = if size.has_tenants { queue } else { 0 };
     QueueSpec {
         max_rows: 32,
+        planned_rows: u32::MAX,
         batched: true,
         slots: 1,
         latency: LatencyTable::linear(PROFILE_MS.0, PROFILE_MS.1, 32).expect("a valid profile"),

@@ -105,6 +105,7 @@ impl Subject {
                 surface: None,
                 load: 0,
                 price: 1.0,
+                planned_rows: u32::MAX,
             };
             let spec = VariantSpec {
                 pages: 1,

@@ -42,6 +42,7 @@ fn variant_of(tenant: u32) -> VariantSpec {
         surface: None,
         queue: QueueSpec {
             max_rows: 8,
+            planned_rows: u32::MAX,
             batched: true,
             slots: 1,
             latency: LatencyTable::linear(1.0, 4.0, 8).unwrap(),
@@ -58,6 +59,7 @@ fn variant_of(tenant: u32) -> VariantSpec {
             surface: None,
             load: 0,
             price: 1.0,
+            planned_rows: u32::MAX,
         }],
     }
 }

@@ -184,10 +184,12 @@ impl Setting {
                     surface: None,
                     load: 0,
                     price: 1.0,
+                    planned_rows: u32::MAX,
                 })
                 .collect(),
             queue: QueueSpec {
                 max_rows: self.max_rows,
+                planned_rows: u32::MAX,
                 batched: true,
                 slots: 1,
                 latency,

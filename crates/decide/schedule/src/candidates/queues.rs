@@ -141,8 +141,8 @@ impl<M: Default> Seat<M> {
 }
 
 impl<M> Seat<M> {
-    /// The candidate by the rule, of at most `most` rows where a batch of as many has room for its first
-    /// request.
+    /// The candidate by the rule, of at most `most` rows, and as many as are planned, where a batch of as many has room
+    /// for its first request.
     #[inline]
     pub(super) fn form<T, R: Rule<Memory = M>>(
         &mut self,
@@ -152,12 +152,14 @@ impl<M> Seat<M> {
         most: u32,
     ) -> Formed {
         let mut view = around.view(requests, &self.spec, rate_changed);
-        view.max_rows = view.max_rows.min(most);
+        view.max_rows = view.max_rows.min(most).min(self.spec.planned_rows);
         let formed = rule.form(&view, &mut self.memory);
-        if formed.rows == 0 || formed.rows >= requests.rows_of(formed.passed) {
+        let first = requests.rows_of(formed.passed);
+        if formed.rows == 0 || formed.rows >= first {
             return formed;
         }
-        view.max_rows = self.spec.max_rows;
+        // What is planned is for rows that share a batch; one request of more has one for itself.
+        view.max_rows = self.spec.max_rows.min(self.spec.planned_rows.max(first));
         rule.form(&view, &mut self.memory)
     }
 

@@ -52,6 +52,7 @@ fn spec(queue: u32, priority: u8, weight: f32) -> QueueSpec {
     let nanos = (1..=64u64).map(|rows| 100 + 10 * rows);
     QueueSpec {
         max_rows: 64,
+        planned_rows: u32::MAX,
         batched: true,
         slots: 1,
         latency: LatencyTable::new(nanos.collect()).expect("it rises"),

@@ -7,6 +7,7 @@ mod eager;
 mod histories;
 mod mixed;
 mod pinned;
+mod planned;
 mod rest;
 mod sextant;
 mod shares;

@@ -22,6 +22,7 @@ fn spec(alpha: Nanos, beta: Nanos, most: u32) -> QueueSpec {
     let nanos = (1..=u64::from(most)).map(|rows| (beta + alpha * rows) * US);
     QueueSpec {
         max_rows: most,
+        planned_rows: u32::MAX,
         batched: true,
         slots: 1,
         latency: LatencyTable::new(nanos.collect()).unwrap(),

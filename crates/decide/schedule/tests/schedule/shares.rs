@@ -84,6 +84,7 @@ impl Bench {
         for (queue, load) in (0..).zip(loads) {
             let spec = QueueSpec {
                 max_rows: latency.measured_rows(),
+                planned_rows: u32::MAX,
                 batched: true,
                 slots: 1,
                 latency: latency.clone(),

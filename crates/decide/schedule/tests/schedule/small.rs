@@ -27,6 +27,7 @@ pub fn spec(max_rows: u32) -> QueueSpec {
     let nanos = (1..=u64::from(max_rows.max(8))).map(|rows| 100 + 10 * rows);
     QueueSpec {
         max_rows,
+        planned_rows: u32::MAX,
         batched: true,
         slots: 1,
         latency: LatencyTable::new(nanos.collect()).unwrap(),

@@ -107,6 +107,7 @@ fn spec(pool: PoolIx, queue: QueueIx) -> QueueSpec {
     ][queue.get() as usize];
     QueueSpec {
         max_rows,
+        planned_rows: u32::MAX,
         batched,
         slots,
         latency: table(SLOWNESS[pool.get() as usize]),

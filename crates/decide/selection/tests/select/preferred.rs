@@ -5,7 +5,10 @@ use sextant_selection::{
     Readiness::{Active, Degraded, Inactive},
     select, verdict,
 };
-use sextant_types::{Prefer, index::VariantIx};
+use sextant_types::{
+    Prefer,
+    index::{KindIx, VariantIx},
+};
 
 use crate::order::{Waits, demand, entry};
 
@@ -75,6 +78,26 @@ fn accuracy_gives_way_while_the_wait_still_leaves_time() {
         decided(&three(), &strict, &[50.1; 3]),
         Decision::Busy { .. }
     ));
+}
+
+/// The quick one holds the device three times as long as the cheap one.
+#[test]
+fn the_quickest_is_the_one_that_makes_others_wait_least_where_they_wait() {
+    let asked = preferring(Prefer::Latency, 1000.0, 0.0);
+    // 5 ms and three waits against 20 ms and one.
+    assert_eq!(decided(&three(), &asked, &[7.4; 3]), used(1));
+    assert_eq!(decided(&three(), &asked, &[7.6; 3]), used(0));
+    // Another kind of device has prices of its own: nobody waits for it.
+    let mut apart = three();
+    apart[1].kind = KindIx::new(1);
+    assert_eq!(decided(&apart, &asked, &[30.0; 3]), used(1));
+    assert_eq!(decided(&apart, &asked, &[30.0, 46.0, 30.0]), used(0));
+    // Devices that cost nothing tell nothing.
+    let free = three().map(|it| Entry {
+        cost_per_1k_usd: 0.0,
+        ..it
+    });
+    assert_eq!(decided(&free, &asked, &[100.0; 3]), used(1));
 }
 
 #[test]

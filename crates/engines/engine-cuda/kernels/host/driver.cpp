@@ -17,6 +17,9 @@
 #include "../common.cuh"
 #include "../window.cuh"
 
+namespace attention {
+#include "../attention.cu"
+}
 namespace elementwise {
 #include "../elementwise.cu"
 }
@@ -36,7 +39,7 @@ namespace rows {
 namespace {
 
 // As in cuda.h, cublasLt.h and library_types.h.
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_SUPPORTED = 801 };
 enum { BLAS_EXECUTION_FAILED = 13, COMPILATION = 6 };
 enum { DNN_BAD_PARAM = 2000, DNN_NOT_SUPPORTED = 3000, DNN_HALF = 2, DNN_BFLOAT16 = 9, DNN_NHWC = 1, DNN_RELU = 1 };
 enum { R_32F = 0, R_16F = 2, R_16BF = 14 };
@@ -220,6 +223,8 @@ template <class T> void set(T& field, const void* value) { std::memcpy(&field, v
 
 }  // namespace
 
+#include "mapping.h"
+
 extern "C" {
 
 // === libcuda ===
@@ -233,8 +238,8 @@ int cuDeviceGetName(char* name, int length, int) {
 }
 int cuDeviceTotalMem_v2(std::size_t* bytes, int) { return *bytes = 2ull << 30, SUCCESS; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
-    // Clock rate, and the major number of the compute capability.
-    *value = attribute == 13 ? 1000000 : (attribute == 75 ? 9 : 0);
+    // Clock rate, the major number of the compute capability, and whether memory can be mapped.
+    *value = attribute == 13 ? 1000000 : (attribute == 75 ? 9 : (attribute == 102 ? !mapping_is("none") : 0));
     return SUCCESS;
 }
 int cuDeviceGetPCIBusId(char* id, int length, int) {

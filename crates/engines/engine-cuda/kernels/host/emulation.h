@@ -20,6 +20,7 @@
 #define __device__
 #define __global__
 #define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(threads, blocks)
 // One block runs at a time: what its threads share may be static.
 #define __shared__ static
 
@@ -67,6 +68,14 @@ namespace emulation {
 
 enum class State { Ready, AtBlockBarrier, AtWarpBarrier, Done };
 
+// A copy to shared memory that nobody has waited for.
+struct Later {
+    void* to;
+    const void* from;
+    std::size_t bytes, room;
+    unsigned group;
+};
+
 // Contexts begin a fiber; after that jumps, which need no call of the system, change between them.
 struct Fiber {
     ucontext_t context;
@@ -76,6 +85,9 @@ struct Fiber {
     State state;
     // Shuffles that it took part in.
     unsigned shuffles;
+    std::vector<Later> copies;
+    // Groups of copies that it has ended.
+    unsigned groups;
 };
 
 // Contexts must stay where they are made.
@@ -86,6 +98,11 @@ inline std::size_t (*body)(bool);
 inline const char* parameters;
 // What threads give to shuffles: odd and even ones apart, so that one barrier for each suffices.
 inline std::uint64_t lanes[2][1024];
+// The same for what takes more than a number.
+constexpr std::size_t MOST_GIVEN = 48;
+alignas(16) inline unsigned char given[2][1024 * MOST_GIVEN];
+// Whether threads and blocks run from the last to the first.
+inline bool backwards;
 
 [[noreturn]] inline void fail(const char* problem) {
     std::fprintf(stderr, "block %u: %s\n", blockIdx.x, problem);
@@ -121,6 +138,8 @@ inline void prepare(unsigned threads) {
         Fiber& fiber = fibers[thread];
         fiber.state = State::Ready;
         fiber.shuffles = 0;
+        fiber.groups = 0;
+        fiber.copies.clear();
         if (!fiber.stack.empty()) continue;
         fiber.stack.resize(64 * 1024);
         fiber.begun = false;
@@ -199,6 +218,7 @@ inline void launch(std::size_t (*kernel)(bool), const Shape& shape, const char* 
     parameters = bytes;
     gridDim = {shape.grid, 1, 1};
     blockDim = {shape.block, 1, 1};
+    backwards = shape.reversed;
     for (unsigned block = 0; block < shape.grid; ++block) {
         blockIdx = {shape.reversed ? shape.grid - 1 - block : block, 0, 0};
         run_block(shape.block, shape.reversed);
@@ -220,3 +240,81 @@ template <class T> inline T __shfl_xor_sync(unsigned mask, T value, int distance
     std::memcpy(&value, &lanes[emulation::current ^ (unsigned)distance], sizeof value);
     return value;
 }
+
+namespace emulation {
+
+// What every lane of the warp gives, as the lanes are numbered.
+template <class T> inline const T* exchange(const T& mine) {
+    static_assert(sizeof(T) <= MOST_GIVEN, "too large for a lane");
+    T* all = (T*)(given[fibers[current].shuffles++ % 2] + current / 32 * 32 * MOST_GIVEN);
+    all[current % 32] = mine;
+    pause(State::AtWarpBarrier);
+    return all;
+}
+
+// mma.m16n8k16: PTX's layout of the fragments.
+template <class Widen>
+inline void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Widen widen) {
+    struct Factors {
+        float a[4][2], b[2][2];
+    };
+    Factors mine;
+    for (unsigned i = 0; i < 8; ++i) mine.a[i / 2][i % 2] = widen((unsigned short)(a[i / 2] >> i % 2 * 16));
+    for (unsigned i = 0; i < 4; ++i) mine.b[i / 2][i % 2] = widen((unsigned short)((i / 2 ? b1 : b0) >> i % 2 * 16));
+    const Factors* all = exchange(mine);
+    unsigned lane = current % 32;
+    for (unsigned i = 0; i < 4; ++i) {
+        unsigned row = lane / 4, column = lane % 4 * 2 + i % 2, lower = i / 2;
+        for (unsigned k = 0; k < 16; ++k) {
+            unsigned back = k / 8, place = k % 8 / 2;
+            float left = all[row * 4 + place].a[back * 2 + lower][k % 2];
+            sum[i] += left * all[column * 4 + place].b[back][k % 2];
+        }
+    }
+}
+
+// ldmatrix.x4 of 16-bit elements.
+inline void load_matrices(unsigned (&to)[4], const void* row, bool turned) {
+    if ((std::uintptr_t)row % 16 != 0) fail("a row of a matrix that is not aligned");
+    const unsigned short* const* all = exchange((const unsigned short*)row);
+    unsigned lane = current % 32, along = lane / 4, across = lane % 4 * 2;
+    auto at = [&](unsigned matrix, unsigned row, unsigned column) -> unsigned {
+        return all[matrix * 8 + row][column];
+    };
+    for (unsigned matrix = 0; matrix < 4; ++matrix)
+        to[matrix] = turned ? at(matrix, across, along) | at(matrix, across + 1, along) << 16
+                            : at(matrix, along, across) | at(matrix, along, across + 1) << 16;
+}
+
+inline void land(const Later& copy) {
+    std::memset(copy.to, 0, copy.room);
+    std::memcpy(copy.to, copy.from, copy.bytes);
+}
+
+// cp.async: `bytes` of `room` come from memory, the others are 0. A copy may land at once or as late as it is
+// waited for: forwards it does the one, backwards the other.
+inline void copy_later(void* to, const void* from, std::size_t bytes, std::size_t room) {
+    if ((std::uintptr_t)to % room != 0 || (std::uintptr_t)from % room != 0) fail("a copy that is not aligned");
+    Later copy = {to, from, bytes, room, fibers[current].groups};
+    if (backwards)
+        fibers[current].copies.push_back(copy);
+    else
+        land(copy);
+}
+
+inline void end_group() { ++fibers[current].groups; }
+
+// Waits for all groups but the last ones.
+inline void await_groups(unsigned last) {
+    Fiber& fiber = fibers[current];
+    std::vector<Later> left;
+    for (const Later& copy : fiber.copies) {
+        if (copy.group + last < fiber.groups)
+            land(copy);
+        else
+            left.push_back(copy);
+    }
+    fiber.copies.swap(left);
+}
+
+}  // namespace emulation

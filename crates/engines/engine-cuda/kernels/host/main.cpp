@@ -19,6 +19,9 @@
 #include "../common.cuh"
 #include "../window.cuh"
 
+namespace attention {
+#include "../attention.cu"
+}
 namespace elementwise {
 #include "../elementwise.cu"
 }

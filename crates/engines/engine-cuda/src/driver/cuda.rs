@@ -9,7 +9,7 @@
 //! on when it runs.
 //!
 //! cudarc's safe types hold contexts, streams, events and modules. Its safe copies and launches work on
-//! typed allocations that they track with events; this engine has one allocation and orders its work
+//! typed allocations that they track with events; this engine has one arena and orders its work
 //! itself, so those calls go to the level below. This is the only `unsafe` code of the workspace:
 //! each use says why it is sound.
 #![expect(unsafe_code, reason = "calls into NVIDIA's libraries")]
@@ -22,6 +22,7 @@ mod matmul;
 mod memory;
 mod modules;
 mod objects;
+mod paged;
 
 use std::{sync::Arc, sync::OnceLock, time::Duration};
 
@@ -293,10 +294,21 @@ impl Driver for CudaDriver {
         self.convolutions.is_some()
     }
 
-    fn start(&self, reservation: &Reservation) -> Result<(), Error> {
+    fn page_granularity(&self) -> Option<u64> {
+        paged::granularity(&self.context)
+    }
+
+    fn start(&self, reservation: &Reservation) -> Result<bool, Error> {
         let memory = Memory::new(&self.context, reservation)?;
+        let has_windows = memory.has_windows();
         let again = |_| Error::Failed("the device was started twice".to_owned());
-        self.memory.set(memory).map_err(again)
+        self.memory.set(memory).map_err(again)?;
+        Ok(has_windows)
+    }
+
+    fn map(&self, window: Address, pages: &[u32]) -> Result<(), Error> {
+        self.bind()?;
+        self.memory()?.map(window, pages)
     }
 
     fn create_stream(&self, priority: Priority) -> Result<Stream, Error> {

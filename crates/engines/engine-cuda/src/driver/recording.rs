@@ -26,8 +26,10 @@ use crate::{
 };
 
 mod state;
+mod windows;
 
 use state::{Command, State};
+use windows::Windows;
 
 /// Calls that are remembered one by one.
 const REMEMBERED: usize = 4096;
@@ -41,6 +43,21 @@ pub struct Pretence {
     pub convolution: bool,
     /// Compute capability, major and minor.
     pub compute_capability: (u32, u32),
+    /// Memory that the device keeps for each captured graph, bytes.
+    pub graph_bytes: u64,
+    /// What it can do with pages.
+    pub mapping: Mapping,
+}
+
+/// What a device can do with pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mapping {
+    /// They stay where they are.
+    None,
+    /// It says that it can map them, and refuses at the start.
+    Refused,
+    /// It maps them where their size is a multiple of so many bytes.
+    Granularity(u64),
 }
 
 /// One call of the driver interface.
@@ -48,6 +65,12 @@ pub struct Pretence {
 #[expect(missing_docs, reason = "the fields are the arguments")]
 pub enum Call {
     Start(Reservation),
+    /// With the pages that were not there before.
+    Map {
+        window: Address,
+        pages: usize,
+        moved: usize,
+    },
     CreateStream(Priority),
     CreateEvent,
     CopyIn {
@@ -100,6 +123,8 @@ impl Default for Pretence {
             memory_bytes: 256 << 20,
             convolution: false,
             compute_capability: (8, 0),
+            graph_bytes: 0,
+            mapping: Mapping::Granularity(256),
         }
     }
 }
@@ -130,6 +155,11 @@ impl RecordingDriver {
     /// From now on every call fails with [`Error::Lost`], as after a device's failure.
     pub fn lose(&self) {
         self.state.lock().lost = true;
+    }
+
+    /// From now on mapping fails, or no longer.
+    pub fn refuse_mapping(&self, refuse: bool) {
+        self.state.lock().refuses_mapping = refuse;
     }
 
     /// The state of a device that works and was started.
@@ -164,7 +194,9 @@ impl Driver for RecordingDriver {
     }
 
     fn free_bytes(&self) -> Result<u64, Error> {
-        let used = self.alive()?.arena.len() as u64;
+        let state = self.alive()?;
+        let graphs = state.graphs.len() as u64 * self.pretence.graph_bytes;
+        let used = state.arena.len() as u64 + graphs;
         Ok(self.pretence.memory_bytes.saturating_sub(used))
     }
 
@@ -176,7 +208,15 @@ impl Driver for RecordingDriver {
         self.pretence.convolution
     }
 
-    fn start(&self, reservation: &Reservation) -> Result<(), Error> {
+    fn page_granularity(&self) -> Option<u64> {
+        match self.pretence.mapping {
+            Mapping::None => None,
+            Mapping::Refused => Some(256),
+            Mapping::Granularity(bytes) => Some(bytes),
+        }
+    }
+
+    fn start(&self, reservation: &Reservation) -> Result<bool, Error> {
         let mut state = self.alive()?;
         if state.started {
             return Err(wrong("a second start"));
@@ -184,12 +224,33 @@ impl Driver for RecordingDriver {
         let wanted = reservation.arena_bytes + reservation.scratch_bytes;
         if wanted > self.pretence.memory_bytes {
             let memory = self.pretence.memory_bytes;
-            return Err(Error::OutOfMemory(format!("{wanted} of {memory} bytes")));
+            return Err(Error::OutOfMemory(
+                format!("{wanted} of {memory} bytes").into(),
+            ));
+        }
+        if let (Some(paging), Mapping::Granularity(unit)) =
+            (reservation.paging, self.pretence.mapping)
+        {
+            state.windows = Some(Windows::new(paging, unit, reservation.arena_bytes)?);
         }
         state.arena = Memory::new(reservation.arena_bytes as usize);
         state.staging = Memory::new(reservation.staging_bytes as usize);
         state.started = true;
         self.remember(Call::Start(*reservation));
+        Ok(state.windows.is_some())
+    }
+
+    fn map(&self, window: Address, pages: &[u32]) -> Result<(), Error> {
+        let mut state = self.started()?;
+        if state.refuses_mapping {
+            return Err(Error::OutOfMemory("no memory for mapping".to_owned().into()));
+        }
+        let moved = state.map(window, pages)?;
+        self.remember(Call::Map {
+            window,
+            pages: pages.len(),
+            moved,
+        });
         Ok(())
     }
 

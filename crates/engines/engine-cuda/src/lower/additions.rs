@@ -1,18 +1,8 @@
 //! Additions that the product or the convolution before them computes: a residual connection costs no pass over memory
 //! of its own.
 
-use std::collections::BTreeMap;
-
-use super::{Draft, OFFSET_BITS};
+use super::{Draft, uses::Uses};
 use crate::operation::{Activation, Address, Binary, BinaryFunction, Method, Operation, Symbolic};
-
-/// What reads and writes the buffers of a draft.
-struct Uses {
-    /// The operations that write each buffer.
-    writers: BTreeMap<u64, Vec<usize>>,
-    /// How often each buffer is read, outputs of the graph included.
-    reads: BTreeMap<u64, usize>,
-}
 
 /// Lets products and convolutions take over the additions that alone use them.
 pub(super) fn merge(draft: &mut Draft) {
@@ -92,40 +82,5 @@ fn with(
             fits.then_some(Operation::Convolution(it))
         }
         _ => None,
-    }
-}
-
-fn buffer(address: Address<Symbolic>) -> u64 {
-    address.get() >> OFFSET_BITS
-}
-
-// === impl Uses ===
-
-impl Uses {
-    fn new(draft: &Draft) -> Self {
-        let mut uses = Self {
-            writers: BTreeMap::new(),
-            reads: BTreeMap::new(),
-        };
-        for (index, operation) in draft.operations.iter().enumerate() {
-            let written = buffer(operation.writes().start);
-            uses.writers.entry(written).or_default().push(index);
-            for read in operation.reads() {
-                *uses.reads.entry(buffer(read.start)).or_default() += 1;
-            }
-        }
-        for port in &draft.outputs {
-            *uses.reads.entry(buffer(port.address)).or_default() += 1;
-        }
-        uses
-    }
-
-    /// The only operation that writes a buffer which is read once.
-    fn only_producer(&self, address: Address<Symbolic>) -> Option<usize> {
-        let buffer = buffer(address);
-        let [producer] = self.writers.get(&buffer)?.as_slice() else {
-            return None;
-        };
-        (self.reads.get(&buffer) == Some(&1)).then_some(*producer)
     }
 }

@@ -416,6 +416,7 @@ fn outside(name: &str, data_type: DataType) -> Result<Element, Error> {
         float: Element::F32,
         arithmetic: crate::operation::Arithmetic::Full,
         convolution: false,
+        attention: false,
         page_bytes: 0,
     };
     target

@@ -110,6 +110,7 @@ fn fold(call: &Call<'_>, operator: Operator, limit: u64) -> Result<Option<Vec<Va
         float: Element::F32,
         arithmetic: Arithmetic::Full,
         convolution: false,
+        attention: false,
         page_bytes: u64::MAX,
     };
     let mut lowering = Lowering::new(target, None);

@@ -12,6 +12,7 @@ use super::{Graph, HostTensor, node::Node};
 use crate::operation::Activation;
 
 mod formulas;
+mod joined;
 
 /// Applies every fusion.
 pub(super) fn fuse(graph: &mut Graph) {
@@ -19,6 +20,8 @@ pub(super) fn fuse(graph: &mut Graph) {
     formulas::gelus(graph);
     normalisations(graph);
     each(graph, follow);
+    joined::products(graph);
+    scaled_factors(graph);
     turned_factors(graph);
 }
 
@@ -144,6 +147,50 @@ fn follow(graph: &Graph, node: &Node, follower: &Node) -> Option<Node> {
             merged.inputs.push(name.clone());
             fits.then_some(merged)
         }
+        _ => None,
+    }
+}
+
+/// A product takes over the scales of its factors, as exporters scale queries and keys.
+fn scaled_factors(graph: &mut Graph) {
+    let links = Links::new(graph);
+    for index in 0..graph.nodes.len() {
+        if graph.nodes[index].op_type != "MatMul" {
+            continue;
+        }
+        for side in 0..2 {
+            let Some((name, scale)) = scaled_factor(graph, &links, index, side) else {
+                continue;
+            };
+            let node = &mut graph.nodes[index];
+            let alpha = node.float("alpha", 1.0) * scale;
+            node.inputs[side] = name;
+            node.attributes.retain(|it| it.name() != "alpha");
+            node.attributes.push(AttributeProto::float("alpha", alpha));
+        }
+    }
+    graph.prune();
+}
+
+/// What a factor that a product alone uses is a multiple of.
+fn scaled_factor(graph: &Graph, links: &Links, index: usize, side: usize) -> Option<(String, f32)> {
+    let factor = graph.nodes[index].inputs.get(side)?;
+    let node = &graph.nodes[*links.producers.get(factor)?];
+    let [first, second] = node.inputs.as_slice() else {
+        return None;
+    };
+    let number = |name: &String| {
+        let constant = graph.constants.get(name)?;
+        let scalar = constant.scalar().filter(|_| constant.dims.len() <= 1);
+        scalar.map(|scale| scale as f32)
+    };
+    if links.uses.get(factor) != Some(&1) || node.activation != Activation::None {
+        return None;
+    }
+    match (node.op_type.as_str(), number(first), number(second)) {
+        ("Mul", None, Some(scale)) => Some((first.clone(), scale)),
+        ("Mul", Some(scale), None) => Some((second.clone(), scale)),
+        ("Div", None, Some(scale)) => Some((first.clone(), 1.0 / scale)),
         _ => None,
     }
 }

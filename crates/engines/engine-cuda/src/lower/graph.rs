@@ -70,7 +70,7 @@ impl Graph {
     }
 
     /// Leaves out nodes and constants that nothing depends on.
-    fn prune(&mut self) {
+    pub(super) fn prune(&mut self) {
         let mut wanted: BTreeSet<String> =
             self.outputs.iter().map(|(name, _)| name.clone()).collect();
         let mut kept = Vec::new();

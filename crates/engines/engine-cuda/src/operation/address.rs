@@ -8,8 +8,8 @@ use std::{
 };
 
 use super::{
-    Affine, Arg, Binary, Convolution, Copy, Fill, Gather, Gemm, Im2col, LayerNorm, Matrix, Operand,
-    Operation, Pool, Reduce, Select, Softmax, Unary,
+    Affine, Arg, Attention, Binary, Convolution, Copy, Fill, Gather, Gemm, Im2col, LayerNorm,
+    Matrix, Operand, Operation, Pool, Reduce, Rows, Select, Softmax, Unary,
 };
 
 /// What addresses point into.
@@ -140,6 +140,22 @@ impl<S, T> At<S, T> for Operand<S> {
     }
 }
 
+impl<S, T> At<S, T> for Rows<S> {
+    type There = Rows<T>;
+
+    fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Rows<T> {
+        again!(self, place, Rows: address; strides)
+    }
+}
+
+impl<S, T> At<S, T> for Option<Operand<S>> {
+    type There = Option<Operand<T>>;
+
+    fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Option<Operand<T>> {
+        self.map(|it| it.at(place))
+    }
+}
+
 impl<S, T> At<S, T> for Matrix<S> {
     type There = Matrix<T>;
 
@@ -188,6 +204,9 @@ pub(super) fn map<S: Stage, T: Stage>(
         Operation::LayerNorm(it) => Operation::LayerNorm(
             again!(it, to, LayerNorm: x y scale shift; rows length epsilon element),
         ),
+        Operation::Attention(it) => {
+            Operation::Attention(again!(it, to, Attention: q k v mask y; heads alpha element))
+        }
         Operation::Gather(it) => Operation::Gather(again!(it, to, Gather:
             table indices y; outer rows inner count first_row all_rows element index)),
         Operation::Copy(it) => {

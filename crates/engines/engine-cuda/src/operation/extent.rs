@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::{
-    Address, Binary, Convolution, Element, Gather, Gemm, MAX_RANK, Matrix, Operand, Operation,
-    Select, Sizes, Stage,
+    Address, Attention, Binary, Convolution, Element, Gather, Gemm, MAX_RANK, Matrix, Operand,
+    Operation, Select, Sizes, Stage,
 };
 
 pub(super) fn reads<S: Stage>(operation: &Operation<S>) -> Vec<Range<Address<S>>> {
@@ -43,6 +43,7 @@ pub(super) fn reads<S: Stage>(operation: &Operation<S>) -> Vec<Range<Address<S>>
             let input = plain(it.x, it.rows * it.length, it.element);
             vectors.chain([input]).collect()
         }
+        Operation::Attention(it) => attention_reads(it),
         Operation::Gather(it) => gather_reads(it),
         Operation::Copy(it) => vec![strided(&it.x, &it.sizes, it.x_element)],
         Operation::Fill(_) => Vec::new(),
@@ -72,6 +73,7 @@ pub(super) fn writes<S: Stage>(operation: &Operation<S>) -> Range<Address<S>> {
         Operation::Arg(it) => plain(it.y, it.span.reduced(), Element::I64),
         Operation::Softmax(it) => plain(it.y, it.span.count(), it.element),
         Operation::LayerNorm(it) => plain(it.y, it.rows * it.length, it.element),
+        Operation::Attention(it) => strided(&it.y.operand(), &it.heads.of_queries(), it.element),
         Operation::Gather(it) => plain(it.y, it.outer * it.count * it.inner, it.element),
         Operation::Copy(it) => strided(&it.y, &it.sizes, it.y_element),
         Operation::Fill(it) => strided(&it.y, &it.sizes, it.element),
@@ -107,6 +109,18 @@ fn select_reads<S: Stage>(it: &Select<S>) -> Vec<Range<Address<S>>> {
         strided(&it.a, &it.sizes, it.element),
         strided(&it.b, &it.sizes, it.element),
     ]
+}
+
+fn attention_reads<S: Stage>(it: &Attention<S>) -> Vec<Range<Address<S>>> {
+    let heads = &it.heads;
+    let mask = it.mask.iter();
+    let mask = mask.map(|mask| strided(mask, &heads.of_scores(), it.element));
+    let own = [
+        strided(&it.q.operand(), &heads.of_queries(), it.element),
+        strided(&it.k.operand(), &heads.of_keys(), it.element),
+        strided(&it.v.operand(), &heads.of_keys(), it.element),
+    ];
+    own.into_iter().chain(mask).collect()
 }
 
 fn gather_reads<S: Stage>(it: &Gather<S>) -> Vec<Range<Address<S>>> {

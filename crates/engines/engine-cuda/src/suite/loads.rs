@@ -1,10 +1,14 @@
 //! How long it takes to bring a model onto a device: into the pages that it had, into others, for the first time.
 //!
-//! In pages that it had, a model's captured graphs serve again and a load is nothing but a copy. In others they are
-//! captured again. The first time, the file is also read, planned and packed.
+//! In pages that it had, a model's captured graphs serve again and a load is nothing but a copy. So they do in others that
+//! are mapped into the model's window; where pages cannot be mapped, graphs are captured again. The first time, the file
+//! is also read, planned and packed.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -19,6 +23,15 @@ pub type Named<'a> = &'a dyn Fn(u32) -> LoadRequest;
 const SUBJECT: u32 = 1;
 const BLOCKERS: [u32; 2] = [2, 3];
 const NEW: u32 = 16;
+
+/// Loads that took a model into other pages.
+#[derive(Debug, Clone, Default)]
+pub struct Moves {
+    /// How long each took.
+    pub loads: Vec<Duration>,
+    /// How long the calls took, in each, that map its pages; the device copies meanwhile.
+    pub mapping: Vec<Duration>,
+}
 
 /// Pages that the model takes.
 ///
@@ -71,22 +84,42 @@ pub fn other_pages(
     named: Named<'_>,
     times: u32,
     look: &mut dyn FnMut(&dyn LoadedModel) -> Result<(), Error>,
-) -> Result<Vec<Duration>, Error> {
-    // Two blockers share the pages; each comes back to its own. Whichever is there, the model gets the other's.
-    let blockers = BLOCKERS.map(|it| engine.load(&named(it)));
-    for blocker in blockers {
-        drop(blocker?);
-    }
-    let turns = (0..=times).map(|turn| {
-        let blocker = engine.load(&named(BLOCKERS[turn as usize % 2]))?;
+) -> Result<Moves, Error> {
+    load_blockers(engine, named)?;
+    let mut moves = Moves::default();
+    for turn in 0..=times {
+        let blocker = engine.load(&blocker(named, turn))?;
+        let before = engine.mapping_time();
         let (duration, model) = timed(engine, named, SUBJECT)?;
+        let mapping = engine.mapping_time() - before;
         look(&*model)?;
         drop((blocker, model));
-        Ok(duration)
-    });
-    let durations: Result<Vec<Duration>, Error> = turns.collect();
-    // The first turn only brought the model to where the second takes it away from.
-    durations.map(|all| all[1..].to_vec())
+        // The first turn only brings the model to where the second takes it away from.
+        if turn > 0 {
+            moves.loads.push(duration);
+            moves.mapping.push(mapping);
+        }
+    }
+    Ok(moves)
+}
+
+/// Loads into other pages and, by turns, into the same, until it is over, at least once; how many. `engine` must have no more than twice
+/// the pages of the model free.
+///
+/// # Errors
+/// Those of [`Engine::load`].
+pub fn keep_moving(engine: &CudaEngine, named: Named<'_>, over: &AtomicBool) -> Result<u32, Error> {
+    load_blockers(engine, named)?;
+    let mut turn = 0;
+    loop {
+        let blocker = engine.load(&blocker(named, turn))?;
+        let model = engine.load(&named(SUBJECT))?;
+        drop((blocker, model));
+        turn += 1;
+        if over.load(Ordering::Relaxed) {
+            return Ok(2 * turn);
+        }
+    }
 }
 
 /// The memory in which [`other_pages`] can work: twice the pages that the model takes, and no more.
@@ -95,6 +128,16 @@ pub fn room_to_move(config: Config, pages: u64) -> Config {
         pages: Some(2 * pages),
         ..config
     }
+}
+
+/// Two blockers share the pages; each comes back to its own. Whichever is there, the model gets the other's.
+fn load_blockers(engine: &CudaEngine, named: Named<'_>) -> Result<(), Error> {
+    let blockers = [0, 1].map(|turn| engine.load(&blocker(named, turn)));
+    blockers.into_iter().try_for_each(|it| it.map(drop))
+}
+
+fn blocker(named: Named<'_>, turn: u32) -> LoadRequest {
+    named(BLOCKERS[turn as usize % 2])
 }
 
 fn timed(

@@ -9,6 +9,7 @@ use sextant_types::{DataType, Precision};
 
 use super::{Case, Comparison, compare, random::Random};
 
+mod attention;
 mod elementwise;
 mod images;
 mod moves;
@@ -41,6 +42,7 @@ pub fn cases(seed: u64) -> Vec<Case> {
     cases.extend(images::cases(&mut random));
     cases.extend(reductions::cases(&mut random));
     cases.extend(moves::cases(&mut random));
+    cases.extend(attention::cases(&mut random));
     for (index, case) in cases.iter_mut().enumerate() {
         case.seed = seed.wrapping_add(index as u64);
     }

@@ -46,7 +46,7 @@ pub fn of_network(
     inner: u64,
 ) -> Result<Vec<Kind>, Error> {
     let unsupported = || Error::Unsupported(format!("precision {}", precision.name()));
-    let target = Target::new(precision, driver.has_convolution(), PAGE_BYTES);
+    let target = Target::new(precision, driver.abilities(), PAGE_BYTES);
     let target = target.ok_or_else(unsupported)?;
     let (program, weights) = program(file, &target, rows, inner)?;
     let sizes: Vec<u64> = weights
@@ -60,6 +60,7 @@ pub fn of_network(
         arena_bytes: workspace + packing.used_bytes.iter().sum::<u64>(),
         staging_bytes: ALIGNMENT,
         scratch_bytes: 128 << 20,
+        paging: None,
     })?;
     let weight = |index| Address::new(workspace + packing.place(index).1);
     let (operations, _) = program.bind(Address::new(0), weight);
@@ -132,6 +133,15 @@ fn describe(operation: &Operation) -> String {
             &it.x.strides[..it.sizes.rank],
             it.y_element,
             &it.y.strides[..it.sizes.rank]
+        ),
+        Operation::Attention(it) => format!(
+            "{}x{} heads of {}, {}x{}{}",
+            it.heads.batch,
+            it.heads.heads,
+            it.heads.depth,
+            it.heads.queries,
+            it.heads.keys,
+            if it.mask.is_some() { " masked" } else { "" }
         ),
         other => {
             let range = other.writes();

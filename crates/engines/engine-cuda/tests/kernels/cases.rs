@@ -204,6 +204,7 @@ fn output(operation: &Operation) -> (Element, f32) {
         Operation::Arg(_) => (Element::I64, 0.0),
         Operation::Softmax(it) => (it.element, 4.0),
         Operation::LayerNorm(it) => (it.element, 4.0),
+        Operation::Attention(it) => (it.element, 4.0),
         Operation::Gather(it) => (it.element, 0.0),
         Operation::Copy(it) => (it.y_element, 0.0),
         Operation::Fill(it) => (it.element, 0.0),

@@ -101,7 +101,8 @@ fn compiled(file: &str, name: &str, options: &[&str]) -> PathBuf {
     };
     let entries = entries();
     let mut hasher = DefaultHasher::new();
-    (&entries, host(file), host("emulation.h")).hash(&mut hasher);
+    let headers = ["emulation.h", "mapping.h"].map(host);
+    (&entries, host(file), headers).hash(&mut hasher);
     SOURCES
         .iter()
         .for_each(|source| source.text.hash(&mut hasher));

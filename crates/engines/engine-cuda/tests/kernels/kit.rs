@@ -177,6 +177,9 @@ fn the_kit_runs_to_its_end_on_emulated_hardware() {
         "exec_p9999",
         "run_p9999",
     ];
+    let mapping = ["alone", "beside_a_copy"].map(|it| format!("{it}_map_us"));
+    let mapping = mapping.each_ref().map(String::as_str);
+    run.has("loads", "mapping of 4 pages", &mapping);
     let loads = ["same_pages", "other_pages", "first_time"].map(|it| format!("{it}_share_of_copy"));
     let loads = loads.each_ref().map(String::as_str);
     for network in ["ResNet-50", "BERT-like encoder"] {
@@ -186,7 +189,11 @@ fn the_kit_runs_to_its_end_on_emulated_hardware() {
         run.has(
             "loads",
             &format!("{network} fp16 load"),
-            &["other_pages_same_answers"],
+            &[
+                "other_pages_same_answers",
+                "other_pages_map_us",
+                "pages_can_be_mapped",
+            ],
         );
         for how in ["alone", "by turns", "from two threads"] {
             run.has(
@@ -201,6 +208,7 @@ fn the_kit_runs_to_its_end_on_emulated_hardware() {
         "alone",
         "while pages are loaded",
         "while new models are loaded",
+        "while other pages are loaded",
     ] {
         let cell = format!("ResNet-50 fp16 batch 1, {how}");
         run.has("infer-and-load", &cell, &latency);

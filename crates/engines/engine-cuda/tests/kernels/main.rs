@@ -4,6 +4,7 @@
 //! device would, block by block and thread by thread. What is computed is compared with
 //! `sextant_engine_cuda::reference`; what lies around the outputs must stay as it was.
 
+mod attention;
 mod cases;
 mod device;
 mod elementwise;

@@ -6,17 +6,21 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
+    time::Duration,
 };
 
+use sextant_engine::{LoadRequest, conformance::random_inputs};
 use sextant_engine_cuda::{
     Config, CudaEngine,
     driver::{
         Driver,
         cuda::{CudaDevice, CudaDriver},
     },
-    suite::operators,
+    suite::{loads, operators},
 };
 use sextant_engine_ort::OrtEngine;
+use sextant_onnx::builder;
+use sextant_types::{Digest, Optimization, Precision};
 
 use crate::{emulator, packages::Packages};
 
@@ -129,6 +133,68 @@ fn kept_kernels_are_not_compiled_again() {
     }
 }
 
+/// Models move between pages with their graphs; where the device cannot map memory or refuses, their graphs are captured
+/// again. Everything is given back.
+#[test]
+fn models_move_between_pages_over_the_real_driver() {
+    let name = "models_move_between_pages_over_the_real_driver";
+    for mapping in ["all", "single", "none", "refused", "inaccessible"] {
+        let folder = || libraries(&emulator::stand_in(), false);
+        run_again(
+            name,
+            |command| {
+                command.env("LD_LIBRARY_PATH", folder());
+                command.env("STAND_IN_MAPPING", mapping)
+            },
+            || {
+                let mapping = std::env::var("STAND_IN_MAPPING").expect("set above");
+                move_models(["all", "single"].contains(&mapping.as_str()));
+                let maps = std::fs::read_to_string("/proc/self/maps").expect("this process");
+                assert!(!maps.contains("memfd:stand-in"), "{maps}");
+                let files = std::fs::read_dir("/proc/self/fd").expect("this process");
+                let files = files
+                    .flatten()
+                    .filter_map(|it| std::fs::read_link(it.path()).ok());
+                let left = files.filter(|it| it.to_string_lossy().contains("stand-in (deleted)"));
+                assert_eq!(left.collect::<Vec<_>>(), Vec::<PathBuf>::new());
+            },
+        );
+    }
+}
+
+fn move_models(is_mapped: bool) {
+    let start = |pages| {
+        let driver = Arc::new(CudaDriver::open(0).expect("the stand-in opens"));
+        let config = Config {
+            pages: Some(pages),
+            ..small()
+        };
+        CudaEngine::new(driver, config).expect("the device is large enough")
+    };
+    let file = builder::mlp(&[128, 256, 256, 10], 3);
+    let named = |name: u32| LoadRequest {
+        artefact: Digest::from_bytes([name as u8; 32]),
+        model: file.clone().into(),
+        precision: Precision::Fp32,
+        optimization: Optimization::All,
+        threads: 1,
+    };
+    let pages = loads::pages(&start(16), &named).expect("it loads");
+    assert!(pages > 2, "{pages}");
+    let engine = start(2 * pages);
+    assert_eq!(engine.has_windows(), is_mapped);
+    let mut answers = Vec::new();
+    let moves = loads::other_pages(&engine, &named, 4, &mut |model| {
+        answers.push(model.run(&random_inputs(model.signature(), &[3], 5))?);
+        Ok(())
+    });
+    let moves = moves.expect("it loads");
+    assert!(answers.iter().all(|it| *it == answers[0]), "{answers:?}");
+    assert_eq!(answers.len(), 5);
+    let mapping: Duration = moves.mapping.iter().sum();
+    assert_eq!(mapping > Duration::ZERO, is_mapped);
+}
+
 fn test(name: &str, convolution: bool, check: fn(bool)) {
     let folder = || libraries(&emulator::stand_in(), convolution);
     run_again(
@@ -150,7 +216,8 @@ fn run_again(name: &str, prepare: impl FnOnce(&mut Command) -> &mut Command, che
         .env(INSIDE, "1")
         .env_remove("SEXTANT_CUDA_LIBRARIES")
         .env_remove("SEXTANT_CUDA_KERNELS")
-        .env_remove("STAND_IN_CUDA");
+        .env_remove("STAND_IN_CUDA")
+        .env_remove("STAND_IN_MAPPING");
     let output = prepare(&mut command).output().expect("this program starts");
     let said = String::from_utf8_lossy(&output.stdout);
     let problem = String::from_utf8_lossy(&output.stderr);
@@ -174,19 +241,22 @@ fn libraries(stand_in: &Path, convolution: bool) -> PathBuf {
     folder
 }
 
-fn check(convolution: bool) {
-    let driver = CudaDriver::open(0).expect("the stand-in opens");
-    assert_eq!(driver.has_convolution(), convolution);
-    let config = Config {
+fn small() -> Config {
+    Config {
         page_bytes: 64 << 10,
         pages: Some(16),
         workspace_bytes: 4 << 20,
         io_bytes: 1 << 20,
         scratch_bytes: 1 << 20,
         largest_batch: 4,
-        host_bytes: 1 << 20,
-    };
-    let engine = CudaEngine::new(Arc::new(driver), config).expect("the device is large enough");
+        host_bytes: 4 << 20,
+    }
+}
+
+fn check(convolution: bool) {
+    let driver = CudaDriver::open(0).expect("the stand-in opens");
+    assert_eq!(driver.has_convolution(), convolution);
+    let engine = CudaEngine::new(Arc::new(driver), small()).expect("the device is large enough");
     let library = OrtEngine::find_library(None)
         .expect("ONNX Runtime's library is missing: run `cargo xtask provision`");
     let reference = OrtEngine::new(&library).expect("the library can be used");

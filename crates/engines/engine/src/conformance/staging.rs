@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use sextant_types::Tensor;
+use sextant_types::{DataType, NamedTensor, Tensor};
 
 use super::{Fixture, Fixtures, assert_close, load, random_inputs, refusal, run};
 use crate::{Engine, Error, LoadedModel, Staged};
@@ -19,6 +19,50 @@ pub fn staged_batches_equal_reference(engine: &dyn Engine, fixtures: &Fixtures) 
             check(staged, fixture, rows);
         }
     }
+}
+
+/// Queries whose inputs are put together on their way to the device are answered as the batch that they are.
+pub fn joined_parts_equal_reference(engine: &dyn Engine, fixtures: &Fixtures) {
+    for fixture in [&fixtures.dense, &fixtures.convolution] {
+        let model = load(engine, fixture);
+        for rows in [vec![1, 1], vec![2, 1, 3], vec![1; 9]] {
+            let total: usize = rows.iter().sum();
+            let whole = random_inputs(&fixture.signature, &[total], total as u64);
+            let mut start = 0;
+            let parts: Vec<Vec<NamedTensor>> = rows
+                .iter()
+                .map(|count| {
+                    start += count;
+                    cut(&whole, start - count, *count)
+                })
+                .collect();
+            let parts: Vec<&[NamedTensor]> = parts.iter().map(Vec::as_slice).collect();
+            match model.stage_joined(&parts) {
+                Ok(Some(staged)) => check(staged, fixture, total),
+                Ok(None) => {}
+                Err(error) => panic!("good parts of {rows:?} rows cannot be staged: {error}"),
+            }
+        }
+        // One that differs in more than its rows is not put together with others.
+        let good = random_inputs(&fixture.signature, &[2], 3);
+        let mut other = good.clone();
+        let shape = [1, 1, 1, 1, 1];
+        let value = Tensor::from_bytes(DataType::Fp32, shape.to_vec(), vec![0; 4].into());
+        other[0].tensor = value.unwrap_or_else(|error| panic!("a tensor: {error}"));
+        match model.stage_joined(&[&good, &other]) {
+            Ok(None) | Err(Error::InvalidInput(_)) => {}
+            Err(other) => panic!("refused as `{other}`"),
+            Ok(Some(_)) => panic!("parts of different shapes are accepted"),
+        }
+    }
+}
+
+fn cut(inputs: &[NamedTensor], start: usize, count: usize) -> Vec<NamedTensor> {
+    let cut = |input: &NamedTensor| match input.tensor.slice_rows(start, count) {
+        Ok(rows) => NamedTensor::new(input.name.clone(), rows),
+        Err(error) => panic!("rows cannot be cut: {error}"),
+    };
+    inputs.iter().map(cut).collect()
 }
 
 /// Batches may wait on the device beside each other, be run in any order, and be staged and

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::jitter::{Draws, Jitter};
-use crate::{Device, DeviceMemory, Error};
+use crate::{Device, DeviceMemory, Error, Shortage, pages::Short};
 
 /// What a device of its own is like.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,10 +92,13 @@ impl Running {
             Some(left) => *free = left,
             None => {
                 let name = &self.device.name;
-                return Err(Error::OutOfMemory(format!(
+                let free = *free;
+                let reason = format!(
                     "`{needed}` pages of `{page_bytes}` bytes are needed on `{name}`, `{free}` \
                      are free"
-                )));
+                );
+                let short = Short { needed, free };
+                return Err(Error::OutOfMemory(Shortage::of_pages(reason, short)));
             }
         }
         Ok(Held {

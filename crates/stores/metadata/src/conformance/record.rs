@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     Action, AgreementRow, Alternative, ApplicationDemand, CostRow, Costs, Count, Decision, Demand,
-    Desired, DesiredVariant, DeviceDemand, Error, Event, Input, MOST_DEMAND_ROWS, Pool, Snapshot,
-    StepDemand, Subject, TrialRow, View,
+    Desired, DesiredVariant, DeviceDemand, Error, Event, Input, MOST_DEMAND_ROWS, PlannedBatch,
+    Pool, Snapshot, StepDemand, Subject, TrialRow, View,
 };
 
 /// One of the two records, and how to write and read it.
@@ -80,7 +80,14 @@ pub(super) fn desired(token: u64, content: u64) -> Desired {
         variant("b", Count::Everywhere, false),
         variant("a", Count::Workers(many), true),
     ];
-    Desired::new(token, variants, 600_000).with_scaling(vec![pool(many)], vec![decision(content)])
+    let batch = |max_rows| PlannedBatch {
+        variant: key("a", "w").variant,
+        device_type: DeviceTypeName::new("cpu-8").expect("valid"),
+        max_rows,
+    };
+    Desired::new(token, variants, 600_000)
+        .with_scaling(vec![pool(many)], vec![decision(content)])
+        .with_batches(vec![batch(many), batch(many / 2)])
 }
 
 /// A pool of everything that one may have.

@@ -179,17 +179,23 @@ async fn a_change_and_its_entry_are_made_together(place: Place) {
     let recorded = async || registry.audit(&AuditFilter::default()).await.unwrap();
     // What is refused is not on record.
     let unseen = change(&second, Act::To(Stage::Current), Some(7));
-    let refused = registry.change_version_on_record(&unseen, &entry).await;
+    let refused = registry
+        .change_version_on_record(&unseen, 10, |_| entry.clone())
+        .await;
     assert_eq!(refused.unwrap_err().code(), Code::VersionConflict);
     assert_eq!(recorded().await, []);
     // What cannot be recorded is not done.
     let promote = change(&second, Act::To(Stage::Current), Some(1));
     run(&registry, &HIDE_AUDIT).await;
-    let failed = registry.change_version_on_record(&promote, &entry).await;
+    let failed = registry
+        .change_version_on_record(&promote, 10, |_| entry.clone())
+        .await;
     failed.unwrap_err();
     run(&registry, &SHOW_AUDIT).await;
     assert_eq!(stages(&registry).await, ["current", "candidate"]);
-    let line = registry.change_version_on_record(&promote, &entry).await;
+    let line = registry
+        .change_version_on_record(&promote, 10, |_| entry.clone())
+        .await;
     assert_eq!(line.unwrap()[1].release.since_ms, 10);
     assert_eq!(stages(&registry).await, ["retired", "current"]);
     assert_eq!(recorded().await, [entry]);

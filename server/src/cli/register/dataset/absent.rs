@@ -17,6 +17,15 @@ pub struct Dataset {
 }
 
 impl Dataset {
+    /// Reads no other forms.
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the whole binary reads files here"
+    )]
+    pub fn table(_: &Path) -> Result<Option<Self>, Error> {
+        Ok(None)
+    }
+
     /// Takes files only, as they are.
     pub fn prepare(
         path: &Path,

@@ -1,4 +1,4 @@
-//! A control group with a limit on memory, by the file system of version 2.
+//! A control group with a limit on memory, by the file system of version 2, or of version 1 where that has the memory.
 
 use std::{
     fs,
@@ -8,28 +8,67 @@ use std::{
 
 use crate::shell;
 
-/// Where the groups are.
-const ROOT: &str = "/sys/fs/cgroup";
+/// Where the groups are, and what their files are called.
+struct Version {
+    root: &'static str,
+    /// The most memory, and the most with swap or of swap.
+    limit: &'static str,
+    swap: &'static str,
+    peak: &'static str,
+    /// Has a line `oom_kill COUNT`.
+    events: &'static str,
+}
+
+const SECOND: Version = Version {
+    root: "/sys/fs/cgroup",
+    limit: "memory.max",
+    swap: "memory.swap.max",
+    peak: "memory.peak",
+    events: "memory.events",
+};
+
+const FIRST: Version = Version {
+    root: "/sys/fs/cgroup/memory",
+    limit: "memory.limit_in_bytes",
+    swap: "memory.memsw.limit_in_bytes",
+    peak: "memory.max_usage_in_bytes",
+    events: "memory.oom_control",
+};
 
 /// A group of our own; removed when dropped.
-pub struct Group(PathBuf);
+pub struct Group {
+    path: PathBuf,
+    version: &'static Version,
+}
 
 // === impl Group ===
 
 impl Group {
     /// A group that may use so much memory and no swap; `None` where this process may make none.
     pub fn new(bytes: u64) -> Option<Self> {
-        let root = Path::new(ROOT);
+        Self::of_the_second(bytes).or_else(|| {
+            let with_swap = bytes.to_string();
+            Self::make(&FIRST, bytes, &with_swap)
+        })
+    }
+
+    fn of_the_second(bytes: u64) -> Option<Self> {
+        let root = Path::new(SECOND.root);
         let controllers = fs::read_to_string(root.join("cgroup.controllers")).ok()?;
         controllers.split_whitespace().find(|it| *it == "memory")?;
         // It may be on already.
         fs::write(root.join("cgroup.subtree_control"), "+memory").ok();
-        let path = root.join(format!("sextant-bench-{}", std::process::id()));
+        Self::make(&SECOND, bytes, "0")
+    }
+
+    fn make(version: &'static Version, bytes: u64, swap: &str) -> Option<Self> {
+        let name = format!("sextant-bench-{}", std::process::id());
+        let path = Path::new(version.root).join(name);
         fs::create_dir(&path).ok()?;
-        let group = Self(path);
-        fs::write(group.0.join("memory.max"), bytes.to_string()).ok()?;
+        let group = Self { path, version };
+        fs::write(group.path.join(version.limit), bytes.to_string()).ok()?;
         // Machines without swap have no such file.
-        fs::write(group.0.join("memory.swap.max"), "0").ok();
+        fs::write(group.path.join(version.swap), swap).ok();
         Some(group)
     }
 
@@ -38,7 +77,7 @@ impl Group {
         let mut around = shell::command("sh");
         around
             .args(["-c", r#"echo $$ > "$0/cgroup.procs" && exec "$@""#])
-            .arg(&self.0)
+            .arg(&self.path)
             .arg(command.get_program())
             .args(command.get_args());
         around
@@ -46,13 +85,13 @@ impl Group {
 
     /// The most that it has used, where the kernel tells.
     pub fn peak_bytes(&self) -> Option<u64> {
-        let text = fs::read_to_string(self.0.join("memory.peak")).ok()?;
+        let text = fs::read_to_string(self.path.join(self.version.peak)).ok()?;
         text.trim().parse().ok()
     }
 
     /// How many of its processes were ended for want of memory.
     pub fn kills(&self) -> u64 {
-        let events = fs::read_to_string(self.0.join("memory.events")).unwrap_or_default();
+        let events = fs::read_to_string(self.path.join(self.version.events)).unwrap_or_default();
         let mut lines = events.lines();
         let count = lines.find_map(|line| line.strip_prefix("oom_kill "));
         count
@@ -64,6 +103,27 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         // Its processes have ended.
-        fs::remove_dir(&self.0).ok();
+        fs::remove_dir(&self.path).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where this process may make a group, what takes more than it may is ended, and that is counted.
+    #[test]
+    fn what_takes_more_than_its_group_may_is_ended() {
+        const BYTES: u64 = 64 << 20;
+        let Some(group) = Group::new(BYTES) else {
+            return;
+        };
+        let mut takes = Command::new("python3");
+        takes.args(["-c", "print(len(bytearray(200 << 20)))"]);
+        let status = group.around(&takes).status().expect("it starts");
+        assert!(!status.success(), "{status}");
+        assert_eq!(group.kills(), 1);
+        let peak = group.peak_bytes().expect("the kernel tells");
+        assert!(peak > BYTES / 2 && peak <= BYTES, "{peak}");
     }
 }

@@ -54,11 +54,13 @@ fn bytes(arguments: &Arguments) -> u64 {
 }
 
 fn start(driver: &Arc<CudaDriver>, bytes: u64) -> Result<(), Error> {
-    driver.start(&Reservation {
+    let windows = driver.start(&Reservation {
         arena_bytes: 2 * bytes,
         staging_bytes: bytes,
         scratch_bytes: 0,
-    })
+        paging: None,
+    });
+    windows.map(drop)
 }
 
 /// Bytes per second by the device's clock.

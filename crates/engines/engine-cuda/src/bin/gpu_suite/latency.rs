@@ -1,12 +1,12 @@
 //! How long single runs take: alone, while models are loaded, beside another model.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 use sextant_engine::{Engine, Error};
-use sextant_engine_cuda::{CudaEngine, driver::Driver};
+use sextant_engine_cuda::{CudaEngine, driver::Driver, suite::loads};
 use sextant_types::Precision;
 
 use crate::{
@@ -32,54 +32,87 @@ pub fn jitter(arguments: &Arguments) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Single runs alone, while a model is loaded into its own pages again and again, and while new ones come.
+/// Single runs alone, while a model is loaded into its own pages again and again, while new ones come, and while one is
+/// loaded into other pages each time.
 pub fn infer_and_load(arguments: &Arguments) -> Result<bool, Error> {
     let driver = setup::driver(arguments)?;
     let engine = setup::engine(&driver, arguments)?;
     let (images, text) = (setup::images(arguments), setup::text(arguments));
+    let free = engine.free_pages();
     let loaded = images.load(&engine, Precision::Fp16, 1)?;
-    let time = arguments.time / 3;
+    let held = free - engine.free_pages();
+    let time = arguments.time / 4;
     loaded.warm_up(time)?;
-    let cell = |what: &str| format!("ResNet-50 fp16 batch 1, {what}");
-    loaded.run_for(time, usize::MAX)?.record(&cell("alone"));
+    loaded.run_for(time, usize::MAX)?.record(&beside("alone"));
+    // Read and planned before anything is measured beside it.
+    let free = engine.free_pages();
+    let known = engine.load(&text.named(BESIDE, Precision::Fp16))?;
+    let pages = free - engine.free_pages();
+    drop(known);
     // Of the encoder no graph is captured before a batch comes: its loads are copies alone.
-    for (what, beside, new) in [
+    for (what, network, new) in [
         ("while pages are loaded", &text, 0),
         ("while new models are loaded", &images, 1),
     ] {
-        let (mut times, loads) = while_loading(&loaded, &engine, beside, time, new)?;
-        let cell = cell(what);
-        times.record(&cell);
-        record(&cell, "loads", f64::from(loads), "loads");
+        let load = |over: &AtomicBool| load_until(&engine, network, new, over);
+        while_loading(&loaded, what, time, load)?;
     }
+    drop((loaded, engine, driver));
+    let mut config = loads::room_to_move(setup::config(arguments), pages);
+    config.pages = config.pages.map(|pages| pages + held);
+    let engine = CudaEngine::new(setup::driver(arguments)?, config)?;
+    let loaded = images.load(&engine, Precision::Fp16, 1)?;
+    loaded.warm_up(time)?;
+    let load = |over: &AtomicBool| {
+        let named = |name| text.named(BESIDE + name, Precision::Fp16);
+        loads::keep_moving(&engine, &named, over)
+    };
+    load(&AtomicBool::new(true))?;
+    while_loading(&loaded, "while other pages are loaded", time, load)?;
     Ok(true)
 }
 
-/// Runs for a time beside a thread that loads; each load is `new` names further.
+/// The cell of single runs beside something else.
+fn beside(what: &str) -> String {
+    format!("ResNet-50 fp16 batch 1, {what}")
+}
+
+/// Runs for a time beside a thread that loads until it is over and says how often it did.
 fn while_loading(
     loaded: &Loaded,
-    engine: &CudaEngine,
-    beside: &Network,
+    what: &str,
     time: Duration,
-    new: u32,
-) -> Result<(Times, u32), Error> {
+    load: impl Fn(&AtomicBool) -> Result<u32, Error> + Sync,
+) -> Result<(), Error> {
     let over = AtomicBool::new(false);
-    let loads = AtomicU32::new(0);
-    let load = || -> Result<(), Error> {
-        while !over.load(Ordering::Relaxed) {
-            let name = BESIDE + new * loads.fetch_add(1, Ordering::Relaxed);
-            drop(engine.load(&beside.named(name, Precision::Fp16))?);
-        }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let loading = scope.spawn(load);
+    let (mut times, loads) = std::thread::scope(|scope| {
+        let loading = scope.spawn(|| load(&over));
         let times = loaded.run_for(time, usize::MAX);
         over.store(true, Ordering::Relaxed);
         let died = |_| Err(Error::Failed("the thread that loads died".to_owned()));
-        loading.join().unwrap_or_else(died)?;
-        Ok((times?, loads.load(Ordering::Relaxed)))
-    })
+        let loads = loading.join().unwrap_or_else(died)?;
+        Ok::<_, Error>((times?, loads))
+    })?;
+    let cell = beside(what);
+    times.record(&cell);
+    record(&cell, "loads", f64::from(loads), "loads");
+    Ok(())
+}
+
+/// Loads; each is `new` names further.
+fn load_until(
+    engine: &CudaEngine,
+    network: &Network,
+    new: u32,
+    over: &AtomicBool,
+) -> Result<u32, Error> {
+    let mut loads = 0;
+    while !over.load(Ordering::Relaxed) {
+        let name = BESIDE + new * loads;
+        drop(engine.load(&network.named(name, Precision::Fp16))?);
+        loads += 1;
+    }
+    Ok(loads)
 }
 
 /// Two models: each alone, by turns, and from two threads at once.

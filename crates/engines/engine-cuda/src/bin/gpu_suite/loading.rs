@@ -6,15 +6,15 @@ use sextant_engine::{Engine, Error};
 use sextant_engine_cuda::{
     CudaEngine,
     driver::Driver,
-    suite::loads::{self, Named},
+    suite::loads::{self, Moves, Named},
 };
 use sextant_types::Precision;
 
 use crate::{
     arguments::Arguments,
-    copies,
+    copies, mapping,
     record::record,
-    setup::{self, Network, median},
+    setup::{self, Network, median, share},
 };
 
 /// Measured loads; the median counts.
@@ -26,6 +26,7 @@ const NEW: u32 = 3;
 pub fn run(arguments: &Arguments) -> Result<bool, Error> {
     let bandwidth = copies::host_to_device(arguments)?;
     record("host to device", "bandwidth", bandwidth / 1e9, "GB/s");
+    mapping::run(arguments)?;
     let mut same = true;
     for network in [setup::images, setup::text] {
         same &= measure(&network(arguments), arguments, bandwidth)?;
@@ -49,6 +50,8 @@ fn measure(network: &Network, arguments: &Arguments, bandwidth: f64) -> Result<b
     record(&cell, "pages", pages as f64, "pages");
     // Weights have their pages from the start: what is taken beyond is the driver's, for graphs and its libraries.
     record(&cell, "device_memory_taken", taken as f64, "bytes");
+    let windows = f64::from(u8::from(engine.has_windows()));
+    record(&cell, "pages_can_be_mapped", windows, "boolean");
     let report = |what: &str, times: Vec<Duration>| {
         let mut seconds: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
         let middle = median(&mut seconds);
@@ -61,8 +64,21 @@ fn measure(network: &Network, arguments: &Arguments, bandwidth: f64) -> Result<b
     report("same_pages", loads::same_pages(&engine, &named, TIMES)?);
     report("first_time", loads::first_time(&engine, &named, NEW)?);
     drop((engine, driver));
-    let (times, same) = moved(network, arguments, &named, pages)?;
-    report("other_pages", times);
+    let (moves, same) = moved(network, arguments, &named, pages)?;
+    report("other_pages", moves.loads);
+    let mut mapping: Vec<f64> = moves.mapping.iter().map(Duration::as_secs_f64).collect();
+    record(
+        &cell,
+        "other_pages_map_us",
+        median(&mut mapping) * 1e6,
+        "us",
+    );
+    record(
+        &cell,
+        "other_pages_map_us_max",
+        share(&mut mapping, 1.0) * 1e6,
+        "us",
+    );
     let value = f64::from(u8::from(same));
     record(&cell, "other_pages_same_answers", value, "boolean");
     if !same {
@@ -77,15 +93,15 @@ fn moved(
     arguments: &Arguments,
     named: Named<'_>,
     pages: u64,
-) -> Result<(Vec<Duration>, bool), Error> {
+) -> Result<(Moves, bool), Error> {
     let driver = setup::driver(arguments)?;
     let config = loads::room_to_move(setup::config(arguments), pages);
     let engine = CudaEngine::new(driver, config)?;
     let mut answers = Vec::new();
-    let times = loads::other_pages(&engine, named, TIMES, &mut |model| {
+    let moves = loads::other_pages(&engine, named, TIMES, &mut |model| {
         answers.push(model.run(&network.inputs(model, 1))?);
         Ok(())
     })?;
     let same = answers.iter().all(|answer| *answer == answers[0]);
-    Ok((times, same))
+    Ok((moves, same))
 }

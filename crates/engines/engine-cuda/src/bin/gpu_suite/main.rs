@@ -11,6 +11,7 @@ mod copies;
 mod describe;
 mod latency;
 mod loading;
+mod mapping;
 mod operations;
 mod providers;
 mod record;

@@ -22,7 +22,7 @@ pub(super) fn driver_error(error: DriverError) -> Error {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::OutOfMemory(
             "the device has no room for what the configuration reserves; lower \
                  the sizes or free the device"
-                .to_owned(),
+                .into(),
         ),
         CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
         | CUresult::CUDA_ERROR_LAUNCH_FAILED

@@ -5,7 +5,7 @@ use std::{ffi::c_void, ptr::NonNull, sync::Arc};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 use sextant_engine::Error;
 
-use super::errors::driver_error;
+use super::{errors::driver_error, paged::PagedArena};
 use crate::{
     driver::{Reservation, StagingAddress},
     operation::Address,
@@ -13,9 +13,15 @@ use crate::{
 
 /// All memory of a device that this process has, made once.
 pub(super) struct Memory {
-    arena: Allocation,
+    arena: Arena,
     scratch: Allocation,
     staging: Staging,
+}
+
+enum Arena {
+    /// Its pages stay where they are.
+    Fixed(Allocation),
+    Paged(PagedArena),
 }
 
 /// Device memory.
@@ -48,7 +54,7 @@ impl Memory {
     ) -> Result<Self, Error> {
         context.bind_to_thread().map_err(driver_error)?;
         Ok(Self {
-            arena: Allocation::new(context, reservation.arena_bytes)?,
+            arena: Arena::new(context, reservation)?,
             scratch: Allocation::new(context, reservation.scratch_bytes)?,
             staging: Staging::new(context, reservation.staging_bytes)?,
         })
@@ -56,7 +62,19 @@ impl Memory {
 
     /// The arena's address on the device.
     pub(super) fn arena(&self) -> u64 {
-        self.arena.start
+        self.arena.start()
+    }
+
+    pub(super) fn has_windows(&self) -> bool {
+        matches!(self.arena, Arena::Paged(_))
+    }
+
+    /// Maps pages into a window.
+    pub(super) fn map(&self, window: Address, pages: &[u32]) -> Result<(), Error> {
+        match &self.arena {
+            Arena::Paged(arena) => arena.map(window, pages),
+            Arena::Fixed(_) => Err(Error::Failed("there are no windows".to_owned())),
+        }
     }
 
     /// Scratch memory of the libraries: its address on the device and its size in bytes. Only
@@ -122,7 +140,7 @@ impl Memory {
         to: StagingAddress,
         bytes: u64,
     ) -> Result<(), Error> {
-        let source = self.arena.at(from, bytes)?;
+        let source = self.arena.read_at(from, bytes)?;
         let target = self.staging.at(to, bytes)?;
         // SAFETY: as in `copy_in`.
         let result = unsafe {
@@ -143,13 +161,59 @@ impl Memory {
         to: Address,
         bytes: u64,
     ) -> Result<(), Error> {
-        let source = self.arena.at(from, bytes)?;
+        let source = self.arena.read_at(from, bytes)?;
         let target = self.arena.at(to, bytes)?;
         // SAFETY: as in `copy_in`.
         let result = unsafe {
             sys::cuMemcpyDtoDAsync_v2(target, source, bytes as usize, stream.cu_stream())
         };
         result.result().map_err(driver_error)
+    }
+}
+
+// === impl Arena ===
+
+impl Arena {
+    /// With windows where they are wanted and can be had.
+    fn new(context: &Arc<CudaContext>, reservation: &Reservation) -> Result<Self, Error> {
+        if let Some(paging) = reservation.paging {
+            match PagedArena::new(context, reservation, paging) {
+                Ok(arena) => return Ok(Self::Paged(arena)),
+                Err(error) => tracing::warn!(
+                    %error,
+                    "pages cannot be mapped: a model in other pages has its graphs captured again"
+                ),
+            }
+        }
+        Allocation::new(context, reservation.arena_bytes).map(Self::Fixed)
+    }
+
+    /// First address on the device.
+    fn start(&self) -> sys::CUdeviceptr {
+        match self {
+            Self::Fixed(allocation) => allocation.start,
+            Self::Paged(arena) => arena.start(),
+        }
+    }
+
+    fn at(&self, address: Address, bytes: u64) -> Result<sys::CUdeviceptr, Error> {
+        let size = match self {
+            Self::Fixed(allocation) => allocation.bytes,
+            Self::Paged(arena) => arena.bytes(),
+        };
+        check(address.get(), bytes, size)?;
+        Ok(self.start() + address.get())
+    }
+
+    /// Also in windows.
+    fn read_at(&self, address: Address, bytes: u64) -> Result<sys::CUdeviceptr, Error> {
+        match self {
+            Self::Paged(arena) if arena.windows().contains(&address) => {
+                check(address.get(), bytes, arena.windows().end.get())?;
+                Ok(self.start() + address.get())
+            }
+            _ => self.at(address, bytes),
+        }
     }
 }
 
@@ -166,11 +230,6 @@ impl Allocation {
             start,
             bytes,
         })
-    }
-
-    fn at(&self, address: Address, bytes: u64) -> Result<sys::CUdeviceptr, Error> {
-        check(address.get(), bytes, self.bytes)?;
-        Ok(self.start + address.get())
     }
 }
 
@@ -192,7 +251,7 @@ impl Staging {
         // SAFETY: the context is bound; the memory is written below before anything reads it.
         let start = unsafe { result::malloc_host(size, sys::CU_MEMHOSTALLOC_PORTABLE) };
         let start = start.map_err(driver_error)?;
-        let null = || Error::OutOfMemory("no pinned host memory".to_owned());
+        let null = || Error::OutOfMemory("no pinned host memory".into());
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(null)?;
         // SAFETY: the allocation has `size` bytes.
         unsafe { start.write_bytes(0, size) };

@@ -2,7 +2,7 @@
 
 use super::{
     Address, BTreeMap, Error, Event, Graph, HashSet, Memory, Operation, Range, Staging,
-    StagingAddress, Stream, VecDeque, overlap, wrong,
+    StagingAddress, Stream, VecDeque, Windows, overlap, wrong,
 };
 use crate::reference;
 
@@ -46,7 +46,9 @@ struct Recordings {
 pub(super) struct State {
     pub started: bool,
     pub lost: bool,
+    pub refuses_mapping: bool,
     pub arena: Memory,
+    pub windows: Option<Windows>,
     pub staging: Memory<Staging>,
     pub streams: Vec<VecDeque<Command>>,
     events: Vec<Recordings>,
@@ -135,6 +137,43 @@ impl State {
         Ok(())
     }
 
+    /// Maps pages; how many were not there before. Fails when work that reads there is still to be done.
+    pub fn map(&mut self, window: Address, pages: &[u32]) -> Result<usize, Error> {
+        let pending: Vec<Range<Address>> = self
+            .streams
+            .iter()
+            .flatten()
+            .flat_map(|command| self.reads(command))
+            .collect();
+        let windows = self.windows.as_mut();
+        let windows =
+            windows.ok_or_else(|| wrong("pages are mapped where there are no windows"))?;
+        windows.map(window, pages, &pending)
+    }
+
+    /// What a command reads of the arena and the windows.
+    fn reads(&self, command: &Command) -> Vec<Range<Address>> {
+        match command {
+            Command::CopyOut { from, bytes, .. } | Command::CopyWithin { from, bytes, .. } => {
+                vec![*from..*from + *bytes]
+            }
+            Command::Compute(operation) => operation.reads(),
+            Command::Replay(graph) => {
+                let commands = self.graphs.get(graph).into_iter().flatten();
+                commands.flat_map(|command| self.reads(command)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Where in the arena a range lies that is read.
+    fn placed(&self, range: Range<Address>) -> Result<Address, Error> {
+        match &self.windows {
+            Some(windows) => windows.place(range),
+            None => Ok(range.start),
+        }
+    }
+
     pub fn begin_capture(&mut self, stream: Stream) -> Result<(), Error> {
         if self.capture.is_some() {
             return Err(wrong("a second capture at a time"));
@@ -184,14 +223,22 @@ impl State {
                 self.arena.write(*to, bytes)
             }
             Command::CopyOut { from, to, bytes } => {
-                let bytes = self.arena.read(*from..*from + *bytes)?;
+                let from = self.placed(*from..*from + *bytes)?;
+                let bytes = self.arena.read(from..from + *bytes)?;
                 self.staging.write(*to, bytes)
             }
             Command::CopyWithin { from, to, bytes } => {
-                let bytes = self.arena.read(*from..*from + *bytes)?.to_vec();
+                let from = self.placed(*from..*from + *bytes)?;
+                let bytes = self.arena.read(from..from + *bytes)?.to_vec();
                 self.arena.write(*to, &bytes)
             }
-            Command::Compute(operation) => reference::compute(operation, &mut self.arena),
+            Command::Compute(operation) => {
+                let operation = match &self.windows {
+                    Some(windows) => windows.place_operation(operation)?,
+                    None => *operation,
+                };
+                reference::compute(&operation, &mut self.arena)
+            }
             Command::Replay(graph) => self.replay(*graph),
             Command::Wait(event, number) => self.reach_number(*event, *number),
             Command::Record(event, number) => {

@@ -1,0 +1,68 @@
+//! Who may ask: API keys, what each allows, and how often.
+//!
+//! A key is a random secret that only its holder has; the registry keeps a hash of it. Every front
+//! end holds all valid keys in memory and follows the registry, so that no request waits for a
+//! database: a key that is revoked is refused by all within two seconds, and while the registry is
+//! away the keys that were known go on working.
+
+use std::{net::SocketAddr, time::Duration};
+
+mod actor;
+mod caller;
+mod charge;
+mod keyring;
+mod secret;
+
+pub use actor::{Actor, Recorded};
+pub use caller::{Caller, not_its_own};
+pub(crate) use charge::charge_further;
+pub use charge::{HEADERS, Subject, charge};
+pub use keyring::{Key, Keyring};
+pub use secret::{AdminKey, Hash, Secret, WeakKey};
+
+/// Whether requests need a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Everybody may do everything.
+    #[default]
+    Off,
+    /// Every request carries a key; health and documentation are open.
+    Keys,
+}
+
+/// How requests are let in.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// Whether requests need a key.
+    pub mode: Mode,
+    /// A key with every right that stands in no registry, for making the first one.
+    pub admin_key: Option<AdminKey>,
+    /// Whether `/metrics` asks for a key, too.
+    pub metrics: bool,
+    /// Most requests of one key in flight at one front end; `None`: no such limit.
+    pub max_concurrent_per_key: Option<usize>,
+    /// How long who has changed something waits for a registry that is away or full to take the entry of the audit
+    /// record; `None`: a minute.
+    pub audit_patience: Option<Duration>,
+}
+
+/// The service would be open to others without anyone having said so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`listen` is `{listen}`, which others can reach, and `auth.mode` is not set: set \
+     `auth.mode = \"keys\"`, or `auth.mode = \"off\"` to let everybody do everything"
+)]
+pub struct Unprotected {
+    /// Where the service would listen.
+    pub listen: SocketAddr,
+}
+
+/// The mode that a process runs in: what is configured, and `off` by default on the loopback
+/// interface alone.
+pub fn check(listen: SocketAddr, mode: Option<Mode>) -> Result<Mode, Unprotected> {
+    match mode {
+        Some(mode) => Ok(mode),
+        None if listen.ip().to_canonical().is_loopback() => Ok(Mode::Off),
+        None => Err(Unprotected { listen }),
+    }
+}

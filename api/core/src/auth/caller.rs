@@ -1,0 +1,99 @@
+//! Who sent a request.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::FromRequestParts,
+    http::{HeaderMap, request::Parts},
+};
+use sextant_registry::KeyScope;
+use sextant_types::{ApplicationId, Code};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{charge, keyring::Key};
+use crate::{ApiState, problem::Problem};
+
+/// Who sent a request, and what they may do.
+#[derive(Clone)]
+pub enum Caller {
+    /// Keys are not asked for.
+    Anyone,
+    /// The administrator's key of the configuration.
+    Administrator,
+    /// A key of the registry.
+    Key(Arc<Key>),
+}
+
+// === impl Caller ===
+
+impl Caller {
+    /// As it stands in the audit record.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Anyone => "anonymous",
+            Self::Administrator => "administrator",
+            Self::Key(key) => &key.id,
+        }
+    }
+
+    /// The one application that the caller is bound to.
+    pub fn application(&self) -> Option<&ApplicationId> {
+        match self {
+            Self::Key(key) => key.application.as_ref(),
+            Self::Anyone | Self::Administrator => None,
+        }
+    }
+
+    /// Whether the caller has a scope; `admin` has them all.
+    pub fn has(&self, scope: KeyScope) -> bool {
+        match self {
+            Self::Key(key) => key
+                .scopes
+                .iter()
+                .any(|own| [scope, KeyScope::Admin].contains(own)),
+            Self::Anyone | Self::Administrator => true,
+        }
+    }
+
+    /// Whether what belongs to `application` is the caller's business.
+    pub fn sees(&self, application: &ApplicationId) -> bool {
+        self.application().is_none_or(|own| own == application)
+    }
+
+    /// Counts one more request in a call that goes on, and takes a place for it: the guard has looked at the
+    /// first alone.
+    pub async fn charge(&self, state: &ApiState) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+        let Self::Key(key) = self else {
+            return Ok(None);
+        };
+        if !state.still_knows(self) {
+            let detail = "the API key was revoked or has expired";
+            return Err(Problem::new(Code::Unauthenticated, detail));
+        }
+        charge(key, &mut HeaderMap::new()).await
+    }
+
+    /// Refuses what belongs to another application than the caller's.
+    pub fn check(&self, application: &ApplicationId) -> Result<(), Problem> {
+        match self.application() {
+            Some(own) if own != application => Err(not_its_own(own)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The refusal of what a bound key has no business with.
+pub fn not_its_own(own: &ApplicationId) -> Problem {
+    let detail = format!("the key is bound to application `{own}`: this belongs to no such");
+    Problem::new(Code::Forbidden, detail)
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        // Without the guard nobody is let in.
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| Problem::new(Code::Unauthenticated, "nobody asked who you are"))
+    }
+}

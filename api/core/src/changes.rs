@@ -1,0 +1,121 @@
+//! Changes outlive the connections that asked for them.
+//!
+//! A server drops what it does for a client that has gone. For a change that would be the wrong moment:
+//! it may have been made already, and its entry in the audit record not yet. So each runs in a task of
+//! its own, to its end, and a shutdown waits for all.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, resume_unwind},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use futures::FutureExt;
+use sextant_types::Code;
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+
+use crate::{problem::Problem, trace};
+
+/// Most changes in the making whose clients have gone: who sends and leaves fills no memory.
+const MAX_LEFT: usize = 256;
+
+/// The changes in the making; clones share them.
+#[derive(Clone, Default)]
+pub struct Changes {
+    running: TaskTracker,
+    left: Arc<AtomicUsize>,
+}
+
+/// One change whose client has gone.
+struct Left<'a>(&'a AtomicUsize);
+
+// === impl Changes ===
+
+impl Changes {
+    /// Makes a change that goes on when the caller is dropped. A panic of it is one of the caller.
+    pub async fn make<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Problem> {
+        if self.left.load(Ordering::Relaxed) >= MAX_LEFT {
+            let detail = format!("`{MAX_LEFT}` changes of clients that have gone are being made");
+            return Err(Problem::new(Code::Overloaded, detail).retry_after_ms(1000));
+        }
+        let (sender, made) = oneshot::channel();
+        let running = run(change, sender, Arc::clone(&self.left)).in_current_span();
+        match trace::current() {
+            Some(trace) => self.running.spawn(trace::within(trace, running)),
+            None => self.running.spawn(running),
+        };
+        match made.await {
+            Ok(Ok(made)) => Ok(made),
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(_) => Err(Problem::new(
+                Code::Unavailable,
+                "the service is shutting down",
+            )),
+        }
+    }
+
+    /// Does something that a change has left, to its end.
+    pub fn later(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.running.spawn(work);
+    }
+
+    /// Waits for the changes in the making.
+    pub async fn ended(&self) {
+        self.running.close();
+        self.running.wait().await;
+    }
+}
+
+/// Runs a change to its end, and says what came of it to whoever still waits.
+async fn run<T>(
+    change: impl Future<Output = T>,
+    mut sender: oneshot::Sender<thread::Result<T>>,
+    left: Arc<AtomicUsize>,
+) {
+    let mut change = pin!(AssertUnwindSafe(change).catch_unwind());
+    let made = tokio::select! {
+        made = change.as_mut() => made,
+        () = sender.closed() => {
+            let _counted = Left::new(&left);
+            change.await
+        }
+    };
+    if let Err(Err(panic)) = sender.send(made) {
+        let panic = text(&panic);
+        tracing::error!(panic, "a change panicked whose client had gone");
+    }
+}
+
+/// What a panic says.
+pub fn text(panic: &Box<dyn Any + Send>) -> &str {
+    panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("unknown")
+}
+
+// === impl Left ===
+
+impl<'a> Left<'a> {
+    fn new(left: &'a AtomicUsize) -> Self {
+        left.fetch_add(1, Ordering::Relaxed);
+        Self(left)
+    }
+}
+
+impl Drop for Left<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,450 @@
+//! `/v1/queries`: one query, answered in time.
+//!
+//! This is the hot path: no lock is held across an await, nothing is logged, the body is read
+//! without a tree and the answer is written into one vector.
+
+use std::{borrow::Cow, num::NonZero, time::Instant};
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderValue, header},
+    response::Response,
+};
+use bytes::Bytes;
+use serde::Deserialize;
+use sextant_rpc::{Answer, Query};
+use sextant_types::{ApplicationId, Code, ModelId, Route, VariantId, release};
+use utoipa::ToSchema;
+
+use crate::{
+    ApiState,
+    auth::Caller,
+    classification::Top,
+    codec::{MOST_TENSORS, TensorBody, Text, binary, sections, write},
+    extract,
+    footprint::Footprint,
+    json,
+    problem::{Problem, ProblemBody},
+    room::Taken,
+    targets::TargetsBody,
+};
+
+pub mod batch;
+pub mod explained;
+pub mod schema;
+pub mod split;
+
+use explained::Noted;
+
+/// From so many bytes on it is looked up what a query's inputs are for, before they are read.
+const LARGE_BYTES: usize = 64 << 10;
+
+/// What to do when nothing meets the targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnInfeasible {
+    /// Refuse with `target_infeasible` and the closest variants.
+    #[default]
+    Reject,
+    /// Answer with the closest variant; `targets_met` is then false.
+    BestEffort,
+}
+
+/// A query. Exactly one of `application`, `model` and `variant` says whom it addresses.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Query)]
+pub struct QueryBody<'a> {
+    /// Echoed in the answer.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub id: Option<Text<'a>>,
+    /// Any variant of any model of this application.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>, example = "digits")]
+    pub application: Option<Text<'a>>,
+    /// Any variant of this model.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub model: Option<Text<'a>>,
+    /// This variant and no other.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>)]
+    pub variant: Option<Text<'a>>,
+    /// What is asked for; the application's default targets fill what is left out, unless the query
+    /// names a variant. A named variant that is not accurate or not cheap enough is refused.
+    #[serde(default, deserialize_with = "json::or_default")]
+    pub targets: TargetsBody,
+    /// The name of one of the application's presets: its targets fill what `targets` leaves out.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>, example = "fast")]
+    pub preset: Option<Text<'a>>,
+    /// One tensor for each input of the model.
+    #[serde(borrow, deserialize_with = "json::at_most::<_, _, MOST_TENSORS>")]
+    #[schema(value_type = Vec<TensorBody<'_>>)]
+    pub inputs: Vec<TensorBody<'a>>,
+    /// So many of the most likely classes of each row are told in `classification`, with their names where the
+    /// model's classes have names.
+    #[serde(default)]
+    #[schema(value_type = Option<u32>, minimum = 1, example = 3)]
+    pub classification: Option<NonZero<u32>>,
+    /// Whether the elements of the outputs stand behind the JSON, one output after the other, and not in it; the header
+    /// `inference-header-content-length` then tells where it ends.
+    #[serde(default, deserialize_with = "json::or_default")]
+    pub binary_outputs: bool,
+    /// Whether to tell what was considered and why; also `?explain=true`. The answer then has an `id`, under which
+    /// `GET /v1/queries/{id}` tells it for an hour.
+    #[serde(default, deserialize_with = "json::or_default")]
+    pub explain: bool,
+    /// What to do when nothing meets the targets.
+    #[serde(default, deserialize_with = "json::or_default")]
+    pub on_infeasible: OnInfeasible,
+    /// A key of the client's, such as that of a user: while a canary is tried, queries of one key are answered by one
+    /// version. At most 256 bytes.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>, example = "user-7")]
+    pub sticky: Option<Text<'a>>,
+}
+
+/// Answers one query.
+#[utoipa::path(
+    post, operation_id = "queries_create",
+    path = "/v1/queries",
+    tag = "queries",
+    params(
+        ("explain" = Option<bool>, Query, description = "tell what was considered and why"),
+        ("inference-header-content-length" = Option<usize>, Header,
+            description = "length of the JSON part; the elements of inputs that have `binary_data_size` among \
+                their parameters follow"),
+    ),
+    request_body(content = QueryBody<'static>, content_type = "application/json"),
+    responses(
+        (status = 200, description = "The answer", body = schema::AnswerBody),
+        (status = 422, description = "Nothing can meet the targets", body = ProblemBody,
+            content_type = "application/problem+json"),
+    )
+)]
+pub async fn create(
+    State(state): State<ApiState>,
+    caller: Caller,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (begun, mut route) = (Instant::now(), None);
+    let result = create_inner(&state, &caller, request, &mut route).await;
+    if let Err(problem) = &result {
+        state.count_query(route.as_ref(), Err((problem.code(), begun.elapsed())));
+    }
+    result
+}
+
+async fn create_inner(
+    state: &ApiState,
+    caller: &Caller,
+    request: Request,
+    asked: &mut Option<Route>,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let explain = wants_explanation(parts.uri.query());
+    let body = state.collect(body).await?;
+    let arrived = Instant::now();
+    let _permit = state.admit()?;
+    let sections = sections::split(&parts.headers, body.bytes())?;
+    let read = read(state, sections, explain, arrived)?;
+    let binary = read.binary;
+    let Written {
+        out,
+        json_bytes,
+        taken,
+    } = answer(state, caller, read, asked).await?;
+    let out = taken.keep(out);
+    Ok(match binary {
+        true => sections::response(json_bytes, out),
+        false => json_response(out),
+    })
+}
+
+/// An answer as it is sent.
+struct Written {
+    out: Vec<u8>,
+    /// Where its JSON ends.
+    json_bytes: usize,
+    taken: Taken,
+}
+
+/// Sends a query that was read on its way, counts its answer and writes it as JSON.
+async fn answer(
+    state: &ApiState,
+    caller: &Caller,
+    read: Asked,
+    asked: &mut Option<Route>,
+) -> Result<Written, Problem> {
+    let Asked {
+        query,
+        mut id,
+        classification,
+        binary,
+        mut footprint,
+    } = read;
+    let route = asked.insert(query.route.clone());
+    if classification.is_some() && state.is_pipeline(route) {
+        let detail =
+            "a pipeline has no `classification`: let a step of it, `top_k`, name the classes";
+        return Err(Problem::new(Code::InvalidRequest, detail).field("classification"));
+    }
+    let _share = state.admit_for(route)?;
+    state.check_owner(caller, &query.route).await?;
+    let (arrived, targets, explain) = (query.arrived, query.targets, query.explain);
+    let serial = query.serial;
+    let reading = arrived.elapsed();
+    footprint.asks(&query.inputs)?;
+    let noted = |id: Option<&str>| Noted::new(route, targets, (reading, explain)).called(id);
+    let answer = match state.dispatcher().query(query).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            noted(id.as_deref()).refused(state, caller, &error, arrived);
+            let problem = Problem::from(error).asked(targets);
+            return Err(state.unanswered(caller, route, problem));
+        }
+    };
+    if explain {
+        id.get_or_insert_with(|| noted(None).id());
+    }
+    footprint.answers(&answer.outputs, binary)?;
+    let token = state.tokens().of(state, route, (&answer, serial));
+    let version = state.directory().version(&answer.model);
+    let named = (id.as_deref(), version, token.as_deref());
+    let mut out = answer_json(&answer, named, binary);
+    if let Some(k) = classification {
+        Box::pin(classify(state, (route, &answer), k, &mut out)).await?;
+    }
+    let json_bytes = out.len();
+    if binary {
+        append_tensors(&mut out, &answer);
+    }
+    let taken = footprint.written(out.len())?;
+    state.count_query(Some(route), Ok((&answer, arrived.elapsed())));
+    if explain || Noted::is_slow(&targets, &answer, arrived) {
+        noted(id.as_deref()).answered(state, caller, &answer, arrived);
+    }
+    Ok(Written {
+        out,
+        json_bytes,
+        taken,
+    })
+}
+
+/// Answers a query that came in no form of its own.
+pub async fn answer_plain(
+    state: &ApiState,
+    caller: &Caller,
+    query: Query,
+    asked: &mut Option<Route>,
+) -> Result<Response, Problem> {
+    let plain = Asked {
+        query,
+        id: None,
+        classification: None,
+        binary: false,
+        footprint: Footprint::new(state.room(), None),
+    };
+    let written = answer(state, caller, plain, asked).await?;
+    Ok(json_response(written.taken.keep(written.out)))
+}
+
+/// Appends what stands behind the JSON of an answer.
+fn append_tensors(out: &mut Vec<u8>, answer: &Answer) {
+    let sizes = answer.outputs.iter().map(|it| binary::size(&it.tensor));
+    out.reserve_exact(sizes.sum());
+    for output in &answer.outputs {
+        binary::append(out, &output.tensor);
+    }
+}
+
+/// A query and what is asked of its answer's form.
+struct Asked {
+    query: Query,
+    id: Option<String>,
+    classification: Option<NonZero<u32>>,
+    binary: bool,
+    footprint: Footprint<'static>,
+}
+
+/// Reads a query and the text of its id, from its JSON and the elements of tensors behind it.
+fn read(
+    state: &ApiState,
+    (head, tail): (Bytes, Bytes),
+    explain: bool,
+    arrived: Instant,
+) -> Result<Asked, Problem> {
+    let body: QueryBody<'_> = json::borrowed(&head)?;
+    if let Some(id) = &body.id {
+        extract::check_query_id(&id.0)?;
+    }
+    let route = route(
+        body.application.as_ref(),
+        body.model.as_ref(),
+        body.variant.as_ref(),
+    )?;
+    let preset = body.preset.as_ref().map(|name| &*name.0);
+    let targets = state.targets_with(&route, preset, body.targets)?;
+    let is_large = head.len() + tail.len() >= LARGE_BYTES;
+    let signature = is_large.then(|| state.dispatcher().signature(&route));
+    // What is not known is refused where the query is placed.
+    let signature = signature.and_then(Result::ok).map(Cow::Owned);
+    let mut footprint = Footprint::new(state.room(), signature);
+    let reader = &mut footprint.reader();
+    let inputs = sections::inputs(body.inputs, tail, reader, sections::no_regions)?;
+    let query = Query {
+        targets,
+        best_effort: body.on_infeasible == OnInfeasible::BestEffort,
+        explain: explain || body.explain,
+        sticky: sticky(body.sticky.as_ref().map(|key| &*key.0))?,
+        serial: state.tokens().serial(state),
+        ..Query::new(route, inputs, arrived)
+    };
+    Ok(Asked {
+        query,
+        id: body.id.map(|id| id.0.into_owned()),
+        classification: body.classification,
+        binary: body.binary_outputs,
+        footprint,
+    })
+}
+
+/// Longest key that decides which version answers, bytes.
+const MOST_STICKY_BYTES: usize = 256;
+
+/// The number of a key of the client's by which queries keep their version.
+pub fn sticky(key: Option<&str>) -> Result<Option<u64>, Problem> {
+    match key {
+        Some(key) if key.len() > MOST_STICKY_BYTES => {
+            let detail = format!("`sticky` has more than {MOST_STICKY_BYTES} bytes");
+            Err(Problem::new(Code::InvalidRequest, detail).field("sticky"))
+        }
+        key => Ok(key.map(release::sticky)),
+    }
+}
+
+/// Puts the most likely classes into an answer.
+async fn classify(
+    state: &ApiState,
+    (route, answer): (&Route, &Answer),
+    k: NonZero<u32>,
+    out: &mut Vec<u8>,
+) -> Result<(), Problem> {
+    let scored = state.classes().of(&answer.model, state.registry()).await?;
+    let top = Top {
+        k: usize::try_from(k.get()).unwrap_or(usize::MAX),
+        outputs: &answer.outputs,
+        batched: state.dispatcher().signature(route)?.batched,
+        scored: scored.as_deref(),
+    };
+    let closing = out.pop();
+    out.extend_from_slice(b",\"classification\":");
+    top.write(out)?;
+    out.extend(closing);
+    Ok(())
+}
+
+/// Whom a request addresses: exactly one name must be given.
+pub fn route(
+    application: Option<&Text<'_>>,
+    model: Option<&Text<'_>>,
+    variant: Option<&Text<'_>>,
+) -> Result<Route, Problem> {
+    match (application, model, variant) {
+        (Some(name), None, None) => Ok(Route::Application(ApplicationId::new(&name.0)?)),
+        (None, Some(name), None) => Ok(Route::Model(name.0.parse::<ModelId>()?)),
+        (None, None, Some(name)) => Ok(Route::Variant(VariantId::new(&name.0)?)),
+        _ => Err(Problem::new(
+            Code::InvalidRequest,
+            "give exactly one of `application`, `model` and `variant`",
+        )),
+    }
+}
+
+fn wants_explanation(query: Option<&str>) -> bool {
+    query.is_some_and(|query| {
+        query
+            .split('&')
+            .any(|pair| matches!(pair, "explain" | "explain=true" | "explain=1"))
+    })
+}
+
+fn answer_json(
+    answer: &Answer,
+    (id, version, token): (Option<&str>, Option<u32>, Option<&str>),
+    binary: bool,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    out.push(b'{');
+    if let Some(id) = id {
+        out.extend_from_slice(b"\"id\":");
+        write::string(&mut out, id);
+        out.push(b',');
+    }
+    out.extend_from_slice(b"\"model\":");
+    write::string(&mut out, answer.model.as_str());
+    if let Some(version) = version {
+        out.extend_from_slice(b",\"version\":");
+        write::integer(&mut out, version);
+    }
+    out.extend_from_slice(b",\"variant\":");
+    write::string(&mut out, answer.variant.as_str());
+    out.extend_from_slice(b",\"outputs\":");
+    match binary {
+        true => write::list(&mut out, &answer.outputs, |out, output| {
+            write::binary_tensor(out, output, binary::size(&output.tensor));
+        }),
+        false => write::list(&mut out, &answer.outputs, write::tensor),
+    }
+    let met = if answer.targets_met { "true" } else { "false" };
+    out.extend_from_slice(b",\"targets_met\":");
+    out.extend_from_slice(met.as_bytes());
+    out.extend_from_slice(b",\"cost_usd\":");
+    write::float(&mut out, answer.cost_usd);
+    timings(&mut out, answer);
+    // Steps of pipelines may run on no device, and name no model of the registry.
+    if answer.timings.batch_rows == 0
+        && answer.timings.compute_us == 0.0
+        && !answer.outputs.is_empty()
+    {
+        out.extend_from_slice(b",\"cached\":true");
+    }
+    if let Some(token) = token {
+        out.extend_from_slice(b",\"feedback_token\":");
+        write::string(&mut out, token);
+    }
+    if let Some(explanation) = &answer.explanation {
+        out.extend_from_slice(b",\"explanation\":");
+        let body = schema::ExplanationBody::from(explanation);
+        // Strings and numbers: writing them into a vector cannot fail.
+        out.append(&mut serde_json::to_vec(&body).unwrap_or_default());
+    }
+    out.push(b'}');
+    out
+}
+
+fn timings(out: &mut Vec<u8>, answer: &Answer) {
+    let timings = &answer.timings;
+    for (name, value) in [
+        (",\"timings\":{\"queue_us\":", timings.queue_us),
+        (",\"compute_us\":", timings.compute_us),
+        (",\"total_us\":", timings.total_us),
+    ] {
+        out.extend_from_slice(name.as_bytes());
+        write::microseconds(out, value);
+    }
+    out.extend_from_slice(b",\"batch_rows\":");
+    write::integer(out, timings.batch_rows);
+    out.push(b'}');
+}
+
+/// A 200 with a JSON body.
+pub fn json_response(body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Body::from(body.into()));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}

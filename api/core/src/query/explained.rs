@@ -1,0 +1,314 @@
+//! `/v1/queries/{query}`: why a query was answered as it was, and where its time went.
+
+use std::time::{Duration, Instant};
+
+use axum::{
+    extract::{Path, State},
+    response::Response,
+};
+use serde::Serialize;
+use sextant_rpc::{Answer, Query, QueryError};
+use sextant_types::{ApplicationId, Route, Targets, time::unix_ms};
+use utoipa::ToSchema;
+
+use super::{json_response, schema::ExplanationBody};
+use crate::{
+    ApiState,
+    auth::Caller,
+    explanations::{Explained, Explanations, LONGEST_ID},
+    problem::{Problem, ProblemBody},
+    trace,
+};
+
+/// How a query was answered, and why so.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ExplainedQuery)]
+pub struct ExplainedBody {
+    /// The id of the query: its own, or else that of the request.
+    #[schema(example = "q-17")]
+    id: String,
+    /// The id of the request, as in the header `x-request-id` of its answer.
+    request_id: String,
+    /// The trace that the request is a part of, as in its `traceparent`.
+    trace_id: String,
+    /// When it ended, milliseconds since the Unix epoch.
+    at_ms: u64,
+    /// The application it was for, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application: Option<String>,
+    /// `answered`, or the code of the problem.
+    #[schema(example = "answered")]
+    outcome: &'static str,
+    /// The model that answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    /// The variant that answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variant: Option<String>,
+    /// Whether every stated target was met, where it was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    targets_met: Option<bool>,
+    /// What was considered and why the variant was chosen, where it was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanation: Option<ExplanationBody>,
+    /// What was said, where it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<ProblemBody>,
+    /// Where its time went, stage by stage.
+    budget: BudgetBody,
+}
+
+/// The time of a query by stage, and what was left of its deadline. The stages add up to `total_us`.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Budget)]
+pub struct BudgetBody {
+    /// The deadline that was asked for, microseconds from the last byte of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline_us: Option<f64>,
+    /// What was left of it when the answer was written, microseconds; negative where it came too late.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_us: Option<f64>,
+    /// From the last byte of the request until it was read and checked, microseconds.
+    read_us: f64,
+    /// Waiting while the chosen variant was loaded, its queue included, microseconds; 0 where it was loaded already.
+    load_us: f64,
+    /// Waiting for a batch and a device, microseconds; of a query that was refused all that is not in another stage.
+    queue_us: f64,
+    /// Running, joining and cutting the batch included, microseconds.
+    run_us: f64,
+    /// On the way back from the worker, microseconds.
+    return_us: f64,
+    /// Writing the answer, microseconds.
+    write_us: f64,
+    /// All of it, microseconds.
+    total_us: f64,
+}
+
+/// What is to be explained of a query, noted before it is sent on its way.
+pub struct Noted {
+    route: Route,
+    targets: Targets,
+    read: Duration,
+    id: Option<String>,
+    /// Whether the query said `explain`.
+    asked: bool,
+}
+
+/// A query without a latency target is slow from so long a time on.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Why a query was answered as it was: what was considered, why the variant was chosen, and where its time went.
+/// Kept for an hour, in the memory of the process that answered, for queries that said `explain`; without what was
+/// considered also for some that were slow or refused, at most eight a second of an application.
+#[utoipa::path(get, operation_id = "queries_get", path = "/v1/queries/{query}", tag = "queries",
+    params(("query" = String, Path, description = "the `id` of the answer, or its `x-request-id`")),
+    responses(
+        (status = 200, description = "The explanation", body = ExplainedBody),
+        (status = 404, description = "None is kept, or none any more", body = ProblemBody,
+            content_type = "application/problem+json"),
+        (status = 405, description = "`batch` is a route of its own, and no query", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn get(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let document = state.explanations().find(&id, &caller)?;
+    Ok(json_response(document.to_vec()))
+}
+
+/// Sends a query on its way that has no id of its own and asks for no explanation; one that is slow or refused is kept.
+pub async fn dispatch(state: &ApiState, caller: &Caller, query: Query) -> Result<Answer, Problem> {
+    let (route, targets, arrived) = (query.route.clone(), query.targets, query.arrived);
+    let noted = Noted::new(&route, targets, (arrived.elapsed(), false));
+    let answer = state.dispatcher().query(query).await;
+    match &answer {
+        Ok(answer) if !Noted::is_slow(&targets, answer, arrived) => {}
+        Ok(answer) => noted.answered(state, caller, answer, arrived),
+        Err(error) => noted.refused(state, caller, error, arrived),
+    }
+    Ok(answer?)
+}
+
+/// Logs a slow query with its stages, for whoever has asked for it: `log.level = "info,slow_query=debug"`.
+fn tell(application: Option<&ApplicationId>, answer: &Answer, budget: &BudgetBody) {
+    let ms = |us: f64| us / 1e3;
+    tracing::debug!(
+        target: "slow_query",
+        application = application.map(tracing::field::display),
+        model = %answer.model,
+        variant = %answer.variant,
+        targets_met = answer.targets_met,
+        deadline_ms = budget.deadline_us.map(ms),
+        total_ms = ms(budget.total_us),
+        read_ms = ms(budget.read_us),
+        load_ms = ms(budget.load_us),
+        queue_ms = ms(budget.queue_us),
+        run_ms = ms(budget.run_us),
+        return_ms = ms(budget.return_us),
+        write_ms = ms(budget.write_us),
+        "slow query"
+    );
+}
+
+fn us(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+// === impl Noted ===
+
+impl Noted {
+    /// Of a query to `route` that took so long to read, and whether it said `explain`.
+    pub fn new(route: &Route, targets: Targets, (read, asked): (Duration, bool)) -> Self {
+        Self {
+            route: route.clone(),
+            targets,
+            read,
+            id: None,
+            asked,
+        }
+    }
+
+    /// The same with the query's own id.
+    pub fn called(self, id: Option<&str>) -> Self {
+        let id = id.filter(|id| !id.is_empty() && id.len() <= LONGEST_ID);
+        Self {
+            id: id.map(str::to_owned),
+            ..self
+        }
+    }
+
+    /// Whether an answer came so late, or is so much less than what was asked for, that it is kept unasked.
+    pub fn is_slow(targets: &Targets, answer: &Answer, arrived: Instant) -> bool {
+        let most = targets.latency_ms.map(|most| most / 1e3);
+        let most = most.unwrap_or_else(|| SLOW.as_secs_f64());
+        !answer.targets_met || arrived.elapsed().as_secs_f64() > most
+    }
+
+    /// The id under which it will be found.
+    pub fn id(&self) -> String {
+        let request = || trace::current().map(|trace| trace.request_id().to_owned());
+        self.id.clone().or_else(request).unwrap_or_default()
+    }
+
+    /// Keeps what a query was answered.
+    pub fn answered(self, state: &ApiState, caller: &Caller, answer: &Answer, arrived: Instant) {
+        if !self.is_kept(state) {
+            return;
+        }
+        let total = us(arrived.elapsed());
+        let (read, timings) = (us(self.read), &answer.timings);
+        let waited = (timings.queue_us - read).max(0.0);
+        let run = timings.compute_us;
+        let back = (timings.total_us - read - waited - run).max(0.0);
+        let budget = BudgetBody {
+            read_us: read,
+            load_us: timings.load_us.min(waited),
+            queue_us: (waited - timings.load_us).max(0.0),
+            run_us: run,
+            return_us: back,
+            write_us: (total - read - waited - run - back).max(0.0),
+            ..self.budget(total)
+        };
+        if !self.asked {
+            let application = state.application_of(&self.route);
+            tell(application.as_ref(), answer, &budget);
+        }
+        let body = ExplainedBody {
+            model: Some(answer.model.to_string()),
+            variant: Some(answer.variant.to_string()),
+            targets_met: Some(answer.targets_met),
+            explanation: answer.explanation.as_ref().map(ExplanationBody::from),
+            ..self.body(state, "answered", budget)
+        };
+        self.keep(state, caller, &body);
+    }
+
+    /// Keeps why a query was not answered.
+    pub fn refused(self, state: &ApiState, caller: &Caller, error: &QueryError, arrived: Instant) {
+        if !self.is_kept(state) {
+            return;
+        }
+        let total = us(arrived.elapsed());
+        let read = us(self.read);
+        let budget = BudgetBody {
+            read_us: read,
+            queue_us: (total - read).max(0.0),
+            ..self.budget(total)
+        };
+        let problem = Problem::from(error.clone()).asked(self.targets);
+        let body = self.body(state, error.code.as_str(), budget);
+        let problem = problem.document("/v1/queries", false, Some(&body.request_id));
+        let body = ExplainedBody {
+            problem: Some(problem),
+            ..body
+        };
+        self.keep(state, caller, &body);
+    }
+
+    fn is_kept(&self, state: &ApiState) -> bool {
+        let application = || state.application_of(&self.route);
+        self.asked || state.explanations().has_room(application().as_ref())
+    }
+
+    /// No stage took any of it.
+    fn budget(&self, total_us: f64) -> BudgetBody {
+        let deadline_us = self.targets.latency_ms.map(|deadline| deadline * 1e3);
+        BudgetBody {
+            deadline_us,
+            left_us: deadline_us.map(|deadline| deadline - total_us),
+            read_us: 0.0,
+            load_us: 0.0,
+            queue_us: 0.0,
+            run_us: 0.0,
+            return_us: 0.0,
+            write_us: 0.0,
+            total_us,
+        }
+    }
+
+    fn body(&self, state: &ApiState, outcome: &'static str, budget: BudgetBody) -> ExplainedBody {
+        let trace = trace::current();
+        let of_trace = |text: fn(&trace::Trace) -> &str| {
+            let text = trace.as_ref().map(text);
+            text.unwrap_or_default().to_owned()
+        };
+        let application = state.application_of(&self.route);
+        ExplainedBody {
+            id: self.id(),
+            request_id: of_trace(trace::Trace::request_id),
+            trace_id: of_trace(trace::Trace::trace_id),
+            at_ms: unix_ms(),
+            application: application.map(|id| id.to_string()),
+            outcome,
+            model: None,
+            variant: None,
+            targets_met: None,
+            explanation: None,
+            problem: None,
+            budget,
+        }
+    }
+
+    /// Under the query's own id, and under that of its request.
+    fn keep(self, state: &ApiState, caller: &Caller, body: &ExplainedBody) {
+        // Strings and numbers: writing them into a vector cannot fail.
+        let document: bytes::Bytes = serde_json::to_vec(body).unwrap_or_default().into();
+        let explanations = state.explanations();
+        let keep = match self.asked {
+            true => Explanations::keep,
+            false => Explanations::notice,
+        };
+        let own = Some(&body.id).filter(|id| **id != body.request_id);
+        for id in own.into_iter().chain([&body.request_id]) {
+            let explained = Explained {
+                id: id.clone(),
+                caller: caller.name().to_owned(),
+                application: state.application_of(&self.route),
+                document: document.clone(),
+            };
+            keep(explanations, explained);
+        }
+    }
+}

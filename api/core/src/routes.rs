@@ -1,0 +1,15 @@
+//! The routes of queries and of metrics.
+
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{ApiState, embeddings, metrics, query};
+
+/// All of them.
+pub fn routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(query::create))
+        .routes(routes!(query::batch::create))
+        .routes(routes!(query::explained::get))
+        .routes(routes!(embeddings::create))
+        .routes(routes!(metrics::scrape))
+}

@@ -1,0 +1,94 @@
+//! Who has signed in. A browser keeps a random number in a cookie that scripts cannot read and other sites cannot send;
+//! the key stays with whoever typed it, and what is kept here is its caller, in memory alone.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use parking_lot::Mutex;
+use sextant_types::Code;
+use sha2::{Digest, Sha256};
+
+use crate::{auth::Caller, problem::Problem};
+
+/// The cookie's name.
+const COOKIE: &str = "sextant-session";
+/// For so long a session lasts.
+const LASTS: Duration = Duration::from_secs(8 * 60 * 60);
+/// Most sessions at once; the oldest goes first.
+const MOST: usize = 4096;
+/// Random bytes of a session's number.
+const RANDOM_BYTES: usize = 32;
+
+/// Marks requests that came over an encrypted connection.
+#[derive(Clone, Copy)]
+pub struct Encrypted;
+
+/// The sessions that have not ended, by the hash of their number.
+#[derive(Default)]
+pub struct Sessions(Mutex<HashMap<[u8; 32], Session>>);
+
+struct Session {
+    caller: Caller,
+    begun: Instant,
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    /// Begins one: the header that tells the browser.
+    pub fn begin(&self, caller: Caller, is_encrypted: bool) -> Result<HeaderValue, Problem> {
+        let mut random = [0; RANDOM_BYTES];
+        getrandom::fill(&mut random).map_err(|error| Problem::internal("a session", &error))?;
+        let number = hex::encode(random);
+        let begun = Instant::now();
+        let mut sessions = self.0.lock();
+        sessions.retain(|_, session| session.begun.elapsed() < LASTS);
+        if sessions.len() >= MOST {
+            let oldest = sessions.iter().min_by_key(|(_, session)| session.begun);
+            let oldest = oldest.map(|(hash, _)| *hash);
+            oldest.and_then(|oldest| sessions.remove(&oldest));
+        }
+        sessions.insert(hash(&number), Session { caller, begun });
+        cookie(&number, LASTS, is_encrypted)
+    }
+
+    /// Who has begun the session that a request is a part of.
+    pub fn find(&self, headers: &HeaderMap) -> Option<Caller> {
+        let number = number(headers)?;
+        let sessions = self.0.lock();
+        let session = sessions.get(&hash(number))?;
+        (session.begun.elapsed() < LASTS).then(|| session.caller.clone())
+    }
+
+    /// Ends the session of a request: the header that tells the browser.
+    pub fn end(&self, headers: &HeaderMap, is_encrypted: bool) -> Result<HeaderValue, Problem> {
+        if let Some(number) = number(headers) {
+            self.0.lock().remove(&hash(number));
+        }
+        cookie("", Duration::ZERO, is_encrypted)
+    }
+}
+
+fn hash(number: &str) -> [u8; 32] {
+    Sha256::digest(number).into()
+}
+
+/// The number of the session that a request is a part of.
+fn number(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(header::COOKIE).iter();
+    let cookies = cookies.filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|value| value.split(';'));
+    pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+}
+
+fn cookie(number: &str, lasts: Duration, is_encrypted: bool) -> Result<HeaderValue, Problem> {
+    let secure = if is_encrypted { "; Secure" } else { "" };
+    let seconds = lasts.as_secs();
+    let text =
+        format!("{COOKIE}={number}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}");
+    HeaderValue::from_str(&text)
+        .map_err(|error| Problem::new(Code::Internal, format!("a cookie cannot be sent: {error}")))
+}

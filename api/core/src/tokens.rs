@@ -1,0 +1,321 @@
+//! Making and reading the tokens of answers. The keys are in the registry: all front ends have the same.
+//!
+//! Signing asks no store: keys, and which outputs are scored, are read beforehand, and again now and then.
+//!
+//! A key signs for 30 days. Its successor is written ten minutes before it signs, so that every front end has read it by
+//! then, and a key is removed when no token of it is taken any more.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use sextant_feedback::{Forged, KEY_BYTES, Keys, LATEST_MS, Prediction, Served, SigningKey, Token};
+use sextant_registry::{FeedbackKey, Registry};
+use sextant_rpc::Answer;
+use sextant_types::{Code, Metric, ModelId, NamedTensor, Route, time::unix_ms};
+
+use crate::{ApiState, problem::Problem};
+
+/// For so long a key signs, ms.
+const SIGNS_MS: u64 = 30 * 24 * 3600 * 1000;
+
+/// So long before it signs a key is written, ms.
+const AHEAD_MS: u64 = 10 * 60 * 1000;
+
+/// By so much clocks of front ends may differ, ms.
+const APART_MS: u64 = 3600 * 1000;
+
+/// How often the keys are read because a token has one that is not known: anybody can make one up.
+const RENEW_EVERY: Duration = Duration::from_secs(1);
+
+/// For so long what was read of a model is believed: another process may replace it.
+const BELIEVED: Duration = Duration::from_secs(60);
+
+/// The keys, and a number for each query.
+pub struct Tokens {
+    known: ArcSwap<Known>,
+    outputs: ArcSwap<Outputs>,
+    serial: AtomicU64,
+    renewed: Mutex<Option<Instant>>,
+}
+
+/// When it was read which output of a model is scored, and which that is.
+type Outputs = HashMap<ModelId, (Instant, Option<Arc<str>>)>;
+
+#[derive(Default)]
+struct Known {
+    keys: Keys,
+    /// Numbers, and from when on they sign; the oldest first.
+    from: Vec<(u32, u64)>,
+}
+
+// === impl Tokens ===
+
+impl Tokens {
+    /// What a token says, if a front end of this service made it.
+    pub fn read(&self, text: &str) -> Result<Token, Forged> {
+        self.known.load().keys.read(text)
+    }
+
+    /// The number of a query in the token of its answer; `None` where nobody takes feedback.
+    pub fn serial(&self, state: &ApiState) -> Option<u64> {
+        let is_taken = state.directory().anybody_takes_feedback();
+        is_taken.then(|| self.serial.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The token of an answer to the query of that number; `None` where its application takes no feedback, or no key was
+    /// read yet.
+    pub fn of(
+        &self,
+        state: &ApiState,
+        route: &Route,
+        (answer, serial): (&Answer, Option<u64>),
+    ) -> Option<String> {
+        let (application, metric) = state.directory().feedback_of(route, &answer.model)?;
+        let outputs = self.outputs.load();
+        let scored = outputs
+            .get(&answer.model)
+            .and_then(|(_, name)| name.as_deref());
+        let output = scored_output(&answer.outputs, scored);
+        let served = Served {
+            application: &application,
+            model: &answer.model,
+            version: state.directory().version(&answer.model).unwrap_or(0),
+            variant: &answer.variant,
+            propensity: state.directory().propensity(route, &answer.model) as f32,
+            rows: answer.rows,
+        };
+        let serial = serial.unwrap_or_else(|| self.serial.fetch_add(1, Ordering::Relaxed));
+        self.sign((&served, serial), &predicted(metric, output, answer.rows))
+    }
+
+    /// Reads keys, and which outputs of the models that take feedback are scored; nothing where none does.
+    pub async fn follow(&self, state: &ApiState) -> Result<(), sextant_registry::Error> {
+        let models = state.directory().models_with_feedback();
+        if !state.directory().anybody_takes_feedback() {
+            return Ok(());
+        }
+        self.read_keys(state.registry(), unix_ms()).await?;
+        let known = self.outputs.load_full();
+        let mut outputs = Outputs::with_capacity(models.len());
+        for model in models {
+            let believed = known.get(&model);
+            let believed = believed.filter(|(at, name)| name.is_some() && at.elapsed() < BELIEVED);
+            let read = match believed {
+                Some(believed) => believed.clone(),
+                None => (Instant::now(), scored(state.registry(), &model).await?),
+            };
+            outputs.insert(model, read);
+        }
+        self.outputs.store(Arc::new(outputs));
+        Ok(())
+    }
+
+    fn sign(&self, (served, serial): (&Served<'_>, u64), of: &Prediction) -> Option<String> {
+        let now_ms = unix_ms();
+        let known = self.known.load();
+        let key = known.signing(now_ms)?;
+        Some(key.sign(served, (now_ms, serial), of))
+    }
+
+    /// Reads the keys again, unless that was done a moment ago; tells whether it was done now.
+    pub async fn renew(&self, state: &ApiState) -> Result<bool, Problem> {
+        {
+            let mut renewed = self.renewed.lock();
+            if renewed.is_some_and(|at| at.elapsed() < RENEW_EVERY) {
+                return Ok(false);
+            }
+            *renewed = Some(Instant::now());
+        }
+        self.read_keys(state.registry(), unix_ms()).await?;
+        Ok(true)
+    }
+
+    /// Reads the keys, makes the next where it is time, and removes those that nothing is taken of any more.
+    async fn read_keys(
+        &self,
+        registry: &Registry,
+        now_ms: u64,
+    ) -> Result<(), sextant_registry::Error> {
+        let mut keys = registry.feedback_keys().await?;
+        if let Some(made) = next(&keys, now_ms).and_then(made) {
+            registry.put_feedback_key(&made).await?;
+            keys = registry.feedback_keys().await?;
+        }
+        if let Some(below) = oldest_needed(&keys, now_ms) {
+            registry.forget_feedback_keys(below).await?;
+        }
+        self.known.store(Arc::new(Known::read(&keys)));
+        Ok(())
+    }
+}
+
+impl Default for Tokens {
+    fn default() -> Self {
+        let mut start = [0; 8];
+        // Without it two front ends could give one number in one millisecond: the time tells most queries apart.
+        if getrandom::fill(&mut start).is_err() {
+            start = unix_ms().to_le_bytes();
+        }
+        Self {
+            known: ArcSwap::default(),
+            outputs: ArcSwap::default(),
+            serial: AtomicU64::new(u64::from_le_bytes(start)),
+            renewed: Mutex::new(None),
+        }
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// A key that somebody has spoilt is passed over.
+    fn read(keys: &[FeedbackKey]) -> Self {
+        let read = |key: &FeedbackKey| {
+            let mut secret = [0; KEY_BYTES];
+            let decoded = hex::decode_to_slice(&key.secret, &mut secret);
+            let signing = decoded
+                .map(|()| SigningKey::new(key.number, &secret))
+                .ok()?;
+            Some((signing, (key.number, key.from_ms)))
+        };
+        let (keys, from) = keys.iter().filter_map(read).unzip();
+        Self {
+            keys: Keys::new(keys),
+            from,
+        }
+    }
+
+    /// The key that signs at a time: the latest that has begun to, else the first.
+    fn signing(&self, now_ms: u64) -> Option<&SigningKey> {
+        let begun = self
+            .from
+            .iter()
+            .rev()
+            .find(|(_, from_ms)| *from_ms <= now_ms);
+        let (number, _) = begun.or_else(|| self.from.first())?;
+        self.keys.key(*number)
+    }
+}
+
+/// The number of a key that is to be made, and from when on it signs.
+fn next(keys: &[FeedbackKey], now_ms: u64) -> Option<(u32, u64, u64)> {
+    match keys.last() {
+        None => Some((1, now_ms, now_ms)),
+        Some(last) => {
+            let is_over = last.from_ms.saturating_add(SIGNS_MS - AHEAD_MS) <= now_ms;
+            is_over.then_some((last.number.saturating_add(1), now_ms, now_ms + AHEAD_MS))
+        }
+    }
+}
+
+/// A new key; `None` where the machine has no random numbers.
+fn made((number, created_ms, from_ms): (u32, u64, u64)) -> Option<FeedbackKey> {
+    let mut secret = [0; KEY_BYTES];
+    getrandom::fill(&mut secret).ok()?;
+    Some(FeedbackKey {
+        number,
+        secret: hex::encode(secret),
+        created_ms,
+        from_ms,
+    })
+}
+
+/// Which output of a model is scored.
+async fn scored(
+    registry: &Registry,
+    model: &ModelId,
+) -> Result<Option<Arc<str>>, sextant_registry::Error> {
+    match registry.scored_output(model).await {
+        // Deleted a moment ago.
+        Err(sextant_registry::Error::NotFound { .. }) => Ok(None),
+        read => Ok(read?.map(|scored| scored.output.into())),
+    }
+}
+
+/// Keys with lower numbers are of no more use; `None` where all are.
+fn oldest_needed(keys: &[FeedbackKey], now_ms: u64) -> Option<u32> {
+    let is_alone = |key: &&FeedbackKey| key.from_ms + LATEST_MS + APART_MS < now_ms;
+    let sole = keys.iter().rev().find(is_alone)?;
+    (sole.number > keys.first()?.number).then_some(sole.number)
+}
+
+/// The output that labels are of: the one that is scored, or the only one.
+fn scored_output<'a>(outputs: &'a [NamedTensor], scored: Option<&str>) -> Option<&'a NamedTensor> {
+    match (scored, outputs) {
+        (Some(name), outputs) => outputs.iter().find(|it| it.name == name),
+        (None, [only]) => Some(only),
+        (None, _) => None,
+    }
+}
+
+fn predicted(metric: Metric, output: Option<&NamedTensor>, rows: u32) -> Prediction {
+    output.map_or(Prediction::Unknown, |output| {
+        Prediction::of(metric, &output.tensor, rows)
+    })
+}
+
+/// The refusal of a token that cannot be read, where nothing else is told.
+pub fn query_of(tokens: &Tokens, text: &str) -> Result<String, Problem> {
+    let is_query = text.len() == 28 && text.bytes().all(|it| it.is_ascii_hexdigit());
+    if is_query {
+        return Ok(text.to_owned());
+    }
+    let read = tokens.read(text);
+    read.map(|token| token.query()).map_err(|forged| {
+        let detail = format!("{forged}; give a token, or the `query` of an export");
+        Problem::new(Code::InvalidFeedback, detail).field("query")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u32, from_ms: u64) -> FeedbackKey {
+        FeedbackKey {
+            number,
+            secret: "00".repeat(KEY_BYTES),
+            created_ms: from_ms,
+            from_ms,
+        }
+    }
+
+    #[test]
+    fn a_key_has_a_successor_before_its_time_is_over() {
+        assert_eq!(next(&[], 5), Some((1, 5, 5)));
+        let first = [key(1, 0)];
+        assert_eq!(next(&first, SIGNS_MS - AHEAD_MS - 1), None);
+        let at = SIGNS_MS - AHEAD_MS;
+        assert_eq!(next(&first, at), Some((2, at, SIGNS_MS)));
+        let both = [key(1, 0), key(2, SIGNS_MS)];
+        let known = Known::read(&both);
+        let number = |now_ms| {
+            known
+                .from
+                .iter()
+                .rev()
+                .find(|it| it.1 <= now_ms)
+                .map(|it| it.0)
+        };
+        assert_eq!(number(SIGNS_MS - 1), Some(1));
+        assert_eq!(number(SIGNS_MS), Some(2));
+        assert!(known.signing(0).is_some());
+    }
+
+    #[test]
+    fn a_key_goes_when_no_token_of_it_is_taken() {
+        let both = [key(1, 0), key(2, SIGNS_MS)];
+        let late = SIGNS_MS + LATEST_MS + APART_MS;
+        assert_eq!(oldest_needed(&both, late), None);
+        assert_eq!(oldest_needed(&both, late + 1), Some(2));
+        assert_eq!(oldest_needed(&both[..1], u64::MAX), None);
+    }
+}

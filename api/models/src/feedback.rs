@@ -1,0 +1,258 @@
+//! `/v1/feedback`: what users say of answers.
+//!
+//! An answer of an application that takes feedback carries a token (`tokens`). Whoever gives feedback brings it back;
+//! each item of a body is judged by itself (`items`), and those that are good are kept in one transaction, together
+//! with the items of others who wait at the same time (`intake`).
+
+use axum::{
+    Json,
+    extract::{Request, State},
+    http::{HeaderMap, header},
+};
+use serde::Serialize;
+use sextant_registry::{Fate, Feedback};
+use sextant_types::{ApplicationId, Code, time::unix_ms};
+use utoipa::ToSchema;
+
+use crate::{
+    ApiState,
+    auth::Caller,
+    problem::{Problem, ProblemBody},
+};
+
+pub mod erase;
+pub mod export;
+mod items;
+pub mod online;
+pub mod settings;
+pub mod watch;
+
+pub use items::ItemBody;
+
+use items::{Reader, pieces};
+
+/// What a byte of an item becomes at most: its row, the row's document, and where it is found again.
+const ITEM_TIMES: usize = 8;
+
+/// Most refusals that an answer lists.
+const MOST_REFUSALS: usize = 1000;
+
+/// What became of the items of a body.
+#[derive(Debug, Default, Serialize, ToSchema)]
+#[schema(as = FeedbackTaken)]
+pub struct TakenBody {
+    /// Items that are kept now, those that were kept before included.
+    accepted: usize,
+    /// Those of them that were kept before: they count once.
+    repeated: usize,
+    /// Those of them that are labels and could not be scored: the token does not carry what this metric needs.
+    unscored: usize,
+    /// Items that were refused.
+    refused: usize,
+    /// Why, in the order of the items, at most 1,000.
+    refusals: Vec<RefusalBody>,
+}
+
+/// Why an item was refused.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FeedbackRefusal)]
+pub struct RefusalBody {
+    /// Which item, from 0.
+    index: usize,
+    /// Stable code; its page is `/docs/errors/{code}`.
+    code: &'static str,
+    /// What happened and what to do.
+    detail: String,
+}
+
+/// Gives feedback: one item, a list of items, or a line for each (`application/x-ndjson`). Items are judged one by one:
+/// those that are refused leave the others as they are, and the status is 200; a body that is a single item is refused
+/// with the status of its problem. The same item again is no error and counts once.
+#[utoipa::path(post, operation_id = "feedback_give", path = "/v1/feedback", tag = "feedback",
+    request_body(content = Vec<ItemBody>, content_type = "application/json",
+        description = "Up to 100,000 items. One item by itself is taken as well, and `application/x-ndjson` with an item in each line"),
+    responses(
+        (status = 200, description = "What became of them", body = TakenBody),
+        (status = 409, description = "The only item comes too late, or another value is there", body = ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn give(
+    State(state): State<ApiState>,
+    caller: Caller,
+    request: Request,
+) -> Result<Json<TakenBody>, Problem> {
+    let (parts, body) = request.into_parts();
+    let mut body = state.collect(body).await?;
+    let bytes = body.bytes().len();
+    body.taken().grow(ITEM_TIMES * bytes)?;
+    let (pieces, is_alone) = pieces(&body, is_lines(&parts.headers))?;
+    let mut reader = Reader::new(&state, &caller, unix_ms());
+    let mut given = Given::default();
+    for (index, piece) in pieces.iter().enumerate() {
+        match reader.read(piece).await {
+            Ok(rows) => given.add(index, rows),
+            Err(problem) => given.refuse(index, problem),
+        }
+    }
+    drop(pieces);
+    let rows = given.rows.iter().map(|(_, row)| row.clone()).collect();
+    let fates = state.intake().keep(&state, rows).await?;
+    given.settle(&fates);
+    state.metrics().feedback(&given.outcomes());
+    match is_alone {
+        true => given.only(),
+        false => Ok(Json(given.body())),
+    }
+}
+
+/// Whether a body has a line for each item.
+fn is_lines(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    [
+        "application/x-ndjson",
+        "application/jsonl",
+        "application/jsonlines",
+    ]
+    .contains(&kind)
+}
+
+/// The items of a body on their way.
+#[derive(Default)]
+struct Given {
+    /// Which item each row is of. An item of two answers has two.
+    rows: Vec<(usize, Feedback)>,
+    /// Items whose rows another item of the body has as well.
+    again: Vec<(usize, usize)>,
+    /// By row, query and kind: where in `rows`.
+    places: std::collections::HashMap<(String, u32, sextant_feedback::Kind), usize>,
+    refused: Vec<(usize, Problem)>,
+    kept: Vec<usize>,
+    repeated: Vec<usize>,
+}
+
+// === impl Given ===
+
+impl Given {
+    /// Takes the rows of an item, unless an earlier item has said something of the same.
+    fn add(&mut self, index: usize, rows: Vec<Feedback>) {
+        let earlier = rows.iter().find_map(|row| {
+            let key = (row.query.clone(), row.row, row.kind);
+            self.places.get(&key).map(|at| (*at, row))
+        });
+        if let Some((at, row)) = earlier {
+            match self.rows[at].1.value == row.value {
+                true => self.again.push((index, at)),
+                false => self.refuse(index, differs(row)),
+            }
+            return;
+        }
+        for row in rows {
+            let key = (row.query.clone(), row.row, row.kind);
+            self.places.insert(key, self.rows.len());
+            self.rows.push((index, row));
+        }
+    }
+
+    fn refuse(&mut self, index: usize, problem: Problem) {
+        self.refused.push((index, problem));
+    }
+
+    /// Says of each item what became of its rows.
+    fn settle(&mut self, fates: &[Fate]) {
+        for (at, fate) in fates.iter().enumerate() {
+            let (index, row) = &self.rows[at];
+            let index = *index;
+            let is_further = at > 0 && self.rows[at - 1].0 == index;
+            match fate {
+                Fate::Differs | Fate::Gone => {
+                    let problem = match fate {
+                        Fate::Gone => gone(&row.application),
+                        _ => differs(row),
+                    };
+                    self.kept.retain(|kept| *kept != index);
+                    self.repeated.retain(|repeated| *repeated != index);
+                    self.refused.retain(|(refused, _)| *refused != index);
+                    self.refused.push((index, problem));
+                }
+                _ if is_further => {}
+                Fate::Kept => self.kept.push(index),
+                Fate::Repeated => self.repeated.push(index),
+            }
+        }
+        for (index, at) in std::mem::take(&mut self.again) {
+            match fates[at] {
+                Fate::Differs => self.refused.push((index, differs(&self.rows[at].1))),
+                Fate::Gone => self
+                    .refused
+                    .push((index, gone(&self.rows[at].1.application))),
+                Fate::Kept | Fate::Repeated => self.repeated.push(index),
+            }
+        }
+        self.refused.sort_by_key(|(index, _)| *index);
+    }
+
+    /// Rows that were kept, by application, and items that were refused.
+    fn outcomes(&self) -> (Vec<&ApplicationId>, usize, usize) {
+        let kept = self.rows.iter();
+        let kept = kept.filter(|(index, _)| self.kept.binary_search(index).is_ok());
+        let kept = kept.map(|(_, row)| &row.application).collect();
+        (kept, self.repeated.len(), self.refused.len())
+    }
+
+    fn unscored(&self) -> usize {
+        let is_refused = |index: &usize| {
+            let found = self
+                .refused
+                .binary_search_by_key(index, |(index, _)| *index);
+            found.is_ok()
+        };
+        let rows = self
+            .rows
+            .iter()
+            .filter(|(index, row)| row.score.is_none() && !is_refused(index));
+        rows.count()
+    }
+
+    fn body(self) -> TakenBody {
+        let unscored = self.unscored();
+        let refusals = self.refused.iter().take(MOST_REFUSALS);
+        TakenBody {
+            accepted: self.kept.len() + self.repeated.len(),
+            repeated: self.repeated.len(),
+            unscored,
+            refused: self.refused.len(),
+            refusals: refusals
+                .map(|(index, problem)| RefusalBody {
+                    index: *index,
+                    code: problem.code().as_str(),
+                    detail: problem.told(),
+                })
+                .collect(),
+        }
+    }
+
+    /// What becomes of a body that is one item.
+    fn only(mut self) -> Result<Json<TakenBody>, Problem> {
+        match self.refused.pop() {
+            Some((_, problem)) => Err(problem),
+            None => Ok(Json(self.body())),
+        }
+    }
+}
+
+fn differs(row: &Feedback) -> Problem {
+    let detail = format!(
+        "row `{}` of query `{}` has another {} already, which stays: erase it to give another one",
+        row.row,
+        row.query,
+        row.kind.name()
+    );
+    Problem::new(Code::FeedbackExists, detail)
+}
+
+fn gone(application: &ApplicationId) -> Problem {
+    let detail = format!("application `{application}` does not exist any more");
+    Problem::new(Code::ApplicationNotFound, detail)
+}

@@ -1,0 +1,128 @@
+//! Queries over gRPC: one in a call, or many in a stream.
+
+use std::{borrow::Cow, time::Instant};
+
+use axum::response::Response;
+
+use super::{
+    call::{Call, Context, of_frame, within},
+    frame,
+    parameters::{self, Parameters},
+    proto, tensors,
+};
+use crate::{
+    Named,
+    ask::{Answered, Arrival, Question, ask, read_region},
+    auth::Caller,
+    codec::Part,
+    extract::check_query_id,
+    footprint::Footprint,
+    problem::Problem,
+    room::Taken,
+};
+
+/// Answers one query.
+pub async fn model_infer(call: Call) -> Result<Response, Problem> {
+    let Call {
+        context,
+        body,
+        encoding,
+    } = call;
+    let state = &context.state;
+    let mut held = state.collect(body).await?;
+    let arrived = Instant::now();
+    let _permit = state.admit()?;
+    let (head, bytes) = frame::only(held.bytes())?;
+    let room = (held.taken(), state.limits().max_body_bytes);
+    let compressed = head.compressed.then_some(encoding);
+    let request = frame::decode(bytes, compressed, room, tensors::most_bytes)?;
+    let left = context.left_at(arrived);
+    let asked = Asked {
+        context: &context,
+        caller: context.caller()?,
+        arrived,
+    };
+    let (reply, mut taken) = within(left, answer(asked, request)).await?;
+    let encoding = encoding.of_answer(&context.headers);
+    let frame = frame::encode(&reply, encoding);
+    taken.resize(frame.len())?;
+    Ok(of_frame(taken.keep(frame), encoding))
+}
+
+/// How a query came.
+pub struct Asked<'a> {
+    /// The call.
+    pub context: &'a Context,
+    /// Who asks.
+    pub caller: &'a Caller,
+    /// When its last byte was there.
+    pub arrived: Instant,
+}
+
+/// Answers a query that has been read, and counts what became of it.
+pub async fn answer(
+    asked: Asked<'_>,
+    request: proto::ModelInferRequest,
+) -> Result<(proto::ModelInferResponse, Taken), Problem> {
+    let state = &asked.context.state;
+    let (arrived, name) = (asked.arrived, request.model_name.clone());
+    let named = Named::find(state, asked.caller, name, &request.model_version).await?;
+    let result = reply(asked, &named, request).await;
+    if let Err(problem) = &result {
+        state.count_query(Some(&named.route), Err((problem.code(), arrived.elapsed())));
+    }
+    result
+}
+
+async fn reply(
+    asked: Asked<'_>,
+    named: &Named,
+    request: proto::ModelInferRequest,
+) -> Result<(proto::ModelInferResponse, Taken), Problem> {
+    let Asked {
+        context,
+        caller,
+        arrived,
+    } = asked;
+    let state = &context.state;
+    check_query_id(&request.id)?;
+    let is_typed = request.inputs.iter().any(|input| input.contents.is_some());
+    let is_typed = is_typed && !state.answers_raw();
+    let regions = |taken: &mut Taken, part: &Part| read_region(state, caller, taken, part);
+    let signature = Cow::Borrowed(&named.signature);
+    let mut footprint = Footprint::new(state.room(), Some(signature));
+    let question = Question {
+        demands: Parameters(&request.parameters).demands()?,
+        selection: tensors::selection(&request.outputs)?,
+        inputs: tensors::inputs(
+            request.inputs,
+            request.raw_input_contents,
+            &mut footprint.reader(),
+            regions,
+        )?,
+    };
+    let left = context.still_waits_at(Instant::now())?;
+    let arrival = Arrival {
+        caller,
+        headers: &context.headers,
+        at: arrived,
+        patience_ms: left.map(|left| left.as_secs_f64() * 1e3),
+    };
+    let asked = ask(state, (named, question), arrival, &mut footprint).await;
+    let Answered {
+        answer,
+        outputs,
+        token,
+    } = asked.map_err(|problem| context.unless_too_late(problem))?;
+    let (outputs, raw_output_contents) = tensors::outputs(outputs, is_typed);
+    let reply = proto::ModelInferResponse {
+        model_name: named.name.clone(),
+        model_version: named.version_of(state, &answer).to_string(),
+        id: request.id,
+        parameters: parameters::of_answer(&answer, token),
+        outputs,
+        raw_output_contents,
+    };
+    state.count_query(Some(&named.route), Ok((&answer, arrived.elapsed())));
+    Ok((reply, footprint.taken()))
+}

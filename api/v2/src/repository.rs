@@ -1,0 +1,205 @@
+//! Loading and unloading by name: what Triton's clients ask before and after their queries.
+//!
+//! What is loaded where is for the autoscaler to decide; queries make it decide. So a name is loaded by a query that
+//! is made up, all zeros, which waits as every query does until a variant is loaded, and it is held by another one
+//! now and then, so that what answers it does not count as idle. Nothing else is kept for it: where memory is short,
+//! it goes as others do, and comes back.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use axum::{
+    Extension,
+    body::Body,
+    extract::{Request, State},
+    http::StatusCode,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sextant_rpc::{DispatcherClient, Query, QueryError};
+use sextant_types::{Code, DataType, NamedTensor, Route, Tensor, TensorSpec, Texts};
+use tokio::time::{Instant, sleep, timeout_at};
+use utoipa::ToSchema;
+
+use super::Named;
+use crate::{ApiState, auth::Subject, body::body_too_large, json, problem::Problem};
+
+/// Longest wait for a load.
+const LONGEST_LOAD: Duration = Duration::from_secs(120);
+
+/// Pause where the dispatcher says that something is being loaded, but not when it will be there.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Time between two queries that hold a name.
+const HOLD_EVERY: Duration = Duration::from_secs(30);
+
+/// What may be said of a load or an unload.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(as = RepositoryChange)]
+pub struct ChangeBody<'a> {
+    /// `unload_dependents` is taken and changes nothing. `config` and files are refused: models are registered.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
+    parameters: HashMap<&'a str, &'a RawValue>,
+}
+
+/// An empty answer, and what was changed.
+pub(super) type Changed = (Extension<Subject>, StatusCode);
+
+/// Has a variant loaded and waits until it has answered; from then on it does not count as idle.
+#[utoipa::path(post, operation_id = "v2_load", path = "/v2/repository/models/{model}/load",
+    tag = "open inference protocol",
+    params(("model" = String, Path, description = "variant, model or application")),
+    request_body(content = Option<ChangeBody<'static>>, content_type = "application/json"),
+    responses(
+        (status = 200, description = "It can be answered at once"),
+        (status = 404, description = "There is nothing of that name", body = crate::problem::ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn load(
+    State(state): State<ApiState>,
+    named: Named,
+    request: Request,
+) -> Result<Changed, Problem> {
+    check_body(&state, request.into_body()).await?;
+    let subject = Subject(named.name.clone());
+    make_ready(&state, named).await?;
+    Ok((Extension(subject), StatusCode::OK))
+}
+
+/// Lets a name count as idle again. What is loaded stays until its memory is wanted or it was idle for long.
+#[utoipa::path(post, operation_id = "v2_unload", path = "/v2/repository/models/{model}/unload",
+    tag = "open inference protocol",
+    params(("model" = String, Path, description = "variant, model or application")),
+    request_body(content = Option<ChangeBody<'static>>, content_type = "application/json"),
+    responses(
+        (status = 200, description = "It is not held any more"),
+        (status = 404, description = "There is nothing of that name", body = crate::problem::ProblemBody,
+            content_type = "application/problem+json"),
+    ))]
+pub async fn unload(
+    State(state): State<ApiState>,
+    named: Named,
+    request: Request,
+) -> Result<Changed, Problem> {
+    check_body(&state, request.into_body()).await?;
+    state.holds().release(&named.name);
+    Ok((Extension(Subject(named.name)), StatusCode::OK))
+}
+
+async fn check_body(state: &ApiState, body: Body) -> Result<(), Problem> {
+    let body = state.collect_document(body).await?;
+    if body.trim_ascii().is_empty() {
+        return Ok(());
+    }
+    let said: ChangeBody<'_> = json::borrowed(&body)?;
+    check_parameters(said.parameters.keys().copied())
+}
+
+/// Refuses parameters that would bring a model.
+pub(super) fn check_parameters<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+) -> Result<(), Problem> {
+    let brings = |name: &&str| *name == "config" || name.starts_with("file:");
+    match names.into_iter().find(brings) {
+        None => Ok(()),
+        Some(name) => {
+            let name = crate::codec::short(name);
+            let detail =
+                format!("`{name}` is not taken here: register models at `POST /v1/models`");
+            Err(Problem::new(Code::InvalidRequest, detail).field("parameters"))
+        }
+    }
+}
+
+/// Has something of a name loaded, and holds it.
+pub(super) async fn make_ready(state: &ApiState, named: Named) -> Result<(), Problem> {
+    let made_up = MadeUp::of(&named, state.limits().max_body_bytes)?;
+    let until = Instant::now() + LONGEST_LOAD;
+    let loaded = timeout_at(until, made_up.load(state.dispatcher())).await;
+    loaded.unwrap_or_else(|_| {
+        let detail = format!("`{}` was not loaded within {LONGEST_LOAD:?}", named.name);
+        Err(Problem::new(Code::Warming, detail).retry_after_ms(1000))
+    })?;
+    let dispatcher = Arc::clone(state.dispatcher());
+    let asking = async move { made_up.repeat(&dispatcher).await };
+    state.holds().hold(named.name, state.draining(), asking)
+}
+
+/// A query that nobody asked.
+struct MadeUp {
+    route: Route,
+    inputs: Vec<NamedTensor>,
+}
+
+// === impl MadeUp ===
+
+impl MadeUp {
+    fn of(named: &Named, max_bytes: usize) -> Result<Self, Problem> {
+        let inputs = named.signature.inputs.iter();
+        let inputs = inputs.map(|spec| zeros(spec, max_bytes));
+        Ok(Self {
+            route: named.route.clone(),
+            inputs: inputs.collect::<Result<_, _>>()?,
+        })
+    }
+
+    async fn ask(&self, dispatcher: &DispatcherClient) -> Result<(), QueryError> {
+        let query = Query {
+            best_effort: true,
+            ..Query::new(
+                self.route.clone(),
+                self.inputs.clone(),
+                std::time::Instant::now(),
+            )
+        };
+        match dispatcher.query(query).await {
+            // What a model makes of zeros is not the question: it was loaded.
+            Err(error) if error.code == Code::EngineFailed => Ok(()),
+            answered => answered.map(drop),
+        }
+    }
+
+    async fn load(&self, dispatcher: &DispatcherClient) -> Result<(), Problem> {
+        loop {
+            match self.ask(dispatcher).await {
+                Err(error) if error.code == Code::Warming => {
+                    let wait = error.retry_after_ms.map(Duration::from_millis);
+                    sleep(wait.unwrap_or(AGAIN).max(AGAIN)).await;
+                }
+                answered => return Ok(answered?),
+            }
+        }
+    }
+
+    /// Until there is nothing of the name any more.
+    async fn repeat(&self, dispatcher: &DispatcherClient) {
+        loop {
+            sleep(HOLD_EVERY).await;
+            if let Err(error) = self.ask(dispatcher).await {
+                if super::named::is_not_found(error.code) {
+                    return;
+                }
+                tracing::debug!(%error, route = ?self.route, "what is held cannot be answered now");
+            }
+        }
+    }
+}
+
+/// One row of zeros, or of empty texts.
+fn zeros(spec: &TensorSpec, max_bytes: usize) -> Result<NamedTensor, Problem> {
+    let size = |of: &Option<u64>| usize::try_from(of.unwrap_or(1)).unwrap_or(usize::MAX);
+    let shape: Vec<usize> = spec.shape.iter().map(size).collect();
+    let count = shape
+        .iter()
+        .try_fold(1usize, |all, size| all.checked_mul(*size));
+    let bytes = count.and_then(|count| count.checked_mul(spec.data_type.size().unwrap_or(4)));
+    let too_large = || body_too_large("an input of one row", max_bytes as u64);
+    let bytes = bytes
+        .filter(|bytes| *bytes <= max_bytes)
+        .ok_or_else(too_large)?;
+    let tensor = match spec.data_type {
+        DataType::Bytes => Tensor::from_texts(shape, Texts::empty(bytes / 4)),
+        data_type => Tensor::from_bytes(data_type, shape, vec![0; bytes].into()),
+    };
+    Ok(NamedTensor::new(spec.name.clone(), tensor?))
+}

@@ -1,0 +1,193 @@
+//! What becomes attention, and what does not.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use sextant_engine_cuda::{
+    driver::Abilities,
+    lower::{Graph, Target, Weights, lower},
+    suite::{
+        Case,
+        networks::{Encoder, encoder},
+        operators,
+    },
+};
+use sextant_onnx::{
+    builder::{BATCH, Dim, ModelBuilder},
+    proto::AttributeProto,
+};
+use sextant_types::{DataType, Precision};
+
+/// How often each operation appears at a precision, for inputs whose open dimensions have the given sizes.
+fn operations(file: &Bytes, dynamic: &[u64], precision: Precision) -> BTreeMap<String, usize> {
+    let info = sextant_onnx::inspect(file).expect("a good file");
+    let ports = |specs: &[sextant_types::TensorSpec]| {
+        let port = |spec: &sextant_types::TensorSpec| (spec.name.clone(), spec.data_type);
+        specs.iter().map(port).collect()
+    };
+    let signature = &info.signature;
+    let graph = Graph::read(file, ports(&signature.inputs), ports(&signature.outputs));
+    let graph = graph.expect("every operator is known");
+    let shapes = signature.inputs.iter().map(|spec| {
+        let mut open = dynamic.iter();
+        let size = |size: &Option<u64>| size.or_else(|| open.next().copied()).expect("a size");
+        spec.shape.iter().map(size).collect()
+    });
+    let shapes: Vec<Vec<u64>> = shapes.collect();
+    let abilities = Abilities {
+        convolution: false,
+        attention: true,
+    };
+    let target = Target::new(precision, abilities, 16 << 20).expect("a precision of floats");
+    let draft = lower(&graph, &shapes, &target, &mut Weights::default()).expect("it is lowered");
+    let mut counts = BTreeMap::new();
+    for operation in &draft.operations {
+        *counts.entry(operation.name().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+fn count(counts: &BTreeMap<String, usize>, name: &str) -> usize {
+    counts.get(name).copied().unwrap_or_default()
+}
+
+#[test]
+fn attention_of_the_suite_is_one_operation() {
+    let cases = operators::cases(5);
+    let of_attention = |case: &&Case| case.detail.starts_with("attention");
+    let cases: Vec<&Case> = cases.iter().filter(of_attention).collect();
+    assert!(cases.len() > 10);
+    for case in cases {
+        let dynamic: Vec<u64> = case.dynamic.iter().map(|size| *size as u64).collect();
+        let known = !case.detail.contains("depth: 12 ");
+        for (precision, fused) in [
+            (Precision::Fp16, known),
+            (Precision::Bf16, known),
+            (Precision::Fp32, false),
+        ] {
+            let counts = operations(&case.model, &dynamic, precision);
+            let what = format!("{} at {precision:?}: {counts:?}", case.detail);
+            assert_eq!(count(&counts, "Attention"), usize::from(fused), "{what}");
+            assert_eq!(count(&counts, "Softmax"), usize::from(!fused), "{what}");
+        }
+    }
+}
+
+/// What three products of one input have given is taken apart and turned around by one copy each.
+#[test]
+fn parts_of_a_product_are_moved_once() {
+    let cases = operators::cases(5);
+    let joined = |case: &&Case| case.detail.contains("keys Twice, Products, mask None");
+    let case = cases.iter().find(joined).expect("it is there");
+    let counts = operations(&case.model, &[3], Precision::Fp32);
+    assert_eq!(count(&counts, "Gemm"), 1 + 2, "{counts:?}");
+    assert_eq!(count(&counts, "Copy"), 3 + 1, "{counts:?}");
+    let counts = operations(&case.model, &[3], Precision::Fp16);
+    assert_eq!(count(&counts, "Gemm"), 1, "{counts:?}");
+    // To 16-bit floats and back.
+    assert_eq!(count(&counts, "Copy"), 2, "{counts:?}");
+}
+
+#[test]
+fn an_encoder_has_one_operation_for_each_layer() {
+    let file = encoder(&Encoder::SMALL, 4);
+    let layers = Encoder::SMALL.layers;
+    for (rows, length) in [(1, 1), (1, 6), (3, 1), (3, 64)] {
+        let counts = operations(&file, &[rows, length], Precision::Fp16);
+        let what = format!("{rows} x {length}: {counts:?}");
+        assert_eq!(count(&counts, "Attention"), layers, "{what}");
+        assert_eq!(count(&counts, "Softmax"), 0, "{what}");
+        // Queries, keys and values in one, three others, and one for the pool.
+        assert_eq!(count(&counts, "Gemm"), layers * 4 + 1, "{what}");
+        let counts = operations(&file, &[rows, length], Precision::Fp32);
+        assert_eq!(count(&counts, "Softmax"), layers, "{rows} x {length}");
+    }
+}
+
+/// Changes a model before its nodes follow.
+type Change = fn(&mut Plain);
+
+/// Attention of `q`, `k` and `v` `[batch, heads, length, 16]` with all that can be different about it.
+struct Plain {
+    model: ModelBuilder,
+    axis: i64,
+    /// Behind a value: an operator with its inputs, whose output goes on in the value's place.
+    between: Option<(&'static str, &'static str, &'static [&'static str])>,
+    outputs: Vec<&'static str>,
+}
+
+fn plain(change: Change) -> Bytes {
+    let mut plain = Plain {
+        model: ModelBuilder::new("attention", 1),
+        axis: -1,
+        between: None,
+        outputs: vec!["y"],
+    };
+    change(&mut plain);
+    let dims = [BATCH, Dim::Fixed(2), Dim::Fixed(8), Dim::Fixed(16)];
+    for name in ["q", "k", "v"] {
+        plain.model.input(name, DataType::Fp32, &dims);
+    }
+    let open = ["batch", "d1", "d2", "d3"].map(Dim::Dynamic);
+    for name in plain.outputs.clone() {
+        plain.model.output(name, DataType::Fp32, &open);
+    }
+    let signs: Vec<f32> = (0..64)
+        .map(|at| if at % 3 == 0 { -2.0 } else { 2.0 })
+        .collect();
+    let model = &mut plain.model;
+    model.constant("signs", &[1, 1, 8, 8], &signs);
+    model.constant("small", &[], &[-1f32]);
+    model.node("Greater", &["signs", "small"], &["kept"]);
+    let order = vec![AttributeProto::ints("perm", &[0, 1, 3, 2])];
+    plain.model.node_with("Transpose", &["k"], &["kt"], order);
+    plain.model.node("MatMul", &["q", "kt"], &["scores"]);
+    let scores = plain.after("scores");
+    let axis = vec![AttributeProto::int("axis", plain.axis)];
+    let model = &mut plain.model;
+    model.node_with("Softmax", &[scores], &["shares"], axis);
+    let shares = plain.after("shares");
+    plain.model.node("MatMul", &[shares, "v"], &["y"]);
+    plain.model.build()
+}
+
+// === impl Plain ===
+
+impl Plain {
+    fn after(&mut self, name: &'static str) -> &'static str {
+        match self.between {
+            Some((before, op_type, inputs)) if before == name => {
+                self.model.node(op_type, inputs, &["between"]);
+                "between"
+            }
+            _ => name,
+        }
+    }
+}
+
+#[test]
+fn what_is_used_elsewhere_or_different_stays_apart() {
+    let unchanged: Change = |_| {};
+    let counts = operations(&plain(unchanged), &[3], Precision::Fp16);
+    assert_eq!(count(&counts, "Attention"), 1, "{counts:?}");
+    assert_eq!(count(&counts, "Gemm"), 0, "{counts:?}");
+    let changes: [(&str, Change); 6] = [
+        ("scores are an output", |it| it.outputs.push("scores")),
+        ("shares are an output", |it| it.outputs.push("shares")),
+        ("softmax over queries", |it| it.axis = 2),
+        ("a function of scores", |it| {
+            it.between = Some(("scores", "Tanh", &["scores"]));
+        }),
+        ("a function of shares", |it| {
+            it.between = Some(("shares", "Sqrt", &["shares"]));
+        }),
+        ("a number that does not hide scores", |it| {
+            it.between = Some(("scores", "Where", &["kept", "scores", "small"]));
+        }),
+    ];
+    for (what, change) in changes {
+        let counts = operations(&plain(change), &[3], Precision::Fp16);
+        assert_eq!(count(&counts, "Attention"), 0, "{what}: {counts:?}");
+        assert_eq!(count(&counts, "Softmax"), 1, "{what}: {counts:?}");
+    }
+}

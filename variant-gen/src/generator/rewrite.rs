@@ -1,0 +1,51 @@
+//! What is made of models' files: in the process that measures where engines are isolated, else here.
+
+use bytes::Bytes;
+use sextant_engine::ModelFile;
+use sextant_objects::digest_of;
+
+use super::Registration;
+use crate::{
+    Error,
+    isolation::protocol::Action,
+    rewriting::{Made, Rewrite},
+};
+
+impl Registration<'_> {
+    /// What is made of a graph.
+    pub(super) async fn rewrite<R: Rewrite>(
+        &self,
+        graph: &Bytes,
+        how: R,
+    ) -> Result<Made<R::Found>, Error> {
+        self.rewrite_file(graph.clone().into(), Vec::new(), how)
+            .await
+    }
+
+    /// The same of a file with its weights and of files beside it.
+    pub(super) async fn rewrite_file<R: Rewrite>(
+        &self,
+        file: ModelFile,
+        beside: Vec<Bytes>,
+        how: R,
+    ) -> Result<Made<R::Found>, Error> {
+        let Some(isolation) = self.parts.config.isolation.clone() else {
+            let rewrite = move |_: &_| how.rewrite(&file, &beside);
+            return Ok(self.parts.threads.run(rewrite).await??);
+        };
+        let mut order = self.order_of_files(Action::Rewrite(how.told()));
+        order.artefact = digest_of(&file.graph);
+        let mut task = self.task(order, file).await?;
+        task.beside = beside;
+        let seat = self.seat.clone();
+        let rewrite = move |cancel: &_| isolation.rewrite(&seat, task, cancel);
+        let made = self.parts.threads.run(rewrite).await??;
+        made.map_err(Error::Unable)
+    }
+}
+
+/// The one file that was made.
+pub(super) fn only<T>(made: Made<T>) -> (T, Bytes) {
+    let file = made.files.into_iter().next();
+    (made.found, file.unwrap_or_default())
+}

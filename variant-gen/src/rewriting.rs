@@ -1,0 +1,434 @@
+//! What is made of a model's file without running it.
+//!
+//! What is read of a file may take many times as much as the file, and what is made of one may be larger. So where
+//! engines are isolated the process that measures does it, within its limits: it is sent the file, and answers what it
+//! found and what it made ([`crate::isolation`]). Without isolation the same functions run here.
+//!
+//! A [`Rewriting`] is what one of them is given, as it is told to another process; a [`Rewrite`] knows in addition
+//! what it answers.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+use sextant_engine::ModelFile;
+use sextant_onnx::{
+    Error, adapt,
+    external::{self, Files},
+    fit, inspect, outline,
+    quantize::{quantize_dynamic, quantize_weights_only},
+    ranks::{self, Shapes, Unknown},
+};
+use sextant_types::{Code, Names, Precision, Renames, Signature};
+
+use crate::generator::calibrate;
+
+mod look;
+
+pub(crate) use look::{Look, Looking, OTHERS, Vocabulary, Wide};
+
+/// What is made of files may have twice their size, and so many bytes more.
+const MOST_GROWTH_BYTES: u64 = 64 << 20;
+
+/// What is made of a file.
+pub(crate) struct Made<T> {
+    /// What was found out.
+    pub(crate) found: T,
+    /// The files that were made; of most one.
+    pub(crate) files: Vec<Bytes>,
+}
+
+/// One thing that can be made of a file.
+pub(crate) trait Rewrite: Send + 'static {
+    /// What is found out on the way.
+    type Found: Serialize + DeserializeOwned + Send + 'static;
+
+    /// Does it.
+    fn rewrite(&self, file: &ModelFile, beside: &[Bytes]) -> Result<Made<Self::Found>, Error>;
+
+    /// As it is told to another process.
+    fn told(self) -> Rewriting;
+}
+
+/// One of them, for another process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rewriting {
+    /// Put the data of the files beside it into it.
+    Embed(Embed),
+    /// Say where in those files the data is.
+    Resolve(Resolve),
+    /// Make it servable, under the names of its application.
+    Fit(Fit),
+    /// Write down shapes.
+    Declare(Declare),
+    /// Make the model that answers with shapes.
+    Probe(Probe),
+    /// Take its application's classes, and find out about batches.
+    Look(Box<Looking>),
+    /// Take its batch dimension away.
+    Lone(Lone),
+    /// Make its weights smaller.
+    Quantize(Quantize),
+}
+
+/// What another process has made, before the bytes of its files.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Rewritten {
+    /// What was found out, or why there is nothing.
+    pub found: Result<Value, Unable>,
+    /// The length of each file; none of one that is as it was sent.
+    pub files: Vec<Option<u64>>,
+}
+
+/// Why a file cannot be rewritten.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unable {
+    /// The stable public code.
+    pub code: Code,
+    /// Why.
+    pub message: String,
+}
+
+/// [`external::embed`]; finds out whether there was anything to embed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Embed {
+    /// What tensors call the files beside it, in their order.
+    pub(crate) names: Vec<String>,
+}
+
+/// [`external::resolve`]; finds out whether its tensors are where engines read them in place.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Resolve {
+    /// The sizes of the files beside it, bytes, by what tensors call them.
+    pub(crate) sizes: BTreeMap<String, u64>,
+}
+
+/// [`adapt::plain`] and [`fit::names`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Fit {
+    /// The outputs that are served; empty for all.
+    pub(crate) outputs: Vec<String>,
+    /// Inputs that are the same in every query: the bits of their numbers, which text would round.
+    pub(crate) constants: BTreeMap<String, Vec<u64>>,
+    /// What was changed before, in words.
+    pub(crate) changed: Option<String>,
+    /// The names that its owner states.
+    pub(crate) stated: Renames,
+    /// What the application's models are.
+    pub(crate) application: Option<Signature>,
+}
+
+/// What [`Fit`] finds out.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Fitted {
+    pub(crate) plain: adapt::Plain,
+    /// The inputs that have new names, by the old ones.
+    pub(crate) inputs: Names,
+    /// Whether the application's models take one record at a time, and this one is declared so as well.
+    pub(crate) is_lone: bool,
+    /// What is declared without a shape.
+    pub(crate) unknown: Unknown,
+}
+
+/// [`ranks::declare`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Declare {
+    pub(crate) shapes: Shapes,
+    /// Whether what the file itself declares of these is forgotten first.
+    pub(crate) anew: bool,
+}
+
+/// [`ranks::probe`]; none of a model with more weights than are loaded for that.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Probe {
+    /// Whether outputs are probed that are declared, too: only of models with so many bytes of weights at most.
+    pub(crate) all_up_to: Option<u64>,
+}
+
+/// What [`Probe`] finds out.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Probed {
+    /// What the model declares, where its declared outputs are probed.
+    pub(crate) declared: Option<Signature>,
+    /// The signature of the model that answers with shapes.
+    pub(crate) asked: Signature,
+}
+
+/// [`adapt::lone`] or [`adapt::unbatched`].
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lone {
+    /// What is asked together is not answered as it is alone.
+    Mixes,
+    /// Its first dimensions are no batch dimensions.
+    Whole,
+}
+
+/// Makes its weights smaller; finds out the nodes that compute in them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Quantize {
+    pub(crate) precision: Precision,
+}
+
+// === impl Rewriting ===
+
+impl Rewriting {
+    /// Does it for another process.
+    pub(crate) fn run(self, file: &ModelFile, beside: &[Bytes]) -> (Rewritten, Vec<Bytes>) {
+        match self {
+            Self::Embed(it) => answer(&it, file, beside),
+            Self::Resolve(it) => answer(&it, file, beside),
+            Self::Fit(it) => answer(&it, file, beside),
+            Self::Declare(it) => answer(&it, file, beside),
+            Self::Probe(it) => answer(&it, file, beside),
+            Self::Look(it) => answer(&*it, file, beside),
+            Self::Lone(it) => answer(&it, file, beside),
+            Self::Quantize(it) => answer(&it, file, beside),
+        }
+    }
+
+    /// Whether it reads the weights of a large model, and may take long because of them.
+    pub(crate) fn reads_weights(&self) -> bool {
+        matches!(self, Self::Quantize(_))
+    }
+}
+
+fn answer<R: Rewrite>(how: &R, file: &ModelFile, beside: &[Bytes]) -> (Rewritten, Vec<Bytes>) {
+    let made = how.rewrite(file, beside);
+    Rewritten::of(made.map_err(|error| Unable::from(&error)), (file, beside))
+}
+
+/// The most bytes of files that are taken of what is made of a file and those beside it.
+pub(crate) fn most_made(file: &ModelFile, beside: &[Bytes]) -> u64 {
+    let beside = beside.iter().map(|it| it.len() as u64).sum::<u64>();
+    let weights = file.weights.as_ref().and_then(|it| it.file().ok());
+    let weights = weights.and_then(|it| Some(it.metadata().ok()?.len()));
+    let sent = file.graph.len() as u64 + beside + weights.unwrap_or_default();
+    sent.saturating_mul(2).saturating_add(MOST_GROWTH_BYTES)
+}
+
+// === impl Rewritten ===
+
+impl Rewritten {
+    /// What is told, and the files behind it, of what was made of a file and those beside it.
+    pub(crate) fn of<T: Serialize>(
+        made: Result<Made<T>, Unable>,
+        (file, beside): (&ModelFile, &[Bytes]),
+    ) -> (Self, Vec<Bytes>) {
+        let sent = &file.graph;
+        let told = made.and_then(|made| {
+            let bytes = made.files.iter().map(|it| it.len() as u64).sum::<u64>();
+            let most = most_made(file, beside);
+            if bytes > most {
+                return Err(Unable {
+                    code: Code::MemoryExceeded,
+                    message: format!(
+                        "what is made of the model has `{bytes}` bytes, and at most `{most}` may be made of files of this size"
+                    ),
+                });
+            }
+            let found = serde_json::to_value(made.found).map_err(|error| Unable {
+                code: Code::Internal,
+                message: format!("what was found in the model cannot be told: {error}"),
+            })?;
+            Ok((found, made.files))
+        });
+        let (found, files) = match told {
+            Ok((found, files)) => (Ok(found), files),
+            Err(unable) => (Err(unable), Vec::new()),
+        };
+        let lengths = files.iter().map(|file| match file == sent {
+            true => None,
+            false => Some(file.len() as u64),
+        });
+        let rewritten = Self {
+            found,
+            files: lengths.collect(),
+        };
+        let files = files.into_iter().filter(|file| file != sent).collect();
+        (rewritten, files)
+    }
+
+    /// What was made, of the files that came behind it and what had been sent. None where that is not what was asked for.
+    pub(crate) fn made<T: DeserializeOwned>(
+        self,
+        files: Vec<Bytes>,
+        sent: &Bytes,
+    ) -> Option<Result<Made<T>, Unable>> {
+        let found = match self.found {
+            Ok(found) => serde_json::from_value(found).ok()?,
+            Err(unable) => return Some(Err(unable)),
+        };
+        let mut made = files.into_iter();
+        let files = self.files.iter().map(|length| match length {
+            None => Some(sent.clone()),
+            Some(_) => made.next(),
+        });
+        let files = files.collect::<Option<Vec<_>>>()?;
+        Some(Ok(Made { found, files }))
+    }
+}
+
+impl From<&Error> for Unable {
+    fn from(error: &Error) -> Self {
+        Self {
+            code: error.code(),
+            message: error.to_string(),
+        }
+    }
+}
+
+// === impl Made ===
+
+impl<T> Made<T> {
+    /// One file.
+    pub(crate) fn one(found: T, file: Bytes) -> Self {
+        let files = vec![file];
+        Self { found, files }
+    }
+}
+
+// === impl Rewrite ===
+
+impl Rewrite for Embed {
+    type Found = bool;
+
+    fn rewrite(&self, file: &ModelFile, beside: &[Bytes]) -> Result<Made<bool>, Error> {
+        let named = self.names.iter().cloned().zip(beside.iter().cloned());
+        let files: Files = named.collect();
+        let whole = external::embed(&file.graph, &files)?;
+        Ok(Made {
+            found: whole.is_some(),
+            files: whole.into_iter().collect(),
+        })
+    }
+
+    fn told(self) -> Rewriting {
+        Rewriting::Embed(self)
+    }
+}
+
+impl Rewrite for Resolve {
+    type Found = bool;
+
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<bool>, Error> {
+        let size = |name: &str| self.sizes.get(name).copied();
+        let graph = external::resolve(&file.graph, size)?;
+        let is_aligned = outline::is_aligned(&graph)?;
+        Ok(Made::one(is_aligned, graph))
+    }
+
+    fn told(self) -> Rewriting {
+        Rewriting::Resolve(self)
+    }
+}
+
+impl Rewrite for Fit {
+    type Found = Fitted;
+
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Fitted>, Error> {
+        let numbers = |bits: &Vec<u64>| bits.iter().map(|it| f64::from_bits(*it)).collect();
+        let constants = self.constants.iter();
+        let declared = adapt::Declared {
+            outputs: self.outputs.clone(),
+            constants: constants
+                .map(|(name, bits)| (name.clone(), numbers(bits)))
+                .collect(),
+        };
+        let mut plain = adapt::plain(&file.graph, &declared)?;
+        plain.changes.extend(self.changed.clone());
+        let application = self.application.as_ref();
+        let named = fit::names(plain, &self.stated, &self.outputs, application)?;
+        let model = named.plain.model.clone();
+        let fitted = Fitted {
+            unknown: ranks::unknown(&model)?,
+            plain: named.plain,
+            inputs: named.inputs,
+            is_lone: named.is_lone,
+        };
+        Ok(Made::one(fitted, model))
+    }
+
+    fn told(self) -> Rewriting {
+        Rewriting::Fit(self)
+    }
+}
+
+impl Rewrite for Declare {
+    type Found = ();
+
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<()>, Error> {
+        let names: Vec<String> = self.shapes.keys().cloned().collect();
+        let model = match self.anew {
+            true => ranks::forget(&file.graph, &names)?,
+            false => file.graph.clone(),
+        };
+        Ok(Made::one((), ranks::declare(&model, &self.shapes)?))
+    }
+
+    fn told(self) -> Rewriting {
+        Rewriting::Declare(self)
+    }
+}
+
+impl Rewrite for Probe {
+    type Found = Option<Probed>;
+
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Self::Found>, Error> {
+        let mut open = file.graph.clone();
+        let mut declared = None;
+        if let Some(most) = self.all_up_to {
+            let info = inspect(&open)?;
+            if info.weights_bytes > most {
+                let files = Vec::new();
+                return Ok(Made { found: None, files });
+            }
+            let outputs = info.signature.outputs.iter();
+            let names: Vec<String> = outputs.map(|it| it.name.clone()).collect();
+            open = ranks::forget(&open, &names)?;
+            declared = Some(info.signature);
+        }
+        let probe = ranks::probe(&open)?;
+        let asked = inspect(&probe)?.signature;
+        Ok(Made::one(Some(Probed { declared, asked }), probe))
+    }
+
+    fn told(self) -> Rewriting {
+        Rewriting::Probe(self)
+    }
+}
+
+impl Rewrite for Lone {
+    type Found = sextant_onnx::ModelInfo;
+
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Self::Found>, Error> {
+        let model = match self {
+            Self::Mixes => adapt::lone(&file.graph)?,
+            Self::Whole => adapt::unbatched(&file.graph)?,
+        };
+        Ok(Made::one(inspect(&model)?, model))
+    }
+
+    fn told(self) -> Rewriting {
+        Rewriting::Lone(self)
+    }
+}
+
+impl Rewrite for Quantize {
+    type Found = Vec<String>;
+
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Self::Found>, Error> {
+        let quantized = calibrate::rewritten(file, |source| match self.precision {
+            Precision::Int8Weights => quantize_weights_only(source, 8),
+            Precision::Int4Weights => quantize_weights_only(source, 4),
+            _ => quantize_dynamic(source),
+        })?;
+        Ok(Made::one(quantized.nodes, quantized.model))
+    }
+
+    fn told(self) -> Rewriting {
+        Rewriting::Quantize(self)
+    }
+}

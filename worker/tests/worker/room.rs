@@ -1,0 +1,310 @@
+//! Room for models that are measured on the device that serves.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+
+use sextant_engine::{
+    Capabilities, Error, LoadRequest, LoadedModel, Shortage, Staged, pages::Short,
+};
+use sextant_types::Signature;
+
+use super::*;
+
+/// Pages of the device.
+const PAGES: u64 = 1000;
+
+/// The engine of the tests on a device whose pages it counts itself.
+struct Paged {
+    inner: Double,
+    free: Arc<AtomicU64>,
+}
+
+struct Paging {
+    inner: Arc<dyn LoadedModel>,
+    pages: u64,
+    free: Arc<AtomicU64>,
+}
+
+/// Pages of a model, by its file.
+fn pages(model: &[u8]) -> u64 {
+    match model {
+        b"vast 1" => PAGES + 200,
+        b"half 1" | b"half 2" => 600,
+        _ => 200,
+    }
+}
+
+impl Engine for Paged {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn device(&self) -> Device {
+        self.inner.device()
+    }
+
+    fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        let needed = pages(&request.model.graph);
+        let take = |free: u64| free.checked_sub(needed);
+        let order = Ordering::SeqCst;
+        if let Err(free) = self.free.fetch_update(order, order, take) {
+            let reason = format!("{needed} of {free}");
+            let short = Short { needed, free };
+            return Err(Error::OutOfMemory(Shortage::of_pages(reason, short)));
+        }
+        Ok(Arc::new(Paging {
+            inner: self.inner.load(request)?,
+            pages: needed,
+            free: Arc::clone(&self.free),
+        }))
+    }
+}
+
+impl LoadedModel for Paging {
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<Tensor>, Error> {
+        self.inner.run(inputs)
+    }
+
+    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
+        self.inner.stage(inputs)
+    }
+
+    fn weights_bytes(&self) -> u64 {
+        self.pages
+    }
+
+    fn working_bytes(&self) -> Option<u64> {
+        Some(0)
+    }
+}
+
+impl Drop for Paging {
+    fn drop(&mut self) {
+        self.free.fetch_add(self.pages, Ordering::SeqCst);
+    }
+}
+
+/// A worker whose device has five models, which are all that it can hold; the engine, and as it is measured with.
+struct Full {
+    world: World,
+    engine: Arc<dyn Engine>,
+    host: Arc<dyn Engine>,
+    variants: Vec<Arc<Variant>>,
+}
+
+impl Full {
+    async fn new(kind: Kind) -> Self {
+        let record = Arc::<Record>::default();
+        let engine: Arc<dyn Engine> = Arc::new(Paged {
+            inner: Double {
+                device: kind.device(),
+                staged: kind == Kind::Staged,
+                record: Arc::clone(&record),
+            },
+            free: Arc::new(AtomicU64::new(PAGES)),
+        });
+        let world = World::on(Arc::clone(&engine), record, config()).await;
+        let host = world.worker.host(&engine).expect("an engine of the worker");
+        let mut variants = Vec::new();
+        for name in ["m-1", "m-2", "m-3", "m-4", "m-5"] {
+            variants.push(world.loaded(name).await);
+        }
+        assert_eq!(world.used(), PAGES);
+        Self {
+            world,
+            engine,
+            host,
+            variants,
+        }
+    }
+
+    /// Which of the variants are loaded, by their numbers.
+    fn loaded(&self) -> Vec<usize> {
+        let usage = self.world.worker.usage();
+        let is_loaded = |of: &Variant| usage.iter().any(|it| it.variant == of.id);
+        let numbers = 1..=self.variants.len();
+        let numbers = numbers.zip(&self.variants);
+        let loaded = numbers.filter(|(_, of)| is_loaded(of));
+        loaded.map(|(number, _)| number).collect()
+    }
+
+    /// Loads a model with an engine on a thread of its own, as registration does.
+    fn measure(&self, file: &'static str) -> Measuring {
+        measure(&self.host, file)
+    }
+}
+
+type Measuring = mpsc::Receiver<Result<Arc<dyn LoadedModel>, Error>>;
+
+fn measure(engine: &Arc<dyn Engine>, file: &'static str) -> Measuring {
+    let (sender, loaded) = mpsc::channel();
+    let engine = Arc::clone(engine);
+    thread::spawn(move || sender.send(engine.load(&request(file))));
+    loaded
+}
+
+fn request(file: &'static str) -> LoadRequest {
+    let mut digest = [0; 32];
+    digest[..file.len()].copy_from_slice(file.as_bytes());
+    LoadRequest {
+        artefact: Digest::from_bytes(digest),
+        model: Bytes::from_static(file.as_bytes()).into(),
+        precision: Precision::Fp32,
+        optimization: Optimization::All,
+        threads: 1,
+    }
+}
+
+/// Waits for a load without keeping the runtime's thread.
+async fn loaded(loading: Measuring) -> Result<Arc<dyn LoadedModel>, Error> {
+    let wait = move || loading.recv_timeout(PATIENCE).unwrap();
+    tokio::task::spawn_blocking(wait).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_used_longest_ago_makes_room_for_what_is_measured() {
+    for kind in [Kind::Dedicated, Kind::Staged] {
+        let full = Full::new(kind).await;
+        let world = &full.world;
+        for name in ["m-2", "m-1", "m-3", "m-4", "m-5"] {
+            world.infer(name, 1, now()).ok();
+        }
+        let model = loaded(full.measure("m-6")).await.unwrap();
+        assert_eq!(full.loaded(), [1, 3, 4, 5]);
+        assert_eq!(
+            world.state(&full.variants[1]).await,
+            Some(InstanceState::Inactive)
+        );
+        // Its room is not given to others while it is measured: another goes for what comes back.
+        world.load(&full.variants[1]).await.unwrap();
+        assert_eq!(full.loaded(), [2, 3, 4, 5]);
+        assert_eq!(
+            model.run(&row(7, 2)).unwrap()[0].to_vec::<f32>().unwrap(),
+            [14.0; 2]
+        );
+        // Loaded again, as often as its loads are measured, it needs no other room.
+        drop(model);
+        let again = loaded(full.measure("m-6")).await.unwrap();
+        assert_eq!(full.loaded(), [2, 3, 4, 5]);
+        drop(again);
+        until(|| world.worker.info().pages.free == 200).await;
+        world.load(&full.variants[0]).await.unwrap();
+        for name in ["m-1", "m-2", "m-3", "m-4", "m-5"] {
+            world.infer(name, 1, now()).ok();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_or_waits_stays_where_it_is() {
+    for kind in [Kind::Dedicated, Kind::Staged] {
+        let full = Full::new(kind).await;
+        let world = &full.world;
+        // Those used longest ago have a batch that runs and one that waits for its turn.
+        world.record.hold(Step::Exec, Some(1));
+        let running = world.infer("m-1", 1, now());
+        world.record.begun(Step::Exec, 1).await;
+        let waiting = world.infer("m-2", 2, now());
+        for name in ["m-3", "m-4"] {
+            let id = VariantId::new(name).unwrap();
+            world.worker.unload(&id).await.unwrap();
+        }
+        let half = loaded(full.measure("half 1")).await.unwrap();
+        assert_eq!(full.loaded(), [1, 2], "the last one went");
+        // What is busy does not go for others either, nor for what would not fit without the model.
+        let short = world.load(&full.variants[2]).await.unwrap_err();
+        assert_eq!(short.code(), "no_memory");
+        drop(half);
+        let second = loaded(full.measure("half 2")).await.unwrap();
+        assert!(running.is_pending() && waiting.is_pending());
+        world.record.release(Step::Exec);
+        running.ok();
+        waiting.ok();
+        drop(second);
+        assert_eq!(full.loaded(), [1, 2]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_waits_for_batches_that_are_under_way() {
+    let full = Full::new(Kind::Dedicated).await;
+    let world = &full.world;
+    world.record.hold(Step::Exec, None);
+    let sent: Vec<Outcome> = (1..=5)
+        .map(|key| world.infer(&format!("m-{key}"), key, now()))
+        .collect();
+    world.record.begun(Step::Exec, 1).await;
+    let loading = full.measure("m-6");
+    world.record.count(Step::Load, 5).await;
+    assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
+    world.record.release(Step::Exec);
+    for outcome in sent {
+        outcome.ok();
+    }
+    loaded(loading).await.unwrap();
+    assert_eq!(full.loaded().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_goes_for_what_is_larger_than_the_device() {
+    let full = Full::new(Kind::Dedicated).await;
+    let refused = loaded(full.measure("vast 1")).await.err().unwrap();
+    assert!(matches!(refused, Error::OutOfMemory(_)), "{refused}");
+    let text = refused.to_string();
+    for part in ["`1200` pages", "`1000` in all", "smaller model"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
+    assert_eq!(full.world.used(), PAGES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_that_do_not_fit_together_are_measured_one_after_the_other() {
+    let full = Full::new(Kind::Dedicated).await;
+    let (first, second) = (full.measure("half 1"), full.measure("half 2"));
+    let other = |loading: Measuring| async move { drop(loaded(loading).await.unwrap()) };
+    tokio::join!(other(first), other(second));
+    until(|| full.world.worker.info().pages.free >= 600).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_that_finds_the_pages_taken_is_refused_and_not_broken() {
+    let full = Full::new(Kind::Dedicated).await;
+    let world = &full.world;
+    let first = &full.variants[0];
+    world.worker.unload(&first.id).await.unwrap();
+    // Nobody has told the worker.
+    let guest = loaded(measure(&full.engine, "m-6")).await.unwrap();
+    let short = world.load(first).await.unwrap_err();
+    assert_eq!(short.code(), "no_memory");
+    assert_eq!(world.state(first).await, Some(InstanceState::Inactive));
+    drop(guest);
+    world.load(first).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_engines_of_divided_devices_are_hosted() {
+    let world = World::new().await;
+    let engine = |kind: Kind| -> Arc<dyn Engine> {
+        Arc::new(Double {
+            device: kind.device(),
+            staged: false,
+            record: Arc::default(),
+        })
+    };
+    let other = engine(Kind::Dedicated);
+    assert!(world.worker.host(&other).is_none(), "of no worker");
+    let own = engine(Kind::Cpu);
+    let world = World::on(Arc::clone(&own), Arc::default(), config()).await;
+    assert!(world.worker.host(&own).is_none(), "of the processor");
+}
