@@ -238,6 +238,10 @@ impl LoadedModel for Measured {
         self.model.stage(inputs)
     }
 
+    fn stage_joined(&self, parts: &[&[NamedTensor]]) -> Result<Option<Box<dyn Staged>>, Error> {
+        self.model.stage_joined(parts)
+    }
+
     fn weights_bytes(&self) -> u64 {
         self.model.weights_bytes()
     }
