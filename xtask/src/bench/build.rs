@@ -18,11 +18,12 @@ use crate::{floors, floors::FLOORS, paths, server, shell};
 pub const PARTS: [&str; 3] = ["demo", "check", "lines"];
 
 /// Crates that are changed most, and the file that is touched.
-const CHANGED: [(&str, &str); 5] = [
+const CHANGED: [(&str, &str); 6] = [
     ("sextant-schedule", "crates/decide/schedule/src/lib.rs"),
     ("sextant-dispatcher", "dispatcher/src/lib.rs"),
     ("sextant-worker", "worker/src/lib.rs"),
     ("sextant-api", "api/src/lib.rs"),
+    ("sextant-api-core", "api/core/src/lib.rs"),
     ("sextant", "server/src/main.rs"),
 ];
 
