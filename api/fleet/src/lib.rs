@@ -1,6 +1,6 @@
 //! What runs and what it costs: variants, instances, workers, scaling, costs, storage.
 //!
-//! Entry points: [`routes`]; the modules are called as their paths under `/v1`.
+//! Entry points: [`routes()`]; the modules are called as their paths under `/v1`.
 //!
 //! **Invariant:** handlers tell what stores and metrics say; all they change is a worker's leave and the artefact store's.
 

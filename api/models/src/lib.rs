@@ -1,6 +1,6 @@
 //! What is registered: applications, models, pipelines, files and jobs, and what users say of answers.
 //!
-//! Entry points: [`routes`]; the modules are called as their paths under `/v1`.
+//! Entry points: [`routes()`]; the modules are called as their paths under `/v1`.
 //!
 //! **Invariant:** handlers read and write stores by the state that all share; none knows how a query is answered.
 

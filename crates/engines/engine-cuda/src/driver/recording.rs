@@ -243,7 +243,9 @@ impl Driver for RecordingDriver {
     fn map(&self, window: Address, pages: &[u32]) -> Result<(), Error> {
         let mut state = self.started()?;
         if state.refuses_mapping {
-            return Err(Error::OutOfMemory("no memory for mapping".to_owned().into()));
+            return Err(Error::OutOfMemory(
+                "no memory for mapping".to_owned().into(),
+            ));
         }
         let moved = state.map(window, pages)?;
         self.remember(Call::Map {
