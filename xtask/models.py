@@ -124,6 +124,13 @@ def mlp():
     return g, 10, 512
 
 
+def chain():
+    """64-256-64: its answer is as wide as its input, so that it can be every step of a pipeline."""
+    g = Graph("chain", {"values": floats(64)})
+    g.dense(g.relu(g.dense("values", 64, 256)), 256, 64, output="scores")
+    return g, 64, 512
+
+
 def emulated():
     """The same with a profile for the engine `emulated`: 4 ms a row and 6 ms a batch."""
     g, outputs, rows = mlp()
@@ -372,7 +379,7 @@ def huge():
 WIDE = [wide(elements) for elements in (256, 4096, 16384, 153600)]
 ARCHITECTURES = {
     f.__name__: f for f in (
-        mlp, emulated, resnet18, resnet18_small, resnet18_textures, resnet50, mobilenet, bert, encoder, large, huge, words, broad, *WIDE
+        mlp, chain, emulated, resnet18, resnet18_small, resnet18_textures, resnet50, mobilenet, bert, encoder, large, huge, words, broad, *WIDE
     )
 }
 

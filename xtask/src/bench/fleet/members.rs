@@ -20,10 +20,11 @@ const SETTINGS: [&str; 5] = [
 
 /// Real stores and the processes over them.
 pub struct Fleet {
+    // They end before what they store in.
+    members: BTreeMap<&'static str, Server>,
     redis: Redis,
     postgres: Postgres,
     s3: S3,
-    members: BTreeMap<&'static str, Server>,
 }
 
 /// All roles in one process over embedded stores.
