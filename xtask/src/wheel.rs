@@ -26,23 +26,28 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Some(binary) => binary.clone(),
         None => server::build()?,
     };
-    let python = provision::python::ensure(&paths::cache()?)?;
-    let stripped = stripped(&binary)?;
-    let written = shell::output(
-        provision::python::script(&python, "wheel.py")
-            .arg("--binary")
-            .arg(&stripped)
-            .arg("--to")
-            .arg(&arguments.to),
-    )?;
-    let wheel = Path::new(written.trim());
-    let size = std::fs::metadata(wheel).context("the wheel is not there")?;
+    let wheel = write(&binary, &arguments.to)?;
+    let size = std::fs::metadata(&wheel).context("the wheel is not there")?;
     say(format!(
         "`{}`: {} MB; `pip install` it, then `sextant serve`",
         wheel.display(),
         size.len() / 1_000_000
     ));
     Ok(())
+}
+
+/// Writes the wheel that carries a binary into a folder and returns its path.
+pub fn write(binary: &Path, to: &Path) -> Result<PathBuf> {
+    let python = provision::python::ensure(&paths::cache()?)?;
+    let stripped = stripped(binary)?;
+    let written = shell::output(
+        provision::python::script(&python, "wheel.py")
+            .arg("--binary")
+            .arg(&stripped)
+            .arg("--to")
+            .arg(to),
+    )?;
+    Ok(PathBuf::from(written.trim()))
 }
 
 /// A copy without symbols, which nobody who installs it reads.

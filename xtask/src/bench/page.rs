@@ -1,28 +1,39 @@
-//! What the pages for people keep of their promises: everybody can read them, and they are light.
+//! What the first ten minutes promise: everybody can read the pages, they are light, and the wheel answers soon.
 
 use anyhow::Result;
 
-use super::report::{Figure, Report};
+use super::{
+    Arguments,
+    report::{Figure, Report},
+};
 use crate::pages;
 
-/// Measures it.
-pub fn run(report: &mut Report) -> Result<()> {
+mod install;
+
+/// Parts that can be asked for one by one.
+pub const PARTS: [&str; 2] = ["pages", "install"];
+
+/// Measures everything that is asked for.
+pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    if arguments.wants("pages") {
+        pages(report)?;
+    }
+    if arguments.wants("install") {
+        install::run(report)?;
+    }
+    Ok(())
+}
+
+fn pages(report: &mut Report) -> Result<()> {
     let looked = pages::look()?;
     let violations = looked.violations as f64;
     let kb = looked.gzip_bytes / 1024.0;
-    report.add(Figure::new(
-        "page",
-        "axe_violations",
-        violations,
-        "count",
-        Some("0"),
-    ));
-    report.add(Figure::new(
-        "page",
-        "page_gzip_kb",
-        kb,
-        "KiB",
-        Some("<= 60"),
-    ));
+    report.add(figure("axe_violations", violations, "count", Some("0")));
+    report.add(figure("page_gzip_kb", kb, "KiB", Some("<= 60")));
     Ok(())
+}
+
+/// A figure of this experiment.
+fn figure(metric: &str, value: f64, unit: &'static str, goal: Option<&'static str>) -> Figure {
+    Figure::new("page", metric, value, unit, goal)
 }
