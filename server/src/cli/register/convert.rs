@@ -54,7 +54,7 @@ pub struct Source<'a> {
     pub images: &'a Images,
 }
 
-/// An error of the conversion with its code; `docs/models.md` lists them.
+/// An error of the conversion with its code; `docs/conversion.md` lists them.
 fn error(code: &'static str, text: String) -> Error {
     Error::Conversion { code, text }
 }
