@@ -167,11 +167,11 @@ def main(address, folder):
 
     # A data frame, as pandas has it.
     class Frame:
-        def __init__(self, names):
-            self.columns = names
+        def __init__(self, names, columns=None):
+            self.names, self.columns = names, columns or names
 
         def __getitem__(self, name):
-            return images[:20, self.columns.index(name)]
+            return images[:20, self.names.index(name)]
 
         def to_csv(self, *, index):
             assert not index
@@ -184,8 +184,20 @@ def main(address, folder):
     assert job["state"] == "succeeded", job
     asked = client.variant(one.variant)
     expected = asked.query(pixels=images[:20])[output]
-    for frame in (named, Frame([f"column {place}" for place in range(64)])):
-        assert numpy.allclose(asked.query(frame)[output], expected, atol=1e-6)
+    for frame in (
+        named,
+        # Columns as a sorted index has them: `pixels.0`, `pixels.1`, `pixels.10`.
+        Frame(named.names, sorted(named.names)),
+        Frame([f"column {place}" for place in range(64)]),
+        # Columns of an array.
+        Frame(list(range(64))),
+    ):
+        assert numpy.allclose(asked.query(frame)[output], expected, atol=1e-6), frame.columns
+    try:
+        asked.query(Frame(named.names[:63] + ["pixels.64"]))
+        raise AssertionError("a column is missing")
+    except ValueError as error:
+        assert "`pixels`" in str(error), error
 
     # More rows than any batch holds, and than a service takes in one request.
     many = numpy.concatenate([images] * 3)

@@ -216,12 +216,11 @@ class Addressee:
     def _columns(self, frame: Columns) -> dict[str, numpy.ndarray]:
         """The inputs that the columns of a data frame are."""
         specs = self.signature().get("inputs") or []
-        names = [str(name) for name in frame.columns]
         found: dict[str, numpy.ndarray] = {}
         for spec in specs:
-            own = [name for name in names if name == spec["name"] or name.rsplit(".", 1)[0] == spec["name"]]
+            own = _elements(frame, spec["name"])
             if own or len(specs) == 1:
-                columns = [numpy.asarray(frame[name]) for name in own or names]
+                columns = [numpy.asarray(frame[label]) for label in own or frame.columns]
                 shape = [length if length >= 0 else -1 for length in spec["shape"][1:]]
                 rows = numpy.stack(columns, axis=1)
                 found[spec["name"]] = rows.reshape(len(rows), *shape) if shape.count(-1) < 2 else rows
@@ -414,6 +413,9 @@ class Client:
         sent = dict(headers)
         if self._key:
             sent["authorization"] = f"Bearer {self._key}"
+        if method == "POST":
+            # What is sent again, because its connection broke, is not carried out again.
+            sent["idempotency-key"] = uuid.uuid4().hex
         path = self._url.path.rstrip("/") + path
         until = time.monotonic() + self._timeout_s
         for left in range(self._retries, -1, -1):
@@ -439,9 +441,13 @@ class Client:
             self.close()
             if not reused:
                 raise
-            return self._exchange(method, path, body, sent)
         except BaseException:
             # What is left of an answer must not be taken for the next one.
+            self.close()
+            raise
+        try:
+            return self._exchange(method, path, body, sent)
+        except BaseException:
             self.close()
             raise
 
@@ -462,6 +468,19 @@ class Client:
         connection.request(method, path, body, dict(headers))
         response = connection.getresponse()
         return response.status, response.headers, response.read()
+
+
+def _elements(frame: Columns, name: str) -> list[Any]:
+    """The labels of the columns that are elements of an input: the one of its name, or `NAME.0`, `NAME.1` by their numbers."""
+    whole = [label for label in frame.columns if str(label) == name]
+    if whole:
+        return whole
+    numbered = [(str(label).rpartition("."), label) for label in frame.columns]
+    own = sorted((int(at), label) for (head, _, at), label in numbered if head == name and at.isdecimal())
+    numbers = [at for at, _ in own]
+    if numbers != list(range(len(own))):
+        raise ValueError(f"the columns of `{name}` are numbered {numbers}, not 0 to {len(own) - 1}")
+    return [label for _, label in own]
 
 
 def _quoted(name: str) -> str:
