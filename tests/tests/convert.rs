@@ -303,3 +303,23 @@ async fn an_interruption_ends_the_conversion_and_leaves_nothing() {
     .await;
     assert!(is_empty(temporary.path()), "something was left behind");
 }
+
+#[test]
+fn a_layer_of_code_is_seen_however_its_name_is_escaped() {
+    let script = r#"
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from convert import keras_and_tensorflow as keras
+layers = '{"config": {"layers": [{"class_name": "Dense"}, {"class_name": "\\u004cambda", "config": {}}]}}'
+assert keras.has_code(json.loads(layers))
+assert keras.has_code({"config": {"activation": {"class_name": "__lambda__"}}})
+assert not keras.has_code({"config": {"name": "Lambda", "layers": [{"class_name": "Dense"}]}})
+"#;
+    let output = Command::new(python("python-models"))
+        .args(["-c", script])
+        .arg(root().join("server/src/cli/register"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("Python runs");
+    assert!(output.status.success(), "{}", said(&output));
+}

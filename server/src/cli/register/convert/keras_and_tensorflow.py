@@ -1,5 +1,6 @@
 """Models of Keras and folders of TensorFlow: by Keras' own export, or by tf2onnx."""
 
+import json
 import os
 import runpy
 import sys
@@ -75,17 +76,24 @@ def load(keras, what):
 
 def refuse_lambdas(what):
     """Keras before 3.11.3 runs the code in files of HDF5 even where it says that it is safe."""
-    with what["model"].open("rb") as file:
-        if file.read(4) != b"\x89HDF" or what["trusted"]:
-            return
     h5py = say.need("h5py")
+    # The signature of HDF5 need not stand at the beginning of a file.
+    if what["trusted"] or not h5py.is_hdf5(str(what["model"])):
+        return
     with h5py.File(what["model"]) as file:
         config = file.attrs.get("model_config")
     if config is None:
         say.refuse("it holds weights alone, without the model that they belong to: save the model, `model.save(\"model.keras\")`")
-    text = config.decode() if isinstance(config, bytes) else config
-    if '"Lambda"' in text:
+    if has_code(json.loads(config)):
         say.refuse("it has a layer of Python code (`Lambda`), which is not run without `--trust`")
+
+
+def has_code(config):
+    """Whether a part of a configuration is Python code, however its name is escaped in the file."""
+    if isinstance(config, dict):
+        named = config.get("class_name") in ("Lambda", "__lambda__") or config.get("function_type") == "lambda"
+        return named or any(has_code(part) for part in config.values())
+    return isinstance(config, list) and any(has_code(part) for part in config)
 
 
 def answers(model, given):
