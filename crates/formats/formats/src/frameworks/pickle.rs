@@ -2,7 +2,7 @@
 //!
 //! The opcodes are those of `pickletools` in Python's standard library, protocols 0 to 5.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a pickle names: `module name`, once each in the order of the first mention; [`UNKNOWN`] where a name is computed.
 pub type Names = Vec<String>;
@@ -17,6 +17,8 @@ const SILENT: &[u8] = b"\x94\x80\x95qrp";
 const STOP: u8 = b'.';
 const MEMOIZE: u8 = 0x94;
 const STACK_GLOBAL: u8 = 0x93;
+/// So many things are remembered. In a pickle that memoises more, names out of the memo are unknown.
+const MOST_MEMOISED: usize = 4 << 20;
 
 /// What follows an opcode.
 #[derive(Clone, Copy)]
@@ -34,8 +36,9 @@ pub fn names(bytes: &[u8]) -> Option<(Names, &[u8])> {
     let mut reader = Reader {
         rest: bytes,
         texts: [None, None],
-        memo: HashMap::new(),
+        memo: Some(HashMap::new()),
         names: Names::new(),
+        seen: HashSet::new(),
     };
     while !reader.step()? {}
     Some((reader.names, reader.rest))
@@ -44,9 +47,11 @@ pub fn names(bytes: &[u8]) -> Option<(Names, &[u8])> {
 struct Reader<'a> {
     rest: &'a [u8],
     /// The last two things that were put on the stack, where they are texts.
-    texts: [Option<String>; 2],
-    memo: HashMap<u64, String>,
+    texts: [Option<&'a str>; 2],
+    /// What was memoised, by its place, with its text where it is one; nothing where it would have become too large.
+    memo: Option<HashMap<u64, Option<&'a str>>>,
     names: Names,
+    seen: HashSet<String>,
 }
 
 // === impl Reader ===
@@ -63,14 +68,18 @@ impl<'a> Reader<'a> {
             STACK_GLOBAL => self.stacked(),
             b'X' | 0x8c | 0x8d | b'V' => self.push(text(argument)),
             b'h' | b'j' | b'g' => {
-                let known = self.memo.get(&place(opcode, argument)?).cloned();
-                self.push(known);
+                let at = place(opcode, argument)?;
+                let known = self.memo.as_ref().and_then(|memo| memo.get(&at));
+                self.push(known.copied().flatten());
             }
             b'q' | b'r' | b'p' => {
                 let at = place(opcode, argument)?;
                 self.remember(at);
             }
-            MEMOIZE => self.remember(self.memo.len() as u64),
+            MEMOIZE => {
+                let at = self.memo.as_ref().map_or(0, HashMap::len);
+                self.remember(at as u64);
+            }
             _ if SILENT.contains(&opcode) => {}
             _ => self.push(None),
         }
@@ -99,15 +108,18 @@ impl<'a> Reader<'a> {
         Some(taken)
     }
 
-    fn push(&mut self, text: Option<String>) {
-        self.texts.swap(0, 1);
-        self.texts[1] = text;
+    fn push(&mut self, text: Option<&'a str>) {
+        self.texts = [self.texts[1], text];
     }
 
     /// Keeps a place for everything that is memoised, since later ones are counted by it.
     fn remember(&mut self, at: u64) {
-        let text = self.texts[1].clone().unwrap_or_else(|| UNKNOWN.to_owned());
-        self.memo.insert(at, text);
+        if let Some(memo) = &mut self.memo {
+            memo.insert(at, self.texts[1]);
+            if memo.len() > MOST_MEMOISED {
+                self.memo = None;
+            }
+        }
     }
 
     fn global(&mut self, lines: &[u8]) {
@@ -117,16 +129,14 @@ impl<'a> Reader<'a> {
 
     fn stacked(&mut self) {
         let name = match &self.texts {
-            [Some(module), Some(name)] if module != UNKNOWN && name != UNKNOWN => {
-                format!("{module} {name}")
-            }
+            [Some(module), Some(name)] => format!("{module} {name}"),
             _ => UNKNOWN.to_owned(),
         };
         self.name(name);
     }
 
     fn name(&mut self, name: String) {
-        if !self.names.contains(&name) {
+        if self.seen.insert(name.clone()) {
             self.names.push(name);
         }
         self.push(None);
@@ -157,9 +167,9 @@ fn place(opcode: u8, argument: &[u8]) -> Option<u64> {
     }
 }
 
-fn text(bytes: &[u8]) -> Option<String> {
+fn text(bytes: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(bytes).ok()?;
-    Some(text.trim_end_matches('\n').to_owned())
+    Some(text.trim_end_matches('\n'))
 }
 
 fn number(bytes: &[u8]) -> u64 {
@@ -198,6 +208,17 @@ mod tests {
         assert_eq!(found, ["torch A", "torch B"]);
         let (computed, _) = names(b"\x80\x04\x8c\x02os\x8c\x06system\x86\x93.").expect("a pickle");
         assert_eq!(computed, [UNKNOWN]);
+    }
+
+    #[test]
+    fn a_long_text_that_is_memoised_again_and_again_is_not_copied() {
+        // A mebibyte of text and five million marks of it: names out of the memo are unknown, and others are found.
+        let mut pickle = b"\x80\x04X\x00\x00\x10\x00".to_vec();
+        pickle.extend(std::iter::repeat_n(b'a', 1 << 20));
+        pickle.extend(std::iter::repeat_n(MEMOIZE, 5 << 20));
+        pickle.extend(b"h\x00\x8c\x01B\x93cos\nsystem\n.");
+        let (found, _) = names(&pickle).expect("a pickle");
+        assert_eq!(found, [UNKNOWN, "os system"]);
     }
 
     proptest! {
