@@ -249,8 +249,14 @@ impl Device {
             .iter()
             .try_for_each(|operation| self.driver.launch(*stream, operation));
         let graph = self.driver.end_capture(*stream);
-        launched?;
-        graph
+        let Err(error) = launched else {
+            return graph;
+        };
+        // Of what was launched until then.
+        if let Ok(graph) = graph {
+            self.driver.destroy_graph(graph);
+        }
+        Err(error)
     }
 
     /// Does something in a stream and waits for it.
