@@ -19,8 +19,8 @@ use std::{
 
 use sextant_engine::{Device, Engine};
 use sextant_rpc::ActionKind;
-use sextant_types::Variant;
-use tokio::runtime::Handle;
+use sextant_types::{Variant, VariantId};
+use tokio::{runtime::Handle, sync::OwnedMutexGuard};
 
 use self::host::Host;
 use crate::{Worker, instance::Instance, ledger::Hold};
@@ -120,28 +120,39 @@ impl Worker {
     /// Unloads the idle instance that was used longest ago, at least `unused` ago; whether there was one. The caller holds
     /// the worker open.
     async fn unload_idle(&self, unused: Duration) -> bool {
-        let mut instances = self.shared.instances();
+        // No other instance is held while this one goes: it would not count as idle for others.
+        let Some((instance, _moving)) = self.idle(unused) else {
+            return false;
+        };
+        let (worker, variant) = (&self.config.worker, &instance.variant.id);
+        tracing::info!(%worker, %variant, "unloads it for a model that is measured");
+        self.unload_instance(instance, Instance::leave).await;
+        self.shared.log.note(ActionKind::Unload, Ok(None));
+        true
+    }
+
+    /// The idle instance that was used longest ago, at least `unused` ago, and the turn to unload it.
+    fn idle(&self, unused: Duration) -> Option<(Arc<Instance>, OwnedMutexGuard<()>)> {
+        self.unused(unused).into_iter().find_map(|variant| {
+            // One that is being unloaded goes anyway.
+            let moving = self.turn(&variant).try_lock_owned().ok()?;
+            let instance = self.shared.instance(&variant)?;
+            self.is_idle(&instance).then_some((instance, moving))
+        })
+    }
+
+    /// Variants whose instances were used at least `unused` ago, those used longest ago first.
+    fn unused(&self, unused: Duration) -> Vec<VariantId> {
         let now = self.shared.nanos();
         let least = unused.as_nanos() as u64;
-        instances.retain(|instance| {
-            now.saturating_sub(instance.last_used.load(Ordering::Relaxed)) >= least
-        });
-        instances.sort_by_key(|instance| instance.last_used.load(Ordering::Relaxed));
-        for instance in instances {
-            let moving = self.turn(&instance.variant.id);
-            // One that is being unloaded goes anyway.
-            let Ok(_moving) = moving.try_lock() else {
-                continue;
-            };
-            if self.is_idle(&instance) {
-                let (worker, variant) = (&self.config.worker, &instance.variant.id);
-                tracing::info!(%worker, %variant, "unloads it for a model that is measured");
-                self.unload_instance(instance, Instance::leave).await;
-                self.shared.log.note(ActionKind::Unload, Ok(None));
-                return true;
-            }
-        }
-        false
+        let used = |instance: &Arc<Instance>| instance.last_used.load(Ordering::Relaxed);
+        let instances = self.shared.instances();
+        let instances = instances.iter().map(|it| (used(it), it.variant.id.clone()));
+        let mut unused: Vec<(u64, VariantId)> = instances
+            .filter(|(used, _)| now.saturating_sub(*used) >= least)
+            .collect();
+        unused.sort();
+        unused.into_iter().map(|(_, variant)| variant).collect()
     }
 
     /// Whether no batch runs on an instance or waits for it. The caller has the only handle beside the one of what is

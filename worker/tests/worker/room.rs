@@ -95,15 +95,19 @@ impl Drop for Paging {
 }
 
 /// A worker whose device has five models, which are all that it can hold; the engine, and as it is measured with.
-struct Full {
-    world: World,
+pub struct Full {
+    pub world: World,
     engine: Arc<dyn Engine>,
     host: Arc<dyn Engine>,
-    variants: Vec<Arc<Variant>>,
+    pub variants: Vec<Arc<Variant>>,
 }
 
 impl Full {
     async fn new(kind: Kind) -> Self {
+        Self::over(kind, Arc::new(InProcessStore::new())).await
+    }
+
+    pub async fn over(kind: Kind, metadata: Arc<dyn MetadataStore>) -> Self {
         let record = Arc::<Record>::default();
         let engine: Arc<dyn Engine> = Arc::new(Paged {
             inner: Double {
@@ -113,7 +117,7 @@ impl Full {
             },
             free: Arc::new(AtomicU64::new(PAGES)),
         });
-        let world = World::on(Arc::clone(&engine), record, config()).await;
+        let world = World::over(Arc::clone(&engine), record, config(), metadata).await;
         let host = world.worker.host(&engine).expect("an engine of the worker");
         let mut variants = Vec::new();
         for name in ["m-1", "m-2", "m-3", "m-4", "m-5"] {
@@ -129,7 +133,7 @@ impl Full {
     }
 
     /// Which of the variants are loaded, by their numbers.
-    fn loaded(&self) -> Vec<usize> {
+    pub fn loaded(&self) -> Vec<usize> {
         let usage = self.world.worker.usage();
         let is_loaded = |of: &Variant| usage.iter().any(|it| it.variant == of.id);
         let numbers = 1..=self.variants.len();
@@ -139,12 +143,12 @@ impl Full {
     }
 
     /// Loads a model with an engine on a thread of its own, as registration does.
-    fn measure(&self, file: &'static str) -> Measuring {
+    pub fn measure(&self, file: &'static str) -> Measuring {
         measure(&self.host, file)
     }
 }
 
-type Measuring = mpsc::Receiver<Result<Arc<dyn LoadedModel>, Error>>;
+pub type Measuring = mpsc::Receiver<Result<Arc<dyn LoadedModel>, Error>>;
 
 fn measure(engine: &Arc<dyn Engine>, file: &'static str) -> Measuring {
     let (sender, loaded) = mpsc::channel();
@@ -166,7 +170,7 @@ fn request(file: &'static str) -> LoadRequest {
 }
 
 /// Waits for a load without keeping the runtime's thread.
-async fn loaded(loading: Measuring) -> Result<Arc<dyn LoadedModel>, Error> {
+pub async fn loaded(loading: Measuring) -> Result<Arc<dyn LoadedModel>, Error> {
     let wait = move || loading.recv_timeout(PATIENCE).unwrap();
     tokio::task::spawn_blocking(wait).await.unwrap()
 }
