@@ -248,6 +248,13 @@ impl Drop for Hold {
 
 // === impl Reservation ===
 
+impl Reservation {
+    /// Pages of which its handle has need; others may have need of some of them, too.
+    pub(crate) fn pages(&self) -> u64 {
+        self.weights_pages + self.session_pages
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         let mut books = self.ledger.lock();

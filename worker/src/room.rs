@@ -101,13 +101,15 @@ impl Worker {
     }
 
     /// Unloads idle instances until a variant fits, where nothing but what is measured is in its way. Whoever has it
-    /// loaded does not know of those pages. Waits for a moment where none is idle.
+    /// loaded does not know of those pages. Waits for a moment where too few are idle: until all that must go are, none
+    /// goes.
     pub(crate) async fn make_up(&self, variant: &Variant) {
         let begun = Instant::now();
         while let Err(short) = self.ledger.check(variant)
             && short.needed <= short.free.saturating_add(self.ledger.kept())
         {
-            if self.unload_idle(RECENT).await {
+            let is_enough = short.needed <= short.free.saturating_add(self.idle_pages(RECENT));
+            if is_enough && self.unload_idle(RECENT).await {
                 continue;
             }
             if begun.elapsed() >= MADE_UP {
@@ -139,6 +141,14 @@ impl Worker {
             let instance = self.shared.instance(&variant)?;
             self.is_idle(&instance).then_some((instance, moving))
         })
+    }
+
+    /// Pages of the idle instances that were used at least `unused` ago; those that several of them share count for each.
+    fn idle_pages(&self, unused: Duration) -> u64 {
+        let variants = self.unused(unused).into_iter();
+        let instances = variants.filter_map(|variant| self.shared.instance(&variant));
+        let idle = instances.filter(|instance| self.is_idle(instance));
+        idle.map(|instance| instance.pages.pages()).sum()
     }
 
     /// Variants whose instances were used at least `unused` ago, those used longest ago first.
