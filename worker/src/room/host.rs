@@ -58,18 +58,18 @@ impl Host {
         let Some(worker) = self.worker.upgrade() else {
             return load();
         };
-        let begun = Instant::now();
         let kept = self.lingering.take();
         let mut hold = kept.unwrap_or_else(|| worker.ledger.hold());
+        let mut kept_since = None;
         let model = loop {
             let shortage = match load() {
-                Err(Error::OutOfMemory(shortage)) => shortage,
+                Err(Error::OutOfMemory(shortage)) if !shortage.is_fixed() => shortage,
                 loaded => break loaded?,
             };
-            let wanted = self.wanted(request, shortage, &worker)?;
+            let wanted = wanted(request, shortage, hold.pages(), &worker)?;
             if hold.pages() >= wanted {
                 // The pages are kept, and something else on the device has not given them back yet.
-                if begun.elapsed() >= BUSY {
+                if kept_since.get_or_insert_with(Instant::now).elapsed() >= BUSY {
                     return Err(self.busy(wanted, wanted, &worker));
                 }
                 pause();
@@ -90,35 +90,6 @@ impl Host {
         }))
     }
 
-    /// Pages that a model needs which found too few, unless the device has too few of them.
-    fn wanted(
-        &self,
-        request: &LoadRequest,
-        shortage: Shortage,
-        worker: &Worker,
-    ) -> Result<u64, Error> {
-        let Some(short) = shortage.pages() else {
-            // Most of a model are its weights.
-            let wanted = worker.ledger.pages_for(file_bytes(&request.model));
-            return match wanted <= worker.ledger.pages().total {
-                true => Ok(wanted),
-                false => Err(Error::OutOfMemory(shortage)),
-            };
-        };
-        let pages = worker.ledger.pages();
-        if short.needed <= pages.total {
-            return Ok(short.needed);
-        }
-        let reason = format!(
-            "`{}` pages of `{}` bytes are needed, and the device has `{}` in all: register a smaller model, or run it on a \
-             device with more memory",
-            short.needed, pages.page_bytes, pages.total
-        );
-        let free = pages.free;
-        let short = Short { free, ..short };
-        Err(Error::OutOfMemory(Shortage::of_pages(reason, short)))
-    }
-
     /// Waits on this thread for what the worker does on the runtime's.
     fn make_room(&self, hold: Hold, wanted: u64, worker: &Arc<Worker>) -> Result<Hold, Error> {
         let (reply, made) = mpsc::channel();
@@ -127,14 +98,14 @@ impl Host {
             // Whoever waits is there until then.
             reply.send(making.make_room(hold, wanted).await).ok();
         });
-        match made.recv().unwrap_or(Err(NoRoom::ShuttingDown)) {
-            Ok(hold) => Ok(hold),
-            Err(NoRoom::Busy { missing }) => Err(self.busy(wanted, missing, worker)),
-            Err(NoRoom::ShuttingDown) => Err(Error::Unavailable {
+        let made = made.recv().unwrap_or(Err(NoRoom::ShuttingDown));
+        made.map_err(|no_room| match no_room {
+            NoRoom::Busy { missing } => self.busy(wanted, missing, worker),
+            NoRoom::ShuttingDown => Error::Unavailable {
                 engine: self.engine.name(),
                 reason: "its worker ends".to_owned(),
-            }),
-        }
+            },
+        })
     }
 
     fn busy(&self, wanted: u64, missing: u64, worker: &Worker) -> Error {
@@ -149,6 +120,39 @@ impl Host {
             ),
         }
     }
+}
+
+/// Pages to keep for a model that found too few with `kept` of them, unless the device has too few of them.
+fn wanted(
+    request: &LoadRequest,
+    shortage: Shortage,
+    kept: u64,
+    worker: &Worker,
+) -> Result<u64, Error> {
+    let pages = worker.ledger.pages();
+    let Some(short) = shortage.pages() else {
+        // Most of a model are its weights; where their pages were too few, twice as many may do.
+        let weights = worker.ledger.pages_for(file_bytes(&request.model));
+        let wanted = match kept < weights {
+            true => weights,
+            false => kept.saturating_mul(2).min(pages.total),
+        };
+        return match kept < wanted && wanted <= pages.total {
+            true => Ok(wanted),
+            false => Err(Error::OutOfMemory(shortage)),
+        };
+    };
+    if short.needed <= pages.total {
+        return Ok(short.needed);
+    }
+    let reason = format!(
+        "`{}` pages of `{}` bytes are needed, and the device has `{}` in all: register a smaller model, or run it on a \
+         device with more memory",
+        short.needed, pages.page_bytes, pages.total
+    );
+    let free = pages.free;
+    let short = Short { free, ..short };
+    Err(Error::OutOfMemory(Shortage::of_pages(reason, short)))
 }
 
 #[expect(

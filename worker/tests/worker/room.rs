@@ -30,8 +30,9 @@ struct Paging {
 /// Pages of a model, by its file.
 fn pages(model: &[u8]) -> u64 {
     match model {
-        b"vast 1" => PAGES + 200,
+        b"vast 1" | b"untold 2" => PAGES + 200,
         b"half 1" | b"half 2" => 600,
+        b"untold 1" => 400,
         _ => 200,
     }
 }
@@ -51,10 +52,17 @@ impl Engine for Paged {
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         let needed = pages(&request.model.graph);
+        if request.model.graph.starts_with(b"fixed") {
+            let shortage = Shortage::fixed("the workspace is small".to_owned());
+            return Err(Error::OutOfMemory(shortage));
+        }
         let take = |free: u64| free.checked_sub(needed);
         let order = Ordering::SeqCst;
         if let Err(free) = self.free.fetch_update(order, order, take) {
             let reason = format!("{needed} of {free}");
+            if request.model.graph.starts_with(b"untold") {
+                return Err(Error::OutOfMemory(reason.into()));
+            }
             let short = Short { needed, free };
             return Err(Error::OutOfMemory(Shortage::of_pages(reason, short)));
         }
@@ -270,6 +278,49 @@ async fn nothing_goes_for_what_is_larger_than_the_device() {
     }
     assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
     assert_eq!(full.world.used(), PAGES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_goes_for_memory_that_no_unload_frees() {
+    let full = Full::new(Kind::Dedicated).await;
+    let refused = loaded(full.measure("fixed 1")).await.err().unwrap();
+    assert!(matches!(refused, Error::OutOfMemory(_)), "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains("the workspace is small"), "{text}");
+    assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
+    assert_eq!(full.world.used(), PAGES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_cannot_tell_what_it_needs_gets_more_than_the_file() {
+    let full = Full::new(Kind::Dedicated).await;
+    let model = loaded(full.measure("untold 1")).await.unwrap();
+    assert_eq!(full.loaded().len(), 3);
+    drop(model);
+    let refused = loaded(full.measure("untold 2")).await.err().unwrap();
+    assert!(matches!(refused, Error::OutOfMemory(_)), "{refused}");
+    assert!(refused.to_string().contains("1200 of 1000"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_goes_for_a_load_that_would_still_not_fit() {
+    let full = Full::new(Kind::Dedicated).await;
+    let world = &full.world;
+    world.record.hold(Step::Exec, Some(1));
+    let running = world.infer("m-1", 1, now());
+    world.record.begun(Step::Exec, 1).await;
+    for variant in &full.variants[2..] {
+        world.worker.unload(&variant.id).await.unwrap();
+    }
+    let _half = loaded(full.measure("half 1")).await.unwrap();
+    assert_eq!(full.loaded(), [1, 2]);
+    // One of both is idle, and both would have to go.
+    let large = world.variant("large", "large 7", 400).await;
+    let short = world.load(&large).await.unwrap_err();
+    assert_eq!(short.code(), "no_memory");
+    assert_eq!(full.loaded(), [1, 2]);
+    world.record.release(Step::Exec);
+    running.ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]

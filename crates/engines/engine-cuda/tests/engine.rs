@@ -497,6 +497,7 @@ fn too_little_workspace_is_told() {
         Err(Error::OutOfMemory(shortage)) => {
             let text = shortage.to_string();
             assert!(text.contains("workspace"), "{text}");
+            assert!(shortage.is_fixed(), "no unload changes it");
         }
         Err(other) => panic!("refused as `{other}`"),
         Ok(_) => panic!("accepted"),
