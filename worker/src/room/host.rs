@@ -11,7 +11,7 @@ use sextant_engine::{
     Capabilities, Device, Engine, Error, Interrupt, LoadRequest, LoadedModel, ModelFile, Shortage,
     Staged, pages::Short,
 };
-use sextant_types::{NamedTensor, Signature, Tensor};
+use sextant_types::{Digest, NamedTensor, Precision, Signature, Tensor};
 use tokio::runtime::Handle;
 
 use super::{BUSY, LOOK, NoRoom};
@@ -28,12 +28,23 @@ pub(super) struct Host {
     lingering: Arc<Lingering>,
 }
 
-/// The hold of the model that has left last.
+/// An artefact at a precision.
+type Key = (Digest, Precision);
+
+/// The holds of models that have just left.
 #[derive(Default)]
-struct Lingering(Mutex<(u64, Option<Hold>)>);
+struct Lingering(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    /// Number of the last hold.
+    number: u64,
+    holds: Vec<(u64, Key, Hold)>,
+}
 
 /// A model that is measured, with the pages that are kept for it.
 struct Measured {
+    key: Key,
     model: Arc<dyn LoadedModel>,
     hold: Option<Hold>,
     runtime: Handle,
@@ -58,7 +69,8 @@ impl Host {
         let Some(worker) = self.worker.upgrade() else {
             return load();
         };
-        let kept = self.lingering.take();
+        let key = (request.artefact, request.precision);
+        let kept = self.lingering.take(key);
         let mut hold = kept.unwrap_or_else(|| worker.ledger.hold());
         let mut kept_since = None;
         let model = loop {
@@ -79,10 +91,13 @@ impl Host {
         };
         let pages = worker.ledger.pages_for(model.weights_bytes())
             + worker.ledger.pages_for(model.working_bytes().unwrap_or(0));
-        // It may lie in pages that a load of the worker has counted on, which is refused then.
-        hold.grow(pages);
+        // It may lie in pages of a model that is loaded again, which makes room for itself then, or in pages that a load of
+        // the worker has counted on, which is refused then.
+        let missing = hold.grow(pages);
+        self.lingering.give(&mut hold, missing);
         hold.shrink(pages);
         Ok(Arc::new(Measured {
+            key,
             model,
             hold: Some(hold),
             runtime: self.runtime.clone(),
@@ -91,7 +106,17 @@ impl Host {
     }
 
     /// Waits on this thread for what the worker does on the runtime's.
-    fn make_room(&self, hold: Hold, wanted: u64, worker: &Arc<Worker>) -> Result<Hold, Error> {
+    fn make_room(
+        &self,
+        mut hold: Hold,
+        wanted: u64,
+        worker: &Arc<Worker>,
+    ) -> Result<Hold, Error> {
+        let begun = Instant::now();
+        // Nothing goes for pages that are free in a moment.
+        while hold.grow(wanted) > 0 && !self.lingering.is_empty() && begun.elapsed() < LINGER {
+            pause();
+        }
         let (reply, made) = mpsc::channel();
         let making = Arc::clone(worker);
         self.runtime.spawn(async move {
@@ -262,7 +287,8 @@ impl LoadedModel for Measured {
 impl Drop for Measured {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
-        let (lingering, number) = (Arc::clone(&self.lingering), self.lingering.put(hold));
+        let lingering = Arc::clone(&self.lingering);
+        let number = lingering.put(self.key, hold);
         self.runtime.spawn(async move {
             tokio::time::sleep(LINGER).await;
             lingering.end(number);
@@ -273,23 +299,74 @@ impl Drop for Measured {
 // === impl Lingering ===
 
 impl Lingering {
-    /// Keeps a hold; returns its number.
-    fn put(&self, hold: Hold) -> u64 {
+    /// Keeps a model's hold; returns its number.
+    fn put(&self, key: Key, hold: Hold) -> u64 {
         let mut kept = lock(&self.0);
-        kept.0 += 1;
-        kept.1 = Some(hold);
-        kept.0
+        kept.number += 1;
+        let number = kept.number;
+        kept.holds.push((number, key, hold));
+        number
     }
 
-    fn take(&self) -> Option<Hold> {
-        lock(&self.0).1.take()
+    /// The hold of this very model: others are loaded again soon.
+    fn take(&self, key: Key) -> Option<Hold> {
+        let mut kept = lock(&self.0);
+        let at = kept.holds.iter().position(|(_, of, _)| *of == key)?;
+        Some(kept.holds.swap_remove(at).2)
+    }
+
+    /// Lets a hold have so many of the pages.
+    fn give(&self, to: &mut Hold, pages: u64) {
+        let mut missing = pages;
+        for (_, _, hold) in &mut lock(&self.0).holds {
+            let before = to.pages();
+            to.take_over(hold, missing);
+            missing -= to.pages() - before;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        lock(&self.0).holds.is_empty()
     }
 
     /// Gives the pages of a hold back, unless it was taken.
     fn end(&self, number: u64) {
         let mut kept = lock(&self.0);
-        if kept.0 == number {
-            kept.1 = None;
-        }
+        kept.holds.retain(|(of, _, _)| *of != number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Ledger;
+
+    fn key(artefact: u8) -> Key {
+        (Digest::from_bytes([artefact; 32]), Precision::Fp32)
+    }
+
+    #[test]
+    fn each_model_comes_back_to_its_own_pages() {
+        let ledger = Arc::new(Ledger::new(1, 10));
+        let hold = |pages| {
+            let mut hold = ledger.hold();
+            assert_eq!(hold.grow(pages), 0);
+            hold
+        };
+        let lingering = Lingering::default();
+        let first = lingering.put(key(1), hold(3));
+        let second = lingering.put(key(2), hold(5));
+        assert!(lingering.take(key(3)).is_none());
+        let mut taken = lingering.take(key(1)).expect("it has just left");
+        assert_eq!(taken.pages(), 3);
+        // The load of another found the pages free, whosever they are.
+        lingering.give(&mut taken, 4);
+        assert_eq!((taken.pages(), ledger.kept()), (7, 8));
+        lingering.end(first);
+        let taken = lingering.take(key(2)).map(|hold| hold.pages());
+        assert_eq!(taken, Some(1));
+        lingering.put(key(2), hold(1));
+        lingering.end(second);
+        assert!(!lingering.is_empty(), "it is another one");
     }
 }
