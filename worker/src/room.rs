@@ -13,6 +13,7 @@
 mod host;
 
 use std::{
+    convert::Infallible,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -20,7 +21,10 @@ use std::{
 use sextant_engine::{Device, Engine};
 use sextant_rpc::ActionKind;
 use sextant_types::{Variant, VariantId};
-use tokio::{runtime::Handle, sync::OwnedMutexGuard};
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedMutexGuard, oneshot},
+};
 
 use self::host::Host;
 use crate::{Worker, instance::Instance, ledger::Hold};
@@ -48,6 +52,8 @@ enum NoRoom {
     Busy { missing: u64 },
     /// The worker ends.
     ShuttingDown,
+    /// Whoever asked for it has gone.
+    Unwanted,
 }
 
 impl Worker {
@@ -70,12 +76,25 @@ impl Worker {
         })
     }
 
-    /// Lets `hold` grow to `wanted` pages, which the device has. Idle instances go for it.
-    async fn make_room(&self, mut hold: Hold, wanted: u64) -> Result<Hold, NoRoom> {
+    /// Lets `hold` grow to `wanted` pages, which the device has. Idle instances go for it, as long as whoever asked for it
+    /// keeps the other end of `asked`.
+    async fn make_room(
+        &self,
+        mut hold: Hold,
+        wanted: u64,
+        mut asked: oneshot::Sender<Infallible>,
+    ) -> Result<Hold, NoRoom> {
         let begun = Instant::now();
-        let turn = tokio::time::timeout(MEASURED, self.making_room.lock()).await;
+        let turn = tokio::time::timeout(MEASURED, self.making_room.lock());
+        let turn = tokio::select! {
+            turn = turn => turn,
+            () = asked.closed() => return Err(NoRoom::Unwanted),
+        };
         let _turn = turn.map_err(|_| NoRoom::Busy { missing: wanted })?;
         loop {
+            if asked.is_closed() {
+                return Err(NoRoom::Unwanted);
+            }
             let missing = hold.grow(wanted);
             if missing == 0 {
                 return Ok(hold);

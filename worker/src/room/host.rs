@@ -1,7 +1,10 @@
 //! An engine as registration uses it: it makes room for what it loads.
 
 use std::{
-    sync::{Arc, Mutex, Weak, mpsc},
+    sync::{
+        Arc, Mutex, Weak,
+        mpsc::{self, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -12,7 +15,7 @@ use sextant_engine::{
     Staged, pages::Short,
 };
 use sextant_types::{Digest, NamedTensor, Precision, Signature, Tensor};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{BUSY, LOOK, NoRoom};
 use crate::{Worker, ledger::Hold, timed_queue::lock};
@@ -64,6 +67,7 @@ impl Host {
     fn load_hosted(
         &self,
         request: &LoadRequest,
+        interrupt: &Interrupt,
         load: impl Fn() -> Result<Arc<dyn LoadedModel>, Error>,
     ) -> Result<Arc<dyn LoadedModel>, Error> {
         let Some(worker) = self.worker.upgrade() else {
@@ -78,6 +82,9 @@ impl Host {
                 Err(Error::OutOfMemory(shortage)) if !shortage.is_fixed() => shortage,
                 loaded => break loaded?,
             };
+            if interrupt.is_raised() {
+                return Err(Error::Interrupted);
+            }
             let wanted = wanted(request, shortage, hold.pages(), &worker)?;
             if hold.pages() >= wanted {
                 // The pages are kept, and something else on the device has not given them back yet.
@@ -87,7 +94,7 @@ impl Host {
                 pause();
                 continue;
             }
-            hold = self.make_room(hold, wanted, &worker)?;
+            hold = self.make_room(hold, wanted, interrupt, &worker)?;
         };
         let pages = worker.ledger.pages_for(model.weights_bytes())
             + worker.ledger.pages_for(model.working_bytes().unwrap_or(0));
@@ -105,11 +112,12 @@ impl Host {
         }))
     }
 
-    /// Waits on this thread for what the worker does on the runtime's.
+    /// Waits on this thread for what the worker does on the runtime's, until `interrupt` is raised.
     fn make_room(
         &self,
         mut hold: Hold,
         wanted: u64,
+        interrupt: &Interrupt,
         worker: &Arc<Worker>,
     ) -> Result<Hold, Error> {
         let begun = Instant::now();
@@ -117,19 +125,30 @@ impl Host {
         while hold.grow(wanted) > 0 && !self.lingering.is_empty() && begun.elapsed() < LINGER {
             pause();
         }
+        let (asked, _asks) = oneshot::channel();
         let (reply, made) = mpsc::channel();
         let making = Arc::clone(worker);
         self.runtime.spawn(async move {
-            // Whoever waits is there until then.
-            reply.send(making.make_room(hold, wanted).await).ok();
+            // Whoever has gone does not want it any more.
+            reply.send(making.make_room(hold, wanted, asked).await).ok();
         });
-        let made = made.recv().unwrap_or(Err(NoRoom::ShuttingDown));
+        let made = loop {
+            match made.recv_timeout(LOOK) {
+                Ok(made) => break made,
+                Err(RecvTimeoutError::Timeout) if interrupt.is_raised() => {
+                    break Err(NoRoom::Unwanted);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break Err(NoRoom::ShuttingDown),
+            }
+        };
         made.map_err(|no_room| match no_room {
             NoRoom::Busy { missing } => self.busy(wanted, missing, worker),
             NoRoom::ShuttingDown => Error::Unavailable {
                 engine: self.engine.name(),
                 reason: "its worker ends".to_owned(),
             },
+            NoRoom::Unwanted => Error::Interrupted,
         })
     }
 
@@ -221,7 +240,8 @@ impl Engine for Host {
     }
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
-        self.load_hosted(request, || self.engine.load(request))
+        let load = || self.engine.load(request);
+        self.load_hosted(request, &Interrupt::default(), load)
     }
 
     fn load_interruptible(
@@ -230,7 +250,7 @@ impl Engine for Host {
         interrupt: &Interrupt,
     ) -> Result<Arc<dyn LoadedModel>, Error> {
         let load = || self.engine.load_interruptible(request, interrupt);
-        self.load_hosted(request, load)
+        self.load_hosted(request, interrupt, load)
     }
 
     fn isolated(&self) -> Option<Arc<dyn Engine>> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use sextant_engine::{
-    Capabilities, Error, LoadRequest, LoadedModel, Shortage, Staged, pages::Short,
+    Capabilities, Error, Interrupt, LoadRequest, LoadedModel, Shortage, Staged, pages::Short,
 };
 use sextant_types::Signature;
 
@@ -19,6 +19,8 @@ const PAGES: u64 = 1000;
 struct Paged {
     inner: Double,
     free: Arc<AtomicU64>,
+    /// Loads that have begun.
+    begun: Arc<AtomicU64>,
 }
 
 struct Paging {
@@ -52,6 +54,7 @@ impl Engine for Paged {
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         let needed = pages(&request.model.graph);
+        self.begun.fetch_add(1, Ordering::SeqCst);
         if request.model.graph.starts_with(b"fixed") {
             let shortage = Shortage::fixed("the workspace is small".to_owned());
             return Err(Error::OutOfMemory(shortage));
@@ -108,6 +111,8 @@ pub struct Full {
     engine: Arc<dyn Engine>,
     host: Arc<dyn Engine>,
     pub variants: Vec<Arc<Variant>>,
+    /// Loads that the engine has begun.
+    begun: Arc<AtomicU64>,
 }
 
 impl Full {
@@ -117,6 +122,7 @@ impl Full {
 
     pub async fn over(kind: Kind, metadata: Arc<dyn MetadataStore>) -> Self {
         let record = Arc::<Record>::default();
+        let begun = Arc::<AtomicU64>::default();
         let engine: Arc<dyn Engine> = Arc::new(Paged {
             inner: Double {
                 device: kind.device(),
@@ -124,6 +130,7 @@ impl Full {
                 record: Arc::clone(&record),
             },
             free: Arc::new(AtomicU64::new(PAGES)),
+            begun: Arc::clone(&begun),
         });
         let world = World::over(Arc::clone(&engine), record, config(), metadata).await;
         let host = world.worker.host(&engine).expect("an engine of the worker");
@@ -137,6 +144,7 @@ impl Full {
             engine,
             host,
             variants,
+            begun,
         }
     }
 
@@ -159,9 +167,13 @@ impl Full {
 pub type Measuring = mpsc::Receiver<Result<Arc<dyn LoadedModel>, Error>>;
 
 fn measure(engine: &Arc<dyn Engine>, file: &'static str) -> Measuring {
+    measure_until(engine, file, Interrupt::default())
+}
+
+fn measure_until(engine: &Arc<dyn Engine>, file: &'static str, interrupt: Interrupt) -> Measuring {
     let (sender, loaded) = mpsc::channel();
     let engine = Arc::clone(engine);
-    thread::spawn(move || sender.send(engine.load(&request(file))));
+    thread::spawn(move || sender.send(engine.load_interruptible(&request(file), &interrupt)));
     loaded
 }
 
@@ -300,6 +312,31 @@ async fn an_engine_that_cannot_tell_what_it_needs_gets_more_than_the_file() {
     let refused = loaded(full.measure("untold 2")).await.err().unwrap();
     assert!(matches!(refused, Error::OutOfMemory(_)), "{refused}");
     assert!(refused.to_string().contains("1200 of 1000"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_that_waits_for_room_can_be_called_off() {
+    let full = Full::new(Kind::Dedicated).await;
+    let world = &full.world;
+    world.record.hold(Step::Exec, None);
+    let sent: Vec<Outcome> = (1..=5)
+        .map(|key| world.infer(&format!("m-{key}"), key, now()))
+        .collect();
+    world.record.begun(Step::Exec, 1).await;
+    let interrupt = Interrupt::default();
+    let loading = measure_until(&full.host, "m-6", interrupt.clone());
+    until(|| full.begun.load(Ordering::SeqCst) == 6).await;
+    interrupt.raise();
+    let ended = loaded(loading).await.err().unwrap();
+    assert_eq!(ended, Error::Interrupted);
+    assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
+    world.record.release(Step::Exec);
+    for outcome in sent {
+        outcome.ok();
+    }
+    // Nobody waits for the turn of what was called off.
+    loaded(full.measure("m-7")).await.unwrap();
+    assert_eq!(full.loaded().len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
