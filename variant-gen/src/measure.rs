@@ -7,13 +7,13 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
-use sextant_engine::{Engine, LoadRequest, LoadedModel};
+use sextant_engine::{Engine, Interrupt, LoadRequest, LoadedModel};
 use sextant_types::{
     Accuracy, BatchLatency, Code, Concurrent, InvalidTensor, Metric, NamedTensor, Padding, Profile,
     ShapeProfile, Signature, Sizes, Tensor, fit,
@@ -53,7 +53,8 @@ pub struct Cancel(Arc<Flags>);
 
 #[derive(Debug, Default)]
 struct Flags {
-    is_cancelled: AtomicBool,
+    /// Raised when the stop is asked for.
+    interrupt: Interrupt,
     steps: AtomicU64,
 }
 
@@ -290,12 +291,17 @@ pub fn evaluate(
 impl Cancel {
     /// Asks for the stop.
     pub fn cancel(&self) {
-        self.0.is_cancelled.store(true, Ordering::Relaxed);
+        self.0.interrupt.raise();
     }
 
     /// Whether it was asked for.
     pub fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled.load(Ordering::Relaxed)
+        self.0.interrupt.is_raised()
+    }
+
+    /// What ends a load that is under way when the stop is asked for.
+    fn interrupt(&self) -> &Interrupt {
+        &self.0.interrupt
     }
 
     /// Loads and runs that were begun.

@@ -59,7 +59,7 @@ pub(crate) struct Instance {
     /// Whether the rows of a joined run could not be told apart.
     is_apart: AtomicBool,
     panics_in_a_row: AtomicU32,
-    _pages: Reservation,
+    pub(crate) pages: Reservation,
     /// Closes when the last batch has left.
     gone: Mutex<Option<oneshot::Receiver<()>>>,
     _leaving: oneshot::Sender<()>,
@@ -88,7 +88,7 @@ impl Instance {
             state: AtomicU8::new(LIVE),
             is_apart: AtomicBool::new(false),
             panics_in_a_row: AtomicU32::new(0),
-            _pages: pages,
+            pages,
             gone: Mutex::new(Some(gone)),
             _leaving: leaving,
         }

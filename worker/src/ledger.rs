@@ -231,6 +231,12 @@ impl Hold {
         wanted.saturating_sub(self.pages.len())
     }
 
+    /// Takes over up to `pages` of another hold.
+    pub(crate) fn take_over(&mut self, other: &mut Self, pages: u64) {
+        let left = other.pages().saturating_sub(pages);
+        self.pages.join(other.pages.shrink(left));
+    }
+
     /// Gives back what it has beyond `wanted`.
     pub(crate) fn shrink(&mut self, wanted: u64) {
         let beyond = self.pages.shrink(wanted);
@@ -247,6 +253,13 @@ impl Drop for Hold {
 }
 
 // === impl Reservation ===
+
+impl Reservation {
+    /// Pages of which its handle has need; others may have need of some of them, too.
+    pub(crate) fn pages(&self) -> u64 {
+        self.weights_pages + self.session_pages
+    }
+}
 
 impl Drop for Reservation {
     fn drop(&mut self) {

@@ -305,9 +305,18 @@ impl Worker {
 
     /// Records again what is loaded, after the lease had lapsed.
     pub(crate) async fn announce(&self) {
-        for instance in self.shared.instances() {
+        // The instances are not held meanwhile: they would not count as idle.
+        let instances = self.shared.instances().into_iter();
+        let variants: Vec<Arc<Variant>> = instances.map(|it| Arc::clone(&it.variant)).collect();
+        let is_loaded = |variant: &Variant| self.shared.instance(&variant.id).is_some();
+        for variant in variants.into_iter().filter(|it| is_loaded(it)) {
             for command in [Command::Load, Command::Loaded] {
-                self.note(&instance.variant, command).await;
+                self.note(&variant, command).await;
+            }
+            // What it said when it went may have come before.
+            if !is_loaded(&variant) {
+                let application = variant.application.clone();
+                self.doubtful.add(variant.id.clone(), application);
             }
         }
     }

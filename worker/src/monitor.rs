@@ -157,7 +157,6 @@ impl Service {
         let utilization = &self.worker.shared.utilization_millionths;
         utilization.store(millionths, Ordering::Relaxed);
         self.watch.look(&self.worker.config.process);
-        self.heartbeat().await;
         let found = instances.iter();
         let reports: Vec<_> = found
             .filter_map(|instance| {
@@ -165,6 +164,9 @@ impl Service {
                 Some(self.worker.transition(&instance.variant, command))
             })
             .collect();
+        // They are not held while the store answers: they would not count as idle.
+        drop(instances);
+        self.heartbeat().await;
         if reports.is_empty() {
             return;
         }

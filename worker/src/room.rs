@@ -13,14 +13,18 @@
 mod host;
 
 use std::{
+    convert::Infallible,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use sextant_engine::{Device, Engine};
 use sextant_rpc::ActionKind;
-use sextant_types::Variant;
-use tokio::runtime::Handle;
+use sextant_types::{Variant, VariantId};
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedMutexGuard, oneshot},
+};
 
 use self::host::Host;
 use crate::{Worker, instance::Instance, ledger::Hold};
@@ -48,6 +52,8 @@ enum NoRoom {
     Busy { missing: u64 },
     /// The worker ends.
     ShuttingDown,
+    /// Whoever asked for it has gone.
+    Unwanted,
 }
 
 impl Worker {
@@ -70,12 +76,25 @@ impl Worker {
         })
     }
 
-    /// Lets `hold` grow to `wanted` pages, which the device has. Idle instances go for it.
-    async fn make_room(&self, mut hold: Hold, wanted: u64) -> Result<Hold, NoRoom> {
+    /// Lets `hold` grow to `wanted` pages, which the device has. Idle instances go for it, as long as whoever asked for it
+    /// keeps the other end of `asked`.
+    async fn make_room(
+        &self,
+        mut hold: Hold,
+        wanted: u64,
+        mut asked: oneshot::Sender<Infallible>,
+    ) -> Result<Hold, NoRoom> {
         let begun = Instant::now();
-        let turn = tokio::time::timeout(MEASURED, self.making_room.lock()).await;
+        let turn = tokio::time::timeout(MEASURED, self.making_room.lock());
+        let turn = tokio::select! {
+            turn = turn => turn,
+            () = asked.closed() => return Err(NoRoom::Unwanted),
+        };
         let _turn = turn.map_err(|_| NoRoom::Busy { missing: wanted })?;
         loop {
+            if asked.is_closed() {
+                return Err(NoRoom::Unwanted);
+            }
             let missing = hold.grow(wanted);
             if missing == 0 {
                 return Ok(hold);
@@ -101,13 +120,15 @@ impl Worker {
     }
 
     /// Unloads idle instances until a variant fits, where nothing but what is measured is in its way. Whoever has it
-    /// loaded does not know of those pages. Waits for a moment where none is idle.
+    /// loaded does not know of those pages. Waits for a moment where too few are idle: until all that must go are, none
+    /// goes.
     pub(crate) async fn make_up(&self, variant: &Variant) {
         let begun = Instant::now();
         while let Err(short) = self.ledger.check(variant)
             && short.needed <= short.free.saturating_add(self.ledger.kept())
         {
-            if self.unload_idle(RECENT).await {
+            let is_enough = short.needed <= short.free.saturating_add(self.idle_pages(RECENT));
+            if is_enough && self.unload_idle(RECENT).await {
                 continue;
             }
             if begun.elapsed() >= MADE_UP {
@@ -120,28 +141,47 @@ impl Worker {
     /// Unloads the idle instance that was used longest ago, at least `unused` ago; whether there was one. The caller holds
     /// the worker open.
     async fn unload_idle(&self, unused: Duration) -> bool {
-        let mut instances = self.shared.instances();
+        // No other instance is held while this one goes: it would not count as idle for others.
+        let Some((instance, _moving)) = self.idle(unused) else {
+            return false;
+        };
+        let (worker, variant) = (&self.config.worker, &instance.variant.id);
+        tracing::info!(%worker, %variant, "unloads it for a model that is measured");
+        self.unload_instance(instance, Instance::leave).await;
+        self.shared.log.note(ActionKind::Unload, Ok(None));
+        true
+    }
+
+    /// The idle instance that was used longest ago, at least `unused` ago, and the turn to unload it.
+    fn idle(&self, unused: Duration) -> Option<(Arc<Instance>, OwnedMutexGuard<()>)> {
+        self.unused(unused).into_iter().find_map(|variant| {
+            // One that is being unloaded goes anyway.
+            let moving = self.turn(&variant).try_lock_owned().ok()?;
+            let instance = self.shared.instance(&variant)?;
+            self.is_idle(&instance).then_some((instance, moving))
+        })
+    }
+
+    /// Pages of the idle instances that were used at least `unused` ago; those that several of them share count for each.
+    fn idle_pages(&self, unused: Duration) -> u64 {
+        let variants = self.unused(unused).into_iter();
+        let instances = variants.filter_map(|variant| self.shared.instance(&variant));
+        let idle = instances.filter(|instance| self.is_idle(instance));
+        idle.map(|instance| instance.pages.pages()).sum()
+    }
+
+    /// Variants whose instances were used at least `unused` ago, those used longest ago first.
+    fn unused(&self, unused: Duration) -> Vec<VariantId> {
         let now = self.shared.nanos();
         let least = unused.as_nanos() as u64;
-        instances.retain(|instance| {
-            now.saturating_sub(instance.last_used.load(Ordering::Relaxed)) >= least
-        });
-        instances.sort_by_key(|instance| instance.last_used.load(Ordering::Relaxed));
-        for instance in instances {
-            let moving = self.turn(&instance.variant.id);
-            // One that is being unloaded goes anyway.
-            let Ok(_moving) = moving.try_lock() else {
-                continue;
-            };
-            if self.is_idle(&instance) {
-                let (worker, variant) = (&self.config.worker, &instance.variant.id);
-                tracing::info!(%worker, %variant, "unloads it for a model that is measured");
-                self.unload_instance(instance, Instance::leave).await;
-                self.shared.log.note(ActionKind::Unload, Ok(None));
-                return true;
-            }
-        }
-        false
+        let used = |instance: &Arc<Instance>| instance.last_used.load(Ordering::Relaxed);
+        let instances = self.shared.instances();
+        let instances = instances.iter().map(|it| (used(it), it.variant.id.clone()));
+        let mut unused: Vec<(u64, VariantId)> = instances
+            .filter(|(used, _)| now.saturating_sub(*used) >= least)
+            .collect();
+        unused.sort();
+        unused.into_iter().map(|(_, variant)| variant).collect()
     }
 
     /// Whether no batch runs on an instance or waits for it. The caller has the only handle beside the one of what is

@@ -24,7 +24,11 @@ pub(super) fn load_once(
     cancel: &Cancel,
 ) -> Result<Arc<dyn LoadedModel>, MeasureError> {
     cancel.check()?;
-    engine.load(request).map_err(MeasureError::Load)
+    let loaded = engine.load_interruptible(request, cancel.interrupt());
+    loaded.map_err(|error| match cancel.is_cancelled() {
+        true => MeasureError::Cancelled,
+        false => MeasureError::Load(error),
+    })
 }
 
 // === impl Loads ===

@@ -4,13 +4,14 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
+        mpsc,
     },
     time::Duration,
 };
 
 use bytes::Bytes;
 use sextant_engine::{
-    Capabilities, Engine, Error, LoadRequest, LoadedModel,
+    Capabilities, Engine, Error, Interrupt, LoadRequest, LoadedModel,
     emulated::{EmulatedEngine, EmulatedModel},
 };
 use sextant_types::{
@@ -255,5 +256,60 @@ fn a_cancelled_measurement_stops() {
     let cancel = Cancel::default();
     cancel.cancel();
     let result = measure(&subject, &Effort::default(), &cancel);
+    assert_eq!(result, Err(MeasureError::Cancelled));
+}
+
+/// An engine that waits for room until its load is ended.
+struct Full(mpsc::Sender<()>);
+
+/// Longest wait for what must come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Engine for Full {
+    fn name(&self) -> &'static str {
+        "full"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Small(1).capabilities()
+    }
+
+    fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        self.load_interruptible(request, &Interrupt::default())
+    }
+
+    fn load_interruptible(
+        &self,
+        _: &LoadRequest,
+        interrupt: &Interrupt,
+    ) -> Result<Arc<dyn LoadedModel>, Error> {
+        let (end, ended) = mpsc::channel();
+        let end = move || {
+            // Nobody waits for it where the test is over.
+            end.send(()).ok();
+        };
+        interrupt.over(end, || {
+            self.0.send(()).expect("the test waits for it");
+            ended.recv_timeout(PATIENCE).expect("it is told to end");
+        });
+        Err(Error::Interrupted)
+    }
+}
+
+#[test]
+fn a_load_under_way_ends_with_the_measurement() {
+    let (signature, validation) = (signature(), validation());
+    let (begins, begun) = mpsc::channel();
+    let engine = Full(begins);
+    let subject = subject(&engine, &signature, &validation, Metric::Top1);
+    let cancel = Cancel::default();
+    let cancelled = cancel.clone();
+    let result = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            begun.recv_timeout(PATIENCE).expect("it begins to load");
+            cancelled.cancel();
+        });
+        measure(&subject, &Effort::default(), &cancel)
+    });
     assert_eq!(result, Err(MeasureError::Cancelled));
 }

@@ -1,7 +1,10 @@
 //! An engine as registration uses it: it makes room for what it loads.
 
 use std::{
-    sync::{Arc, Mutex, Weak, mpsc},
+    sync::{
+        Arc, Mutex, Weak,
+        mpsc::{self, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -11,8 +14,8 @@ use sextant_engine::{
     Capabilities, Device, Engine, Error, Interrupt, LoadRequest, LoadedModel, ModelFile, Shortage,
     Staged, pages::Short,
 };
-use sextant_types::{NamedTensor, Signature, Tensor};
-use tokio::runtime::Handle;
+use sextant_types::{Digest, NamedTensor, Precision, Signature, Tensor};
+use tokio::{runtime::Handle, sync::oneshot};
 
 use super::{BUSY, LOOK, NoRoom};
 use crate::{Worker, ledger::Hold, timed_queue::lock};
@@ -28,12 +31,23 @@ pub(super) struct Host {
     lingering: Arc<Lingering>,
 }
 
-/// The hold of the model that has left last.
+/// An artefact at a precision.
+type Key = (Digest, Precision);
+
+/// The holds of models that have just left.
 #[derive(Default)]
-struct Lingering(Mutex<(u64, Option<Hold>)>);
+struct Lingering(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    /// Number of the last hold.
+    number: u64,
+    holds: Vec<(u64, Key, Hold)>,
+}
 
 /// A model that is measured, with the pages that are kept for it.
 struct Measured {
+    key: Key,
     model: Arc<dyn LoadedModel>,
     hold: Option<Hold>,
     runtime: Handle,
@@ -53,36 +67,44 @@ impl Host {
     fn load_hosted(
         &self,
         request: &LoadRequest,
+        interrupt: &Interrupt,
         load: impl Fn() -> Result<Arc<dyn LoadedModel>, Error>,
     ) -> Result<Arc<dyn LoadedModel>, Error> {
         let Some(worker) = self.worker.upgrade() else {
             return load();
         };
-        let begun = Instant::now();
-        let kept = self.lingering.take();
+        let key = (request.artefact, request.precision);
+        let kept = self.lingering.take(key);
         let mut hold = kept.unwrap_or_else(|| worker.ledger.hold());
+        let mut kept_since = None;
         let model = loop {
             let shortage = match load() {
-                Err(Error::OutOfMemory(shortage)) => shortage,
+                Err(Error::OutOfMemory(shortage)) if !shortage.is_fixed() => shortage,
                 loaded => break loaded?,
             };
-            let wanted = self.wanted(request, shortage, &worker)?;
+            if interrupt.is_raised() {
+                return Err(Error::Interrupted);
+            }
+            let wanted = wanted(request, shortage, hold.pages(), &worker)?;
             if hold.pages() >= wanted {
                 // The pages are kept, and something else on the device has not given them back yet.
-                if begun.elapsed() >= BUSY {
+                if kept_since.get_or_insert_with(Instant::now).elapsed() >= BUSY {
                     return Err(self.busy(wanted, wanted, &worker));
                 }
                 pause();
                 continue;
             }
-            hold = self.make_room(hold, wanted, &worker)?;
+            hold = self.make_room(hold, wanted, interrupt, &worker)?;
         };
         let pages = worker.ledger.pages_for(model.weights_bytes())
             + worker.ledger.pages_for(model.working_bytes().unwrap_or(0));
-        // It may lie in pages that a load of the worker has counted on, which is refused then.
-        hold.grow(pages);
+        // It may lie in pages of a model that is loaded again, which makes room for itself then, or in pages that a load of
+        // the worker has counted on, which is refused then.
+        let missing = hold.grow(pages);
+        self.lingering.give(&mut hold, missing);
         hold.shrink(pages);
         Ok(Arc::new(Measured {
+            key,
             model,
             hold: Some(hold),
             runtime: self.runtime.clone(),
@@ -90,51 +112,44 @@ impl Host {
         }))
     }
 
-    /// Pages that a model needs which found too few, unless the device has too few of them.
-    fn wanted(
+    /// Waits on this thread for what the worker does on the runtime's, until `interrupt` is raised.
+    fn make_room(
         &self,
-        request: &LoadRequest,
-        shortage: Shortage,
-        worker: &Worker,
-    ) -> Result<u64, Error> {
-        let Some(short) = shortage.pages() else {
-            // Most of a model are its weights.
-            let wanted = worker.ledger.pages_for(file_bytes(&request.model));
-            return match wanted <= worker.ledger.pages().total {
-                true => Ok(wanted),
-                false => Err(Error::OutOfMemory(shortage)),
-            };
-        };
-        let pages = worker.ledger.pages();
-        if short.needed <= pages.total {
-            return Ok(short.needed);
+        mut hold: Hold,
+        wanted: u64,
+        interrupt: &Interrupt,
+        worker: &Arc<Worker>,
+    ) -> Result<Hold, Error> {
+        let begun = Instant::now();
+        // Nothing goes for pages that are free in a moment.
+        while hold.grow(wanted) > 0 && !self.lingering.is_empty() && begun.elapsed() < LINGER {
+            pause();
         }
-        let reason = format!(
-            "`{}` pages of `{}` bytes are needed, and the device has `{}` in all: register a smaller model, or run it on a \
-             device with more memory",
-            short.needed, pages.page_bytes, pages.total
-        );
-        let free = pages.free;
-        let short = Short { free, ..short };
-        Err(Error::OutOfMemory(Shortage::of_pages(reason, short)))
-    }
-
-    /// Waits on this thread for what the worker does on the runtime's.
-    fn make_room(&self, hold: Hold, wanted: u64, worker: &Arc<Worker>) -> Result<Hold, Error> {
+        let (asked, _asks) = oneshot::channel();
         let (reply, made) = mpsc::channel();
         let making = Arc::clone(worker);
         self.runtime.spawn(async move {
-            // Whoever waits is there until then.
-            reply.send(making.make_room(hold, wanted).await).ok();
+            // Whoever has gone does not want it any more.
+            reply.send(making.make_room(hold, wanted, asked).await).ok();
         });
-        match made.recv().unwrap_or(Err(NoRoom::ShuttingDown)) {
-            Ok(hold) => Ok(hold),
-            Err(NoRoom::Busy { missing }) => Err(self.busy(wanted, missing, worker)),
-            Err(NoRoom::ShuttingDown) => Err(Error::Unavailable {
+        let made = loop {
+            match made.recv_timeout(LOOK) {
+                Ok(made) => break made,
+                Err(RecvTimeoutError::Timeout) if interrupt.is_raised() => {
+                    break Err(NoRoom::Unwanted);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break Err(NoRoom::ShuttingDown),
+            }
+        };
+        made.map_err(|no_room| match no_room {
+            NoRoom::Busy { missing } => self.busy(wanted, missing, worker),
+            NoRoom::ShuttingDown => Error::Unavailable {
                 engine: self.engine.name(),
                 reason: "its worker ends".to_owned(),
-            }),
-        }
+            },
+            NoRoom::Unwanted => Error::Interrupted,
+        })
     }
 
     fn busy(&self, wanted: u64, missing: u64, worker: &Worker) -> Error {
@@ -149,6 +164,39 @@ impl Host {
             ),
         }
     }
+}
+
+/// Pages to keep for a model that found too few with `kept` of them, unless the device has too few of them.
+fn wanted(
+    request: &LoadRequest,
+    shortage: Shortage,
+    kept: u64,
+    worker: &Worker,
+) -> Result<u64, Error> {
+    let pages = worker.ledger.pages();
+    let Some(short) = shortage.pages() else {
+        // Most of a model are its weights; where their pages were too few, twice as many may do.
+        let weights = worker.ledger.pages_for(file_bytes(&request.model));
+        let wanted = match kept < weights {
+            true => weights,
+            false => kept.saturating_mul(2).min(pages.total),
+        };
+        return match kept < wanted && wanted <= pages.total {
+            true => Ok(wanted),
+            false => Err(Error::OutOfMemory(shortage)),
+        };
+    };
+    if short.needed <= pages.total {
+        return Ok(short.needed);
+    }
+    let reason = format!(
+        "`{}` pages of `{}` bytes are needed, and the device has `{}` in all: register a smaller model, or run it on a \
+         device with more memory",
+        short.needed, pages.page_bytes, pages.total
+    );
+    let free = pages.free;
+    let short = Short { free, ..short };
+    Err(Error::OutOfMemory(Shortage::of_pages(reason, short)))
 }
 
 #[expect(
@@ -192,7 +240,8 @@ impl Engine for Host {
     }
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
-        self.load_hosted(request, || self.engine.load(request))
+        let load = || self.engine.load(request);
+        self.load_hosted(request, &Interrupt::default(), load)
     }
 
     fn load_interruptible(
@@ -201,7 +250,7 @@ impl Engine for Host {
         interrupt: &Interrupt,
     ) -> Result<Arc<dyn LoadedModel>, Error> {
         let load = || self.engine.load_interruptible(request, interrupt);
-        self.load_hosted(request, load)
+        self.load_hosted(request, interrupt, load)
     }
 
     fn isolated(&self) -> Option<Arc<dyn Engine>> {
@@ -258,7 +307,8 @@ impl LoadedModel for Measured {
 impl Drop for Measured {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
-        let (lingering, number) = (Arc::clone(&self.lingering), self.lingering.put(hold));
+        let lingering = Arc::clone(&self.lingering);
+        let number = lingering.put(self.key, hold);
         self.runtime.spawn(async move {
             tokio::time::sleep(LINGER).await;
             lingering.end(number);
@@ -269,23 +319,74 @@ impl Drop for Measured {
 // === impl Lingering ===
 
 impl Lingering {
-    /// Keeps a hold; returns its number.
-    fn put(&self, hold: Hold) -> u64 {
+    /// Keeps a model's hold; returns its number.
+    fn put(&self, key: Key, hold: Hold) -> u64 {
         let mut kept = lock(&self.0);
-        kept.0 += 1;
-        kept.1 = Some(hold);
-        kept.0
+        kept.number += 1;
+        let number = kept.number;
+        kept.holds.push((number, key, hold));
+        number
     }
 
-    fn take(&self) -> Option<Hold> {
-        lock(&self.0).1.take()
+    /// The hold of this very model: others are loaded again soon.
+    fn take(&self, key: Key) -> Option<Hold> {
+        let mut kept = lock(&self.0);
+        let at = kept.holds.iter().position(|(_, of, _)| *of == key)?;
+        Some(kept.holds.swap_remove(at).2)
+    }
+
+    /// Lets a hold have so many of the pages.
+    fn give(&self, to: &mut Hold, pages: u64) {
+        let mut missing = pages;
+        for (_, _, hold) in &mut lock(&self.0).holds {
+            let before = to.pages();
+            to.take_over(hold, missing);
+            missing -= to.pages() - before;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        lock(&self.0).holds.is_empty()
     }
 
     /// Gives the pages of a hold back, unless it was taken.
     fn end(&self, number: u64) {
         let mut kept = lock(&self.0);
-        if kept.0 == number {
-            kept.1 = None;
-        }
+        kept.holds.retain(|(of, _, _)| *of != number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Ledger;
+
+    fn key(artefact: u8) -> Key {
+        (Digest::from_bytes([artefact; 32]), Precision::Fp32)
+    }
+
+    #[test]
+    fn each_model_comes_back_to_its_own_pages() {
+        let ledger = Arc::new(Ledger::new(1, 10));
+        let hold = |pages| {
+            let mut hold = ledger.hold();
+            assert_eq!(hold.grow(pages), 0);
+            hold
+        };
+        let lingering = Lingering::default();
+        let first = lingering.put(key(1), hold(3));
+        let second = lingering.put(key(2), hold(5));
+        assert!(lingering.take(key(3)).is_none());
+        let mut taken = lingering.take(key(1)).expect("it has just left");
+        assert_eq!(taken.pages(), 3);
+        // The load of another found the pages free, whosever they are.
+        lingering.give(&mut taken, 4);
+        assert_eq!((taken.pages(), ledger.kept()), (7, 8));
+        lingering.end(first);
+        let taken = lingering.take(key(2)).map(|hold| hold.pages());
+        assert_eq!(taken, Some(1));
+        lingering.put(key(2), hold(1));
+        lingering.end(second);
+        assert!(!lingering.is_empty(), "it is another one");
     }
 }

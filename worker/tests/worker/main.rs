@@ -9,6 +9,7 @@ mod device;
 mod double;
 mod faults;
 mod health;
+mod held;
 mod memory;
 mod metrics;
 mod room;
@@ -72,10 +73,20 @@ impl World {
 
     /// With another engine; `record` is what its runs are held by, if they are.
     async fn on(engine: Arc<dyn Engine>, record: Arc<Record>, config: Config) -> Self {
+        let metadata = Arc::new(InProcessStore::new());
+        Self::over(engine, record, config, metadata).await
+    }
+
+    /// With another store as well.
+    async fn over(
+        engine: Arc<dyn Engine>,
+        record: Arc<Record>,
+        config: Config,
+        metadata: Arc<dyn MetadataStore>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let objects: Arc<dyn ObjectStore> =
             Arc::new(LocalStore::open(folder.path(), None).unwrap());
-        let metadata: Arc<dyn MetadataStore> = Arc::new(InProcessStore::new());
         let stores = (Arc::clone(&objects), Arc::clone(&metadata));
         let (worker, mut service) =
             Worker::start(config, vec![engine], stores.0, stores.1).unwrap();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use sextant_engine::{
-    Capabilities, Error, LoadRequest, LoadedModel, Shortage, Staged, pages::Short,
+    Capabilities, Error, Interrupt, LoadRequest, LoadedModel, Shortage, Staged, pages::Short,
 };
 use sextant_types::Signature;
 
@@ -19,6 +19,8 @@ const PAGES: u64 = 1000;
 struct Paged {
     inner: Double,
     free: Arc<AtomicU64>,
+    /// Loads that have begun.
+    begun: Arc<AtomicU64>,
 }
 
 struct Paging {
@@ -30,8 +32,9 @@ struct Paging {
 /// Pages of a model, by its file.
 fn pages(model: &[u8]) -> u64 {
     match model {
-        b"vast 1" => PAGES + 200,
+        b"vast 1" | b"untold 2" => PAGES + 200,
         b"half 1" | b"half 2" => 600,
+        b"untold 1" => 400,
         _ => 200,
     }
 }
@@ -51,10 +54,18 @@ impl Engine for Paged {
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         let needed = pages(&request.model.graph);
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        if request.model.graph.starts_with(b"fixed") {
+            let shortage = Shortage::fixed("the workspace is small".to_owned());
+            return Err(Error::OutOfMemory(shortage));
+        }
         let take = |free: u64| free.checked_sub(needed);
         let order = Ordering::SeqCst;
         if let Err(free) = self.free.fetch_update(order, order, take) {
             let reason = format!("{needed} of {free}");
+            if request.model.graph.starts_with(b"untold") {
+                return Err(Error::OutOfMemory(reason.into()));
+            }
             let short = Short { needed, free };
             return Err(Error::OutOfMemory(Shortage::of_pages(reason, short)));
         }
@@ -95,16 +106,23 @@ impl Drop for Paging {
 }
 
 /// A worker whose device has five models, which are all that it can hold; the engine, and as it is measured with.
-struct Full {
-    world: World,
+pub struct Full {
+    pub world: World,
     engine: Arc<dyn Engine>,
     host: Arc<dyn Engine>,
-    variants: Vec<Arc<Variant>>,
+    pub variants: Vec<Arc<Variant>>,
+    /// Loads that the engine has begun.
+    begun: Arc<AtomicU64>,
 }
 
 impl Full {
     async fn new(kind: Kind) -> Self {
+        Self::over(kind, Arc::new(InProcessStore::new())).await
+    }
+
+    pub async fn over(kind: Kind, metadata: Arc<dyn MetadataStore>) -> Self {
         let record = Arc::<Record>::default();
+        let begun = Arc::<AtomicU64>::default();
         let engine: Arc<dyn Engine> = Arc::new(Paged {
             inner: Double {
                 device: kind.device(),
@@ -112,8 +130,9 @@ impl Full {
                 record: Arc::clone(&record),
             },
             free: Arc::new(AtomicU64::new(PAGES)),
+            begun: Arc::clone(&begun),
         });
-        let world = World::on(Arc::clone(&engine), record, config()).await;
+        let world = World::over(Arc::clone(&engine), record, config(), metadata).await;
         let host = world.worker.host(&engine).expect("an engine of the worker");
         let mut variants = Vec::new();
         for name in ["m-1", "m-2", "m-3", "m-4", "m-5"] {
@@ -125,11 +144,12 @@ impl Full {
             engine,
             host,
             variants,
+            begun,
         }
     }
 
     /// Which of the variants are loaded, by their numbers.
-    fn loaded(&self) -> Vec<usize> {
+    pub fn loaded(&self) -> Vec<usize> {
         let usage = self.world.worker.usage();
         let is_loaded = |of: &Variant| usage.iter().any(|it| it.variant == of.id);
         let numbers = 1..=self.variants.len();
@@ -139,17 +159,21 @@ impl Full {
     }
 
     /// Loads a model with an engine on a thread of its own, as registration does.
-    fn measure(&self, file: &'static str) -> Measuring {
+    pub fn measure(&self, file: &'static str) -> Measuring {
         measure(&self.host, file)
     }
 }
 
-type Measuring = mpsc::Receiver<Result<Arc<dyn LoadedModel>, Error>>;
+pub type Measuring = mpsc::Receiver<Result<Arc<dyn LoadedModel>, Error>>;
 
 fn measure(engine: &Arc<dyn Engine>, file: &'static str) -> Measuring {
+    measure_until(engine, file, Interrupt::default())
+}
+
+fn measure_until(engine: &Arc<dyn Engine>, file: &'static str, interrupt: Interrupt) -> Measuring {
     let (sender, loaded) = mpsc::channel();
     let engine = Arc::clone(engine);
-    thread::spawn(move || sender.send(engine.load(&request(file))));
+    thread::spawn(move || sender.send(engine.load_interruptible(&request(file), &interrupt)));
     loaded
 }
 
@@ -166,7 +190,7 @@ fn request(file: &'static str) -> LoadRequest {
 }
 
 /// Waits for a load without keeping the runtime's thread.
-async fn loaded(loading: Measuring) -> Result<Arc<dyn LoadedModel>, Error> {
+pub async fn loaded(loading: Measuring) -> Result<Arc<dyn LoadedModel>, Error> {
     let wait = move || loading.recv_timeout(PATIENCE).unwrap();
     tokio::task::spawn_blocking(wait).await.unwrap()
 }
@@ -266,6 +290,74 @@ async fn nothing_goes_for_what_is_larger_than_the_device() {
     }
     assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
     assert_eq!(full.world.used(), PAGES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_goes_for_memory_that_no_unload_frees() {
+    let full = Full::new(Kind::Dedicated).await;
+    let refused = loaded(full.measure("fixed 1")).await.err().unwrap();
+    assert!(matches!(refused, Error::OutOfMemory(_)), "{refused}");
+    let text = refused.to_string();
+    assert!(text.contains("the workspace is small"), "{text}");
+    assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
+    assert_eq!(full.world.used(), PAGES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_cannot_tell_what_it_needs_gets_more_than_the_file() {
+    let full = Full::new(Kind::Dedicated).await;
+    let model = loaded(full.measure("untold 1")).await.unwrap();
+    assert_eq!(full.loaded().len(), 3);
+    drop(model);
+    let refused = loaded(full.measure("untold 2")).await.err().unwrap();
+    assert!(matches!(refused, Error::OutOfMemory(_)), "{refused}");
+    assert!(refused.to_string().contains("1200 of 1000"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_that_waits_for_room_can_be_called_off() {
+    let full = Full::new(Kind::Dedicated).await;
+    let world = &full.world;
+    world.record.hold(Step::Exec, None);
+    let sent: Vec<Outcome> = (1..=5)
+        .map(|key| world.infer(&format!("m-{key}"), key, now()))
+        .collect();
+    world.record.begun(Step::Exec, 1).await;
+    let interrupt = Interrupt::default();
+    let loading = measure_until(&full.host, "m-6", interrupt.clone());
+    until(|| full.begun.load(Ordering::SeqCst) == 6).await;
+    interrupt.raise();
+    let ended = loaded(loading).await.err().unwrap();
+    assert_eq!(ended, Error::Interrupted);
+    assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
+    world.record.release(Step::Exec);
+    for outcome in sent {
+        outcome.ok();
+    }
+    // Nobody waits for the turn of what was called off.
+    loaded(full.measure("m-7")).await.unwrap();
+    assert_eq!(full.loaded().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_goes_for_a_load_that_would_still_not_fit() {
+    let full = Full::new(Kind::Dedicated).await;
+    let world = &full.world;
+    world.record.hold(Step::Exec, Some(1));
+    let running = world.infer("m-1", 1, now());
+    world.record.begun(Step::Exec, 1).await;
+    for variant in &full.variants[2..] {
+        world.worker.unload(&variant.id).await.unwrap();
+    }
+    let _half = loaded(full.measure("half 1")).await.unwrap();
+    assert_eq!(full.loaded(), [1, 2]);
+    // One of both is idle, and both would have to go.
+    let large = world.variant("large", "large 7", 400).await;
+    let short = world.load(&large).await.unwrap_err();
+    assert_eq!(short.code(), "no_memory");
+    assert_eq!(full.loaded(), [1, 2]);
+    world.record.release(Step::Exec);
+    running.ok();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -137,14 +137,13 @@ impl Device {
 
     /// Writes page images into pinned memory, where there is room.
     pub fn pin(&self, images: &[Bytes]) -> Result<Images, Error> {
-        let bytes = images.iter().map(|image| pinned_bytes(image.len())).sum();
-        let lease = self.pinned.lend(bytes)?;
+        let lease = self.pinned.lend(pinned_bytes(images))?;
         let mut at = lease.start();
         let mut lengths = Vec::new();
         for image in images {
             self.driver.write_staging(at, image)?;
             lengths.push(image.len() as u64);
-            at = at + pinned_bytes(image.len());
+            at = at + room(image.len());
         }
         Ok(Images::Pinned { lease, lengths })
     }
@@ -209,7 +208,7 @@ impl Device {
                 let mut from = lease.start();
                 for (length, to) in lengths.iter().zip(pages) {
                     self.driver.copy_in(loading.stream, from, to, *length)?;
-                    from = from + pinned_bytes(*length as usize);
+                    from = from + room(*length as usize);
                 }
             }
             Images::Ordinary(images) => {
@@ -250,8 +249,14 @@ impl Device {
             .iter()
             .try_for_each(|operation| self.driver.launch(*stream, operation));
         let graph = self.driver.end_capture(*stream);
-        launched?;
-        graph
+        let Err(error) = launched else {
+            return graph;
+        };
+        // Of what was launched until then.
+        if let Ok(graph) = graph {
+            self.driver.destroy_graph(graph);
+        }
+        Err(error)
     }
 
     /// Does something in a stream and waits for it.
@@ -272,8 +277,13 @@ impl Device {
     }
 }
 
-/// Room of an image in pinned memory.
-fn pinned_bytes(length: usize) -> u64 {
+/// What page images take of pinned memory.
+pub(crate) fn pinned_bytes(images: &[Bytes]) -> u64 {
+    images.iter().map(|image| room(image.len())).sum()
+}
+
+/// What an image of a length takes of pinned memory.
+fn room(length: usize) -> u64 {
     (length as u64).next_multiple_of(ALIGNMENT)
 }
 

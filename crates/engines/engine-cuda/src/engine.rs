@@ -12,7 +12,7 @@ use sextant_types::{DataType, Digest, Optimization, Precision};
 
 use crate::{
     NAME,
-    device::{Device, Images},
+    device::{Device, Images, pinned_bytes},
     driver::Driver,
     lower::Target,
     model::{CudaModel, Resident},
@@ -162,8 +162,11 @@ impl CudaEngine {
         Ok(prepared)
     }
 
-    /// Pins page images where room can be made.
+    /// Pins page images where room can be made. Nothing is forgotten for what all pinned memory has no room for.
     fn place(&self, images: Vec<Bytes>) -> Images {
+        if pinned_bytes(&images) > self.shared.config.host_bytes {
+            return Images::Ordinary(images);
+        }
         loop {
             match self.shared.device.pin(&images) {
                 Ok(pinned) => return pinned,
@@ -173,15 +176,12 @@ impl CudaEngine {
         }
     }
 
-    /// Forgets what was used longest ago; false where nothing is kept. What is still on the device
-    /// keeps its memory until it is unloaded.
+    /// Forgets what was used longest ago of all that is not on the device; false where there is nothing. What is on the
+    /// device would keep its memory.
     fn forget_one(&self) -> bool {
         let mut kept = self.shared.prepared.lock();
-        let any = !kept.is_empty();
-        if any {
-            kept.remove(0);
-        }
-        any
+        let unused = kept.iter().position(|(_, it)| Arc::strong_count(it) == 1);
+        unused.map(|index| kept.remove(index)).is_some()
     }
 }
 

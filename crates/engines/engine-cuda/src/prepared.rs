@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use sextant_engine::Error;
+use sextant_engine::{Error, Shortage};
 use sextant_types::{DataType, Signature, TensorSpec};
 
 use crate::{
@@ -127,13 +127,10 @@ impl Prepared {
             other => other,
         })?;
         if program.workspace_bytes > self.limits.workspace_bytes {
-            return Err(Error::OutOfMemory(
-                format!(
-                    "inputs of shapes {shapes:?} need {} bytes of workspace, there are {}",
-                    program.workspace_bytes, self.limits.workspace_bytes
-                )
-                .into(),
-            ));
+            return Err(Error::OutOfMemory(Shortage::fixed(format!(
+                "inputs of shapes {shapes:?} need {} bytes of workspace, there are {}",
+                program.workspace_bytes, self.limits.workspace_bytes
+            ))));
         }
         Ok(Arc::new(program))
     }
@@ -203,13 +200,10 @@ fn plan_all(
             continue;
         }
         if programs.is_empty() {
-            return Err(Error::OutOfMemory(
-                format!(
-                    "a batch of {rows} needs {} bytes of workspace, there are {}",
-                    program.workspace_bytes, limits.workspace_bytes
-                )
-                .into(),
-            ));
+            return Err(Error::OutOfMemory(Shortage::fixed(format!(
+                "a batch of {rows} needs {} bytes of workspace, there are {}",
+                program.workspace_bytes, limits.workspace_bytes
+            ))));
         }
         break;
     }

@@ -64,13 +64,16 @@ impl<'a> Writes<'a> {
             next => &self.pieces[from(number)..from(next)],
         };
         thread::scope(|scope| {
-            let others = (1..THREADS).map(share);
-            let others: Vec<_> = others.map(|it| scope.spawn(move || all(it))).collect();
+            let spawn = |it| thread::Builder::new().spawn_scoped(scope, move || all(it));
+            let others = (1..THREADS).map(|number| spawn(share(number)).map_err(|_| number));
+            let others: Vec<_> = others.collect();
             let first = all(share(0));
             let panicked = |_| Err(Error::Failed("a copy of inputs panicked".to_owned()));
-            let others = others
-                .into_iter()
-                .map(|it| it.join().unwrap_or_else(panicked));
+            let others = others.into_iter().map(|other| match other {
+                Ok(thread) => thread.join().unwrap_or_else(panicked),
+                // The system gives no thread for this part.
+                Err(number) => all(share(number)),
+            });
             others.fold(first, Result::and)
         })
     }

@@ -1,10 +1,15 @@
-//! What becomes attention, and what does not.
+//! What becomes attention, what does not, and what it answers.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use sextant_engine::{Engine, LoadRequest, conformance::random_inputs};
 use sextant_engine_cuda::{
-    driver::Abilities,
+    Config, CudaEngine,
+    driver::{
+        Abilities,
+        recording::{Pretence, RecordingDriver},
+    },
     lower::{Graph, Target, Weights, lower},
     suite::{
         Case,
@@ -16,7 +21,7 @@ use sextant_onnx::{
     builder::{BATCH, Dim, ModelBuilder},
     proto::AttributeProto,
 };
-use sextant_types::{DataType, Precision};
+use sextant_types::{DataType, Digest, Optimization, Precision};
 
 /// How often each operation appears at a precision, for inputs whose open dimensions have the given sizes.
 fn operations(file: &Bytes, dynamic: &[u64], precision: Precision) -> BTreeMap<String, usize> {
@@ -189,5 +194,86 @@ fn what_is_used_elsewhere_or_different_stays_apart() {
         let counts = operations(&plain(change), &[3], Precision::Fp16);
         assert_eq!(count(&counts, "Attention"), 0, "{what}: {counts:?}");
         assert_eq!(count(&counts, "Softmax"), 1, "{what}: {counts:?}");
+    }
+}
+
+/// The answer of a model on an engine without a device.
+fn answer(model: &Bytes, precision: Precision) -> Vec<f32> {
+    let driver = Arc::new(RecordingDriver::new(Pretence::default()));
+    let config = Config {
+        page_bytes: 16 << 10,
+        pages: Some(8),
+        workspace_bytes: 1 << 20,
+        io_bytes: 64 << 10,
+        scratch_bytes: 0,
+        largest_batch: 4,
+        host_bytes: 1 << 20,
+    };
+    let engine = CudaEngine::new(driver, config).expect("the memory is there");
+    let request = LoadRequest {
+        artefact: Digest::from_bytes([1; 32]),
+        model: model.clone().into(),
+        precision,
+        optimization: Optimization::All,
+        threads: 1,
+    };
+    let model = engine.load(&request);
+    let model = model.unwrap_or_else(|error| panic!("{error}"));
+    let inputs = random_inputs(model.signature(), &[3], 5);
+    let outputs = model.run(&inputs).unwrap_or_else(|error| panic!("{error}"));
+    outputs[0].to_vec().expect("32-bit floats")
+}
+
+/// Attention of `x` whose output, without a product between, is the queries, keys or values of another attention.
+fn chained(part: &str) -> Bytes {
+    let mut model = ModelBuilder::new("chained", 1);
+    model.input("x", DataType::Fp32, &[BATCH, Dim::Fixed(8), Dim::Fixed(32)]);
+    let open = ["batch", "d1", "d2"].map(Dim::Dynamic);
+    model.output("y", DataType::Fp32, &open);
+    model.constant("split", &[4], &[0i64, 8, 2, 16]);
+    model.constant("joined", &[3], &[0i64, 8, 32]);
+    let of_x = [("q", "x"), ("k", "x"), ("v", "x")];
+    let of_first = of_x.map(|(name, x)| (name, if name == part { "first" } else { x }));
+    for (number, parts, y) in [(1, of_x, "first"), (2, of_first, "y")] {
+        let name = |it: &str| format!("{it}{number}");
+        let turn = |model: &mut ModelBuilder, x: &str, order: &[i64], y: &str| {
+            let order = vec![AttributeProto::ints("perm", order)];
+            model.node_with("Transpose", &[x], &[y], order);
+        };
+        for (part, x) in parts {
+            let order = if part == "k" {
+                [0, 2, 3, 1]
+            } else {
+                [0, 2, 1, 3]
+            };
+            let split = name(&format!("{part}_split"));
+            model.node("Reshape", &[x, "split"], &[&split]);
+            turn(&mut model, &split, &order, &name(part));
+        }
+        let [q, k, v, scores, shares, own, turned] =
+            ["q", "k", "v", "scores", "shares", "own", "turned"].map(name);
+        model.node("MatMul", &[&q, &k], &[&scores]);
+        let axis = vec![AttributeProto::int("axis", -1)];
+        model.node_with("Softmax", &[&scores], &[&shares], axis);
+        model.node("MatMul", &[&shares, &v], &[&own]);
+        turn(&mut model, &own, &[0, 2, 1, 3], &turned);
+        model.node("Reshape", &[&turned, "joined"], &[y]);
+    }
+    model.build()
+}
+
+#[test]
+fn attention_reads_another_ones_output_where_it_comes_to_lie() {
+    for part in ["q", "k", "v"] {
+        let model = chained(part);
+        let counts = operations(&model, &[3], Precision::Fp16);
+        assert_eq!(count(&counts, "Attention"), 2, "{part}: {counts:?}");
+        let exact = answer(&model, Precision::Fp32);
+        for precision in [Precision::Fp16, Precision::Bf16] {
+            let rounded = answer(&model, precision);
+            let pairs = exact.iter().zip(&rounded);
+            let error = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(error < 0.05, "{part} at {precision:?}: {error}");
+        }
     }
 }

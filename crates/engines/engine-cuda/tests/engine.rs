@@ -283,6 +283,39 @@ fn models_load_without_pinned_memory_too() {
 }
 
 #[test]
+fn a_model_too_large_for_pinned_memory_costs_no_other_its_place() {
+    let (small, large) = (model(2, 1), model(5, 2));
+    let (engine, driver) = start(Config {
+        host_bytes: pages_of(&small) * PAGE_BYTES,
+        ..config()
+    });
+    drop(load(&engine, 1, &small));
+    drop(load(&engine, 2, &large));
+    let before = captures(&driver);
+    load(&engine, 1, &small);
+    assert_eq!(captures(&driver), before, "its graphs were kept");
+}
+
+#[test]
+fn what_is_on_the_device_is_not_forgotten_for_others() {
+    let file = model(2, 1);
+    let (engine, driver) = start(Config {
+        host_bytes: 2 * pages_of(&file) * PAGE_BYTES,
+        ..config()
+    });
+    let first = load(&engine, 1, &file);
+    drop(load(&engine, 2, &file));
+    // One of the two before makes room.
+    drop(load(&engine, 3, &file));
+    drop(first);
+    let before = captures(&driver);
+    load(&engine, 1, &file);
+    assert_eq!(captures(&driver), before, "its graphs were kept");
+    load(&engine, 2, &file);
+    assert_eq!(captures(&driver), before + 4, "it was forgotten");
+}
+
+#[test]
 fn a_batch_answers_the_same_in_every_graph() {
     let (engine, _) = start(config());
     let model = load(&engine, 1, &model(1, 1));
@@ -464,6 +497,7 @@ fn too_little_workspace_is_told() {
         Err(Error::OutOfMemory(shortage)) => {
             let text = shortage.to_string();
             assert!(text.contains("workspace"), "{text}");
+            assert!(shortage.is_fixed(), "no unload changes it");
         }
         Err(other) => panic!("refused as `{other}`"),
         Ok(_) => panic!("accepted"),

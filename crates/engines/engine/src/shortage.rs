@@ -9,14 +9,24 @@ use crate::pages::Short;
 pub struct Shortage {
     reason: String,
     pages: Option<Short>,
+    is_fixed: bool,
 }
 
 impl Shortage {
+    /// Memory is missing that no unload gives back, such as what the configuration sets aside, as `reason` says.
+    pub fn fixed(reason: String) -> Self {
+        Self {
+            is_fixed: true,
+            ..reason.into()
+        }
+    }
+
     /// Too few of the device's pages are free, as `reason` says.
     pub fn of_pages(reason: String, short: Short) -> Self {
         Self {
             reason,
             pages: Some(short),
+            is_fixed: false,
         }
     }
 
@@ -25,6 +35,11 @@ impl Shortage {
     pub fn pages(&self) -> Option<Short> {
         self.pages
     }
+
+    /// Whether it stays however many models go.
+    pub fn is_fixed(&self) -> bool {
+        self.is_fixed
+    }
 }
 
 impl From<String> for Shortage {
@@ -32,6 +47,7 @@ impl From<String> for Shortage {
         Self {
             reason,
             pages: None,
+            is_fixed: false,
         }
     }
 }

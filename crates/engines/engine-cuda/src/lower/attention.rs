@@ -3,12 +3,14 @@
 //!
 //! It is looked for among the operations, where every shape is known and what only changes a shape is gone.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use super::{
     ALIGNMENT, Buffer, Content, Draft, OFFSET_BITS, Target, Weights, layout,
     strided::{Dim, Matrices, Sides, merged},
-    uses::{Uses, drop_unread},
+    uses::{Uses, buffer, drop_unread},
 };
 use crate::operation::{
     Activation, Address, Attention, BinaryFunction, Element, Gemm, Heads, MAX_DEPTH, MAX_RANK,
@@ -28,6 +30,8 @@ struct Found {
     choice: Option<Choice>,
     /// Others that it takes over.
     taken: Vec<usize>,
+    /// The buffer that nothing writes any more, where the output comes to lie in another.
+    moved: Option<u64>,
 }
 
 /// Scores before softmax.
@@ -43,6 +47,8 @@ struct Search<'a> {
     draft: &'a Draft,
     weights: &'a Weights,
     uses: Uses,
+    /// The buffers that nothing writes once what was found so far takes over its operations.
+    moved: BTreeSet<u64>,
 }
 
 /// Lets attention take over the operations that it is made of.
@@ -50,13 +56,20 @@ pub(super) fn fuse(draft: &mut Draft, target: &Target, weights: &Weights) {
     if !target.attention {
         return;
     }
-    let search = Search {
+    let mut search = Search {
         uses: Uses::new(draft),
         draft,
         weights,
+        moved: BTreeSet::new(),
     };
-    let indices = 0..draft.operations.len();
-    let found: Vec<Found> = indices.filter_map(|index| search.find(index)).collect();
+    let mut found = Vec::new();
+    // What reads a result comes behind what writes it.
+    for index in 0..draft.operations.len() {
+        if let Some(it) = search.find(index) {
+            search.moved.extend(it.moved);
+            found.push(it);
+        }
+    }
     if found.is_empty() {
         return;
     }
@@ -132,11 +145,13 @@ impl Search<'_> {
         let choice = scores.choice;
         let mut taken = [scores.taken, vec![index, next]].concat();
         taken.retain(|it| *it != last);
+        let moved = (last != next).then(|| buffer(weighted.c.address));
         Some(Found {
             attention,
             last,
             choice,
             taken,
+            moved,
         })
     }
 
@@ -247,7 +262,7 @@ impl Search<'_> {
         copied.or_else(|| self.unscaled(it))
     }
 
-    /// The same elements before they were copied.
+    /// The same elements before they were copied, where they will still be written there.
     fn copied(&self, it: &Matrices) -> Option<Matrices> {
         let writer = self.uses.only_writer(it.address)?;
         let Operation::Copy(copy) = &self.draft.operations[writer] else {
@@ -259,7 +274,8 @@ impl Search<'_> {
             from: &copy.y.strides,
             to: &copy.x,
         };
-        it.through(&sides).filter(|_| alike)
+        let is_there = !self.moved.contains(&buffer(copy.x.address));
+        it.through(&sides).filter(|_| alike && is_there)
     }
 
     fn unscaled(&self, it: &Matrices) -> Option<(Matrices, f32)> {

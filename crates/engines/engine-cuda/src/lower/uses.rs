@@ -82,6 +82,7 @@ pub(super) fn drop_unread(draft: &mut Draft) {
     draft.operations = kept;
 }
 
-fn buffer(address: Address<Symbolic>) -> u64 {
+/// The number of the buffer that an address lies in.
+pub(super) fn buffer(address: Address<Symbolic>) -> u64 {
     address.get() >> OFFSET_BITS
 }

@@ -5,7 +5,7 @@ use cudarc::{
     cudnn::result::CudnnError,
     driver::{DriverError, sys::CUresult},
 };
-use sextant_engine::Error;
+use sextant_engine::{Error, Shortage};
 
 use crate::NAME;
 
@@ -19,11 +19,11 @@ pub(super) fn unavailable(reason: String) -> Error {
 /// Errors after which a context answers nothing but errors are [`Error::Lost`].
 pub(super) fn driver_error(error: DriverError) -> Error {
     match error.0 {
-        CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::OutOfMemory(
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::OutOfMemory(Shortage::fixed(
             "the device has no room for what the configuration reserves; lower \
                  the sizes or free the device"
-                .into(),
-        ),
+                .to_owned(),
+        )),
         CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
         | CUresult::CUDA_ERROR_LAUNCH_FAILED
         | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
