@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use sextant_metadata::{ApplicationDemand, Demand};
 use sextant_picture::{Forecast, Need, StepLoad};
 use sextant_scaling::demand::{Ended, Load};
-use sextant_types::{Code, ErrorKind, TargetClass};
+use sextant_types::{Code, ErrorKind, TargetClass, WholeAccuracy};
 
 /// After how long without a query a need is forgotten altogether, ms.
 const FORGOTTEN_MS: u64 = 24 * 3_600_000;
@@ -35,6 +35,9 @@ struct Known {
     runs_per_row: f64,
     /// Of a step: the latency targets of the whole.
     whole: Recent,
+    /// Of a step: the least accuracies that were asked of the whole, and what was told of it last.
+    least: Recent,
+    accuracy: Option<WholeAccuracy>,
 }
 
 /// The latency targets that were seen lately.
@@ -47,7 +50,7 @@ struct Recent {
 }
 
 /// What came of a need in a time.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Counted {
     rows: f64,
     queries: f64,
@@ -57,6 +60,7 @@ struct Counted {
     /// Of a step.
     runs: f64,
     whole: Option<Span>,
+    accuracy: Option<WholeAccuracy>,
 }
 
 // === impl Seen ===
@@ -99,6 +103,7 @@ impl Seen {
             if let Some(step) = &row.step {
                 counted.runs += step.runs * scale;
                 counted.whole = joined(counted.whole, step.whole_ms);
+                counted.accuracy = stricter(counted.accuracy.take(), step.accuracy.as_ref());
             }
             counted.queries += asked as f64 * scale;
             counted.bad += bad_of(row) as f64 * each * scale;
@@ -109,7 +114,7 @@ impl Seen {
             }
         }
         for (need, known) in &mut self.needs {
-            let counted = all.get(need).copied().unwrap_or_default();
+            let counted = all.remove(need).unwrap_or_default();
             let ended = Ended {
                 offered: counted.rows,
                 bad: counted.bad,
@@ -117,6 +122,11 @@ impl Seen {
             known.load.observe(now_ms, window_ms, ended);
             known.targets.see(now_ms, counted.targets);
             known.whole.see(now_ms, counted.whole);
+            known.least.see(
+                now_ms,
+                counted.accuracy.as_ref().map(|it| (it.least, it.least)),
+            );
+            known.accuracy = counted.accuracy.or_else(|| known.accuracy.take());
             if counted.rows > 0.0 {
                 known.queries_per_row = Some(counted.queries / counted.rows);
                 known.runs_per_row = counted.runs / counted.rows;
@@ -136,6 +146,7 @@ impl Seen {
             step: need.step.as_ref().map(|_| StepLoad {
                 runs_per_row: known.runs_per_row,
                 whole_ms: known.whole.seen(),
+                accuracy: known.of_whole(),
             }),
             queries_per_row: known.queries_per_row.unwrap_or(1.0),
         });
@@ -153,6 +164,30 @@ fn bad_of(row: &ApplicationDemand) -> u64 {
             )
     });
     row.late + refused.map(|(_, count)| count).sum::<u64>()
+}
+
+/// The one of two that asks for more.
+fn stricter(one: Option<WholeAccuracy>, other: Option<&WholeAccuracy>) -> Option<WholeAccuracy> {
+    match (one, other) {
+        (Some(one), Some(other)) if one.least >= other.least => Some(one),
+        (one, None) => one,
+        (_, other) => other.cloned(),
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// What was asked of the accuracy of the whole lately, as far as what was measured last has it: queries that asked for
+    /// more are refused by now.
+    fn of_whole(&self) -> Option<WholeAccuracy> {
+        let (_, least) = self.least.seen()?;
+        let of = self.accuracy.as_ref()?;
+        Some(WholeAccuracy {
+            least: least.min(of.measured),
+            ..of.clone()
+        })
+    }
 }
 
 // === impl Recent ===

@@ -234,10 +234,17 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<Asked, Problem> {
         let detail = format!("`chunk` is `{chunk}`: it must be 1 to {MAX_CHUNK}");
         return Err(Problem::new(Code::InvalidRequest, detail).field("chunk"));
     }
-    let input_format = format("format", body.format.as_deref())?;
-    let output_format = format("output_format", body.output_format.as_deref())?;
-    check_suffix("input", &body.input, input_format)?;
-    check_suffix("output", &body.output, output_format)?;
+    let input_format = format("format", body.format.as_deref(), &RecordFormat::ALL)?;
+    let written = &RecordFormat::WRITTEN;
+    let output_format = format("output_format", body.output_format.as_deref(), written)?;
+    if input_format.is_none() && !body.input.ends_with('/') {
+        let of = RecordFormat::of_input(&body.input);
+        of.map_err(|why| Problem::new(Code::InvalidRequest, why).field("input"))?;
+    }
+    if output_format.is_none() && !body.output.ends_with('/') {
+        let of = RecordFormat::of_output(&body.output);
+        of.map_err(|why| Problem::new(Code::InvalidRequest, why).field("output"))?;
+    }
     if let Some(Err(reason)) = body.webhook.as_deref().map(check_webhook) {
         return Err(Problem::new(Code::InvalidRequest, reason).field("webhook"));
     }
@@ -262,26 +269,18 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<Asked, Problem> {
     Ok(Asked { job, named })
 }
 
-/// Refuses a file whose suffix is that of no format, where nothing else says which it is.
-fn check_suffix(
+fn format(
     field: &'static str,
-    path: &str,
-    said: Option<RecordFormat>,
-) -> Result<(), Problem> {
-    if said.is_some() || path.ends_with('/') {
-        return Ok(());
-    }
-    let refused = |reason| Problem::new(Code::InvalidRequest, reason).field(field);
-    RecordFormat::of_file(path).map(drop).map_err(refused)
-}
-
-fn format(field: &'static str, name: Option<&str>) -> Result<Option<RecordFormat>, Problem> {
+    name: Option<&str>,
+    known: &[RecordFormat],
+) -> Result<Option<RecordFormat>, Problem> {
     let Some(name) = name else {
         return Ok(None);
     };
-    RecordFormat::parse(name).map(Some).ok_or_else(|| {
-        let names = RecordFormat::ALL.map(RecordFormat::as_str).join("`, `");
-        let detail = format!("`{field}` is one of `{names}`");
+    let of = RecordFormat::parse(name).filter(|of| known.contains(of));
+    of.map(Some).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|of| of.as_str()).collect();
+        let detail = format!("`{field}` is one of `{}`", names.join("`, `"));
         Problem::new(Code::InvalidRequest, detail).field(field)
     })
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use sextant_metadata::{ApplicationDemand, Demand, StepDemand};
-use sextant_types::{ApplicationId, DeviceType, Route, StepOf, TargetClass, Targets, Variant};
+use sextant_types::{
+    ApplicationId, DeviceType, ModelId, Route, StepOf, TargetClass, Targets, Variant, WholeAccuracy,
+};
 
 use super::{
     scaling::{Shelf, pool, run, until_true, wants},
@@ -43,6 +45,7 @@ fn row(step: &str, after: &[&str], (runs, rows): (u64, u64)) -> ApplicationDeman
             },
             runs: runs as f64,
             whole_ms: Some((50.0, 60.0)),
+            accuracy: None,
         }),
     }
 }
@@ -236,6 +239,73 @@ fn rate_of(desired: &Desired, step: &str) -> f64 {
         .replace(',', "")
         .parse()
         .unwrap()
+}
+
+/// A variant of a model that is so accurate and takes so long for a row.
+fn accurate(name: &str, model: &str, (lower, ms): (f64, f64), on: &DeviceType) -> Variant {
+    let mut of = Variant {
+        model: ModelId::new(model).unwrap(),
+        measured_on: Some(on.name.clone()),
+        ..variant(name)
+    };
+    of.accuracy.lower = lower;
+    for batch in &mut of.profile.batches {
+        (batch.p50_ms, batch.p99_ms, batch.mean_ms) = (ms, ms, ms);
+    }
+    (of.profile.beta_ms, of.profile.saturation_rps) = (ms, 1000.0 / ms);
+    of
+}
+
+/// The variants that the plan runs steps by, at the next that has so many workers.
+async fn planned_by(store: &UnsteadyStore, least: Option<f64>, workers: u32) -> Vec<String> {
+    let asked = |step: &str, after: &[&str], model: &str, answered: &str| {
+        let mut row = row(step, after, (500, 500));
+        if let Some(step) = &mut row.step {
+            step.of.asks = Route::Model(ModelId::new(model).unwrap());
+            step.accuracy = least.map(|least| WholeAccuracy {
+                least,
+                // By the steps alone it would be 0.81.
+                measured: 0.8,
+                answered: vec![VariantId::new(answered).unwrap()],
+            });
+        }
+        row
+    };
+    let demand = Demand {
+        window_ms: 1000,
+        applications: vec![
+            asked("find", &[], "finder", "m-2"),
+            asked("read", &["find"], "reader", "m-4"),
+        ],
+        ..Demand::default()
+    };
+    store.set_demand(demand).await.unwrap();
+    let planned = until(store, "a plan", |it| wants(it, "small") == Some(workers)).await;
+    let told = planned.decisions.iter().rev().find(|it| it.to == workers);
+    let told = told.unwrap().reason.split("; ").filter_map(|part| {
+        let (_, variant) = part.split_once(" by `")?;
+        Some(variant.split('`').next()?.to_owned())
+    });
+    told.collect()
+}
+
+#[tokio::test]
+async fn the_whole_is_as_accurate_as_its_queries_ask() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    for (name, model, figures) in [
+        ("m-1", "finder", (0.8, 1.0)),
+        ("m-2", "finder", (0.9, 1.9)),
+        ("m-3", "reader", (0.88, 1.0)),
+        ("m-4", "reader", (0.9, 1.9)),
+    ] {
+        publish(&store, accurate(name, model, figures, &of)).await;
+    }
+    run(&store, pool(&shelf, &of, 0, 20));
+    // What is cheapest has 0.8 * 0.88, and the next 0.9 * 0.88.
+    assert_eq!(planned_by(&store, None, 2).await, ["m-1", "m-3"]);
+    assert_eq!(planned_by(&store, Some(0.75), 3).await, ["m-2", "m-3"]);
+    assert_eq!(planned_by(&store, Some(0.8), 4).await, ["m-2", "m-4"]);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! What is asked for, as the planner's picture takes it.
 
 use sextant_scaling::demand;
-use sextant_types::{ApplicationId, StepOf, TargetClass};
+use sextant_types::{ApplicationId, StepOf, TargetClass, WholeAccuracy};
 
 /// Queries of an application with like targets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,12 +15,14 @@ pub struct Need {
 }
 
 /// What a step asks for beside rows.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StepLoad {
     /// How many runs of the step a row is, above 0.
     pub runs_per_row: f64,
     /// The strictest and the loosest latency target of the whole that was seen lately, ms; none where it has none.
     pub whole_ms: Option<(f64, f64)>,
+    /// The highest least accuracy of the whole that was seen lately, and what was measured of it; none where none is asked for.
+    pub accuracy: Option<WholeAccuracy>,
 }
 
 /// What is expected of a need, in rows.

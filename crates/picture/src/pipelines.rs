@@ -5,9 +5,11 @@
 //! planner is that of `sextant plan` ([`search`]), over a sample of queries that come by chance at the expected rate. Its
 //! plan is kept while the load of each step stays near what it was made for.
 //!
-//! A step that asks one of several is tagged with whom it asked: it is several steps here, of which a query runs one. The steps
-//! of a pipeline that is a step are tagged as steps of the outermost one, `step.inner`; what waits for `step` waits for all
-//! of them.
+//! A step that asks one of several is tagged with whom it asked: it is several [`parts`] here, of which a query runs one. The
+//! steps of a pipeline that is a step are tagged as steps of the outermost one, `step.inner`.
+//!
+//! Where queries ask the whole for an accuracy, steps are tagged with that and with what was measured of it. Accuracies count
+//! only then: else what is too inaccurate for its step is left out, and nothing more is asked for.
 
 mod batches;
 
@@ -16,14 +18,15 @@ use std::{collections::BTreeMap, sync::Arc};
 use rand::{Rng as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
-    Choice, Fit, Graph, Routes, Scale, Step,
+    Choice, Graph, Routes, Whole,
     estimate::Load,
+    parts::{self, Often, Part},
     plan::{Options as Effort, Plan, Problem, search, with_residual},
 };
 use sextant_scaling::{Reserved, Staffed};
 use sextant_schedule::{LatencyTable, Nanos};
 use sextant_types::{
-    ApplicationId, Profile, Quality, Route, StepOf, Variant, VariantId,
+    ApplicationId, Profile, Quality, Route, StepOf, Variant, VariantId, WholeAccuracy,
     index::{KindIx, VariantIx},
 };
 
@@ -37,9 +40,6 @@ const LESS: f64 = 0.7;
 
 /// Queries of a sample.
 const QUERIES: usize = 2000;
-
-/// Queries by which the probabilities of steps are found from how often they ran.
-const COUNTED: usize = 10_000;
 
 /// Share of the queries that may be late.
 const LATE: f64 = 0.01;
@@ -80,6 +80,9 @@ struct Question {
     /// Rows a second by step.
     loads: Vec<f64>,
     target: Nanos,
+    /// The least accuracy of the whole, and what was measured of it; where none is asked for 0 and nothing.
+    least: f64,
+    whole: Option<Whole>,
 }
 
 /// A variant on a type of device that has the engine and the memory for it.
@@ -194,7 +197,7 @@ fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, Asked<'_>> {
         .enumerate()
         .filter(|(_, it)| it.of.rps > 0.0);
     for (at, outlook) in asked {
-        let (Some(of), Some(load)) = (&outlook.need.step, outlook.step) else {
+        let (Some(of), Some(load)) = (&outlook.need.step, &outlook.step) else {
             continue;
         };
         let (steps, target_ms) = all
@@ -219,7 +222,8 @@ fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, Asked<'_>> {
     let all = all
         .into_iter()
         .filter_map(|(pipeline, (steps, target_ms))| {
-            let steps = in_order(steps)?;
+            let steps = steps.into_values().collect();
+            let steps = parts::in_order(steps, |it: &AskedStep<'_>| (&it.of.step, &it.of.after))?;
             let asked = Asked { steps, target_ms };
             asked
                 .target_ms
@@ -227,23 +231,6 @@ fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, Asked<'_>> {
                 .then(|| (pipeline.clone(), asked))
         });
     all.collect()
-}
-
-/// Steps after those that they wait for; `None` where one waits for a step that nobody has asked.
-fn in_order(mut left: Steps<'_>) -> Option<Vec<AskedStep<'_>>> {
-    let mut steps: Vec<AskedStep<'_>> = Vec::with_capacity(left.len());
-    while !left.is_empty() {
-        let is_there = |name: &String| {
-            let waits = left.values().any(|step| step.is_of(name));
-            !waits && steps.iter().any(|step| step.is_of(name))
-        };
-        let next = left
-            .iter()
-            .find(|(_, step)| step.of.after.iter().all(is_there));
-        let key = *next?.0;
-        steps.push(left.remove(&key)?);
-    }
-    Some(steps)
 }
 
 // === impl Asked ===
@@ -260,37 +247,51 @@ impl Asked<'_> {
     fn question(&self, picture: &Picture) -> Option<Question> {
         let (queries, rate) = self.rates()?;
         let rate = rate * RAISED;
-        let mut random = ChaCha8Rng::seed_from_u64(SEED);
-        let mut fit = Fit::new(COUNTED);
-        let mut steps = Vec::with_capacity(self.steps.len());
-        let mut loads = Vec::with_capacity(self.steps.len());
-        for (at, asked) in self.steps.iter().enumerate() {
-            let after = self.before(asked);
+        let (least, measured) = self.accuracy(picture);
+        let (mut parts, mut loads) = (Vec::new(), Vec::new());
+        for asked in &self.steps {
             let share = (asked.runs / queries).clamp(0.0, 1.0);
             let rows = (asked.rows / asked.runs.max(1e-9)).max(1.0);
-            let apart = self.split(at);
-            let apart = &apart[..apart.iter().take_while(|it| **it < at).count()];
             loads.push(rate * share * rows);
-            steps.push(Step {
-                name: self.name(at),
-                scale: Scale {
-                    probability: fit.add(&after, apart, share, &mut random),
-                    rows,
-                },
-                after,
-                choices: asked.choices(picture),
+            parts.push(Part {
+                step: asked.of.step.clone(),
+                asks: asked.of.asks.name().to_owned(),
+                after: asked.of.after.clone(),
+                often: Often::OfAll(share),
+                rows,
+                choices: asked.choices(picture, least > 0.0),
             });
         }
-        let splits = (0..self.steps.len()).map(|at| self.split(at));
-        let splits = splits.enumerate();
-        let splits = splits.filter(|(at, of)| of.len() > 1 && of[0] == *at);
-        let splits = splits.map(|(_, of)| of).collect();
+        let mut random = ChaCha8Rng::seed_from_u64(SEED);
         Some(Question {
-            graph: Graph::new(steps).ok()?.with_splits(splits).ok()?,
+            graph: parts::graph(parts, &mut random).ok()?,
             rate,
             loads,
             target: (self.target_ms * 1e6) as Nanos,
+            least,
+            whole: measured.map(|accuracy| Whole {
+                accuracy,
+                answered: self.answered(picture),
+            }),
         })
+    }
+
+    /// The least accuracy that is asked of the whole, 0 where none is, and what was measured of it.
+    fn accuracy(&self, picture: &Picture) -> (f64, Option<f64>) {
+        let told = self.steps.iter().flat_map(|step| step.told(picture));
+        told.fold((0.0, None), |(least, measured), it| {
+            (it.least.max(least), Some(it.measured).or(measured))
+        })
+    }
+
+    /// By step: what answered it while the whole was measured.
+    fn answered(&self, picture: &Picture) -> Vec<Vec<String>> {
+        let steps = self.steps.iter().map(|step| {
+            let told = step.told(picture).next();
+            let answered = told.map(|it| it.answered.iter().map(VariantId::to_string));
+            answered.into_iter().flatten().collect()
+        });
+        steps.collect()
     }
 
     /// Queries a second of the last minute, and those that are planned for, by the first step that most of them run.
@@ -306,49 +307,21 @@ impl Asked<'_> {
         let (queries, rate) = firsts.values().fold((0.0, 0.0), most);
         (queries > 0.0 && rate > 0.0).then_some((queries, rate))
     }
-
-    /// Positions of the steps that it waits for. Of a pipeline that is a step it waits for each step.
-    fn before(&self, step: &AskedStep<'_>) -> Vec<usize> {
-        let is_before = |it: &AskedStep<'_>| step.of.after.iter().any(|name| it.is_of(name));
-        let all = self.steps.iter().enumerate();
-        all.filter(|(_, it)| is_before(it))
-            .map(|(at, _)| at)
-            .collect()
-    }
-
-    /// Positions of the steps of which a query runs one in place of this one, with its own.
-    fn split(&self, at: usize) -> Vec<usize> {
-        let name = &self.steps[at].of.step;
-        let all = 0..self.steps.len();
-        all.filter(|it| self.steps[*it].of.step == *name).collect()
-    }
-
-    /// Its name; of a part of a split, with whom it asks.
-    fn name(&self, at: usize) -> String {
-        let of = self.steps[at].of;
-        let asks = match &of.asks {
-            Route::Application(id) => id.as_str(),
-            Route::Model(id) => id.as_str(),
-            Route::Variant(id) => id.as_str(),
-        };
-        match self.split(at).len() {
-            1 => of.step.clone(),
-            _ => format!("{} of {asks}", of.step),
-        }
-    }
 }
 
 // === impl AskedStep ===
 
 impl AskedStep<'_> {
-    /// Whether it is the step of this name, or one within it.
-    fn is_of(&self, name: &str) -> bool {
-        let rest = self.of.step.strip_prefix(name);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    /// What its queries tell of the accuracy of the whole.
+    fn told<'a>(&'a self, picture: &'a Picture) -> impl Iterator<Item = &'a WholeAccuracy> {
+        let loads = self.outlooks.iter();
+        let loads = loads.filter_map(|at| picture.outlooks[*at].step.as_ref());
+        loads.filter_map(|load| load.accuracy.as_ref())
     }
 
-    /// What may run it: what it asks, where it is good enough, on the types of devices of which there may be one.
-    fn choices(&self, picture: &Picture) -> Vec<Choice> {
+    /// What may run it: what it asks, where it is good enough, on the types of devices of which there may be one. Whether its
+    /// accuracy counts, whoever asks says.
+    fn choices(&self, picture: &Picture, is_accuracy_asked: bool) -> Vec<Choice> {
         let is_good_enough = |of: &&Able| {
             let mut outlooks = self.outlooks.iter().map(|at| &picture.outlooks[*at]);
             outlooks.all(|outlook| outlook.need.class.least_quality().is_met_by(of.quality))
@@ -357,7 +330,14 @@ impl AskedStep<'_> {
         let able = able.filter(is_good_enough);
         let able = able.map(|of| (of, &picture.kinds[of.kind.get() as usize]));
         let able = able.filter(|(_, kind)| kind.most > 0);
-        able.map(|(of, kind)| of.choice(kind)).collect()
+        let choices = able.map(|(of, kind)| Choice {
+            accuracy: match is_accuracy_asked {
+                true => of.variant.accuracy.share().unwrap_or(1.0),
+                false => 1.0,
+            },
+            ..of.choice(kind)
+        });
+        choices.collect()
     }
 }
 
@@ -372,8 +352,7 @@ impl Able {
         }
     }
 
-    /// As the planner takes it. What is too inaccurate was left out, and the accuracy of the whole is measured, not
-    /// estimated: whoever asks for more than that is refused.
+    /// As the planner takes it, its accuracy left out.
     fn choice(&self, kind: &Kind) -> Choice {
         let price = kind.facts.price_per_hour_usd;
         let price = if price > 0.0 { price } else { NO_PRICE };
@@ -407,6 +386,7 @@ impl Question {
             });
         let mut loads = self.loads.iter().zip(&now.loads);
         self.target == now.target
+            && (self.least, &self.whole) == (now.least, &now.whole)
             && is_alike
             && loads.all(|(then, now)| now / RAISED <= then + 1e-9 && *now >= LESS * then)
     }
@@ -432,9 +412,10 @@ impl Made {
                 routes: &routes,
             },
             target: question.target,
-            min_accuracy: 0.0,
+            min_accuracy: question.least,
             miss_share: LATE,
         };
+        let (problem, _) = problem.held_to(question.whole.as_ref());
         let plan = search(&problem, EFFORT).plan;
         let plan = plan.map(|plan| with_residual(&problem, &plan));
         Self {

@@ -134,6 +134,10 @@ impl Counts {
         known
             .filter(|scale| scale.queries > 0)
             .unwrap_or(StepScale {
+                visits: Interval {
+                    value: 1.0,
+                    ..usual.visits
+                },
                 probability: Interval {
                     value: 1.0,
                     ..usual.probability

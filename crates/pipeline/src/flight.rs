@@ -142,6 +142,7 @@ impl Traffic {
             Stage {
                 after: after.clone(),
                 probability: scale.probability.value,
+                visits: scale.visits.value,
                 rows: scale.rows.value.max(1.0),
                 ..watch.stage(now, pending(at))
             }

@@ -28,6 +28,7 @@ use crate::{
     pace::{Ahead, Pace},
     service::Known,
     split::Seed,
+    whole::Demanded,
 };
 
 use step::{Begun, Gave, Terms};
@@ -55,6 +56,8 @@ pub(crate) struct Around<'a> {
     pub known: &'a Known,
     /// The step of an outer pipeline that the query is for.
     pub outer: Option<&'a ForStep>,
+    /// The accuracy that the query asks of the outermost pipeline.
+    pub demanded: Option<&'a Demanded>,
 }
 
 /// How the answers of a pipeline are called: it is their model, and its version the variant.
@@ -124,11 +127,8 @@ pub(crate) async fn answer(
         traffic,
         ..
     } = ready;
-    let meets = match ready
-        .whole
-        .load()
-        .check(names.model.as_str(), &query.targets)
-    {
+    let whole = ready.whole.load_full();
+    let meets = match whole.check(names.model.as_str(), &query.targets) {
         Err(missed) if !query.best_effort => return Err(missed),
         met => met.is_ok(),
     };
@@ -137,6 +137,7 @@ pub(crate) async fn answer(
         bound.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
     let latency_ms = query.targets.latency_ms.filter(|_| !query.best_effort);
     let latency = latency_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
+    let demanded = Demanded::of(&whole, &query.targets);
     let flight = traffic
         .enter(counts, (query.arrived, latency))
         .map_err(|crowded| {
@@ -151,6 +152,11 @@ pub(crate) async fn answer(
         ahead: pace.ahead(graph),
         around: Around {
             outer: query.step.as_deref(),
+            // What a step asks of the pipeline that it is, is not asked of the whole.
+            demanded: match query.step {
+                Some(_) => around.demanded,
+                None => demanded.as_ref(),
+            },
             ..around
         },
         query: &query,

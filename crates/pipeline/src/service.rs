@@ -250,6 +250,7 @@ impl Dispatch for Pipelines {
                 means: &self.means,
                 known: &known,
                 outer: None,
+                demanded: None,
             };
             return run::answer(pipeline.ready()?, around, query).await;
         }

@@ -1,10 +1,10 @@
 //! What was measured of a pipeline as a whole, and which targets it meets.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use sextant_rpc::{QueryError, StepTaken};
-use sextant_types::{Accuracy, Code, Targets, VariantId};
+use sextant_types::{Accuracy, Code, Targets, VariantId, WholeAccuracy};
 
 /// What was measured of a pipeline on its validation set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +49,14 @@ pub enum Whole {
     Pending(Option<Measured>),
     /// This was measured, and nothing has changed since.
     Current(Measured),
+}
+
+/// The accuracy that a query asks of the whole and that this was measured to have.
+#[derive(Debug)]
+pub(crate) struct Demanded {
+    least: f64,
+    measured: f64,
+    whole: Arc<Whole>,
 }
 
 /// When a query may be tried again whose pipeline is being measured, ms.
@@ -101,6 +109,34 @@ impl Whole {
             }
         };
         measured.check(name, targets)
+    }
+}
+
+// === impl Demanded ===
+
+impl Demanded {
+    /// What targets ask of the whole; `None` where they ask for no accuracy or for more than it has, and where what is measured
+    /// is no share of right answers.
+    pub fn of(whole: &Arc<Whole>, targets: &Targets) -> Option<Self> {
+        let measured = whole.current()?.accuracy.share()?;
+        let share = targets.min_relative_accuracy.map(|share| share * measured);
+        let least = targets.min_quality.into_iter().chain(share);
+        let least = least.reduce(f64::max)?;
+        (least > 0.0 && least <= measured).then(|| Self {
+            least,
+            measured,
+            whole: Arc::clone(whole),
+        })
+    }
+
+    /// As a step tells of it.
+    pub fn of_step(&self, step: &str) -> Option<WholeAccuracy> {
+        let share = self.whole.current()?.steps.get(step);
+        Some(WholeAccuracy {
+            least: self.least,
+            measured: self.measured,
+            answered: share.map(StepShare::answered).unwrap_or_default(),
+        })
     }
 }
 
@@ -159,5 +195,14 @@ impl StepShare {
     pub fn variant(&self) -> Option<&VariantId> {
         let most = self.variants.iter().max_by_key(|(_, count)| **count);
         most.map(|(variant, _)| variant)
+    }
+
+    /// The variants that answered, those that did most often first.
+    pub fn answered(&self) -> Vec<VariantId> {
+        let mut all: Vec<_> = self.variants.iter().collect();
+        all.sort_by_key(|(_, count)| Reverse(**count));
+        all.into_iter()
+            .map(|(variant, _)| variant.clone())
+            .collect()
     }
 }

@@ -194,6 +194,13 @@ impl Accuracy {
         }
     }
 
+    /// The lower end of the interval as a share of right answers, 0 to 1; `None` of an error, and of what was not compared with
+    /// labels.
+    pub fn share(&self) -> Option<f64> {
+        let is_share = self.kind.is_accuracy() && self.metric.higher_is_better();
+        (is_share && self.lower.is_finite()).then(|| self.lower.clamp(0.0, 1.0))
+    }
+
     /// About how many records would put [`Self::quality_bound`] at `bound`, on the quality scale, if the measured
     /// value stays what it is; `None` where the value does not exceed it, or no number of records would do.
     pub fn records_for(&self, bound: f64) -> Option<u64> {

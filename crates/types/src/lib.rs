@@ -52,7 +52,7 @@ pub use resources::{InvalidResources, Isolation, Resources, USUAL_PRIORITY};
 pub use route::Route;
 pub use signature::{Constants, Names, Renames, Signature, SignatureMismatch, TensorSpec};
 pub use slowdown::{Slowdowns, UNCERTAINTY};
-pub use step::StepOf;
+pub use step::{StepOf, WholeAccuracy};
 pub use store_id::{InvalidStoreId, StoreId};
 pub use surroundings::{Amounts, Surroundings};
 pub use target::{

@@ -47,13 +47,25 @@ pub enum RecordFormat {
     Csv,
     /// Rows in groups of compressed columns.
     Parquet,
+    /// A file that is one record as a whole: a picture, a text. Only read.
+    File,
 }
 
 impl RecordFormat {
-    /// Every format.
-    pub const ALL: [Self; 5] = [Self::Jsonl, Self::Npy, Self::Npz, Self::Csv, Self::Parquet];
+    /// Every format that is written.
+    pub const WRITTEN: [Self; 5] = [Self::Jsonl, Self::Npy, Self::Npz, Self::Csv, Self::Parquet];
 
-    /// `jsonl`, `npy`, `npz`, `csv`, `parquet`: also the suffix of its files.
+    /// Every format that is read.
+    pub const ALL: [Self; 6] = [
+        Self::Jsonl,
+        Self::Npy,
+        Self::Npz,
+        Self::Csv,
+        Self::Parquet,
+        Self::File,
+    ];
+
+    /// `jsonl`, `npy`, `npz`, `csv`, `parquet`, `file`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Jsonl => "jsonl",
@@ -61,7 +73,25 @@ impl RecordFormat {
             Self::Npz => "npz",
             Self::Csv => "csv",
             Self::Parquet => "parquet",
+            Self::File => "file",
         }
+    }
+
+    /// How the names of its files end.
+    pub fn suffixes(self) -> &'static [&'static str] {
+        match self {
+            Self::Jsonl => &["jsonl", "ndjson"],
+            Self::Npy => &["npy"],
+            Self::Npz => &["npz"],
+            Self::Csv => &["csv"],
+            Self::Parquet => &["parquet"],
+            Self::File => &["jpeg", "jpg", "png", "txt", "webp"],
+        }
+    }
+
+    /// Whether answers are written so.
+    pub fn is_written(self) -> bool {
+        Self::WRITTEN.contains(&self)
     }
 
     /// The inverse of [`Self::as_str`].
@@ -69,18 +99,31 @@ impl RecordFormat {
         Self::ALL.into_iter().find(|format| format.as_str() == name)
     }
 
-    /// The format of a path that nothing else is said of: by its suffix, and lines where there is none.
+    /// The format of an input that nothing else is said of: by its suffix, and lines where there is none.
     ///
     /// # Errors
     /// A sentence on a suffix that is none of the formats'.
-    pub fn of_file(path: &str) -> Result<Self, String> {
+    pub fn of_input(path: &str) -> Result<Self, String> {
+        Self::of_file(path, &Self::ALL)
+    }
+
+    /// The same of an output.
+    ///
+    /// # Errors
+    /// A sentence on a suffix that is none of the formats' that are written.
+    pub fn of_output(path: &str) -> Result<Self, String> {
+        Self::of_file(path, &Self::WRITTEN)
+    }
+
+    fn of_file(path: &str, formats: &[Self]) -> Result<Self, String> {
         let name = path.rsplit('/').next().unwrap_or_default();
         let Some((_, suffix)) = name.rsplit_once('.') else {
             return Ok(Self::Jsonl);
         };
-        Self::of_path(path).ok_or_else(|| {
-            let names = Self::ALL.map(Self::as_str);
-            let names = names.join("`, `");
+        let of = Self::of_path(path).filter(|of| formats.contains(of));
+        of.ok_or_else(|| {
+            let names = formats.iter().flat_map(|of| of.suffixes());
+            let names = names.copied().collect::<Vec<_>>().join("`, `");
             format!("`{name}` ends in `.{suffix}`: it may be one of `{names}`")
         })
     }
@@ -88,10 +131,9 @@ impl RecordFormat {
     /// What a path's suffix says.
     pub fn of_path(path: &str) -> Option<Self> {
         let (_, suffix) = path.rsplit_once('.')?;
-        match suffix.to_ascii_lowercase().as_str() {
-            "ndjson" => Some(Self::Jsonl),
-            suffix => Self::parse(suffix),
-        }
+        let suffix = suffix.to_ascii_lowercase();
+        let mut all = Self::ALL.into_iter();
+        all.find(|of| of.suffixes().contains(&suffix.as_str()))
     }
 }
 
@@ -264,9 +306,13 @@ mod tests {
         assert_eq!(of("a.b/c.npz"), Some(RecordFormat::Npz));
         assert_eq!(of("a.npy/c"), None);
         assert_eq!(of("records"), None);
-        let of_file = RecordFormat::of_file;
+        assert_eq!(of("photos/a.JPG"), Some(RecordFormat::File));
+        assert_eq!(of("a.file"), None);
+        let of_file = RecordFormat::of_input;
         assert_eq!(of_file("2026.07/records"), Ok(RecordFormat::Jsonl));
         assert_eq!(of_file("a/b.ndjson"), Ok(RecordFormat::Jsonl));
+        assert_eq!(of_file("a/b.png"), Ok(RecordFormat::File));
+        assert!(RecordFormat::of_output("a/b.png").is_err_and(|why| !why.contains("webp")));
         for (path, suffix) in [
             ("in/wine.xlsx", ".xlsx"),
             ("x.parquet.gz", ".gz"),

@@ -15,3 +15,14 @@ pub enum Route {
     /// This variant and no other; targets other than latency are ignored.
     Variant(VariantId),
 }
+
+impl Route {
+    /// The name of whom it addresses.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Application(id) => id.as_str(),
+            Self::Model(id) => id.as_str(),
+            Self::Variant(id) => id.as_str(),
+        }
+    }
+}

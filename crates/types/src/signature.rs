@@ -158,6 +158,16 @@ impl TensorSpec {
 }
 
 impl Signature {
+    /// The input that one text or one file can be: the only one, of strings.
+    pub fn only_text(&self) -> Option<&TensorSpec> {
+        match &self.inputs[..] {
+            [only] if only.data_type == DataType::Bytes => {
+                only.accepts(&vec![1; only.shape.len()]).then_some(only)
+            }
+            _ => None,
+        }
+    }
+
     /// Bytes that the outputs of so many rows take; strings are taken for 64 bytes each. `None` where a
     /// dimension other than that of the batch is dynamic: nobody knows before the run.
     pub fn output_bytes(&self, rows: u32) -> Option<u64> {

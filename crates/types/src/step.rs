@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ApplicationId, Route};
+use crate::{ApplicationId, Route, VariantId};
 
 /// A step of a pipeline that asks something.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -16,4 +16,15 @@ pub struct StepOf {
     pub after: Vec<String>,
     /// Whom it asks.
     pub asks: Route,
+}
+
+/// What is asked of the accuracy of a pipeline as a whole and what was measured of it, as one of its steps tells of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WholeAccuracy {
+    /// The least accuracy of the whole that is asked for, 0 to 1.
+    pub least: f64,
+    /// The lower end of what was measured of the whole, 0 to 1.
+    pub measured: f64,
+    /// The variants that answered the step while the whole was measured, those that did most often first.
+    pub answered: Vec<VariantId>,
 }

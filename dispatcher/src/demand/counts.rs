@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use sextant_metadata::{ApplicationDemand, MOST_DEMAND_ROWS, StepDemand};
 use sextant_rpc::ForStep;
 use sextant_types::{
-    ApplicationId, Code, StepOf, TargetClass, VariantId,
+    ApplicationId, Code, StepOf, TargetClass, VariantId, WholeAccuracy,
     index::{ApplicationIx, VariantIx},
 };
 
@@ -93,6 +93,8 @@ pub(crate) struct Row {
     latency: Span,
     /// The same of the wholes that the step is of.
     whole: Span,
+    /// What is asked of the accuracy of these at most, since the last telling.
+    accuracy: Mutex<Option<WholeAccuracy>>,
 }
 
 /// The least and the largest of what was added.
@@ -165,6 +167,9 @@ impl Counts {
             if let Some(ms) = step.and_then(|step| step.whole_ms) {
                 row.whole.add(ms);
             }
+            if let Some(of) = step.and_then(|step| step.accuracy.as_ref()) {
+                row.add_accuracy(of);
+            }
         };
         if let Some(row) = self.rows.load().by_key.get(&key) {
             return add(row);
@@ -216,6 +221,7 @@ impl Counts {
             idle: AtomicU32::new(0),
             latency: Span::default(),
             whole: Span::default(),
+            accuracy: Mutex::default(),
         });
         rows.queued += usize::from(key.variant.is_some());
         rows.by_key.insert(key.clone(), Arc::clone(&row));
@@ -239,6 +245,7 @@ impl Counts {
             row.told.add_all(totals);
             row.latency.clear();
             row.whole.clear();
+            *row.accuracy.lock() = None;
             match totals.is_zero() {
                 true => drop(row.idle.fetch_add(1, Ordering::Relaxed)),
                 false => row.idle.store(0, Ordering::Relaxed),
@@ -308,6 +315,17 @@ impl Row {
     fn unreported(&self) -> Totals {
         self.counted.read().since(&self.told.read())
     }
+
+    /// Keeps the most that is asked for, and what was measured last.
+    fn add_accuracy(&self, of: &WholeAccuracy) {
+        let mut kept = self.accuracy.lock();
+        match kept.as_mut() {
+            Some(kept) if (kept.measured, &kept.answered) == (of.measured, &of.answered) => {
+                kept.least = kept.least.max(of.least);
+            }
+            _ => *kept = Some(of.clone()),
+        }
+    }
 }
 
 // === impl Unreported ===
@@ -333,6 +351,7 @@ impl Unreported {
                 of: StepOf::clone(of),
                 runs: totals.runs as f64 / 1e3,
                 whole_ms: row.whole.read(),
+                accuracy: row.accuracy.lock().clone(),
             }),
         });
         let mut rows: Vec<_> = rows.collect();

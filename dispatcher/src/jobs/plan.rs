@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use serde::{Deserialize, Serialize};
-use sextant_objects::ObjectPath;
+use sextant_objects::{ObjectInfo, ObjectPath};
 use sextant_records::{Files, Outline, check_output};
 use sextant_types::{Code, OfflineSpec, Signature, VariantId, offline::RecordFormat};
 
@@ -19,7 +19,7 @@ pub(crate) struct Plan {
     pub(crate) sources: Vec<Source>,
 }
 
-/// A file of records. A chunk never reaches from one into the next.
+/// A file of records, or files in a row that are one record each. A chunk never reaches from one into the next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Source {
     pub(crate) path: String,
@@ -73,24 +73,37 @@ impl Plan {
     ) -> Result<Self, Stop> {
         let format = output_format(spec);
         check_output(format, signature)?;
-        let mut sources = Vec::new();
-        for path in inputs(files, &spec.input).await? {
-            let format = input_format(spec, path.as_str())?;
-            let outline = Outline::scan(files, &path, format, signature).await?;
-            sources.push(Source {
-                path: path.to_string(),
-                chunk: outline.chunk(spec.chunk),
-                outline,
-            });
+        // Files that are one record each have their answers together, unless each has a file of its own.
+        let together = match spec.output.ends_with('/') {
+            true => 1,
+            false => MOST_FILES,
+        };
+        let (mut sources, mut whole) = (Vec::new(), Vec::new());
+        for info in inputs(files, &spec.input).await? {
+            let format = input_format(spec, info.path.as_str())?;
+            let is_whole = format == RecordFormat::File;
+            if !is_whole || whole.len() == together {
+                sources.extend(Source::whole(&mut whole, (spec, signature))?);
+            }
+            if is_whole {
+                whole.push(info);
+                continue;
+            }
+            let outline = Outline::scan(files, &info.path, format, signature).await?;
+            sources.push(Source::new(info.path.to_string(), outline, spec));
         }
+        sources.extend(Source::whole(&mut whole, (spec, signature))?);
         Ok(Self { variant, sources })
     }
 }
 
 /// The files of an input: itself, or all below it.
-async fn inputs(files: &Files, input: &str) -> Result<Vec<ObjectPath>, Stop> {
+async fn inputs(files: &Files, input: &str) -> Result<Vec<ObjectInfo>, Stop> {
     if !input.ends_with('/') {
-        return Ok(vec![ObjectPath::parse(input)?]);
+        let found = files.stat(&ObjectPath::parse(input)?).await?;
+        let object = input.to_owned();
+        let found = found.ok_or(sextant_objects::Error::NotFound { object })?;
+        return Ok(vec![found]);
     }
     let found = files.list(input, MOST_FILES).await?;
     match found.len() {
@@ -102,7 +115,7 @@ async fn inputs(files: &Files, input: &str) -> Result<Vec<ObjectPath>, Stop> {
             let message = format!("below `{input}` are over {MOST_FILES} files: join some of them");
             Err(Stop::failed(Code::TooLarge, message))
         }
-        _ => Ok(found.into_iter().map(|info| info.path).collect()),
+        _ => Ok(found),
     }
 }
 
@@ -113,7 +126,7 @@ fn input_format(spec: &OfflineSpec, path: &str) -> Result<RecordFormat, Stop> {
     }
     // A single file without a suffix is lines; among others it may be anything.
     let found = match spec.input.ends_with('/') {
-        false => RecordFormat::of_file(path),
+        false => RecordFormat::of_input(path),
         true => Err(format!(
             "`{path}` has no known suffix: say `format`, or move it away"
         )),
@@ -122,7 +135,7 @@ fn input_format(spec: &OfflineSpec, path: &str) -> Result<RecordFormat, Stop> {
 }
 
 fn output_format(spec: &OfflineSpec) -> RecordFormat {
-    let by_suffix = || RecordFormat::of_path(&spec.output);
+    let by_suffix = || RecordFormat::of_path(&spec.output).filter(|of| of.is_written());
     spec.output_format
         .or_else(by_suffix)
         .unwrap_or(RecordFormat::Jsonl)
@@ -131,6 +144,28 @@ fn output_format(spec: &OfflineSpec) -> RecordFormat {
 // === impl Source ===
 
 impl Source {
+    fn new(path: String, outline: Outline, spec: &OfflineSpec) -> Self {
+        Self {
+            path,
+            chunk: outline.chunk(spec.chunk),
+            outline,
+        }
+    }
+
+    /// Of files that are one record each, if there are any; none are left.
+    fn whole(
+        files: &mut Vec<ObjectInfo>,
+        (spec, signature): (&OfflineSpec, &Signature),
+    ) -> Result<Option<Self>, Stop> {
+        let files = std::mem::take(files);
+        let Some(first) = files.first() else {
+            return Ok(None);
+        };
+        let path = first.path.to_string();
+        let outline = Outline::of_files(files, signature)?;
+        Ok(Some(Self::new(path, outline, spec)))
+    }
+
     fn chunks(&self) -> u64 {
         self.outline.records.div_ceil(u64::from(self.chunk.max(1)))
     }
@@ -261,6 +296,7 @@ mod tests {
                 records: *records,
                 record_bytes: 0,
                 marks: Vec::new(),
+                files: Vec::new(),
             },
         };
         let variant = VariantId::new("v").expect("a name");

@@ -251,10 +251,13 @@ impl Run<'_> {
         if chunk == target.chunks.start {
             self.tally.begin_output();
         }
+        let outline = &plan.sources[place.source].outline;
+        let names = outline.names(place.first_in_source, place.records);
         let answered = Chunk {
             first: place.first - target.first_record,
             answers: &answers,
             batched: self.signature.batched,
+            names: &names,
         };
         let mut refused = answers.iter().filter_map(|answer| answer.as_ref().err());
         if self.first_refusal.is_none() {

@@ -9,7 +9,7 @@ use sextant_dispatcher::Config;
 use sextant_fleet::unsteady::UnsteadyStore;
 use sextant_metadata::{ApplicationDemand, Demand, DeviceDemand};
 use sextant_rpc::Dispatch;
-use sextant_types::{Code, TargetClass, Targets};
+use sextant_types::{Code, TargetClass, Targets, VariantId, WholeAccuracy};
 
 use crate::{
     fleet::{Fleet, ask},
@@ -275,7 +275,13 @@ async fn what_steps_of_pipelines_ask_is_told_with_the_step() {
     world.ask(query(&[1.0, 0.0])).await.unwrap();
     for whole_ms in [700.0, 900.0] {
         let mut asked = query(&[1.0, 0.0]);
-        asked.step = Some(for_step(whole_ms, None));
+        let mut step = for_step(whole_ms, None);
+        step.accuracy = Some(WholeAccuracy {
+            least: whole_ms / 1000.0,
+            measured: 0.95,
+            answered: vec![VariantId::new("m-a").unwrap()],
+        });
+        asked.step = Some(step);
         world.ask(asked).await.unwrap();
     }
     drop(sums(&store, 3).await);
@@ -291,5 +297,10 @@ async fn what_steps_of_pipelines_ask_is_told_with_the_step() {
         (least.min(span.0), most.max(span.1))
     });
     assert_eq!(span, (700.0, 900.0));
+    let accuracies = told.iter().filter_map(|step| step.accuracy.as_ref());
+    let (least, measured) = accuracies.fold((0.0f64, 0.0), |(least, _), of| {
+        (least.max(of.least), of.measured)
+    });
+    assert_eq!((least, measured), (0.9, 0.95));
     assert!(told.iter().all(|step| step.of.step == "read"), "{told:?}");
 }

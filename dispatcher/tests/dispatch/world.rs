@@ -372,6 +372,7 @@ pub fn for_step(whole_ms: f64, patience_ms: Option<f64>) -> Box<ForStep> {
         share: 0.25,
         whole_ms: Some(whole_ms),
         patience_ms,
+        accuracy: None,
     })
 }
 

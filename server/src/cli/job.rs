@@ -13,8 +13,11 @@ use super::{
     targets::{Addressee, Targets},
 };
 
-/// How files of records are read and written.
-const FORMATS: [&str; 5] = ["jsonl", "npy", "npz", "csv", "parquet"];
+/// How files of records are read.
+const READ: [&str; 6] = ["jsonl", "npy", "npz", "csv", "parquet", "file"];
+
+/// How they are written.
+const WRITTEN: [&str; 5] = ["jsonl", "npy", "npz", "csv", "parquet"];
 
 /// Submit and follow jobs.
 #[derive(Debug, Subcommand)]
@@ -56,18 +59,18 @@ pub struct Submit {
     addressee: Addressee,
     #[command(flatten)]
     targets: Targets,
-    /// Path of the input in the artefact store: JSONL, NPY or NPZ; all files below it where it
-    /// ends in `/`.
+    /// Path of the input in the artefact store: JSONL, NPY, NPZ, CSV or Parquet, or a picture or a text that is one record;
+    /// all files below it where it ends in `/`.
     #[arg(long, value_name = "PATH")]
     input: String,
     /// Path of the output in the artefact store; a file for each input file where it ends in `/`.
     #[arg(long, value_name = "PATH")]
     output: String,
-    /// How the input is written [default: by its suffix].
-    #[arg(long, value_name = "FORMAT", value_parser = FORMATS)]
+    /// How the input is written, `file` where each file is one record [default: by its suffix].
+    #[arg(long, value_name = "FORMAT", value_parser = READ)]
     format: Option<String>,
     /// How the output is written [default: by its suffix].
-    #[arg(long, value_name = "FORMAT", value_parser = FORMATS)]
+    #[arg(long, value_name = "FORMAT", value_parser = WRITTEN)]
     output_format: Option<String>,
     /// Address that is told when the job has come to its end.
     #[arg(long, value_name = "URL")]

@@ -1,15 +1,16 @@
 //! `sextant plan`: which variant on which device type, in batches of how many rows, on how many replicas each step of a
 //! pipeline needs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use sextant_planning::{
-    Graph, Learnt, Routes,
+    Graph, Learnt, Routes, Whole,
     estimate::Load,
     plan::{Options, Plan as Planned, Problem, cg_peak, next_cheaper, search, with_residual},
+    profiles::{Set, names},
 };
 
 use super::{
@@ -17,8 +18,11 @@ use super::{
     output::{Table, short},
 };
 
-mod question;
+mod registered;
+mod scales;
 mod trace;
+
+use scales::Scales;
 
 /// The seed of routes that the trace does not tell.
 const SEED: u64 = 1;
@@ -62,7 +66,8 @@ impl Plan {
     /// Plans by what the service measured.
     pub async fn run_registered(&self, client: &Client, output: Output) -> Result<(), Error> {
         self.check()?;
-        let (graph, whole) = question::graph(client, &self.pipeline, &self.scale).await?;
+        let scales = Scales::parse(&self.scale)?;
+        let (graph, whole) = registered::graph(client, &self.pipeline, scales).await?;
         self.answer((&graph, whole.as_ref()), output)
     }
 
@@ -70,7 +75,8 @@ impl Plan {
     pub fn run(&self, output: Output) -> Result<(), Error> {
         self.check()?;
         let named = self.profiles.as_deref().unwrap_or_default();
-        let graph = question::of_set(named, &self.pipeline, &self.scale)?;
+        let graph = of_set(named, &self.pipeline)?;
+        let graph = Scales::parse(&self.scale)?.onto(&graph)?;
         self.answer((&graph, None), output)
     }
 
@@ -91,7 +97,7 @@ impl Plan {
 
     fn answer(
         &self,
-        (graph, whole): (&Graph, Option<&question::Whole>),
+        (graph, whole): (&Graph, Option<&Whole>),
         output: Output,
     ) -> Result<(), Error> {
         let trace = trace::Trace::load(&self.trace, graph)?;
@@ -103,7 +109,7 @@ impl Plan {
             )
         };
         let routes = trace.routes.unwrap_or_else(drawn);
-        let mut problem = Problem {
+        let problem = Problem {
             graph,
             load: Load {
                 arrivals: &trace.arrivals,
@@ -113,9 +119,8 @@ impl Plan {
             min_accuracy: self.min_accuracy,
             miss_share: self.late_percent / 100.0,
         };
-        let measured = whole.and_then(|whole| whole.factor(&problem));
-        let factor = measured.filter(|factor| *factor > 0.0).unwrap_or(1.0);
-        problem.min_accuracy = self.min_accuracy / factor;
+        let (problem, measured) = problem.held_to(whole);
+        let factor = measured.unwrap_or(1.0);
         let found = search(&problem, Options::default());
         let Some(plan) = found.plan else {
             return Err(Error::Usage(none(&problem, factor)));
@@ -126,6 +131,22 @@ impl Plan {
         answer["accuracy_measured"] = json!(measured.is_some());
         output.either(&answer, || shown(&answer))
     }
+}
+
+/// A pipeline of a shipped set or a file.
+fn of_set(set: &str, pipeline: &str) -> Result<Graph, Error> {
+    let usage = |error: sextant_planning::profiles::Error| Error::Usage(error.to_string());
+    let set = match names().contains(&set) {
+        true => Set::named(set).map_err(usage)?,
+        false => {
+            let text = std::fs::read_to_string(set).map_err(|source| Error::Io {
+                path: Path::new(set).to_owned(),
+                source,
+            })?;
+            Set::parse(&text).map_err(|error| Error::Usage(format!("{set}: {error}")))?
+        }
+    };
+    Ok(set.pipeline(pipeline).map_err(usage)?.graph.clone())
 }
 
 /// Why there is no plan.
@@ -142,12 +163,12 @@ fn none(problem: &Problem<'_>, factor: f64) -> String {
             .map(|_| sextant_planning::plan::StepPlan::of(0, 1, 10_000))
             .collect(),
     };
-    let accuracy = Problem {
+    let most = Problem {
         graph: &best,
         ..*problem
-    }
-    .accuracy(&first(&best));
-    if accuracy < problem.min_accuracy {
+    };
+    if !most.is_accurate(&first(&best)) {
+        let accuracy = most.accuracy(&first(&best));
         return format!(
             "no plan is accurate enough: the most accurate variants reach `{:.4}` together",
             (accuracy * factor).min(1.0)

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
 use sextant_planning::{
-    Graph,
+    Graph, Routes,
     dropping::{Dropping, Goal, Policy, Stage},
     estimate::Load,
     plan::{Group, Plan},
@@ -65,7 +65,7 @@ pub fn serve(
     options: &impl Schedulers,
 ) -> Served {
     let setting = setting(graph, plan, options);
-    let dropping = Dropping::new(dropping, stages(graph, plan));
+    let dropping = Dropping::new(dropping, stages(graph, plan, load.routes));
     let mut flow = Flow::new(graph, load, (target, dropping));
     let last = load.arrivals.last().copied().unwrap_or(0);
     let span = Span {
@@ -78,9 +78,9 @@ pub fn serve(
 }
 
 /// The steps as the replicas of a plan run them.
-fn stages(graph: &Graph, plan: &Plan) -> Vec<Stage> {
-    let steps = graph.steps().iter().zip(&plan.steps);
-    let stages = steps.map(|(step, of)| {
+fn stages(graph: &Graph, plan: &Plan, routes: &Routes) -> Vec<Stage> {
+    let steps = graph.steps().iter().zip(&plan.steps).enumerate();
+    let stages = steps.map(|(at, (step, of))| {
         let main = of.main();
         let latency = &step.choices[main.choice].latency;
         // What other kinds of replicas answer, in replicas of the main one.
@@ -93,6 +93,7 @@ fn stages(graph: &Graph, plan: &Plan) -> Vec<Stage> {
         Stage {
             after: step.after.clone(),
             probability: step.scale.probability,
+            visits: routes.visits(at),
             rows: step.scale.rows,
             runs: (1..=main.batch).map(|rows| latency.of(rows)).collect(),
             replicas: all / one,

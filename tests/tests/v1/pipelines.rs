@@ -316,6 +316,65 @@ async fn a_job_has_a_pipeline_answer_each_record_in_its_place() {
 }
 
 #[tokio::test]
+async fn a_job_has_a_pipeline_answer_each_picture_of_a_folder() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let definition = String::from_utf8(example("photos.yaml")).expect("text");
+    let definition = definition.replace("name: photos", "name: album");
+    let kind = "application/yaml";
+    let sent = api.send_bytes(Method::POST, "/v1/pipelines", kind, Some(definition.into()));
+    sent.await.json(201);
+    digits::warm(&api).await;
+    let images = digits::Images::load("test");
+    let pictures: Vec<Vec<u8>> = (0..5).map(|at| png(images.pixels(at))).collect();
+    for (at, picture) in pictures.iter().enumerate() {
+        let path = format!("/v1/artefacts/album/{at}.png");
+        api.put(&path, picture.clone()).await.json(201);
+    }
+    api.put("/v1/artefacts/album/notes.txt", "no picture")
+        .await
+        .json(201);
+    let job = async |asks: &str, name: &str, output: &str| {
+        let body = json!({asks: name, "chunk": 2, "input": "album/", "output": output});
+        let queued = api.post("/v1/jobs", &body).await.json(202);
+        api.job_over(queued["id"].as_str().expect("an id")).await
+    };
+    let read = job("application", "album", "read/album.jsonl").await;
+    let progress = json!({"done": 6, "total": 6, "failed": 1});
+    assert_eq!(read["progress"], progress, "{read}");
+    let text = api.get("/v1/artefacts/read/album.jsonl").await.text();
+    let answers = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"));
+    let answers: Vec<Value> = answers.collect();
+    for (at, picture) in pictures.into_iter().enumerate() {
+        let asked = ask(&api, "album", picture).await;
+        let digit = &answers[at]["outputs"]["digit"][0][0];
+        assert_eq!(digit, &output(&asked, "digit")[0], "{text}");
+        assert_eq!(answers[at]["file"], format!("album/{at}.png"), "{text}");
+    }
+    assert_eq!(answers[5]["file"], "album/notes.txt");
+    assert_eq!(answers[5]["error"]["code"], "invalid_tensor", "{text}");
+    // A folder of answers has a file for each.
+    let apart = job("application", "album", "read/album/").await;
+    assert_eq!(apart["result"]["files"], 6, "{apart}");
+    let text = api.get("/v1/artefacts/read/album/3.png.jsonl").await.text();
+    let answer: Value = serde_json::from_str(text.trim()).expect("one line");
+    assert_eq!(
+        (&answer["index"], &answer["file"]),
+        (&json!(0), &json!("album/3.png"))
+    );
+    // What takes no strings takes no files, and a file of an unknown kind is no record.
+    let numbers = job("model", "mlp", "read/never.jsonl").await;
+    assert_eq!(numbers["error"]["code"], "invalid_record", "{numbers}");
+    api.put("/v1/artefacts/album/more.tiff", "?")
+        .await
+        .json(201);
+    let unknown = job("application", "album", "read/never.jsonl").await;
+    assert_eq!(unknown["error"]["code"], "invalid_request", "{unknown}");
+}
+
+#[tokio::test]
 async fn bad_inputs_name_the_step_and_cost_nobody_else() {
     let cluster = with_sentences().await;
     let api = cluster.api();

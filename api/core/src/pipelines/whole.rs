@@ -60,6 +60,9 @@ pub struct FiguresBody {
     /// Which variant answered each step that asks something, most of the time.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     variants: BTreeMap<String, String>,
+    /// All variants that answered each of these steps, those that did most often first.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    answered: BTreeMap<String, Vec<String>>,
 }
 
 /// A pipeline that is a variant of an application.
@@ -438,6 +441,11 @@ impl From<&Measured> for FiguresBody {
         let steps = of.steps.iter();
         let variants =
             steps.filter_map(|(step, share)| Some((step.clone(), share.variant()?.to_string())));
+        let answered = of.steps.iter().map(|(step, share)| {
+            let variants = share.answered().into_iter();
+            (step.clone(), variants.map(String::from).collect())
+        });
+        let answered = answered.filter(|(_, variants): &(_, Vec<String>)| !variants.is_empty());
         Self {
             metric: accuracy.metric.name(),
             value: accuracy.value,
@@ -449,6 +457,7 @@ impl From<&Measured> for FiguresBody {
             cost_per_1k_usd: of.cost_per_1k_usd,
             charged_per_1k_usd: of.charged_per_1k_usd,
             variants: variants.collect(),
+            answered: answered.collect(),
         }
     }
 }

@@ -43,7 +43,8 @@ pub struct NewJobBody<'a> {
     /// Path in the artefact store for the answers, in the order of the records. One that ends in
     /// `/` gets a file for each file of the input.
     pub output: String,
-    /// How the input is written: `jsonl`, `npy`, `npz`, `csv` or `parquet`. By its suffix when left out.
+    /// How the input is written: `jsonl`, `npy`, `npz`, `csv` or `parquet`, or `file` where each file is one record. By its
+    /// suffix when left out.
     #[serde(default)]
     pub format: Option<String>,
     /// How the output is written: `jsonl`, `npy`, `npz`, `csv` or `parquet`. By its suffix when left out.

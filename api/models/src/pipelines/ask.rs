@@ -9,7 +9,7 @@ use axum::{
 use serde::Deserialize;
 use sextant_rpc::Query;
 use sextant_types::{
-    ApplicationId, Code, DataType, NamedTensor, Route, Signature, Tensor, TensorSpec, Texts,
+    ApplicationId, Code, NamedTensor, Route, Signature, Tensor, TensorSpec, Texts,
 };
 
 use crate::{
@@ -120,23 +120,12 @@ fn missing(name: &str) -> Problem {
 
 /// The input that a body can be.
 fn only_input(signature: &Signature) -> Result<&TensorSpec, Problem> {
-    let is_one = |spec: &&TensorSpec| {
-        let one = vec![1; spec.shape.len()];
-        spec.data_type == DataType::Bytes && spec.accepts(&one)
-    };
-    match &signature.inputs[..] {
-        [only] if is_one(&only) => Ok(only),
-        _ => {
-            let names: Vec<String> = signature
-                .inputs
-                .iter()
-                .map(|it| format!("`{}`", it.name))
-                .collect();
-            let detail = format!(
-                "a body is one input of strings, and the pipeline's inputs are {}: ask it with `POST /v1/queries`",
-                names.join(", ")
-            );
-            Err(Problem::new(Code::InvalidRequest, detail))
-        }
-    }
+    signature.only_text().ok_or_else(|| {
+        let names = signature.inputs.iter().map(|it| format!("`{}`", it.name));
+        let detail = format!(
+            "a body is one input of strings, and the pipeline's inputs are {}: ask it with `POST /v1/queries`",
+            names.collect::<Vec<_>>().join(", ")
+        );
+        Problem::new(Code::InvalidRequest, detail)
+    })
 }

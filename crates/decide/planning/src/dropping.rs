@@ -72,6 +72,8 @@ pub struct Stage {
     pub after: Vec<usize>,
     /// Probability that it runs where one before it ran.
     pub probability: f64,
+    /// Share of all queries that visit it. Whether branches exclude each other or go together, their probabilities do not say.
+    pub visits: f64,
     /// Mean rows of a query that visits it.
     pub rows: f64,
     /// Run time by rows, from one row to the largest batch, ns.
@@ -218,16 +220,8 @@ impl Dropping {
 
     /// What each step expects of a query, what is behind it, and its share of the target.
     fn weigh(&mut self) {
-        let mut visited: Vec<f64> = Vec::with_capacity(self.steps.len());
         for step in &mut self.steps {
-            let stage = &step.stage;
-            let before = stage.after.iter().map(|at| 1.0 - visited[*at]);
-            let comes = match stage.after.is_empty() {
-                true => 1.0,
-                false => 1.0 - before.product::<f64>(),
-            };
-            visited.push(comes * stage.probability);
-            step.expected = comes * stage.probability * stage.rows;
+            step.expected = step.stage.visits * step.stage.rows;
         }
         let tails = self.behind(|step| step.stage.full() as f64);
         let mut until: Vec<Nanos> = Vec::with_capacity(self.steps.len());

@@ -18,6 +18,7 @@ mod walk;
 use crate::{
     Graph, Nanos,
     estimate::{Estimate, Load, Station, estimate},
+    whole::{NONE, Together},
 };
 
 pub use coarse::{Unit, cg_mean, cg_peak, coarse, peak_rate};
@@ -81,28 +82,21 @@ impl Problem<'_> {
 
     /// Whether a plan meets both targets on the sample.
     pub fn is_met(&self, plan: &Plan) -> bool {
-        self.accuracy(plan) >= self.min_accuracy
-            && self.estimate(plan).misses(self.target) <= self.may_miss()
+        self.is_accurate(plan) && self.estimate(plan).misses(self.target) <= self.may_miss()
     }
 
     /// The accuracy of the whole: a query is answered rightly where each step that it visits is right, and steps err
-    /// independently of each other. What was measured of the whole, where it was, is better.
+    /// independently of each other. Which steps queries visit together the sample says. What was measured of the whole, where
+    /// it was, is better.
     pub fn accuracy(&self, plan: &Plan) -> f64 {
-        let steps = self.graph.steps().iter().zip(&plan.steps).enumerate();
-        let factors = steps.map(|(at, (step, plan))| {
-            let choices = plan
-                .groups
-                .iter()
-                .map(|group| step.choices[group.choice].accuracy);
-            let least = choices.fold(1.0, f64::min);
-            self.factor(at, least)
-        });
-        factors.product()
+        let steps = self.graph.steps().iter().zip(&plan.steps);
+        let least: Vec<f64> = steps.map(|(step, plan)| plan.accuracy(step)).collect();
+        Together::of(self.load.routes).accuracy(|at| least[at])
     }
 
-    /// What a step of this accuracy makes of the accuracy of the whole.
-    pub(crate) fn factor(&self, step: usize, accuracy: f64) -> f64 {
-        1.0 - self.load.routes.visits(step) * (1.0 - accuracy)
+    /// Whether a plan is accurate enough.
+    pub fn is_accurate(&self, plan: &Plan) -> bool {
+        self.accuracy(plan) >= self.min_accuracy - NONE
     }
 
     /// Time from the first arrival to the last, s.
@@ -165,6 +159,13 @@ impl StepPlan {
             station.add(latency, group.batch, group.replicas);
         }
         station
+    }
+
+    /// The accuracy of its least accurate kind.
+    pub(crate) fn accuracy(&self, step: &crate::Step) -> f64 {
+        let groups = self.groups.iter();
+        let accuracies = groups.map(|group| step.choices[group.choice].accuracy);
+        accuracies.fold(1.0, f64::min)
     }
 
     /// The main kind.

@@ -5,7 +5,7 @@
 
 use rand::Rng;
 
-use crate::Graph;
+use crate::{Graph, parts::Often};
 
 /// Rows by query and step; 0 where a query did not visit a step.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -131,13 +131,13 @@ impl Fit {
         }
     }
 
-    /// Adds a step that runs for the share `share` of all queries, where one of `after` ran, and none of `apart`: the steps of
-    /// its split before it. Tells its probability where one of `after` ran.
+    /// Adds a step that runs so often, where one of `after` ran, and none of `apart`: the steps of its split before it. Tells
+    /// its probability where one of `after` ran.
     pub fn add(
         &mut self,
         after: &[usize],
         apart: &[usize],
-        share: f64,
+        often: Often,
         random: &mut impl Rng,
     ) -> f64 {
         let any = |of: &[usize], query: usize| of.iter().any(|at| self.ran[*at][query]);
@@ -149,8 +149,11 @@ impl Fit {
             .copied()
             .filter(|query| !any(apart, *query))
             .collect();
-        let wanted = (share.max(0.0) * self.queries as f64).round() as usize;
-        let wanted = wanted.min(may.len());
+        let wanted = match often {
+            Often::OfAll(share) => share.max(0.0) * self.queries as f64,
+            Often::WhereItCould(probability) => probability.max(0.0) * comes.len() as f64,
+        };
+        let wanted = (wanted.round() as usize).min(may.len());
         let mut ran = vec![false; self.queries];
         let mut left = wanted;
         for (at, query) in may.iter().enumerate() {
@@ -161,9 +164,10 @@ impl Fit {
             }
         }
         self.ran.push(ran);
-        match comes.is_empty() {
-            true => 0.0,
-            false => wanted as f64 / comes.len() as f64,
+        match often {
+            Often::WhereItCould(probability) => probability,
+            Often::OfAll(_) if comes.is_empty() => 0.0,
+            Often::OfAll(_) => wanted as f64 / comes.len() as f64,
         }
     }
 }

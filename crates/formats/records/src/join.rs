@@ -152,7 +152,7 @@ impl<'a> Join<'a> {
     ) -> Result<Option<Written>, Error> {
         let sent = match (errors, self.format) {
             (true, _) => self.send_errors(&sender).await,
-            (false, RecordFormat::Jsonl) => self.send_lines(&sender).await,
+            (false, RecordFormat::Jsonl | RecordFormat::File) => self.send_lines(&sender).await,
             (false, RecordFormat::Csv) => self.send_rows(&sender).await,
             (false, RecordFormat::Npy) => self.send_array(&sender, 0).await,
             (false, RecordFormat::Npz) => self.send_archive(&sender).await,
@@ -244,6 +244,10 @@ impl<'a> Join<'a> {
 
 /// Refuses an output that the model's answers cannot be written as, as far as its signature tells.
 pub fn check_output(format: RecordFormat, signature: &Signature) -> Result<(), Error> {
+    if !format.is_written() {
+        let reason = "it is how records are read: write `jsonl`";
+        return Err(Error::output(format.as_str(), reason));
+    }
     let columns = declared(signature, format)?;
     match format {
         RecordFormat::Parquet => Sheet::new(&columns).map(drop),

@@ -24,6 +24,7 @@ mod reader;
 mod rows;
 mod tensors;
 mod text;
+mod whole;
 
 pub use error::Error;
 pub use files::Files;
@@ -32,3 +33,4 @@ pub use json::parse as parse_line;
 pub use outline::{Mark, Outline};
 pub use part::{Answered, Chunk, Column, PartHeader, Refused, Tally};
 pub use reader::{Reader, Record};
+pub use whole::WholeFile;

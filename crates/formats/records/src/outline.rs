@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use sextant_objects::{ObjectInfo, ObjectPath};
 use sextant_types::{Signature, offline::RecordFormat};
 
-use crate::{Error, Files, csv, lines::Lines, parquet::Table, tensors};
+use crate::{Error, Files, WholeFile, csv, lines::Lines, parquet::Table, tensors};
 
 /// Bytes between two marks.
 const MARK_EVERY_BYTES: u64 = 16 << 20;
@@ -28,6 +28,9 @@ pub struct Outline {
     /// Places from which lines can be read without those before them, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<Mark>,
+    /// Of files that are one record each: these, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<WholeFile>,
 }
 
 /// Where a record begins.
@@ -49,6 +52,9 @@ impl Outline {
         signature: &Signature,
     ) -> Result<Self, Error> {
         let info = stat(files, path).await?;
+        if format == RecordFormat::File {
+            return Self::of_files(vec![info], signature);
+        }
         let mut outline = Self {
             format,
             size_bytes: info.size_bytes,
@@ -56,6 +62,7 @@ impl Outline {
             records: 0,
             record_bytes: 0,
             marks: Vec::new(),
+            files: Vec::new(),
         };
         match format {
             RecordFormat::Jsonl => {
@@ -73,7 +80,7 @@ impl Outline {
                 (outline.records, outline.record_bytes) = table.extent();
                 return Ok(outline);
             }
-            RecordFormat::Npy | RecordFormat::Npz => {}
+            RecordFormat::Npy | RecordFormat::Npz | RecordFormat::File => {}
         }
         let place = (format, info.size_bytes);
         let arrays = tensors::arrays(files, path, place, signature).await?;
@@ -113,6 +120,10 @@ impl Outline {
 
     /// Refuses a file that is not the one that was looked through.
     pub(crate) async fn check(&self, files: &Files, path: &ObjectPath) -> Result<(), Error> {
+        if !self.files.is_empty() {
+            // Each is looked at when it is read.
+            return Ok(());
+        }
         let info = stat(files, path).await?;
         if (info.size_bytes, info.modified_ms) != (self.size_bytes, self.modified_ms) {
             return Err(Error::Changed {

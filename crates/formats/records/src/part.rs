@@ -42,6 +42,8 @@ pub struct Chunk<'a> {
     pub answers: &'a [Answered],
     /// Whether the outputs have a batch dimension, of one row.
     pub batched: bool,
+    /// The files that the records are, by their paths; none where they are parts of files.
+    pub names: &'a [String],
 }
 
 /// An output of the model as an array: what all records have in common.
@@ -152,7 +154,7 @@ impl Tally {
                 after.find_columns(format, chunk)?;
                 vec![rows::block(&after.columns, chunk)?, lines(chunk, false)]
             }
-            RecordFormat::Jsonl => vec![lines(chunk, true)],
+            RecordFormat::Jsonl | RecordFormat::File => vec![lines(chunk, true)],
             RecordFormat::Npy | RecordFormat::Npz | RecordFormat::Parquet => {
                 after.find_columns(format, chunk)?;
                 after.widen(chunk);
@@ -269,11 +271,14 @@ fn lines(chunk: Chunk<'_>, all: bool) -> Vec<u8> {
     let mut text = Vec::new();
     for (offset, answer) in chunk.answers.iter().enumerate() {
         let index = chunk.first + offset as u64;
-        let line = match answer {
+        let mut line = match answer {
             Ok(outputs) if all => json::answer(index, outputs, chunk.batched),
             Ok(_) => continue,
             Err(refused) => json::refusal(index, refused.code, &refused.message),
         };
+        if let Some(name) = chunk.names.get(offset) {
+            line["file"] = name.as_str().into();
+        }
         // Writing into memory cannot fail.
         writeln!(text, "{line}").ok();
     }

@@ -11,6 +11,7 @@ use crate::{
     lines::Lines,
     parquet::Table,
     tensors::{self, Array},
+    whole::Wholes,
 };
 
 /// The inputs of one record, with a batch of one where the model has batches; or why there are
@@ -30,6 +31,7 @@ enum Source {
     Rows(Rows, Lines),
     Table(Table),
     Arrays { arrays: Vec<Array>, next: u64 },
+    Wholes(Wholes),
 }
 
 impl Reader {
@@ -61,6 +63,7 @@ impl Reader {
             RecordFormat::Parquet => {
                 Source::Table(Table::open(files, path, (size, first), signature).await?)
             }
+            RecordFormat::File => Source::Wholes(Wholes::new(outline, signature, first)),
             format @ (RecordFormat::Npy | RecordFormat::Npz) => {
                 let arrays = tensors::arrays(files, path, (format, size), signature).await?;
                 Source::Arrays {
@@ -97,6 +100,7 @@ impl Reader {
                 Ok(records)
             }
             Source::Table(table) => table.read(count, &self.signature).await,
+            Source::Wholes(wholes) => wholes.read(&self.files, count).await,
             Source::Arrays { arrays, next } => {
                 let rows = (*next, u64::from(count));
                 *next += u64::from(count);

@@ -125,7 +125,7 @@ impl<'a> Begun<'a> {
                         latency_ms: terms.budget_ms,
                         ..drawn.targets
                     },
-                    step: terms.of_step(node.of.get(at), asked.len(), around.outer),
+                    step: terms.of_step(node.of.get(at), asked.len(), around),
                     terms: Box::new(terms),
                     batched: node.signature.batched,
                 }
@@ -383,7 +383,7 @@ impl Terms {
         &self,
         of: Option<&Arc<StepOf>>,
         asked: usize,
-        outer: Option<&ForStep>,
+        around: Around<'_>,
     ) -> Option<Box<ForStep>> {
         let of = of?;
         let step = ForStep {
@@ -391,11 +391,15 @@ impl Terms {
             share: 1.0 / asked.max(1) as f64,
             whole_ms: self.whole_ms,
             patience_ms: self.patience_ms,
+            accuracy: None,
         };
-        Some(Box::new(match outer {
+        let mut step = match around.outer {
             Some(outer) => within(&step, outer),
             None => step,
-        }))
+        };
+        let demanded = around.demanded;
+        step.accuracy = demanded.and_then(|it| it.of_step(&step.of.step));
+        Some(Box::new(step))
     }
 }
 
@@ -418,6 +422,7 @@ fn within(step: &ForStep, outer: &ForStep) -> ForStep {
         share: step.share * outer.share,
         whole_ms: outer.whole_ms,
         patience_ms: step.patience_ms,
+        accuracy: None,
     }
 }
 

@@ -109,12 +109,14 @@ impl Pipelines {
             means: &self.means,
             known: &known,
             outer: None,
+            demanded: None,
         };
         let asked = |inputs: Vec<NamedTensor>| Query {
             inputs,
-            // The others were compared with what was measured of it.
+            // The others were compared with what was measured of it. By the accuracy its steps are planned for.
             targets: Targets {
                 latency_ms: query.targets.latency_ms,
+                min_quality: query.targets.min_quality,
                 ..Targets::default()
             },
             ..query.clone()

@@ -159,6 +159,53 @@ async fn what_is_on_its_way_keeps_others_out_before_their_first_step() {
 }
 
 #[tokio::test]
+async fn what_follows_branches_of_which_each_query_takes_one_gets_all_queries() {
+    let gate = Arc::new(Semaphore::new(Semaphore::MAX_PERMITS));
+    let worker = Worker::new()
+        .adding("one", 1.0)
+        .adding("ten", 10.0)
+        .taking(RUN_MS)
+        .slow("ten", 10.0 * RUN_MS)
+        .behind(&gate);
+    let service = service(
+        worker,
+        &json!({"name": "p", "steps": [
+            {"name": "first", "application": "one"},
+            {"name": "low", "application": "one", "inputs": {"x": "first.y"}, "when": "first.y[0][0] < 5.0"},
+            {"name": "high", "application": "one", "inputs": {"x": "first.y"}, "when": "first.y[0][0] >= 5.0"},
+            {"name": "last", "application": "ten", "inputs": {"x": ["low.y", "high.y"]}},
+        ]}),
+    );
+    let begun = Instant::now();
+    for number in 0u32.. {
+        let row = if number % 2 == 0 { 1.0 } else { 9.0 };
+        service.ask(&[row]).await.expect("an answer");
+        // It has looked at what the steps take.
+        if number > 20 && service.pipelines.query(asked(RUN_MS, 0)).await.is_err() {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it has not learnt");
+    }
+    gate.forget_permits(Semaphore::MAX_PERMITS);
+    let before = service.worker.count("one");
+    let held: Vec<_> = (0..8)
+        .map(|_| {
+            let pipelines = Arc::clone(&service.pipelines);
+            tokio::spawn(async move { pipelines.query(query(x(&[1.0]))).await })
+        })
+        .collect();
+    while service.worker.count("one") < before + held.len() {
+        assert!(begun.elapsed() < PATIENCE, "they have not begun");
+        tokio::task::yield_now().await;
+    }
+    let refused = service.pipelines.query(asked(2.0 * RUN_MS, 0)).await;
+    let refused = refused.expect_err("there is too much before it").message;
+    assert!(refused.starts_with("step `last`"), "{refused}");
+    assert!(refused.contains("behind the 8.0 rows"), "{refused}");
+    held.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
 async fn who_has_not_ended_a_step_is_not_one_who_passed_it() {
     let gate = Arc::new(Semaphore::new(0));
     let service = chain("sextant", &gate);

@@ -7,11 +7,17 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use sextant_pipeline::{Definition, Graph, Known, Loaded, Nesting, Pipelines, Target, Unbounded};
+use sextant_pipeline::{
+    Definition, Graph, Known, Loaded, Measured, Nesting, Pipelines, StepShare, Target, Unbounded,
+    Whole,
+};
 use sextant_rpc::{Answer, Dispatch, Query, QueryError};
-use sextant_types::{ApplicationId, Code, Route, Targets};
+use sextant_types::{ApplicationId, Code, Route, Targets, VariantId};
 
-use crate::worker::{Worker, failing, name, output, query, x};
+use crate::{
+    whole::measured,
+    worker::{Worker, failing, name, output, query, x},
+};
 
 fn id(name: &str) -> ApplicationId {
     ApplicationId::new(name).expect("a name")
@@ -227,15 +233,29 @@ async fn the_steps_of_an_inner_pipeline_are_told_of_as_steps_of_the_outermost() 
     let asked = Query {
         targets: Targets {
             latency_ms: Some(60_000.0),
+            min_quality: Some(0.8),
             ..Targets::default()
         },
         route: Route::Application(id("q")),
         ..query(x(&[1.0, 2.0]))
     };
+    let outermost = pipelines.get(&id("q")).expect("it is loaded");
+    let steps = StepShare {
+        variants: [(VariantId::new("v-b").expect("a name"), 1)].into(),
+        ..StepShare::default()
+    };
+    outermost.set_whole(Whole::Current(Measured {
+        steps: [("all.then.b".to_owned(), steps)].into(),
+        ..measured()
+    }));
     pipelines.query(asked).await.expect("an answer");
     let asked = worker.asked.lock();
     let mut told: BTreeMap<&str, (Vec<&str>, f64)> = BTreeMap::new();
     for step in asked.iter().filter_map(|query| query.step.as_ref()) {
+        let accuracy = step.accuracy.as_ref().expect("what is asked of the whole");
+        assert_eq!((accuracy.least, accuracy.measured), (0.8, 0.85));
+        let answered = accuracy.answered.first().map(VariantId::as_str);
+        assert_eq!(answered, (step.of.step == "all.then.b").then_some("v-b"));
         assert_eq!(
             (step.of.pipeline.as_str(), step.whole_ms),
             ("q", Some(60_000.0))

@@ -5,15 +5,16 @@ use std::{collections::HashMap, sync::Arc};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use sextant_pipeline::{Loaded, Measured, Pipelines, Unbounded, Whole};
+use sextant_pipeline::{Loaded, Measured, Pipelines, StepShare, Unbounded, Whole};
 use sextant_rpc::{Answer, Dispatch, Explanation, Instead, Query, QueryError};
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, Code, Metric, Prefer, Route, Signature, Targets,
+    VariantId,
 };
 
 use crate::worker::{Service, Worker, failing, graph, output, query, service, x};
 
-fn measured() -> Measured {
+pub fn measured() -> Measured {
     Measured {
         accuracy: Accuracy {
             kind: AccuracyKind::Accuracy,
@@ -102,6 +103,47 @@ async fn an_accuracy_of_the_whole_is_held_to_the_lower_end_of_what_was_measured(
         ..Targets::default()
     };
     assert_eq!(ask(cheap).await.unwrap_err().code, Code::TargetInfeasible);
+}
+
+#[tokio::test]
+async fn the_steps_of_a_query_are_told_the_accuracy_that_it_asks_of_the_whole() {
+    let service = chain();
+    let variant = |name: &str| VariantId::new(name).expect("a name");
+    let steps = StepShare {
+        variants: [(variant("v-a"), 3), (variant("v-b"), 7)].into(),
+        ..StepShare::default()
+    };
+    set(
+        &service,
+        Whole::Current(Measured {
+            steps: [("a".to_owned(), steps)].into(),
+            ..measured()
+        }),
+    );
+    let share = Targets {
+        min_relative_accuracy: Some(0.5),
+        ..Targets::default()
+    };
+    for (targets, expected) in [
+        (least(0.8), Some(0.8)),
+        (share, Some(0.425)),
+        (Targets::default(), None),
+        // Nothing is planned for what it cannot have.
+        (least(0.9), None),
+    ] {
+        let asked = Query {
+            best_effort: true,
+            ..asking(targets)
+        };
+        service.pipelines.query(asked).await.expect("an answer");
+        let told = service.worker.asked.lock().pop().and_then(|it| it.step);
+        let told = told.expect("a step").accuracy;
+        assert_eq!(told.as_ref().map(|it| it.least), expected);
+        if let Some(told) = told {
+            assert_eq!(told.measured, 0.85);
+            assert_eq!(told.answered, [variant("v-b"), variant("v-a")]);
+        }
+    }
 }
 
 /// Sends what is offered back to be run, or answers itself.

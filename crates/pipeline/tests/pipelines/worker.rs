@@ -28,6 +28,7 @@ pub struct Worker {
     pub asked: Mutex<Vec<Query>>,
     /// What it says that each run took, microseconds.
     compute_us: f64,
+    slow: HashMap<String, f64>,
     /// Answers wait for permits of this.
     gate: Option<Arc<Semaphore>>,
 }
@@ -59,6 +60,7 @@ impl Worker {
             rules: HashMap::new(),
             asked: Mutex::default(),
             compute_us: 5.0,
+            slow: HashMap::new(),
             gate: None,
         }
     }
@@ -66,6 +68,12 @@ impl Worker {
     /// Says that each run took so long.
     pub fn taking(mut self, ms: f64) -> Self {
         self.compute_us = ms * 1e3;
+        self
+    }
+
+    /// Says that each run of this one took so long.
+    pub fn slow(mut self, name: &str, ms: f64) -> Self {
+        self.slow.insert(name.to_owned(), ms * 1e3);
         self
     }
 
@@ -132,7 +140,10 @@ impl Dispatch for Worker {
             )],
             rows: rows.len() as u32,
             timings: Timings {
-                compute_us: self.compute_us,
+                compute_us: *self
+                    .slow
+                    .get(name(&query.route))
+                    .unwrap_or(&self.compute_us),
                 batch_rows: 1,
                 ..Timings::default()
             },

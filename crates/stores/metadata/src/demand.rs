@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use sextant_types::{ApplicationId, Code, ModelId, StepOf, TargetClass, VariantId};
+use sextant_types::{ApplicationId, Code, ModelId, StepOf, TargetClass, VariantId, WholeAccuracy};
 
 use crate::{Costs, Error};
 
@@ -131,6 +131,10 @@ pub struct StepDemand {
     pub runs: f64,
     /// The strictest and the loosest latency target of the wholes, ms; `None` without any.
     pub whole_ms: Option<(f64, f64)>,
+    /// The highest least accuracy of the wholes, and what was measured of them; `None` without any, and of dispatchers of an
+    /// earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<WholeAccuracy>,
 }
 
 /// Devices of one kind.

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use async_trait::async_trait;
 use sextant_types::{
     AccuracyKind, Code, DeviceTypeName, Digest, ModelId, NamedTensor, Route, Signature, StepOf,
-    Targets, VariantId, WorkerId,
+    Targets, VariantId, WholeAccuracy, WorkerId,
 };
 
 use crate::Ticket;
@@ -114,6 +114,8 @@ pub struct ForStep {
     /// When the query is given up, in place of its latency target, ms after it arrived: a step may take longer than its
     /// share of the whole's target while the whole can still be answered in time. `None`: by its latency target.
     pub patience_ms: Option<f64>,
+    /// Where the whole is asked for an accuracy.
+    pub accuracy: Option<WholeAccuracy>,
 }
 
 /// An answer that a front end has kept: to the inputs of a query, of a variant with that file.

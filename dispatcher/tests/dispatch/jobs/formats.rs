@@ -144,12 +144,15 @@ async fn what_cannot_be_read_or_written_fails_with_advice() {
     world.serve(Kind::default()).await;
     let registry = registry(&world).await;
     let _runner = runner(&world, &registry, 1);
-    put(&world, "odd/readme.txt", "hello").await;
+    put(&world, "odd/readme.md", "hello").await;
+    put(&world, "texts/readme.txt", "hello").await;
     put(&world, "bad.npy", "no array").await;
     put(&world, "same/a.npy", npy(&pairs(1))).await;
     put(&world, "same/a.npy.jsonl", "{}").await;
     for (input, output, code, word) in [
         ("odd/", "out.jsonl", "invalid_request", "format"),
+        // The model takes numbers.
+        ("texts/", "out.jsonl", "invalid_record", "strings"),
         ("none/", "out.jsonl", "artefact_not_found", "none/"),
         ("bad.npy", "out.jsonl", "invalid_record", "NumPy"),
         ("same/", "out/", "invalid_request", "out/a.npy.jsonl"),

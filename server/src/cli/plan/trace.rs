@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
-use sextant_planning::{Graph, Nanos, Routes};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use sextant_planning::{Graph, Nanos, Routes, parts};
 
+use super::SEED;
 use crate::cli::Error;
 
 /// Most queries of a trace: more than a day at 100 a second.
@@ -40,12 +43,8 @@ impl Trace {
             .iter()
             .position(|name| *name == "timestamp")
             .ok_or("it has no column `timestamp`")?;
-        let of_step = |name: &str| names.iter().position(|known| *known == name);
-        let columns: Vec<Option<usize>> = graph
-            .steps()
-            .iter()
-            .map(|step| of_step(&step.name))
-            .collect();
+        let columns = Columns::new(graph, &names);
+        let mut random = ChaCha8Rng::seed_from_u64(SEED);
         let mut queries: Vec<(f64, Vec<u16>)> = Vec::new();
         for (at, line) in lines {
             if queries.len() == MOST_QUERIES {
@@ -61,16 +60,9 @@ impl Trace {
                 .ok()
                 .filter(|seconds| seconds.is_finite() && seconds.abs() < 1e11);
             let seconds = seconds.ok_or_else(|| wrong(value, "is no time in seconds"))?;
-            let rows = columns.iter().map(|column| match column {
-                None => Ok(1),
-                Some(column) => {
-                    let value = values.get(*column).copied().unwrap_or("");
-                    value
-                        .parse::<u16>()
-                        .map_err(|_| wrong(value, "is no number of rows from 0 to 65,535"))
-                }
-            });
-            queries.push((seconds, rows.collect::<Result<_, _>>()?));
+            let rows = columns.rows((graph, &values), &mut random);
+            let rows = rows.map_err(|value| wrong(value, "is no number of rows from 0 to 65,535"));
+            queries.push((seconds, rows?));
         }
         queries.sort_by(|a, b| a.0.total_cmp(&b.0));
         let first = queries.first().ok_or("it has no query")?.0;
@@ -83,14 +75,80 @@ impl Trace {
             .map(|(at, _)| ((at - first) * 1e9).round() as Nanos);
         Ok(Self {
             arrivals: arrivals.collect(),
-            routes: columns.iter().any(Option::is_some).then_some(routes),
+            routes: columns.0.iter().any(Option::is_some).then_some(routes),
         })
+    }
+}
+
+/// By step of the graph: the column of its rows, or of those of the step that it is an arm of.
+struct Columns(Vec<Option<Column>>);
+
+#[derive(Clone, Copy)]
+enum Column {
+    Own(usize),
+    /// Of a step that is split: which arm a query takes is drawn.
+    Whole(usize),
+}
+
+// === impl Columns ===
+
+impl Columns {
+    fn new(graph: &Graph, names: &[&str]) -> Self {
+        let of = |name: &str| names.iter().position(|known| *known == name);
+        let columns = graph.steps().iter().map(|step| {
+            let whole = || of(parts::step_of(&step.name)).map(Column::Whole);
+            of(&step.name).map(Column::Own).or_else(whole)
+        });
+        Self(columns.collect())
+    }
+
+    /// The rows of a query by step, or the value that is no number of rows.
+    fn rows<'a>(
+        &self,
+        (graph, values): (&Graph, &[&'a str]),
+        random: &mut impl Rng,
+    ) -> Result<Vec<u16>, &'a str> {
+        let rows = self.0.iter().map(|column| match column {
+            None => Ok(1),
+            Some(Column::Own(at) | Column::Whole(at)) => {
+                let value = values.get(*at).copied().unwrap_or("");
+                value.parse::<u16>().map_err(|_| value)
+            }
+        });
+        let mut rows = rows.collect::<Result<Vec<u16>, &str>>()?;
+        for split in graph.splits() {
+            if split
+                .iter()
+                .any(|at| matches!(self.0[*at], Some(Column::Own(_))))
+            {
+                // Arms that have no column were not taken.
+                let without = split.iter().filter(|at| self.0[**at].is_none());
+                without.for_each(|at| rows[*at] = 0);
+                continue;
+            }
+            let chance = |at: &usize| graph.steps()[*at].scale.probability;
+            let mut left = random.random::<f64>() * split.iter().map(chance).sum::<f64>();
+            let mut taken = split.last();
+            for at in split {
+                left -= chance(at);
+                if left < 0.0 {
+                    taken = Some(at);
+                    break;
+                }
+            }
+            let others = split.iter().filter(|at| taken != Some(*at));
+            others.for_each(|at| rows[*at] = 0);
+        }
+        Ok(rows)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use sextant_planning::profiles::Set;
+    use sextant_planning::{
+        parts::{Often, Part},
+        profiles::Set,
+    };
 
     use super::*;
 
@@ -105,6 +163,36 @@ mod tests {
         assert_eq!(trace.arrivals, [0, 2_500_000_000]);
         let routes = trace.routes.unwrap();
         assert_eq!((routes.of(0), routes.of(1)), (&[1, 0][..], &[1, 1][..]));
+    }
+
+    #[test]
+    fn a_query_of_a_step_that_is_split_takes_one_of_its_arms() {
+        let set = Set::named("ec2-2018").unwrap();
+        let of = &set.pipeline("tf-cascade").unwrap().graph.steps()[0];
+        let part = |step: &str, asks: &str, probability: f64| Part {
+            step: step.to_owned(),
+            asks: asks.to_owned(),
+            after: Vec::new(),
+            often: Often::WhereItCould(probability),
+            rows: 1.0,
+            choices: of.choices.clone(),
+        };
+        let parts = vec![part("score", "a", 0.75), part("score", "b", 0.25)];
+        let graph = parts::graph(parts, &mut ChaCha8Rng::seed_from_u64(1)).unwrap();
+        let text = |header: &str, line: &str| {
+            let lines = (0..400).map(|at| format!("{at},{line}\n"));
+            format!("timestamp,{header}\n{}", lines.collect::<String>())
+        };
+        let routes = |header: &str, line: &str| {
+            let trace = Trace::read(&text(header, line), &graph).unwrap();
+            trace.routes.unwrap()
+        };
+        let drawn = routes("score", "3");
+        let is_one = |query: &[u16]| query.contains(&3) && query.contains(&0);
+        assert!((0..400).all(|query| is_one(drawn.of(query))));
+        assert!((drawn.visits(0) - 0.75).abs() < 0.1);
+        assert_eq!(routes("score", "0").visits(0), 0.0);
+        assert_eq!(routes("score of b", "2").of(7), [0, 2]);
     }
 
     #[test]

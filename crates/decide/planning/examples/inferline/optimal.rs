@@ -4,7 +4,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
     Choice, Graph, Scale, Step,
-    plan::{Options, exhaustive, inferline, search},
+    plan::{Options, Plan, StepPlan, exhaustive, inferline, search},
     profiles::table,
 };
 
@@ -30,20 +30,11 @@ pub fn run(count: u64) {
             seed,
         );
         let mut of = problem(&graph, sample.load(), latency_ms);
-        let most: f64 = graph
-            .steps()
-            .iter()
-            .enumerate()
-            .map(|(at, step)| {
-                1.0 - sample.routes.visits(at)
-                    * (1.0
-                        - step
-                            .choices
-                            .iter()
-                            .map(|choice| choice.accuracy)
-                            .fold(0.0, f64::max))
-            })
-            .product();
+        let best = graph.steps().iter().map(Step::quickest_of_most_accurate);
+        let best = best.map(|at| StepPlan::of(at.unwrap_or_default(), 1, 1));
+        let most = of.accuracy(&Plan {
+            steps: best.collect(),
+        });
         of.min_accuracy = most * random.random_range(0.9..0.99);
         if first {
             search(&of, Options::default());

@@ -147,6 +147,7 @@ impl Watch {
         Stage {
             after: Vec::new(),
             probability: 1.0,
+            visits: 1.0,
             rows: 1.0,
             runs,
             replicas: self.replicas.max(1e-3),

@@ -72,7 +72,7 @@ pub fn coarse(problem: &Problem<'_>) -> Option<Unit> {
     let plan = Plan {
         steps: plan.collect(),
     };
-    if problem.accuracy(&plan) < problem.min_accuracy {
+    if !problem.is_accurate(&plan) {
         return None;
     }
     let rates = (0..steps.len()).map(|at| {

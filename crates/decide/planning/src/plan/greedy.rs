@@ -52,8 +52,7 @@ impl Greedy<'_> {
         let mut plan = Plan {
             steps: steps.collect::<Option<_>>()?,
         };
-        let accurate = self.problem.accuracy(&plan) >= self.problem.min_accuracy;
-        if !accurate || self.service_time(&plan) > self.problem.target {
+        if !self.problem.is_accurate(&plan) || self.service_time(&plan) > self.problem.target {
             return None;
         }
         while !self.problem.is_met(&plan) {

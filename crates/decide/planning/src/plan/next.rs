@@ -134,8 +134,8 @@ fn changes(step: &Step, plan: &StepPlan) -> Vec<StepPlan> {
 }
 
 fn why(problem: &Problem<'_>, plan: &Plan, at: usize) -> Option<Why> {
-    let accuracy = problem.accuracy(plan);
-    if accuracy < problem.min_accuracy {
+    if !problem.is_accurate(plan) {
+        let accuracy = problem.accuracy(plan);
         return Some(Why::Accuracy { accuracy });
     }
     let estimate = problem.estimate(plan);

@@ -17,9 +17,10 @@ use super::{
 use crate::{
     Choice,
     estimate::{Item, Load},
+    whole::Together,
 };
 
-/// Differences of price that count as none, US dollars an hour.
+/// Differences of price, US dollars an hour, and of accuracy that count as none.
 const NONE: f64 = 1e-9;
 
 /// How much the price that may be reached rises from one round to the next.
@@ -54,14 +55,14 @@ pub struct Found {
 /// A search under way.
 struct Search<'a> {
     walk: Walk<'a>,
-    /// The whole sample.
-    whole: Problem<'a>,
+    /// Which steps queries visit together.
+    together: Together,
     /// By step: the choices in the order of their price.
     choices: Vec<Vec<Candidate>>,
     /// By step: the least price of this and all later ones.
     rest: Vec<f64>,
-    /// By step: the highest factor of accuracy of this and all later ones.
-    accuracy: Vec<f64>,
+    /// By step: the highest accuracy of its choices.
+    best_accuracy: Vec<f64>,
     most_rows: u64,
     is_exhaustive: bool,
     /// What may be reached now, and the least that was beyond it.
@@ -76,7 +77,7 @@ struct Search<'a> {
 struct Candidate {
     choice: usize,
     price: f64,
-    factor: f64,
+    accuracy: f64,
     /// Without fewer replicas the work cannot be done in time.
     least: u32,
     /// Largest batches, the largest first.
@@ -87,7 +88,8 @@ struct Candidate {
 struct Way {
     /// Of the plan so far.
     price: f64,
-    factor: f64,
+    /// The accuracy of the whole where all later steps are as accurate as they can be.
+    accuracy: f64,
     pressure: Pressure,
     plan: StepPlan,
     trial: Trial,
@@ -114,7 +116,7 @@ pub fn search(problem: &Problem<'_>, options: Options) -> Found {
 
 /// Searches with a part of a sample. Accuracies are those of the whole.
 fn searched(part: &Problem<'_>, whole: &Problem<'_>, options: Options) -> Found {
-    let mut search = Search::new(*part, *whole, options.most_rows);
+    let mut search = Search::new(*part, whole, options.most_rows);
     if search.floors().is_none() {
         return search.found(true);
     }
@@ -131,7 +133,7 @@ fn searched(part: &Problem<'_>, whole: &Problem<'_>, options: Options) -> Found 
 /// is what its work needs at least, which no plan can be below; variants that seem worse than others are tried as well.
 /// Takes long: it exists to judge [`search`].
 pub fn exhaustive(problem: &Problem<'_>, known: Option<&Plan>, most_rows: u64) -> Found {
-    let mut search = Search::new(*problem, *problem, most_rows);
+    let mut search = Search::new(*problem, problem, most_rows);
     search.is_exhaustive = true;
     search.choices = (0..problem.graph.steps().len())
         .map(|at| search.candidates(at))
@@ -146,7 +148,7 @@ pub fn exhaustive(problem: &Problem<'_>, known: Option<&Plan>, most_rows: u64) -
         .best
         .as_ref()
         .map_or(f64::INFINITY, |(cost, ..)| cost - NONE);
-    let complete = search.descend(0.0, 1.0);
+    let complete = search.descend(0.0);
     search.found(complete)
 }
 
@@ -164,13 +166,17 @@ impl Default for Options {
 // === impl Search ===
 
 impl<'a> Search<'a> {
-    fn new(problem: Problem<'a>, whole: Problem<'a>, most_rows: u64) -> Self {
+    fn new(problem: Problem<'a>, whole: &Problem<'_>, most_rows: u64) -> Self {
+        let best_accuracy = problem.graph.steps().iter().map(|step| {
+            let accuracies = step.choices.iter().map(|choice| choice.accuracy);
+            accuracies.fold(0.0, f64::max)
+        });
         let mut search = Self {
             walk: Walk::new(problem),
-            whole,
+            together: Together::of(whole.load.routes),
             choices: Vec::new(),
             rest: Vec::new(),
-            accuracy: Vec::new(),
+            best_accuracy: best_accuracy.collect(),
             most_rows,
             is_exhaustive: false,
             limit: f64::INFINITY,
@@ -182,15 +188,18 @@ impl<'a> Search<'a> {
         search.choices = steps
             .map(|at| undominated(&problem.graph.steps()[at].choices, search.candidates(at)))
             .collect();
-        let mut accuracy = 1.0;
-        let mut factors = vec![1.0];
-        for choices in search.choices.iter().rev() {
-            accuracy *= choices.iter().map(|of| of.factor).fold(0.0, f64::max);
-            factors.push(accuracy);
-        }
-        factors.reverse();
-        search.accuracy = factors;
         search
+    }
+
+    /// The accuracy of the whole where a step has this one, those of the start have theirs and all others are as accurate as
+    /// they can be.
+    fn reach(&self, step: usize, accuracy: f64) -> f64 {
+        let steps = self.walk.problem.graph.steps();
+        self.together.accuracy(|at| match self.start.get(at) {
+            Some(of) => of.accuracy(&steps[at]),
+            None if at == step => accuracy,
+            None => self.best_accuracy[at],
+        })
     }
 
     fn found(self, complete: bool) -> Found {
@@ -221,7 +230,7 @@ impl<'a> Search<'a> {
             Candidate {
                 choice: at,
                 price: choice.price,
-                factor: self.whole.factor(step, choice.accuracy),
+                accuracy: choice.accuracy,
                 least: ((needed * quickest / ns).ceil() as u32).max(1),
                 batches,
             }
@@ -232,7 +241,8 @@ impl<'a> Search<'a> {
     /// Sets the floors; `None` where a step cannot be done at any price.
     fn floors(&mut self) -> Option<()> {
         let steps = self.walk.problem.graph.steps().len();
-        if self.accuracy[0] < self.walk.problem.min_accuracy {
+        let best = self.together.accuracy(|at| self.best_accuracy[at]);
+        if best < self.walk.problem.min_accuracy - NONE {
             return None;
         }
         let floors: Option<Vec<f64>> = (0..steps).map(|step| self.floor(step)).collect();
@@ -243,15 +253,10 @@ impl<'a> Search<'a> {
     /// The price of the cheapest that does a step where all others take their least.
     fn floor(&mut self, step: usize) -> Option<f64> {
         let items = self.walk.earliest(step);
-        let best = self.accuracy[0]
-            / self.choices[step]
-                .iter()
-                .map(|of| of.factor)
-                .fold(0.0, f64::max);
         let least = self.walk.problem.min_accuracy;
         let candidates: Vec<Candidate> = self.choices[step]
             .iter()
-            .filter(|of| of.factor * best >= least - NONE)
+            .filter(|of| self.reach(step, of.accuracy) >= least - NONE)
             .cloned()
             .collect();
         let mut next: Vec<u32> = candidates.iter().map(|of| of.least).collect();
@@ -286,7 +291,7 @@ impl<'a> Search<'a> {
         self.limit = self.rest[0] + NONE;
         loop {
             self.beyond = f64::INFINITY;
-            if !self.descend(0.0, 1.0) {
+            if !self.descend(0.0) {
                 return false;
             }
             if self.best.is_some() || self.beyond == f64::INFINITY {
@@ -297,13 +302,13 @@ impl<'a> Search<'a> {
     }
 
     /// Tries all ways to go on from the start; false where that took too long.
-    fn descend(&mut self, price: f64, factor: f64) -> bool {
+    fn descend(&mut self, price: f64) -> bool {
         let step = self.start.len();
         if step == self.choices.len() {
             self.complete(price);
             return true;
         }
-        let Some(mut ways) = self.tried(price, factor) else {
+        let Some(mut ways) = self.tried(price) else {
             return false;
         };
         if !self.is_exhaustive && self.choices.len() > SMALL {
@@ -315,7 +320,7 @@ impl<'a> Search<'a> {
             }
             let newly = self.walk.push(way.trial);
             self.start.push(way.plan);
-            let ended = self.descend(way.price, way.factor);
+            let ended = self.descend(way.price);
             self.start.pop();
             self.walk.pop(&newly);
             if !ended {
@@ -326,11 +331,11 @@ impl<'a> Search<'a> {
     }
 
     /// The feasible ways to go on, by price; `None` where that took too long.
-    fn tried(&mut self, price: f64, factor: f64) -> Option<Vec<Way>> {
+    fn tried(&mut self, price: f64) -> Option<Vec<Way>> {
         let step = self.start.len();
         let items = self.walk.items();
         let mut tried = Vec::new();
-        for (of, replicas) in self.ways(step, price, factor) {
+        for (of, replicas, accuracy) in self.ways(step, price) {
             let price = price + of.price * f64::from(replicas);
             let mut formed = u32::MAX;
             for batch in &of.batches {
@@ -347,7 +352,7 @@ impl<'a> Search<'a> {
                 formed = trial.largest;
                 tried.push(Way {
                     price,
-                    factor: factor * of.factor,
+                    accuracy,
                     pressure: self.walk.pressure(step, &trial),
                     plan,
                     trial,
@@ -357,24 +362,24 @@ impl<'a> Search<'a> {
         Some(tried)
     }
 
-    /// Choices and replicas of a step that may be reached, by price.
-    fn ways(&mut self, step: usize, price: f64, factor: f64) -> Vec<(Candidate, u32)> {
+    /// Choices and replicas of a step that may be reached, by price, with the accuracy that the whole can have then.
+    fn ways(&mut self, step: usize, price: f64) -> Vec<(Candidate, u32, f64)> {
         let left = self.limit - price - self.rest[step + 1];
         let mut ways = Vec::new();
         for of in &self.choices[step] {
-            if factor * of.factor * self.accuracy[step + 1] < self.walk.problem.min_accuracy - NONE
-            {
+            let accuracy = self.reach(step, of.accuracy);
+            if accuracy < self.walk.problem.min_accuracy - NONE {
                 continue;
             }
             let mut replicas = of.least;
             while of.price * f64::from(replicas) <= left && replicas <= MOST_REPLICAS {
-                ways.push((of.clone(), replicas));
+                ways.push((of.clone(), replicas, accuracy));
                 replicas += 1;
             }
             let beyond = price + of.price * f64::from(replicas) + self.rest[step + 1];
             self.beyond = self.beyond.min(beyond);
         }
-        let cost = |(of, replicas): &(Candidate, u32)| of.price * f64::from(*replicas);
+        let cost = |(of, replicas, _): &(Candidate, u32, f64)| of.price * f64::from(*replicas);
         ways.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
         ways
     }
@@ -473,7 +478,7 @@ fn undominated_ways(ways: Vec<Way>) -> Vec<Way> {
                 .iter()
                 .zip(&way.pressure)
                 .all(|(other, own)| other <= own);
-            quicker && other.factor >= way.factor && other.price <= way.price + NONE
+            quicker && other.accuracy >= way.accuracy && other.price <= way.price + NONE
         };
         if !kept.iter().any(betters) {
             kept.push(way);

@@ -138,6 +138,7 @@ fn a_store_that_is_away_for_a_while_is_waited_for() {
             first: 0,
             answers: &[answer()],
             batched: true,
+            names: &[],
         };
         let part = Tally::default().encode(RecordFormat::Jsonl, chunk);
         goes_away();

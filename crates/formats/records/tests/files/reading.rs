@@ -42,6 +42,48 @@ async fn arrays_of_numpy_are_read_row_by_row() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_a_record_is_read_as_it_is() {
+    let store = Store::new();
+    let signature = Signature {
+        batched: false,
+        ..one_input(DataType::Bytes, &[None])
+    };
+    let mut found = Vec::new();
+    for (name, bytes) in [("a.png", "\u{89}PNG"), ("b.txt", ""), ("c.JPG", "\0")] {
+        let path = store.put(name, bytes).await;
+        found.extend(store.files.stat(&path).await.expect("it is there"));
+    }
+    let outline = Outline::of_files(found, &signature).expect("files");
+    assert_eq!((outline.records, outline.chunk(2)), (3, 2));
+    assert_eq!(outline.names(1, 2), ["b.txt", "c.JPG"]);
+    let read = async || {
+        let mut reader =
+            Reader::open(&store.files, &path("a.png"), &outline, &signature, 1).await?;
+        reader.read(2).await
+    };
+    let records = read().await.expect("records");
+    let texts = records.iter().map(|record| {
+        let tensor = &inputs(record)[0].tensor;
+        match tensor.data() {
+            Data::Strings(texts) => texts.iter().map(<[u8]>::to_vec).collect::<Vec<_>>(),
+            Data::Plain(_) => panic!("no strings: {tensor:?}"),
+        }
+    });
+    assert_eq!(
+        texts.collect::<Vec<_>>(),
+        [vec![b"".to_vec()], vec![b"\0".to_vec()]]
+    );
+    store.put("c.JPG", "longer").await;
+    assert!(matches!(read().await, Err(Error::Changed { .. })));
+    let numbers = one_input(DataType::Fp32, PAIR);
+    let refused = store
+        .read("a.png", &numbers, (0, 1))
+        .await
+        .expect_err("no strings");
+    assert_eq!(refused.code(), Code::InvalidRecord);
+}
+
+#[tokio::test]
 async fn every_element_type_of_numpy_keeps_its_values() {
     let store = Store::new();
     for (name, data_type) in [

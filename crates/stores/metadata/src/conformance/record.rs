@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_types::{
     Code, DeviceType, DeviceTypeName, EngineName, ModelId, Route, StepOf, TargetClass, Targets,
-    VariantId,
+    VariantId, WholeAccuracy,
 };
 
 use super::{
@@ -171,6 +171,11 @@ pub(super) fn demand(token: u64, content: u64) -> Demand {
             },
             runs: 1.0 / 3.0,
             whole_ms: Some((100.5, 200.0)),
+            accuracy: Some(WholeAccuracy {
+                least: 0.75,
+                measured: 0.8,
+                answered: vec![key("a", "w").variant],
+            }),
         }),
         ..served.clone()
     };

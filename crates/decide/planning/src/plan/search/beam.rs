@@ -17,7 +17,7 @@ struct Beam {
     mark: Mark,
     start: Vec<StepPlan>,
     price: f64,
-    factor: f64,
+    accuracy: f64,
     pressure: Pressure,
 }
 
@@ -30,7 +30,7 @@ impl Search<'_> {
             mark: self.walk.mark(),
             start: Vec::new(),
             price: 0.0,
-            factor: 1.0,
+            accuracy: 1.0,
             pressure: [0; 3],
         }];
         for _ in 0..self.choices.len() {
@@ -57,7 +57,7 @@ impl Search<'_> {
         self.limit = self
             .limit
             .min(self.rest[0] + left.min(self.rest[0] * BEYOND));
-        let ways = self.tried(beam.price, beam.factor).unwrap_or_default();
+        let ways = self.tried(beam.price).unwrap_or_default();
         self.most_rows = spent;
         for way in undominated_ways(ways) {
             let newly = self.walk.push(way.trial);
@@ -66,7 +66,7 @@ impl Search<'_> {
                 mark: self.walk.mark(),
                 start,
                 price: way.price,
-                factor: way.factor,
+                accuracy: way.accuracy,
                 pressure: way.pressure,
             });
             self.walk.pop(&newly);
@@ -89,7 +89,7 @@ fn kept(mut starts: Vec<Beam>) -> Vec<Beam> {
                 .iter()
                 .zip(&beam.pressure)
                 .all(|(other, own)| other <= own);
-            quicker && other.factor >= beam.factor
+            quicker && other.accuracy >= beam.accuracy
         };
         if !kept.iter().any(betters) {
             kept.push(beam);

@@ -9,7 +9,7 @@ use sextant_rpc::{
 };
 use sextant_types::{
     ApplicationId, Code, DeviceTypeName, Digest, ModelId, Route, StepOf, Targets, VariantId,
-    WorkerId,
+    WholeAccuracy, WorkerId,
 };
 
 use super::{
@@ -413,6 +413,15 @@ fn pack_step(step: &ForStep) -> proto::ForStep {
         share: step.share,
         whole_ms: step.whole_ms,
         patience_ms: step.patience_ms,
+        accuracy: step.accuracy.as_ref().map(pack_whole_accuracy),
+    }
+}
+
+fn pack_whole_accuracy(of: &WholeAccuracy) -> proto::WholeAccuracy {
+    proto::WholeAccuracy {
+        least: of.least,
+        measured: of.measured,
+        answered: of.answered.iter().map(VariantId::to_string).collect(),
     }
 }
 
@@ -431,7 +440,25 @@ fn unpack_step(step: proto::ForStep, asks: &Route) -> Result<Box<ForStep>, Malfo
         share: step.share,
         whole_ms: time(step.whole_ms),
         patience_ms: time(step.patience_ms),
+        accuracy: step.accuracy.map(unpack_whole_accuracy).transpose()?,
     }))
+}
+
+fn unpack_whole_accuracy(of: proto::WholeAccuracy) -> Result<WholeAccuracy, Malformed> {
+    // What is no number asks for nothing.
+    let share = |of: f64| {
+        if of.is_finite() {
+            of.clamp(0.0, 1.0)
+        } else {
+            0.0
+        }
+    };
+    let answered = of.answered.into_iter().map(VariantId::new);
+    Ok(WholeAccuracy {
+        least: share(of.least),
+        measured: share(of.measured),
+        answered: answered.collect::<Result<_, _>>()?,
+    })
 }
 
 fn unpack_composites(composites: Vec<proto::Composite>) -> Result<Vec<Composite>, Malformed> {

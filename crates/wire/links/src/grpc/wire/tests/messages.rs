@@ -10,7 +10,7 @@ use sextant_rpc::{
 };
 use sextant_types::{
     ApplicationId, Code, DataType, Digest, EngineName, ModelId, NamedTensor, Prefer, Route, StepOf,
-    Targets, Tensor, VariantId, WorkerId,
+    Targets, Tensor, VariantId, WholeAccuracy, WorkerId,
 };
 
 use super::variants::{kind, whole_variant};
@@ -327,6 +327,11 @@ fn step(asks: &Route) -> Box<ForStep> {
         share: 0.25,
         whole_ms: Some(500.0),
         patience_ms: Some(0.0),
+        accuracy: Some(WholeAccuracy {
+            least: 0.8,
+            measured: 0.85,
+            answered: vec![VariantId::new("m-b").expect("a name")],
+        }),
     })
 }
 
