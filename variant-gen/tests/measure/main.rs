@@ -24,6 +24,7 @@ use sextant_variant_gen::{
 };
 
 mod lengths;
+mod loads;
 mod races;
 
 /// The first output, whose columns have no names.

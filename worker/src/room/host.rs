@@ -191,6 +191,10 @@ impl Engine for Host {
         self.engine.maps_weights()
     }
 
+    fn keeps_prepared(&self) -> bool {
+        self.engine.keeps_prepared()
+    }
+
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         self.load_hosted(request, || self.engine.load(request))
     }
