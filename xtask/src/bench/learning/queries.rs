@@ -44,6 +44,12 @@ const SETTINGS: [&str; 3] = [
     "variants.max_batch=8",
 ];
 
+/// What the service would start itself again for, and leave valgrind behind (`server/src/environment.rs`).
+const COMPLETE: [(&str, &str); 2] = [
+    ("MIMALLOC_PURGE_DELAY", "1000"),
+    ("ORT_DISABLE_TELEMETRY", "1"),
+];
+
 /// Queries of a count.
 const QUERIES: usize = 800;
 
@@ -189,9 +195,12 @@ impl Counted {
         let mut command = shell::command("valgrind");
         command
             .args(["--tool=callgrind", "--quiet", "--instr-atstart=no"])
+            // Otherwise threads that compute keep those from running that they wait for.
+            .arg("--fair-sched=yes")
             .arg(format!("--callgrind-out-file={}", file.display()))
             .arg(service.get_program())
-            .args(service.get_args());
+            .args(service.get_args())
+            .envs(COMPLETE);
         let counted = Self {
             server: Server::start("sextant", command, address, "/health/ready")?,
             file,
