@@ -3,8 +3,9 @@
 
 #![expect(clippy::print_stdout, reason = "results go to standard output")]
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{panic::AssertUnwindSafe, path::PathBuf, process::ExitCode};
 
+use futures::FutureExt;
 use serde_json::json;
 use sextant_tests::upgrade::{Before, Upgraded, upgrade};
 
@@ -24,9 +25,9 @@ async fn main() -> ExitCode {
         println!("`upgrade --before PATH [--json]`");
         return ExitCode::FAILURE;
     };
-    // In a task of its own: what fails there panics.
-    let acted = tokio::spawn(async move { upgrade(&Before::Binary(before)).await });
-    let ended = acted.await;
+    let before = Before::Binary(before);
+    // What fails there panics, and has said why.
+    let ended = AssertUnwindSafe(upgrade(&before)).catch_unwind().await;
     let is_well = ended.as_ref().is_ok_and(Upgraded::is_well);
     match ended {
         Ok(upgraded) if is_json => println!("{}", document(&upgraded)),
