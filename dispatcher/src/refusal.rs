@@ -171,7 +171,7 @@ fn retired() -> QueryError {
 }
 
 pub(crate) fn warming(known: &Known) -> QueryError {
-    let (id, ms) = (&known.variant.id, known.variant.profile.load_ms);
+    let (id, ms) = (&known.variant.id, known.load_ms());
     let message =
         format!("variant `{id}` is being loaded, which takes about {ms:.0} ms; try again");
     QueryError::new(Code::Warming, message).retry_after_ms(ms)

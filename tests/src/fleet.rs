@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -12,10 +12,10 @@ use sextant_test_servers::{postgres::Postgres, redis::Redis, s3::S3};
 use tempfile::TempDir;
 
 use crate::{
-    Api, Machine,
+    Api, Machine, binary,
     cluster::SHORT_MEASUREMENTS,
     disk::Disk,
-    process::{Launch, Process, command, command_behind},
+    process::{Launch, Process, command, command_of},
     wire::Wire,
 };
 use place::{Place, faketime, port_of};
@@ -62,6 +62,8 @@ pub struct Fleet {
 struct Member {
     roles: String,
     set: Vec<String>,
+    /// What is run, where that is not the binary under test.
+    binary: Option<PathBuf>,
     /// Where it runs.
     place: Place,
     /// What it is reached and reaches the stores by, where that is no straight way.
@@ -101,6 +103,15 @@ impl Fleet {
     /// Starts a process called `name` that plays `roles`, and waits until it listens.
     pub fn spawn(&mut self, name: &str, roles: &str, set: &[&str]) {
         self.add(name, roles, set, Place::Here);
+    }
+
+    /// The same of another binary.
+    pub fn spawn_of(&mut self, binary: &Path, name: &str, roles: &str) {
+        self.put(name, roles, &[], Place::Here);
+        if let Some(member) = self.members.get_mut(name) {
+            member.binary = Some(binary.to_owned());
+        }
+        self.launch(name);
     }
 
     /// The same on another machine.
@@ -164,6 +175,7 @@ impl Fleet {
         let member = Member {
             roles: roles.to_owned(),
             set: set.iter().map(|pair| (*pair).to_owned()).collect(),
+            binary: None,
             place,
             wires: None,
             process: None,
@@ -222,7 +234,8 @@ impl Fleet {
             Place::Beside(address) => (disk, *address, here),
             Place::Here | Place::Clock(_) | Place::Container(_) => (disk, loopback, here),
         };
-        let mut command = command_behind(&wrap);
+        let own = member.binary.as_deref();
+        let mut command = command_of(own.unwrap_or_else(binary::sextant), &wrap);
         command.args(["serve", "--role", &member.roles]);
         command.args(["--log-format", "json", "--listen", &format!("{address}:0")]);
         command.arg("--data-dir").arg(self.data().join(name));

@@ -164,7 +164,11 @@ pub fn command() -> Command {
 
 /// The same behind a program that runs it.
 pub fn command_behind(wrap: &[String]) -> Command {
-    let binary = binary::sextant();
+    command_of(binary::sextant(), wrap)
+}
+
+/// The same of another binary.
+pub(crate) fn command_of(binary: &Path, wrap: &[String]) -> Command {
     let mut command = match wrap {
         [] => Command::new(binary),
         [program, arguments @ ..] => {

@@ -104,6 +104,9 @@ pub struct Measurement {
     pub accuracy: Accuracy,
     /// Median time to load, ms.
     pub load_ms: f64,
+    /// Time of the first load, ms, where `load_ms` is of those that found what it had prepared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_load_ms: Option<f64>,
     /// Batch sizes in increasing order; never empty.
     pub points: Vec<Point>,
     /// Bytes of the weights.
@@ -233,6 +236,7 @@ pub fn measure(
     Ok(Measurement {
         accuracy,
         load_ms: loads.median_ms(),
+        first_load_ms: loads.first_ms(),
         points,
         weights_bytes: model.weights_bytes(),
         stopped,
@@ -337,6 +341,7 @@ impl Measurement {
         let peak = peak.unwrap_or(self.weights_bytes).max(self.weights_bytes);
         Profile {
             load_ms: self.load_ms,
+            first_load_ms: self.first_load_ms,
             alpha_ms: line.alpha_ms,
             beta_ms: line.beta_ms,
             residual_ms: line.residual_ms,
@@ -446,6 +451,7 @@ mod tests {
                 evaluation_batch: 32,
             },
             load_ms: 3.0,
+            first_load_ms: Some(700.0),
             points: points
                 .iter()
                 .map(|(batch, p50_ms, peak_memory_bytes)| Point {
@@ -473,6 +479,7 @@ mod tests {
     fn a_variant_is_credited_only_with_what_its_batches_can_do() {
         let measured = measurement(&[(1, 1.0, 10), (2, 1.5, 3 << 20), (4, 2.5, 9 << 20)]);
         let one = measured.profile(1);
+        assert_eq!((one.load_ms, one.first_load_ms), (3.0, Some(700.0)));
         assert_eq!(one.batches.len(), 1);
         assert_eq!(one.saturation_rps, 1000.0);
         assert_eq!(one.peak_memory_bytes, 1 << 20);

@@ -214,6 +214,7 @@ fn variant(artefact: sextant_types::Digest) -> Result<Arc<Variant>, Box<dyn std:
         },
         profile: Profile {
             load_ms: 0.0,
+            first_load_ms: None,
             batches: vec![BatchLatency {
                 batch: 1,
                 p50_ms: 0.001,

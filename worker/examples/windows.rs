@@ -201,6 +201,7 @@ fn variant(artefact: Digest) -> Result<Arc<Variant>, Box<dyn Error>> {
         },
         profile: Profile {
             load_ms: 8.33,
+            first_load_ms: None,
             batches: vec![BatchLatency {
                 batch: 1,
                 p50_ms: RUN_MS,

@@ -184,7 +184,7 @@ impl Worker {
         });
         // Closed without a word where the load was refused: the reply says why.
         let began = began.await.unwrap_or_else(|_| Instant::now());
-        let profiled = Duration::try_from_secs_f64(load.variant.profile.load_ms / 1e3);
+        let profiled = Duration::try_from_secs_f64(load.variant.profile.first_ms() / 1e3);
         let expected = load.expected.max(profiled.unwrap_or_default());
         let limit = self.config.watchdog.load_limit(expected);
         let failed = |reason: String| WorkError::Failed {

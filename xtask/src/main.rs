@@ -28,6 +28,7 @@ mod provision;
 mod server;
 mod shell;
 mod tree;
+mod upgrade_test;
 mod wheel;
 
 use clap::{Parser, Subcommand};
@@ -77,6 +78,8 @@ enum Task {
     Mutants(mutants::Arguments),
     /// Plant known bugs, one at a time, and tell which of them the campaign of faults notices
     Planted(planted::Arguments),
+    /// Upgrade a fleet of an earlier commit's binary to this one under load, and check that nothing fails or is lost
+    UpgradeTest(upgrade_test::Arguments),
     /// Write a Python wheel with the service's binary and the client into `dist`
     Wheel(wheel::Arguments),
     /// Measure the figures of docs/figures.md
@@ -101,6 +104,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
         Task::Fuzz(arguments) => return fuzz::run(&arguments),
         Task::Mutants(arguments) => return mutants::run(&arguments),
         Task::Planted(arguments) => return planted::run(&arguments),
+        Task::UpgradeTest(arguments) => return upgrade_test::run(&arguments),
         Task::Wheel(arguments) => wheel::run(&arguments)?,
         Task::Bench(arguments) => bench::run(&arguments)?,
     }

@@ -1,4 +1,5 @@
-//! A second worktree of the repository, for what edits the code: the checkout itself is left alone.
+//! A second worktree of the repository, for what edits the code or needs that of another commit: the checkout itself is left
+//! alone.
 
 use std::{fs, path::PathBuf};
 
@@ -6,23 +7,29 @@ use anyhow::Result;
 
 use crate::{paths, shell};
 
-/// A worktree below the build outputs, at the commit that is checked out here and without any change.
+/// A worktree below the build outputs, at a commit and without any change.
 pub struct Tree {
     /// Its root.
     pub path: PathBuf,
 }
 
 impl Tree {
-    /// The worktree `<name>/tree` of the build outputs, made where it is missing.
+    /// The worktree `<name>/tree` of the build outputs at the commit that is checked out here.
     pub fn at_head(name: &str) -> Result<Self> {
+        Self::at(name, "HEAD")
+    }
+
+    /// The worktree `<name>/tree` of the build outputs at a commit, made where it is missing.
+    pub fn at(name: &str, revision: &str) -> Result<Self> {
         let folder = paths::target(name);
         fs::create_dir_all(&folder)?;
         let tree = Self {
             path: folder.join("tree"),
         };
-        let head = shell::output(shell::command("git").args(["rev-parse", "HEAD"]))?;
+        let commit = format!("{revision}^{{commit}}");
+        let commit = shell::output(shell::command("git").args(["rev-parse", "--verify", &commit]))?;
         if tree.path.join(".git").exists() {
-            tree.git(&["checkout", "--quiet", "--force", "--detach", head.trim()])?;
+            tree.git(&["checkout", "--quiet", "--force", "--detach", commit.trim()])?;
             tree.git(&["clean", "--quiet", "--force", "-d"])?;
             return Ok(tree);
         }
@@ -30,7 +37,7 @@ impl Tree {
         shell::run(shell::command("git").args(["worktree", "prune"]))?;
         let add = ["worktree", "add", "--quiet", "--detach"];
         let mut add_tree = shell::command("git");
-        add_tree.args(add).arg(&tree.path).arg(head.trim());
+        add_tree.args(add).arg(&tree.path).arg(commit.trim());
         shell::run(&mut add_tree)?;
         Ok(tree)
     }

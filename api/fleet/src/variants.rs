@@ -87,6 +87,9 @@ pub struct VariantBody {
     residual_ms: f64,
     /// Time to load, milliseconds.
     load_ms: f64,
+    /// Time of the first load on a device, milliseconds; absent where every load is like the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_load_ms: Option<f64>,
     /// Greatest rows per second.
     saturation_rps: f64,
     /// Peak additional memory while running the largest batch, bytes.
@@ -479,6 +482,7 @@ impl VariantBody {
             beta_ms: profile.beta_ms,
             residual_ms: profile.residual_ms,
             load_ms: profile.load_ms,
+            first_load_ms: profile.first_load_ms,
             saturation_rps: profile.saturation_rps,
             peak_memory_bytes: profile.peak_memory_bytes,
             weights_bytes: profile.weights_bytes,

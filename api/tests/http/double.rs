@@ -234,6 +234,7 @@ pub fn variant() -> Variant {
         },
         profile: Profile {
             load_ms: 3.0,
+            first_load_ms: None,
             batches: vec![latency(1, 0.5), latency(8, 1.2)],
             alpha_ms: 0.1,
             beta_ms: 0.4,

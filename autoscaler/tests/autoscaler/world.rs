@@ -74,6 +74,7 @@ pub fn variant(name: &str) -> Variant {
         },
         profile: Profile {
             load_ms: 1.0,
+            first_load_ms: None,
             batches: vec![BatchLatency {
                 batch: 1,
                 p50_ms: 1.0,

@@ -211,6 +211,7 @@ mod tests {
             },
             profile: Profile {
                 load_ms: load,
+                first_load_ms: None,
                 batches: vec![BatchLatency {
                     batch: 1,
                     p50_ms: latency,

@@ -26,6 +26,10 @@ pub struct BatchLatency {
 pub struct Profile {
     /// Time to load and be ready to run, ms (median of the repetitions).
     pub load_ms: f64,
+    /// Time of the first load on a device, ms, where the engine keeps what that prepared and `load_ms` is of those that
+    /// follow; `None` where every load is like the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_load_ms: Option<f64>,
     /// Measured batches in increasing order of size; never empty.
     pub batches: Vec<BatchLatency>,
     /// Slope of the least-squares fit l(b) = alpha * b + beta over the medians, ms per row.
@@ -101,6 +105,12 @@ impl Profile {
         self.interpolate(batch, |point| point.p99_ms)
     }
 
+    /// Time of a load on a device that has not had the variant, ms.
+    pub fn first_ms(&self) -> f64 {
+        self.first_load_ms
+            .map_or(self.load_ms, |first| first.max(self.load_ms))
+    }
+
     /// The profile of a device on which everything takes `factor` times as long.
     pub fn slowed(&self, factor: f64) -> Cow<'_, Self> {
         if factor == 1.0 {
@@ -114,6 +124,7 @@ impl Profile {
         };
         Cow::Owned(Self {
             load_ms: self.load_ms * factor,
+            first_load_ms: self.first_load_ms.map(|first| first * factor),
             batches: self.batches.iter().map(slowed).collect(),
             sizes: Sizes {
                 shapes: self

@@ -93,6 +93,7 @@ mod tests {
     fn profile(ms: f64, saturation_rps: f64) -> Profile {
         Profile {
             load_ms: 1.0,
+            first_load_ms: None,
             batches: vec![BatchLatency {
                 batch: 1,
                 p50_ms: ms,

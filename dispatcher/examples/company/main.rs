@@ -54,6 +54,7 @@ async fn run(queries: usize, share: f64) -> Result<()> {
             alpha_ms: 0.0,
             beta_ms: 0.0,
             load_ms: 0.0,
+            first_load_ms: None,
             weights_bytes: 10,
         })
     });

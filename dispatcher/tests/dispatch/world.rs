@@ -225,6 +225,7 @@ impl World {
             },
             profile: Profile {
                 load_ms: kind.load_ms,
+                first_load_ms: None,
                 batches: batches.to_vec(),
                 alpha_ms: 0.0,
                 beta_ms: kind.latency_ms,

@@ -195,6 +195,7 @@ impl Kind {
         let alpha_ms = self.ms(2) - self.ms(1);
         Profile {
             load_ms: 0.0,
+            first_load_ms: None,
             batches: (1..=most).map(batch).collect(),
             alpha_ms,
             beta_ms: self.ms(1) - alpha_ms,

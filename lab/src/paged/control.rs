@@ -55,6 +55,7 @@ impl Control {
                 shared: None,
                 surface: None,
                 load: residence.load,
+                first_load: 0,
                 queue: queue.clone(),
                 kinds: vec![OnKind {
                     kind: KindIx::new(kind),

@@ -258,6 +258,7 @@ fn profile(of: &Variant, kind: usize) -> Option<Profile> {
 fn nothing() -> Profile {
     Profile {
         load_ms: 0.0,
+        first_load_ms: None,
         batches: Vec::new(),
         alpha_ms: 0.0,
         beta_ms: 0.0,

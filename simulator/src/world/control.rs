@@ -82,6 +82,7 @@ impl Control {
                 surface: None,
                 queue: model.queue(first),
                 load: 1,
+                first_load: 0,
                 kinds,
             };
             controller.on_variant(0, VariantIx::new(at), spec, &mut actions);

@@ -25,6 +25,7 @@ use sextant_variant_gen::{
 };
 
 mod lengths;
+mod loads;
 mod races;
 
 /// The first output, whose columns have no names.

@@ -239,6 +239,10 @@ impl Engine for Host {
         self.engine.maps_weights()
     }
 
+    fn keeps_prepared(&self) -> bool {
+        self.engine.keeps_prepared()
+    }
+
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         let load = || self.engine.load(request);
         self.load_hosted(request, &Interrupt::default(), load)

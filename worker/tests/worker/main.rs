@@ -302,6 +302,7 @@ fn variant(name: &str, artefact: Digest, memory: u64) -> Arc<Variant> {
         },
         profile: Profile {
             load_ms: 1.0,
+            first_load_ms: None,
             batches: vec![batch(1), batch(8)],
             alpha_ms: 0.0,
             beta_ms: 1.0,

@@ -6,6 +6,7 @@
 //! *feedback*: rows a second in bodies of 1,000, and single posts a second from several connections, each row new.
 //! *cache*: how many times as fast clients ask and say what was right of inputs that come again, with a cache as without
 //! (Clipper, NSDI 2017, section 4.2, reports 11,000 against 6,000 a second: 1.83).
+//! *queries*: instructions of a query that uses none of it, beside those who do, and beside feedback.
 
 use std::{
     net::SocketAddr,
@@ -24,10 +25,11 @@ use super::{
 };
 use crate::{http::Connection, provision, server::Server};
 
+mod queries;
 mod switch;
 
 /// Parts that can be asked for one by one.
-pub const PARTS: [&str; 4] = ["switch", "judging", "feedback", "cache"];
+pub const PARTS: [&str; 5] = ["switch", "judging", "feedback", "cache", "queries"];
 
 /// In place of so many queries, posts or bodies `--quick` has one.
 const QUICKER: usize = 4;
@@ -62,7 +64,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
         let tests = if arguments.quick { "300" } else { "1000" };
         scheduler::pass("sextant-judging", "trials", &[tests], report)?;
     }
-    if !["switch", "feedback", "cache"]
+    if !["switch", "feedback", "cache", "queries"]
         .iter()
         .any(|part| arguments.wants(part))
     {
@@ -77,6 +79,9 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     }
     if arguments.wants("cache") {
         cache(&bench, report)?;
+    }
+    if arguments.wants("queries") {
+        queries::run(&bench, report)?;
     }
     Ok(())
 }

@@ -80,7 +80,7 @@ impl<T> Controller<T> {
         self.carry_out(now, actions);
     }
 
-    /// Learns from a LOAD.
+    /// Learns from a LOAD, unless those that follow are unlike it.
     pub(super) fn learn_load(
         &mut self,
         now: Nanos,
@@ -91,6 +91,9 @@ impl<T> Controller<T> {
         let Some(kind) = self.device(device).map(|of| of.spec.kind) else {
             return;
         };
+        if self.placement.is_first_load(device, variant) {
+            return;
+        }
         let Some(loads) = &mut self.loads else { return };
         let key = RollingKey {
             of: variant,

@@ -134,6 +134,8 @@ pub struct VariantSpec {
     pub surface: Option<Surface>,
     /// Time of a LOAD by the profile, ns, where nothing else is known.
     pub load: Nanos,
+    /// The least that its first LOAD on a device takes, ns, where later ones find what that prepared; 0 where all are alike.
+    pub first_load: Nanos,
     /// The kinds of devices that can run it.
     pub kinds: Vec<OnKind>,
 }
@@ -378,6 +380,7 @@ impl VariantSpec {
             pages: self.pages,
             shared: self.shared,
             load: self.load,
+            first_load: self.first_load,
             run: self.queue.latency.of(1),
         }
     }

@@ -130,6 +130,7 @@ fn long_queries_that_run_slower_leave_what_is_known_of_short_ones() {
         },
         surface: Some(surface.clone()),
         load: 1,
+        first_load: 0,
         kinds: vec![OnKind {
             kind: KindIx::new(0),
             latency: None,

@@ -114,7 +114,7 @@ impl<R: Rule> Machine<R> {
         let taken = of.replicas.on(device).is_some()
             || of.is_refused(now, device)
             || !of.kinds.is_able(on.kind);
-        let ready = on.free_at(now).saturating_add(of.load_on(on.kind));
+        let ready = on.free_at(now).saturating_add(of.load_on(device, on.kind));
         let ready = ready.saturating_add(self.rule.margin());
         if taken || of.saved_by(ready) == 0 {
             return Err(false);
@@ -183,7 +183,7 @@ impl<R: Rule> Machine<R> {
         else {
             return 0.0;
         };
-        let load = view.of.load_on(on.kind);
+        let load = view.of.load_on(device, on.kind);
         let there = There {
             ready: on.free_at(now).saturating_add(load),
             load,

@@ -46,6 +46,9 @@ impl<R: Rule> Placement for Machine<R> {
             return;
         };
         self.kinds.remove(gone.kind, gone.pages);
+        for of in self.variants.iter_mut().flatten() {
+            of.set_known(device, false);
+        }
         self.parked.remove(&device);
         self.busy.remove(device);
         self.again.remove(device);
@@ -382,6 +385,11 @@ impl<R: Rule> Placement for Machine<R> {
         refusals == 0 || refusals < self.able(of, pages)
     }
 
+    fn is_first_load(&self, device: DeviceIx, variant: VariantIx) -> bool {
+        self.variant(variant)
+            .is_some_and(|of| of.is_first_on(device))
+    }
+
     fn pins(&self) -> bool {
         self.pins
     }
@@ -448,10 +456,12 @@ impl<R: Rule> Machine<R> {
         if let Some(of) = self.variant_mut(variant) {
             of.replicas.set_presence(device, Presence::Loaded);
             of.forgive(device);
+            of.set_known(device, true);
         }
         if let Some(of) = self.device_mut(device) {
             of.loaded(now, variant);
         }
+        self.compare_loads(variant);
         self.revalue(now, variant, actions);
     }
 
@@ -484,7 +494,9 @@ impl<R: Rule> Machine<R> {
                 used: now,
             });
             of.forgive(device);
+            of.set_known(device, true);
         }
+        self.compare_loads(variant);
         self.demand.place(variant, device);
         self.count_kept(variant);
         self.rank(now, variant);

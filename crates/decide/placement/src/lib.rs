@@ -50,6 +50,8 @@ pub struct VariantSpec {
     pub shared: Option<Shared>,
     /// Estimated time of its LOAD, ns; [`Placement::on_load_estimate`] tells of kinds of devices.
     pub load: Nanos,
+    /// The least that the first LOAD on a device takes, ns, where later ones find what it prepared; 0 where all are alike.
+    pub first_load: Nanos,
     /// Estimated run time of one request alone, ns.
     pub run: Nanos,
 }
@@ -141,7 +143,8 @@ pub enum Presence {
 /// [`Self::on_served`] or [`Self::on_dropped`]. Devices, variants and requests may be named in any
 /// order; events of unknown ones change nothing.
 pub trait Placement: std::fmt::Debug + Send {
-    /// A device is up with all pages free and nothing loaded. One that was up is first taken down.
+    /// A device is up with all pages free and nothing loaded, and has had no variant before. One that was up is first taken
+    /// down.
     fn on_device_up(
         &mut self,
         now: Nanos,
@@ -297,6 +300,9 @@ pub trait Placement: std::fmt::Debug + Send {
     /// Whether a variant is there or may be loaded: some device that can run it has pages for it beside
     /// what is pinned, and has not failed to load it lately.
     fn may_load(&self, now: Nanos, variant: VariantIx) -> bool;
+
+    /// Whether a LOAD of a variant on a device is a first one, which tells nothing of those that follow.
+    fn is_first_load(&self, device: DeviceIx, variant: VariantIx) -> bool;
 
     /// Whether anything is pinned: what may be loaded can change with every LOAD.
     fn pins(&self) -> bool;

@@ -22,7 +22,7 @@ impl<R: Rule> Machine<R> {
         let (Some(of), Some(on)) = (self.variant(variant), self.device(device)) else {
             return;
         };
-        let (footprint, expected) = (Footprint::of(&of.spec), of.load_on(on.kind));
+        let (footprint, expected) = (Footprint::of(&of.spec), of.load_on(device, on.kind));
         let before_end = of.spec.run.saturating_add(expected);
         let deadline = of.deadlines().map_or(NEVER, |(_, last)| last);
         self.make_room(now, device, footprint, actions);

@@ -1,6 +1,6 @@
 //! A variant's replicas and the requests that wait for it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
 
@@ -56,6 +56,8 @@ pub(super) struct Variant {
     /// Of a LOAD on the fastest device.
     pub least_load: Nanos,
     pub kinds: ByKind,
+    /// Devices that have had it since they came up: what its first LOAD prepared is there.
+    known_on: BTreeSet<DeviceIx>,
     /// LOADs that failed since the last that did not, and until when none is tried anywhere.
     failures: u32,
     rests_until: Nanos,
@@ -79,6 +81,7 @@ impl Variant {
             offer_again_at: 0,
             least_load: spec.load,
             kinds: ByKind::default(),
+            known_on: BTreeSet::new(),
             failures: 0,
             rests_until: 0,
             refusals: SmallVec::new(),
@@ -102,19 +105,44 @@ impl Variant {
         self.replicas.staying() < (desired as usize).min(devices)
     }
 
-    /// Time of a LOAD on a kind of device, ns.
-    pub fn load_on(&self, kind: KindIx) -> Nanos {
+    /// Time of a LOAD on a device of a kind, ns.
+    pub fn load_on(&self, device: DeviceIx, kind: KindIx) -> Nanos {
+        match self.is_first_on(device) {
+            true => self.load_again(kind).max(self.spec.first_load),
+            false => self.load_again(kind),
+        }
+    }
+
+    /// The same where it was before.
+    fn load_again(&self, kind: KindIx) -> Nanos {
         match self.kinds.load(kind) {
             0 => self.spec.load,
             load => load,
         }
     }
 
-    /// Takes the fastest of the kinds of devices that are up and can run it.
+    /// Whether a LOAD there would be a first one, unlike those that follow.
+    pub fn is_first_on(&self, device: DeviceIx) -> bool {
+        self.spec.first_load > 0 && !self.known_on.contains(&device)
+    }
+
+    /// Takes the fastest of the kinds of devices that are up and can run it; that of a first LOAD where none has had it.
     pub fn compare_loads(&mut self, kinds: impl Iterator<Item = KindIx>) {
         let able = kinds.filter(|kind| self.kinds.is_able(*kind));
-        let least = able.map(|kind| self.load_on(kind)).min();
-        self.least_load = least.unwrap_or(self.spec.load);
+        let least = able.map(|kind| self.load_again(kind)).min();
+        let least = least.unwrap_or(self.spec.load);
+        self.least_load = match self.known_on.is_empty() {
+            true => least.max(self.spec.first_load),
+            false => least,
+        };
+    }
+
+    /// A device has it, or has just come up and knows nothing of it.
+    pub fn set_known(&mut self, device: DeviceIx, known: bool) {
+        match known {
+            true => self.known_on.insert(device),
+            false => self.known_on.remove(&device),
+        };
     }
 
     /// A LOAD on a device has failed: it is tried elsewhere, and there after a pause. Tells when it

@@ -219,6 +219,10 @@ impl Engine for CudaEngine {
         Some(self.shared.device.driver.properties().name.clone())
     }
 
+    fn keeps_prepared(&self) -> bool {
+        self.shared.config.host_bytes > 0
+    }
+
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         let key = (request.artefact, request.precision);
         let resident = self.shared.residents.get_or_make(key, || {

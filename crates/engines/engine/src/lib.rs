@@ -178,6 +178,11 @@ pub trait Engine: Send + Sync {
         false
     }
 
+    /// Whether a first load prepares what later loads of the same artefact find in this process: those then take less.
+    fn keeps_prepared(&self) -> bool {
+        false
+    }
+
     /// Prepares an artefact to run.
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error>;
 

@@ -125,6 +125,10 @@ impl Engine for IsolatableEngine {
         self.engine.maps_weights()
     }
 
+    fn keeps_prepared(&self) -> bool {
+        self.engine.keeps_prepared()
+    }
+
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         self.engine.load(request)
     }

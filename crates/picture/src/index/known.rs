@@ -76,8 +76,10 @@ pub struct Host {
     latency: LatencyTable,
     /// The same by rows and size, where queries come in several sizes.
     surface: Option<Surface>,
-    /// Time of a LOAD, ms.
+    /// Time of the next LOAD, ms: of a first one while no worker of the kind has had it.
     pub load_ms: f64,
+    /// Time of a LOAD where it was before, ms.
+    again_ms: f64,
     /// Price of a thousand rows at saturation there, US dollars.
     pub cost_per_1k_usd: f64,
     /// Price of a slot of such a device, US dollars an hour.
@@ -181,6 +183,12 @@ impl Known {
             .map_or(1.0, |host| host.share(extent, self.size))
     }
 
+    /// Time of its next LOAD where that is quickest, ms.
+    pub fn load_ms(&self) -> f64 {
+        let times = self.hosts.iter().map(|host| host.load_ms);
+        times.fold(f64::INFINITY, f64::min)
+    }
+
     /// Whether its engine takes a query of this size, as far as is known.
     pub fn takes(&self, extent: InputSize) -> bool {
         self.limit.is_none_or(|limit| extent.size() <= limit)
@@ -246,7 +254,7 @@ impl Known {
             kind,
             latency: elsewhere.map(|host| host.latency.clone()),
             surface: elsewhere.and_then(|host| host.surface.clone()),
-            load: host.map_or(0, |host| nanos(host.load_ms)),
+            load: host.map_or(0, |host| nanos(host.again_ms)),
             price: host.map_or(DEFAULT_SLOT_HOUR_USD, |host| host.slot_hour_usd) as f32,
             planned_rows: planned.unwrap_or(u32::MAX),
         }
@@ -279,6 +287,7 @@ impl Known {
                 pages: pages(profile.weights_bytes),
             }),
             load: nanos(profile.load_ms),
+            first_load: nanos(profile.first_load_ms.unwrap_or(0.0)),
             queue: self.queue_spec(queueing),
             surface: self.surface.clone(),
             kinds,
@@ -323,6 +332,13 @@ fn readiness(instances: &[(DeviceIx, InstanceState)], hosts: &[DeviceIx]) -> Rea
     }
 }
 
+/// Whether one of the instances was loaded in the life of its worker, whatever became of it. One that was refused for want of
+/// room counts as such.
+fn was_loaded(instances: &[(DeviceIx, InstanceState)]) -> bool {
+    let mut states = instances.iter().map(|(_, state)| *state);
+    states.any(|state| !matches!(state, InstanceState::Loading | InstanceState::Failed))
+}
+
 /// A variant on each kind of the workers that have its engine, sorted by kind.
 fn hosts(
     variant: &Variant,
@@ -340,7 +356,7 @@ fn hosts(
         let here = instances.iter().filter(|(at, _)| positions.contains(at));
         let here: Vec<_> = here.copied().collect();
         let slowed = workers.first()?.slowed;
-        let at = (*kind, readiness(&here, &positions));
+        let at = (*kind, readiness(&here, &positions), was_loaded(&here));
         let host = Host::new(at, variant, (name, slowed), around);
         let serving = here.iter().filter(|(_, state)| state.is_serving());
         Some(Host {
@@ -351,7 +367,7 @@ fn hosts(
     let mut hosts: Vec<Host> = hosts.collect();
     if hosts.is_empty() {
         let readiness = readiness(instances, &[]);
-        let (at, nobody) = ((NOWHERE, readiness), (None, false));
+        let (at, nobody) = ((NOWHERE, readiness, false), (None, false));
         hosts.push(Host::new(at, variant, nobody, around));
     }
     hosts
@@ -362,7 +378,7 @@ fn hosts(
 impl Host {
     /// A worker that does not say its type is taken for one of where the variant was registered.
     fn new(
-        (kind, readiness): (KindIx, Readiness),
+        (kind, readiness, had): (KindIx, Readiness, bool),
         variant: &Variant,
         (name, slowed): (Option<&DeviceTypeName>, bool),
         around: &Surroundings<'_>,
@@ -383,7 +399,11 @@ impl Host {
             readiness,
             latency: latency_table(variant, &now),
             surface: surface(variant, &now),
-            load_ms: profile.load_ms,
+            load_ms: match had {
+                true => profile.load_ms,
+                false => profile.first_ms(),
+            },
+            again_ms: profile.load_ms,
             cost_per_1k_usd: cost.unwrap_or(variant.cost_per_1k_usd),
             slot_hour_usd: facts.map_or(DEFAULT_SLOT_HOUR_USD, |facts| {
                 facts.price_per_hour_usd / f64::from(facts.slots.max(1))

@@ -71,9 +71,14 @@ impl World {
 
     fn load(&mut self, id: &VariantId) {
         let at = self.random.random_range(0..self.workers.len());
-        let key = InstanceKey::new(id.clone(), self.workers[at].0.clone());
         let states = InstanceState::ALL;
         let state = states[self.random.random_range(0..states.len())];
+        self.set(id, at, state);
+    }
+
+    /// The state of a variant's instance on a worker.
+    fn set(&mut self, id: &VariantId, at: usize, state: InstanceState) {
+        let key = InstanceKey::new(id.clone(), self.workers[at].0.clone());
         let instance = Instance {
             key: key.clone(),
             application: "app".parse().expect("a name"),
@@ -197,4 +202,34 @@ fn a_change_makes_anew_what_it_concerns() {
     world.workers[0].1 = true;
     let slowed = world.build(&mut interner, &retired);
     assert_eq!(made_anew(&retired, &slowed)[0], 4 * APPLICATIONS - 1);
+}
+
+/// A variant is reckoned with its first LOAD until a worker has had it.
+#[test]
+fn a_load_takes_what_the_first_takes_until_a_worker_has_had_the_variant() {
+    let mut world = World::new();
+    let id: VariantId = "v-5".parse().expect("a name");
+    let mut variant = Variant::clone(&world.view.variants[&id]);
+    variant.profile.first_load_ms = Some(500.0);
+    let again_ms = variant.profile.load_ms;
+    world.view.variants.insert(id.clone(), Arc::new(variant));
+    let mut interner = Interner::default();
+    let mut snapshot = Snapshot::default();
+    let mut expected_ms = |world: &World| {
+        snapshot = world.build(&mut interner, &snapshot);
+        let known = snapshot.all().find(|known| known.variant.id == id);
+        known.expect("it is published").load_ms()
+    };
+    assert_eq!(expected_ms(&world), 500.0);
+    for (state, ms) in [
+        (InstanceState::Loading, 500.0),
+        (InstanceState::Failed, 500.0),
+        (InstanceState::Active, again_ms),
+        (InstanceState::Inactive, again_ms),
+    ] {
+        world.set(&id, 0, state);
+        assert_eq!(expected_ms(&world), ms, "{state}");
+    }
+    world.view.instances.clear();
+    assert_eq!(expected_ms(&world), 500.0, "the worker is gone");
 }

@@ -170,6 +170,7 @@ fn variant(model: &str, max_batch: u16) -> Variant {
         },
         profile: Profile {
             load_ms: 1.0 / 3.0,
+            first_load_ms: Some(500.0 / 3.0),
             batches: vec![BatchLatency {
                 batch: 1,
                 p50_ms: f64::MIN_POSITIVE,

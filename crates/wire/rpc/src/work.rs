@@ -403,7 +403,7 @@ impl Load {
     /// A load that may start at any time from now on.
     pub fn at_once(variant: Arc<Variant>) -> Self {
         Self {
-            expected: Duration::try_from_secs_f64(variant.profile.load_ms / 1e3)
+            expected: Duration::try_from_secs_f64(variant.profile.first_ms() / 1e3)
                 .unwrap_or_default(),
             variant,
             earliest: Instant::now(),

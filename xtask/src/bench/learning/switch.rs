@@ -37,9 +37,9 @@ const BETWEEN: Duration = Duration::from_millis(500);
 
 /// What became of the queries of one load.
 #[derive(Default)]
-struct Outcomes {
-    sent: u64,
-    failed: u64,
+pub(super) struct Outcomes {
+    pub(super) sent: u64,
+    pub(super) failed: u64,
     late: u64,
     /// Answers of each version.
     versions: [u64; 2],
@@ -50,7 +50,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let (model, input, elements) = MODELS[0];
     let server = bench.sextant("learning-switch", settings(bench))?;
     bench.register(&server, model)?;
-    register_second(bench, &server, model)?;
+    register_second(bench, &server, (model, model))?;
     let seconds = Duration::from_secs(bench.arguments.seconds);
     let mut asked = query(model, (input, elements), 1, 0);
     let capacity = capacity_per_s(server.address, &asked, seconds)?;
@@ -88,8 +88,12 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The same model in another file: what it answers is the same, and it is the next version.
-fn register_second(bench: &Bench<'_>, server: &Server, name: &str) -> Result<()> {
+/// The model of an application in another file: what it answers is the same, and it is the next version.
+pub(super) fn register_second(
+    bench: &Bench<'_>,
+    server: &Server,
+    (application, name): (&str, &str),
+) -> Result<()> {
     let mut model = std::fs::read(bench.models.join(format!("{name}.onnx")))?;
     // The documentation of the model, field 6 of ModelProto.
     model.extend_from_slice(b"\x32\x01x");
@@ -102,7 +106,8 @@ fn register_second(bench: &Bench<'_>, server: &Server, name: &str) -> Result<()>
             &format!("http://{}", server.address),
             "register",
         ])
-        .args(["--application", name, "--metric", "top1", "--name", name])
+        .args(["--application", application, "--metric", "top1"])
+        .args(["--name", application])
         .arg("--model")
         .arg(file)
         .arg("--validation")
@@ -129,7 +134,7 @@ fn switch(server: &Server, model: &str, stop: &AtomicBool) -> Result<u64> {
 }
 
 /// How many queries a second are answered where each connection asks as soon as it is answered.
-fn capacity_per_s(address: SocketAddr, asked: &Value, length: Duration) -> Result<f64> {
+pub(super) fn capacity_per_s(address: SocketAddr, asked: &Value, length: Duration) -> Result<f64> {
     let begun = Instant::now();
     let ask = || -> Result<u64> {
         let mut connection = Connection::open(address, PATIENCE)?;
@@ -151,7 +156,11 @@ fn capacity_per_s(address: SocketAddr, asked: &Value, length: Duration) -> Resul
 }
 
 /// Queries at a rate, each when it is due.
-fn load(address: SocketAddr, asked: &Value, (rate, length): (f64, Duration)) -> Result<Outcomes> {
+pub(super) fn load(
+    address: SocketAddr,
+    asked: &Value,
+    (rate, length): (f64, Duration),
+) -> Result<Outcomes> {
     let begun = Instant::now();
     let step = Duration::from_secs_f64(CONNECTIONS as f64 / rate);
     let ask = |of: usize| -> Result<Outcomes> {

@@ -113,6 +113,7 @@ impl Subject {
                 surface: None,
                 queue: spec(size, variant),
                 load: 8_000_000,
+                first_load: 0,
                 kinds: vec![on],
             };
             controller.on_variant(0, VariantIx::new(variant), spec, &mut actions);

@@ -35,7 +35,7 @@ fn controller(tenants: u32) -> Controller<u32> {
     controller
 }
 
-fn variant_of(tenant: u32) -> VariantSpec {
+pub fn variant_of(tenant: u32) -> VariantSpec {
     VariantSpec {
         pages: 1,
         shared: None,
@@ -53,6 +53,7 @@ fn variant_of(tenant: u32) -> VariantSpec {
             price: 1.0,
         },
         load: 8 * MS,
+        first_load: 0,
         kinds: vec![OnKind {
             kind: KindIx::new(0),
             latency: None,

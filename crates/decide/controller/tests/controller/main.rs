@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod burst_period;
+mod first_load;
 mod growth;
 mod histories;
 mod kept;

@@ -177,6 +177,7 @@ impl Setting {
             shared: self.shared(variant),
             surface: self.surface(variant),
             load,
+            first_load: 0,
             kinds: (0..KINDS)
                 .map(|kind| OnKind {
                     kind: KindIx::new(kind),

@@ -132,6 +132,7 @@ fn demand_follows_the_waiting_requests() {
             pages: 7,
             shared: None,
             load: 8_000_000,
+            first_load: 0,
             run: 3_000_000,
         };
         let mut actions = vec![];

@@ -146,6 +146,7 @@ impl World {
             pages,
             shared,
             load: Nanos::from(3 + variant * 2) * MS,
+            first_load: 0,
             run: Nanos::from(1 + variant % 4) * MS,
         };
         let ix = VariantIx::new(variant);

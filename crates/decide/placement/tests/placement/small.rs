@@ -16,6 +16,7 @@ fn spec(pages: u32) -> VariantSpec {
         pages,
         shared: None,
         load: 8 * MS,
+        first_load: 0,
         run: 3 * MS,
     }
 }
@@ -287,6 +288,57 @@ fn sextant_keeps_what_costs_more_to_load_for_its_pages() {
     driver.bring(0);
     driver.bring(1);
     assert_eq!(unloaded(&driver.bring(2)), [1], "least recently used is 0");
+}
+
+/// The time of the one LOAD among the actions.
+fn expected_of(actions: &[Action]) -> Nanos {
+    let mut loads = actions.iter().filter_map(|action| match action {
+        Action::Load { expected, .. } => Some(*expected),
+        Action::Unload { .. } => None,
+    });
+    loads.next().expect("a LOAD")
+}
+
+#[test]
+fn a_device_that_has_had_a_variant_loads_it_again_in_less() {
+    for policy in Policy::ALL {
+        let mut driver = Driver::new(*policy, 4, &[4, 4]);
+        let prepared = VariantSpec {
+            first_load: 60 * MS,
+            ..spec(4)
+        };
+        driver.event(|p, now, out| p.on_variant(now, VARIANTS[0], prepared, out));
+        assert!(driver.placement.is_first_load(DEVICES[0], VARIANTS[0]));
+        assert_eq!(expected_of(&driver.bring(0)), 60 * MS, "{policy}");
+        assert!(!driver.placement.is_first_load(DEVICES[0], VARIANTS[0]));
+        assert_eq!(expected_of(&driver.bring(1)), 8 * MS, "{policy}");
+        assert_eq!(expected_of(&driver.bring(0)), 8 * MS, "{policy}: again");
+        // What its first LOAD prepared went with the process.
+        driver.event(|p, now, out| p.on_device_down(now, DEVICES[0], out));
+        driver.up(0, 0, 4);
+        assert_eq!(expected_of(&driver.bring(0)), 60 * MS, "{policy}: anew");
+    }
+}
+
+/// A request that a first LOAD cannot help is no reason for one; where a device has had the variant it is.
+#[test]
+fn a_first_load_that_comes_too_late_is_not_begun() {
+    for policy in Policy::ALL {
+        let mut driver = Driver::new(*policy, 4, &[4, 4]);
+        let prepared = VariantSpec {
+            first_load: 60 * MS,
+            ..spec(4)
+        };
+        driver.event(|p, now, out| p.on_variant(now, VARIANTS[0], prepared, out));
+        driver.request(0, 40 * MS);
+        assert_eq!(driver.loads(), [], "{policy}");
+        driver.event(|p, now, out| p.on_dropped(now, VARIANTS[0], 40 * MS, out));
+        driver.bring(0);
+        driver.bring(1);
+        driver.take();
+        driver.request(0, 40 * MS);
+        assert_eq!(driver.loads(), [0], "{policy}: it was there before");
+    }
 }
 
 #[test]

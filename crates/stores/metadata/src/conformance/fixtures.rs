@@ -104,6 +104,7 @@ pub fn sample_variant(name: &str, cost: f64) -> Arc<Variant> {
         },
         profile: Profile {
             load_ms: 12.0,
+            first_load_ms: None,
             batches: vec![BatchLatency {
                 batch: 1,
                 p50_ms: 0.1,

@@ -217,6 +217,7 @@ pub fn variant(name: &str) -> Arc<Variant> {
         },
         profile: Profile {
             load_ms: 4.0,
+            first_load_ms: None,
             batches: vec![BatchLatency {
                 batch: 1,
                 p50_ms: 1.0,

@@ -240,6 +240,7 @@ fn pack_profile(profile: Profile) -> proto::Profile {
     let concurrent = profile.concurrent.into_iter();
     proto::Profile {
         load_ms: profile.load_ms,
+        first_load_ms: profile.first_load_ms,
         batches: pack_batches(profile.batches),
         alpha_ms: profile.alpha_ms,
         beta_ms: profile.beta_ms,
@@ -278,6 +279,7 @@ fn unpack_profile(profile: proto::Profile) -> Result<Profile, Malformed> {
     });
     Ok(Profile {
         load_ms: profile.load_ms,
+        first_load_ms: profile.first_load_ms,
         batches: unpack_batches(profile.batches),
         alpha_ms: profile.alpha_ms,
         beta_ms: profile.beta_ms,

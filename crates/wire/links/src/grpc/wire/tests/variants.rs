@@ -44,6 +44,7 @@ pub(super) fn profile() -> impl Strategy<Value = Profile> {
         .prop_map(
             |(batches, (dims, shapes, longest), concurrent, ms, [peak, weights])| Profile {
                 load_ms: ms,
+                first_load_ms: (peak % 2 == 0).then_some(ms + 5.0),
                 batches,
                 alpha_ms: ms + 1.0,
                 beta_ms: ms + 2.0,

@@ -229,6 +229,7 @@ fn profile(max_batch: u16, random: &mut ChaCha8Rng) -> Profile {
     let peak_memory_bytes = random.random_range(1_000_000..900_000_000);
     Profile {
         load_ms: random.random_range(1.0..4000.0),
+        first_load_ms: None,
         alpha_ms: 0.0,
         beta_ms: 0.0,
         residual_ms: 0.0,
