@@ -15,7 +15,7 @@ use crate::{
     Api, Machine,
     cluster::SHORT_MEASUREMENTS,
     disk::Disk,
-    process::{Launch, Process, command, command_behind},
+    process::{Launch, Process, children_of, command, command_behind},
     wire::Wire,
 };
 use place::{Place, faketime, port_of};
@@ -334,6 +334,11 @@ impl Fleet {
     /// The number of a process.
     pub fn process_id(&self, name: &str) -> u32 {
         self.process(name).id()
+    }
+
+    /// Processes that a process has started with this subcommand.
+    pub fn children(&self, name: &str, subcommand: &str) -> Vec<u32> {
+        children_of(self.process_id(name), subcommand)
     }
 
     fn process(&self, name: &str) -> &Process {

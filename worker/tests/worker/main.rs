@@ -9,6 +9,7 @@ mod device;
 mod double;
 mod faults;
 mod health;
+mod isolation;
 mod memory;
 mod metrics;
 mod room;
@@ -65,6 +66,7 @@ impl World {
         let engine = Arc::new(Double {
             device: kind.device(),
             staged: kind == Kind::Staged,
+            is_isolated: false,
             record: Arc::clone(&record),
         });
         Self::on(engine, record, config).await

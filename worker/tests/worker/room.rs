@@ -109,6 +109,7 @@ impl Full {
             inner: Double {
                 device: kind.device(),
                 staged: kind == Kind::Staged,
+                is_isolated: false,
                 record: Arc::clone(&record),
             },
             free: Arc::new(AtomicU64::new(PAGES)),
@@ -299,6 +300,7 @@ async fn only_engines_of_divided_devices_are_hosted() {
         Arc::new(Double {
             device: kind.device(),
             staged: false,
+            is_isolated: false,
             record: Arc::default(),
         })
     };
