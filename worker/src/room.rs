@@ -7,20 +7,22 @@
 //! instance that goes. It does not know of the model's pages, so the worker makes up for them: other idle instances go for
 //! loads that would fit without it; where there are none, they are refused for want of memory until it is measured.
 //!
-//! Nobody waits for ever: for instances that are busy for [`BUSY`], for other models that are measured for [`MEASURED`].
+//! Nobody waits for ever: for instances that are busy for [`BUSY`], for other models that are measured for [`MEASURED`]. The
+//! first of these begins when there is nothing else to wait for: whoever has waited for a model finds instances that only it
+//! has kept busy.
 //! Nothing is unloaded for a model that has more pages than the device.
 
 mod host;
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use sextant_engine::{Device, Engine};
 use sextant_rpc::ActionKind;
 use sextant_types::Variant;
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::Instant};
 
 use self::host::Host;
 use crate::{Worker, instance::Instance, ledger::Hold};
@@ -75,6 +77,7 @@ impl Worker {
         let begun = Instant::now();
         let turn = tokio::time::timeout(MEASURED, self.making_room.lock()).await;
         let _turn = turn.map_err(|_| NoRoom::Busy { missing: wanted })?;
+        let mut busy_since = None;
         loop {
             let missing = hold.grow(wanted);
             if missing == 0 {
@@ -89,11 +92,14 @@ impl Worker {
             }
             drop(open);
             let measured = self.ledger.kept().saturating_sub(hold.pages());
-            let patience = match measured >= missing {
-                true => MEASURED,
-                false => BUSY,
+            let (since, patience) = match measured >= missing {
+                true => {
+                    busy_since = None;
+                    (begun, MEASURED)
+                }
+                false => (*busy_since.get_or_insert_with(Instant::now), BUSY),
             };
-            if begun.elapsed() >= patience {
+            if since.elapsed() >= patience {
                 return Err(NoRoom::Busy { missing });
             }
             tokio::time::sleep(LOOK).await;

@@ -2,8 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex, Weak, mpsc},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -12,7 +11,7 @@ use sextant_engine::{
     Staged, pages::Short,
 };
 use sextant_types::{NamedTensor, Signature, Tensor};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::Instant};
 
 use super::{BUSY, LOOK, NoRoom};
 use crate::{Worker, ledger::Hold, timed_queue::lock};
@@ -58,7 +57,7 @@ impl Host {
         let Some(worker) = self.worker.upgrade() else {
             return load();
         };
-        let begun = Instant::now();
+        let mut kept_since = None;
         let kept = self.lingering.take();
         let mut hold = kept.unwrap_or_else(|| worker.ledger.hold());
         let model = loop {
@@ -69,12 +68,13 @@ impl Host {
             let wanted = self.wanted(request, shortage, &worker)?;
             if hold.pages() >= wanted {
                 // The pages are kept, and something else on the device has not given them back yet.
-                if begun.elapsed() >= BUSY {
+                let now = self.pause()?;
+                if now - *kept_since.get_or_insert(now) >= BUSY {
                     return Err(self.busy(wanted, wanted, &worker));
                 }
-                pause();
                 continue;
             }
+            kept_since = None;
             hold = self.make_room(hold, wanted, &worker)?;
         };
         let pages = worker.ledger.pages_for(model.weights_bytes())
@@ -130,10 +130,25 @@ impl Host {
         match made.recv().unwrap_or(Err(NoRoom::ShuttingDown)) {
             Ok(hold) => Ok(hold),
             Err(NoRoom::Busy { missing }) => Err(self.busy(wanted, missing, worker)),
-            Err(NoRoom::ShuttingDown) => Err(Error::Unavailable {
-                engine: self.engine.name(),
-                reason: "its worker ends".to_owned(),
-            }),
+            Err(NoRoom::ShuttingDown) => Err(self.ends()),
+        }
+    }
+
+    /// Waits for a moment, as an engine tells nobody when its memory is free again; what time it is then on the runtime's
+    /// clock.
+    fn pause(&self) -> Result<Instant, Error> {
+        let (reply, over) = mpsc::channel();
+        self.runtime.spawn(async move {
+            tokio::time::sleep(LOOK).await;
+            reply.send(Instant::now()).ok();
+        });
+        over.recv().map_err(|_| self.ends())
+    }
+
+    fn ends(&self) -> Error {
+        Error::Unavailable {
+            engine: self.engine.name(),
+            reason: "its worker ends".to_owned(),
         }
     }
 
@@ -149,14 +164,6 @@ impl Host {
             ),
         }
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "an engine tells nobody when its memory is free again"
-)]
-fn pause() {
-    thread::sleep(LOOK);
 }
 
 /// Bytes of a model's file, wherever they are.

@@ -12,6 +12,8 @@ use sextant_types::Signature;
 
 use super::*;
 
+mod limits;
+
 /// Pages of the device.
 const PAGES: u64 = 1000;
 
@@ -19,6 +21,8 @@ const PAGES: u64 = 1000;
 struct Paged {
     inner: Double,
     free: Arc<AtomicU64>,
+    /// Loads that were tried.
+    tried: Arc<AtomicU64>,
 }
 
 struct Paging {
@@ -31,7 +35,8 @@ struct Paging {
 fn pages(model: &[u8]) -> u64 {
     match model {
         b"vast 1" => PAGES + 200,
-        b"half 1" | b"half 2" => 600,
+        b"whole 1" => PAGES,
+        b"half 1" | b"half 2" | b"half 3" => 600,
         _ => 200,
     }
 }
@@ -50,6 +55,7 @@ impl Engine for Paged {
     }
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        self.tried.fetch_add(1, Ordering::SeqCst);
         let needed = pages(&request.model.graph);
         let take = |free: u64| free.checked_sub(needed);
         let order = Ordering::SeqCst;
@@ -100,11 +106,13 @@ struct Full {
     engine: Arc<dyn Engine>,
     host: Arc<dyn Engine>,
     variants: Vec<Arc<Variant>>,
+    tried: Arc<AtomicU64>,
 }
 
 impl Full {
     async fn new(kind: Kind) -> Self {
         let record = Arc::<Record>::default();
+        let tried = Arc::<AtomicU64>::default();
         let engine: Arc<dyn Engine> = Arc::new(Paged {
             inner: Double {
                 device: kind.device(),
@@ -113,6 +121,7 @@ impl Full {
                 record: Arc::clone(&record),
             },
             free: Arc::new(AtomicU64::new(PAGES)),
+            tried: Arc::clone(&tried),
         });
         let world = World::on(Arc::clone(&engine), record, config()).await;
         let host = world.worker.host(&engine).expect("an engine of the worker");
@@ -126,7 +135,14 @@ impl Full {
             engine,
             host,
             variants,
+            tried,
         }
+    }
+
+    /// Waits until one load more is tried than were until the call.
+    fn tries(&self) -> impl Future<Output = ()> {
+        let (before, tried) = (self.tried.load(Ordering::SeqCst), Arc::clone(&self.tried));
+        until(move || tried.load(Ordering::SeqCst) > before)
     }
 
     /// Which of the variants are loaded, by their numbers.
