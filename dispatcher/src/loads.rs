@@ -3,13 +3,21 @@
 //! Pages that an UNLOAD gives back are there for the LOAD that follows it, because the worker has
 //! answered before the next is sent. A task serves one life of its worker: when that ends, what it
 //! had not begun is left undone.
+//!
+//! An administrator may say anew where the models of an application run while they are loaded. So a worker is sent what it has
+//! loaded again where this life of it was not told that yet, whoever had it loaded: a worker that has it there already does
+//! nothing.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
-use sextant_rpc::{Load, WorkerClient};
+use sextant_rpc::{Load, WorkError, WorkerClient};
 use sextant_types::{
-    Variant, VariantId,
+    Isolation, Variant, VariantId,
     index::{DeviceIx, IndexVec, VariantIx},
 };
 use tokio::{
@@ -21,8 +29,18 @@ use crate::metrics::Sent;
 
 /// What a worker is told.
 pub(crate) enum LoadOrder {
-    Load { variant: VariantIx, load: Load },
-    Unload { variant: VariantIx, id: VariantId },
+    Load {
+        variant: VariantIx,
+        load: Load,
+    },
+    /// It is loaded already, and runs from now on where its application says.
+    Renew {
+        load: Load,
+    },
+    Unload {
+        variant: VariantIx,
+        id: VariantId,
+    },
 }
 
 /// What came of it.
@@ -37,13 +55,20 @@ pub(crate) enum LoadOutcome {
 #[derive(Default)]
 pub(crate) struct LoadQueues {
     /// By position of the worker.
-    senders: Mutex<IndexVec<DeviceIx, Option<UnboundedSender<LoadOrder>>>>,
+    queues: Mutex<IndexVec<DeviceIx, Option<Queue>>>,
     tasks: Mutex<JoinSet<()>>,
     /// By variant.
     variants: Mutex<HashMap<VariantIx, Arc<Variant>>>,
     /// By variant: why its last LOAD failed.
     failures: Mutex<HashMap<VariantIx, String>>,
     sent: Arc<Sent>,
+}
+
+/// The orders of one life of a worker.
+struct Queue {
+    sender: UnboundedSender<LoadOrder>,
+    /// By variant: where the worker was told last to run it.
+    told: HashMap<VariantIx, Option<Isolation>>,
 }
 
 impl LoadQueues {
@@ -77,11 +102,36 @@ impl LoadQueues {
             LoadOrder::Unload { .. } => {
                 self.sent.unloads.inc();
             }
+            LoadOrder::Renew { .. } => {}
         }
-        if let Some(sender) = self.senders.lock().known(at) {
-            // If the worker is gone, the controller has been told or will be: nobody waits for the
-            // outcome.
-            sender.send(step).ok();
+        if let Some(queue) = self.queues.lock().known_mut(at) {
+            if let LoadOrder::Load { variant, load } = &step {
+                queue
+                    .told
+                    .insert(*variant, load.variant.resources.isolation);
+            }
+            queue.send(step);
+        }
+    }
+
+    /// Has what workers have loaded run where its application says, by position of the worker and variant.
+    pub(crate) fn renew(&self, loaded: impl IntoIterator<Item = (DeviceIx, VariantIx)>) {
+        let variants = self.variants.lock();
+        let mut queues = self.queues.lock();
+        for (at, number) in loaded {
+            let (Some(queue), Some(variant)) = (queues.known_mut(at), variants.get(&number)) else {
+                continue;
+            };
+            let isolation = variant.resources.isolation;
+            if queue.told.insert(number, isolation) == Some(isolation) {
+                continue;
+            }
+            let load = Load {
+                // What is not loaded any more stays so.
+                latest: Some(Instant::now()),
+                ..Load::at_once(Arc::clone(variant))
+            };
+            queue.send(LoadOrder::Renew { load });
         }
     }
 
@@ -93,19 +143,20 @@ impl LoadQueues {
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move { loads.serve(&worker, orders, done).await });
-        *self.senders.lock().grown(at) = Some(sender);
+        let told = HashMap::new();
+        *self.queues.lock().grown(at) = Some(Queue { sender, told });
     }
 
     /// Sends nothing more to the worker at a position.
     pub(crate) fn end(&self, at: DeviceIx) {
-        if let Some(sender) = self.senders.lock().get_mut(at) {
-            *sender = None;
+        if let Some(queue) = self.queues.lock().get_mut(at) {
+            *queue = None;
         }
     }
 
     /// Ends all tasks where they stand.
     pub(crate) fn stop(&self) {
-        *self.senders.lock() = IndexVec::default();
+        *self.queues.lock() = IndexVec::default();
         self.tasks.lock().abort_all();
     }
 
@@ -128,7 +179,8 @@ impl LoadQueues {
                     }
                     outcomes.tell(LoadOutcome::Unloaded { variant });
                 }
-                LoadOrder::Load { .. } | LoadOrder::Unload { .. } => {}
+                LoadOrder::Renew { load } if wanted => renew(worker, load).await,
+                LoadOrder::Load { .. } | LoadOrder::Renew { .. } | LoadOrder::Unload { .. } => {}
             }
         }
     }
@@ -153,6 +205,27 @@ impl LoadQueues {
                 LoadOutcome::LoadFailed { variant: number }
             }
         }
+    }
+}
+
+/// What becomes of the instance is told by the metadata store's feed.
+async fn renew(worker: &WorkerClient, load: Load) {
+    let variant = Arc::clone(&load.variant);
+    match worker.load(load).await {
+        Ok(_) | Err(WorkError::TooLate) => {}
+        Err(error) => {
+            let id = &variant.id;
+            tracing::warn!(variant = %id, %error, "a loaded variant could not change its process");
+        }
+    }
+}
+
+// === impl Queue ===
+
+impl Queue {
+    /// If the worker is gone, the controller has been told or will be: nobody waits for the outcome.
+    fn send(&self, step: LoadOrder) {
+        self.sender.send(step).ok();
     }
 }
 

@@ -306,6 +306,7 @@ impl Updater {
         for (at, ordinal) in self.loaded.difference(&loaded) {
             driver.on_unloaded(*at, *ordinal);
         }
+        driver.renew(loaded.iter().copied());
         self.loaded = loaded;
     }
 

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::{
     Api,
     disk::Disk,
-    process::{Launch, Process, command, command_behind},
+    process::{Launch, Process, children_of, command, command_behind},
 };
 
 /// The data folder in a cluster's own.
@@ -228,20 +228,7 @@ impl TestCluster {
 
     /// Processes that the service has started with this subcommand.
     pub fn children(&self, subcommand: &str) -> Vec<u32> {
-        let parent = format!("PPid:\t{}", self.process().id());
-        let processes = fs::read_dir("/proc").expect("Linux has /proc");
-        let children = processes.filter_map(|process| {
-            let process = process.ok()?;
-            let id = process.file_name().to_str()?.parse().ok()?;
-            // One that ends meanwhile is none.
-            let status = fs::read_to_string(process.path().join("status")).ok()?;
-            let arguments = fs::read(process.path().join("cmdline")).ok()?;
-            let is_named = arguments.split(|byte| *byte == 0).nth(1) == Some(subcommand.as_bytes());
-            (is_named && status.lines().any(|line| line == parent)).then_some(id)
-        });
-        let mut children: Vec<u32> = children.collect();
-        children.sort_unstable();
-        children
+        children_of(self.process().id(), subcommand)
     }
 
     /// Kills a process that the service has started.

@@ -15,7 +15,7 @@ use crate::{
     Api, Machine, binary,
     cluster::SHORT_MEASUREMENTS,
     disk::Disk,
-    process::{Launch, Process, command, command_of},
+    process::{Launch, Process, children_of, command_of},
     wire::Wire,
 };
 use place::{Place, faketime, port_of};
@@ -347,6 +347,11 @@ impl Fleet {
     /// The number of a process.
     pub fn process_id(&self, name: &str) -> u32 {
         self.process(name).id()
+    }
+
+    /// Processes that a process has started with this subcommand.
+    pub fn children(&self, name: &str, subcommand: &str) -> Vec<u32> {
+        children_of(self.process_id(name), subcommand)
     }
 
     fn process(&self, name: &str) -> &Process {

@@ -121,27 +121,38 @@ pub async fn survive_all(say: impl Fn(&Ending)) -> Survival {
 /// the service.
 pub async fn growths() -> Vec<Growth> {
     const RECORDS: usize = 3000;
-    let cluster = TestCluster::start(Settings {
-        set: [
-            "variants.engines=ort",
-            "variants.max_threads=1",
-            "variants.max_batch=4",
-            "variants.memory_bytes=3221225472",
-        ]
-        .map(str::to_owned)
-        .into(),
-        ..Settings::default()
-    });
-    let api = cluster.api();
-    good_one_answers(&api, "good").await;
     let good = Case {
         validation: sets::spacious(RECORDS),
         ..Case::model("a-hundred-and-eighty-megabytes", Hostile::No.bytes())
     };
     let lies = |case: &Case| case.name.contains("say-they-are");
     let cases = sets::large().into_iter().filter(|case| !lies(case));
+    let cases = cases.chain([models::many_nodes(), models::one_file_for_all(), good]);
+    growths_of(cases, &[]).await
+}
+
+/// The same of models alone, whose files are mapped.
+pub async fn growths_of_mapped() -> Vec<Growth> {
+    let cases = [models::many_nodes(), models::one_file_for_all()];
+    growths_of(cases.into_iter(), &["limits.map_model_bytes=1"]).await
+}
+
+async fn growths_of(cases: impl Iterator<Item = Case>, set: &[&str]) -> Vec<Growth> {
+    let usual = [
+        "variants.engines=ort",
+        "variants.max_threads=1",
+        "variants.max_batch=4",
+        "variants.memory_bytes=3221225472",
+    ];
+    let set = usual.iter().chain(set).map(|pair| (*pair).to_owned());
+    let cluster = TestCluster::start(Settings {
+        set: set.collect(),
+        ..Settings::default()
+    });
+    let api = cluster.api();
+    good_one_answers(&api, "good").await;
     let mut growths = Vec::new();
-    for case in cases.chain([models::many_nodes(), models::one_file_for_all(), good]) {
+    for case in cases {
         api.create_application(case.name).await;
         let before = cluster.forget_peak();
         let accepted = case.send(&api).await.json(202);

@@ -1,7 +1,7 @@
 //! The real process: started, asked, signalled, ended.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -155,6 +155,24 @@ impl Process {
         }
         self.child.wait().expect("a child can be waited for")
     }
+}
+
+/// Processes that a process has started with a subcommand.
+pub fn children_of(process: u32, subcommand: &str) -> Vec<u32> {
+    let parent = format!("PPid:\t{process}");
+    let processes = fs::read_dir("/proc").expect("Linux has /proc");
+    let children = processes.filter_map(|process| {
+        let process = process.ok()?;
+        let id = process.file_name().to_str()?.parse().ok()?;
+        // One that ends meanwhile is none.
+        let status = fs::read_to_string(process.path().join("status")).ok()?;
+        let arguments = fs::read(process.path().join("cmdline")).ok()?;
+        let is_named = arguments.split(|byte| *byte == 0).nth(1) == Some(subcommand.as_bytes());
+        (is_named && status.lines().any(|line| line == parent)).then_some(id)
+    });
+    let mut children: Vec<u32> = children.collect();
+    children.sort_unstable();
+    children
 }
 
 /// The binary, free of settings of the environment that the tests run in.

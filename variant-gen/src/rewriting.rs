@@ -24,8 +24,10 @@ use sextant_types::{Code, Names, Precision, Renames, Signature};
 
 use crate::generator::calibrate;
 
+mod large;
 mod look;
 
+pub(crate) use large::{Compose, Outline, parts};
 pub(crate) use look::{Look, Looking, OTHERS, Vocabulary, Wide};
 
 /// What is made of files may have twice their size, and so many bytes more.
@@ -55,6 +57,10 @@ pub(crate) trait Rewrite: Send + 'static {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rewriting {
+    /// Read the outline of a large one.
+    Outline(Outline),
+    /// Put a large one together.
+    Compose(Compose),
     /// Put the data of the files beside it into it.
     Embed(Embed),
     /// Say where in those files the data is.
@@ -91,7 +97,7 @@ pub struct Unable {
     pub message: String,
 }
 
-/// [`external::embed`]; finds out whether there was anything to embed.
+/// [`external::embed`] of the whole file; finds out whether there was anything to embed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Embed {
     /// What tensors call the files beside it, in their order.
@@ -178,6 +184,8 @@ impl Rewriting {
     /// Does it for another process.
     pub(crate) fn run(self, file: &ModelFile, beside: &[Bytes]) -> (Rewritten, Vec<Bytes>) {
         match self {
+            Self::Outline(it) => answer(&it, file, beside),
+            Self::Compose(it) => answer(&it, file, beside),
             Self::Embed(it) => answer(&it, file, beside),
             Self::Resolve(it) => answer(&it, file, beside),
             Self::Fit(it) => answer(&it, file, beside),
@@ -203,8 +211,7 @@ fn answer<R: Rewrite>(how: &R, file: &ModelFile, beside: &[Bytes]) -> (Rewritten
 /// The most bytes of files that are taken of what is made of a file and those beside it.
 pub(crate) fn most_made(file: &ModelFile, beside: &[Bytes]) -> u64 {
     let beside = beside.iter().map(|it| it.len() as u64).sum::<u64>();
-    let weights = file.weights.as_ref().and_then(|it| it.file().ok());
-    let weights = weights.and_then(|it| Some(it.metadata().ok()?.len()));
+    let weights = file.weights.as_ref().map(|it| it.size_bytes());
     let sent = file.graph.len() as u64 + beside + weights.unwrap_or_default();
     sent.saturating_mul(2).saturating_add(MOST_GROWTH_BYTES)
 }
@@ -298,7 +305,9 @@ impl Rewrite for Embed {
     fn rewrite(&self, file: &ModelFile, beside: &[Bytes]) -> Result<Made<bool>, Error> {
         let named = self.names.iter().cloned().zip(beside.iter().cloned());
         let files: Files = named.collect();
-        let whole = external::embed(&file.graph, &files)?;
+        let whole = file.whole();
+        let whole = whole.map_err(|error| Error::NotOnnx(error.to_string()))?;
+        let whole = external::embed(&whole, &files)?;
         Ok(Made {
             found: whole.is_some(),
             files: whole.into_iter().collect(),

@@ -114,6 +114,12 @@ impl Ledger {
         Ok(())
     }
 
+    /// Pages of a variant that shares none.
+    pub(crate) fn pages_of(&self, variant: &Variant) -> u64 {
+        let (weights, session) = self.lock().wanted(variant).pages;
+        weights.saturating_add(session)
+    }
+
     /// A hold without pages.
     pub(crate) fn hold(self: &Arc<Self>) -> Hold {
         Hold {

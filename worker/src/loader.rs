@@ -1,6 +1,7 @@
 //! Loading and unloading, with the state machine told at each step.
 
 pub(crate) mod records;
+mod replace;
 pub(crate) mod turns;
 
 use std::{
@@ -61,15 +62,27 @@ impl Worker {
         let turn = self.turn(&load.variant.id);
         let _turn = turn.lock().await;
         self.note_given_up().await;
-        if self.shared.instance(&load.variant.id).is_some() {
-            return Ok(LoadTimings::default());
-        }
         let now = Instant::now();
-        if load.latest.is_some_and(|latest| now > latest) {
+        let loaded = self.shared.instance(&load.variant.id);
+        if loaded.is_none() && load.latest.is_some_and(|latest| now > latest) {
             return Err(WorkError::TooLate);
         }
         let chosen = self.engine(&load.variant)?;
-        if load.earliest <= now {
+        match loaded {
+            Some(loaded) if loaded.is_isolated == chosen.is_isolated => Ok(LoadTimings::default()),
+            Some(loaded) => self.replace(&load, chosen, (loaded, arrived)).await,
+            None => self.load_anew(&load, chosen, arrived).await,
+        }
+    }
+
+    /// Loads what is not loaded. The caller has its turn.
+    async fn load_anew(
+        &self,
+        load: &Load,
+        chosen: Chosen,
+        arrived: Instant,
+    ) -> Result<LoadTimings, WorkError> {
+        if load.earliest <= Instant::now() {
             // Decided again when the load begins; here it saves fetching the artefact for nothing.
             self.make_up(&load.variant).await;
             let room = self.ledger.check(&load.variant);
@@ -77,7 +90,7 @@ impl Worker {
         }
         let noted = self.note_loading(&load.variant).await;
         noted.map_err(|error| WorkError::Rejected(error.to_string()))?;
-        let loaded = self.load_begun(&load, chosen, arrived).await;
+        let loaded = self.load_begun(load, chosen, arrived).await;
         if let Err(error) = &loaded {
             self.note_load_failed(&load.variant, error).await;
         }
@@ -87,12 +100,29 @@ impl Worker {
     async fn load_begun(
         &self,
         load: &Load,
+        chosen: Chosen,
+        arrived: Instant,
+    ) -> Result<LoadTimings, WorkError> {
+        let (instance, timings) = self.open_instance(load, chosen, arrived).await?;
+        self.shared.insert(Arc::clone(&instance));
+        self.executor.loaded(&load.variant.id);
+        if let Err(error) = self.command(&load.variant, Command::Loaded).await {
+            self.discard(&instance);
+            return Err(error);
+        }
+        Ok(timings)
+    }
+
+    /// An instance that nothing finds yet.
+    async fn open_instance(
+        &self,
+        load: &Load,
         Chosen {
             engine,
             is_isolated,
         }: Chosen,
         arrived: Instant,
-    ) -> Result<LoadTimings, WorkError> {
+    ) -> Result<(Arc<Instance>, LoadTimings), WorkError> {
         let variant = &load.variant;
         let fetching = Instant::now();
         let request = self.fetch(variant).await?;
@@ -110,14 +140,7 @@ impl Worker {
         let of = (Arc::clone(variant), on);
         let mut instance = Instance::new(of, opened.model, opened.pages, nanos);
         instance.is_isolated = is_isolated;
-        let instance = Arc::new(instance);
-        self.shared.insert(Arc::clone(&instance));
-        self.executor.loaded(&variant.id);
-        if let Err(error) = self.command(variant, Command::Loaded).await {
-            self.discard(&instance);
-            return Err(error);
-        }
-        Ok(timings)
+        Ok((Arc::new(instance), timings))
     }
 
     /// The artefact; the store has compared its bytes with its digest.
@@ -252,13 +275,7 @@ impl Worker {
         self.note(&variant, Command::Drain).await;
         end(&instance);
         self.discard(&instance);
-        let gone = instance.gone();
-        drop(instance);
-        if let Some(gone) = gone
-            && tokio::time::timeout(DRAIN, gone).await.is_err()
-        {
-            tracing::warn!(variant = %variant.id, "a batch still runs on an unloaded variant");
-        }
+        see_off(instance).await;
         self.note(&variant, Command::Unloaded).await;
     }
 
@@ -342,6 +359,18 @@ impl Worker {
             Ok(turn) => turn,
             Err(never) => match never {},
         }
+    }
+}
+
+/// Waits for the batches that run on an instance that nothing finds any more.
+async fn see_off(instance: Arc<Instance>) {
+    let variant = Arc::clone(&instance.variant);
+    let gone = instance.gone();
+    drop(instance);
+    if let Some(gone) = gone
+        && tokio::time::timeout(DRAIN, gone).await.is_err()
+    {
+        tracing::warn!(variant = %variant.id, "a batch still runs on an unloaded variant");
     }
 }
 

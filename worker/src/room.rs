@@ -7,7 +7,9 @@
 //! instance that goes. It does not know of the model's pages, so the worker makes up for them: other idle instances go for
 //! loads that would fit without it; where there are none, they are refused for want of memory until it is measured.
 //!
-//! Nobody waits for ever: for instances that are busy for [`BUSY`], for other models that are measured for [`MEASURED`].
+//! Nobody waits for ever: for instances that are busy for [`BUSY`], for other models that are measured for [`MEASURED`]. The
+//! first of these begins when there is nothing else to wait for: whoever has waited for a model finds instances that only it
+//! has kept busy.
 //! Nothing is unloaded for a model that has more pages than the device.
 
 mod host;
@@ -15,7 +17,7 @@ mod host;
 use std::{
     convert::Infallible,
     sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use sextant_engine::{Device, Engine};
@@ -24,6 +26,7 @@ use sextant_types::{Variant, VariantId};
 use tokio::{
     runtime::Handle,
     sync::{OwnedMutexGuard, oneshot},
+    time::Instant,
 };
 
 use self::host::Host;
@@ -91,6 +94,7 @@ impl Worker {
             () = asked.closed() => return Err(NoRoom::Unwanted),
         };
         let _turn = turn.map_err(|_| NoRoom::Busy { missing: wanted })?;
+        let mut busy_since = None;
         loop {
             if asked.is_closed() {
                 return Err(NoRoom::Unwanted);
@@ -108,11 +112,14 @@ impl Worker {
             }
             drop(open);
             let measured = self.ledger.kept().saturating_sub(hold.pages());
-            let patience = match measured >= missing {
-                true => MEASURED,
-                false => BUSY,
+            let (since, patience) = match measured >= missing {
+                true => {
+                    busy_since = None;
+                    (begun, MEASURED)
+                }
+                false => (*busy_since.get_or_insert_with(Instant::now), BUSY),
             };
-            if begun.elapsed() >= patience {
+            if since.elapsed() >= patience {
                 return Err(NoRoom::Busy { missing });
             }
             tokio::time::sleep(LOOK).await;

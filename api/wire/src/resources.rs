@@ -41,7 +41,8 @@ pub struct ResourcesBody {
     #[schema(minimum = 1, maximum = 31622400, example = 60)]
     pub cache_ttl_s: Option<u32>,
     /// Where engines run its models: `process`, each in a process of its own; `worker`, in that of the worker. Left out it
-    /// is as workers are configured (`worker.isolation`). What is loaded stays where it is until it is loaded again.
+    /// is as workers are configured (`worker.isolation`). What is loaded changes its
+    /// process, and answers meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<IsolationBody>,
 }

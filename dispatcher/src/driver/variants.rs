@@ -63,6 +63,11 @@ impl Driver {
         });
     }
 
+    /// Workers serve these, and are to run them where their applications say.
+    pub(crate) fn renew(&self, loaded: impl IntoIterator<Item = (DeviceIx, VariantIx)>) {
+        self.loads.renew(loaded);
+    }
+
     /// The worker at position `at` has something loaded that is published no more and that this
     /// dispatcher never knew.
     pub(crate) fn unload_stray(&self, at: DeviceIx, variant: VariantIx, id: VariantId) {

@@ -4,6 +4,7 @@ mod by_hand;
 mod chart;
 mod engines;
 mod faults;
+mod isolation;
 mod jobs;
 mod leaving;
 mod machine;

@@ -2,6 +2,9 @@
 
 use sextant_tests::hostile;
 
+/// Most that a registration may take of the service, bytes.
+const MOST_BYTES: u64 = 64 << 20;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_registration_ends_the_service_or_keeps_others_from_theirs() {
     let survival = hostile::survive_all(|_| {}).await;
@@ -13,7 +16,6 @@ async fn no_registration_ends_the_service_or_keeps_others_from_theirs() {
 /// Sets are read in the process that measures, and models are adapted there: the service passes them on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_registration_takes_memory_of_the_service() {
-    const MOST_BYTES: u64 = 64 << 20;
     for growth in hostile::growths().await {
         let why = growth.error["message"].as_str().unwrap_or_default();
         let (state, reason) = match growth.name {
@@ -25,6 +27,21 @@ async fn no_registration_takes_memory_of_the_service() {
             _ => ("succeeded", ""),
         };
         assert_eq!(growth.state, state, "{growth:?}");
+        assert!(why.contains(reason), "{growth:?}");
+        assert!(growth.bytes <= MOST_BYTES, "{growth:?}");
+    }
+}
+
+/// The outlines of mapped models are read there, too, and there it is found out what is made of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_mapped_model_takes_memory_of_the_service() {
+    for growth in hostile::growths_of_mapped().await {
+        let why = growth.error["message"].as_str().unwrap_or_default();
+        let reason = match growth.name {
+            "two-million-nodes" => "a quarter of `variants.memory_bytes`",
+            _ => "what is made of the model has",
+        };
+        assert_eq!(growth.state, "failed", "{growth:?}");
         assert!(why.contains(reason), "{growth:?}");
         assert!(growth.bytes <= MOST_BYTES, "{growth:?}");
     }

@@ -1,9 +1,13 @@
-//! Whose models run in processes of their own: by who registered them, and by what an administrator says.
+//! Whose models run in processes of their own: by who registered them, and by what an administrator says, also while
+//! they are loaded.
 
 use serde_json::{Value, json};
-use sextant_tests::{Api, Settings, TestCluster, Upload, onnx, until};
+use sextant_tests::{Answer, Api, Settings, TestCluster, Upload, onnx, until};
 
 const ADMIN: &str = "an-administrators-key-for-tests";
+
+/// What the models answer to what they are asked.
+const ANSWER: [f64; 2] = [3.0, 0.0];
 
 /// A service with keys, and one that registers and asks.
 struct Bed {
@@ -44,14 +48,14 @@ impl Bed {
         self.cluster.api().with_key(&self.secret)
     }
 
-    /// Has the models loaded again, and answer; waits until so many processes run engines.
-    async fn becomes(&mut self, processes: usize, models: &[&str]) {
-        assert!(self.cluster.stop().success());
-        self.cluster.launch();
-        for model in models {
-            ask(&self.team(), model).await;
-        }
+    /// Waits until so many processes run engines; the models answer all the time.
+    async fn becomes(&self, processes: usize, models: &[&str]) {
+        let team = self.team();
         until("engines run where they are to", || async {
+            for model in models {
+                let answer = answer(&team, model).await.json(200);
+                assert_eq!(answer["outputs"][0]["data"], json!(ANSWER));
+            }
             (self.cluster.children("host").len() == processes).then_some(())
         })
         .await;
@@ -74,16 +78,21 @@ async fn register(api: &Api, name: &str) -> Value {
     api.get(&format!("/v1/models/{name}")).await.json(200)
 }
 
+/// Waits until a model answers.
 async fn ask(api: &Api, name: &str) {
+    let answered = until("it is loaded", || async {
+        let answered = answer(api, name).await;
+        answered.status.is_success().then_some(answered)
+    })
+    .await;
+    assert_eq!(answered.json(200)["outputs"][0]["data"], json!(ANSWER));
+}
+
+async fn answer(api: &Api, name: &str) -> Answer {
     let query = json!({"application": name, "inputs": [
         {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [3.0, -1.0]},
     ]});
-    let answer = until("it is loaded", || async {
-        let answer = api.post("/v1/queries", &query).await;
-        answer.status.is_success().then_some(answer)
-    })
-    .await;
-    assert_eq!(answer.json(200)["outputs"][0]["data"], json!([3.0, 0.0]));
+    api.post("/v1/queries", &query).await
 }
 
 /// Says where the models of an application run.
@@ -96,7 +105,7 @@ async fn say(api: &Api, application: &str, isolation: Value) {
 
 #[tokio::test]
 async fn models_of_keys_are_isolated_unless_an_administrator_says_otherwise() {
-    let mut bed = Bed::start("keys").await;
+    let bed = Bed::start("keys").await;
     let ours = register(&bed.admin(), "ours").await;
     let by = json!({"name": "administrator", "administrator": true});
     assert_eq!(ours["registered_by"], by);
@@ -121,7 +130,7 @@ async fn models_of_keys_are_isolated_unless_an_administrator_says_otherwise() {
 
 #[tokio::test]
 async fn an_application_may_be_isolated_where_workers_isolate_nothing() {
-    let mut bed = Bed::start("none").await;
+    let bed = Bed::start("none").await;
     register(&bed.team(), "theirs").await;
     assert_eq!(bed.cluster.children("host").len(), 0);
     say(&bed.admin(), "theirs", json!("process")).await;

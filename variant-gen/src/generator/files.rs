@@ -1,16 +1,19 @@
 //! Models' files: from the artefact store and into it.
 //!
-//! A file from `map_from_bytes` on is not read into memory. What is known of it here is its outline, and its weights
+//! A file from `map_from_bytes` on is not read into memory. What is held of it here is its outline, and its weights
 //! are where the store has them ([`sextant_engine::ModelFile`]); what is made of it is put together from parts, piece by
-//! piece.
+//! piece. Where engines are isolated, the outline is read, and the parts are found out, in their process: here they are
+//! bytes.
 
-use std::{collections::HashMap, fs::File, io, ops::Range, os::unix::fs::FileExt, sync::Arc};
+use std::{
+    collections::HashMap, fs::File, io, ops::Range, os::unix::fs::FileExt, path::PathBuf, sync::Arc,
+};
 
 use bytes::{Bytes, BytesMut};
 use futures::stream;
-use sextant_engine::{ModelFile, is_manifest, read_range};
+use sextant_engine::{ModelFile, is_manifest};
 use sextant_objects::ByteStream;
-use sextant_onnx::outline::{self, Part, WEIGHTS};
+use sextant_onnx::outline::{Part, WEIGHTS};
 use sextant_registry::{DataFile, METRIC_FILE};
 use sextant_types::Digest;
 
@@ -18,7 +21,7 @@ use super::{Registration, rewrite::only};
 use crate::{
     Error,
     isolation::protocol::Action,
-    rewriting::{Embed, Resolve},
+    rewriting::{Compose, Embed, Outline, Resolve, parts},
 };
 
 /// Most of a model that is read where it cannot be mapped, bytes.
@@ -66,17 +69,28 @@ impl Registration<'_> {
             && let Some(scratch) = objects.scratch()
             && let Some(file) = objects.blob_file(&digest).await?
         {
-            let open = move |_: &_| ModelFile::open(&file, &scratch);
-            match self.parts.threads.run(open).await? {
+            let link = move |_: &_| ModelFile::linked(&file, &scratch);
+            match self.parts.threads.run(link).await? {
                 // Such as a file system without hard links.
-                Err(sextant_engine::Error::Failed(reason)) => {
-                    tracing::warn!(%digest, reason, "a large model is read into memory");
+                Err(error) => {
+                    tracing::warn!(%digest, %error, "a large model is read into memory");
                 }
-                opened => return opened.map_err(unreadable),
+                Ok(linked) => return self.outlined(linked).await,
             }
         }
         check_memory(size)?;
         Ok(objects.get_blob(&digest).await?.into())
+    }
+
+    /// A large model with its outline.
+    async fn outlined(&self, linked: ModelFile) -> Result<ModelFile, Error> {
+        let made = self
+            .rewrite_file(linked.clone(), Vec::new(), Outline)
+            .await?;
+        let mut files = made.files.into_iter();
+        let outlined = [(); 2].map(|()| files.next().unwrap_or_default());
+        let write = move |_: &_| linked.outlined(outlined);
+        self.parts.threads.run(write).await?.map_err(unreadable)
     }
 
     /// Refuses a model of which too much is made when it is read. Where engines are isolated, their process finds that
@@ -127,45 +141,63 @@ impl Registration<'_> {
         let is_mapped = self.is_large(self.uploaded_bytes())
             && can_be_mapped
             && (file.weights.is_some() || !beside.is_empty());
-        let sources = match is_mapped {
-            true => self.sources(&beside).await?,
+        let linked = match is_mapped {
+            true => self.linked(file, &beside).await?,
             false => None,
         };
-        let Some(sources) = sources else {
+        let Some(linked) = linked else {
             check_memory(self.uploaded_bytes())?;
             let whole = self.embedded(file.clone(), &beside).await?;
             return Ok(whole.map(|whole| (whole.into(), EMBEDDED)));
         };
-        let sources = with_weights(file, sources)?;
+        let names: Vec<String> = beside.into_iter().map(|it| it.name).collect();
+        let sources = sources(&linked, &names)?;
         let size = |(name, source): (&String, &Arc<File>)| {
             Some((name.clone(), source.metadata().ok()?.len()))
         };
         let sizes = sources.iter().filter_map(size).collect();
         let (is_aligned, graph) = only(self.rewrite(&file.graph, Resolve { sizes }).await?);
-        if beside.is_empty() && is_aligned {
+        if names.is_empty() && is_aligned {
             return Ok(None);
         }
-        let stored = self.put_parts(&file.with_graph(graph), sources).await?;
+        let stored = self.put_parts(linked.with_graph(graph), names.clone());
+        let stored = stored.await?;
         let whole = self.open_artefact(stored.digest).await?;
         self.whole = Some((whole.clone(), stored));
-        let said = match beside.is_empty() {
+        let said = match names.is_empty() {
             true => ALIGNED,
             false => EMBEDDED,
         };
         Ok(Some((whole, said)))
     }
 
-    /// The files themselves; `None` where one of them has to be read.
-    async fn sources(&self, beside: &[DataFile]) -> Result<Option<Sources>, Error> {
-        let mut sources = Sources::new();
+    /// The model with the files beside it in its folder; `None` where one of them has to be read.
+    async fn linked(
+        &self,
+        file: &ModelFile,
+        beside: &[DataFile],
+    ) -> Result<Option<ModelFile>, Error> {
+        if beside.is_empty() {
+            return Ok(Some(file.clone()));
+        }
+        let objects = &self.parts.objects;
+        let mut paths: Vec<PathBuf> = Vec::new();
         for it in beside {
-            let Some(path) = self.parts.objects.blob_file(&it.digest).await? else {
+            let Some(path) = objects.blob_file(&it.digest).await? else {
                 return Ok(None);
             };
-            let opened = File::open(path).map_err(|error| lost(&it.name, &error))?;
-            sources.insert(it.name.clone(), Arc::new(opened));
+            paths.push(path);
         }
-        Ok(Some(sources))
+        let Some(scratch) = objects.scratch() else {
+            return Ok(None);
+        };
+        let file = file.clone();
+        let link = move |_: &_| file.with_beside(&paths, &scratch);
+        let linked = self.parts.threads.run(link).await?;
+        if let Err(error) = &linked {
+            tracing::warn!(%error, "the files beside a large model are read into memory");
+        }
+        Ok(linked.ok())
     }
 
     /// The model with the data of the files beside it, in memory; `None` where there are none.
@@ -175,10 +207,7 @@ impl Registration<'_> {
             files.push(self.parts.objects.get_blob(&it.digest).await?);
             names.push(it.name.clone());
         }
-        let whole = move |_: &_| file.whole();
-        let whole = self.parts.threads.run(whole).await?;
-        let whole = whole.map_err(unreadable)?.into();
-        let made = self.rewrite_file(whole, files, Embed { names }).await?;
+        let made = self.rewrite_file(file, files, Embed { names }).await?;
         Ok(made.files.into_iter().next())
     }
 
@@ -199,7 +228,7 @@ impl Registration<'_> {
             return Ok(stored.clone());
         }
         match file.weights {
-            Some(_) => self.put_parts(file, Sources::new()).await,
+            Some(_) => self.put_parts(file.clone(), Vec::new()).await,
             None => Ok(Stored {
                 digest: self.parts.objects.put_blob(file.graph.clone()).await?,
                 size_bytes: file.graph.len() as u64,
@@ -216,14 +245,15 @@ impl Registration<'_> {
         Ok(())
     }
 
-    async fn put_parts(&self, file: &ModelFile, sources: Sources) -> Result<Stored, Error> {
-        let sources = with_weights(file, sources)?;
-        let (graph, files) = (file.graph.clone(), sources.clone());
-        let compose = move |_: &_| {
-            let read = |location: &str, range| read_range(files.get(location)?, range);
-            outline::compose(&graph, read)
+    /// The file of a model whose tensors call the files beside it by these names.
+    async fn put_parts(&self, file: ModelFile, names: Vec<String>) -> Result<Stored, Error> {
+        let sources = sources(&file, &names)?;
+        let compose = Compose {
+            names: names.clone(),
         };
-        let parts = self.parts.threads.run(compose).await??;
+        let made = self.rewrite_file(file.clone(), Vec::new(), compose).await?;
+        let (pieces_told, made) = only(made);
+        let parts = parts(&pieces_told, made, (&file, &names)).map_err(Error::Unable)?;
         let put = self.parts.objects.put_blob_stream(pieces(parts, sources));
         let put = put.await?;
         Ok(Stored {
@@ -256,11 +286,21 @@ fn lost(name: &str, error: &io::Error) -> Error {
     crate::measure::MeasureError::Load(sextant_engine::Error::Failed(reason)).into()
 }
 
-/// With the file that the tensors of an outline name.
-fn with_weights(file: &ModelFile, mut sources: Sources) -> Result<Sources, Error> {
-    if let Some(weights) = &file.weights {
-        let opened = weights.file().map_err(|error| lost("the model", &error))?;
-        sources.insert(WEIGHTS.to_owned(), Arc::new(opened));
+/// The files of a large model, with those beside it, by what its tensors call them.
+fn sources(file: &ModelFile, names: &[String]) -> Result<Sources, Error> {
+    let mut sources = Sources::new();
+    let Some(weights) = &file.weights else {
+        return Ok(sources);
+    };
+    for (number, name) in names.iter().enumerate() {
+        let opened = weights.beside(number).map_err(|error| lost(name, &error))?;
+        sources.insert(name.clone(), Arc::new(opened));
+    }
+    match weights.file() {
+        Ok(opened) => drop(sources.insert(WEIGHTS.to_owned(), Arc::new(opened))),
+        // A small graph with large files beside it has no other.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !names.is_empty() => {}
+        Err(error) => return Err(lost("the model", &error)),
     }
     Ok(sources)
 }

@@ -74,7 +74,11 @@ impl Worker {
     }
 
     /// Brings the record of a variant to what is true. The caller has its turn.
-    async fn correct(&self, variant: &VariantId, application: &ApplicationId) -> Result<(), Error> {
+    pub(super) async fn correct(
+        &self,
+        variant: &VariantId,
+        application: &ApplicationId,
+    ) -> Result<(), Error> {
         let key = InstanceKey::new(variant.clone(), self.config.worker.clone());
         let record = self.metadata.instance(&key).await?;
         let state = record.map_or(InstanceState::Inactive, |record| record.state);

@@ -5,8 +5,7 @@ use std::{
         Arc, Mutex, Weak,
         mpsc::{self, RecvTimeoutError},
     },
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -15,7 +14,7 @@ use sextant_engine::{
     Staged, pages::Short,
 };
 use sextant_types::{Digest, NamedTensor, Precision, Signature, Tensor};
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use super::{BUSY, LOOK, NoRoom};
 use crate::{Worker, ledger::Hold, timed_queue::lock};
@@ -88,12 +87,13 @@ impl Host {
             let wanted = wanted(request, shortage, hold.pages(), &worker)?;
             if hold.pages() >= wanted {
                 // The pages are kept, and something else on the device has not given them back yet.
-                if kept_since.get_or_insert_with(Instant::now).elapsed() >= BUSY {
+                let now = self.pause()?;
+                if now - *kept_since.get_or_insert(now) >= BUSY {
                     return Err(self.busy(wanted, wanted, &worker));
                 }
-                pause();
                 continue;
             }
+            kept_since = None;
             hold = self.make_room(hold, wanted, interrupt, &worker)?;
         };
         let pages = worker.ledger.pages_for(model.weights_bytes())
@@ -120,10 +120,13 @@ impl Host {
         interrupt: &Interrupt,
         worker: &Arc<Worker>,
     ) -> Result<Hold, Error> {
-        let begun = Instant::now();
         // Nothing goes for pages that are free in a moment.
-        while hold.grow(wanted) > 0 && !self.lingering.is_empty() && begun.elapsed() < LINGER {
-            pause();
+        let mut since = None;
+        while hold.grow(wanted) > 0 && !self.lingering.is_empty() {
+            let now = self.pause()?;
+            if now - *since.get_or_insert(now) >= LINGER {
+                break;
+            }
         }
         let (asked, _asks) = oneshot::channel();
         let (reply, made) = mpsc::channel();
@@ -144,12 +147,27 @@ impl Host {
         };
         made.map_err(|no_room| match no_room {
             NoRoom::Busy { missing } => self.busy(wanted, missing, worker),
-            NoRoom::ShuttingDown => Error::Unavailable {
-                engine: self.engine.name(),
-                reason: "its worker ends".to_owned(),
-            },
+            NoRoom::ShuttingDown => self.ends(),
             NoRoom::Unwanted => Error::Interrupted,
         })
+    }
+
+    /// Waits for a moment, as an engine tells nobody when its memory is free again; what time it is then on the runtime's
+    /// clock.
+    fn pause(&self) -> Result<Instant, Error> {
+        let (reply, over) = mpsc::channel();
+        self.runtime.spawn(async move {
+            tokio::time::sleep(LOOK).await;
+            reply.send(Instant::now()).ok();
+        });
+        over.recv().map_err(|_| self.ends())
+    }
+
+    fn ends(&self) -> Error {
+        Error::Unavailable {
+            engine: self.engine.name(),
+            reason: "its worker ends".to_owned(),
+        }
     }
 
     fn busy(&self, wanted: u64, missing: u64, worker: &Worker) -> Error {
@@ -197,14 +215,6 @@ fn wanted(
     let free = pages.free;
     let short = Short { free, ..short };
     Err(Error::OutOfMemory(Shortage::of_pages(reason, short)))
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "an engine tells nobody when its memory is free again"
-)]
-fn pause() {
-    thread::sleep(LOOK);
 }
 
 /// Bytes of a model's file, wherever they are.

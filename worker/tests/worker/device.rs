@@ -151,6 +151,7 @@ async fn a_worker_drives_one_device_on_cores_that_there_are() {
             Arc::new(Double {
                 device: kind.device(),
                 staged: false,
+                is_isolated: false,
                 record: Arc::default(),
             })
         };

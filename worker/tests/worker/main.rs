@@ -10,6 +10,7 @@ mod double;
 mod faults;
 mod health;
 mod held;
+mod isolation;
 mod memory;
 mod metrics;
 mod room;
@@ -66,6 +67,7 @@ impl World {
         let engine = Arc::new(Double {
             device: kind.device(),
             staged: kind == Kind::Staged,
+            is_isolated: false,
             record: Arc::clone(&record),
         });
         Self::on(engine, record, config).await

@@ -12,6 +12,8 @@ use sextant_types::Signature;
 
 use super::*;
 
+mod limits;
+
 /// Pages of the device.
 const PAGES: u64 = 1000;
 
@@ -19,8 +21,8 @@ const PAGES: u64 = 1000;
 struct Paged {
     inner: Double,
     free: Arc<AtomicU64>,
-    /// Loads that have begun.
-    begun: Arc<AtomicU64>,
+    /// Loads that were tried.
+    tried: Arc<AtomicU64>,
 }
 
 struct Paging {
@@ -33,7 +35,8 @@ struct Paging {
 fn pages(model: &[u8]) -> u64 {
     match model {
         b"vast 1" | b"untold 2" => PAGES + 200,
-        b"half 1" | b"half 2" => 600,
+        b"whole 1" => PAGES,
+        b"half 1" | b"half 2" | b"half 3" => 600,
         b"untold 1" => 400,
         _ => 200,
     }
@@ -53,8 +56,8 @@ impl Engine for Paged {
     }
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
+        self.tried.fetch_add(1, Ordering::SeqCst);
         let needed = pages(&request.model.graph);
-        self.begun.fetch_add(1, Ordering::SeqCst);
         if request.model.graph.starts_with(b"fixed") {
             let shortage = Shortage::fixed("the workspace is small".to_owned());
             return Err(Error::OutOfMemory(shortage));
@@ -111,8 +114,8 @@ pub struct Full {
     engine: Arc<dyn Engine>,
     host: Arc<dyn Engine>,
     pub variants: Vec<Arc<Variant>>,
-    /// Loads that the engine has begun.
-    begun: Arc<AtomicU64>,
+    /// Loads that were tried.
+    tried: Arc<AtomicU64>,
 }
 
 impl Full {
@@ -122,15 +125,16 @@ impl Full {
 
     pub async fn over(kind: Kind, metadata: Arc<dyn MetadataStore>) -> Self {
         let record = Arc::<Record>::default();
-        let begun = Arc::<AtomicU64>::default();
+        let tried = Arc::<AtomicU64>::default();
         let engine: Arc<dyn Engine> = Arc::new(Paged {
             inner: Double {
                 device: kind.device(),
                 staged: kind == Kind::Staged,
+                is_isolated: false,
                 record: Arc::clone(&record),
             },
             free: Arc::new(AtomicU64::new(PAGES)),
-            begun: Arc::clone(&begun),
+            tried: Arc::clone(&tried),
         });
         let world = World::over(Arc::clone(&engine), record, config(), metadata).await;
         let host = world.worker.host(&engine).expect("an engine of the worker");
@@ -144,8 +148,14 @@ impl Full {
             engine,
             host,
             variants,
-            begun,
+            tried,
         }
+    }
+
+    /// Waits until one load more is tried than were until the call.
+    fn tries(&self) -> impl Future<Output = ()> {
+        let (before, tried) = (self.tried.load(Ordering::SeqCst), Arc::clone(&self.tried));
+        until(move || tried.load(Ordering::SeqCst) > before)
     }
 
     /// Which of the variants are loaded, by their numbers.
@@ -237,7 +247,7 @@ async fn what_runs_or_waits_stays_where_it_is() {
         // Those used longest ago have a batch that runs and one that waits for its turn.
         world.record.hold(Step::Exec, Some(1));
         let running = world.infer("m-1", 1, now());
-        world.record.begun(Step::Exec, 1).await;
+        world.record.tried(Step::Exec, 1).await;
         let waiting = world.infer("m-2", 2, now());
         for name in ["m-3", "m-4"] {
             let id = VariantId::new(name).unwrap();
@@ -267,7 +277,7 @@ async fn it_waits_for_batches_that_are_under_way() {
     let sent: Vec<Outcome> = (1..=5)
         .map(|key| world.infer(&format!("m-{key}"), key, now()))
         .collect();
-    world.record.begun(Step::Exec, 1).await;
+    world.record.tried(Step::Exec, 1).await;
     let loading = full.measure("m-6");
     world.record.count(Step::Load, 5).await;
     assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
@@ -322,10 +332,10 @@ async fn a_load_that_waits_for_room_can_be_called_off() {
     let sent: Vec<Outcome> = (1..=5)
         .map(|key| world.infer(&format!("m-{key}"), key, now()))
         .collect();
-    world.record.begun(Step::Exec, 1).await;
+    world.record.tried(Step::Exec, 1).await;
     let interrupt = Interrupt::default();
     let loading = measure_until(&full.host, "m-6", interrupt.clone());
-    until(|| full.begun.load(Ordering::SeqCst) == 6).await;
+    until(|| full.tried.load(Ordering::SeqCst) == 6).await;
     interrupt.raise();
     let ended = loaded(loading).await.err().unwrap();
     assert_eq!(ended, Error::Interrupted);
@@ -345,7 +355,7 @@ async fn nothing_goes_for_a_load_that_would_still_not_fit() {
     let world = &full.world;
     world.record.hold(Step::Exec, Some(1));
     let running = world.infer("m-1", 1, now());
-    world.record.begun(Step::Exec, 1).await;
+    world.record.tried(Step::Exec, 1).await;
     for variant in &full.variants[2..] {
         world.worker.unload(&variant.id).await.unwrap();
     }
@@ -391,6 +401,7 @@ async fn only_engines_of_divided_devices_are_hosted() {
         Arc::new(Double {
             device: kind.device(),
             staged: false,
+            is_isolated: false,
             record: Arc::default(),
         })
     };

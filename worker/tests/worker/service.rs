@@ -33,6 +33,7 @@ async fn a_worker_that_was_killed_and_starts_again_in_time_has_nothing_loaded() 
     let engine = Double {
         device: Device::Cpu,
         staged: false,
+        is_isolated: false,
         record: Arc::clone(&world.record),
     };
     let stores = (Arc::clone(&world.objects), Arc::clone(&world.metadata));

@@ -29,6 +29,9 @@ const WEIGHTS_FILE: &str = "weights";
 /// The outline, in the same folder, whose tensors name that file.
 pub const GRAPH_FILE: &str = "model.onnx";
 
+/// Files beside the model, in the same folder, followed by their numbers.
+const BESIDE: &str = "beside-";
+
 /// Held by the process that has made the folder.
 const LOCK: &str = "lock";
 
@@ -92,16 +95,65 @@ impl ModelFile {
     /// # Errors
     /// [`Error::InvalidModel`] where it is no ONNX file, [`Error::Failed`] where a file cannot be read or made.
     pub fn open(file: &Path, scratch: &Path) -> Result<Self, Error> {
-        let opened = File::open(file).map_err(|error| failed("be opened", &error))?;
-        let size = opened.metadata();
-        let size = size.map_err(|error| failed("be opened", &error))?.len();
-        let graph = outline::outline(size, |range| read_range(&opened, range))
-            .map_err(|error| invalid(&error))?;
-        let weights = WeightsFolder::make(scratch, file, &graph)?;
+        let linked = Self::linked(file, scratch)?;
+        let outlined = linked.outline().map_err(|error| invalid(&error))?;
+        linked.outlined(outlined)
+    }
+
+    /// A large model of which nothing is read yet: its graph is empty. Its folder is made in `scratch`, on the same file
+    /// system.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where its folder cannot be made.
+    pub fn linked(file: &Path, scratch: &Path) -> Result<Self, Error> {
+        let weights = WeightsFolder::make(scratch, &[(WEIGHTS_FILE.to_owned(), file.to_owned())]);
         Ok(Self {
-            graph,
-            weights: Some(Arc::new(weights)),
+            graph: Bytes::new(),
+            weights: Some(Arc::new(weights?)),
         })
+    }
+
+    /// A graph over the same weights, if it has any, and files beside them, whose folder is made in `scratch`, on the same
+    /// file system.
+    ///
+    /// # Errors
+    /// As [`Self::linked`].
+    pub fn with_beside(&self, beside: &[PathBuf], scratch: &Path) -> Result<Self, Error> {
+        let weights = self.weights.iter().map(|it| it.path.join(WEIGHTS_FILE));
+        let weights = weights.map(|path| (WEIGHTS_FILE.to_owned(), path));
+        let beside = beside.iter().enumerate();
+        let beside = beside.map(|(number, path)| (format!("{BESIDE}{number}"), path.clone()));
+        let files: Vec<(String, PathBuf)> = weights.chain(beside).collect();
+        Ok(Self {
+            graph: self.graph.clone(),
+            weights: Some(Arc::new(WeightsFolder::make(scratch, &files)?)),
+        })
+    }
+
+    /// Reads what [`Self::outlined`] takes: the outline, and the same as it names the file in the folder.
+    ///
+    /// # Errors
+    /// [`sextant_onnx::Error::NotOnnx`] where the file is no ONNX file, or cannot be read.
+    pub fn outline(&self) -> Result<[Bytes; 2], sextant_onnx::Error> {
+        let unread = || sextant_onnx::Error::NotOnnx("its file cannot be read".to_owned());
+        let file = self.weights.as_ref().and_then(|it| it.file().ok());
+        let file = file.ok_or_else(unread)?;
+        let size = file.metadata().map_err(|_| unread())?.len();
+        let graph = outline::outline(size, |range| read_range(&file, range))?;
+        let located = outline::located(&graph, WEIGHTS_FILE)?;
+        Ok([graph, located])
+    }
+
+    /// The model with its outline, which [`Self::outline`] has read of the same file, be it in another process.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where it cannot be put into the folder.
+    pub fn outlined(self, [graph, located]: [Bytes; 2]) -> Result<Self, Error> {
+        if let Some(weights) = &self.weights {
+            let written = fs::write(weights.path.join(GRAPH_FILE), &located);
+            written.map_err(|error| failed("be put into a folder", &error))?;
+        }
+        Ok(self.with_graph(graph))
     }
 
     /// Another graph over the same weights.
@@ -148,12 +200,13 @@ impl ModelFile {
 // === impl WeightsFolder ===
 
 impl WeightsFolder {
-    fn make(scratch: &Path, file: &Path, graph: &Bytes) -> Result<Self, Error> {
+    /// A folder with these files under these names.
+    fn make(scratch: &Path, files: &[(String, PathBuf)]) -> Result<Self, Error> {
         let failed = |error: io::Error| failed("be put into a folder", &error);
         let folder = ScratchFolder::make(scratch).map_err(failed)?;
-        let located = outline::located(graph, WEIGHTS_FILE).map_err(|error| invalid(&error))?;
-        fs::hard_link(file, folder.path.join(WEIGHTS_FILE)).map_err(failed)?;
-        fs::write(folder.path.join(GRAPH_FILE), &located).map_err(failed)?;
+        for (name, file) in files {
+            fs::hard_link(file, folder.path.join(name)).map_err(failed)?;
+        }
         Ok(Self {
             path: folder.path.clone(),
             _made: Some(folder),
@@ -176,6 +229,29 @@ impl WeightsFolder {
     /// When it cannot be opened.
     pub fn file(&self) -> io::Result<File> {
         File::open(self.path.join(WEIGHTS_FILE))
+    }
+
+    /// A file beside the model, by its number.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn beside(&self, number: usize) -> io::Result<File> {
+        File::open(self.path.join(format!("{BESIDE}{number}")))
+    }
+
+    /// Bytes of the model's file and those beside it.
+    pub fn size_bytes(&self) -> u64 {
+        let size = |name: String| Some(fs::metadata(self.path.join(name)).ok()?.len());
+        let beside = (0..).map_while(|number| size(format!("{BESIDE}{number}")));
+        size(WEIGHTS_FILE.to_owned()).unwrap_or_default() + beside.sum::<u64>()
+    }
+
+    /// Names of what is in it.
+    fn names(&self) -> impl Iterator<Item = String> {
+        let is_there = |name: &String| self.path.join(name).exists();
+        let beside = (0..).map(|number| format!("{BESIDE}{number}"));
+        let own = [WEIGHTS_FILE, GRAPH_FILE].map(str::to_owned).into_iter();
+        own.filter(is_there).chain(beside.take_while(is_there))
     }
 
     /// A new folder beside it.
@@ -216,8 +292,8 @@ impl ScratchFolder {
     /// # Errors
     /// When they cannot be put there.
     pub fn show(&self, weights: &WeightsFolder) -> io::Result<PathBuf> {
-        for name in [WEIGHTS_FILE, GRAPH_FILE] {
-            fs::hard_link(weights.path.join(name), self.path.join(name))?;
+        for name in weights.names() {
+            fs::hard_link(weights.path.join(&name), self.path.join(name))?;
         }
         Ok(self.path.clone())
     }

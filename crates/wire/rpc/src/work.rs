@@ -319,7 +319,8 @@ pub trait Work: Send + Sync {
     /// Queues a batch on the device.
     fn infer(&self, infer: Infer);
 
-    /// Fetches and loads a variant.
+    /// Fetches and loads a variant. One that is loaded already is loaded again, whatever the window, where its application
+    /// says that it runs in another process than it does: beside the instance that serves, which then goes.
     async fn load(&self, load: Load) -> Result<LoadTimings, WorkError>;
 
     /// Drains and unloads a variant.

@@ -1,0 +1,135 @@
+//! Keys that are bound to an application.
+
+use super::*;
+
+#[tokio::test]
+async fn a_bound_key_sees_its_application_only() {
+    let api = with_keys().await;
+    put_variant(&api).await;
+    let own = bound(&api, &["query"]).await;
+    let foreign = json!({"scopes": ["query"], "application": "letters"});
+    let foreign = create(&api, foreign).await.1;
+    let recorder_knows = "/v2/models/mlp/infer";
+    let variant = variant().id.to_string();
+    for body in [
+        QUERY.to_owned(),
+        QUERY
+            .replace("application", "model")
+            .replace("digits", "mlp"),
+        QUERY
+            .replace("application", "variant")
+            .replace("digits", &variant),
+    ] {
+        let answered = api.keyed(&own, "POST", "/v1/queries", body.clone()).await;
+        assert_eq!(answered.status, 200, "{body}");
+        let other = api
+            .keyed(&foreign, "POST", "/v1/queries", body.clone())
+            .await;
+        refused(&other, &body);
+    }
+    let infer = r#"{"inputs":[]}"#;
+    assert_eq!(
+        api.keyed(&own, "POST", recorder_knows, infer).await.status,
+        200
+    );
+    refused(
+        &api.keyed(&foreign, "POST", recorder_knows, infer).await,
+        recorder_knows,
+    );
+    for path in [
+        "/v1/applications/digits".to_owned(),
+        "/v1/applications/digits/variants".to_owned(),
+        "/v1/models/mlp".to_owned(),
+        "/v1/models/mlp/variants".to_owned(),
+        format!("/v1/variants/{variant}"),
+        "/v2/models/mlp".to_owned(),
+    ] {
+        assert_eq!(
+            api.keyed(&own, "GET", &path, "").await.status,
+            200,
+            "{path}"
+        );
+        refused(&api.keyed(&foreign, "GET", &path, "").await, &path);
+    }
+    for path in ["/v1/artefacts", "/v1/jobs", "/v1/workers", "/v1/cluster"] {
+        refused(&api.keyed(&own, "GET", path, "").await, path);
+    }
+}
+
+#[tokio::test]
+async fn a_bound_key_lists_its_own() {
+    let api = with_keys().await;
+    put_variant(&api).await;
+    let own = bound(&api, &["query"]).await;
+    let foreign = json!({"scopes": ["query"], "application": "letters"});
+    let foreign = create(&api, foreign).await.1;
+    // The index has the application, its model and its variant.
+    for (path, list, own_entries) in [
+        ("/v1/models", "/models", 1),
+        ("/v2/repository/index", "", 3),
+    ] {
+        let method = if path.starts_with("/v2") {
+            "POST"
+        } else {
+            "GET"
+        };
+        let count = async |key: &str| {
+            let json = api.keyed(key, method, path, "").await.json();
+            json.pointer(list).and_then(Value::as_array).map(Vec::len)
+        };
+        assert_eq!(
+            (count(&own).await, count(&foreign).await),
+            (Some(own_entries), Some(0)),
+            "{path}"
+        );
+    }
+    let applications = api.keyed(&own, "GET", "/v1/applications", "").await.json();
+    let names = applications["applications"].as_array().expect("a list");
+    assert_eq!((names.len(), &names[0]["name"]), (1, &json!("digits")));
+}
+
+#[tokio::test]
+async fn a_bound_key_registers_for_its_application_only() {
+    let api = with_keys().await;
+    let own = bound(&api, &["register"]).await;
+    let form = |application: &str, name: &str| {
+        let part = |name: &str, value: &str| {
+            format!("--edge\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+        };
+        let parts = [
+            part("name", name),
+            part("application", application),
+            part("model", "onnx"),
+            part("validation", "labels"),
+        ];
+        let body = format!("{}--edge--\r\n", parts.concat());
+        Request::post("/v1/models")
+            .header("content-type", "multipart/form-data; boundary=edge")
+            .header("x-api-key", &own)
+            .body(Body::from(body))
+            .expect("a request")
+    };
+    let taken = api.send(form("digits", "own")).await;
+    assert_eq!(taken.status, 202);
+    let job = taken.headers["location"]
+        .to_str()
+        .expect("a path")
+        .to_owned();
+    assert_eq!(api.keyed(&own, "GET", &job, "").await.status, 200);
+    refused(&api.send(form("letters", "foreign")).await, "a form");
+    let stored = json!({"name": "a", "application": "digits", "model_path": "a",
+        "validation_path": "b"});
+    refused(
+        &api.keyed(&own, "POST", "/v1/registrations", stored.to_string())
+            .await,
+        "files",
+    );
+    let application = json!({"name": "more", "metric": "top1"}).to_string();
+    refused(
+        &api.keyed(&own, "POST", "/v1/applications", application)
+            .await,
+        "creating",
+    );
+    let path = "/v1/applications/letters";
+    refused(&api.keyed(&own, "DELETE", path, "").await, path);
+}

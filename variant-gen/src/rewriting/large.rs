@@ -1,0 +1,133 @@
+//! What is found out about files that are not read into memory, and how they are put together.
+
+use bytes::{Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+use sextant_engine::{ModelFile, read_range};
+use sextant_onnx::{
+    Error,
+    outline::{self, Part, WEIGHTS},
+};
+use sextant_types::Code;
+
+use super::{Made, Rewrite, Rewriting, Unable, most_made};
+
+/// [`ModelFile::outline`] of a file of which nothing has been read.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Outline;
+
+/// [`outline::compose`]; finds out of which parts the file is put together.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Compose {
+    /// What tensors call the files beside it, in their order.
+    pub(crate) names: Vec<String>,
+}
+
+/// A part of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Piece {
+    /// So many of the bytes that were made.
+    Made(u64),
+    /// A range of a stored file.
+    Stored {
+        /// The number of the file beside the model; none for the file with its weights.
+        file: Option<usize>,
+        /// Where it begins, bytes.
+        from: u64,
+        /// Where it ends, bytes.
+        to: u64,
+    },
+}
+
+impl Rewrite for Outline {
+    type Found = ();
+
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<()>, Error> {
+        let files = file.outline()?.into();
+        Ok(Made { found: (), files })
+    }
+
+    fn told(self) -> Rewriting {
+        Rewriting::Outline(self)
+    }
+}
+
+impl Compose {
+    fn number_of(&self, location: &str) -> Option<usize> {
+        self.names.iter().position(|name| name == location)
+    }
+}
+
+impl Rewrite for Compose {
+    type Found = Vec<Piece>;
+
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Self::Found>, Error> {
+        let read = |location: &str, range| {
+            let weights = file.weights.as_ref()?;
+            let opened = match location {
+                WEIGHTS => weights.file(),
+                location => weights.beside(self.number_of(location)?),
+            };
+            read_range(&opened.ok()?, range)
+        };
+        let mut made = BytesMut::new();
+        let pieces = outline::compose(&file.graph, read)?.into_iter();
+        let pieces = pieces.map(|part| match part {
+            Part::Bytes(bytes) => {
+                made.extend_from_slice(&bytes);
+                Piece::Made(bytes.len() as u64)
+            }
+            Part::Stored { location, range } => Piece::Stored {
+                file: self.number_of(&location),
+                from: range.start,
+                to: range.end,
+            },
+        });
+        let pieces = pieces.collect();
+        Ok(Made::one(pieces, made.freeze()))
+    }
+
+    fn told(self) -> Rewriting {
+        Rewriting::Compose(self)
+    }
+}
+
+/// The parts that another process has told of, as far as they are parts of what there is.
+pub(crate) fn parts(
+    pieces: &[Piece],
+    mut made: Bytes,
+    (file, names): (&ModelFile, &[String]),
+) -> Result<Vec<Part>, Unable> {
+    let unfit = || Unable {
+        code: Code::Internal,
+        message: "the process that measures puts a file together of parts that are not there"
+            .to_owned(),
+    };
+    let (most, mut all) = (most_made(file, &[]), 0u64);
+    let part = |piece: &Piece| {
+        let part = match *piece {
+            Piece::Made(length) if length <= made.len() as u64 => {
+                Part::Bytes(made.split_to(length as usize))
+            }
+            Piece::Stored { file, from, to } if from <= to => Part::Stored {
+                location: match file {
+                    None => WEIGHTS.to_owned(),
+                    Some(number) => names.get(number).ok_or_else(unfit)?.clone(),
+                },
+                range: from..to,
+            },
+            _ => return Err(unfit()),
+        };
+        all = all.saturating_add(part.length());
+        match all <= most {
+            true => Ok(part),
+            false => Err(Unable {
+                code: Code::MemoryExceeded,
+                message: format!(
+                    "what is made of the model has more than `{most}` bytes, which is the most of files of this size"
+                ),
+            }),
+        }
+    };
+    pieces.iter().map(part).collect()
+}

@@ -1,0 +1,74 @@
+//! A loaded variant changes its process: from the worker's into one of its own, or back.
+//!
+//! An administrator may say anew where the models of an application run while they are loaded. Whoever decides about loads
+//! then sends the variant again, and the worker loads it a second time where it belongs. The first instance answers until
+//! the second one takes its place, and is gone once its last batch has left. Both hold their pages meanwhile. Where the
+//! device has not so many, or where the second load fails, the first instance goes all the same: what must not run in
+//! the worker's process does not go on there.
+
+use std::{sync::Arc, time::Instant};
+
+use sextant_metadata::{Command, Error};
+use sextant_rpc::{Load, LoadTimings, WorkError};
+use sextant_types::{Variant, time::unix_ms};
+
+use super::{Chosen, see_off};
+use crate::{Worker, instance::Instance};
+
+impl Worker {
+    /// Loads a variant again with another engine. The caller has its turn.
+    pub(super) async fn replace(
+        &self,
+        load: &Load,
+        chosen: Chosen,
+        (loaded, arrived): (Arc<Instance>, Instant),
+    ) -> Result<LoadTimings, WorkError> {
+        let load = &Load {
+            latest: None,
+            ..load.clone()
+        };
+        let variant = &load.variant;
+        let is_isolated = chosen.is_isolated;
+        tracing::info!(variant = %variant.id, is_isolated, "a loaded variant changes its process");
+        // Instances of a variant share pages in the books, and these two have them twice.
+        let mut beside = self.ledger.hold();
+        if beside.grow(self.ledger.pages_of(variant)) > 0 {
+            drop(beside);
+            self.unload_instance(loaded, Instance::leave).await;
+            return self.load_anew(load, chosen, arrived).await;
+        }
+        let opened = self.open_instance(load, chosen, arrived).await;
+        let (instance, timings) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.unload_instance(loaded, Instance::leave).await;
+                return Err(error);
+            }
+        };
+        self.shared.insert(instance);
+        self.discard(&loaded);
+        self.renew_record(variant).await;
+        see_off(loaded).await;
+        Ok(timings)
+    }
+
+    /// Nothing is known of the new instance's condition, and the first one may have broken in the meantime.
+    async fn renew_record(&self, variant: &Variant) {
+        self.note_given_up().await;
+        let corrected = self.correct(&variant.id, &variant.application).await;
+        let recover = self.transition(variant, Command::Recover);
+        let recovered = match corrected {
+            Ok(()) => self.metadata.transition(&recover, unix_ms()).await,
+            Err(error) => Err(error),
+        };
+        match recovered {
+            // It was active already.
+            Ok(_) | Err(Error::Rejected(_)) => {}
+            Err(error) => {
+                tracing::debug!(variant = %variant.id, %error, "an instance's record could not be renewed");
+                let (id, application) = (variant.id.clone(), variant.application.clone());
+                self.doubtful.add(id, application);
+            }
+        }
+    }
+}
