@@ -15,7 +15,7 @@ use crate::{
     Api, Machine, binary,
     cluster::SHORT_MEASUREMENTS,
     disk::Disk,
-    process::{Launch, Process, children_of, command_of},
+    process::{Launch, Process, children_of, command, command_of},
     wire::Wire,
 };
 use place::{Place, faketime, port_of};
