@@ -328,8 +328,7 @@ pub async fn delete(
 ) -> Result<StatusCode, Problem> {
     let known = state.registry().pipeline(&name).await?;
     Shown::new(&shown(&state, known)).check(&headers)?;
-    measure::cancel(&state, &name).await?;
-    state.registry().delete_pipeline(&name).await?;
+    state.registry().delete_pipeline(&name, unix_ms()).await?;
     state.refresh_pipeline(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -497,7 +496,7 @@ fn with_measure(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
 /// A pipeline as this front end has it.
 fn shown(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
     let loaded = state.pipelines().get(&pipeline.application);
-    let loaded = loaded.filter(|loaded| loaded.version == pipeline.version);
+    let loaded = loaded.filter(|loaded| load::is_of(loaded, &pipeline));
     let graph = loaded.as_deref().map_or(Err(UNREAD), Loaded::graph);
     PipelineBody::new(pipeline, graph)
 }

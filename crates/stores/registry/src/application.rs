@@ -86,22 +86,7 @@ impl Registry {
     /// jobs.
     pub async fn delete_application(&self, id: &ApplicationId) -> Result<(), Error> {
         let mut tx = self.begin().await?;
-        get(&mut tx, id).await?;
-        let models = tx.any(sql::MODEL_OF_APPLICATION.bind(id.as_str())).await?;
-        if models {
-            return Err(Error::in_use(Entity::Application, id, "it has models"));
-        }
-        let jobs = tx
-            .any(sql::UNFINISHED_OF_APPLICATION.bind(id.as_str()))
-            .await?;
-        if jobs {
-            return Err(Error::in_use(
-                Entity::Application,
-                id,
-                "it has unfinished jobs",
-            ));
-        }
-        tx.run(sql::DELETE_APPLICATION.bind(id.as_str())).await?;
+        remove(&mut tx, id).await?;
         tx.commit().await
     }
 
@@ -193,6 +178,24 @@ pub(crate) async fn get(
     find(connection, id)
         .await?
         .ok_or_else(|| Error::not_found(Entity::Application, id))
+}
+
+/// Removes one that has no models and no unfinished jobs.
+pub(crate) async fn remove(connection: &mut Session, id: &ApplicationId) -> Result<(), Error> {
+    get(connection, id).await?;
+    let models = sql::MODEL_OF_APPLICATION.bind(id.as_str());
+    if connection.any(models).await? {
+        return Err(Error::in_use(Entity::Application, id, "it has models"));
+    }
+    let jobs = sql::UNFINISHED_OF_APPLICATION.bind(id.as_str());
+    if connection.any(jobs).await? {
+        let why = "it has unfinished jobs";
+        return Err(Error::in_use(Entity::Application, id, why));
+    }
+    connection
+        .run(sql::DELETE_APPLICATION.bind(id.as_str()))
+        .await?;
+    Ok(())
 }
 
 pub(crate) async fn find(

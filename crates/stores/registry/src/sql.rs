@@ -302,18 +302,16 @@ statements! {
         "update jobs set state = 'cancelled', owner = null, lease_until_ms = 0, \
          updated_ms = $2 where id = $1 returning " {jobs}
     );
-    ADVANCE_JOB = (
-        "update jobs set step = $2, progress_done = $3, progress_total = $4, \
-         updated_ms = $5 where id = $1"
+    CANCEL_MEASURES = (
+        "update jobs set state = 'cancelled', owner = null, lease_until_ms = 0, updated_ms = $2 \
+         where application = $1 and kind = 'measure' and state in ('queued', 'running', 'paused')"
     );
+    ADVANCE_JOB = ("update jobs set step = $2, progress_done = $3, progress_total = $4, updated_ms = $5 where id = $1");
     RENEW_JOB = ("update jobs set lease_until_ms = $2, updated_ms = $3 where id = $1");
     SET_JOB_STATE = ("update jobs set state = $2, updated_ms = $3 where id = $1");
     SET_JOB_RESULT = ("update jobs set result = $2 where id = $1");
     SET_JOB_ERROR = ("update jobs set error_code = $2, error_message = $3 where id = $1");
-    END_JOB = (
-        "update jobs set state = $2, owner = null, lease_until_ms = 0, updated_ms = $3 \
-         where id = $1"
-    );
+    END_JOB = ("update jobs set state = $2, owner = null, lease_until_ms = 0, updated_ms = $3 where id = $1");
 
     ENDED_JOBS = (
         "select " {jobs} " from jobs where state in ('succeeded', 'failed', 'cancelled') \
@@ -324,9 +322,7 @@ statements! {
              and (later.created_ms, later.id) > (jobs.created_ms, jobs.id)))) \
          order by updated_ms, id limit $2"
     );
-    FORGET_JOB = (
-        "delete from jobs where id = $1 and state in ('succeeded', 'failed', 'cancelled')"
-    );
+    FORGET_JOB = ("delete from jobs where id = $1 and state in ('succeeded', 'failed', 'cancelled')");
     // A model that failed before its job was kept is as old as its row.
     FAILED_MODELS = (
         "select id, application from models where status = 'failed' and coalesce( \
