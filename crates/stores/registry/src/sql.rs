@@ -107,9 +107,7 @@ statements! {
         "select id from jobs where application = $1 \
          and state in ('queued', 'running', 'paused') limit 1"
     );
-    OTHER_SOUND_MODEL = (
-        "select id from models where application = $1 and id <> $2 and status <> 'failed' limit 1"
-    );
+    OTHER_SOUND_MODEL = ("select id from models where application = $1 and id <> $2 and status <> 'failed' limit 1");
     SOUND_MODEL = ("select id from models where application = $1 and status <> 'failed' limit 1");
     SET_SIGNATURE = ("update applications set signature = $2 where id = $1");
     CHANGE_APPLICATION = (
@@ -380,6 +378,11 @@ statements! {
          and f.place = e.value->>'place' and f.kind = e.value->>'kind'"}
         ["json_to_recordset($1) as e (query text, place bigint, kind text) join feedback f \
          on f.query = e.query and f.place = e.place and f.kind = e.kind"]
+    );
+    WITHDRAW_FEEDBACK = (
+        "delete from feedback where (query, place, kind) in (select "
+        {sqlite "e.value->>'query', e.value->>'place', e.value->>'kind' from json_each($1) e)"}
+        ["e.query, e.place, e.kind from json_to_recordset($1) as e (query text, place bigint, kind text))"]
     );
     ADD_SUMS = (
         "insert into feedback_sums (application, model, version, variant, kind, hour, counted, \
