@@ -253,10 +253,11 @@ pub async fn delete(
     Name(name): Name<ApplicationId>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    let application = state.registry().application(&name).await?;
-    Shown::new(&ApplicationBody::from(application.clone())).check(&headers)?;
-    check_resources(&caller, &application, "take back")?;
-    state.registry().delete_application(&name).await?;
+    let deleted = state.registry().delete_application(&name, |known| {
+        Shown::new(&ApplicationBody::from(known.clone())).check(&headers)?;
+        check_resources(&caller, known, "take back")
+    });
+    deleted.await??;
     state.refresh_application(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -325,7 +325,6 @@ async fn make(
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
     let line = state.registry().versions(&model.parse()?).await?;
-    Shown::new(&VersionsBody::new(&line)).check(headers)?;
     let change = VersionChange {
         model: numbered(&line, version)?.id.clone(),
         act,
@@ -346,9 +345,10 @@ async fn make(
         };
         actor.entry(now_ms, &subject, detail)
     };
+    let check = |line: &[Model]| Shown::new(&VersionsBody::new(line)).check(headers);
     let registry = state.registry();
-    let line = registry.change_version_on_record(&change, now_ms, entry);
-    let line = line.await?;
+    let line = registry.change_version_on_record(&change, now_ms, (check, entry));
+    let line = line.await??;
     for model in &line {
         state.refresh_model(&model.id).await?;
     }

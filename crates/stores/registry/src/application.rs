@@ -83,11 +83,20 @@ impl Registry {
     }
 
     /// Removes an application; refused with [`Error::InUse`] while it has models or unfinished
-    /// jobs.
-    pub async fn delete_application(&self, id: &ApplicationId) -> Result<(), Error> {
+    /// jobs. What `check` refuses stays, too: the inner result says why.
+    pub async fn delete_application<E>(
+        &self,
+        id: &ApplicationId,
+        check: impl FnOnce(&Application) -> Result<(), E> + Send,
+    ) -> Result<Result<(), E>, Error> {
         let mut tx = self.begin().await?;
+        let known = get(&mut tx, id).await?;
+        if let Err(refused) = check(&known) {
+            return Ok(Err(refused));
+        }
         remove(&mut tx, id).await?;
-        tx.commit().await
+        tx.commit().await?;
+        Ok(Ok(()))
     }
 
     /// Gives an application the description, default targets, presets, resources, feedback and metric that `change` makes of
@@ -182,7 +191,6 @@ pub(crate) async fn get(
 
 /// Removes one that has no models and no unfinished jobs.
 pub(crate) async fn remove(connection: &mut Session, id: &ApplicationId) -> Result<(), Error> {
-    get(connection, id).await?;
     let models = sql::MODEL_OF_APPLICATION.bind(id.as_str());
     if connection.any(models).await? {
         return Err(Error::in_use(Entity::Application, id, "it has models"));

@@ -163,15 +163,25 @@ impl Registry {
     }
 
     /// Removes a pipeline, all its versions and the application, and stops the jobs that measure it; refused with
-    /// [`Error::InUse`] while it has other unfinished jobs, which leaves all as it was.
-    pub async fn delete_pipeline(&self, id: &ApplicationId, now_ms: u64) -> Result<(), Error> {
+    /// [`Error::InUse`] while it has other unfinished jobs, which leaves all as it was. What `check` refuses stays, too:
+    /// the inner result says why.
+    pub async fn delete_pipeline<E>(
+        &self,
+        id: &ApplicationId,
+        check: impl FnOnce(&Pipeline) -> Result<(), E> + Send,
+        now_ms: u64,
+    ) -> Result<Result<(), E>, Error> {
         let mut tx = self.begin().await?;
         let known = latest(&mut tx, id).await?;
-        known.ok_or_else(|| Error::not_found(Entity::Pipeline, id))?;
+        let known = known.ok_or_else(|| Error::not_found(Entity::Pipeline, id))?;
+        if let Err(refused) = check(&known) {
+            return Ok(Err(refused));
+        }
         let cancel = sql::CANCEL_MEASURES.bind(id.as_str()).bind(int(now_ms));
         tx.run(cancel).await?;
         application::remove(&mut tx, id).await?;
-        self.commit_work(tx).await
+        self.commit_work(tx).await?;
+        Ok(Ok(()))
     }
 }
 

@@ -126,7 +126,7 @@ async fn rows_of_an_application_that_is_gone_are_not_kept(place: Place) {
     let given = [row("q", 0, "7"), strange];
     let fates = registry.give_feedback(&given).await.unwrap();
     assert_eq!(fates, [Fate::Kept, Fate::Gone]);
-    registry.delete_application(&app()).await.unwrap();
+    delete_application(&registry).await.unwrap();
     registry.create_application(&application()).await.unwrap();
     assert_eq!(sums(&registry).await, []);
     assert_eq!(registry.feedback(&app(), None, 9).await.unwrap(), []);

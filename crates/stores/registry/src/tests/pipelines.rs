@@ -26,6 +26,12 @@ fn first() -> NewPipeline {
     }
 }
 
+/// Removes the pipeline, whatever it is.
+async fn delete(registry: &Registry, now_ms: u64) -> Result<(), Error> {
+    let deleted = registry.delete_pipeline(&app(), |_| Ok::<_, ()>(()), now_ms);
+    deleted.await.map(Result::unwrap)
+}
+
 async fn a_pipeline_is_an_application_with_a_definition(place: Place) {
     let registry = place.open().await;
     let (made, created) = registry
@@ -60,7 +66,9 @@ async fn a_pipeline_is_an_application_with_a_definition(place: Place) {
     );
     assert_eq!(registry.pipeline(&app()).await.unwrap(), made);
     assert_eq!(registry.applications().await.unwrap(), [application()]);
-    registry.delete_pipeline(&app(), 9).await.unwrap();
+    let refused = registry.delete_pipeline(&app(), |known| Err::<(), _>(known.version), 9);
+    assert_eq!(refused.await.unwrap(), Err(1));
+    delete(&registry, 9).await.unwrap();
     let gone = registry.pipeline(&app()).await.unwrap_err();
     assert_eq!(gone.code(), Code::PipelineNotFound);
     assert!(registry.applications().await.unwrap().is_empty());
@@ -128,7 +136,7 @@ async fn its_files_are_kept(place: Place) {
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
-    registry.delete_pipeline(&app(), 9).await.unwrap();
+    delete(&registry, 9).await.unwrap();
     assert_eq!(
         registry.condemn(&[digest("a")], 9).await.unwrap(),
         [digest("a")]
@@ -145,7 +153,7 @@ async fn models_and_pipelines_exclude_each_other(place: Place) {
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::InUse);
-    registry.delete_pipeline(&app(), 9).await.unwrap();
+    delete(&registry, 9).await.unwrap();
     registry.create_application(&application()).await.unwrap();
     let refused = registry
         .create_pipeline(&application(), &first(), 5)
@@ -179,7 +187,7 @@ async fn what_was_measured_last_is_kept(place: Place) {
     }
     let measured = registry.pipeline_measures().await.unwrap();
     assert_eq!(measured, [(app(), measure(0.75))].into());
-    registry.delete_pipeline(&app(), 9).await.unwrap();
+    delete(&registry, 9).await.unwrap();
     assert!(registry.pipeline_measures().await.unwrap().is_empty());
 }
 
@@ -196,11 +204,11 @@ async fn one_that_goes_takes_its_measurement_along(place: Place) {
     let state = async |id: &JobId| registry.job(id).await.unwrap().state;
     create().await;
     let (measure, offline) = (job(JobKind::Measure).await, job(JobKind::Offline).await);
-    let refused = registry.delete_pipeline(&app(), 7).await.unwrap_err();
+    let refused = delete(&registry, 7).await.unwrap_err();
     assert_eq!(refused.code(), Code::InUse);
     assert_eq!(state(&measure).await, JobState::Queued);
     registry.cancel(&offline, 8).await.unwrap();
-    registry.delete_pipeline(&app(), 9).await.unwrap();
+    delete(&registry, 9).await.unwrap();
     assert_eq!(state(&measure).await, JobState::Cancelled);
     assert_eq!(registry.job(&measure).await.unwrap().updated_ms, 9);
 }
