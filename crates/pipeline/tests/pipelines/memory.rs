@@ -1,8 +1,12 @@
 //! The memory of what steps make.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
 };
 
 use serde_json::json;
@@ -103,4 +107,36 @@ async fn what_a_step_made_stays_counted_until_the_answer() {
     let refused = ask(30).await.expect_err("960 bytes, and 120 are held");
     assert_eq!(refused.message, "step `second`: there is no room");
     assert_eq!(left.load(Ordering::Relaxed), 1000);
+}
+
+#[test]
+fn a_query_that_is_given_up_holds_its_memory_until_its_thread_has_ended() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .max_blocking_threads(1)
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        // The only thread is busy, so what the step does waits for it.
+        let (free, wait) = mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || wait.recv());
+        let left = Arc::new(AtomicU64::new(1_000_000));
+        let cut = json!({"name": "p", "steps": [
+            {"name": "cut", "image": {"width": 100, "height": 100, "channels": 1, "layout": "flat"}},
+        ]});
+        let memory = Arc::new(Bounded(Arc::clone(&left)));
+        let service = service_in(memory, Worker::new(), &cut);
+        let image = Tensor::from_strings(vec![1], [PIXELS]).expect("bytes");
+        let inputs = vec![NamedTensor::new("image", image)];
+        let is_held = || left.load(Ordering::Relaxed) < 1_000_000;
+        {
+            let asking = pin!(service.pipelines.query(query(inputs)));
+            assert!(futures::poll!(asking).is_pending() && is_held());
+        }
+        assert!(is_held(), "the picture may still be decoded");
+        free.send(()).expect("it waits");
+        busy.await.expect("it ends").expect("told");
+        // Threads take work in its order.
+        let behind = tokio::task::spawn_blocking(|| ());
+        behind.await.expect("it ends");
+        assert!(!is_held());
+    });
 }
