@@ -349,15 +349,24 @@ async fn make(
     let registry = state.registry();
     let line = registry.change_version_on_record(&change, now_ms, (check, entry));
     let line = line.await??;
-    for model in &line {
+    // From here on it is made and on record, whether others are told of it or not.
+    let answer = match show(state, &line).await {
+        Ok(()) => Shown::new(&VersionsBody::new(&line)).with(StatusCode::OK),
+        Err(problem) => problem.into_response(),
+    };
+    Ok((Extension(Recorded), answer).into_response())
+}
+
+/// Shows versions as they are now to whoever answers queries.
+async fn show(state: &ApiState, line: &[Model]) -> Result<(), Problem> {
+    for model in line {
         state.refresh_model(&model.id).await?;
     }
     if let Some(first) = line.first() {
         let publisher = state.publisher();
         publisher.show_application(&first.application).await?;
     }
-    let answer = Shown::new(&VersionsBody::new(&line)).with(StatusCode::OK);
-    Ok((Extension(Recorded), answer).into_response())
+    Ok(())
 }
 
 /// The version of a number.
