@@ -5,7 +5,7 @@
 //! entry in the audit record, which has what it was made of, under the name [`ACTOR`]; then it is shown, as when somebody asks for
 //! it. Several processes may do so: who comes second finds it done.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, time::Duration};
 
 use sextant_judging::{Difference, Judgement, Rules, Tally, Verdict, judge};
 use sextant_metadata::TrialRow;
@@ -143,7 +143,8 @@ impl Publisher {
         let entry = entry(model, to, judged);
         let at_ms = entry.at_ms;
         let registry = self.registry();
-        let made = registry.change_version_on_record(&change, at_ms, |_| entry);
+        let any = |_: &[Model]| Ok::<_, Infallible>(());
+        let made = registry.change_version_on_record(&change, at_ms, (any, |_: &[Model]| entry));
         match made.await {
             Err(error) if error.code() == Code::VersionConflict => return Ok(()),
             changed => drop(changed?),

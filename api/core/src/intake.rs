@@ -1,7 +1,8 @@
 //! Keeping what was given: whoever comes first writes for all who wait.
 //!
 //! A transaction costs a flush of the disk, whatever is in it. So items wait while another transaction is made, and
-//! the next one has all of them: the more come, the more share one.
+//! the next one has all of them: the more come, the more share one. Who writes does so until its own rows are written,
+//! and leaves those that came later to those who gave them.
 
 use parking_lot::Mutex;
 use sextant_registry::{Fate, Feedback};
@@ -19,10 +20,22 @@ const MOST_AT_ONCE: usize = 20_000;
 /// Rows on their way into the registry.
 #[derive(Default)]
 pub struct Intake {
-    waiting: Mutex<Vec<Waiting>>,
+    queue: Mutex<Queue>,
     /// Held by whoever writes.
     writing: tokio::sync::Mutex<()>,
 }
+
+/// What waits, in the order of its coming.
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Waiting>,
+    /// How many have come, and how many of them were taken to be written.
+    came: u64,
+    taken: u64,
+}
+
+/// What became of the rows of one request.
+type Told = oneshot::Receiver<Result<Vec<Fate>, Problem>>;
 
 /// What one request gives.
 struct Waiting {
@@ -39,10 +52,14 @@ impl Intake {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let told = self.queue(rows)?;
+        let (number, told) = self.queue(rows)?;
         let writer = state.clone();
         // To its end, even where this client goes: the rows of others are among them.
-        let written = async move { writer.intake().write(&writer).await };
+        let written = async move {
+            let state = &writer;
+            let each = |batch| write(state, batch);
+            state.intake().write(number, each).await;
+        };
         state.changes().make(written).await?;
         told.await.unwrap_or_else(|_| {
             let detail = "the feedback was not written: send it again";
@@ -50,38 +67,37 @@ impl Intake {
         })
     }
 
-    fn queue(
-        &self,
-        rows: Vec<Feedback>,
-    ) -> Result<oneshot::Receiver<Result<Vec<Fate>, Problem>>, Problem> {
+    /// Queues rows, and returns their number and where will be told what became of them.
+    fn queue(&self, rows: Vec<Feedback>) -> Result<(u64, Told), Problem> {
         let (done, told) = oneshot::channel();
-        let mut waiting = self.waiting.lock();
-        let count: usize = waiting.iter().map(|it| it.rows.len()).sum();
+        let mut queue = self.queue.lock();
+        let count: usize = queue.waiting.iter().map(|it| it.rows.len()).sum();
         if count + rows.len() > MOST_WAITING {
             let detail = format!("`{count}` rows of feedback wait to be written");
             return Err(Problem::new(Code::Overloaded, detail).retry_after_ms(1000));
         }
-        waiting.push(Waiting { rows, done });
-        Ok(told)
+        queue.waiting.push(Waiting { rows, done });
+        queue.came += 1;
+        Ok((queue.came, told))
     }
 
-    /// Writes what waits, until nothing does.
-    async fn write(&self, state: &ApiState) {
+    /// Writes what waits, until the rows of a number are written.
+    async fn write<F: Future<Output = ()>>(&self, number: u64, each: impl Fn(Vec<Waiting>) -> F) {
         let _writing = self.writing.lock().await;
-        loop {
-            let batch = self.next();
-            if batch.is_empty() {
-                return;
-            }
-            write(state, batch).await;
+        while let Some(batch) = self.next(number) {
+            each(batch).await;
         }
     }
 
-    /// What the next transaction has. Two requests that speak of the same row are in two.
-    fn next(&self) -> Vec<Waiting> {
-        let mut waiting = self.waiting.lock();
+    /// What the next transaction has, unless the rows of a number were taken before. Two requests that speak of the same
+    /// row are in two.
+    fn next(&self, number: u64) -> Option<Vec<Waiting>> {
+        let mut queue = self.queue.lock();
+        if queue.taken >= number {
+            return None;
+        }
         let (mut rows, mut keys, mut until) = (0, std::collections::HashSet::new(), 0);
-        for one in waiting.iter() {
+        for one in &queue.waiting {
             rows += one.rows.len();
             let is_further = until > 0;
             let is_apart = one.rows.iter().all(|row| {
@@ -93,7 +109,8 @@ impl Intake {
             }
             until += 1;
         }
-        waiting.drain(..until).collect()
+        queue.taken += until as u64;
+        Some(queue.waiting.drain(..until).collect())
     }
 }
 
@@ -113,5 +130,55 @@ async fn write(state: &ApiState, batch: Vec<Waiting>) {
         from += count;
         // Whoever has gone does not wait for it.
         drop(done.send(of));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sextant_feedback::Kind;
+    use sextant_types::{ApplicationId, ModelId, VariantId};
+
+    use super::*;
+
+    fn row(query: usize) -> Feedback {
+        Feedback {
+            query: format!("q{query}"),
+            row: 0,
+            kind: Kind::Label,
+            application: ApplicationId::new("digits").expect("a name"),
+            model: ModelId::new("m").expect("a name"),
+            version: 0,
+            variant: VariantId::new("m-ort").expect("a name"),
+            answered_ms: 1,
+            given_ms: 2,
+            value: "7".to_owned(),
+            score: None,
+            propensity: 1.0,
+            subject: None,
+            actor: "anonymous".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn who_gives_while_others_give_on_is_told_after_its_own_rows() {
+        let intake = Intake::default();
+        let (first, _told) = intake.queue(vec![row(0)]).expect("room");
+        let (second, _told) = intake.queue(vec![row(1)]).expect("room");
+        let written = Mutex::new(Vec::new());
+        // While each transaction is made, another request comes.
+        let each = |batch: Vec<Waiting>| {
+            let mut written = written.lock();
+            written.push(batch.len());
+            assert!(written.len() < 10, "it writes for others without end");
+            drop(intake.queue(vec![row(10 + written.len())]));
+            std::future::ready(())
+        };
+        intake.write(first, &each).await;
+        assert_eq!(*written.lock(), [2], "both shared a transaction");
+        intake.write(second, &each).await;
+        assert_eq!(*written.lock(), [2], "its rows were written with the first");
+        let (third, _told) = intake.queue(vec![row(2)]).expect("room");
+        intake.write(third, &each).await;
+        assert_eq!(*written.lock(), [2, 2], "with those that came meanwhile");
     }
 }

@@ -176,6 +176,8 @@ pub async fn get(
     let application = state.registry().application(&name).await;
     let mut application = application
         .map_err(|error| state.with_suggestion(&caller, &Route::Application(name), error.into()))?;
+    // The tag is of what the registry has: a change is compared with that.
+    let tag = Shown::new(&ApplicationBody::from(application.clone())).tag();
     // What a pipeline takes and gives follows from its steps.
     let pipeline = state.pipelines().get(&application.id);
     let graph = pipeline.as_ref().and_then(|pipeline| pipeline.graph().ok());
@@ -184,8 +186,6 @@ pub async fn get(
         .or(application.signature);
     let said = online::of_application(&state, &application.id, application.metric).await?;
     let mut body = ApplicationBody::from(application);
-    // The tag is of the application alone: feedback does not change it.
-    let tag = Shown::new(&body).tag();
     body.online = said;
     Ok(Shown::new(&body).tagged(tag).answer(&headers))
 }
@@ -253,10 +253,11 @@ pub async fn delete(
     Name(name): Name<ApplicationId>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    let application = state.registry().application(&name).await?;
-    Shown::new(&ApplicationBody::from(application.clone())).check(&headers)?;
-    check_resources(&caller, &application, "take back")?;
-    state.registry().delete_application(&name).await?;
+    let deleted = state.registry().delete_application(&name, |known| {
+        Shown::new(&ApplicationBody::from(known.clone())).check(&headers)?;
+        check_resources(&caller, known, "take back")
+    });
+    deleted.await??;
     state.refresh_application(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -176,6 +176,7 @@ impl Given {
                     self.refused.retain(|(refused, _)| *refused != index);
                     self.refused.push((index, problem));
                 }
+                Fate::Withdrawn => {}
                 _ if is_further => {}
                 Fate::Kept => self.kept.push(index),
                 Fate::Repeated => self.repeated.push(index),
@@ -183,7 +184,9 @@ impl Given {
         }
         for (index, at) in std::mem::take(&mut self.again) {
             match fates[at] {
-                Fate::Differs => self.refused.push((index, differs(&self.rows[at].1))),
+                Fate::Differs | Fate::Withdrawn => {
+                    self.refused.push((index, differs(&self.rows[at].1)));
+                }
                 Fate::Gone => self
                     .refused
                     .push((index, gone(&self.rows[at].1.application))),

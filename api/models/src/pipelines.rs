@@ -262,6 +262,10 @@ pub async fn replace(
         Err(sextant_registry::Error::NotFound { .. }) => None,
         Err(error) => return Err(error.into()),
     };
+    if known.is_none() && parts.headers.contains_key(header::IF_MATCH) {
+        let detail = format!("there is no pipeline `{name}` that `If-Match` could name");
+        return Err(Problem::new(Code::PreconditionFailed, detail).field("if-match"));
+    }
     let (graph, new, metric) = checked(&state, &caller, document, true).await?;
     keeps_name(&graph, &name)?;
     let Some(known) = known else {
@@ -326,10 +330,9 @@ pub async fn delete(
     Name(name): Name<ApplicationId>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    let known = state.registry().pipeline(&name).await?;
-    Shown::new(&shown(&state, known)).check(&headers)?;
-    measure::cancel(&state, &name).await?;
-    state.registry().delete_pipeline(&name).await?;
+    let check = |known: &Pipeline| Shown::new(&shown(&state, known.clone())).check(&headers);
+    let deleted = state.registry().delete_pipeline(&name, check, unix_ms());
+    deleted.await??;
     state.refresh_pipeline(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -377,10 +380,9 @@ async fn next_version(
     new: NewPipeline,
     metric: Metric,
 ) -> Result<Pipeline, Problem> {
-    let version = known.version;
     let changed = state.registry().change_pipeline(
         &known.application,
-        |latest| match latest.version == version {
+        |latest| match latest == known {
             true => Ok(new),
             false => Err(()),
         },
@@ -497,7 +499,7 @@ fn with_measure(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
 /// A pipeline as this front end has it.
 fn shown(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
     let loaded = state.pipelines().get(&pipeline.application);
-    let loaded = loaded.filter(|loaded| loaded.version == pipeline.version);
+    let loaded = loaded.filter(|loaded| load::is_of(loaded, &pipeline));
     let graph = loaded.as_deref().map_or(Err(UNREAD), Loaded::graph);
     PipelineBody::new(pipeline, graph)
 }

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use cel::{Context, Program, Value};
+use cel::{
+    Context, IdedExpr, Program, Value,
+    common::ast::{EntryExpr, Expr},
+};
 use sextant_types::{Data, NamedTensor, Tensor, convert};
 
 /// Most letters of an expression.
@@ -32,16 +35,6 @@ impl Condition {
         if text.len() > MOST_LETTERS {
             return Err(format!("has more than {MOST_LETTERS} letters"));
         }
-        let loops = ["all(", "exists(", "exists_one(", "map(", "filter("];
-        let loops: usize = loops
-            .iter()
-            .map(|it| text.matches(&format!(".{it}")).count())
-            .sum();
-        if loops > MOST_LOOPS {
-            return Err(format!(
-                "has more than {MOST_LOOPS} of `all`, `exists`, `exists_one`, `map` and `filter`"
-            ));
-        }
         let program = Program::compile(text).map_err(|error| {
             let why = error.to_string();
             format!(
@@ -49,6 +42,11 @@ impl Condition {
                 why.lines().next().unwrap_or_default().trim()
             )
         })?;
+        if loops(program.expression()) > MOST_LOOPS {
+            return Err(format!(
+                "has more than {MOST_LOOPS} of `all`, `exists`, `exists_one`, `map` and `filter`"
+            ));
+        }
         let steps = program
             .references()
             .variables()
@@ -102,6 +100,38 @@ impl Condition {
                 shown()
             )),
         }
+    }
+}
+
+/// How many loops an expression has, however they are written: what was parsed tells.
+fn loops(of: &IdedExpr) -> usize {
+    match &of.expr {
+        Expr::Comprehension(of) => {
+            let parts = [
+                &of.iter_range,
+                &of.accu_init,
+                &of.loop_cond,
+                &of.loop_step,
+                &of.result,
+            ];
+            1 + parts.map(loops).iter().sum::<usize>()
+        }
+        Expr::Call(call) => {
+            let target = call.target.as_deref().into_iter();
+            target.chain(&call.args).map(loops).sum()
+        }
+        Expr::List(list) => list.elements.iter().map(loops).sum(),
+        Expr::Map(map) => map.entries.iter().map(|it| loops_within(&it.expr)).sum(),
+        Expr::Struct(of) => of.entries.iter().map(|it| loops_within(&it.expr)).sum(),
+        Expr::Select(select) => loops(&select.operand),
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => 0,
+    }
+}
+
+fn loops_within(entry: &EntryExpr) -> usize {
+    match entry {
+        EntryExpr::StructField(field) => loops(&field.value),
+        EntryExpr::MapEntry(entry) => loops(&entry.key) + loops(&entry.value),
     }
 }
 

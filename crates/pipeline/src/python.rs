@@ -89,6 +89,8 @@ pub struct Function {
 pub struct Call {
     /// Its inputs.
     pub inputs: Vec<NamedTensor>,
+    /// The memory that sending them needs: held for as long as it may be needed, even where nobody waits any more.
+    pub sent: Part,
     /// Where the memory of what it gives is counted.
     pub memory: Arc<dyn Memory>,
     /// When the call should have ended.

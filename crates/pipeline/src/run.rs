@@ -230,13 +230,14 @@ impl<'a> Way<'a> {
                     continue;
                 }
                 match self.inputs_of(node) {
-                    Ok(inputs) => {
-                        let begun = self.begin(at, inputs).map_err(|error| {
+                    Ok(inputs) => match self.begin(at, inputs) {
+                        Ok(begun) => running.push(async move { (at, begun.run().await) }),
+                        Err(error) if is_dropped(&error) => {
                             self.count_failure(at, &error);
-                            in_step(node, error)
-                        })?;
-                        running.push(async move { (at, begun.run().await) });
-                    }
+                            return Err(in_step(node, error));
+                        }
+                        Err(error) => self.failed(at, in_step(node, error))?,
+                    },
                     Err(Unready::Skipped(why)) => {
                         let gave = |it: &usize| matches!(self.ended[*it], Some(Ended::Gave(_)));
                         let could = node.after.is_empty() || node.after.iter().any(gave);

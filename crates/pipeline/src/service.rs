@@ -39,6 +39,9 @@ pub(crate) struct Known {
 pub struct Loaded {
     /// The version of its definition, from 1.
     pub version: u32,
+    /// Tells it from another one of its name and version: a pipeline that is deleted and made again begins at 1 anew.
+    /// Empty where nobody has told.
+    pub mark: String,
     state: Result<Ready, String>,
 }
 
@@ -59,6 +62,7 @@ impl Loaded {
         let traffic = Traffic::new(&graph);
         Ok(Self {
             version,
+            mark: String::new(),
             state: Ok(Ready {
                 graph,
                 pace,
@@ -74,8 +78,14 @@ impl Loaded {
     pub fn unusable(version: u32, why: String) -> Self {
         Self {
             version,
+            mark: String::new(),
             state: Err(why),
         }
+    }
+
+    /// The same under a mark.
+    pub fn marked(self, mark: String) -> Self {
+        Self { mark, ..self }
     }
 
     /// Its graph, or why it cannot run.

@@ -20,7 +20,7 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use sextant_isolation::{Death, Program};
-use sextant_pipeline::{Call, Called, Function, Interpreter, Memory};
+use sextant_pipeline::{Call, Called, Function, Interpreter, Memory, Part};
 use sextant_rpc::QueryError;
 use sextant_types::{Code, Digest, NamedTensor};
 use tokio::sync::Semaphore;
@@ -90,7 +90,8 @@ struct Ends {
 /// What a child is started for.
 enum Order {
     Find,
-    Call(Vec<NamedTensor>, Arc<dyn Memory>),
+    /// With what memory of it is held meanwhile, and where what it gives is counted.
+    Call(Vec<NamedTensor>, Option<Part>, Arc<dyn Memory>),
 }
 
 // === impl Python ===
@@ -164,7 +165,7 @@ impl Python {
 
     /// Calls a function in its turn, alone.
     async fn call_alone(&self, function: &Arc<Function>, call: Call) -> Result<Called, QueryError> {
-        let order = Order::Call(call.inputs, call.memory);
+        let order = Order::Call(call.inputs, Some(call.sent), call.memory);
         let (gave, waited) = self.carry_out(function, order).await?;
         let nothing = || QueryError::new(Code::Internal, "the call gave nothing");
         let (outputs, part) = gave.ok_or_else(nothing)?;
@@ -245,7 +246,7 @@ impl Shared {
         batch: &[Waiting],
     ) -> Result<Gave, QueryError> {
         let joined = batch::join(batch)?;
-        let order = Order::Call(joined.inputs.clone(), Arc::clone(&joined.memory));
+        let order = Order::Call(joined.inputs.clone(), None, Arc::clone(&joined.memory));
         let (rows, begun) = (batch::rows(batch), Instant::now());
         let gave = self.work(&line.key, function, order)?;
         let nothing = || QueryError::new(Code::Internal, "the call gave nothing");
@@ -269,7 +270,7 @@ impl Shared {
         let limit = self.settings.time_limit;
         let result = match order {
             Order::Find => process.find(function, limit).map(|()| None),
-            Order::Call(inputs, memory) => {
+            Order::Call(inputs, _held, memory) => {
                 process.call(function, &inputs, &memory, limit).map(Some)
             }
         };

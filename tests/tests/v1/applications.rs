@@ -1,5 +1,6 @@
 //! `/v1/applications`.
 
+use reqwest::Method;
 use serde_json::json;
 use sextant_tests::digits;
 
@@ -36,6 +37,32 @@ async fn an_application_lives_from_creation_to_deletion() {
     api.delete("/v1/applications/life")
         .await
         .problem(404, "application_not_found");
+}
+
+#[tokio::test]
+async fn one_that_is_a_pipeline_is_changed_and_deleted_as_it_was_seen() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let definition = json!({"name": "seen", "steps": [{"name": "a", "application": "digits"}]});
+    api.post("/v1/pipelines", &definition).await.json(201);
+    let path = "/v1/applications/seen";
+    let tag = async || {
+        let read = api.get(path).await;
+        let tag = read.headers["etag"].to_str().expect("text").to_owned();
+        assert!(read.json(200)["signature"].is_object());
+        [("if-match", tag)]
+    };
+    let first = tag().await;
+    let change = || json!({"description": "seen"}).to_string().into_bytes();
+    let changed = api.send_with(Method::PATCH, path, &first, change()).await;
+    changed.json(200);
+    for (method, body) in [(Method::PATCH, change()), (Method::DELETE, Vec::new())] {
+        let late = api.send_with(method, path, &first, body).await;
+        late.problem(412, "precondition_failed");
+    }
+    let seen = tag().await;
+    let deleted = api.send_with(Method::DELETE, path, &seen, Vec::new()).await;
+    assert_eq!(deleted.status, 204);
 }
 
 #[tokio::test]

@@ -157,6 +157,52 @@ async fn a_model_that_a_pipeline_follows_makes_its_figure_stale() {
     assert_eq!(jobs["jobs"].as_array().map(Vec::len), Some(2), "{jobs}");
 }
 
+/// A cascade of two models of which the dear one answers where the cheap one gives more rows than `rows`.
+fn cascade(rows: u32) -> Value {
+    json!({"name": "careful-digits", "validation": {"file": "sets/digits.npz"},
+    "inputs": [{"name": "pixels", "datatype": "FP32", "shape": [1, 64]}],
+    "outputs": {"scores": ["slow.scores", "fast.scores"]}, "steps": [
+        {"name": "fast", "model": "logistic"},
+        {"name": "slow", "model": "cnn-small", "inputs": {"pixels": "pixels"},
+            "when": format!("size(fast.scores) > {rows}")},
+    ]})
+}
+
+#[tokio::test]
+async fn one_that_is_made_again_is_measured_anew() {
+    let cluster = digits::service(Settings::default()).await;
+    let api = cluster.api();
+    let set = digits::bytes("validation.npz");
+    api.put("/v1/artefacts/sets/digits.npz", set)
+        .await
+        .json(201);
+    let path = "/v1/pipelines/careful-digits";
+    let mut figures = Vec::new();
+    for rows in [0, 99] {
+        let made = api.post("/v1/pipelines", &cascade(rows)).await.json(201);
+        assert_eq!(
+            (&made["version"], &made["measured"]["state"]),
+            (&json!(1), &json!("measuring"))
+        );
+        let measured = until("it is measured", || async {
+            let shown = shown(&api).await;
+            (shown["measured"]["state"] == "current").then_some(shown)
+        })
+        .await;
+        figures.push(measured["measured"]["figures"]["value"].clone());
+        assert_eq!(api.delete(path).await.status, 204);
+    }
+    assert_ne!(figures[0], figures[1], "they ask the same models");
+    // One that goes while it is measured leaves nothing in the way of the next one.
+    api.post("/v1/pipelines", &cascade(0)).await.json(201);
+    assert_eq!(api.delete(path).await.status, 204);
+    api.post("/v1/pipelines", &cascade(0)).await.json(201);
+    until("the next one is measured", || async {
+        (shown(&api).await["measured"]["state"] == "current").then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_cascade_answers_for_an_application_where_it_is_the_cheapest_that_is_good_enough() {
     let cluster = digits::service(Settings::default()).await;

@@ -324,6 +324,10 @@ async fn a_better_answer_counts_for_one_and_against_the_other() {
     assert_eq!(give(&api, &item).await.json(200)["repeated"], 1);
     let back = json!({"token": token(&other), "preferred_to": token(&one)});
     give(&api, &back).await.problem(409, "feedback_exists");
+    // A third answer is not better than one of which something else was said, so nothing is said of it.
+    let third = ask(&api, &[3]).await;
+    let late = json!({"token": token(&third), "preferred_to": token(&other)});
+    give(&api, &late).await.problem(409, "feedback_exists");
     let rows = lines(&api).await;
     let scores: Vec<&Value> = rows.iter().map(|row| &row["score"]).collect();
     assert_eq!(scores.len(), 2, "{rows:?}");

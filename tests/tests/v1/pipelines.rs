@@ -85,6 +85,37 @@ async fn pictures_are_read_as_their_pixels_are() {
 }
 
 #[tokio::test]
+async fn only_the_pipeline_that_was_seen_is_replaced_and_deleted() {
+    let cluster = digits::shared().await;
+    let api = cluster.api();
+    let path = "/v1/pipelines/seen-alone";
+    let body = |description: &str| {
+        let steps = json!([{"name": "a", "application": "digits"}]);
+        json!({"name": "seen-alone", "description": description, "steps": steps})
+    };
+    let send = async |method, tag: &str, body: &Value| {
+        let headers = [("if-match", tag.to_owned())];
+        let body = body.to_string().into_bytes();
+        api.send_with(method, path, &headers, body).await
+    };
+    let missing = send(Method::PUT, "*", &body("none")).await;
+    missing.problem(412, "precondition_failed");
+    api.get(path).await.problem(404, "pipeline_not_found");
+    api.post("/v1/pipelines", &body("first")).await.json(201);
+    let tag = async || api.get(path).await.headers["etag"].clone();
+    let first = tag().await.to_str().expect("text").to_owned();
+    let replaced = send(Method::PUT, &first, &body("second")).await;
+    assert_eq!(replaced.json(200)["version"], 2);
+    for method in [Method::PUT, Method::DELETE] {
+        let late = send(method, &first, &body("third")).await;
+        late.problem(412, "precondition_failed");
+    }
+    let second = tag().await.to_str().expect("text").to_owned();
+    let deleted = send(Method::DELETE, &second, &json!({})).await;
+    assert_eq!(deleted.status, 204);
+}
+
+#[tokio::test]
 async fn a_cascade_asks_the_dear_model_where_the_cheap_one_is_unsure() {
     let cluster = digits::shared().await;
     let api = cluster.api();

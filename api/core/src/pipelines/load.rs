@@ -7,13 +7,18 @@ use std::{
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::json;
 use sextant_pipeline::{Definition, Graph, Invalid, Known, Loaded, Memory, Nesting, Part, Target};
 use sextant_registry::Pipeline;
 use sextant_rpc::QueryError;
 use sextant_types::{ApplicationId, Code, Route, Targets};
+use sha2::{Digest as _, Sha256};
 
 use super::{memory::StepMemory, refused, whole};
 use crate::{ApiState, problem::Problem, targets::TargetsBody};
+
+/// Digits of a mark.
+const DIGITS: usize = 16;
 
 /// Pipelines that are read, by their names.
 type Read = HashMap<ApplicationId, Arc<Loaded>>;
@@ -148,9 +153,24 @@ pub async fn check_nesting(state: &ApiState, definition: &Definition) -> Result<
         .map_err(|invalid| refused(&invalid))
 }
 
+/// What tells a version from another one of the same name and number.
+fn mark(pipeline: &Pipeline) -> String {
+    let files = pipeline.files.iter();
+    let files: BTreeMap<&str, String> = files.map(|(path, it)| (&**path, it.to_string())).collect();
+    let of = json!([pipeline.definition, files, pipeline.created_ms]);
+    let mut digits = hex::encode(Sha256::digest(of.to_string()));
+    digits.truncate(DIGITS);
+    digits
+}
+
+/// Whether a pipeline was read in the version that the registry has.
+pub fn is_of(known: &Loaded, pipeline: &Pipeline) -> bool {
+    known.version == pipeline.version && known.mark == mark(pipeline)
+}
+
 fn is_current((state, read): (&ApiState, &Read), known: &Loaded, pipeline: &Pipeline) -> bool {
     let targets = |route: &Route| target(state, read, route);
-    known.version == pipeline.version
+    is_of(known, pipeline)
         && known
             .graph()
             .is_ok_and(|graph| graph.is_current(&targets) && fits(state, graph).is_ok())
@@ -168,13 +188,15 @@ fn fits(state: &ApiState, graph: &Graph) -> Result<(), String> {
 
 async fn load((state, read): (&ApiState, &Read), pipeline: Pipeline) -> Loaded {
     let (name, version) = (pipeline.application.clone(), pipeline.version);
-    match try_load((state, read), pipeline).await {
+    let mark = mark(&pipeline);
+    let loaded = match try_load((state, read), pipeline).await {
         Ok(loaded) => loaded,
         Err(why) => {
             tracing::debug!(pipeline = %name, version, why, "a pipeline cannot run now");
             Loaded::unusable(version, why)
         }
-    }
+    };
+    loaded.marked(mark)
 }
 
 async fn try_load((state, read): (&ApiState, &Read), pipeline: Pipeline) -> Result<Loaded, String> {

@@ -14,9 +14,7 @@ use std::{
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use sextant_pipeline::{Loaded, Measured, StepShare, Whole};
-use sextant_registry::{
-    Error, Failure, Job, JobFilter, JobKind, JobState, NewJob, PipelineMeasure,
-};
+use sextant_registry::{Error, Failure, Job, JobKind, JobState, NewJob, PipelineMeasure};
 use sextant_rpc::{
     Answer, Dispatch, Query, QueryError, StepTaken,
     examine::{Examination, Examinee, NotExamined},
@@ -49,6 +47,7 @@ const DIGITS: usize = 24;
 struct Spec {
     pipeline: ApplicationId,
     version: u32,
+    /// The pipeline as it is now, and what its steps follow.
     followed: String,
 }
 
@@ -171,21 +170,6 @@ async fn keep_figures(
         .put_pipeline_measure(&spec.pipeline, &measure)
         .await?;
     state.refresh_pipeline(&spec.pipeline).await
-}
-
-/// Cancels the jobs that measure a pipeline, which is about to go.
-pub async fn cancel(state: &ApiState, pipeline: &ApplicationId) -> Result<(), Error> {
-    let filter = JobFilter {
-        kind: Some(JobKind::Measure),
-        application: Some(pipeline.clone()),
-        ..JobFilter::default()
-    };
-    for job in state.registry().jobs(&filter).await? {
-        if !job.state.is_final() {
-            state.registry().cancel(&job.id, unix_ms()).await?;
-        }
-    }
-    Ok(())
 }
 
 async fn run(state: &ApiState, job: &Job, owner: &str) -> Result<(), Error> {

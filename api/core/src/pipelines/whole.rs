@@ -11,7 +11,7 @@ use sextant_types::{ApplicationId, Code, Digest, Metric, Route, Signature, Tenso
 use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
-use super::{read, refused};
+use super::{load, read, refused};
 use crate::{ApiState, auth::Caller, problem::Problem};
 
 /// What the validation set is called among the files of a pipeline: no path of the artefact store has a space.
@@ -310,7 +310,8 @@ async fn set_of(state: &ApiState, application: &ApplicationId) -> Result<Digest,
     Ok(latest.ok_or_else(missing)?.validation)
 }
 
-/// What the steps of a pipeline follow: the models that may answer them, each in its version, and pipelines alike.
+/// The pipeline and what its steps follow: the models that may answer them, each in its version, and pipelines alike, each
+/// with its mark.
 pub fn followed(state: &ApiState, loaded: &Loaded) -> Option<String> {
     let mut all = Vec::new();
     follow(state, loaded, &mut all)?;
@@ -320,16 +321,16 @@ pub fn followed(state: &ApiState, loaded: &Loaded) -> Option<String> {
 }
 
 fn follow(state: &ApiState, loaded: &Loaded, all: &mut Vec<String>) -> Option<()> {
-    for route in loaded.graph().ok()?.routes() {
+    let graph = loaded.graph().ok()?;
+    let (name, version, mark) = (&graph.definition.name, loaded.version, &loaded.mark);
+    all.push(format!("{name}-v{version}#{mark}"));
+    for route in graph.routes() {
         let nested = match route {
-            Route::Application(id) => Some(id).zip(state.pipelines().get(id)),
+            Route::Application(id) => state.pipelines().get(id),
             Route::Model(_) | Route::Variant(_) => None,
         };
         match nested {
-            Some((name, nested)) => {
-                all.push(format!("{name}-v{}", nested.version));
-                follow(state, &nested, all)?;
-            }
+            Some(nested) => follow(state, &nested, all)?,
             None => all.extend(state.directory().followed(route)),
         }
     }
@@ -416,6 +417,7 @@ impl MeasuredBody {
     /// What is known of a pipeline; nothing of one that is not measured.
     pub fn of(state: &ApiState, pipeline: &Pipeline) -> Option<Self> {
         let loaded = state.pipelines().get(&pipeline.application)?;
+        let loaded = Some(loaded).filter(|loaded| load::is_of(loaded, pipeline))?;
         let whole = loaded.whole();
         let (name, figures) = match &*whole {
             Whole::Unmeasured => return None,

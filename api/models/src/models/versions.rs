@@ -325,7 +325,6 @@ async fn make(
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
     let line = state.registry().versions(&model.parse()?).await?;
-    Shown::new(&VersionsBody::new(&line)).check(headers)?;
     let change = VersionChange {
         model: numbered(&line, version)?.id.clone(),
         act,
@@ -346,18 +345,28 @@ async fn make(
         };
         actor.entry(now_ms, &subject, detail)
     };
+    let check = |line: &[Model]| Shown::new(&VersionsBody::new(line)).check(headers);
     let registry = state.registry();
-    let line = registry.change_version_on_record(&change, now_ms, entry);
-    let line = line.await?;
-    for model in &line {
+    let line = registry.change_version_on_record(&change, now_ms, (check, entry));
+    let line = line.await??;
+    // From here on it is made and on record, whether others are told of it or not.
+    let answer = match show(state, &line).await {
+        Ok(()) => Shown::new(&VersionsBody::new(&line)).with(StatusCode::OK),
+        Err(problem) => problem.into_response(),
+    };
+    Ok((Extension(Recorded), answer).into_response())
+}
+
+/// Shows versions as they are now to whoever answers queries.
+async fn show(state: &ApiState, line: &[Model]) -> Result<(), Problem> {
+    for model in line {
         state.refresh_model(&model.id).await?;
     }
     if let Some(first) = line.first() {
         let publisher = state.publisher();
         publisher.show_application(&first.application).await?;
     }
-    let answer = Shown::new(&VersionsBody::new(&line)).with(StatusCode::OK);
-    Ok((Extension(Recorded), answer).into_response())
+    Ok(())
 }
 
 /// The version of a number.

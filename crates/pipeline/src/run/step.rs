@@ -289,8 +289,7 @@ impl<'a> Begun<'a> {
         inputs: &[NamedTensor],
     ) -> Result<Made, QueryError> {
         let needed = self.memory.take(transform.needs_bytes(inputs))?;
-        let outputs = transformed(transform, cores, inputs).await?;
-        drop(needed);
+        let outputs = transformed(transform, (cores, needed), inputs).await?;
         let part = self.memory.take(held_bytes(&outputs))?;
         Ok((outputs, part))
     }
@@ -308,12 +307,11 @@ impl<'a> Begun<'a> {
         let sent = self.memory.take(held_bytes(inputs))?;
         let call = Call {
             inputs: inputs.to_vec(),
+            sent,
             memory: Arc::clone(&self.memory),
             until: self.until,
         };
-        let called = python.call(function, call).await?;
-        drop(sent);
-        Ok(Some(called))
+        python.call(function, call).await.map(Some)
     }
 
     /// Asks for one set of inputs. A batch of no rows is not asked for: nothing is known of it.
@@ -464,10 +462,11 @@ fn held_bytes(outputs: &[NamedTensor]) -> u64 {
     bytes.sum()
 }
 
-/// Runs a transform: at once where it is quick, else on a thread that may be busy for long.
+/// Runs a transform: at once where it is quick, else on a thread that may be busy for long. What it needs is held until it
+/// has ended, even where nobody waits for it any more.
 async fn transformed(
     transform: &Arc<Transform>,
-    cores: &Arc<Semaphore>,
+    (cores, needed): (&Arc<Semaphore>, Part),
     inputs: &[NamedTensor],
 ) -> Result<Vec<NamedTensor>, QueryError> {
     let failed = |error: sextant_transforms::Error| {
@@ -487,7 +486,7 @@ async fn transformed(
         .map_err(|_| stopping())?;
     let (transform, inputs) = (Arc::clone(transform), inputs.to_vec());
     let running = tokio::task::spawn_blocking(move || {
-        let _core = core;
+        let _held = (core, needed);
         transform.apply(&inputs)
     });
     match running.await {

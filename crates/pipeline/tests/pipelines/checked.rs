@@ -67,6 +67,32 @@ fn steps_may_stand_in_any_order() {
 }
 
 #[test]
+fn a_condition_has_few_loops_however_they_are_written() {
+    let refusal = |when: &str| {
+        let definition = pipeline(&json!([
+            {"name": "a", "application": "one"},
+            {"name": "b", "application": "two", "inputs": {"x": "a.y"}, "when": when},
+        ]));
+        graph(&worker(), &definition).err().map(|it| it.to_string())
+    };
+    for when in [
+        "a.y.all(r, a.y.all(s, a.y.all(t, true)))",
+        "a.y.all (r, a.y. all(s, a.y.all\t(t, true)))",
+        "a.y.existsOne(r, a.y.existsOne(s, a.y.existsOne(t, true)))",
+        "a.y.map(r, [size(a.y.filter(s, {'of': a.y . exists_one(t, true)}.of))])[0][0] > 0",
+    ] {
+        let refused = refusal(when).unwrap_or_default();
+        assert!(refused.contains("more than 2 of"), "{when}: {refused}");
+    }
+    for when in [
+        "a.y.all(r, a.y.exists(s, s[0] < r[0]))",
+        "'.all(.all(.all(' != ''",
+    ] {
+        assert_eq!(refusal(when), None, "{when}");
+    }
+}
+
+#[test]
 fn wrong_definitions_are_refused_by_step_and_key() {
     let a = json!({"name": "a", "application": "one"});
     let b = |more: Value| {

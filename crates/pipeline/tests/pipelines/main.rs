@@ -2,6 +2,7 @@
 
 mod checked;
 mod dropping;
+mod memory;
 mod nested;
 mod offline;
 mod run;

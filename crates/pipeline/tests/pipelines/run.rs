@@ -3,17 +3,16 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use serde_json::json;
-use sextant_pipeline::{Memory, Part};
 use sextant_rpc::{Dispatch, Query, QueryError};
 use sextant_types::{ApplicationId, Code, NamedTensor, Route, Targets, Tensor, VariantId};
 
-use crate::worker::{Worker, failing, name, output, query, service, service_in, x};
+use crate::worker::{Worker, failing, name, output, query, service, x};
 
 fn adding() -> Worker {
     Worker::new()
@@ -270,6 +269,34 @@ async fn a_step_forgives_as_it_says() {
 }
 
 #[tokio::test]
+async fn a_step_whose_rows_cannot_be_cut_forgives_as_well() {
+    let of = |on_error: serde_json::Value| {
+        let mut step =
+            json!({"name": "b", "application": "ten", "inputs": {"x": "a.y"}, "for_each": "a.y"});
+        step.as_object_mut()
+            .expect("a step")
+            .extend(on_error.as_object().cloned().expect("keys"));
+        service(
+            adding(),
+            &json!({"name": "p", "outputs": {"y": ["b.y", "a.y"]}, "steps": [
+                {"name": "a", "application": "one"}, step,
+            ]}),
+        )
+    };
+    let many = vec![1.0; 5000];
+    let error = of(json!({})).ask(&many).await.expect_err("too many rows");
+    assert_eq!(error.code, Code::TooLarge);
+    assert!(error.message.starts_with("step `b`: "), "{}", error.message);
+    let skipped = of(json!({"on_error": "skip"}));
+    let answer = skipped.ask(&many).await.expect("an answer");
+    assert_eq!(output(&answer, "y").expect("y").len(), 5000);
+    let default = of(json!({"on_error": "default", "default": {"y": [[-1.0]]}}));
+    let answer = default.ask(&many).await.expect("an answer");
+    assert_eq!(output(&answer, "y").expect("y"), [-1.0]);
+    assert_eq!(default.worker.count("ten"), 0);
+}
+
+#[tokio::test]
 async fn what_may_pass_is_tried_again() {
     let left = Arc::new(AtomicU32::new(2));
     let worker = Worker::new().with("shaky", true, move |rows| {
@@ -442,97 +469,4 @@ async fn others_pass_through() {
         .await
         .expect("an answer");
     assert_eq!(answer.model.as_str(), "ten");
-}
-
-/// So many bytes.
-struct Bounded(Arc<AtomicU64>);
-
-/// Bytes that are given back.
-struct Taken(Arc<AtomicU64>, u64);
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.0.fetch_add(self.1, Ordering::Relaxed);
-    }
-}
-
-impl Memory for Bounded {
-    fn take(&self, bytes: u64) -> Result<Part, QueryError> {
-        let order = Ordering::Relaxed;
-        let taken = self
-            .0
-            .fetch_update(order, order, |left| left.checked_sub(bytes));
-        taken.map_err(|_| QueryError::new(Code::Overloaded, "there is no room"))?;
-        Ok(Box::new(Taken(Arc::clone(&self.0), bytes)))
-    }
-}
-
-#[tokio::test]
-async fn what_steps_make_is_counted_before_it_is_made_and_given_back() {
-    let left = Arc::new(AtomicU64::new(100_000));
-    let memory = Arc::new(Bounded(Arc::clone(&left)));
-    let cuts = json!({"name": "p", "steps": [
-        {"name": "cut", "image": {"width": 100, "height": 100, "channels": 1, "layout": "flat"},
-            "inputs": {"boxes": "best.boxes"}},
-        {"name": "best", "nms": {"min_score": 0.5}},
-    ], "outputs": {"pixels": "cut.pixels"}});
-    let service = service_in(memory, adding(), &cuts);
-    let floats = |name: &str, shape: Vec<usize>, value: f32| {
-        let values = vec![value; shape.iter().product()];
-        NamedTensor::new(name, Tensor::from_elements(shape, &values).expect("floats"))
-    };
-    // Of boxes that lie apart; each cut takes 40,000 bytes.
-    let ask = async |count: usize| {
-        let corners: Vec<f32> = (0..count)
-            .flat_map(|at| [at as f32, 0.0, at as f32 + 1.0, 1.0])
-            .collect();
-        let boxes = Tensor::from_elements(vec![count, 4], &corners).expect("boxes");
-        let image = Tensor::from_strings(vec![1], [PIXELS]).expect("bytes");
-        let inputs = vec![
-            NamedTensor::new("boxes", boxes),
-            floats("scores", vec![count, 1], 0.9),
-            NamedTensor::new("image", image),
-        ];
-        service.pipelines.query(query(inputs)).await
-    };
-    let answer = ask(2).await.expect("there is room for two");
-    assert_eq!(answer.outputs[0].tensor.shape(), [2, 10_000]);
-    let refused = ask(3).await.expect_err("there is none for three");
-    assert_eq!(
-        (refused.code, refused.message.as_str()),
-        (Code::Overloaded, "step `cut`: there is no room")
-    );
-    assert_eq!(left.load(Ordering::Relaxed), 100_000);
-}
-
-/// A picture of four pixels beside each other, grey.
-const PIXELS: &[u8] = &[
-    0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44, 0x52,
-    0x00, 0x00, 0x00, 0x04, 0x00, 0x00, 0x00, 0x01, 0x08, 0x00, 0x00, 0x00, 0x00, 0xdc, 0x57, 0x50,
-    0x11, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x44, 0x41, 0x54, 0x78, 0xda, 0x63, 0x10, 0x50, 0x30, 0x70,
-    0x00, 0x00, 0x01, 0x45, 0x00, 0xa1, 0x8e, 0xd8, 0x34, 0x5f, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45,
-    0x4e, 0x44, 0xae, 0x42, 0x60, 0x82,
-];
-
-#[tokio::test]
-async fn what_a_step_made_stays_counted_until_the_answer() {
-    let left = Arc::new(AtomicU64::new(1000));
-    let chain = json!({"name": "p", "outputs": {"y": "second.probabilities"}, "steps": [
-        {"name": "first", "softmax": {}},
-        {"name": "second", "softmax": {}, "inputs": {"scores": "first.probabilities"}},
-    ]});
-    let service = service_in(Arc::new(Bounded(Arc::clone(&left))), adding(), &chain);
-    // A step needs eight times its input while it runs, and keeps once.
-    let ask = async |elements: usize| {
-        let scores = Tensor::from_elements(vec![1, elements], &vec![0.0f32; elements]);
-        let inputs = vec![NamedTensor::new("scores", scores.expect("floats"))];
-        service.pipelines.query(query(inputs)).await
-    };
-    assert!(
-        ask(27).await.is_ok(),
-        "864 bytes beside the 108 of the step before"
-    );
-    let refused = ask(30).await.expect_err("960 bytes, and 120 are held");
-    assert_eq!(refused.message, "step `second`: there is no room");
-    assert_eq!(left.load(Ordering::Relaxed), 1000);
 }

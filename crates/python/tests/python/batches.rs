@@ -165,6 +165,7 @@ async fn one_whose_time_is_over_is_not_called() {
     let function = counting("pass");
     let late = Call {
         inputs: vec![floats("x", &[1, 1], &[1.0])],
+        sent: Box::new(()),
         memory: Arc::new(Unbounded),
         until: Some(Instant::now()),
     };

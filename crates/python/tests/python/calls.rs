@@ -1,7 +1,12 @@
 //! What functions take and give.
 
+use std::{
+    pin::pin,
+    sync::{Arc, mpsc},
+};
+
 use serde_json::json;
-use sextant_pipeline::Interpreter;
+use sextant_pipeline::{Call, Interpreter, Unbounded};
 use sextant_types::{Code, DataType, NamedTensor, Tensor};
 
 use super::{LONG, call, failure, floats, function, named, python};
@@ -179,4 +184,37 @@ async fn pipelines_share_no_process_and_places_are_kept() {
         [2.0],
         "the process of the same file stays"
     );
+}
+
+#[test]
+fn a_call_that_is_given_up_holds_its_memory_until_its_thread_has_ended() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build();
+    runtime.unwrap().block_on(async {
+        // The only thread is busy, so the call waits for it.
+        let (free, wait) = mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || wait.recv());
+        let python = python(1, LONG);
+        let of = json!({"x": ["FP32", [1]]});
+        let same = function("def run(x):\n    return x\n", &of, &of);
+        let room = Arc::new(());
+        {
+            let call = Call {
+                inputs: vec![floats("x", &[1], &[1.0])],
+                sent: Box::new(Arc::clone(&room)),
+                memory: Arc::new(Unbounded),
+                until: None,
+            };
+            let calling = pin!(python.call(&same, call));
+            assert!(futures::poll!(calling).is_pending());
+        }
+        assert_eq!(Arc::strong_count(&room), 2, "the inputs may still be sent");
+        free.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        // Threads take work in its order.
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        assert_eq!(Arc::strong_count(&room), 1);
+    });
 }

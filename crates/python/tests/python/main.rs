@@ -146,6 +146,7 @@ async fn call(
     let memory: Arc<dyn Memory> = Arc::new(Unbounded);
     let call = Call {
         inputs,
+        sent: Box::new(()),
         memory,
         until: None,
     };

@@ -83,26 +83,20 @@ impl Registry {
     }
 
     /// Removes an application; refused with [`Error::InUse`] while it has models or unfinished
-    /// jobs.
-    pub async fn delete_application(&self, id: &ApplicationId) -> Result<(), Error> {
+    /// jobs. What `check` refuses stays, too: the inner result says why.
+    pub async fn delete_application<E>(
+        &self,
+        id: &ApplicationId,
+        check: impl FnOnce(&Application) -> Result<(), E> + Send,
+    ) -> Result<Result<(), E>, Error> {
         let mut tx = self.begin().await?;
-        get(&mut tx, id).await?;
-        let models = tx.any(sql::MODEL_OF_APPLICATION.bind(id.as_str())).await?;
-        if models {
-            return Err(Error::in_use(Entity::Application, id, "it has models"));
+        let known = get(&mut tx, id).await?;
+        if let Err(refused) = check(&known) {
+            return Ok(Err(refused));
         }
-        let jobs = tx
-            .any(sql::UNFINISHED_OF_APPLICATION.bind(id.as_str()))
-            .await?;
-        if jobs {
-            return Err(Error::in_use(
-                Entity::Application,
-                id,
-                "it has unfinished jobs",
-            ));
-        }
-        tx.run(sql::DELETE_APPLICATION.bind(id.as_str())).await?;
-        tx.commit().await
+        remove(&mut tx, id).await?;
+        tx.commit().await?;
+        Ok(Ok(()))
     }
 
     /// Gives an application the description, default targets, presets, resources, feedback and metric that `change` makes of
@@ -193,6 +187,23 @@ pub(crate) async fn get(
     find(connection, id)
         .await?
         .ok_or_else(|| Error::not_found(Entity::Application, id))
+}
+
+/// Removes one that has no models and no unfinished jobs.
+pub(crate) async fn remove(connection: &mut Session, id: &ApplicationId) -> Result<(), Error> {
+    let models = sql::MODEL_OF_APPLICATION.bind(id.as_str());
+    if connection.any(models).await? {
+        return Err(Error::in_use(Entity::Application, id, "it has models"));
+    }
+    let jobs = sql::UNFINISHED_OF_APPLICATION.bind(id.as_str());
+    if connection.any(jobs).await? {
+        let why = "it has unfinished jobs";
+        return Err(Error::in_use(Entity::Application, id, why));
+    }
+    connection
+        .run(sql::DELETE_APPLICATION.bind(id.as_str()))
+        .await?;
+    Ok(())
 }
 
 pub(crate) async fn find(

@@ -75,6 +75,8 @@ pub enum Fate {
     Differs,
     /// Its application is gone.
     Gone,
+    /// It is the half of a comparison whose other half is not kept.
+    Withdrawn,
 }
 
 /// The sums of one hour, of one kind, of one variant.
@@ -117,7 +119,7 @@ pub enum Erased<'a> {
 
 impl Registry {
     /// Keeps rows, and counts each that is new and has a score. Returns what became of each, in their order. No two of
-    /// them are of the same row, query and kind.
+    /// them are of the same row, query and kind. A comparison is two rows beside each other: both are kept, or neither.
     pub async fn give_feedback(&self, given: &[Feedback]) -> Result<Vec<Fate>, Error> {
         if given.is_empty() {
             return Ok(Vec::new());
@@ -132,7 +134,11 @@ impl Registry {
         let kept = tx.run(sql::GIVE_FEEDBACK.bind(rows)).await?;
         let fates = match kept == given.len() as u64 {
             true => vec![Fate::Kept; given.len()],
-            false => fates(&mut tx, given, &body).await?,
+            false => {
+                let mut fates = fates(&mut tx, given, &body).await?;
+                withdraw(&mut tx, given, &mut fates).await?;
+                fates
+            }
         };
         let counted = given.iter().zip(&fates);
         let counted = counted.filter(|(_, fate)| **fate == Fate::Kept);
@@ -246,11 +252,8 @@ async fn bytes(tx: &mut Session, application: &str) -> Result<u64, Error> {
 
 /// What became of rows of which some were there before.
 async fn fates(tx: &mut Session, given: &[Feedback], body: &str) -> Result<Vec<Fate>, Error> {
-    let keys = given
-        .iter()
-        .map(|row| json!({"query": row.query, "place": row.row, "kind": row.kind.name()}));
-    let keys = Json(Value::Array(keys.collect()).to_string());
     let mut there = BTreeMap::new();
+    let keys = keys(given.iter());
     for row in tx.rows(sql::FEEDBACK_THERE.bind(keys)).await? {
         let columns = Columns::new(&row, Entity::Feedback, "query")?;
         let place: u32 = columns.count("place")?;
@@ -268,6 +271,35 @@ async fn fates(tx: &mut Session, given: &[Feedback], body: &str) -> Result<Vec<F
         Some(_) => Fate::Differs,
     };
     Ok(given.iter().map(fate).collect())
+}
+
+/// The keys of rows as a document.
+fn keys<'a>(rows: impl Iterator<Item = &'a Feedback>) -> Json {
+    let keys =
+        rows.map(|row| json!({"query": row.query, "place": row.row, "kind": row.kind.name()}));
+    Json(Value::Array(keys.collect()).to_string())
+}
+
+/// Removes the halves of comparisons whose other halves are not kept.
+async fn withdraw(tx: &mut Session, given: &[Feedback], fates: &mut [Fate]) -> Result<(), Error> {
+    let mut halves = Vec::new();
+    for (at, pair) in given.windows(2).enumerate() {
+        if !pair[0].is_compared_with(&pair[1]) {
+            continue;
+        }
+        for (half, other) in [(at, at + 1), (at + 1, at)] {
+            let is_lost = matches!(fates[other], Fate::Differs | Fate::Gone);
+            if is_lost && fates[half] == Fate::Kept {
+                fates[half] = Fate::Withdrawn;
+                halves.push(&given[half]);
+            }
+        }
+    }
+    if halves.is_empty() {
+        return Ok(());
+    }
+    let keys = keys(halves.into_iter());
+    tx.run(sql::WITHDRAW_FEEDBACK.bind(keys)).await.map(drop)
 }
 
 async fn add_sums<'a>(
@@ -340,6 +372,19 @@ impl Feedback {
     /// What no two rows have in common.
     pub fn key(&self) -> (&str, u32, Kind) {
         (&self.query, self.row, self.kind)
+    }
+
+    /// Whether the two are the halves of one comparison: the better answer and the worse one.
+    fn is_compared_with(&self, worse: &Self) -> bool {
+        let names = |value: &str, other: &Self, role: &str| {
+            let value: Option<Value> = serde_json::from_str(value).ok();
+            value.is_some_and(|value| value[role] == *other.query)
+        };
+        self.kind == Kind::Preference
+            && worse.kind == Kind::Preference
+            && self.row == worse.row
+            && names(&self.value, worse, "over")
+            && names(&worse.value, self, "under")
     }
 
     /// About how many bytes it takes.

@@ -40,7 +40,7 @@ pub struct NewPipeline {
 pub struct PipelineMeasure {
     /// The version of its definition that was measured.
     pub version: u32,
-    /// What its steps followed then: models and their versions, as the front end writes them down.
+    /// What was measured and what its steps followed then: models and their versions, as the front end writes them down.
     pub followed: String,
     /// The figures. This crate does not read them.
     pub figures: serde_json::Value,
@@ -162,11 +162,26 @@ impl Registry {
         }
     }
 
-    /// Removes a pipeline, all its versions and the application; refused with [`Error::InUse`] while it has unfinished
-    /// jobs.
-    pub async fn delete_pipeline(&self, id: &ApplicationId) -> Result<(), Error> {
-        self.pipeline(id).await?;
-        self.delete_application(id).await
+    /// Removes a pipeline, all its versions and the application, and stops the jobs that measure it; refused with
+    /// [`Error::InUse`] while it has other unfinished jobs, which leaves all as it was. What `check` refuses stays, too:
+    /// the inner result says why.
+    pub async fn delete_pipeline<E>(
+        &self,
+        id: &ApplicationId,
+        check: impl FnOnce(&Pipeline) -> Result<(), E> + Send,
+        now_ms: u64,
+    ) -> Result<Result<(), E>, Error> {
+        let mut tx = self.begin().await?;
+        let known = latest(&mut tx, id).await?;
+        let known = known.ok_or_else(|| Error::not_found(Entity::Pipeline, id))?;
+        if let Err(refused) = check(&known) {
+            return Ok(Err(refused));
+        }
+        let cancel = sql::CANCEL_MEASURES.bind(id.as_str()).bind(int(now_ms));
+        tx.run(cancel).await?;
+        application::remove(&mut tx, id).await?;
+        self.commit_work(tx).await?;
+        Ok(Ok(()))
     }
 }
 

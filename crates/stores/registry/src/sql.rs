@@ -107,9 +107,7 @@ statements! {
         "select id from jobs where application = $1 \
          and state in ('queued', 'running', 'paused') limit 1"
     );
-    OTHER_SOUND_MODEL = (
-        "select id from models where application = $1 and id <> $2 and status <> 'failed' limit 1"
-    );
+    OTHER_SOUND_MODEL = ("select id from models where application = $1 and id <> $2 and status <> 'failed' limit 1");
     SOUND_MODEL = ("select id from models where application = $1 and status <> 'failed' limit 1");
     SET_SIGNATURE = ("update applications set signature = $2 where id = $1");
     CHANGE_APPLICATION = (
@@ -302,18 +300,16 @@ statements! {
         "update jobs set state = 'cancelled', owner = null, lease_until_ms = 0, \
          updated_ms = $2 where id = $1 returning " {jobs}
     );
-    ADVANCE_JOB = (
-        "update jobs set step = $2, progress_done = $3, progress_total = $4, \
-         updated_ms = $5 where id = $1"
+    CANCEL_MEASURES = (
+        "update jobs set state = 'cancelled', owner = null, lease_until_ms = 0, updated_ms = $2 \
+         where application = $1 and kind = 'measure' and state in ('queued', 'running', 'paused')"
     );
+    ADVANCE_JOB = ("update jobs set step = $2, progress_done = $3, progress_total = $4, updated_ms = $5 where id = $1");
     RENEW_JOB = ("update jobs set lease_until_ms = $2, updated_ms = $3 where id = $1");
     SET_JOB_STATE = ("update jobs set state = $2, updated_ms = $3 where id = $1");
     SET_JOB_RESULT = ("update jobs set result = $2 where id = $1");
     SET_JOB_ERROR = ("update jobs set error_code = $2, error_message = $3 where id = $1");
-    END_JOB = (
-        "update jobs set state = $2, owner = null, lease_until_ms = 0, updated_ms = $3 \
-         where id = $1"
-    );
+    END_JOB = ("update jobs set state = $2, owner = null, lease_until_ms = 0, updated_ms = $3 where id = $1");
 
     ENDED_JOBS = (
         "select " {jobs} " from jobs where state in ('succeeded', 'failed', 'cancelled') \
@@ -324,9 +320,7 @@ statements! {
              and (later.created_ms, later.id) > (jobs.created_ms, jobs.id)))) \
          order by updated_ms, id limit $2"
     );
-    FORGET_JOB = (
-        "delete from jobs where id = $1 and state in ('succeeded', 'failed', 'cancelled')"
-    );
+    FORGET_JOB = ("delete from jobs where id = $1 and state in ('succeeded', 'failed', 'cancelled')");
     // A model that failed before its job was kept is as old as its row.
     FAILED_MODELS = (
         "select id, application from models where status = 'failed' and coalesce( \
@@ -384,6 +378,11 @@ statements! {
          and f.place = e.value->>'place' and f.kind = e.value->>'kind'"}
         ["json_to_recordset($1) as e (query text, place bigint, kind text) join feedback f \
          on f.query = e.query and f.place = e.place and f.kind = e.kind"]
+    );
+    WITHDRAW_FEEDBACK = (
+        "delete from feedback where (query, place, kind) in (select "
+        {sqlite "e.value->>'query', e.value->>'place', e.value->>'kind' from json_each($1) e)"}
+        ["e.query, e.place, e.kind from json_to_recordset($1) as e (query text, place bigint, kind text))"]
     );
     ADD_SUMS = (
         "insert into feedback_sums (application, model, version, variant, kind, hour, counted, \

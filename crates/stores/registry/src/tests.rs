@@ -31,6 +31,12 @@ fn app() -> ApplicationId {
     ApplicationId::new("digits").unwrap()
 }
 
+/// Removes [`application`], whatever it is.
+async fn delete_application(registry: &Registry) -> Result<(), Error> {
+    let deleted = registry.delete_application(&app(), |_| Ok::<_, ()>(()));
+    deleted.await.map(Result::unwrap)
+}
+
 fn model_id(name: &str) -> ModelId {
     ModelId::new(name).unwrap()
 }

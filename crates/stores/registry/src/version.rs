@@ -127,22 +127,31 @@ impl Registry {
         Ok(line)
     }
 
-    /// The same with an entry of the audit record, which is made of what came of it: there are both, or neither.
+    /// The same with an entry of the audit record, which is made of what came of it: there are both, or neither. What
+    /// `check` refuses of the versions as they are before changes nothing: the inner result says why.
     ///
     /// # Errors
     /// As of [`change_version`](Self::change_version), and where the entry cannot be written.
-    pub async fn change_version_on_record(
+    pub async fn change_version_on_record<E>(
         &self,
         change: &VersionChange,
         now_ms: u64,
-        entry: impl FnOnce(&[Model]) -> Audit,
-    ) -> Result<Vec<Model>, Error> {
+        (check, entry): (
+            impl FnOnce(&[Model]) -> Result<(), E>,
+            impl FnOnce(&[Model]) -> Audit,
+        ),
+    ) -> Result<Result<Vec<Model>, E>, Error> {
         let mut tx = self.begin().await?;
+        let model = model::get(&mut tx, &change.model).await?;
+        let before = of(&mut tx, (&model.application, model.name())).await?;
+        if let Err(refused) = check(&before) {
+            return Ok(Err(refused));
+        }
         let line = make(&mut tx, change, now_ms).await?;
         let entry = entry(&line);
         audit::record(&mut tx, &entry).await?;
         tx.commit().await?;
-        Ok(line)
+        Ok(Ok(line))
     }
 }
 

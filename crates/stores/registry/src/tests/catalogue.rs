@@ -35,13 +35,13 @@ async fn an_application_is_created_once_and_kept(place: Place) {
     registry.close().await;
     let registry = place.open().await;
     assert_eq!(registry.applications().await.unwrap(), [application()]);
-    registry.delete_application(&app()).await.unwrap();
+    delete_application(&registry).await.unwrap();
     let gone = registry.application(&app()).await.unwrap_err();
     assert_eq!(
         (gone.code(), gone.kind()),
         (Code::ApplicationNotFound, ErrorKind::NotFound)
     );
-    assert_eq!(told(registry.delete_application(&app()).await), "NotFound");
+    assert_eq!(told(delete_application(&registry).await), "NotFound");
 }
 
 /// Gives the application other resources, unless they are not valid.
@@ -106,7 +106,7 @@ async fn resources_are_changed_kept_and_taken_back(place: Place) {
     let nothing = |_| Resources::default();
     change_resources(&registry, nothing).await.unwrap().unwrap();
     assert_eq!(registry.applications().await.unwrap(), [application()]);
-    registry.delete_application(&app()).await.unwrap();
+    delete_application(&registry).await.unwrap();
     assert!(registry.create_application(&same).await.unwrap());
     assert_eq!(registry.application(&app()).await.unwrap(), same);
 }
@@ -253,7 +253,7 @@ async fn a_finished_registration_makes_its_variants_ready_at_once(place: Place) 
     );
     let job = registry.job(&job.id).await.unwrap();
     assert_eq!((job.state, job.result), (JobState::Succeeded, Some(result)));
-    assert_eq!(told(registry.delete_application(&app()).await), "InUse");
+    assert_eq!(told(delete_application(&registry).await), "InUse");
     let names: Vec<_> = variants.iter().map(|variant| variant.id.clone()).collect();
     assert_eq!(
         registry.delete_model(&model_id("m"), 50).await.unwrap(),
@@ -262,7 +262,7 @@ async fn a_finished_registration_makes_its_variants_ready_at_once(place: Place) 
     assert_eq!(registry.ready_variants().await.unwrap(), []);
     let gone = registry.variant(&names[0]).await.unwrap_err();
     assert_eq!(gone.code(), Code::VariantNotFound);
-    registry.delete_application(&app()).await.unwrap();
+    delete_application(&registry).await.unwrap();
 }
 
 async fn a_cancelled_registration_leaves_a_failed_model(place: Place) {

@@ -11,6 +11,7 @@ on_both! {
     a_row_is_kept_and_counted_once,
     rows_that_are_given_at_once_count_once,
     rows_of_an_application_that_is_gone_are_not_kept,
+    a_comparison_is_kept_whole_or_not_at_all,
     an_export_has_every_row_in_order,
     the_oldest_go_where_there_is_too_much,
     what_is_erased_is_gone_and_stays_counted,
@@ -125,10 +126,41 @@ async fn rows_of_an_application_that_is_gone_are_not_kept(place: Place) {
     let given = [row("q", 0, "7"), strange];
     let fates = registry.give_feedback(&given).await.unwrap();
     assert_eq!(fates, [Fate::Kept, Fate::Gone]);
-    registry.delete_application(&app()).await.unwrap();
+    delete_application(&registry).await.unwrap();
     registry.create_application(&application()).await.unwrap();
     assert_eq!(sums(&registry).await, []);
     assert_eq!(registry.feedback(&app(), None, 9).await.unwrap(), []);
+}
+
+async fn a_comparison_is_kept_whole_or_not_at_all(place: Place) {
+    let registry = with_application(&place).await;
+    let half = |query: &str, role: &str, other: &str, score: f64| Feedback {
+        kind: Kind::Preference,
+        score: Some(score),
+        ..row(query, 0, &serde_json::json!({role: other}).to_string())
+    };
+    let pair = |better: &str, worse: &str| {
+        [
+            half(better, "over", worse, 1.0),
+            half(worse, "under", better, 0.0),
+        ]
+    };
+    let give = async |rows: &[Feedback]| registry.give_feedback(rows).await.unwrap();
+    assert_eq!(give(&pair("a", "b")).await, [Fate::Kept; 2]);
+    // Others of the same transaction stay.
+    let [better, worse] = pair("c", "b");
+    let fates = give(&[row("x", 0, "7"), better, worse, row("y", 0, "7")]).await;
+    assert_eq!(
+        fates,
+        [Fate::Kept, Fate::Withdrawn, Fate::Differs, Fate::Kept]
+    );
+    let fates = give(&pair("a", "d")).await;
+    assert_eq!(fates, [Fate::Differs, Fate::Withdrawn]);
+    assert_eq!(give(&pair("a", "b")).await, [Fate::Repeated; 2]);
+    assert_eq!(give(&pair("c", "d")).await, [Fate::Kept; 2]);
+    let counted: u64 = sums(&registry).await.iter().map(|(_, it)| it.rows).sum();
+    assert_eq!(counted, 6);
+    assert_eq!(registry.feedback(&app(), None, 99).await.unwrap().len(), 6);
 }
 
 async fn an_export_has_every_row_in_order(place: Place) {

@@ -4,7 +4,7 @@ use serde_json::json;
 use sextant_types::{Code, Digest};
 
 use super::*;
-use crate::{BlobRole, NewPipeline, PipelineMeasure};
+use crate::{BlobRole, JobState, NewPipeline, PipelineMeasure};
 
 on_both! {
     a_pipeline_is_an_application_with_a_definition,
@@ -12,6 +12,7 @@ on_both! {
     its_files_are_kept,
     models_and_pipelines_exclude_each_other,
     what_was_measured_last_is_kept,
+    one_that_goes_takes_its_measurement_along,
 }
 
 fn digest(digit: &str) -> Digest {
@@ -23,6 +24,12 @@ fn first() -> NewPipeline {
         definition: json!({"name": "digits", "steps": [{"name": "a", "softmax": {}}]}),
         files: [("tokens.json".to_owned(), digest("a"))].into(),
     }
+}
+
+/// Removes the pipeline, whatever it is.
+async fn delete(registry: &Registry, now_ms: u64) -> Result<(), Error> {
+    let deleted = registry.delete_pipeline(&app(), |_| Ok::<_, ()>(()), now_ms);
+    deleted.await.map(Result::unwrap)
 }
 
 async fn a_pipeline_is_an_application_with_a_definition(place: Place) {
@@ -59,7 +66,9 @@ async fn a_pipeline_is_an_application_with_a_definition(place: Place) {
     );
     assert_eq!(registry.pipeline(&app()).await.unwrap(), made);
     assert_eq!(registry.applications().await.unwrap(), [application()]);
-    registry.delete_pipeline(&app()).await.unwrap();
+    let refused = registry.delete_pipeline(&app(), |known| Err::<(), _>(known.version), 9);
+    assert_eq!(refused.await.unwrap(), Err(1));
+    delete(&registry, 9).await.unwrap();
     let gone = registry.pipeline(&app()).await.unwrap_err();
     assert_eq!(gone.code(), Code::PipelineNotFound);
     assert!(registry.applications().await.unwrap().is_empty());
@@ -127,7 +136,7 @@ async fn its_files_are_kept(place: Place) {
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
-    registry.delete_pipeline(&app()).await.unwrap();
+    delete(&registry, 9).await.unwrap();
     assert_eq!(
         registry.condemn(&[digest("a")], 9).await.unwrap(),
         [digest("a")]
@@ -144,7 +153,7 @@ async fn models_and_pipelines_exclude_each_other(place: Place) {
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::InUse);
-    registry.delete_pipeline(&app()).await.unwrap();
+    delete(&registry, 9).await.unwrap();
     registry.create_application(&application()).await.unwrap();
     let refused = registry
         .create_pipeline(&application(), &first(), 5)
@@ -178,6 +187,28 @@ async fn what_was_measured_last_is_kept(place: Place) {
     }
     let measured = registry.pipeline_measures().await.unwrap();
     assert_eq!(measured, [(app(), measure(0.75))].into());
-    registry.delete_pipeline(&app()).await.unwrap();
+    delete(&registry, 9).await.unwrap();
     assert!(registry.pipeline_measures().await.unwrap().is_empty());
+}
+
+async fn one_that_goes_takes_its_measurement_along(place: Place) {
+    let registry = place.open().await;
+    let create = async || {
+        let made = registry.create_pipeline(&application(), &first(), 5);
+        made.await.unwrap()
+    };
+    let job = async |kind: JobKind| {
+        let job = NewJob::new(kind, app(), json!({}));
+        registry.create_job(&job, 6).await.unwrap().id
+    };
+    let state = async |id: &JobId| registry.job(id).await.unwrap().state;
+    create().await;
+    let (measure, offline) = (job(JobKind::Measure).await, job(JobKind::Offline).await);
+    let refused = delete(&registry, 7).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InUse);
+    assert_eq!(state(&measure).await, JobState::Queued);
+    registry.cancel(&offline, 8).await.unwrap();
+    delete(&registry, 9).await.unwrap();
+    assert_eq!(state(&measure).await, JobState::Cancelled);
+    assert_eq!(registry.job(&measure).await.unwrap().updated_ms, 9);
 }

@@ -176,27 +176,36 @@ async fn what_was_judged_of_a_trial_that_has_ended_is_not_done(place: Place) {
 async fn a_change_and_its_entry_are_made_together(place: Place) {
     let (registry, _, second) = with_two(&place).await;
     let entry = Audit::new(10, "judge", "version.promote", "m@2", "why".into());
+    let any = |_: &[Model]| Ok::<_, &str>(());
     let recorded = async || registry.audit(&AuditFilter::default()).await.unwrap();
     // What is refused is not on record.
     let unseen = change(&second, Act::To(Stage::Current), Some(7));
     let refused = registry
-        .change_version_on_record(&unseen, 10, |_| entry.clone())
+        .change_version_on_record(&unseen, 10, (any, |_: &[Model]| entry.clone()))
         .await;
     assert_eq!(refused.unwrap_err().code(), Code::VersionConflict);
+    let promote = change(&second, Act::To(Stage::Current), Some(1));
+    let check = |line: &[Model]| match line[0].release.stage {
+        Stage::Current => Err("seen"),
+        _ => Ok(()),
+    };
+    let refused = registry
+        .change_version_on_record(&promote, 10, (check, |_: &[Model]| entry.clone()))
+        .await;
+    assert_eq!(refused.unwrap().unwrap_err(), "seen");
     assert_eq!(recorded().await, []);
     // What cannot be recorded is not done.
-    let promote = change(&second, Act::To(Stage::Current), Some(1));
     run(&registry, &HIDE_AUDIT).await;
     let failed = registry
-        .change_version_on_record(&promote, 10, |_| entry.clone())
+        .change_version_on_record(&promote, 10, (any, |_: &[Model]| entry.clone()))
         .await;
     failed.unwrap_err();
     run(&registry, &SHOW_AUDIT).await;
     assert_eq!(stages(&registry).await, ["current", "candidate"]);
     let line = registry
-        .change_version_on_record(&promote, 10, |_| entry.clone())
+        .change_version_on_record(&promote, 10, (any, |_: &[Model]| entry.clone()))
         .await;
-    assert_eq!(line.unwrap()[1].release.since_ms, 10);
+    assert_eq!(line.unwrap().unwrap()[1].release.since_ms, 10);
     assert_eq!(stages(&registry).await, ["retired", "current"]);
     assert_eq!(recorded().await, [entry]);
 }
