@@ -219,6 +219,11 @@ impl TestCluster {
         maps.lines().any(|line| line.ends_with("[heap]"))
     }
 
+    /// The number of the process.
+    pub fn process_id(&self) -> u32 {
+        self.process().id()
+    }
+
     /// Names of the threads of the process that compute now.
     pub fn busy_threads(&self) -> Vec<String> {
         let threads = self.threads().into_iter();

@@ -1,7 +1,7 @@
 //! The harness of the whole-system tests: the real binary, a free port, a folder of its own.
 //!
 //! Entry points: [`TestCluster`] starts and stops `sextant serve`, [`Fleet`] several of them over real
-//! stores; [`Api`] talks to them; [`hostile`] are registrations made to do harm; [`oip`] is a client of the Open Inference Protocol over gRPC; [`digits`] is the example's data and a service that has learnt it; [`upgrade`] replaces a fleet under load; [`chaos`]
+//! stores; [`Api`] talks to them; [`hostile`] are registrations made to do harm; [`hog`] takes cores from others; [`oip`] is a client of the Open Inference Protocol over gRPC; [`digits`] is the example's data and a service that has learnt it; [`upgrade`] replaces a fleet under load; [`chaos`]
 //! breaks all of it by a seed.
 //!
 //! **Invariant:** nothing here knows a crate of the workspace: what is tested is what a client and
@@ -20,6 +20,7 @@ mod cluster;
 pub mod digits;
 mod disk;
 mod fleet;
+pub mod hog;
 pub mod hostile;
 mod load;
 mod network;

@@ -270,6 +270,8 @@ pub enum Hostile {
     No,
     /// Its one run never ends.
     Endless,
+    /// Each run turns a loop so many times, whatever `x` is, on one thread; answers as [`Self::No`].
+    Long(u64),
     /// A chain of so many nodes.
     Chain(usize),
     /// It needs so many bytes for one value.
@@ -323,11 +325,12 @@ impl Hostile {
             Self::No => {
                 graph.message(1, &node("Relu", &["x"], "y"));
             }
-            Self::Endless => {
+            Self::Endless => return Self::Long(1 << 62).graph(),
+            Self::Long(turns) => {
                 let mut looping = node("Loop", &["turns", "always", "x"], "y");
                 looping.message(5, &attribute("body", 5, 6, &endless_body()));
                 graph.message(1, &looping);
-                graph.message(5, &scalar("turns", 7, &(1i64 << 62).to_le_bytes()));
+                graph.message(5, &scalar("turns", 7, &turns.to_le_bytes()));
                 graph.message(5, &scalar("always", 9, &[1]));
             }
             Self::Turns => {

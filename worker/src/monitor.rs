@@ -305,7 +305,15 @@ impl Service {
         let limits = &self.worker.config.thresholds;
         match seen.health.observe(window, limits) {
             Some(Condition::Overloaded) => return Some(Command::Overload),
-            Some(Condition::Interfered) => return Some(Command::Interfere),
+            Some(Condition::Interfered) => {
+                let times = window.slow_down;
+                let variant = &instance.variant.id;
+                tracing::info!(
+                    %variant,
+                    "is interfered: its runs take {times:.1} times what was measured"
+                );
+                return Some(Command::Interfere);
+            }
             Some(Condition::Healthy) => return Some(Command::Recover),
             None => {}
         }
@@ -345,6 +353,7 @@ impl Seen {
             late,
             slow_down: run as f64 / expected.max(1) as f64,
             batches,
+            run_ms: run as f64 / 1e6,
         }
     }
 }

@@ -27,7 +27,7 @@ use sextant_schedule::{
 use sextant_types::index::{IndexVec, QueueIx, SlotIx};
 
 use super::{
-    seats::Seats,
+    pool_queues::PoolQueues,
     slots::{Batch, Slots},
 };
 
@@ -39,7 +39,7 @@ use strategy::{Sizes, Strategy};
 #[derive(Debug)]
 struct Queue<T> {
     requests: RequestQueue<T>,
-    seats: Seats,
+    by_pool: PoolQueues,
 }
 
 /// The scheduler of `clockwork`.
@@ -104,22 +104,22 @@ impl<T> Clockwork<T> {
         let Some(of) = self.queues.known(queue) else {
             return;
         };
-        for seat in of.seats.iter() {
-            self.changed.push(seat.pool);
+        for on_pool in of.by_pool.iter() {
+            self.changed.push(on_pool.pool);
             let free_at = self
                 .slots
-                .first(seat.pool)
+                .first(on_pool.pool)
                 .map_or(0, |(free_at, _)| free_at);
-            for size in 0..self.sizes.usable(&seat.spec) {
+            for size in 0..self.sizes.usable(&on_pool.spec) {
                 let id = self.sizes.id(queue, size);
-                let known = self.pools[seat.pool].key(id);
+                let known = self.pools[on_pool.pool].key(id);
                 if missing && known.is_some() {
                     continue;
                 }
                 let made = self
                     .sizes
-                    .strategy(now, free_at, &of.requests, &seat.spec, size);
-                let order = &mut self.pools[seat.pool];
+                    .strategy(now, free_at, &of.requests, &on_pool.spec, size);
+                let order = &mut self.pools[on_pool.pool];
                 match made {
                     Some(strategy) => order.set(id, strategy.key),
                     None if known.is_some() => {
@@ -136,9 +136,9 @@ impl<T> Clockwork<T> {
         while let Some(of) = self.queue(queue)
             && let (deadline, rows) = (of.requests.deadline(0), of.requests.rows_of(0))
             && rows > 0
-            && !of.seats.iter().any(|seat| {
-                let start = self.sizes.start(now, self.first_free(seat.pool), rows);
-                start.saturating_add(seat.spec.latency.of(rows)) <= deadline
+            && !of.by_pool.iter().any(|on_pool| {
+                let start = self.sizes.start(now, self.first_free(on_pool.pool), rows);
+                start.saturating_add(on_pool.spec.latency.of(rows)) <= deadline
             })
         {
             let reason = DropReason::Expired;
@@ -157,9 +157,9 @@ impl<T> Clockwork<T> {
             return;
         }
         let before = self.delay.before_start(rows);
-        let last = of.seats.iter().map(|seat| {
+        let last = of.by_pool.iter().map(|on_pool| {
             deadline
-                .saturating_sub(seat.spec.latency.of(rows))
+                .saturating_sub(on_pool.spec.latency.of(rows))
                 .saturating_sub(before)
         });
         let at = last.max().unwrap_or(0).saturating_add(1);
@@ -172,7 +172,7 @@ impl<T> Clockwork<T> {
             return Vec::new();
         };
         let mut requests = of.requests.take(from, count);
-        of.seats.count(of.requests.rows(), &mut self.queued);
+        of.by_pool.count(of.requests.rows(), &mut self.queued);
         for request in &mut requests {
             request.deadline = self.delay.outward(request.deadline);
         }
@@ -232,12 +232,12 @@ impl<T> Clockwork<T> {
         let id = self.sizes.id(queue, size);
         let known = self.pools[pool].key(id);
         let of = self.queue(queue);
-        let seat = of.and_then(|of| Some((of, of.seats.on(pool)?)));
-        let Some((of, seat)) = seat else {
+        let on_pool = of.and_then(|of| Some((of, of.by_pool.on(pool)?)));
+        let Some((of, on_pool)) = on_pool else {
             self.pools[pool].remove(id);
             return None;
         };
-        let spec = &seat.spec;
+        let spec = &on_pool.spec;
         let strategy = |size| self.sizes.strategy(now, free_at, &of.requests, spec, size);
         let Some(mut chosen) = strategy(size) else {
             self.pools[pool].remove(id);
@@ -265,8 +265,8 @@ impl<T> Clockwork<T> {
         actions: &mut Actions<T>,
     ) {
         let pool = self.slots.pool_of(slot);
-        let seat = self.queue(queue).and_then(|of| of.seats.on(pool));
-        let expected = seat.map_or(0, |seat| seat.spec.latency.of(strategy.rows));
+        let on_pool = self.queue(queue).and_then(|of| of.by_pool.on(pool));
+        let expected = on_pool.map_or(0, |on_pool| on_pool.spec.latency.of(strategy.rows));
         let requests = self.take(queue, strategy.passed, strategy.count);
         let earliest = self.sizes.start(now, 0, strategy.rows);
         let deadline = requests.first().map_or(NEVER, |first| first.deadline);

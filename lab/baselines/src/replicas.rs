@@ -14,7 +14,7 @@ use sextant_schedule::{
 use sextant_types::index::{IndexVec, QueueIx, SlotIx};
 
 use super::{
-    seats::Seats,
+    pool_queues::PoolQueues,
     slots::{Batch, Slots},
 };
 
@@ -110,7 +110,7 @@ struct Station<T, M> {
 
 #[derive(Debug)]
 struct Queue<T> {
-    seats: Seats,
+    by_pool: PoolQueues,
     routes: Routes,
     /// What came while no slot served the queue.
     stranded: RequestQueue<T>,
@@ -263,14 +263,14 @@ impl<T, S: Sharing> Replicas<T, S> {
         let Some(queue) = self.queues.known(of.queue) else {
             return none;
         };
-        let Some(seat) = queue.seats.on(self.slots.pool_of(slot)) else {
+        let Some(on_pool) = queue.by_pool.on(self.slots.pool_of(slot)) else {
             return none;
         };
         let view = View {
             now,
             free_at: self.slots.free_at(slot, now),
             requests: &of.requests,
-            spec: &seat.spec,
+            spec: &on_pool.spec,
             delay: self.delay,
             target: queue.target,
             planned: of.planned,
@@ -296,8 +296,8 @@ impl<T, S: Sharing> Replicas<T, S> {
         let pool = self.slots.pool_of(slot);
         let of = &self.stations[slot].lanes[lane as usize];
         let queue = of.queue;
-        let seat = self.queues.known(queue).and_then(|of| of.seats.on(pool));
-        let Some(spec) = seat.map(|seat| &seat.spec) else {
+        let on_pool = self.queues.known(queue).and_then(|of| of.by_pool.on(pool));
+        let Some(spec) = on_pool.map(|on_pool| &on_pool.spec) else {
             return;
         };
         let (count, rows) = match of.requests.fit(0, most) {
@@ -344,7 +344,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         self.waiting -= requests.len();
         if let Some(of) = self.queues.known_mut(queue) {
             of.rows -= rows;
-            of.seats.count(of.rows, &mut self.queued);
+            of.by_pool.count(of.rows, &mut self.queued);
         }
         requests
     }

@@ -20,7 +20,7 @@ pub struct Symphony {
     beta_lambda: bool,
 }
 
-/// What [`Symphony`] remembers of a seat.
+/// What [`Symphony`] remembers of a queue on a pool.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Window {
     /// The first requests that cannot run in one batch with all others.
@@ -37,7 +37,7 @@ pub struct Window {
 #[derive(Debug, Clone, Copy)]
 pub struct SymphonyPaper;
 
-/// What [`SymphonyPaper`] remembers of a seat.
+/// What [`SymphonyPaper`] remembers of a queue on a pool.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Planned {
     at: Nanos,

@@ -3,32 +3,23 @@
 use sextant_lab::fleets;
 use sextant_simulator::{
     fleet::Experiment,
-    report::{Grid, Heading, OF_FLEETS, Progress},
+    report::{Grid, Heading, OF_FLEETS},
 };
 
 use super::{
     Error,
-    output::{Output, file_of},
+    output::{self, Output},
 };
 
 /// The experiment of a name, or of a user's file; `None` where it is of another kind.
 pub fn find(name: &str) -> Result<Option<Experiment>, Error> {
-    if let Some(experiment) = fleets::named(name)? {
-        return Ok(Some(experiment));
-    }
-    let file = file_of(name, Experiment::is_in);
-    Ok(file.map(Experiment::load).transpose()?)
+    output::find(name, fleets::named, Experiment::is_in, Experiment::load)
 }
 
 /// Runs it.
 pub fn run(of: &super::Experiment, experiment: &Experiment, output: Output) -> Result<(), Error> {
     of.refuse_others("an experiment with a fleet")?;
     let plan = of.plan()?;
-    let progress = Progress::new(output.json);
-    let records = fleets::play(experiment, &plan, &mut |done, total| {
-        progress.show(done, total, &experiment.name);
-    });
-    progress.finish();
     let heading = Heading {
         name: &experiment.name,
         title: &experiment.title,
@@ -38,5 +29,5 @@ pub fn run(of: &super::Experiment, experiment: &Experiment, output: Output) -> R
         rows: &["cell", "policy"],
         shown: &OF_FLEETS,
     };
-    output.records(&heading, &grid, &records?)
+    output.play(&heading, &grid, |on| fleets::play(experiment, &plan, on))
 }

@@ -6,8 +6,8 @@ use std::{
 };
 
 use sextant_simulator::{
-    Record,
-    report::{Grid, Heading},
+    Error as Failure, Record,
+    report::{Grid, Heading, Progress},
 };
 
 use super::Error;
@@ -35,6 +35,19 @@ impl Output {
         }
     }
 
+    /// The records of an experiment, which tells how many of how many parts are done.
+    pub fn play(
+        self,
+        heading: &Heading<'_>,
+        grid: &Grid<'_>,
+        run: impl FnOnce(&mut dyn FnMut(usize, usize)) -> Result<Vec<Record>, Failure>,
+    ) -> Result<(), Error> {
+        let progress = Progress::new(self.json);
+        let records = run(&mut |done, total| progress.show(done, total, heading.name));
+        progress.finish();
+        self.records(heading, grid, &records?)
+    }
+
     /// Records one by one as JSON, or their means as a table.
     pub fn records(
         self,
@@ -48,6 +61,19 @@ impl Output {
         }
         self.text(&grid.page(heading, records))
     }
+}
+
+/// The shipped experiment of a name, or a user's of that file; `None` where it is of another kind.
+pub fn find<E>(
+    name: &str,
+    named: impl FnOnce(&str) -> Result<Option<E>, Failure>,
+    is_of_kind: impl Fn(&str) -> bool,
+    load: impl FnOnce(&Path) -> Result<E, Failure>,
+) -> Result<Option<E>, Error> {
+    if let Some(experiment) = named(name)? {
+        return Ok(Some(experiment));
+    }
+    Ok(file_of(name, is_of_kind).map(load).transpose()?)
 }
 
 /// The file of a user's experiment of a kind; `None` where it is of another kind. One that cannot be

@@ -1,11 +1,11 @@
 //! Experiments with partitions: which models share a sub-cluster.
 
 use sextant_lab::partition::{self, Experiment};
-use sextant_simulator::report::{Grid, Heading, Progress};
+use sextant_simulator::report::{Grid, Heading};
 
 use super::{
     Error,
-    output::{Output, file_of},
+    output::{self, Output},
 };
 
 /// Figures that are shown, with their headings; the rest is in the JSON.
@@ -20,22 +20,13 @@ const SHOWN: [(&str, &str); 6] = [
 
 /// The experiment of a name, or of a user's file; `None` where it is of another kind.
 pub fn find(name: &str) -> Result<Option<Experiment>, Error> {
-    if let Some(experiment) = Experiment::named(name)? {
-        return Ok(Some(experiment));
-    }
-    let file = file_of(name, Experiment::is_in);
-    Ok(file.map(Experiment::load).transpose()?)
+    output::find(name, Experiment::named, Experiment::is_in, Experiment::load)
 }
 
 /// Runs it.
 pub fn run(of: &super::Experiment, experiment: &Experiment, output: Output) -> Result<(), Error> {
     of.refuse_others("an experiment with partitions")?;
     let plan = of.plan()?;
-    let progress = Progress::new(output.json);
-    let records = partition::run(experiment, &plan, &mut |done, total| {
-        progress.show(done, total, &experiment.name);
-    });
-    progress.finish();
     let heading = Heading {
         name: &experiment.name,
         title: &experiment.title,
@@ -45,5 +36,5 @@ pub fn run(of: &super::Experiment, experiment: &Experiment, output: Output) -> R
         rows: &["cell", "method"],
         shown: &SHOWN,
     };
-    output.records(&heading, &grid, &records?)
+    output.play(&heading, &grid, |on| partition::run(experiment, &plan, on))
 }

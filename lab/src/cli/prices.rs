@@ -3,7 +3,7 @@
 use sextant_simulator::Record;
 use sextant_types::number::short;
 
-use super::timeline::course;
+use super::timeline::{below, course};
 
 /// Figures that are shown; the rest is in the JSON.
 const SHOWN: [&str; 7] = [
@@ -23,14 +23,7 @@ pub fn tables(means: &[&Record]) -> String {
         let (Some(cell), Some(policy)) = (alone.cell.as_deref(), alone.policy.as_deref()) else {
             continue;
         };
-        let below = format!("{cell}/");
-        let is_shown = |record: &&&Record| {
-            let name = record.cell.as_deref();
-            name.is_some_and(|name| name.starts_with(&below))
-                && record.policy.as_deref() == Some(policy)
-                && SHOWN.contains(&record.metric.as_str())
-        };
-        let shown: Vec<&Record> = means.iter().filter(is_shown).copied().collect();
+        let shown = below(cell, means, |metric| SHOWN.contains(&metric));
         let rps = short(alone.value);
         text.push_str(&format!(
             "\n\n{cell}: cheap_goodput_rps {rps}\n\n{}",

@@ -1,11 +1,11 @@
 //! Experiments with autoscalers: how many replicas each application has.
 
 use sextant_lab::replicas::{self, Experiment, Plan};
-use sextant_simulator::report::{Grid, Heading, Progress};
+use sextant_simulator::report::{Grid, Heading};
 
 use super::{
     Error,
-    output::{Output, file_of},
+    output::{self, Output},
 };
 
 /// Figures that are shown, with their headings; the rest is in the JSON.
@@ -20,11 +20,8 @@ const SHOWN: [(&str, &str); 6] = [
 
 /// The experiments of a name, or of a user's file; `None` where it is of another kind.
 pub fn find(name: &str) -> Result<Option<Vec<Experiment>>, Error> {
-    if let Some(experiment) = Experiment::named(name)? {
-        return Ok(Some(vec![experiment]));
-    }
-    let file = file_of(name, Experiment::is_in);
-    Ok(file.map(Experiment::load).transpose()?)
+    let named = |name: &str| Ok(Experiment::named(name)?.map(|experiment| vec![experiment]));
+    output::find(name, named, Experiment::is_in, Experiment::load)
 }
 
 /// Runs them one after the other.
@@ -45,11 +42,6 @@ pub fn run(
         threads: of.threads.unwrap_or(0),
     };
     for experiment in experiments {
-        let progress = Progress::new(output.json);
-        let records = replicas::run(experiment, &plan, &mut |done, total| {
-            progress.show(done, total, &experiment.name);
-        })?;
-        progress.finish();
         let heading = Heading {
             name: &experiment.name,
             title: &experiment.title,
@@ -59,7 +51,7 @@ pub fn run(
             rows: &["policy"],
             shown: &SHOWN,
         };
-        output.records(&heading, &grid, &records)?;
+        output.play(&heading, &grid, |on| replicas::run(experiment, &plan, on))?;
     }
     Ok(())
 }

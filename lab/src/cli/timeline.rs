@@ -23,16 +23,9 @@ pub fn tables(means: &[&Record]) -> String {
         let of_cell = |record: &&&Record| record.cell.as_deref() == Some(cell);
         let whole: Vec<&Record> = means.iter().filter(of_cell).copied().collect();
         text.push_str(&format!("\n\n{}", figures(cell, &whole)));
-        let below = format!("{cell}/");
-        let is_below = |record: &&&Record| {
-            let name = record.cell.as_deref();
-            name.is_some_and(|name| name.starts_with(&below)) && is_course(&record.metric)
-        };
-        let spans: Vec<&Record> = means.iter().filter(is_below).copied().collect();
+        let spans = below(cell, means, is_course);
         for policy in distinct(&spans, |record| record.policy.as_deref()) {
-            let of_policy = |record: &&&Record| record.policy.as_deref() == Some(policy);
-            let own: Vec<&Record> = spans.iter().filter(of_policy).copied().collect();
-            text.push_str(&format!("\n\n{}", course(policy, &own)));
+            text.push_str(&format!("\n\n{}", course(policy, &spans)));
         }
     }
     text
@@ -63,8 +56,28 @@ fn figures(cell: &str, records: &[&Record]) -> String {
     sheet.render()
 }
 
-/// A line for each span of time or whatever cells below a cell stand for, a column for each figure.
+/// The figures of the cells below a cell that are shown.
+pub(super) fn below<'a>(
+    cell: &str,
+    means: &[&'a Record],
+    is_shown: impl Fn(&str) -> bool,
+) -> Vec<&'a Record> {
+    let below = format!("{cell}/");
+    let is_below = |record: &&&Record| {
+        let name = record.cell.as_deref();
+        name.is_some_and(|name| name.starts_with(&below)) && is_shown(&record.metric)
+    };
+    means.iter().filter(is_below).copied().collect()
+}
+
+/// Of a policy a line for each span of time or whatever cells below a cell stand for, a column for each figure.
 pub(super) fn course(policy: &str, records: &[&Record]) -> String {
+    let of_policy = |record: &&&Record| record.policy.as_deref() == Some(policy);
+    let records: &[&Record] = &records
+        .iter()
+        .filter(of_policy)
+        .copied()
+        .collect::<Vec<_>>();
     let metrics = distinct(records, |record| Some(record.metric.as_str()));
     let mut heads = vec![policy];
     heads.extend(&metrics);

@@ -21,6 +21,9 @@
 //! says, because something else contends for caches, memory bandwidth or cores. Entering takes
 //! [`Thresholds::enter_windows`] windows in a row, leaving [`Thresholds::leave_windows`], with a gap
 //! between the two levels: without that an instance at the edge would flap, and every flap moves load.
+//! A window says something with [`Thresholds::min_batches`] batches or with [`ENOUGH_MS`] of run time: a model whose
+//! run takes half a second has two batches a second at most. A window in which a batch runs and none ends says nothing,
+//! neither for a change nor against it.
 //! For the same reason an overloaded instance stays so while its device is full and it has any work,
 //! also when its share becomes small: that is what moving work away from it does.
 //!
@@ -32,6 +35,10 @@
 
 pub mod interference;
 pub mod throttle;
+
+/// Time that the batches of a window have run, all together, from which their ratio says something however few they
+/// are, ms: what delays a run by chance takes a few milliseconds.
+pub const ENOUGH_MS: f64 = 200.0;
 
 /// Levels and patience.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,7 +54,7 @@ pub struct Thresholds {
     pub interfere_enter: f64,
     /// Leave it below this ratio.
     pub interfere_leave: f64,
-    /// Batches in a window below which its latency ratio says nothing.
+    /// Batches in a window below which its latency ratio says nothing, unless they have run for [`ENOUGH_MS`].
     pub min_batches: u64,
     /// Windows in a row before a state is entered.
     pub enter_windows: u32,
@@ -85,6 +92,8 @@ pub struct Window {
     pub slow_down: f64,
     /// Batches that ended in the window.
     pub batches: u64,
+    /// How long these ran, all together, ms.
+    pub run_ms: f64,
 }
 
 /// Present condition of an instance.
@@ -116,6 +125,9 @@ impl Health {
     /// Takes in one window; returns the new condition when it changed.
     pub fn observe(&mut self, window: Window, limits: &Thresholds) -> Option<Condition> {
         let seen = self.classify(window, limits);
+        if seen != Condition::Overloaded && window.is_open() {
+            return None;
+        }
         if seen == self.condition {
             self.windows = 0;
             self.candidate = seen;
@@ -165,7 +177,8 @@ impl Health {
         } else {
             limits.interfere_enter
         };
-        window.batches >= limits.min_batches && window.slow_down >= level
+        let is_enough = window.batches >= limits.min_batches || window.run_ms >= ENOUGH_MS;
+        is_enough && window.slow_down >= level
     }
 }
 
@@ -174,6 +187,11 @@ impl Health {
 impl Window {
     fn has_work(&self) -> bool {
         self.load > 0.0 || self.late > 0
+    }
+
+    /// Whether a batch ran all the time that has not ended yet.
+    fn is_open(&self) -> bool {
+        self.batches == 0 && self.load > 0.0
     }
 
     /// Whether the instance is one of those that fill the device or suffer from it being full.

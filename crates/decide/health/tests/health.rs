@@ -27,6 +27,7 @@ const BUSY: Window = Window {
     late: 0,
     slow_down: 1.0,
     batches: 100,
+    run_ms: 100.0,
 };
 
 /// The same work on a device with room.
@@ -136,6 +137,52 @@ fn interference_is_a_ratio_over_enough_batches() {
     assert_eq!(after(&[SLOW, of(1.5, 10)], &LIMITS), Interfered);
     assert_eq!(after(&[SLOW, of(1.499, 10)], &LIMITS), Healthy);
     assert_eq!(after(&[SLOW, of(1.5, 9)], &LIMITS), Healthy);
+}
+
+#[test]
+fn few_batches_that_run_for_long_are_enough() {
+    let of = |batches, run_ms| Window {
+        batches,
+        run_ms,
+        ..SLOW
+    };
+    assert_eq!(after(&[of(1, 200.0)], &LIMITS), Interfered);
+    assert_eq!(after(&[of(1, 199.0)], &LIMITS), Healthy);
+    let fast = Window {
+        slow_down: 1.0,
+        ..of(1, 200.0)
+    };
+    assert_eq!(after(&[SLOW, fast], &LIMITS), Healthy);
+}
+
+#[test]
+fn a_window_in_which_a_batch_runs_and_none_ends_says_nothing() {
+    let limits = Thresholds {
+        enter_windows: 2,
+        leave_windows: 2,
+        ..LIMITS
+    };
+    let open = Window {
+        batches: 0,
+        slow_down: 0.0,
+        run_ms: 0.0,
+        ..CALM
+    };
+    let slowed = Some(Interfered);
+    assert_eq!(
+        changes(&[SLOW, open, open, SLOW], &limits),
+        [None, None, None, slowed]
+    );
+    assert_eq!(after(&[SLOW, SLOW, open, open, open], &limits), Interfered);
+    // Nothing that runs: the instance is not slowed down.
+    let idle = Window { load: 0.0, ..open };
+    assert_eq!(after(&[SLOW, SLOW, idle, idle], &limits), Healthy);
+    // A device that is full is so whether a batch ends or not.
+    let full = Window {
+        device_load: 1.0,
+        ..open
+    };
+    assert_eq!(after(&[full, full], &limits), Overloaded);
 }
 
 #[test]

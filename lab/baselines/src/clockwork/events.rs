@@ -2,7 +2,9 @@
 
 use sextant_schedule::{BatchId, DeviceSpec, PoolIx, PoolLoad, QueueSpec, Scheduler};
 
-use super::{Action, Actions, Clockwork, DropReason, Nanos, Queue, Request, RequestQueue, Seats};
+use super::{
+    Action, Actions, Clockwork, DropReason, Nanos, PoolQueues, Queue, Request, RequestQueue,
+};
 use sextant_types::index::{DeviceIx, QueueIx};
 
 impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
@@ -59,11 +61,11 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         }
         let of = self.queues.grown(queue).get_or_insert_with(|| Queue {
             requests: RequestQueue::default(),
-            seats: Seats::default(),
+            by_pool: PoolQueues::default(),
         });
-        of.seats.count(0, &mut self.queued);
-        of.seats.load(pool, spec);
-        of.seats.count(of.requests.rows(), &mut self.queued);
+        of.by_pool.count(0, &mut self.queued);
+        of.by_pool.load(pool, spec);
+        of.by_pool.count(of.requests.rows(), &mut self.queued);
         self.reject(now, queue, actions);
         self.arm(now, queue, false);
         self.dispatch(now, pool, actions);
@@ -74,16 +76,16 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         let Some(of) = self.queues.known_mut(queue) else {
             return;
         };
-        of.seats.count(0, &mut self.queued);
-        if of.seats.unload(pool) {
+        of.by_pool.count(0, &mut self.queued);
+        if of.by_pool.unload(pool) {
             for size in 0..self.sizes.len() {
                 let id = self.sizes.id(queue, size);
                 self.pools[pool].remove(id);
             }
         }
-        of.seats.count(of.requests.rows(), &mut self.queued);
+        of.by_pool.count(of.requests.rows(), &mut self.queued);
         self.changed.push(pool);
-        if !of.seats.is_empty() {
+        if !of.by_pool.is_empty() {
             self.reject(now, queue, actions);
             self.arm(now, queue, false);
             self.expect_grants();
@@ -111,7 +113,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
             return actions.push(Action::Drop { request, reason });
         };
         let waiting = of.requests.rows();
-        if let Some(reason) = of.seats.refusal(now, delay, waiting, &request) {
+        if let Some(reason) = of.by_pool.refusal(now, delay, waiting, &request) {
             return actions.push(Action::Drop { request, reason });
         }
         request.deadline = delay.inward(request.deadline);
@@ -121,16 +123,16 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         let Some(of) = self.queues.known_mut(queue) else {
             return;
         };
-        of.seats.count(of.requests.rows(), &mut self.queued);
+        of.by_pool.count(of.requests.rows(), &mut self.queued);
         if at == 0 {
             self.reject(now, queue, actions);
         }
         // What is appended changes only the sizes that lacked it.
         self.arm(now, queue, last);
-        let mut seat = 0;
-        while let Some(pool) = self.queue(queue).and_then(|of| of.seats.pool(seat)) {
+        let mut on_pool = 0;
+        while let Some(pool) = self.queue(queue).and_then(|of| of.by_pool.pool(on_pool)) {
             self.dispatch(now, pool, actions);
-            seat += 1;
+            on_pool += 1;
         }
         self.expect_grants();
     }

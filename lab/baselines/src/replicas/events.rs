@@ -43,9 +43,9 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
         self.know(pool);
         (self.stale, self.now) = (true, now);
         let of = self.queues.grown(queue).get_or_insert_with(Queue::default);
-        of.seats.count(0, &mut self.queued);
-        of.seats.load(pool, spec);
-        of.seats.count(of.rows, &mut self.queued);
+        of.by_pool.count(0, &mut self.queued);
+        of.by_pool.load(pool, spec);
+        of.by_pool.count(of.rows, &mut self.queued);
     }
 
     fn on_unloaded(&mut self, now: Nanos, pool: PoolIx, queue: QueueIx, actions: &mut Actions<T>) {
@@ -53,10 +53,10 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
             return;
         };
         (self.stale, self.now) = (true, now);
-        of.seats.count(0, &mut self.queued);
-        of.seats.unload(pool);
-        of.seats.count(of.rows, &mut self.queued);
-        if !of.seats.is_empty() {
+        of.by_pool.count(0, &mut self.queued);
+        of.by_pool.unload(pool);
+        of.by_pool.count(of.rows, &mut self.queued);
+        if !of.by_pool.is_empty() {
             return;
         }
         let requests = self.recall(queue);
@@ -80,7 +80,7 @@ impl<T: std::fmt::Debug + Send, S: Sharing> Scheduler<T> for Replicas<T, S> {
             let reason = DropReason::Gone;
             return actions.push(Action::Drop { request, reason });
         };
-        if let Some(reason) = of.seats.refusal(now, delay, of.rows, &request) {
+        if let Some(reason) = of.by_pool.refusal(now, delay, of.rows, &request) {
             return actions.push(Action::Drop { request, reason });
         }
         request.deadline = delay.inward(request.deadline);

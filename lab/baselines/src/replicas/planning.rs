@@ -3,8 +3,8 @@
 use sextant_schedule::PoolIx;
 
 use super::{
-    super::slots::Sent, Actions, Demand, Lane, NEVER, Nanos, Queue, Replicas, Request,
-    RequestQueue, Routes, Seats, Share, Sharing, Station,
+    super::slots::Sent, Actions, Demand, Lane, NEVER, Nanos, PoolQueues, Queue, Replicas, Request,
+    RequestQueue, Routes, Share, Sharing, Station,
 };
 use sextant_types::index::{IndexVec, QueueIx, SlotIx};
 
@@ -24,7 +24,7 @@ impl<T, S: Sharing> Replicas<T, S> {
         };
         of.rows += request.rows;
         of.arrived += u64::from(request.rows);
-        of.seats.count(of.rows, &mut self.queued);
+        of.by_pool.count(of.rows, &mut self.queued);
         let known = of.target != NEVER;
         if request.deadline != NEVER {
             of.target = request.deadline.saturating_sub(now);
@@ -145,7 +145,7 @@ impl<T, S: Sharing> Replicas<T, S> {
                     queue,
                     rate: of.rate.map(|rate| rate * self.part(of, slots.len())),
                     target: of.target,
-                    spec: &of.seats.on(pool)?.spec,
+                    spec: &of.by_pool.on(pool)?.spec,
                     delay: self.delay,
                 })
             })
@@ -160,9 +160,9 @@ impl<T, S: Sharing> Replicas<T, S> {
     /// The part of a queue's requests that a pool of `slots` slots gets: by slots.
     fn part(&self, of: &Queue<T>, slots: usize) -> f64 {
         let all: u32 = of
-            .seats
+            .by_pool
             .iter()
-            .map(|seat| self.slots.load(seat.pool, 0).slots)
+            .map(|on_pool| self.slots.load(on_pool.pool, 0).slots)
             .sum();
         slots as f64 / f64::from(all.max(1))
     }
@@ -260,7 +260,7 @@ impl<T, M: Default> Station<T, M> {
 impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self {
-            seats: Seats::default(),
+            by_pool: PoolQueues::default(),
             routes: Routes::default(),
             stranded: RequestQueue::default(),
             rows: 0,

@@ -62,6 +62,7 @@ impl Watch {
                 late: seen.late,
                 slow_down: seen.ran / seen.expected.max(1.0),
                 batches: seen.batches,
+                run_ms: seen.ran / 1e6,
             };
             let health = Seen {
                 health: seen.health,

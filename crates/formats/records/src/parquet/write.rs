@@ -3,10 +3,7 @@
 //! Rows are written in groups whose size depends on the columns alone, so that the same answers are the same file however
 //! they came in chunks. A record without an answer is null in each column.
 
-use std::{
-    io::{self, Write},
-    sync::Arc,
-};
+use std::{mem, sync::Arc};
 
 use ::parquet::{
     basic::{Compression, LogicalType, Repetition, Type as Physical},
@@ -23,7 +20,6 @@ use ::parquet::{
 };
 use bytes::Bytes;
 use half::f16;
-use parking_lot::Mutex;
 use sextant_types::DataType;
 
 use crate::{Error, part::Column, text};
@@ -37,8 +33,8 @@ const MOST_ROWS: u64 = 1 << 16;
 /// A file that is being written.
 pub(crate) struct Sheet<'a> {
     columns: &'a [Column],
-    writer: SerializedFileWriter<Shared>,
-    written: Shared,
+    /// Its bytes are taken as groups are complete.
+    writer: SerializedFileWriter<Vec<u8>>,
     /// What waits for its group, by column.
     waiting: Vec<Cells>,
     /// Whether each row that waits has an answer.
@@ -52,21 +48,16 @@ enum Cells {
     Texts(Vec<ByteArray>),
 }
 
-/// Bytes that were written and not taken.
-#[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
-
-type Group<'a> = SerializedRowGroupWriter<'a, Shared>;
+type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
 
 // === impl Sheet ===
 
 impl<'a> Sheet<'a> {
     /// A file without rows.
     pub(crate) fn new(columns: &'a [Column]) -> Result<Self, Error> {
-        let written = Shared::default();
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
         let writer = schema(columns).and_then(|schema| {
-            SerializedFileWriter::new(written.clone(), schema, Arc::new(properties.build()))
+            SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))
         });
         let record_bytes: u64 = columns.iter().map(Column::record_bytes).sum();
         let group_rows = (GROUP_BYTES / record_bytes.max(1)).clamp(1, MOST_ROWS);
@@ -76,7 +67,6 @@ impl<'a> Sheet<'a> {
         };
         Ok(Self {
             writer: writer.map_err(|error| failed(&error))?,
-            written,
             waiting: columns.iter().map(cells).collect(),
             there: Vec::new(),
             group_rows: group_rows as usize,
@@ -132,8 +122,8 @@ impl<'a> Sheet<'a> {
             rows => self.write(rows)?,
         }
         .to_vec();
-        self.writer.close().map_err(|error| failed(&error))?;
-        last.append(&mut self.written.0.lock());
+        let mut rest = self.writer.into_inner().map_err(|error| failed(&error))?;
+        last.append(&mut rest);
         Ok(last.into())
     }
 
@@ -147,7 +137,9 @@ impl<'a> Sheet<'a> {
             write(&mut group, (column, cells), &there).map_err(|error| failed(&error))?;
         }
         group.close().map_err(|error| failed(&error))?;
-        Ok(std::mem::take(&mut *self.written.0.lock()).into())
+        let flushed = self.writer.flush().map_err(ParquetError::from);
+        flushed.map_err(|error| failed(&error))?;
+        Ok(mem::take(self.writer.inner_mut()).into())
     }
 }
 
@@ -320,15 +312,4 @@ fn begun(shape: &[usize], at: usize) -> i16 {
         span
     });
     spans.take_while(|span| at.is_multiple_of(*span)).count() as i16
-}
-
-impl Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -5,49 +5,49 @@ use sextant_types::index::IndexVec;
 
 /// A queue on a pool.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct PoolQueue {
     pub pool: PoolIx,
     pub spec: QueueSpec,
 }
 
 /// The pools of one queue, the fastest first: only what cannot be met there is lost.
 #[derive(Debug, Default)]
-pub(super) struct Seats {
-    list: Vec<Seat>,
+pub(super) struct PoolQueues {
+    list: Vec<PoolQueue>,
     work: Nanos,
 }
 
-impl Seats {
+impl PoolQueues {
     /// Adds a pool or replaces its spec.
     pub fn load(&mut self, pool: PoolIx, spec: QueueSpec) {
-        match self.list.iter_mut().find(|seat| seat.pool == pool) {
-            Some(seat) => seat.spec = spec,
-            None => self.list.push(Seat { pool, spec }),
+        match self.list.iter_mut().find(|on_pool| on_pool.pool == pool) {
+            Some(on_pool) => on_pool.spec = spec,
+            None => self.list.push(PoolQueue { pool, spec }),
         }
         self.list
-            .sort_by_key(|seat| (seat.spec.latency.of(1), seat.pool));
+            .sort_by_key(|on_pool| (on_pool.spec.latency.of(1), on_pool.pool));
     }
 
     /// Removes a pool; tells whether it was there.
     pub fn unload(&mut self, pool: PoolIx) -> bool {
         let before = self.list.len();
-        self.list.retain(|seat| seat.pool != pool);
+        self.list.retain(|on_pool| on_pool.pool != pool);
         self.list.len() < before
     }
 
     /// The pools.
-    pub fn iter(&self) -> impl Iterator<Item = &Seat> {
+    pub fn iter(&self) -> impl Iterator<Item = &PoolQueue> {
         self.list.iter()
     }
 
-    /// The seat on `pool`.
-    pub fn on(&self, pool: PoolIx) -> Option<&Seat> {
-        self.list.iter().find(|seat| seat.pool == pool)
+    /// The queue on `pool`.
+    pub fn on(&self, pool: PoolIx) -> Option<&PoolQueue> {
+        self.list.iter().find(|on_pool| on_pool.pool == pool)
     }
 
     /// The pool at a position.
     pub fn pool(&self, at: usize) -> Option<PoolIx> {
-        self.list.get(at).map(|seat| seat.pool)
+        self.list.get(at).map(|on_pool| on_pool.pool)
     }
 
     /// Whether there is no pool.
@@ -72,10 +72,13 @@ impl Seats {
     /// Adds the work of `rows` waiting rows to what waits for each pool, in place of what was
     /// added before.
     pub fn count(&mut self, rows: u32, queued: &mut IndexVec<PoolIx, Nanos>) {
-        let work = self.list.first().map_or(0, |seat| seat.spec.work(rows));
+        let work = self
+            .list
+            .first()
+            .map_or(0, |on_pool| on_pool.spec.work(rows));
         let before = std::mem::replace(&mut self.work, work);
-        for seat in &self.list {
-            let queued = &mut queued[seat.pool];
+        for on_pool in &self.list {
+            let queued = &mut queued[on_pool.pool];
             *queued = queued.saturating_sub(before).saturating_add(work);
         }
     }
