@@ -234,8 +234,11 @@ impl Fleet {
             Place::Beside(address) => (disk, *address, here),
             Place::Here | Place::Clock(_) | Place::Container(_) => (disk, loopback, here),
         };
-        let own = member.binary.as_deref();
-        let mut command = command_of(own.unwrap_or_else(binary::sextant), &wrap);
+        let binary = match &member.binary {
+            Some(binary) => binary,
+            None => binary::sextant(),
+        };
+        let mut command = command_of(binary, &wrap);
         command.args(["serve", "--role", &member.roles]);
         command.args(["--log-format", "json", "--listen", &format!("{address}:0")]);
         command.arg("--data-dir").arg(self.data().join(name));
