@@ -6,14 +6,17 @@
 //! taken out does not count, and ends once the worker drains, so that nobody starts it again.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use sextant_metadata::{Desired, View};
 use sextant_provider::{Error, Machine, MachineId, Pool, Provider, State};
-use sextant_scaling::fleet::{LONGEST_STAY, Removable, leaving};
+use sextant_scaling::{
+    fleet::{LONGEST_STAY, Removable, leaving},
+    presence::{Presence, longest_absence},
+};
 use sextant_types::{DeviceTypeName, WorkerId, index::VariantIx};
 use tokio::{task::JoinHandle, time::timeout};
 
@@ -28,19 +31,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest wait after a provider has failed.
 const MOST_WAIT: Duration = Duration::from_secs(60);
 
-/// A machine whose worker has not announced itself after so many times what a start takes is given up.
-const START_FACTOR: u64 = 3;
-
 /// Most machines of a pool that are remembered.
 const MOST_REMEMBERED: usize = 4096;
-
-/// The least time that a start is given, ms.
-const LEAST_START_MS: u64 = 60_000;
 
 /// What is done for each pool, and how it went.
 #[derive(Default)]
 pub(crate) struct Machines {
     pools: BTreeMap<DeviceTypeName, Errand>,
+    /// When this leadership began, ms.
+    begun_ms: u64,
 }
 
 /// What is under way for a pool.
@@ -54,6 +53,8 @@ struct Errand {
     /// Machines that the pool has had, the last ones: one that has ended may leave its worker's name in
     /// the store until its lease has lapsed.
     had: VecDeque<Machine>,
+    /// When their workers were announced last.
+    presence: Presence<MachineId>,
 }
 
 /// How an errand ended.
@@ -81,9 +82,18 @@ struct Order {
     forced: bool,
     /// Machines that the pool has had.
     had: Vec<Machine>,
+    presence: Presence<MachineId>,
 }
 
 impl Machines {
+    /// Forgets what held only while this process led: others have led since.
+    pub(crate) fn begin(&mut self, now_ms: u64) {
+        self.begun_ms = now_ms;
+        for errand in self.pools.values_mut() {
+            errand.begin(now_ms);
+        }
+    }
+
     /// Looks at all pools; returns troubles that came and went.
     pub(crate) async fn look(
         &mut self,
@@ -93,7 +103,12 @@ impl Machines {
     ) -> Vec<(DeviceTypeName, Option<Arc<str>>)> {
         let mut troubles = Vec::new();
         for (name, config) in pools {
-            let errand = self.pools.entry(name.clone()).or_default();
+            let errand = self.pools.entry(name.clone()).or_insert_with(|| {
+                let mut new = Errand::default();
+                new.begin(self.begun_ms);
+                new
+            });
+            errand.note(view, now_ms);
             if errand.running.as_ref().is_some_and(|it| !it.is_finished()) {
                 continue;
             }
@@ -129,6 +144,7 @@ impl Machines {
                 start_ms: said.facts.as_ref().map_or(0, |facts| facts.start_ms),
                 forced: since.is_some_and(|since| since.elapsed() > LONGEST_STAY),
                 had: errand.had.iter().cloned().collect(),
+                presence: errand.presence.clone(),
             };
             errand.running = Some(tokio::spawn(carry_out(order)));
         }
@@ -188,8 +204,10 @@ impl Order {
             !all.any(|machine| machine.runs(&seat.id))
         });
         let desired = (self.desired as usize).saturating_sub(others.count());
-        if there.len() < desired {
-            tracing::info!(pool = %self.pool.device_type, have = there.len(), desired, "starting workers");
+        // A start that failed halfway left a machine that does not run: to grow to as many starts it again.
+        let starts = there.iter().any(|it| it.state == State::Starting);
+        if there.len() < desired || (starts && there.len() == desired) {
+            tracing::debug!(pool = %self.pool.device_type, have = there.len(), desired, "starting workers");
             let count = desired + leaving.len();
             self.provider
                 .grow(&self.pool, u32::try_from(count).unwrap_or(u32::MAX))
@@ -199,11 +217,11 @@ impl Order {
         }
         let trouble = lost.first().map(|machine| {
             format!(
-                "machine `{}` of `{}` ran for {} s and its worker did not announce itself: it was \
+                "the worker of machine `{}` of `{}` did not announce itself for {} s: the machine was \
                  ended; see its log",
                 machine.id.0,
                 self.provider.name(),
-                self.now_ms.saturating_sub(machine.since_ms) / 1000
+                self.absent(machine) / 1000
             )
         });
         Ok((trouble, machines))
@@ -245,19 +263,43 @@ impl Order {
     /// Whether it has run for long without its worker being there.
     fn is_lost(&self, machine: &Machine) -> bool {
         let announced = self.workers.iter().any(|seat| machine.runs(&seat.id));
-        let patience = (self.start_ms * START_FACTOR).max(LEAST_START_MS);
-        let ran_ms = self.now_ms.saturating_sub(machine.since_ms);
         machine.worker.is_some()
             && machine.since_ms > 0
             && !announced
             && machine.state == State::Running
-            && ran_ms > patience
+            && self.absent(machine) > longest_absence(self.start_ms)
+    }
+
+    /// For how long its worker has not been there, ms.
+    fn absent(&self, machine: &Machine) -> u64 {
+        let presence = &self.presence;
+        presence.absent(&machine.id, machine.since_ms, self.now_ms)
     }
 }
 
 // === impl Errand ===
 
 impl Errand {
+    /// A leadership begins.
+    fn begin(&mut self, now_ms: u64) {
+        self.surplus_since = None;
+        self.presence.begin(now_ms);
+    }
+
+    /// Notes whose workers are there.
+    fn note(&mut self, view: &View, now_ms: u64) {
+        let is_there = |machine: &&Machine| {
+            let Some(own) = &machine.worker else {
+                return false;
+            };
+            let from = view.workers.range(own..).map(|(id, _)| id);
+            let mut alike = from.take_while(|id| id.as_str().starts_with(own.as_str()));
+            alike.any(|id| machine.runs(id))
+        };
+        let there = self.had.iter().filter(is_there).map(|it| it.id.clone());
+        self.presence.announced(there, now_ms);
+    }
+
     /// Takes over how it went; returns what is wrong.
     fn end(&mut self, outcome: Option<Outcome>) -> Option<Arc<str>> {
         let outcome = outcome.unwrap_or_else(|| Outcome {
@@ -273,6 +315,8 @@ impl Errand {
         while self.had.len() > MOST_REMEMBERED {
             self.had.pop_front();
         }
+        let had: BTreeSet<&MachineId> = self.had.iter().map(|machine| &machine.id).collect();
+        self.presence.keep(|id| had.contains(id));
         match outcome.failed {
             true => {
                 self.failures += 1;

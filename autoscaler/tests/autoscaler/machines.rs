@@ -1,0 +1,79 @@
+//! Machines that are there, and workers that are not.
+
+use super::{
+    scaling::{Shelf, pool, run_timed, until_true},
+    world::*,
+    *,
+};
+
+/// Longer than a worker of these pools may be absent.
+const LONG_MS: u64 = 64_000;
+
+fn trouble(desired: &Desired) -> Option<String> {
+    let pool = desired.pools.first();
+    pool.and_then(|pool| pool.trouble.as_deref().map(str::to_owned))
+}
+
+#[tokio::test]
+async fn a_machine_whose_worker_never_comes_is_given_up() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    run_timed((&store, &shelf), pool(&shelf, &of, 1, 8));
+    until_true("a machine", || shelf.count() == 1).await;
+    // Three starts of a second each, and a minute.
+    shelf.pass(50_000);
+    shelf.looked_at().await;
+    assert_eq!(shelf.ended(), Vec::<String>::new());
+    shelf.pass(LONG_MS);
+    until_true("it was ended", || !shelf.ended().is_empty()).await;
+    let told = until(&store, "the trouble told", |it| trouble(it).is_some()).await;
+    let text = trouble(&told).unwrap();
+    assert!(text.contains("did not announce itself"), "{text}");
+}
+
+#[tokio::test]
+async fn a_worker_that_is_gone_from_the_store_for_a_while_keeps_its_machine() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    publish(&store, variant("m-a")).await;
+    run_timed((&store, &shelf), pool(&shelf, &of, 1, 1));
+    until_true("a machine", || shelf.count() == 1).await;
+    beat_of(&store, "m0", &of, false).await;
+    until(&store, "the variant warm", |it| !it.variants.is_empty()).await;
+    shelf.pass(300_000);
+    shelf.looked_at().await;
+    let worker = WorkerId::new("m0").unwrap();
+    store.remove_worker(&worker).await.unwrap();
+    shelf.pass(50_000);
+    shelf.looked_at().await;
+    assert_eq!(shelf.ended(), Vec::<String>::new(), "it may come back");
+    shelf.pass(LONG_MS);
+    until_true("it was ended", || shelf.ended() == ["m0"]).await;
+}
+
+#[tokio::test]
+async fn who_begins_to_lead_gives_workers_that_it_does_not_see_the_time_of_a_start() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    let first = run_timed((&store, &shelf), pool(&shelf, &of, 1, 1));
+    until_true("a machine", || shelf.count() == 1).await;
+    first.abort();
+    drop(first.await);
+    // It is as if the store had come back empty, and the autoscaler with it.
+    shelf.pass(3_600_000);
+    run_timed((&store, &shelf), pool(&shelf, &of, 1, 1));
+    shelf.looked_at().await;
+    assert_eq!(shelf.ended(), Vec::<String>::new());
+    shelf.pass(LONG_MS);
+    until_true("it was ended", || shelf.ended() == ["m0"]).await;
+}
+
+#[tokio::test]
+async fn a_machine_that_was_made_and_not_started_is_started() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    shelf.stall();
+    run_timed((&store, &shelf), pool(&shelf, &of, 1, 1));
+    until_true("it runs", || shelf.running() == 1).await;
+    assert_eq!(shelf.count(), 1, "no other one in its place");
+}
