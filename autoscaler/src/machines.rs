@@ -55,6 +55,8 @@ struct Errand {
     had: VecDeque<Machine>,
     /// When their workers were announced last.
     presence: Presence<MachineId>,
+    /// Those without workers that the last look has told to end.
+    told: BTreeSet<MachineId>,
 }
 
 /// How an errand ended.
@@ -63,6 +65,8 @@ struct Outcome {
     failed: bool,
     /// Machines that there were.
     machines: Vec<Machine>,
+    /// Those without workers, which were told to end.
+    told: BTreeSet<MachineId>,
 }
 
 /// What a pool should look like.
@@ -83,6 +87,8 @@ struct Order {
     /// Machines that the pool has had.
     had: Vec<Machine>,
     presence: Presence<MachineId>,
+    /// Those that the last look has told to end.
+    told: BTreeSet<MachineId>,
 }
 
 impl Machines {
@@ -145,6 +151,7 @@ impl Machines {
                 forced: since.is_some_and(|since| since.elapsed() > LONGEST_STAY),
                 had: errand.had.iter().cloned().collect(),
                 presence: errand.presence.clone(),
+                told: errand.told.clone(),
             };
             errand.running = Some(tokio::spawn(carry_out(order)));
         }
@@ -155,33 +162,21 @@ impl Machines {
 /// Compares what there is with what is desired, and has the difference started or ended.
 async fn carry_out(order: Order) -> Outcome {
     match timeout(PATIENCE, order.run()).await {
-        Ok(Ok((trouble, machines))) => Outcome {
-            trouble,
-            failed: false,
-            machines,
-        },
-        Ok(Err(error)) => Outcome {
-            trouble: Some(format!("{}: {error}", error.code())),
-            failed: true,
-            machines: Vec::new(),
-        },
-        Err(_) => Outcome {
-            trouble: Some(format!(
-                "provider_away: `{}` did not come back within {} s",
-                order.provider.name(),
-                PATIENCE.as_secs()
-            )),
-            failed: true,
-            machines: Vec::new(),
-        },
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(error)) => Outcome::failed(format!("{}: {error}", error.code())),
+        Err(_) => Outcome::failed(format!(
+            "provider_away: `{}` did not come back within {} s",
+            order.provider.name(),
+            PATIENCE.as_secs()
+        )),
     }
 }
 
 // === impl Order ===
 
 impl Order {
-    /// Returns what is wrong though nothing failed, and the machines that there were.
-    async fn run(&self) -> Result<(Option<String>, Vec<Machine>), Error> {
+    /// Returns what is wrong though nothing failed, too.
+    async fn run(&self) -> Result<Outcome, Error> {
         let machines = self.provider.list(&self.pool).await?;
         let live = machines.iter();
         let (taken_out, others): (Vec<&Machine>, Vec<&Machine>) = live
@@ -208,23 +203,38 @@ impl Order {
         let starts = there.iter().any(|it| it.state == State::Starting);
         if there.len() < desired || (starts && there.len() == desired) {
             tracing::debug!(pool = %self.pool.device_type, have = there.len(), desired, "starting workers");
-            let count = desired + leaving.len();
+            // One that was told to end and stays would be taken for the one that is missing.
+            let stay = lost.iter().filter(|it| self.told.contains(&it.id)).count();
+            let count = desired + leaving.len() + stay;
             self.provider
                 .grow(&self.pool, u32::try_from(count).unwrap_or(u32::MAX))
                 .await?;
         } else if there.len() > desired {
             self.shrink(&there, there.len() - desired).await?;
         }
-        let trouble = lost.first().map(|machine| {
-            format!(
-                "the worker of machine `{}` of `{}` did not announce itself for {} s: the machine was \
-                 ended; see its log",
-                machine.id.0,
-                self.provider.name(),
-                self.absent(machine) / 1000
-            )
-        });
-        Ok((trouble, machines))
+        Ok(Outcome {
+            trouble: lost.first().map(|machine| self.absence(machine)),
+            failed: false,
+            told: lost.iter().map(|machine| machine.id.clone()).collect(),
+            machines,
+        })
+    }
+
+    /// What is said of a machine without its worker.
+    fn absence(&self, machine: &Machine) -> String {
+        let (id, provider) = (&machine.id.0, self.provider.name());
+        let absent_s = self.absent(machine) / 1000;
+        let done = match self.told.contains(&machine.id) {
+            // Of a StatefulSet only the last pod ends.
+            true => {
+                "was told to end and still runs, and another one takes its place: end it by hand"
+            }
+            false => "was told to end",
+        };
+        format!(
+            "the worker of machine `{id}` of `{provider}` did not announce itself for {absent_s} s: the machine {done}; \
+             see its log"
+        )
     }
 
     /// Ends those that nothing depends on, or all when they have stayed for long enough.
@@ -277,6 +287,19 @@ impl Order {
     }
 }
 
+// === impl Outcome ===
+
+impl Outcome {
+    fn failed(trouble: String) -> Self {
+        Self {
+            trouble: Some(trouble),
+            failed: true,
+            machines: Vec::new(),
+            told: BTreeSet::new(),
+        }
+    }
+}
+
 // === impl Errand ===
 
 impl Errand {
@@ -302,10 +325,8 @@ impl Errand {
 
     /// Takes over how it went; returns what is wrong.
     fn end(&mut self, outcome: Option<Outcome>) -> Option<Arc<str>> {
-        let outcome = outcome.unwrap_or_else(|| Outcome {
-            trouble: Some("provider_refused: the call ended by a panic".to_owned()),
-            failed: true,
-            machines: Vec::new(),
+        let outcome = outcome.unwrap_or_else(|| {
+            Outcome::failed("provider_refused: the call ended by a panic".to_owned())
         });
         for machine in outcome.machines {
             if !self.had.iter().any(|known| known.id == machine.id) {
@@ -323,7 +344,10 @@ impl Errand {
                 let wait = Duration::from_secs(1 << self.failures.min(6)).min(MOST_WAIT);
                 self.not_before = Some(Instant::now() + wait);
             }
-            false => (self.failures, self.not_before) = (0, None),
+            false => {
+                (self.failures, self.not_before) = (0, None);
+                self.told = outcome.told;
+            }
         }
         if let Some(trouble) = &outcome.trouble {
             tracing::warn!(trouble, "a pool has not what it should");

@@ -77,3 +77,19 @@ async fn a_machine_that_was_made_and_not_started_is_started() {
     until_true("it runs", || shelf.running() == 1).await;
     assert_eq!(shelf.count(), 1, "no other one in its place");
 }
+
+#[tokio::test]
+async fn a_machine_that_does_not_end_is_replaced_and_said_to_be_there() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    shelf.keep();
+    run_timed((&store, &shelf), pool(&shelf, &of, 1, 1));
+    until_true("a machine", || shelf.count() == 1).await;
+    shelf.pass(LONG_MS);
+    until_true("another one", || shelf.count() == 2).await;
+    let stays = |it: &Desired| trouble(it).is_some_and(|text| text.contains("still runs"));
+    until(&store, "the trouble told", stays).await;
+    beat_of(&store, "m1", &of, false).await;
+    shelf.looked_at().await;
+    assert_eq!(shelf.count(), 2, "and no more");
+}

@@ -24,6 +24,8 @@ pub(super) struct Shelf {
     lists: AtomicU64,
     /// Machines that are made do not start by themselves.
     stalls: AtomicBool,
+    /// Machines that are told to end do not.
+    keeps: AtomicBool,
 }
 
 impl Shelf {
@@ -64,6 +66,11 @@ impl Shelf {
     /// Machines are made from now on, and started by the next call alone.
     pub(super) fn stall(&self) {
         self.stalls.store(true, Ordering::Relaxed);
+    }
+
+    /// Machines do not end from now on.
+    pub(super) fn keep(&self) {
+        self.keeps.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn running(&self) -> usize {
@@ -112,10 +119,11 @@ impl Provider for Shelf {
 
     async fn end(&self, _: &sextant_provider::Pool, machines: &[MachineId]) -> Result<(), Error> {
         self.check()?;
+        let keeps = self.keeps.load(Ordering::Relaxed);
         self.machines
             .lock()
             .unwrap()
-            .retain(|machine| !machines.contains(&machine.id));
+            .retain(|machine| keeps || !machines.contains(&machine.id));
         let ids = machines.iter().map(|id| id.0.clone());
         self.ended.lock().unwrap().extend(ids);
         Ok(())
