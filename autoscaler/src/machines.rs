@@ -48,8 +48,8 @@ struct Errand {
     running: Option<JoinHandle<Outcome>>,
     not_before: Option<Instant>,
     failures: u32,
-    /// Since when there are more than are desired.
-    surplus_since: Option<Instant>,
+    /// Since when there are more than are desired, ms.
+    surplus_since: Option<u64>,
     /// Machines that the pool has had, the last ones: one that has ended may leave its worker's name in
     /// the store until its lease has lapsed.
     had: VecDeque<Machine>,
@@ -131,7 +131,7 @@ impl Machines {
             let surplus = workers.len() > said.desired as usize;
             match surplus {
                 true => {
-                    errand.surplus_since.get_or_insert_with(Instant::now);
+                    errand.surplus_since.get_or_insert(now_ms);
                 }
                 false => errand.surplus_since = None,
             }
@@ -148,7 +148,9 @@ impl Machines {
                 copies: copies(view, desired, interner),
                 now_ms,
                 start_ms: said.facts.as_ref().map_or(0, |facts| facts.start_ms),
-                forced: since.is_some_and(|since| since.elapsed() > LONGEST_STAY),
+                forced: since.is_some_and(|since| {
+                    u128::from(now_ms.saturating_sub(since)) > LONGEST_STAY.as_millis()
+                }),
                 had: errand.had.iter().cloned().collect(),
                 presence: errand.presence.clone(),
                 told: errand.told.clone(),

@@ -1,7 +1,9 @@
 //! Machines that are there, and workers that are not.
 
+use sextant_autoscaler::Config;
+
 use super::{
-    scaling::{Shelf, pool, run_timed, until_true},
+    scaling::{Shelf, pool, run_led, run_timed, serve, until_true},
     world::*,
     *,
 };
@@ -92,4 +94,42 @@ async fn a_machine_that_does_not_end_is_replaced_and_said_to_be_there() {
     beat_of(&store, "m1", &of, false).await;
     shelf.looked_at().await;
     assert_eq!(shelf.count(), 2, "and no more");
+}
+
+#[tokio::test]
+async fn a_surplus_is_counted_from_when_a_leadership_began() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    let config = |count| Config {
+        hold_ms: 0,
+        ..pool(&shelf, &of, count, count)
+    };
+    let first = run_timed((&store, &shelf), config(2));
+    until_true("two machines", || shelf.count() == 2).await;
+    for (name, worker) in [("m-a", "m0"), ("m-b", "m1")] {
+        publish(&store, variant(name)).await;
+        beat_of(&store, worker, &of, false).await;
+        serve(&store, name, worker).await;
+    }
+    until(&store, "both variants warm", |it| it.variants.len() == 2).await;
+    first.abort();
+    drop(first.await);
+    let token = watch::Sender::new(Some(1));
+    run_led((&store, &shelf), config(1), token.subscribe());
+    until(&store, "to be emptied", |it| it.emptying.len() == 1).await;
+    shelf.looked_at().await;
+    token.send_replace(None);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    shelf.pass(LONG_MS * 2);
+    token.send_replace(Some(2));
+    shelf.looked_at().await;
+    assert_eq!(
+        shelf.ended(),
+        Vec::<String>::new(),
+        "it has something alone"
+    );
+    shelf.pass(LONG_MS * 2);
+    until_true("one machine", || shelf.count() == 1).await;
 }

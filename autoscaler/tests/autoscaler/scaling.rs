@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use sextant_autoscaler::{Config, PoolConfig, Service};
+use sextant_fleet::Token;
 use sextant_metadata::{
     Action, ApplicationDemand, Command, Demand, InstanceKey, Pool, Subject, Transition,
 };
@@ -40,8 +41,17 @@ pub(super) fn run_timed(
     (store, shelf): (&Arc<UnsteadyStore>, &Arc<Shelf>),
     config: Config,
 ) -> tokio::task::JoinHandle<()> {
+    run_led((store, shelf), config, sextant_fleet::always())
+}
+
+/// The same while there is a token.
+pub(super) fn run_led(
+    (store, shelf): (&Arc<UnsteadyStore>, &Arc<Shelf>),
+    config: Config,
+    token: Token,
+) -> tokio::task::JoinHandle<()> {
     let shelf = Arc::clone(shelf);
-    let service = Service::new(config, Arc::clone(store) as _);
+    let service = Service::new(config, Arc::clone(store) as _).led_by(token);
     let service = service.timed_by(Arc::new(move || shelf.now_ms()));
     tokio::spawn(service.run(std::future::pending()))
 }
