@@ -113,12 +113,16 @@ impl Config {
     }
 }
 
+/// Milliseconds since the Unix epoch.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
 /// The autoscaler's loop.
 pub struct Service {
     config: Config,
     metadata: Arc<dyn MetadataStore>,
     leases: Leases,
     token: Token,
+    clock: Clock,
     metrics: Metrics,
     scaler: Scaler,
     machines: Machines,
@@ -148,6 +152,7 @@ impl Service {
             leases: Leases::new(Arc::clone(&metadata), period, GRACE),
             metadata,
             token: sextant_fleet::always(),
+            clock: Arc::new(unix_ms),
             metrics: Metrics::default(),
         }
     }
@@ -155,6 +160,11 @@ impl Service {
     /// Acts only while there is a token, as [`sextant_fleet::Leadership`] gives it.
     pub fn led_by(self, token: Token) -> Self {
         Self { token, ..self }
+    }
+
+    /// Takes the time from a clock other than this machine's.
+    pub fn timed_by(self, clock: Clock) -> Self {
+        Self { clock, ..self }
     }
 
     /// Adds the autoscaler's metrics under `autoscaler_`.
@@ -211,12 +221,13 @@ impl Service {
     async fn act(&mut self, follower: &mut Follower) {
         let mut written = None;
         self.scaler.begin();
+        self.machines.begin((self.clock)());
         loop {
             self.leases.look().await;
             let token = *self.token.borrow();
             if let Some(token) = token {
                 let view = follower.view();
-                let desired = self.scaler.decide(view, unix_ms(), token);
+                let desired = self.scaler.decide(view, (self.clock)(), token);
                 self.write(view, &desired, &mut written).await;
                 self.have_carried_out(view, &desired).await;
             }
@@ -264,7 +275,7 @@ impl Service {
             return;
         }
         let picture = (view, desired, self.scaler.interner());
-        let looked = self.machines.look(pools, picture, unix_ms());
+        let looked = self.machines.look(pools, picture, (self.clock)());
         for (pool, trouble) in looked.await {
             self.scaler.report(&pool, trouble);
         }

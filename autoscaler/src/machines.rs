@@ -6,14 +6,17 @@
 //! taken out does not count, and ends once the worker drains, so that nobody starts it again.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use sextant_metadata::{Desired, View};
 use sextant_provider::{Error, Machine, MachineId, Pool, Provider, State};
-use sextant_scaling::fleet::{LONGEST_STAY, Removable, leaving};
+use sextant_scaling::{
+    fleet::{LONGEST_STAY, Removable, leaving},
+    presence::{Presence, longest_absence},
+};
 use sextant_types::{DeviceTypeName, WorkerId, index::VariantIx};
 use tokio::{task::JoinHandle, time::timeout};
 
@@ -28,19 +31,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest wait after a provider has failed.
 const MOST_WAIT: Duration = Duration::from_secs(60);
 
-/// A machine whose worker has not announced itself after so many times what a start takes is given up.
-const START_FACTOR: u64 = 3;
-
 /// Most machines of a pool that are remembered.
 const MOST_REMEMBERED: usize = 4096;
-
-/// The least time that a start is given, ms.
-const LEAST_START_MS: u64 = 60_000;
 
 /// What is done for each pool, and how it went.
 #[derive(Default)]
 pub(crate) struct Machines {
     pools: BTreeMap<DeviceTypeName, Errand>,
+    /// When this leadership began, ms.
+    begun_ms: u64,
 }
 
 /// What is under way for a pool.
@@ -49,11 +48,15 @@ struct Errand {
     running: Option<JoinHandle<Outcome>>,
     not_before: Option<Instant>,
     failures: u32,
-    /// Since when there are more than are desired.
-    surplus_since: Option<Instant>,
+    /// Since when there are more than are desired, ms.
+    surplus_since: Option<u64>,
     /// Machines that the pool has had, the last ones: one that has ended may leave its worker's name in
     /// the store until its lease has lapsed.
     had: VecDeque<Machine>,
+    /// When their workers were announced last.
+    presence: Presence<MachineId>,
+    /// Those without workers that the last look has told to end.
+    told: BTreeSet<MachineId>,
 }
 
 /// How an errand ended.
@@ -62,6 +65,8 @@ struct Outcome {
     failed: bool,
     /// Machines that there were.
     machines: Vec<Machine>,
+    /// Those without workers, which were told to end.
+    told: BTreeSet<MachineId>,
 }
 
 /// What a pool should look like.
@@ -81,9 +86,20 @@ struct Order {
     forced: bool,
     /// Machines that the pool has had.
     had: Vec<Machine>,
+    presence: Presence<MachineId>,
+    /// Those that the last look has told to end.
+    told: BTreeSet<MachineId>,
 }
 
 impl Machines {
+    /// Forgets what held only while this process led: others have led since.
+    pub(crate) fn begin(&mut self, now_ms: u64) {
+        self.begun_ms = now_ms;
+        for errand in self.pools.values_mut() {
+            errand.begin(now_ms);
+        }
+    }
+
     /// Looks at all pools; returns troubles that came and went.
     pub(crate) async fn look(
         &mut self,
@@ -93,7 +109,12 @@ impl Machines {
     ) -> Vec<(DeviceTypeName, Option<Arc<str>>)> {
         let mut troubles = Vec::new();
         for (name, config) in pools {
-            let errand = self.pools.entry(name.clone()).or_default();
+            let errand = self.pools.entry(name.clone()).or_insert_with(|| {
+                let mut new = Errand::default();
+                new.begin(self.begun_ms);
+                new
+            });
+            errand.note(view, now_ms);
             if errand.running.as_ref().is_some_and(|it| !it.is_finished()) {
                 continue;
             }
@@ -110,7 +131,7 @@ impl Machines {
             let surplus = workers.len() > said.desired as usize;
             match surplus {
                 true => {
-                    errand.surplus_since.get_or_insert_with(Instant::now);
+                    errand.surplus_since.get_or_insert(now_ms);
                 }
                 false => errand.surplus_since = None,
             }
@@ -127,8 +148,12 @@ impl Machines {
                 copies: copies(view, desired, interner),
                 now_ms,
                 start_ms: said.facts.as_ref().map_or(0, |facts| facts.start_ms),
-                forced: since.is_some_and(|since| since.elapsed() > LONGEST_STAY),
+                forced: since.is_some_and(|since| {
+                    u128::from(now_ms.saturating_sub(since)) > LONGEST_STAY.as_millis()
+                }),
                 had: errand.had.iter().cloned().collect(),
+                presence: errand.presence.clone(),
+                told: errand.told.clone(),
             };
             errand.running = Some(tokio::spawn(carry_out(order)));
         }
@@ -139,33 +164,21 @@ impl Machines {
 /// Compares what there is with what is desired, and has the difference started or ended.
 async fn carry_out(order: Order) -> Outcome {
     match timeout(PATIENCE, order.run()).await {
-        Ok(Ok((trouble, machines))) => Outcome {
-            trouble,
-            failed: false,
-            machines,
-        },
-        Ok(Err(error)) => Outcome {
-            trouble: Some(format!("{}: {error}", error.code())),
-            failed: true,
-            machines: Vec::new(),
-        },
-        Err(_) => Outcome {
-            trouble: Some(format!(
-                "provider_away: `{}` did not come back within {} s",
-                order.provider.name(),
-                PATIENCE.as_secs()
-            )),
-            failed: true,
-            machines: Vec::new(),
-        },
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(error)) => Outcome::failed(format!("{}: {error}", error.code())),
+        Err(_) => Outcome::failed(format!(
+            "provider_away: `{}` did not come back within {} s",
+            order.provider.name(),
+            PATIENCE.as_secs()
+        )),
     }
 }
 
 // === impl Order ===
 
 impl Order {
-    /// Returns what is wrong though nothing failed, and the machines that there were.
-    async fn run(&self) -> Result<(Option<String>, Vec<Machine>), Error> {
+    /// Returns what is wrong though nothing failed, too.
+    async fn run(&self) -> Result<Outcome, Error> {
         let machines = self.provider.list(&self.pool).await?;
         let live = machines.iter();
         let (taken_out, others): (Vec<&Machine>, Vec<&Machine>) = live
@@ -188,25 +201,42 @@ impl Order {
             !all.any(|machine| machine.runs(&seat.id))
         });
         let desired = (self.desired as usize).saturating_sub(others.count());
-        if there.len() < desired {
-            tracing::info!(pool = %self.pool.device_type, have = there.len(), desired, "starting workers");
-            let count = desired + leaving.len();
+        // A start that failed halfway left a machine that does not run: to grow to as many starts it again.
+        let starts = there.iter().any(|it| it.state == State::Starting);
+        if there.len() < desired || (starts && there.len() == desired) {
+            tracing::debug!(pool = %self.pool.device_type, have = there.len(), desired, "starting workers");
+            // One that was told to end and stays would be taken for the one that is missing.
+            let stay = lost.iter().filter(|it| self.told.contains(&it.id)).count();
+            let count = desired + leaving.len() + stay;
             self.provider
                 .grow(&self.pool, u32::try_from(count).unwrap_or(u32::MAX))
                 .await?;
         } else if there.len() > desired {
             self.shrink(&there, there.len() - desired).await?;
         }
-        let trouble = lost.first().map(|machine| {
-            format!(
-                "machine `{}` of `{}` ran for {} s and its worker did not announce itself: it was \
-                 ended; see its log",
-                machine.id.0,
-                self.provider.name(),
-                self.now_ms.saturating_sub(machine.since_ms) / 1000
-            )
-        });
-        Ok((trouble, machines))
+        Ok(Outcome {
+            trouble: lost.first().map(|machine| self.absence(machine)),
+            failed: false,
+            told: lost.iter().map(|machine| machine.id.clone()).collect(),
+            machines,
+        })
+    }
+
+    /// What is said of a machine without its worker.
+    fn absence(&self, machine: &Machine) -> String {
+        let (id, provider) = (&machine.id.0, self.provider.name());
+        let absent_s = self.absent(machine) / 1000;
+        let done = match self.told.contains(&machine.id) {
+            // Of a StatefulSet only the last pod ends.
+            true => {
+                "was told to end and still runs, and another one takes its place: end it by hand"
+            }
+            false => "was told to end",
+        };
+        format!(
+            "the worker of machine `{id}` of `{provider}` did not announce itself for {absent_s} s: the machine {done}; \
+             see its log"
+        )
     }
 
     /// Ends those that nothing depends on, or all when they have stayed for long enough.
@@ -245,25 +275,60 @@ impl Order {
     /// Whether it has run for long without its worker being there.
     fn is_lost(&self, machine: &Machine) -> bool {
         let announced = self.workers.iter().any(|seat| machine.runs(&seat.id));
-        let patience = (self.start_ms * START_FACTOR).max(LEAST_START_MS);
-        let ran_ms = self.now_ms.saturating_sub(machine.since_ms);
         machine.worker.is_some()
             && machine.since_ms > 0
             && !announced
             && machine.state == State::Running
-            && ran_ms > patience
+            && self.absent(machine) > longest_absence(self.start_ms)
+    }
+
+    /// For how long its worker has not been there, ms.
+    fn absent(&self, machine: &Machine) -> u64 {
+        let presence = &self.presence;
+        presence.absent(&machine.id, machine.since_ms, self.now_ms)
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    fn failed(trouble: String) -> Self {
+        Self {
+            trouble: Some(trouble),
+            failed: true,
+            machines: Vec::new(),
+            told: BTreeSet::new(),
+        }
     }
 }
 
 // === impl Errand ===
 
 impl Errand {
+    /// A leadership begins.
+    fn begin(&mut self, now_ms: u64) {
+        self.surplus_since = None;
+        self.presence.begin(now_ms);
+    }
+
+    /// Notes whose workers are there.
+    fn note(&mut self, view: &View, now_ms: u64) {
+        let is_there = |machine: &&Machine| {
+            let Some(own) = &machine.worker else {
+                return false;
+            };
+            let from = view.workers.range(own..).map(|(id, _)| id);
+            let mut alike = from.take_while(|id| id.as_str().starts_with(own.as_str()));
+            alike.any(|id| machine.runs(id))
+        };
+        let there = self.had.iter().filter(is_there).map(|it| it.id.clone());
+        self.presence.announced(there, now_ms);
+    }
+
     /// Takes over how it went; returns what is wrong.
     fn end(&mut self, outcome: Option<Outcome>) -> Option<Arc<str>> {
-        let outcome = outcome.unwrap_or_else(|| Outcome {
-            trouble: Some("provider_refused: the call ended by a panic".to_owned()),
-            failed: true,
-            machines: Vec::new(),
+        let outcome = outcome.unwrap_or_else(|| {
+            Outcome::failed("provider_refused: the call ended by a panic".to_owned())
         });
         for machine in outcome.machines {
             if !self.had.iter().any(|known| known.id == machine.id) {
@@ -273,13 +338,18 @@ impl Errand {
         while self.had.len() > MOST_REMEMBERED {
             self.had.pop_front();
         }
+        let had: BTreeSet<&MachineId> = self.had.iter().map(|machine| &machine.id).collect();
+        self.presence.keep(|id| had.contains(id));
         match outcome.failed {
             true => {
                 self.failures += 1;
                 let wait = Duration::from_secs(1 << self.failures.min(6)).min(MOST_WAIT);
                 self.not_before = Some(Instant::now() + wait);
             }
-            false => (self.failures, self.not_before) = (0, None),
+            false => {
+                (self.failures, self.not_before) = (0, None);
+                self.told = outcome.told;
+            }
         }
         if let Some(trouble) = &outcome.trouble {
             tracing::warn!(trouble, "a pool has not what it should");

@@ -19,6 +19,8 @@ const COOKIE: &str = "sextant-session";
 const LASTS: Duration = Duration::from_secs(8 * 60 * 60);
 /// Most sessions at once; the oldest goes first.
 const MOST: usize = 4096;
+/// Most sessions of one key at once, so that none signs the others out; its own oldest goes first.
+const MOST_OF_ONE: usize = 64;
 /// Random bytes of a session's number.
 const RANDOM_BYTES: usize = 32;
 
@@ -46,11 +48,9 @@ impl Sessions {
         let begun = Instant::now();
         let mut sessions = self.0.lock();
         sessions.retain(|_, session| session.begun.elapsed() < LASTS);
-        if sessions.len() >= MOST {
-            let oldest = sessions.iter().min_by_key(|(_, session)| session.begun);
-            let oldest = oldest.map(|(hash, _)| *hash);
-            oldest.and_then(|oldest| sessions.remove(&oldest));
-        }
+        let name = caller.name();
+        make_room(&mut sessions, MOST_OF_ONE, |it| it.caller.name() == name);
+        make_room(&mut sessions, MOST, |_| true);
         sessions.insert(hash(&number), Session { caller, begun });
         cookie(&number, LASTS, is_encrypted)
     }
@@ -69,6 +69,22 @@ impl Sessions {
             self.0.lock().remove(&hash(number));
         }
         cookie("", Duration::ZERO, is_encrypted)
+    }
+}
+
+/// Ends the oldest of these sessions where there are as many as there may be.
+fn make_room(
+    sessions: &mut HashMap<[u8; 32], Session>,
+    most: usize,
+    counts: impl Fn(&Session) -> bool,
+) {
+    let counted = sessions.iter().filter(|(_, session)| counts(session));
+    if counted.clone().count() < most {
+        return;
+    }
+    let oldest = counted.min_by_key(|(_, session)| session.begun);
+    if let Some(oldest) = oldest.map(|(hash, _)| *hash) {
+        sessions.remove(&oldest);
     }
 }
 

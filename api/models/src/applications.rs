@@ -264,7 +264,11 @@ pub async fn delete(
 
 /// Refuses a caller without the scope `admin` where resources are set: whoever is held to a budget does
 /// not decide over it.
-fn check_resources(caller: &Caller, of: &Application, what: &str) -> Result<(), Problem> {
+pub(crate) fn check_resources(
+    caller: &Caller,
+    of: &Application,
+    what: &str,
+) -> Result<(), Problem> {
     if of.resources.is_default() || caller.has(KeyScope::Admin) {
         return Ok(());
     }

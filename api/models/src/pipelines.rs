@@ -11,7 +11,9 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sextant_api_core::pipelines::{
-    load, measure, read, refused,
+    load, measure,
+    read::{self, Files},
+    refused,
     whole::{self, MeasuredBody, ScaleBody},
 };
 use sextant_pipeline::{Definition, Graph, Loaded};
@@ -22,6 +24,7 @@ use utoipa::ToSchema;
 
 use crate::{
     ApiState,
+    applications::check_resources,
     auth::Caller,
     extract::{Name, Params},
     page::PageParams,
@@ -128,7 +131,11 @@ pub async fn create(
     let (parts, body) = request.into_parts();
     let bytes = state.collect_document(body).await?;
     let document = read::document(&parts.headers, &bytes)?;
-    let (graph, new, metric) = checked(&state, &caller, document, !params.dry_run).await?;
+    let files = Files {
+        caller: &caller,
+        known: None,
+    };
+    let (graph, new, metric) = checked(&state, files, document, !params.dry_run).await?;
     let application = application(&graph.definition, metric)?;
     if params.dry_run {
         let checked = Pipeline {
@@ -228,7 +235,11 @@ pub async fn change(
     Shown::new(&shown(&state, known.clone())).check(&parts.headers)?;
     let mut document = known.definition.clone();
     read::merge(&mut document, read::document(&parts.headers, &bytes)?);
-    let (graph, new, metric) = checked(&state, &caller, document, true).await?;
+    let files = Files {
+        caller: &caller,
+        known: Some(&known),
+    };
+    let (graph, new, metric) = checked(&state, files, document, true).await?;
     keeps_name(&graph, &name)?;
     let changed = next_version(&state, &known, new, metric).await?;
     Ok(shown_whole(&state, changed).with(StatusCode::OK))
@@ -266,7 +277,11 @@ pub async fn replace(
         let detail = format!("there is no pipeline `{name}` that `If-Match` could name");
         return Err(Problem::new(Code::PreconditionFailed, detail).field("if-match"));
     }
-    let (graph, new, metric) = checked(&state, &caller, document, true).await?;
+    let files = Files {
+        caller: &caller,
+        known: known.as_ref(),
+    };
+    let (graph, new, metric) = checked(&state, files, document, true).await?;
     keeps_name(&graph, &name)?;
     let Some(known) = known else {
         let application = application(&graph.definition, metric)?;
@@ -327,9 +342,12 @@ pub async fn graph(
     ))]
 pub async fn delete(
     State(state): State<ApiState>,
+    caller: Caller,
     Name(name): Name<ApplicationId>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
+    let application = state.registry().application(&name).await?;
+    check_resources(&caller, &application, "take back")?;
     let check = |known: &Pipeline| Shown::new(&shown(&state, known.clone())).check(&headers);
     let deleted = state.registry().delete_pipeline(&name, check, unix_ms());
     deleted.await??;
@@ -412,7 +430,7 @@ async fn next_version(
 /// Its files are put where they cannot change, unless nothing is to be kept.
 async fn checked(
     state: &ApiState,
-    caller: &Caller,
+    of_store: Files<'_>,
     document: Value,
     keep: bool,
 ) -> Result<(Graph, NewPipeline, Metric), Problem> {
@@ -425,7 +443,7 @@ async fn checked(
     load::check_nesting(state, &definition).await?;
     let (mut files, mut digests) = (BTreeMap::new(), BTreeMap::new());
     for path in definition.files() {
-        let bytes = read::file(state, &path).await?;
+        let bytes = of_store.of_step(state, &path).await?;
         let digest = match keep {
             true => state.objects().put_blob(bytes.clone()).await?,
             false => Digest::from_bytes(Sha256::digest(&bytes).into()),
@@ -435,10 +453,10 @@ async fn checked(
     }
     let graph = load::graph(state, definition, &files).map_err(|invalid| refused(&invalid))?;
     for route in graph.routes() {
-        state.check_owner(caller, route).await?;
+        state.check_owner(of_store.caller, route).await?;
     }
-    check_functions(state, caller, &graph).await?;
-    let whole = whole::checked(state, caller, &graph, keep).await?;
+    check_functions(state, of_store.caller, &graph).await?;
+    let whole = whole::checked(state, of_store, &graph, keep).await?;
     digests.extend(whole.set.map(|set| (whole::SET.to_owned(), set)));
     let new = NewPipeline {
         definition: document,

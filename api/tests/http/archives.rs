@@ -241,3 +241,17 @@ async fn names_of_files_are_bounded_in_their_sum() {
     let detail = problem["detail"].as_str().expect("a text");
     assert!(detail.contains("names of its files"), "{detail}");
 }
+
+/// Headers are read one by one from the store, whether they name a file or not.
+#[tokio::test]
+async fn entries_that_are_no_files_are_bounded_too() {
+    let api = with_digits(sextant_api::Limits::default()).await;
+    let folder = tar(&[("x/", b'5', b"")]);
+    let folder = &folder[..folder.len() - 1024];
+    let mut archive = folder.repeat(40_000);
+    archive.resize(archive.len() + 1024, 0);
+    let refused = upload(&api, &archive).await;
+    let problem = refused.problem("invalid_model");
+    let detail = problem["detail"].as_str().expect("a text");
+    assert!(detail.contains("too many entries"), "{detail}");
+}

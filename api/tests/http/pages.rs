@@ -325,6 +325,23 @@ async fn a_key_begins_a_session_that_does_not_hold_it() {
 }
 
 #[tokio::test]
+async fn a_key_has_few_sessions_and_ends_nobody_elses() {
+    let api = with(Settings::keys()).await;
+    let pair = |cookie: Option<String>| {
+        let cookie = cookie.expect("a cookie");
+        cookie.split(';').next().expect("a pair").to_owned()
+    };
+    let mut own = Vec::new();
+    for _ in 0..65 {
+        own.push(pair(sign_in(&api, ADMIN, "/").await.1));
+    }
+    let status = async |pair: &str| look(&api, "/", Some(pair)).await.status.as_u16();
+    assert_eq!(status(&own[0]).await, 303, "its oldest has ended");
+    assert_eq!(status(&own[1]).await, 200);
+    assert_eq!(status(&own[64]).await, 200);
+}
+
+#[tokio::test]
 async fn pages_show_what_the_key_may_ask() {
     let api = with(Settings::keys()).await;
     let letters = json!({"name": "letters", "metric": "top1"}).to_string();

@@ -1,5 +1,6 @@
 //! Pipelines over HTTP: registered, changed, asked.
 
+mod bound;
 mod counted;
 
 use axum::{body::Body, http::Request};

@@ -1,7 +1,7 @@
 //! Workers that somebody has taken out.
 
 use super::{
-    scaling::{Shelf, pool, run, serve, until_true, wants},
+    scaling::{Shelf, pool, run_timed, serve, until_true, wants},
     world::*,
     *,
 };
@@ -21,14 +21,14 @@ async fn a_worker_that_was_taken_out_is_replaced_first_and_its_machine_ends_once
     let store = Arc::new(UnsteadyStore::new(256));
     let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
     publish(&store, variant("m-a")).await;
-    run(&store, pool(&shelf, &of, 1, 1));
+    run_timed((&store, &shelf), pool(&shelf, &of, 1, 1));
     until_true("one machine", || shelf.count() == 1).await;
     beat_of(&store, "m0", &of, false).await;
     serve(&store, "m-a", "m0").await;
     // The autoscaler has seen the worker: its machine would be taken for lost otherwise.
     until(&store, "the variant warm", |it| !it.variants.is_empty()).await;
     // So old that a machine without a worker that counts would be taken for lost.
-    shelf.grow_old(600_000);
+    shelf.pass(300_000);
     take_out(&store, "m0").await;
     until_true("a machine in its place", || shelf.count() == 2).await;
     let desired = until(&store, "it to be emptied", |it| !it.emptying.is_empty()).await;

@@ -6,8 +6,10 @@ mod budgets;
 mod desired;
 mod leaving;
 mod machine;
+mod machines;
 mod pipelines;
 mod scaling;
+mod shelf;
 mod world;
 
 use std::sync::{Arc, atomic::Ordering};

@@ -1,102 +1,18 @@
 //! How many workers are desired, why, and what providers make of it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64},
-    },
-};
+use std::collections::BTreeMap;
 
-use async_trait::async_trait;
 use sextant_autoscaler::{Config, PoolConfig, Service};
+use sextant_fleet::Token;
 use sextant_metadata::{
     Action, ApplicationDemand, Command, Demand, InstanceKey, Pool, Subject, Transition,
 };
-use sextant_provider::{Error, Machine, MachineId, Provider, State};
 use sextant_types::{
     ApplicationId, BatchLatency, DeviceType, DeviceTypeName, TargetClass, Targets, Variant,
-    time::unix_ms,
 };
 
+pub(super) use super::shelf::Shelf;
 use super::{world::*, *};
-
-/// Machines that are there as soon as they are ordered; their workers announce themselves where a test
-/// says so.
-#[derive(Default)]
-pub(super) struct Shelf {
-    machines: Mutex<Vec<Machine>>,
-    next: AtomicU64,
-    ended: Mutex<Vec<String>>,
-    fails: AtomicBool,
-    /// Machines seem to have been started so long ago, ms.
-    pub(super) age_ms: AtomicU64,
-}
-
-impl Shelf {
-    fn check(&self) -> Result<(), Error> {
-        match self.fails.load(Ordering::Relaxed) {
-            true => Err(Error::Away {
-                provider: "shelf",
-                reason: "the door is locked".to_owned(),
-            }),
-            false => Ok(()),
-        }
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.machines.lock().unwrap().len()
-    }
-
-    /// The machines that are there seem to be older by so much.
-    pub(super) fn grow_old(&self, ms: u64) {
-        for machine in self.machines.lock().unwrap().iter_mut() {
-            machine.since_ms -= ms;
-        }
-    }
-
-    pub(super) fn ended(&self) -> Vec<String> {
-        self.ended.lock().unwrap().clone()
-    }
-}
-
-#[async_trait]
-impl Provider for Shelf {
-    fn name(&self) -> &'static str {
-        "shelf"
-    }
-
-    async fn list(&self, _: &sextant_provider::Pool) -> Result<Vec<Machine>, Error> {
-        self.check()?;
-        Ok(self.machines.lock().unwrap().clone())
-    }
-
-    async fn grow(&self, _: &sextant_provider::Pool, count: u32) -> Result<(), Error> {
-        self.check()?;
-        let mut machines = self.machines.lock().unwrap();
-        while machines.len() < count as usize {
-            let id = format!("m{}", self.next.fetch_add(1, Ordering::Relaxed));
-            machines.push(Machine {
-                worker: WorkerId::new(&id).ok(),
-                id: MachineId(id),
-                state: State::Running,
-                since_ms: unix_ms() - self.age_ms.load(Ordering::Relaxed),
-            });
-        }
-        Ok(())
-    }
-
-    async fn end(&self, _: &sextant_provider::Pool, machines: &[MachineId]) -> Result<(), Error> {
-        self.check()?;
-        self.machines
-            .lock()
-            .unwrap()
-            .retain(|machine| !machines.contains(&machine.id));
-        let ids = machines.iter().map(|id| id.0.clone());
-        self.ended.lock().unwrap().extend(ids);
-        Ok(())
-    }
-}
 
 /// A pool of devices that answer 1,000 queries a second each (a variant takes 1 ms).
 pub(super) fn pool(shelf: &Arc<Shelf>, of: &Arc<DeviceType>, least: u32, most: u32) -> Config {
@@ -117,6 +33,26 @@ pub(super) fn pool(shelf: &Arc<Shelf>, of: &Arc<DeviceType>, least: u32, most: u
 
 pub(super) fn run(store: &Arc<UnsteadyStore>, config: Config) -> tokio::task::JoinHandle<()> {
     let service = Service::new(config, Arc::clone(store) as _);
+    tokio::spawn(service.run(std::future::pending()))
+}
+
+/// Runs an autoscaler by the clock of its machines.
+pub(super) fn run_timed(
+    (store, shelf): (&Arc<UnsteadyStore>, &Arc<Shelf>),
+    config: Config,
+) -> tokio::task::JoinHandle<()> {
+    run_led((store, shelf), config, sextant_fleet::always())
+}
+
+/// The same while there is a token.
+pub(super) fn run_led(
+    (store, shelf): (&Arc<UnsteadyStore>, &Arc<Shelf>),
+    config: Config,
+    token: Token,
+) -> tokio::task::JoinHandle<()> {
+    let shelf = Arc::clone(shelf);
+    let service = Service::new(config, Arc::clone(store) as _).led_by(token);
+    let service = service.timed_by(Arc::new(move || shelf.now_ms()));
     tokio::spawn(service.run(std::future::pending()))
 }
 
@@ -418,7 +354,7 @@ async fn a_provider_that_fails_is_said_to_and_asked_again() {
     let store = Arc::new(UnsteadyStore::new(256));
     let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
     publish(&store, variant("m-a")).await;
-    shelf.fails.store(true, Ordering::Relaxed);
+    shelf.fail(true);
     run(&store, pool(&shelf, &of, 1, 8));
     let trouble = |it: &Desired| it.pools.first().and_then(|pool| pool.trouble.clone());
     let told = until(&store, "the trouble told", |it| trouble(it).is_some()).await;
@@ -427,22 +363,9 @@ async fn a_provider_that_fails_is_said_to_and_asked_again() {
         text.contains("provider_away") && text.contains("the door is locked"),
         "{text}"
     );
-    shelf.fails.store(false, Ordering::Relaxed);
+    shelf.fail(false);
     until_true("a machine", || shelf.count() == 1).await;
     until(&store, "no trouble", |it| trouble(it).is_none()).await;
-}
-
-#[tokio::test]
-async fn a_machine_whose_worker_never_comes_is_given_up() {
-    let store = Arc::new(UnsteadyStore::new(256));
-    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
-    shelf.age_ms.store(3_600_000, Ordering::Relaxed);
-    run(&store, pool(&shelf, &of, 1, 8));
-    until_true("it was ended", || !shelf.ended().is_empty()).await;
-    let trouble = |it: &Desired| it.pools.first().and_then(|pool| pool.trouble.clone());
-    let told = until(&store, "the trouble told", |it| trouble(it).is_some()).await;
-    let text = trouble(&told).unwrap();
-    assert!(text.contains("did not announce itself"), "{text}");
 }
 
 #[tokio::test]

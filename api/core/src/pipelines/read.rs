@@ -4,9 +4,11 @@ use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 use serde_json::Value;
 use sextant_objects::ObjectPath;
-use sextant_types::Code;
+use sextant_registry::Pipeline;
+use sextant_types::{Code, Digest};
 
-use crate::{ApiState, json, problem::Problem};
+use super::whole::SET;
+use crate::{ApiState, auth::Caller, json, problem::Problem};
 
 /// Most bytes of a file that a step needs.
 const MOST_FILE_BYTES: u64 = 64 << 20;
@@ -57,11 +59,59 @@ pub fn merge(document: &mut Value, change: Value) {
     }
 }
 
-/// A file of the artefact store that a step names.
-pub async fn file(state: &ApiState, path: &str) -> Result<Bytes, Problem> {
-    let at = ObjectPath::parse(path)?;
+/// The files of the artefact store that a definition may name: all of them, unless the caller's key is bound to an
+/// application. Artefacts belong to no application, so such a key names those alone that its pipeline has already, and
+/// reads them as the pipeline keeps them.
+#[derive(Clone, Copy)]
+pub struct Files<'a> {
+    /// Whose definition it is.
+    pub caller: &'a Caller,
+    /// The pipeline that it changes.
+    pub known: Option<&'a Pipeline>,
+}
+
+impl Files<'_> {
+    /// A file that a step names.
+    pub async fn of_step(&self, state: &ApiState, path: &str) -> Result<Bytes, Problem> {
+        let kept = self.known.and_then(|known| known.files.get(path));
+        self.read(state, path, kept).await
+    }
+
+    /// The file of the validation set.
+    pub async fn of_set(&self, state: &ApiState, path: &str) -> Result<Bytes, Problem> {
+        let known = self.known.filter(|known| {
+            let before = known.definition.pointer("/validation/file");
+            before.and_then(Value::as_str) == Some(path)
+        });
+        let kept = known.and_then(|known| known.files.get(SET));
+        self.read(state, path, kept).await
+    }
+
+    async fn read(
+        &self,
+        state: &ApiState,
+        path: &str,
+        kept: Option<&Digest>,
+    ) -> Result<Bytes, Problem> {
+        let at = ObjectPath::parse(path)?;
+        let Some(own) = self.caller.application() else {
+            return file(state, &at).await;
+        };
+        let Some(kept) = kept else {
+            let detail = format!(
+                "the key is bound to application `{own}`, and file `{path}` of the artefact store belongs to none: \
+                 somebody whose key is not bound has to name it in the pipeline first"
+            );
+            return Err(Problem::new(Code::Forbidden, detail));
+        };
+        Ok(state.objects().get_blob(kept).await?)
+    }
+}
+
+/// A file as it is now in the artefact store.
+async fn file(state: &ApiState, path: &ObjectPath) -> Result<Bytes, Problem> {
     let invalid = |why: String| Problem::new(Code::InvalidPipeline, format!("file `{path}` {why}"));
-    let found = state.objects().stat(&at).await?;
+    let found = state.objects().stat(path).await?;
     let found = found.ok_or_else(|| {
         invalid("is not in the artefact store: `PUT /v1/artefacts/{path}` puts it there".to_owned())
     })?;
@@ -71,5 +121,5 @@ pub async fn file(state: &ApiState, path: &str) -> Result<Bytes, Problem> {
             found.size_bytes
         )));
     }
-    Ok(state.objects().get(&at).await?)
+    Ok(state.objects().get(path).await?)
 }

@@ -170,7 +170,7 @@ pub struct Checked {
 /// Checks what a definition says of the whole. The set is put where it cannot change, unless nothing is to be kept.
 pub async fn checked(
     state: &ApiState,
-    caller: &Caller,
+    files: read::Files<'_>,
     graph: &Graph,
     keep: bool,
 ) -> Result<Checked, Problem> {
@@ -178,7 +178,7 @@ pub async fn checked(
     let whole = definition.whole().map_err(|invalid| refused(&invalid))?;
     let metric = definition.metric().map_err(|invalid| refused(&invalid))?;
     if let Some(application) = &whole {
-        check_variant_of(state, caller, (application, metric), graph).await?;
+        check_variant_of(state, files.caller, (application, metric), graph).await?;
     }
     if !definition.is_measured() {
         return Ok(Checked {
@@ -192,7 +192,7 @@ pub async fn checked(
         .and_then(|it| it.file.as_ref());
     let set = match (file, &whole) {
         (Some(path), _) => {
-            let bytes = read::file(state, path).await?;
+            let bytes = files.of_set(state, path).await?;
             kept(state, bytes, keep).await?
         }
         (None, Some(application)) => set_of(state, application).await?,

@@ -36,6 +36,9 @@ const MAX_CONFIG_BYTES: usize = 1 << 20;
 /// Most files of an archive.
 const MOST_MEMBERS: usize = 10_000;
 
+/// Most headers of a tar archive: each file may have a long name, more of what does not fit, and a folder.
+const MOST_HEADERS: usize = 4 * MOST_MEMBERS;
+
 /// What a file takes in memory beside its name.
 const MEMBER_BYTES: usize = 128;
 
@@ -279,7 +282,8 @@ impl Packed<'_> {
     async fn of_tar(&mut self) -> Result<Vec<Member>, Problem> {
         let wrong = |problem: &tar::Problem| broken(&problem.to_string());
         let (mut members, mut at, mut next) = (Vec::new(), 0_u64, (None, None));
-        loop {
+        // Headers that name no file cost a read each, too.
+        for _ in 0..MOST_HEADERS {
             let block = self.get(at, tar::BLOCK_BYTES).await?;
             if block.is_empty() {
                 return Ok(members);
@@ -314,6 +318,7 @@ impl Packed<'_> {
             let end = end.filter(|end| *end <= self.blob.size_bytes);
             at = end.ok_or_else(|| wrong(&tar::Problem::Damaged))?;
         }
+        Err(broken("it has too many entries that are no files"))
     }
 
     /// Counts the last of the members that were found.

@@ -16,6 +16,8 @@
 //! best, [`fleet`] what measured load says beside the plan and which devices leave first, and [`RecentMaximum`]
 //! when a plan becomes what is desired.
 //!
+//! [`presence`] says since when a machine has been without its worker.
+//!
 //! [`warm`] says which variants should be loaded before anyone asks, [`autoscale`] how many replicas each
 //! application has where all share the same processors.
 //!
@@ -28,6 +30,7 @@ pub mod fleet;
 mod infaas;
 pub mod instances;
 mod packing;
+pub mod presence;
 mod recent_maximum;
 mod reserved;
 mod scaler;

@@ -6,6 +6,7 @@
 //! are up; it says what should be loaded on them now. So a variant that a cheaper device will run is
 //! kept where it is until that device is there.
 
+mod afforded;
 mod preferred;
 mod variants;
 
@@ -326,11 +327,6 @@ impl Scaler {
                 false => kind.up,
             };
             let devices = desired.clamp(device.least, most);
-            let before = self.desired.insert(kind.key, devices);
-            if devices > before.unwrap_or(0) {
-                // They may be up before the next look.
-                self.missing_ms = Some(now_ms);
-            }
             all.push(Desired {
                 devices,
                 bad_share: now.bad_share,
@@ -340,7 +336,20 @@ impl Scaler {
                 },
             });
         }
+        afforded::limit(input, &planned, &mut all);
+        self.take_over(input, &all, now_ms);
         all
+    }
+
+    /// Remembers what is desired now.
+    fn take_over(&mut self, input: &PlannerInput, all: &[Desired], now_ms: u64) {
+        for (kind, desired) in input.kinds.iter().zip(all) {
+            let before = self.desired.insert(kind.key, desired.devices);
+            if desired.devices > before.unwrap_or(0) {
+                // They may be up before the next look.
+                self.missing_ms = Some(now_ms);
+            }
+        }
     }
 
     /// Fewest devices by what became of queries, which is remembered, and by the states of instances, which is not; and

@@ -6,6 +6,7 @@
 //! <folder>/objects               the blobs and files that there are, with sizes and digests, a JSON array on each line
 //! <folder>/blobs/ab/abcdef..     as in the store
 //! <folder>/files/<path>          as in the store
+//! <folder>/apart/<name>          a file whose path is below that of another, as `a/b` beside `a`; the list has its path
 //! ```
 //!
 //! The registry is read in one snapshot, so its rows fit each other whatever is written meanwhile. Blobs never change, so
@@ -50,6 +51,7 @@ const OBJECTS: &str = "objects";
 const REGISTRY: &str = "registry";
 const BLOBS: &str = "blobs";
 const FILES: &str = "files";
+const APART: &str = "apart";
 
 /// What a backup has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,8 +94,11 @@ pub struct Table {
 /// A blob or a file of a backup: a line of the list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Object {
-    /// Where in the folder: `blobs/ab/..` or `files/..`.
+    /// Where in the folder: `blobs/ab/..`, `files/..` or `apart/..`.
     place: String,
+    /// Its path in the store, where the place does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
     bytes: u64,
     sha256: Digest,
 }

@@ -4,6 +4,8 @@
 mod backup;
 #[path = "storage/blobs.rs"]
 mod blobs;
+#[path = "storage/flat.rs"]
+mod flat;
 #[path = "storage/identity.rs"]
 mod identity;
 #[path = "storage/jobs.rs"]

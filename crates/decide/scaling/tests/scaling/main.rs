@@ -4,6 +4,7 @@ mod batches;
 mod measured;
 mod packing;
 mod preferred;
+mod presence;
 mod problems;
 mod programs;
 mod reserved;

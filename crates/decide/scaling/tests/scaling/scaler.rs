@@ -2,12 +2,12 @@
 
 use proptest::prelude::*;
 use sextant_scaling::{
-    Options, RecentMaximum, Scaler,
+    Decided, Kind, Options, Policy, RecentMaximum, Scaler,
     fleet::{Measured, Trigger},
 };
 use sextant_types::index::VariantIx;
 
-use crate::problems::input;
+use crate::problems::{self, input};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
@@ -135,6 +135,61 @@ fn a_correction_goes_with_the_load_that_it_was_for() {
         scaler.decide(&quiet, now_ms).devices[0].devices
     });
     assert_eq!(later.last(), Some(1));
+}
+
+/// Most of what is offered is refused by the two devices that the budget pays for.
+#[test]
+fn what_was_measured_asks_for_no_more_than_the_budget_pays_for() {
+    for policy in [Policy::Sextant, Policy::Ilp, Policy::Infaas] {
+        let mut scaler = Scaler::new(Options {
+            policy,
+            ..Options::default()
+        });
+        let bad = Measured {
+            bad_share: 0.9,
+            busy_share: 1.0,
+            overloaded: 2,
+            ..Measured::default()
+        };
+        let mut look = input(5000.0, 2, bad);
+        look.problem.devices[0].price_per_hour_usd = 0.5;
+        look.problem.devices[0].most = 8;
+        look.problem.budget_per_hour_usd = Some(1.0);
+        for second in 0..200u64 {
+            let desired = scaler.decide(&look, second * 1000).devices[0];
+            assert_eq!(desired.devices, 2, "{policy:?}");
+        }
+        look.problem.budget_per_hour_usd = Some(1.7);
+        let desired = scaler.decide(&look, 300_000).devices[0];
+        assert_eq!(desired.devices, 3, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_budget_ends_devices_that_were_held_before_those_that_are_planned() {
+    let mut scaler = Scaler::new(Options::default());
+    let mut look = input(45.0, 3, Measured::default());
+    look.problem.budget_per_hour_usd = Some(3.0);
+    look.problem.devices.push(problems::device(0.1));
+    look.problem.devices[1].most = 0;
+    look.problem.choices.push(problems::choice(0, 1, 20.0));
+    look.kinds.push(Kind {
+        key: 1,
+        up: 0,
+        ..look.kinds[0]
+    });
+    look.kinds[1].measured.devices = 0;
+    look.footprints.push(problems::footprint_of(1, 95, 0));
+    let counts = |decided: &Decided| {
+        let devices = decided.devices.iter().map(|it| it.devices);
+        devices.collect::<Vec<u32>>()
+    };
+    let first = scaler.decide(&look, 0);
+    assert_eq!(counts(&first), [3, 0]);
+    // The cheap type has come: its devices are planned, and those of the dear one are held.
+    look.problem.devices[1].most = 10;
+    let after = scaler.decide(&look, 1000);
+    assert_eq!(counts(&after), [2, 3], "3.3 USD an hour were too many");
 }
 
 #[test]

@@ -168,9 +168,8 @@ impl Written {
     }
 }
 
-/// No path of a store ends so: backslashes are refused there.
+/// Where a file is until it is whole, in the folder where it will be: one file is written at a time. No path of a store
+/// ends so, as backslashes are refused there; a name of its own leaves room for names as long as a file system takes.
 fn new_name(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("\\new");
-    name.into()
+    path.with_file_name("unfinished\\new")
 }

@@ -12,7 +12,8 @@ use sextant_registry::{Registry, dump::TABLES};
 use sextant_types::time::unix_ms;
 
 use super::{
-    BLOBS, Error, FILES, Manifest, OBJECTS, Object, Progress, REGISTRY, Tell, copy, new_id, rows,
+    APART, BLOBS, Error, FILES, Manifest, OBJECTS, Object, Progress, REGISTRY, Tell, copy, new_id,
+    rows,
 };
 
 /// Puts the backup in a folder into an empty registry and an empty store, that no service uses yet.
@@ -110,7 +111,8 @@ async fn put_objects(
                     return Err(damaged(&path));
                 }
             }
-            Some((FILES, name)) => {
+            Some((FILES | APART, name)) => {
+                let name = object.path.as_deref().unwrap_or(name);
                 check(&path, object.sha256)?;
                 let name = ObjectPath::parse(name)
                     .map_err(|error| Error::invalid(&path, error.to_string()))?;

@@ -2,11 +2,14 @@
 
 use std::{fs, io, path::Path};
 
-use sextant_objects::{ListRequest, ObjectStore};
+use sextant_objects::{ListRequest, ObjectPath, ObjectStore};
 use sextant_registry::dump::{Dump, Place, TABLES};
 use sextant_types::{Digest, time::unix_ms};
+use sha2::{Digest as _, Sha256};
 
-use super::{BLOBS, Error, FILES, FORMAT, Manifest, OBJECTS, Object, Progress, Tell, copy, rows};
+use super::{
+    APART, BLOBS, Error, FILES, FORMAT, Manifest, OBJECTS, Object, Progress, Tell, copy, rows,
+};
 use crate::{
     Strangers,
     names::{KeptFor, kept_for},
@@ -123,6 +126,7 @@ async fn copy_blobs(
                 bytes += size;
                 listed.push(Object {
                     place,
+                    path: None,
                     bytes: size,
                     sha256: *digest,
                 });
@@ -154,12 +158,13 @@ async fn copy_files(
             if matches!(kept_for(&info.path), Some(KeptFor::Parts { .. })) {
                 continue;
             }
-            let place = format!("{FILES}/{}", info.path);
+            let (place, path) = place_of(&info.path, folder);
             let copied = copy::file(objects, &info.path, &folder.join(&place)).await?;
             if let Some((sha256, size)) = copied {
                 bytes += size;
                 listed.push(Object {
                     place,
+                    path,
                     bytes: size,
                     sha256,
                 });
@@ -177,6 +182,20 @@ async fn copy_files(
             return Ok(());
         }
     }
+}
+
+/// Where a file of the store is kept, and its path where that does not say it: a store of objects may have `a` and `a/b`,
+/// a folder may not.
+fn place_of(path: &ObjectPath, folder: &Path) -> (String, Option<String>) {
+    let place = format!("{FILES}/{path}");
+    let at = folder.join(&place);
+    let mut above = at.ancestors().skip(1).take_while(|it| *it != folder);
+    if !at.is_dir() && !above.any(Path::is_file) {
+        return (place, None);
+    }
+    let path = path.to_string();
+    let name = Digest::from_bytes(Sha256::digest(&path).into());
+    (format!("{APART}/{name}"), Some(path))
 }
 
 /// Writes the list, and returns its digest.

@@ -1,6 +1,6 @@
 //! What a backup has, and what comes of it.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc};
 
 use sextant_objects::ListRequest;
 use sextant_registry::{
@@ -11,7 +11,10 @@ use sextant_storage::backup::{self, Error, Manifest, PREFIXES, Progress};
 use sextant_types::{Code, Digest, JobId};
 use tempfile::TempDir;
 
-use crate::support::{Bench, CONFIG, path};
+use crate::{
+    flat::Flat,
+    support::{Bench, CONFIG, path},
+};
 
 /// Rows of most kinds, files, what jobs keep, and what nothing refers to.
 async fn fill(bench: &Bench) -> [Digest; 2] {
@@ -157,6 +160,36 @@ async fn a_fleet_is_restored_into_a_folder() {
     a_backup_is_restored_as_it_was(from, Bench::bare_folder().await).await;
 }
 
+/// As long as a name in a folder may be.
+const LONGEST: usize = 255;
+
+#[tokio::test]
+async fn a_file_with_the_longest_name_is_restored() {
+    let (from, to) = (Bench::folder().await, Bench::bare_folder().await);
+    let name = "a".repeat(LONGEST);
+    from.put_file(&name, "long").await;
+    let (folder, _) = take(&from).await;
+    restore(folder.path(), &to).await.expect("restored");
+    let restored = to.objects.get(&path(&name)).await.expect("a file");
+    assert_eq!(restored, "long");
+}
+
+#[tokio::test]
+async fn a_file_below_another_one_is_restored() {
+    let (mut from, mut to) = (Bench::folder().await, Bench::bare_folder().await);
+    for bench in [&mut from, &mut to] {
+        bench.objects = Arc::new(Flat(Arc::clone(&bench.objects)));
+    }
+    for name in ["a", "a/b", "a/b/c", "a/d"] {
+        from.put_file(name, name.to_owned()).await;
+    }
+    let (folder, _) = take(&from).await;
+    restore(folder.path(), &to).await.expect("restored");
+    assert_eq!(files(&to).await, files(&from).await);
+    let restored = to.objects.get(&path("a/b")).await.expect("a file");
+    assert_eq!(restored, "a/b");
+}
+
 /// Changes a file of a backup, or removes it.
 fn damage(file: &Path) {
     let mut bytes = fs::read(file).expect("a file");
@@ -257,10 +290,10 @@ async fn every_prefix_of_the_store_is_known() {
 /// Models come and go while backups are taken: each is one moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_of_a_service_that_runs_is_one_moment() {
-    let bench = std::sync::Arc::new(Bench::folder().await);
+    let bench = Arc::new(Bench::folder().await);
     let storage = bench.storage(CONFIG);
     let busy = {
-        let bench = std::sync::Arc::clone(&bench);
+        let bench = Arc::clone(&bench);
         tokio::spawn(async move {
             for number in 0_u64.. {
                 let name = format!("m{number}");

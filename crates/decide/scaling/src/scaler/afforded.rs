@@ -1,0 +1,39 @@
+//! What the budget pays for beside the plan.
+//!
+//! A plan costs no more than the budget. What was measured may ask for more devices than the plan has, and
+//! devices that were planned for earlier stay for a while: these come only as far as the budget pays for them.
+
+use super::{Desired, PlannerInput};
+
+/// Costs that differ by less are the same, US dollars an hour.
+const SAME_USD: f64 = 1e-9;
+
+/// Takes off devices beyond the plan, those of the dearest type first, until what is left costs no more than
+/// the budget. What is planned, the least number of a type and what nobody manages stay.
+pub(super) fn limit(input: &PlannerInput, planned: &[(u32, f64)], all: &mut [Desired]) {
+    let Some(budget) = input.problem.budget_per_hour_usd else {
+        return;
+    };
+    let price = |at: usize| input.problem.devices[at].price_per_hour_usd;
+    let cost = all.iter().enumerate();
+    let cost = cost.map(|(at, it)| f64::from(it.devices) * price(at));
+    let mut excess = cost.sum::<f64>() - budget;
+    let mut dearest: Vec<usize> = (0..all.len())
+        .filter(|at| input.kinds[*at].managed && price(*at) > 0.0)
+        .collect();
+    dearest.sort_by(|one, other| price(*other).total_cmp(&price(*one)));
+    for at in dearest {
+        if excess <= SAME_USD {
+            return;
+        }
+        let floor = planned[at].0.max(input.problem.devices[at].least);
+        let beyond = all[at].devices.saturating_sub(floor);
+        // The cast saturates.
+        let taken = beyond.min(((excess - SAME_USD) / price(at)).ceil() as u32);
+        all[at].devices -= taken;
+        excess -= f64::from(taken) * price(at);
+        if taken == beyond {
+            all[at].trigger = None;
+        }
+    }
+}
