@@ -261,39 +261,37 @@ impl ProfileService {
         Ok(())
     }
 
-    /// Publishes a variant as the registry has it, with what its application may use of the fleet; once
-    /// more where that changes at this moment.
+    /// Publishes a variant as the registry has it; once more where that changes at this moment. One that is deleted at
+    /// this moment must not come back by it.
     async fn show(
         &self,
-        variant: &VariantId,
+        id: &VariantId,
     ) -> Result<Result<(), sextant_metadata::Error>, sextant_registry::Error> {
-        let mut measured = self.registry.variant(variant).await?;
-        let resources = async |of: &Variant| {
-            let application = self.registry.application(&of.application).await?;
-            Ok::<_, sextant_registry::Error>(application.resources)
-        };
-        measured.resources = resources(&measured).await?;
+        let mut stored = self.stored(id).await?;
         loop {
-            if let Err(error) = self.publish(measured.clone()).await {
+            let shown = Arc::new(stored.clone());
+            if let Err(error) = self.metadata.publish_variant(shown).await {
                 return Ok(Err(error));
             }
-            let now = resources(&measured).await?;
-            if now == measured.resources {
-                return Ok(Ok(()));
+            match self.stored(id).await {
+                Ok(now) if now == stored => return Ok(Ok(())),
+                Ok(now) => stored = now,
+                Err(error) if is_gone(&error) => {
+                    return Ok(self.metadata.retire_variant(id).await.map(drop));
+                }
+                Err(error) => return Err(error),
             }
-            measured.resources = now;
         }
     }
 
-    /// A variant that is deleted at this moment must not come back by it.
-    async fn publish(&self, variant: Variant) -> Result<(), sextant_metadata::Error> {
-        let id = variant.id.clone();
-        self.metadata.publish_variant(Arc::new(variant)).await?;
-        let gone = self.registry.variant(&id).await.err();
-        if gone.is_some_and(|error| error.code() == Code::VariantNotFound) {
-            self.metadata.retire_variant(&id).await?;
-        }
-        Ok(())
+    /// A variant as the registry has it, with what its application may use of the fleet.
+    async fn stored(&self, id: &VariantId) -> Result<Variant, sextant_registry::Error> {
+        let variant = self.registry.variant(id).await?;
+        let application = self.registry.application(&variant.application).await?;
+        Ok(Variant {
+            resources: application.resources,
+            ..variant
+        })
     }
 
     async fn note(
@@ -316,6 +314,14 @@ impl ProfileService {
             .fail_profile(variant, device_type, failure, at_ms);
         noted.await
     }
+}
+
+/// Whether a variant was deleted, perhaps with its application.
+fn is_gone(error: &sextant_registry::Error) -> bool {
+    matches!(
+        error.code(),
+        Code::VariantNotFound | Code::ApplicationNotFound
+    )
 }
 
 /// What was not measured where it is loaded, with the workers that have it.
