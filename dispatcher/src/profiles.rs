@@ -204,17 +204,27 @@ impl ProfileService {
 
     /// Stores which variants were taken out of batches, so that whoever leads later knows it.
     async fn store_apart(&self) {
-        let dispatcher = &self.dispatcher;
-        for (id, reason) in dispatcher.agreements.take_apart() {
-            match self.store_reason(&id, &reason).await {
-                Ok(()) => {}
-                // It was deleted.
-                Err(error) if error.code() == Code::VariantNotFound => {}
+        let agreements = &self.dispatcher.agreements;
+        for (id, reason) in agreements.apart() {
+            let stored = match self.store_reason(&id, &reason).await {
+                // It was deleted, and must not come back by what was published of it.
+                Err(error) if is_gone(&error) => {
+                    Ok(self.metadata.retire_variant(&id).await.map(drop))
+                }
+                stored => stored,
+            };
+            match stored {
+                Ok(Ok(())) => {}
+                // The next publication of everything has it.
+                Ok(Err(error)) => {
+                    tracing::warn!(variant = %id, %error, "that queries run one at a time cannot be published");
+                }
                 Err(error) => {
                     tracing::warn!(variant = %id, %error, "that queries run one at a time cannot be stored");
-                    dispatcher.agreements.remember_apart(id, reason);
+                    continue;
                 }
             }
+            agreements.forget_apart(&id);
         }
     }
 
@@ -222,15 +232,9 @@ impl ProfileService {
         &self,
         id: &VariantId,
         reason: &str,
-    ) -> Result<(), sextant_registry::Error> {
-        let mut variant = self.registry.variant(id).await?;
-        variant.keep_apart(reason.to_owned());
-        self.registry.put_variants(&[variant]).await?;
-        if let Err(error) = self.show(id).await? {
-            // The next publication of everything has it.
-            tracing::warn!(variant = %id, %error, "that queries run one at a time cannot be published");
-        }
-        Ok(())
+    ) -> Result<Result<(), sextant_metadata::Error>, sextant_registry::Error> {
+        self.registry.keep_apart(id, reason).await?;
+        self.show(id).await
     }
 
     fn client(&self, at: DeviceIx) -> Option<WorkerClient> {

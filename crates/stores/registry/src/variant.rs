@@ -20,6 +20,33 @@ impl Registry {
         tx.commit().await
     }
 
+    /// Has a variant answer one query at a time from now on, for this reason.
+    pub async fn keep_apart(&self, id: &VariantId, reason: &str) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        let found = find(&mut tx, id).await?;
+        let mut variant = found.ok_or_else(|| Error::not_found(Entity::Variant, id))?;
+        variant.keep_apart(reason.to_owned());
+        put(&mut tx, &[variant]).await?;
+        tx.commit().await
+    }
+
+    /// [`put_variants`](Self::put_variants) for variants that were read a while ago, with other marks. One that was taken
+    /// out of batches since stays out; one that was deleted since stays deleted.
+    pub async fn renew_variants(&self, variants: &[Variant]) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        for variant in variants {
+            let Some(stored) = find(&mut tx, &variant.id).await? else {
+                continue;
+            };
+            let mut renewed = variant.clone();
+            if let (Some(reason), None) = (stored.apart, &renewed.apart) {
+                renewed.keep_apart(reason);
+            }
+            put(&mut tx, &[renewed]).await?;
+        }
+        tx.commit().await
+    }
+
     /// One variant, whatever the state of its model.
     pub async fn variant(&self, id: &VariantId) -> Result<Variant, Error> {
         let mut reader = self.read().await?;
