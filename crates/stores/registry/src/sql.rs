@@ -311,6 +311,11 @@ statements! {
          where id = $1"
     );
 
+    ENDED_OFFLINE_JOBS = (
+        "select " {jobs} " from jobs where kind = 'offline' \
+         and state in ('succeeded', 'failed', 'cancelled') and (updated_ms, id) > ($1, $2) \
+         order by updated_ms, id limit $3"
+    );
     ENDED_JOBS = (
         "select " {jobs} " from jobs where state in ('succeeded', 'failed', 'cancelled') \
          and updated_ms < $1 and (kind = 'offline' \
