@@ -20,7 +20,15 @@ mod run;
 mod stop;
 mod variants;
 
-use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
 use parking_lot::Mutex;
@@ -38,7 +46,7 @@ use notices::Notices;
 /// How offline jobs run.
 #[derive(Debug, Clone)]
 pub struct JobConfig {
-    /// Unique to this life of this process: the owner of its leases.
+    /// Unique to this life of this process: its claims are named after it.
     pub owner: String,
     /// Which jobs it claims: those that its [`Offline`] can answer.
     pub answered_by: AnsweredBy,
@@ -60,8 +68,10 @@ pub struct JobService {
     pub(crate) registry: Registry,
     pub(crate) files: Files,
     notifier: Option<Arc<dyn Notify>>,
-    /// The jobs that are held.
-    held: Arc<Mutex<BTreeSet<JobId>>>,
+    /// The jobs that are held, each by the claim that this process made last.
+    held: Arc<Mutex<BTreeMap<JobId, String>>>,
+    /// Claims that were begun. Each has an owner of its own: a claim that lapsed may be followed by one of this process.
+    claims: AtomicU64,
     /// Held by the job that asks; the others wait in the order in which they came.
     pub(crate) turn: AsyncMutex<()>,
     /// Locked while one is claimed.
@@ -94,6 +104,7 @@ impl JobService {
             files: Files::new(objects),
             notifier: None,
             held: Arc::default(),
+            claims: AtomicU64::new(0),
             turn: AsyncMutex::new(()),
             claiming: Arc::default(),
             ended: Wake::new(),
@@ -174,9 +185,12 @@ impl JobService {
 
     /// Runs a job that was claimed.
     async fn run_held(&self, job: Job, mut changed: watch::Receiver<u64>) {
-        let id = job.id.clone();
-        self.run_job(job, &mut changed).await;
-        self.held.lock().remove(&id);
+        self.run_job(&job, &mut changed).await;
+        let mut held = self.held.lock();
+        if held.get(&job.id).map(String::as_str) == Some(owner(&job)) {
+            held.remove(&job.id);
+        }
+        drop(held);
         self.ended.notify_one();
     }
 
@@ -204,12 +218,8 @@ impl JobService {
         // One that is being claimed is known once that is done.
         drop(tokio::time::timeout(GIVE_BACK, self.claiming.lock()).await);
         let held = std::mem::take(&mut *self.held.lock());
-        let all = held.iter().map(|job| async move {
-            match self
-                .registry
-                .release(job, &self.config.owner, unix_ms())
-                .await
-            {
+        let all = held.iter().map(|(job, owner)| async move {
+            match self.registry.release(job, owner, unix_ms()).await {
                 Ok(()) => tracing::info!(%job, "a job under way was given back"),
                 // Its lease will lapse.
                 Err(error) => tracing::info!(%job, %error, "a job was not given back"),
@@ -228,21 +238,23 @@ impl JobService {
     async fn claim(&self) -> Result<Option<Job>, sextant_registry::Error> {
         let claiming = Arc::clone(&self.claiming).lock_owned().await;
         let (registry, held) = (self.registry.clone(), Arc::clone(&self.held));
-        let JobConfig {
-            owner,
-            lease_ms,
-            answered_by,
-            ..
-        } = self.config.clone();
+        let number = self.claims.fetch_add(1, Ordering::Relaxed);
+        let owner = format!("{}-job-{number}", self.config.owner);
+        let (answered_by, lease_ms) = (self.config.answered_by, self.config.lease_ms);
         let claim = tokio::spawn(async move {
             let _claiming = claiming;
             let claimed = registry.claim_offline(answered_by, &owner, lease_ms, unix_ms());
             let claimed = claimed.await;
             if let Ok(Some(job)) = &claimed {
-                held.lock().insert(job.id.clone());
+                held.lock().insert(job.id.clone(), owner);
             }
             claimed
         });
         claim.await.unwrap_or(Ok(None))
     }
+}
+
+/// Whose claim a job is under.
+fn owner(job: &Job) -> &str {
+    job.owner.as_deref().unwrap_or_default()
 }

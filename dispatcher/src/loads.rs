@@ -51,14 +51,21 @@ pub(crate) enum LoadOutcome {
     Unloaded { variant: VariantIx },
 }
 
+/// What a number stands for.
+#[derive(Clone)]
+pub(crate) enum Meant {
+    Published(Arc<Variant>),
+    Retired(VariantId),
+}
+
 /// The queues to the workers, and what is known of the variants.
 #[derive(Default)]
 pub(crate) struct LoadQueues {
     /// By position of the worker.
     queues: Mutex<IndexVec<DeviceIx, Option<Queue>>>,
     tasks: Mutex<JoinSet<()>>,
-    /// By variant.
-    variants: Mutex<HashMap<VariantIx, Arc<Variant>>>,
+    /// By variant; of those that were retired the names alone, by which they are unloaded.
+    variants: Mutex<HashMap<VariantIx, Meant>>,
     /// By variant: why its last LOAD failed.
     failures: Mutex<HashMap<VariantIx, String>>,
     sent: Arc<Sent>,
@@ -82,11 +89,20 @@ impl LoadQueues {
 
     /// What a number stands for from now on.
     pub(crate) fn know(&self, number: VariantIx, variant: &Arc<Variant>) {
-        self.variants.lock().insert(number, Arc::clone(variant));
+        let variant = Meant::Published(Arc::clone(variant));
+        self.variants.lock().insert(number, variant);
         self.failures.lock().remove(&number);
     }
 
-    pub(crate) fn variant(&self, variant: VariantIx) -> Option<Arc<Variant>> {
+    /// The variant is loaded no more.
+    pub(crate) fn retire(&self, number: VariantIx) {
+        self.failures.lock().remove(&number);
+        if let Some(meant) = self.variants.lock().get_mut(&number) {
+            *meant = Meant::Retired(meant.id().clone());
+        }
+    }
+
+    pub(crate) fn meant(&self, variant: VariantIx) -> Option<Meant> {
         self.variants.lock().get(&variant).cloned()
     }
 
@@ -236,4 +252,15 @@ pub(crate) trait Outcomes: Send + Sync + 'static {
 
     /// A move was carried out.
     fn tell(&self, moved: LoadOutcome);
+}
+
+// === impl Meant ===
+
+impl Meant {
+    pub(crate) fn id(&self) -> &VariantId {
+        match self {
+            Self::Published(variant) => &variant.id,
+            Self::Retired(id) => id,
+        }
+    }
 }

@@ -204,17 +204,27 @@ impl ProfileService {
 
     /// Stores which variants were taken out of batches, so that whoever leads later knows it.
     async fn store_apart(&self) {
-        let dispatcher = &self.dispatcher;
-        for (id, reason) in dispatcher.agreements.take_apart() {
-            match self.store_reason(&id, &reason).await {
-                Ok(()) => {}
-                // It was deleted.
-                Err(error) if error.code() == Code::VariantNotFound => {}
+        let agreements = &self.dispatcher.agreements;
+        for (id, reason) in agreements.apart() {
+            let stored = match self.store_reason(&id, &reason).await {
+                // It was deleted, and must not come back by what was published of it.
+                Err(error) if is_gone(&error) => {
+                    Ok(self.metadata.retire_variant(&id).await.map(drop))
+                }
+                stored => stored,
+            };
+            match stored {
+                Ok(Ok(())) => {}
+                // The next publication of everything has it.
+                Ok(Err(error)) => {
+                    tracing::warn!(variant = %id, %error, "that queries run one at a time cannot be published");
+                }
                 Err(error) => {
                     tracing::warn!(variant = %id, %error, "that queries run one at a time cannot be stored");
-                    dispatcher.agreements.remember_apart(id, reason);
+                    continue;
                 }
             }
+            agreements.forget_apart(&id);
         }
     }
 
@@ -222,15 +232,9 @@ impl ProfileService {
         &self,
         id: &VariantId,
         reason: &str,
-    ) -> Result<(), sextant_registry::Error> {
-        let mut variant = self.registry.variant(id).await?;
-        variant.keep_apart(reason.to_owned());
-        self.registry.put_variants(&[variant]).await?;
-        if let Err(error) = self.show(id).await? {
-            // The next publication of everything has it.
-            tracing::warn!(variant = %id, %error, "that queries run one at a time cannot be published");
-        }
-        Ok(())
+    ) -> Result<Result<(), sextant_metadata::Error>, sextant_registry::Error> {
+        self.registry.keep_apart(id, reason).await?;
+        self.show(id).await
     }
 
     fn client(&self, at: DeviceIx) -> Option<WorkerClient> {
@@ -261,39 +265,37 @@ impl ProfileService {
         Ok(())
     }
 
-    /// Publishes a variant as the registry has it, with what its application may use of the fleet; once
-    /// more where that changes at this moment.
+    /// Publishes a variant as the registry has it; once more where that changes at this moment. One that is deleted at
+    /// this moment must not come back by it.
     async fn show(
         &self,
-        variant: &VariantId,
+        id: &VariantId,
     ) -> Result<Result<(), sextant_metadata::Error>, sextant_registry::Error> {
-        let mut measured = self.registry.variant(variant).await?;
-        let resources = async |of: &Variant| {
-            let application = self.registry.application(&of.application).await?;
-            Ok::<_, sextant_registry::Error>(application.resources)
-        };
-        measured.resources = resources(&measured).await?;
+        let mut stored = self.stored(id).await?;
         loop {
-            if let Err(error) = self.publish(measured.clone()).await {
+            let shown = Arc::new(stored.clone());
+            if let Err(error) = self.metadata.publish_variant(shown).await {
                 return Ok(Err(error));
             }
-            let now = resources(&measured).await?;
-            if now == measured.resources {
-                return Ok(Ok(()));
+            match self.stored(id).await {
+                Ok(now) if now == stored => return Ok(Ok(())),
+                Ok(now) => stored = now,
+                Err(error) if is_gone(&error) => {
+                    return Ok(self.metadata.retire_variant(id).await.map(drop));
+                }
+                Err(error) => return Err(error),
             }
-            measured.resources = now;
         }
     }
 
-    /// A variant that is deleted at this moment must not come back by it.
-    async fn publish(&self, variant: Variant) -> Result<(), sextant_metadata::Error> {
-        let id = variant.id.clone();
-        self.metadata.publish_variant(Arc::new(variant)).await?;
-        let gone = self.registry.variant(&id).await.err();
-        if gone.is_some_and(|error| error.code() == Code::VariantNotFound) {
-            self.metadata.retire_variant(&id).await?;
-        }
-        Ok(())
+    /// A variant as the registry has it, with what its application may use of the fleet.
+    async fn stored(&self, id: &VariantId) -> Result<Variant, sextant_registry::Error> {
+        let variant = self.registry.variant(id).await?;
+        let application = self.registry.application(&variant.application).await?;
+        Ok(Variant {
+            resources: application.resources,
+            ..variant
+        })
     }
 
     async fn note(
@@ -316,6 +318,14 @@ impl ProfileService {
             .fail_profile(variant, device_type, failure, at_ms);
         noted.await
     }
+}
+
+/// Whether a variant was deleted, perhaps with its application.
+fn is_gone(error: &sextant_registry::Error) -> bool {
+    matches!(
+        error.code(),
+        Code::VariantNotFound | Code::ApplicationNotFound
+    )
 }
 
 /// What was not measured where it is loaded, with the workers that have it.

@@ -303,7 +303,7 @@ impl Publisher {
         let changed = variants.iter().filter(|it| changed.contains(&it.id));
         let changed: Vec<Variant> = changed.cloned().collect();
         if !changed.is_empty() {
-            self.registry.put_variants(&changed).await?;
+            self.registry.renew_variants(&changed).await?;
         }
         Ok(())
     }

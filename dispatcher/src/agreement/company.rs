@@ -53,15 +53,13 @@ impl Agreements {
     }
 
     /// Variants that were taken out of batches and of which the registry does not know, with the reasons.
-    pub(crate) fn take_apart(&self) -> Vec<(VariantId, String)> {
-        std::mem::take(&mut *self.apart.lock())
-            .into_iter()
-            .collect()
+    pub(crate) fn apart(&self) -> Vec<(VariantId, String)> {
+        self.apart.lock().clone().into_iter().collect()
     }
 
-    /// Gives back what the registry has not taken.
-    pub(crate) fn remember_apart(&self, variant: VariantId, reason: String) {
-        self.apart.lock().insert(variant, reason);
+    /// The registry knows it now, or never will.
+    pub(crate) fn forget_apart(&self, variant: &VariantId) {
+        self.apart.lock().remove(variant);
     }
 }
 
@@ -88,7 +86,7 @@ impl Dispatcher {
             None => self.agreements.count(id, None),
             Some(difference) => {
                 if self.agreements.note_company(id, difference) {
-                    self.keep_apart(sample, metadata).await;
+                    self.keep_apart(id, metadata).await;
                 }
             }
         }
@@ -122,14 +120,17 @@ impl Dispatcher {
         })
     }
 
-    async fn keep_apart(&self, sample: &Sample, metadata: &dyn MetadataStore) {
-        let mut variant = (*sample.known.variant).clone();
+    async fn keep_apart(&self, id: &VariantId, metadata: &dyn MetadataStore) {
+        // As it is published now, and not as it was when the query was answered.
+        let Some(known) = self.snapshot.load().variant(id).cloned() else {
+            return;
+        };
+        let mut variant = (*known.variant).clone();
         variant.keep_apart(REASON.to_owned());
-        let (id, model) = (variant.id.clone(), &variant.model);
-        let application = &variant.application;
+        let (application, model) = (&variant.application, &variant.model);
         tracing::warn!(%application, %model, variant = %id, "{REASON}: its queries run one at a time from now on");
-        self.agreements
-            .remember_apart(id.clone(), REASON.to_owned());
+        let reason = REASON.to_owned();
+        self.agreements.apart.lock().insert(id.clone(), reason);
         if let Err(error) = metadata.publish_variant(Arc::new(variant)).await {
             // It is told again with what the registry has.
             tracing::warn!(variant = %id, %error, "that queries run one at a time cannot be published");

@@ -20,7 +20,7 @@ use super::Driver;
 use crate::{
     budget::Charge,
     costs::{Ran, Tariff},
-    loads::LoadOrder,
+    loads::{LoadOrder, Meant},
     pending::{Done, Pending, Refusal, Reply},
 };
 
@@ -108,16 +108,19 @@ impl Driver {
             device,
             variant: number,
         }) = step;
-        let Some(variant) = self.loads.variant(number) else {
+        let Some(meant) = self.loads.meant(number) else {
             return;
         };
-        let order = match step {
-            placement::Action::Load {
-                earliest,
-                latest,
-                expected,
-                ..
-            } => LoadOrder::Load {
+        let order = match (step, meant) {
+            (
+                placement::Action::Load {
+                    earliest,
+                    latest,
+                    expected,
+                    ..
+                },
+                Meant::Published(variant),
+            ) => LoadOrder::Load {
                 variant: number,
                 load: Load {
                     variant,
@@ -126,9 +129,10 @@ impl Driver {
                     expected: Duration::from_nanos(expected),
                 },
             },
-            placement::Action::Unload { .. } => LoadOrder::Unload {
+            (placement::Action::Load { .. }, Meant::Retired(_)) => return,
+            (placement::Action::Unload { .. }, meant) => LoadOrder::Unload {
                 variant: number,
-                id: variant.id.clone(),
+                id: meant.id().clone(),
             },
         };
         self.loads.send(device, order);

@@ -36,6 +36,7 @@ impl Driver {
     /// A variant may not be asked for any more.
     pub(crate) fn on_retired(&self, variant: VariantIx) {
         self.step(|controller, now, actions| controller.on_retired(now, variant, actions));
+        self.loads.retire(variant);
     }
 
     /// What the autoscaler wants loaded, by variant in order, and after how long without a query

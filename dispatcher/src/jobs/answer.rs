@@ -1,6 +1,6 @@
 //! Answering the records of a chunk: neighbours of the same shape go together as rows of one query.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sextant_records::{Answered, Record, Refused};
 use sextant_registry::Job;
@@ -10,7 +10,7 @@ use sextant_types::{Code, NamedTensor, OfflineSpec, Route, Signature, Tensor, Va
 use super::{
     JobService,
     plan::Plan,
-    stop::{ATTEMPTS, LONGEST_PAUSE, Pauses, Stop},
+    stop::{Stop, Trial},
 };
 
 /// Who answers.
@@ -88,9 +88,7 @@ impl JobService {
         if records.is_empty() {
             return Ok(());
         }
-        self.make_room(job, &addressee.route).await?;
-        let _turn = self.turn.lock().await;
-        match self.ask(&addressee.route, &records).await {
+        match self.ask(job, &addressee.route, &records).await? {
             Ok(answer) if answer.variant != addressee.variant => {
                 let message = format!(
                     "the job began with `{}`, and now `{}` answers: start it again",
@@ -114,32 +112,48 @@ impl JobService {
         Ok(())
     }
 
-    async fn ask(&self, route: &Route, records: &[Vec<NamedTensor>]) -> Result<Answer, QueryError> {
-        let inputs = join_rows(records)?;
-        let mut pauses = Pauses::new();
-        let mut attempt = 1;
+    /// Asks until there is an answer, or an error that another attempt does not change. Between two attempts others have
+    /// their turn.
+    async fn ask(
+        &self,
+        job: &Job,
+        route: &Route,
+        records: &[Vec<NamedTensor>],
+    ) -> Result<Result<Answer, QueryError>, Stop> {
+        let inputs = match join_rows(records) {
+            Ok(inputs) => inputs,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (mut trial, mut paused) = (Trial::new(self.look()), false);
         loop {
-            let query = Query {
-                offline: true,
-                ..Query::new(route.clone(), inputs.clone(), Instant::now())
-            };
-            match self.offline.answer(query).await {
-                Ok(answer) => return Ok(answer),
-                // A job has time: it goes on as its budget fills.
-                Err(error) if error.code == Code::BudgetExhausted => {
-                    let Some(wait_ms) = error.retry_after_ms else {
-                        return Err(error);
-                    };
-                    let wait = Duration::from_millis(wait_ms);
-                    tokio::time::sleep(wait.min(LONGEST_PAUSE)).await;
-                }
-                Err(error) if error.code.kind().is_retryable() && attempt < ATTEMPTS => {
-                    pauses.next().await;
-                    attempt += 1;
-                }
-                Err(error) => return Err(error),
+            self.make_room(job, route, &mut paused).await?;
+            self.show_paused(job, &mut paused, trial.is_waiting())
+                .await?;
+            let turn = self.turn.lock().await;
+            if self.is_needed(route, paused) {
+                continue;
             }
+            let asked = self.ask_once(route, inputs.clone()).await;
+            drop(turn);
+            let error = asked.as_ref().err();
+            let Some(pause) = error.and_then(|error| trial.pause_after(error)) else {
+                self.show_paused(job, &mut paused, false).await?;
+                return Ok(asked);
+            };
+            tokio::time::sleep(pause).await;
         }
+    }
+
+    async fn ask_once(
+        &self,
+        route: &Route,
+        inputs: Vec<NamedTensor>,
+    ) -> Result<Answer, QueryError> {
+        let query = Query {
+            offline: true,
+            ..Query::new(route.clone(), inputs, Instant::now())
+        };
+        self.offline.answer(query).await
     }
 }
 

@@ -6,7 +6,7 @@
 //! refuses it for hours.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use sextant_objects::ObjectPath;
 use sextant_records::Files;
-use sextant_registry::{Job, JobFilter, JobKind, Registry};
+use sextant_registry::{Job, Registry};
 use sextant_rpc::{NotDelivered, Notice, Notify};
 use sextant_types::{
     JobId,
@@ -30,8 +30,11 @@ const PAUSES_S: [u64; 8] = [1, 5, 30, 120, 600, 1800, 3600, 14_400];
 /// Jobs that ended longer ago are not looked at, ms.
 const HORIZON_MS: u64 = 24 * 3600 * 1000;
 
-/// Jobs that are looked at, the newest.
-const MOST_JOBS: u32 = 1000;
+/// A job is looked at again for so long after it ended, ms: whoever ended it may have another clock.
+const OVERLAP_MS: u64 = 10 * 60 * 1000;
+
+/// Jobs that are read at once.
+const PAGE: u32 = 1000;
 
 /// Messages that are on their way at once.
 const MOST_UNDER_WAY: usize = 8;
@@ -44,8 +47,10 @@ pub(crate) struct Notices {
     registry: Registry,
     files: Files,
     notifier: Arc<dyn Notify>,
-    /// Jobs of which nothing is to be told any more.
-    told: BTreeSet<JobId>,
+    /// Jobs of which nothing is to be told any more, with the times at which they ended.
+    told: BTreeMap<JobId, u64>,
+    /// Of the jobs that ended by then nothing is left to find, but for the overlap.
+    looked_ms: u64,
     waiting: BTreeMap<JobId, Waiting>,
 }
 
@@ -64,7 +69,8 @@ impl Notices {
             registry,
             files,
             notifier,
-            told: BTreeSet::new(),
+            told: BTreeMap::new(),
+            looked_ms: 0,
             waiting: BTreeMap::new(),
         }
     }
@@ -96,41 +102,56 @@ impl Notices {
 
     /// Finds jobs that ended and have not been told of.
     async fn look(&mut self) {
-        let filter = JobFilter {
-            kind: Some(JobKind::Offline),
-            limit: Some(MOST_JOBS),
-            ..JobFilter::default()
-        };
-        let Ok(jobs) = self.registry.jobs(&filter).await else {
-            return;
-        };
-        let since = unix_ms().saturating_sub(HORIZON_MS);
-        self.told
-            .retain(|told| jobs.iter().any(|job| job.id == *told));
-        for job in jobs {
-            let url = job.spec.get("webhook").and_then(Value::as_str);
-            let (Some(url), true) = (url, job.state.is_final() && job.updated_ms >= since) else {
-                continue;
+        let now = unix_ms();
+        let horizon = now.saturating_sub(HORIZON_MS);
+        let since = self.looked_ms.saturating_sub(OVERLAP_MS).max(horizon);
+        self.told.retain(|_, ended_ms| *ended_ms >= since);
+        let mut after = (since, String::new());
+        loop {
+            let page = self
+                .registry
+                .ended_offline_jobs((after.0, &after.1), PAGE)
+                .await;
+            let Ok(jobs) = page else {
+                return;
             };
-            if self.told.contains(&job.id) || self.waiting.contains_key(&job.id) {
-                continue;
-            }
-            match self.files.stat(&record_path(&job.id)).await {
-                Ok(Some(_)) => drop(self.told.insert(job.id)),
-                Ok(None) => {
-                    let (id, url, due) = (job.id.clone(), url.to_owned(), Instant::now());
-                    let attempts = 0;
-                    let waiting = Waiting {
-                        job,
-                        url,
-                        attempts,
-                        due,
-                    };
-                    self.waiting.insert(id, waiting);
+            let is_last = jobs.len() < PAGE as usize;
+            for job in jobs {
+                after = (job.updated_ms, job.id.to_string());
+                if self.consider(job).await.is_err() {
+                    // The next look begins here.
+                    return;
                 }
-                Err(_) => {}
+                // Some clock may be ahead.
+                self.looked_ms = self.looked_ms.max(after.0.min(now));
+            }
+            if is_last {
+                return;
             }
         }
+    }
+
+    /// Whether there is something to tell of a job that has ended.
+    async fn consider(&mut self, job: Job) -> Result<(), sextant_objects::Error> {
+        let url = job.spec.get("webhook").and_then(Value::as_str);
+        let Some(url) = url.map(str::to_owned) else {
+            return Ok(());
+        };
+        if self.told.contains_key(&job.id) || self.waiting.contains_key(&job.id) {
+            return Ok(());
+        }
+        if self.files.stat(&record_path(&job.id)).await?.is_some() {
+            self.told.insert(job.id, job.updated_ms);
+            return Ok(());
+        }
+        let waiting = Waiting {
+            url,
+            attempts: 0,
+            due: Instant::now(),
+            job,
+        };
+        self.waiting.insert(waiting.job.id.clone(), waiting);
+        Ok(())
     }
 
     /// What came of an attempt.
@@ -163,8 +184,9 @@ impl Notices {
         let bytes = Bytes::from(record.to_string());
         match self.files.put(&record_path(id), bytes).await {
             Ok(()) => {
-                self.waiting.remove(id);
-                self.told.insert(id.clone());
+                if let Some(waiting) = self.waiting.remove(id) {
+                    self.told.insert(id.clone(), waiting.job.updated_ms);
+                }
             }
             Err(error) => {
                 tracing::warn!(job = %id, %error, "the delivery to a webhook was not noted");

@@ -1,7 +1,5 @@
 //! The end of a job: its parts become files.
 
-use std::future::ready;
-
 use sextant_objects::ObjectPath;
 use sextant_records::{Error, Join};
 use sextant_registry::Job;
@@ -10,6 +8,7 @@ use sextant_types::{Signature, offline::ERRORS_SUFFIX, time::unix_ms};
 use super::{
     JobService,
     ledger::Ledger,
+    owner,
     plan::{Layout, Target},
     stop::{Stop, patiently},
 };
@@ -53,22 +52,36 @@ impl JobService {
         let chunks = target.chunks.clone();
         let join = Join::new(&self.files, target.format, chunks, place, signature).await?;
         let errors = errors_of(&target.path)?;
-        if join.has_errors() {
-            // Before the output, so that whoever finds the output finds these as well.
-            join.write_errors(&errors, || ready(true)).await?;
-            joined.errors.push(errors.to_string());
-        }
         // Who lost the job must not write over what the next runner, or the next job, writes.
         let confirm = || async { self.still_ours(job).await };
-        match join.write(&target.path, confirm).await? {
-            Some(bytes) => joined.bytes += bytes,
-            None => return Err(Stop::NotOurs),
+        if join.has_errors() {
+            // Before the output, so that whoever finds the output finds these as well.
+            let written = join.write_errors(&errors, confirm).await?;
+            written.ok_or(Stop::NotOurs)?;
+            joined.errors.push(errors.to_string());
+        }
+        let written = join.write(&target.path, confirm).await?;
+        joined.bytes += written.ok_or(Stop::NotOurs)?;
+        if !join.has_errors() {
+            self.remove_errors(job, &errors).await?;
         }
         Ok(())
     }
 
+    /// What an earlier job said of the records of this output would be taken for what this one says.
+    async fn remove_errors(&self, job: &Job, errors: &ObjectPath) -> Result<(), Stop> {
+        if self.files.stat(errors).await?.is_none() {
+            return Ok(());
+        }
+        if !self.still_ours(job).await {
+            return Err(Stop::NotOurs);
+        }
+        self.files.delete(errors).await?;
+        Ok(())
+    }
+
     async fn still_ours(&self, job: &Job) -> bool {
-        let (owner, lease) = (&self.config.owner, self.config.lease_ms);
+        let (owner, lease) = (owner(job), self.config.lease_ms);
         let renew = || self.registry.renew(&job.id, owner, lease, unix_ms());
         patiently(renew).await.is_ok()
     }

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use super::{
     JobService,
     ledger::{self, Ledger},
+    owner,
     plan::{Layout, Place, Plan},
     stop::{Pauses, Stop, patiently},
 };
@@ -43,18 +44,17 @@ struct Run<'a> {
 
 impl JobService {
     /// Runs a claimed job to its end, or until it is cancelled.
-    pub(crate) async fn run_job(&self, job: Job, changed: &mut watch::Receiver<u64>) {
-        let id = &job.id;
+    pub(crate) async fn run_job(&self, job: &Job, changed: &mut watch::Receiver<u64>) {
+        let (id, owner) = (&job.id, owner(job));
         let ended = {
-            let keep_lease = self.keep_lease(&job, changed);
+            let keep_lease = self.keep_lease(job, changed);
             // A panic over one job must not end the runner: the next would claim the same job.
-            let all_chunks = AssertUnwindSafe(self.all_chunks(&job)).catch_unwind();
+            let all_chunks = AssertUnwindSafe(self.all_chunks(job)).catch_unwind();
             tokio::select! {
                 ended = all_chunks => ended.unwrap_or_else(|_| Err(Stop::panicked())),
                 () = keep_lease => Err(Stop::NotOurs),
             }
         };
-        let owner = &self.config.owner;
         let recorded = match ended {
             Ok(result) => patiently(|| self.registry.finish(id, owner, &result, unix_ms())).await,
             Err(Stop::NotOurs) => Ok(()),
@@ -69,7 +69,7 @@ impl JobService {
         }
         // Also when it was cancelled, or its end was recorded by a call whose answer got lost.
         if ledger::is_over(&self.registry, id).await
-            && let Ok(spec) = specification(&job)
+            && let Ok(spec) = specification(job)
         {
             Ledger::remove(&self.files, &spec.output, id).await;
         }
@@ -80,7 +80,7 @@ impl JobService {
         let period = Duration::from_millis((self.config.lease_ms / 3).max(100));
         loop {
             drop(tokio::time::timeout(period, changed.changed()).await);
-            let (owner, lease) = (&self.config.owner, self.config.lease_ms);
+            let (owner, lease) = (owner(job), self.config.lease_ms);
             match self.registry.renew(&job.id, owner, lease, unix_ms()).await {
                 Ok(()) => {}
                 Err(
@@ -173,27 +173,48 @@ impl JobService {
         drop(tokio::time::timeout(KNOWN_WITHIN, known).await);
     }
 
-    /// Pauses while online queries need each of the workers that have the variant.
-    pub(crate) async fn make_room(&self, job: &Job, route: &Route) -> Result<(), Stop> {
-        let mut paused = false;
-        let look = Duration::from_millis(self.config.look_ms.max(10));
-        loop {
-            let load = self.offline.online_load(route);
-            let seen = Observation {
-                online_utilization: load.utilization,
-                slow_down: load.slow_down,
-            };
-            let verdict = self.config.throttle.decide(paused, seen);
-            if paused != (verdict == Verdict::Pause) {
-                paused = !paused;
-                let (id, owner) = (&job.id, &self.config.owner);
-                patiently(|| self.registry.set_paused(id, owner, paused, unix_ms())).await?;
-            }
-            if !paused {
-                return Ok(());
-            }
-            tokio::time::sleep(look).await;
+    /// Waits while online queries need each of the workers that have the variant. `paused`: what the job's row says.
+    pub(crate) async fn make_room(
+        &self,
+        job: &Job,
+        route: &Route,
+        paused: &mut bool,
+    ) -> Result<(), Stop> {
+        while self.is_needed(route, *paused) {
+            self.show_paused(job, paused, true).await?;
+            tokio::time::sleep(self.look()).await;
         }
+        Ok(())
+    }
+
+    /// Whether online queries need the workers for themselves.
+    pub(crate) fn is_needed(&self, route: &Route, paused: bool) -> bool {
+        let load = self.offline.online_load(route);
+        let seen = Observation {
+            online_utilization: load.utilization,
+            slow_down: load.slow_down,
+        };
+        self.config.throttle.decide(paused, seen) == Verdict::Pause
+    }
+
+    /// Has the job's row say whether it waits.
+    pub(crate) async fn show_paused(
+        &self,
+        job: &Job,
+        paused: &mut bool,
+        now: bool,
+    ) -> Result<(), Stop> {
+        if *paused != now {
+            let (id, owner) = (&job.id, owner(job));
+            patiently(|| self.registry.set_paused(id, owner, now, unix_ms())).await?;
+            *paused = now;
+        }
+        Ok(())
+    }
+
+    /// Time between two looks while the job waits.
+    pub(crate) fn look(&self) -> Duration {
+        Duration::from_millis(self.config.look_ms.max(10))
     }
 }
 
@@ -298,7 +319,7 @@ impl Run<'_> {
             left_s: self.left_s(records),
         };
         let (step, progress) = (step.to_string(), (records, self.layout.records));
-        let (id, owner) = (&self.job.id, &self.service.config.owner);
+        let (id, owner) = (&self.job.id, owner(self.job));
         let registry = &self.service.registry;
         patiently(|| registry.advance(id, owner, &step, progress, unix_ms())).await?;
         Ok(())

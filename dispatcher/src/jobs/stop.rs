@@ -1,15 +1,21 @@
 //! Why the running of a job ended, and what is worth another attempt.
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
 
 use sextant_rpc::QueryError;
 use sextant_types::Code;
 
 /// How often a call is made before its error is believed.
-pub(crate) const ATTEMPTS: u32 = 20;
+const ATTEMPTS: u32 = 20;
 
 /// Longest pause between two attempts.
-pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long a job waits while nobody can answer one of its queries: what it has done is lost when it fails.
+const LONGEST_OUTAGE: Duration = Duration::from_secs(6 * 3600);
 
 /// Why a run ended before the job did.
 #[derive(Debug)]
@@ -21,19 +27,18 @@ pub(crate) enum Stop {
 }
 
 /// Pauses between attempts: twice as long each time.
-pub(crate) struct Pauses(Duration);
+pub(crate) struct Pauses {
+    next: Duration,
+    longest: Duration,
+}
 
-impl Pauses {
-    /// Begins with a short one.
-    pub(crate) fn new() -> Self {
-        Self(Duration::from_millis(5))
-    }
-
-    /// Waits for the next.
-    pub(crate) async fn next(&mut self) {
-        tokio::time::sleep(self.0).await;
-        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
-    }
+/// The attempts to have one query answered.
+pub(crate) struct Trial {
+    pauses: Pauses,
+    /// Attempts whose errors count.
+    attempts: u32,
+    /// Since when nobody can answer.
+    away_since: Option<Instant>,
 }
 
 /// Repeats a call of the registry that may be repeated while the registry does not answer or is full.
@@ -57,6 +62,74 @@ where
 fn is_passing(error: &sextant_registry::Error) -> bool {
     let away = matches!(error, sextant_registry::Error::Database(_));
     away || matches!(error.code(), Code::Unavailable | Code::StorageFull)
+}
+
+// === impl Pauses ===
+
+impl Pauses {
+    /// Begins with a short one.
+    pub(crate) fn new() -> Self {
+        Self::up_to(LONGEST_PAUSE)
+    }
+
+    fn up_to(longest: Duration) -> Self {
+        let next = Duration::from_millis(5).min(longest);
+        Self { next, longest }
+    }
+
+    /// Waits for the next.
+    pub(crate) async fn next(&mut self) {
+        tokio::time::sleep(self.take()).await;
+    }
+
+    fn take(&mut self) -> Duration {
+        let taken = self.next;
+        self.next = (taken * 2).min(self.longest);
+        taken
+    }
+}
+
+// === impl Trial ===
+
+impl Trial {
+    /// No attempt so far. Pauses are at most ten times as long as a look at the load.
+    pub(crate) fn new(look: Duration) -> Self {
+        Self {
+            pauses: Pauses::up_to((look * 10).min(LONGEST_PAUSE)),
+            attempts: 0,
+            away_since: None,
+        }
+    }
+
+    /// How long to wait for the next attempt after one that ended with an error; `None` where the error is believed.
+    pub(crate) fn pause_after(&mut self, error: &QueryError) -> Option<Duration> {
+        match (error.code, error.retry_after_ms) {
+            // A job has time: it goes on as its budget fills.
+            (Code::BudgetExhausted, Some(wait_ms)) => {
+                return Some(Duration::from_millis(wait_ms).min(LONGEST_PAUSE));
+            }
+            // Workers come back, queues empty: that says nothing of the query.
+            (Code::Unavailable | Code::Overloaded | Code::Warming, _) => {
+                let since = *self.away_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= LONGEST_OUTAGE {
+                    return None;
+                }
+            }
+            (code, _) => {
+                self.attempts += 1;
+                let is_last = self.attempts >= ATTEMPTS || code == Code::BudgetExhausted;
+                if is_last || !code.kind().is_retryable() {
+                    return None;
+                }
+            }
+        }
+        Some(self.pauses.take())
+    }
+
+    /// Whether nobody has been able to answer for a while.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.away_since.is_some() && self.pauses.next == self.pauses.longest
+    }
 }
 
 // === impl Stop ===

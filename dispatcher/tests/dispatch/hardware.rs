@@ -6,10 +6,10 @@ use sextant_dispatcher::{
     Config,
     profiles::{ProfileConfig, ProfileService},
 };
-use sextant_registry::{JobKind, NewJob, NewModel, Registry};
+use sextant_registry::{JobKind, NewJob, NewModel, Registrant, Registry};
 use sextant_rpc::{Answer, Candidate, Load, WorkerClient};
 use sextant_types::{
-    ApplicationId, Code, DataType, DeviceType, DeviceTypeName, Digest, EngineName, ModelId,
+    ApplicationId, Code, DataType, DeviceType, DeviceTypeName, Digest, EngineName, ModelId, Stage,
     Targets, Variant, VariantId, WorkerId,
 };
 use tokio::{sync::watch, task::JoinHandle};
@@ -144,12 +144,21 @@ async fn what_was_not_measured_is_estimated() {
 /// A registry that has the variant's model.
 pub async fn registry(world: &World, variant: &Variant) -> Registry {
     let registry = crate::world::registry(world).await;
-    let model = NewModel {
+    register(&registry, &new_model(1)).await;
+    registry
+        .put_variants(std::slice::from_ref(variant))
+        .await
+        .unwrap();
+    registry
+}
+
+fn new_model(content: u8) -> NewModel {
+    NewModel {
         name: ModelId::new("m").unwrap(),
         version: None,
         current: false,
         application: ApplicationId::new("app").unwrap(),
-        digest: Digest::from_bytes([1; 32]),
+        digest: Digest::from_bytes([content; 32]),
         validation: Digest::from_bytes([2; 32]),
         size_bytes: 1,
         padding: None,
@@ -160,16 +169,22 @@ pub async fn registry(world: &World, variant: &Variant) -> Registry {
         classes: Vec::new(),
         unlabelled: false,
         registered_by: None,
-    };
+    }
+}
+
+async fn register(registry: &Registry, model: &NewModel) {
     let spec = serde_json::json!({});
     let job = NewJob::new(JobKind::Register, model.application.clone(), spec);
     let job = job.for_model(model.name.clone());
-    registry.register_model(&model, &job, 1).await.unwrap();
-    registry
-        .put_variants(std::slice::from_ref(variant))
-        .await
-        .unwrap();
-    registry
+    registry.register_model(model, &job, 1).await.unwrap();
+}
+
+/// Ends the registration under way.
+async fn end_registration(registry: &Registry) {
+    let claim = registry.claim(JobKind::Register, "me", 100, 2);
+    let job = claim.await.unwrap().expect("a registration");
+    let nothing = serde_json::Value::Null;
+    registry.finish(&job.id, "me", &nothing, 3).await.unwrap();
 }
 
 /// Measures until it is dropped.
@@ -209,19 +224,8 @@ async fn a_variant_is_measured_where_it_is_loaded_and_was_not_registered() {
     let registry = registry(&world, &variant).await;
     let _measuring = Measuring::start(&world, &registry);
     load(&world.workers, &variant).await;
-    let known = async || {
-        let variants = world.metadata.variants().await.unwrap();
-        variants[0].measured(&name("dear")).cloned()
-    };
-    let measured = tokio::time::timeout(PATIENCE, async {
-        loop {
-            if let Some(profile) = known().await {
-                return profile;
-            }
-            tokio::task::yield_now().await;
-        }
-    });
-    let measured = measured.await.expect("it is measured and published");
+    let published = published(&world, &variant.id).await;
+    let measured = published.measured(&name("dear")).expect("it is measured");
     let batches: Vec<u32> = measured.batches.iter().map(|point| point.batch).collect();
     assert_eq!(batches, [1, 2, 4]);
     assert!(
@@ -234,6 +238,61 @@ async fn a_variant_is_measured_where_it_is_loaded_and_was_not_registered() {
     assert_eq!(stored.profiles.keys().collect::<Vec<_>>(), [&name("dear")]);
     assert_eq!(stored.profile, variant.profile, "what was registered stays");
     assert!(registry.failed_profiles().await.unwrap().is_empty());
+}
+
+/// The variant as it is published, once it is measured on the dear device.
+async fn published(world: &World, id: &VariantId) -> Arc<Variant> {
+    let published = async {
+        loop {
+            let variants = world.metadata.variants().await.unwrap();
+            let known = variants.into_iter().find(|it| it.id == *id);
+            if let Some(known) = known.filter(|it| it.measured(&name("dear")).is_some()) {
+                return known;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, published)
+        .await
+        .expect("it is measured and published")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_measured_stays_a_candidate_and_of_its_registrant() {
+    let world = two(Config::default()).await;
+    let current = serve(&world).await;
+    let registry = registry(&world, &current).await;
+    end_registration(&registry).await;
+    let foreign = NewModel {
+        registered_by: Some(Registrant {
+            name: "key".to_owned(),
+            is_administrator: false,
+        }),
+        ..new_model(2)
+    };
+    register(&registry, &foreign).await;
+    end_registration(&registry).await;
+    let model = ModelId::new("m.v2").unwrap();
+    let release = registry.model(&model).await.unwrap().release;
+    assert_eq!(release.stage, Stage::Candidate);
+    let kind = Kind {
+        name: "m.v2-a",
+        ..run()
+    };
+    let candidate = world.publish_with("app", kind, |variant| {
+        variant.measured_on = Some(name("cheap"));
+        variant.model = model;
+        variant.release = release;
+        variant.foreign = true;
+    });
+    let candidate = candidate.await;
+    let stored = std::slice::from_ref(&*candidate);
+    registry.put_variants(stored).await.unwrap();
+    let _measuring = Measuring::start(&world, &registry);
+    load(&world.workers, &candidate).await;
+    let measured = published(&world, &candidate.id).await;
+    assert_eq!(measured.release, candidate.release);
+    assert!(measured.foreign, "its registrant is no administrator");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,6 +19,21 @@ impl Registry {
         rows.iter().map(job::read).collect()
     }
 
+    /// Offline jobs that came to their end behind a time and the name of a job, so many at most, in the order in which
+    /// they ended.
+    pub async fn ended_offline_jobs(
+        &self,
+        (after_ms, after): (u64, &str),
+        limit: u32,
+    ) -> Result<Vec<Job>, Error> {
+        let query = sql::ENDED_OFFLINE_JOBS
+            .bind(int(after_ms))
+            .bind(after)
+            .bind(i64::from(limit));
+        let rows = self.read().await?.rows(query).await?;
+        rows.iter().map(job::read).collect()
+    }
+
     /// Removes the row of a job that has come to its end. Returns whether it was there.
     pub async fn forget_job(&self, id: &JobId) -> Result<bool, Error> {
         let mut tx = self.begin().await?;

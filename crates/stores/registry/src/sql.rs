@@ -21,9 +21,9 @@ macro_rules! columns {
          created_ms, padding, outputs, constants, data, classes, labels, names, name, version, stage, \
          percent, stage_since_ms, replaced, rules, registered_by, registered_by_admin"
     };
-    (releases) => {
-        "models.name, models.version, models.stage, models.percent, models.stage_since_ms, \
-         models.registered_by_admin"
+    (variants) => {
+        "variants.id, variants.document, models.name, models.version, models.stage, models.percent, \
+         models.stage_since_ms, models.registered_by_admin"
     };
     (jobs) => {
         "id, kind, application, model, spec, state, step, progress_done, progress_total, \
@@ -121,16 +121,12 @@ statements! {
 
     MODEL = ("select " {models} " from models where id = $1");
     MODELS = ("select " {models} " from models order by id");
-    MODELS_OF_APPLICATION = (
-        "select " {models} " from models where application = $1 order by id"
-    );
+    MODELS_OF_APPLICATION = ("select " {models} " from models where application = $1 order by id");
     VERSIONS = (
         "select " {models} " from models where application = $1 and coalesce(name, id) = $2 \
          order by coalesce(version, 1)"
     );
-    MEANT = (
-        "select " {models} " from models where id = $1 or coalesce(name, id) = $1 order by id"
-    );
+    MEANT = ("select " {models} " from models where id = $1 or coalesce(name, id) = $1 order by id");
     TRIED = (
         "select " {models} " from models where stage in ('canary', 'shadow') and status = 'ready' \
          and rules is not null order by id"
@@ -140,9 +136,7 @@ statements! {
         "update models set stage = $2, percent = $3, stage_since_ms = $4, replaced = $5, \
          rules = $6 where id = $1"
     );
-    NAME_TAKEN = (
-        "select id from models where id = $1 or (name = $1 and application <> $2) limit 1"
-    );
+    NAME_TAKEN = ("select id from models where id = $1 or (name = $1 and application <> $2) limit 1");
     ID_TAKEN = (
         "select id from models where id = $1 or name = $1 union \
          select id from applications where id = $1 union \
@@ -166,9 +160,7 @@ statements! {
          and scored is not null order by created_ms, id"
     );
     SET_SCORED = ("update models set scored = $2 where id = $1");
-    SET_MODEL_STATUS = (
-        "update models set status = $2, error_code = $3, error_message = $4 where id = $1"
-    );
+    SET_MODEL_STATUS = ("update models set status = $2, error_code = $3, error_message = $4 where id = $1");
     DELETE_MODEL = ("delete from models where id = $1");
 
     STEPS = ("select model, name, result from steps where model = $1 order by name");
@@ -177,16 +169,20 @@ statements! {
          on conflict (model, name) do update set result = excluded.result"
     );
 
-    VARIANT = ("select id, document from variants where id = $1");
-    VARIANTS_OF_MODEL = ("select id, document from variants where model = $1 order by id");
+    VARIANT = (
+        "select " {variants} " from variants join models on models.id = variants.model \
+         where variants.id = $1"
+    );
+    VARIANTS_OF_MODEL = (
+        "select " {variants} " from variants join models on models.id = variants.model \
+         where variants.model = $1 order by variants.id"
+    );
     READY_VARIANTS = (
-        "select variants.id, variants.document, " {releases} " from variants \
-         join models on models.id = variants.model \
+        "select " {variants} " from variants join models on models.id = variants.model \
          where models.status = 'ready' order by variants.id"
     );
     READY_VARIANTS_OF_APPLICATION = (
-        "select variants.id, variants.document, " {releases} " from variants \
-         join models on models.id = variants.model \
+        "select " {variants} " from variants join models on models.id = variants.model \
          where models.status = 'ready' and models.application = $1 order by variants.id"
     );
     READY_NAMES = (
@@ -311,6 +307,11 @@ statements! {
     SET_JOB_ERROR = ("update jobs set error_code = $2, error_message = $3 where id = $1");
     END_JOB = ("update jobs set state = $2, owner = null, lease_until_ms = 0, updated_ms = $3 where id = $1");
 
+    ENDED_OFFLINE_JOBS = (
+        "select " {jobs} " from jobs where kind = 'offline' \
+         and state in ('succeeded', 'failed', 'cancelled') and (updated_ms, id) > ($1, $2) \
+         order by updated_ms, id limit $3"
+    );
     ENDED_JOBS = (
         "select " {jobs} " from jobs where state in ('succeeded', 'failed', 'cancelled') \
          and updated_ms < $1 and (kind = 'offline' \
@@ -335,9 +336,7 @@ statements! {
          (select max(version) from pipelines latest where latest.application = pipelines.application) \
          order by application"
     );
-    PIPELINE = (
-        "select " {pipelines} " from pipelines where application = $1 order by version desc limit 1"
-    );
+    PIPELINE = ("select " {pipelines} " from pipelines where application = $1 order by version desc limit 1");
     PIPELINE_VERSIONS = (
         "select " {pipelines} " from pipelines where application = $1 order by version desc"
     );
@@ -429,9 +428,7 @@ statements! {
          from feedback_sums where application = $1 \
          order by application, model, version, variant, kind, hour"
     );
-    FEEDBACK_KEYS = (
-        "select number, secret, created_ms, from_ms from feedback_keys order by number"
-    );
+    FEEDBACK_KEYS = ("select number, secret, created_ms, from_ms from feedback_keys order by number");
     PUT_FEEDBACK_KEY = (
         "insert into feedback_keys (number, secret, created_ms, from_ms) values ($1, $2, $3, $4) \
          on conflict (number) do nothing"
@@ -475,16 +472,10 @@ statements! {
     TOLD_ALARM = (
         "update feedback_alarms set told_ms = $4 where application = $1 and model = $2 and kind = $3"
     );
-    CLEAR_ALARM = (
-        "delete from feedback_alarms where application = $1 and model = $2 and kind = $3"
-    );
+    CLEAR_ALARM = ("delete from feedback_alarms where application = $1 and model = $2 and kind = $3");
 
-    BLOBS_OF_MODELS = (
-        "select id as model, application, digest, validation, data from models order by id"
-    );
-    DOCUMENTS_OF_VARIANTS = (
-        "select model, application, document from variants order by id"
-    );
+    BLOBS_OF_MODELS = ("select id as model, application, digest, validation, data from models order by id");
+    DOCUMENTS_OF_VARIANTS = ("select model, application, document from variants order by id");
     DOCUMENTS_OF_STEPS = (
         "select steps.model, models.application, steps.result as document from steps \
          join models on models.id = steps.model order by steps.model, steps.name"
@@ -493,9 +484,7 @@ statements! {
         "select application as model, application, files as document from pipelines \
          order by application, version"
     );
-    CONDEMN = (
-        "insert into condemned (digest, since_ms) values ($1, $2) on conflict (digest) do nothing"
-    );
+    CONDEMN = ("insert into condemned (digest, since_ms) values ($1, $2) on conflict (digest) do nothing");
     CONDEMNED = ("select digest from condemned where digest = $1");
     ALL_CONDEMNED = ("select digest, since_ms from condemned order by digest");
     ACQUIT = ("delete from condemned where digest = $1");
@@ -507,9 +496,7 @@ statements! {
          on conflict (place) do update set id = excluded.id"
     );
 
-    ONCE = (
-        "select fingerprint, job, created_ms from once where caller = $1 and name = $2"
-    );
+    ONCE = ("select fingerprint, job, created_ms from once where caller = $1 and name = $2");
     PUT_ONCE = (
         "insert into once (caller, name, fingerprint, job, created_ms) values ($1, $2, $3, $4, $5) \
          on conflict (caller, name) do update set fingerprint = excluded.fingerprint, \

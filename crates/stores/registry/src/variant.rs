@@ -1,4 +1,4 @@
-//! Variants: one document each, beside the columns they are found by.
+//! Variants: one document each, beside the columns they are found by. A variant is read with its model's release.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +20,37 @@ impl Registry {
         tx.commit().await
     }
 
+    /// Has a variant answer one query at a time from now on, for this reason.
+    pub async fn keep_apart(&self, id: &VariantId, reason: &str) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        let found = find(&mut tx, id).await?;
+        let mut variant = found.ok_or_else(|| Error::not_found(Entity::Variant, id))?;
+        variant.keep_apart(reason.to_owned());
+        put(&mut tx, &[variant]).await?;
+        tx.commit().await
+    }
+
+    /// [`put_variants`](Self::put_variants) for variants that were read a while ago, with other marks. One that was taken
+    /// out of batches since stays out; one that was deleted since stays deleted.
+    pub async fn renew_variants(&self, variants: &[Variant]) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        for variant in variants {
+            let Some(stored) = find(&mut tx, &variant.id).await? else {
+                continue;
+            };
+            let mut renewed = variant.clone();
+            if let (Some(reason), None) = (stored.apart, &renewed.apart) {
+                renewed.keep_apart(reason);
+            }
+            put(&mut tx, &[renewed]).await?;
+        }
+        tx.commit().await
+    }
+
     /// One variant, whatever the state of its model.
     pub async fn variant(&self, id: &VariantId) -> Result<Variant, Error> {
         let mut reader = self.read().await?;
-        let row = reader.row(sql::VARIANT.bind(id.as_str())).await?;
-        let row = row.ok_or_else(|| Error::not_found(Entity::Variant, id))?;
-        let found = vec![variant(&row)?];
+        let found = find(&mut reader, id).await?.into_iter().collect();
         let query = sql::PROFILES_OF_VARIANT.bind(id.as_str());
         let mut found = profile::add(&mut reader, query, found).await?;
         found
@@ -42,22 +67,21 @@ impl Registry {
         profile::add(&mut reader, query, variants).await
     }
 
-    /// The variants of all models that are ready, each with its model's release, sorted by name: what is to be published.
+    /// The variants of all models that are ready, sorted by name: what is to be published.
     pub async fn ready_variants(&self) -> Result<Vec<Variant>, Error> {
         let mut reader = self.read().await?;
-        let variants = read_ready(&mut reader, (&sql::READY_VARIANTS).into()).await?;
+        let variants = read(&mut reader, (&sql::READY_VARIANTS).into()).await?;
         profile::add(&mut reader, (&sql::PROFILES).into(), variants).await
     }
 
-    /// The variants of an application's models that are ready, each with its model's release, sorted by name. Reads
-    /// nothing of other applications.
+    /// The variants of an application's models that are ready, sorted by name. Reads nothing of other applications.
     pub async fn ready_variants_of(
         &self,
         application: &ApplicationId,
     ) -> Result<Vec<Variant>, Error> {
         let mut reader = self.read().await?;
         let query = sql::READY_VARIANTS_OF_APPLICATION.bind(application.as_str());
-        let variants = read_ready(&mut reader, query).await?;
+        let variants = read(&mut reader, query).await?;
         let query = sql::PROFILES_OF_APPLICATION.bind(application.as_str());
         profile::add(&mut reader, query, variants).await
     }
@@ -109,23 +133,14 @@ pub(crate) async fn names_of(
     rows.iter().map(name).collect()
 }
 
+async fn find(connection: &mut Session, id: &VariantId) -> Result<Option<Variant>, Error> {
+    let row = connection.row(sql::VARIANT.bind(id.as_str())).await?;
+    row.as_ref().map(variant).transpose()
+}
+
 async fn read(reader: &mut Session, query: Query) -> Result<Vec<Variant>, Error> {
     let rows = reader.rows(query).await?;
     rows.iter().map(variant).collect()
-}
-
-async fn read_ready(reader: &mut Session, query: Query) -> Result<Vec<Variant>, Error> {
-    let rows = reader.rows(query).await?;
-    let ready = rows.iter().map(|row| {
-        let variant = variant(row)?;
-        let columns = Columns::new(row, Entity::Variant, "id")?;
-        Ok(Variant {
-            release: model::release(&columns, &variant.model)?,
-            foreign: model::is_foreign(&columns)?,
-            ..variant
-        })
-    });
-    ready.collect()
 }
 
 fn name(row: &Row) -> Result<VariantId, Error> {
@@ -133,5 +148,11 @@ fn name(row: &Row) -> Result<VariantId, Error> {
 }
 
 fn variant(row: &Row) -> Result<Variant, Error> {
-    Columns::new(row, Entity::Variant, "id")?.json("document")
+    let columns = Columns::new(row, Entity::Variant, "id")?;
+    let variant: Variant = columns.json("document")?;
+    Ok(Variant {
+        release: model::release(&columns, &variant.model)?,
+        foreign: model::is_foreign(&columns)?,
+        ..variant
+    })
 }

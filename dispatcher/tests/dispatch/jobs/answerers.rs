@@ -1,28 +1,40 @@
-//! Whoever answers a job's records must stay the same.
+//! Whoever answers a job's records must stay the same, and may be away for a while.
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use async_trait::async_trait;
 use sextant_dispatcher::{Dispatcher, jobs::JobService};
 use sextant_health::throttle::Throttle;
-use sextant_registry::JobState;
+use sextant_registry::{JobState, Registry};
 use sextant_rpc::{Answer, Offline, OnlineLoad, Query, QueryError};
 use sextant_types::{Code, OfflineSpec, Route, Signature, VariantId};
 
-use super::{Runner, config, records, registry, submit, wait_for};
-use crate::world::{Kind, World};
+use super::{
+    Runner, answers, check, config, put, records, registry, spec, submit, submit_spec, succeeded,
+    wait_for,
+};
+use crate::world::{Kind, World, wait_until};
 
-/// A dispatcher in whose place another version answers from the third query on, as where a pipeline changes.
-struct Changing {
+/// What comes of a query in place of the dispatcher's answer.
+trait Instead: Send + Sync {
+    fn refuse(&self, _: &Query) -> Option<QueryError> {
+        None
+    }
+
+    fn change(&self, _: &mut Answer) {}
+}
+
+/// A dispatcher in front of which somebody stands.
+struct Fronted<I> {
     dispatcher: Arc<Dispatcher>,
-    asked: AtomicU32,
+    instead: Arc<I>,
 }
 
 #[async_trait]
-impl Offline for Changing {
+impl<I: Instead> Offline for Fronted<I> {
     fn choose(&self, spec: &OfflineSpec) -> Result<VariantId, QueryError> {
         self.dispatcher.choose(spec)
     }
@@ -45,11 +57,35 @@ impl Offline for Changing {
 
     async fn answer(&self, query: Query) -> Result<Answer, QueryError> {
         assert!(query.offline, "a job asks");
+        if let Some(error) = self.instead.refuse(&query) {
+            return Err(error);
+        }
         let mut answer = Offline::answer(&*self.dispatcher, query).await?;
-        if self.asked.fetch_add(1, Ordering::Relaxed) >= 2 {
+        self.instead.change(&mut answer);
+        Ok(answer)
+    }
+}
+
+fn start<I: Instead + 'static>(world: &World, registry: &Registry, instead: &Arc<I>) -> Runner {
+    let offline = Arc::new(Fronted {
+        dispatcher: Arc::clone(&world.dispatcher),
+        instead: Arc::clone(instead),
+    });
+    let objects = Arc::clone(&world.objects);
+    let config = config(1, Throttle::default());
+    let service = JobService::new(config, offline as _, registry.clone(), objects);
+    Runner::start(service)
+}
+
+/// Another version answers from the third query on, as where a pipeline changes.
+#[derive(Default)]
+struct Changing(AtomicU32);
+
+impl Instead for Changing {
+    fn change(&self, answer: &mut Answer) {
+        if self.0.fetch_add(1, Ordering::Relaxed) >= 2 {
             answer.variant = VariantId::new("another-v2").unwrap();
         }
-        Ok(answer)
     }
 }
 
@@ -58,18 +94,82 @@ async fn a_job_ends_when_another_version_answers() {
     let world = World::new().await;
     world.serve(Kind::default()).await;
     let registry = registry(&world).await;
-    let offline = Arc::new(Changing {
-        dispatcher: Arc::clone(&world.dispatcher),
-        asked: AtomicU32::new(0),
-    });
-    let objects = Arc::clone(&world.objects);
-    let config = config(1, Throttle::default());
-    let service = JobService::new(config, offline as _, registry.clone(), objects);
-    let _runner = Runner::start(service);
+    let _runner = start(&world, &registry, &Arc::<Changing>::default());
     let job = submit(&world, &registry, records()).await;
     let ended = wait_for(&registry, &job, |job| job.state.is_final()).await;
     assert_eq!(ended.state, JobState::Failed);
     let error = ended.error.unwrap();
     assert_eq!(error.code, Code::PreconditionFailed);
     assert!(error.message.contains("`another-v2`"), "{}", error.message);
+}
+
+/// The budget of queries with this number is exhausted until it is filled.
+#[derive(Default)]
+struct Exhausted {
+    refused: AtomicU32,
+    is_filled: AtomicBool,
+}
+
+const DEAR: f32 = 1000.0;
+
+impl Instead for Exhausted {
+    fn refuse(&self, query: &Query) -> Option<QueryError> {
+        let values: Vec<f32> = query.inputs[0].tensor.to_vec().unwrap();
+        if values[0] != DEAR || self.is_filled.load(Ordering::SeqCst) {
+            return None;
+        }
+        self.refused.fetch_add(1, Ordering::SeqCst);
+        Some(QueryError::new(Code::BudgetExhausted, "nothing is left").retry_after_ms(10.0))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_waits_for_its_budget_leaves_others_their_turn() {
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    let budget = Arc::<Exhausted>::default();
+    let _runner = start(&world, &registry, &budget);
+    put(&world, "dear.jsonl", format!("{{\"x\": [{DEAR}, 1]}}\n")).await;
+    let dear = submit_spec(&registry, &spec("dear.jsonl", "dear.out.jsonl")).await;
+    wait_until(|| budget.refused.load(Ordering::SeqCst) > 0).await;
+    let other = submit(&world, &registry, records()).await;
+    succeeded(&registry, &other).await;
+    check(&answers(&world).await);
+    assert!(!registry.job(&dear.id).await.unwrap().state.is_final());
+    budget.is_filled.store(true, Ordering::SeqCst);
+    succeeded(&registry, &dear).await;
+}
+
+/// Nobody answers from the third query on until they are back.
+#[derive(Default)]
+struct Away {
+    asked: AtomicU32,
+    are_back: AtomicBool,
+}
+
+impl Instead for Away {
+    fn refuse(&self, _: &Query) -> Option<QueryError> {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst);
+        let is_away = asked >= 2 && !self.are_back.load(Ordering::SeqCst);
+        is_away.then(|| QueryError::new(Code::Unavailable, "no worker is there"))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_waits_for_workers_that_are_away_for_longer_than_other_errors_are_borne() {
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    let workers = Arc::<Away>::default();
+    let _runner = start(&world, &registry, &workers);
+    let job = submit(&world, &registry, records()).await;
+    wait_for(&registry, &job, |job| job.state == JobState::Paused).await;
+    // Other errors are believed after twenty attempts.
+    wait_until(|| workers.asked.load(Ordering::SeqCst) > 25).await;
+    let now = registry.job(&job.id).await.unwrap();
+    assert_eq!(now.state, JobState::Paused, "{:?}", now.error);
+    workers.are_back.store(true, Ordering::SeqCst);
+    succeeded(&registry, &job).await;
+    check(&answers(&world).await);
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::json;
+use sextant_objects::ObjectPath;
 use sextant_registry::JobState;
 use sextant_types::offline::{OfflineStep, RecordFormat};
 
@@ -95,6 +96,13 @@ async fn records_that_fail_are_zero_in_an_array_and_told_beside_it() {
         (&errors[1]["index"], &errors[1]["error"]["code"]),
         (&json!(2), &json!("engine_failed"))
     );
+    // What the next job writes there has no errors.
+    put(&world, "in.jsonl", "{\"x\": [1, 2]}").await;
+    let job = submit_spec(&registry, &asked).await;
+    succeeded(&registry, &job).await;
+    assert_eq!(get(&world, "out").await, npy(&[[2.0, 4.0]]));
+    let path = ObjectPath::parse("out.errors.jsonl").expect("a path");
+    assert_eq!(world.objects.stat(&path).await.expect("an answer"), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,9 @@
 //! Runners that die, stand still, come back too late, or lead no longer.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -12,7 +15,7 @@ use super::{
     RECORDS, answers, check, formats, get, many_records, nothing_is_left, put, records, registry,
     runner, service, spec, submit, submit_spec, succeeded, wait_for,
 };
-use crate::world::{Kind, World, wait_until};
+use crate::world::{Kind, PATIENCE, World, wait_until};
 
 const KILLS: u32 = 20;
 
@@ -104,6 +107,37 @@ async fn a_runner_that_comes_back_too_late_changes_nothing() {
     let _third = runner(&world, &registry, 3);
     succeeded(&registry, &again).await;
     nothing_is_left(&world, "out.jsonl.parts/").await;
+    check(&answers(&world).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_lease_lapses_runs_its_job_under_the_later_claim_alone() {
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    world.gate.close();
+    let job = submit(&world, &registry, records()).await;
+    let _runner = runner(&world, &registry, 1);
+    let first = wait_for(&registry, &job, |job| job.state == JobState::Running).await;
+    let owner = first.owner.expect("somebody holds it");
+    let begun = Instant::now();
+    let second = loop {
+        let now = registry.job(&job.id).await.unwrap();
+        if now.attempts > 1 {
+            break now;
+        }
+        assert!(begun.elapsed() < PATIENCE, "nobody claims it");
+        // It lapses as where the registry was away, and the process looks at the queue.
+        drop(registry.renew(&job.id, &owner, 0, 1).await);
+        let other = submit_spec(&registry, &spec("none.jsonl", "none.out.jsonl")).await;
+        registry.cancel(&other.id, 2).await.unwrap();
+    };
+    assert_ne!(second.owner, Some(owner.clone()));
+    let late = registry.advance(&job.id, &owner, "", (0, 0), 3).await;
+    assert!(late.is_err(), "the first claim holds nothing any more");
+    world.gate.open();
+    let done = succeeded(&registry, &job).await;
+    assert_eq!(done.attempts, 2);
     check(&answers(&world).await);
 }
 

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use serde_json::Value;
-use sextant_registry::{Job, JobState, Registry};
+use sextant_registry::{Job, JobKind, JobState, NewJob, Registry};
 use sextant_rpc::{NotDelivered, Notice, Notify};
+use sextant_types::{ApplicationId, EngineName};
 
 use super::{Runner, get, records, registry, service, spec, submit_spec, succeeded, wait_for};
 use crate::world::{Kind, World, wait_until};
@@ -100,6 +101,25 @@ async fn every_end_is_told_once_and_tried_again_until_it_is_taken() {
         (&false.into(), &1.into())
     );
     assert_eq!(receiver.of(&done).len() + receiver.of(&cancelled).len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_told_of_though_a_thousand_were_created_after_it() {
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    let receiver = Arc::<Receiver>::default();
+    let long = submit(&registry, ("in.jsonl", "long.jsonl"), "first").await;
+    let application = ApplicationId::new("app").unwrap();
+    for _ in 0..1000 {
+        let newer = NewJob::new(JobKind::Offline, application.clone(), Value::Null);
+        // Nobody here runs it.
+        let newer = newer.for_engine(EngineName("none".to_owned()));
+        registry.create_job(&newer, 2).await.unwrap();
+    }
+    registry.cancel(&long.id, unix_ms()).await.unwrap();
+    let _runner = start(&world, &registry, 1, &receiver);
+    wait_until(|| receiver.of(&long).len() == 1).await;
 }
 
 fn unix_ms() -> u64 {

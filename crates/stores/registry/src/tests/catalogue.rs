@@ -19,6 +19,7 @@ on_both! {
     steps_are_stored_once_per_name,
     variants_come_back_bit_for_bit,
     variants_are_stored_all_or_none,
+    what_leaves_batches_stays_out_of_them_though_marks_are_renewed,
 }
 
 async fn an_application_is_created_once_and_kept(place: Place) {
@@ -427,9 +428,15 @@ async fn variants_come_back_bit_for_bit(place: Place) {
         .unwrap();
     registry.close().await;
     let registry = place.open().await;
-    assert_eq!(registry.variant(&first.id).await.unwrap(), first);
+    let release = registry.model(&model_id("m")).await.unwrap().release;
+    let wanted = [first, variant("m", 8)].map(|variant| Variant {
+        release: release.clone(),
+        ..variant
+    });
+    let read = registry.variant(&wanted[0].id).await.unwrap();
+    assert_eq!(read, wanted[0]);
     let both = registry.variants_of(&model_id("m")).await.unwrap();
-    assert_eq!(both, [first, variant("m", 8)]);
+    assert_eq!(both, wanted);
     finish_registrations(&registry).await;
     registry.delete_model(&model_id("m"), 50).await.unwrap();
     assert_eq!(registry.variants_of(&model_id("m")).await.unwrap(), []);
@@ -448,4 +455,38 @@ async fn variants_are_stored_all_or_none(place: Place) {
     let refused = registry.put_variants(&[variant("m", 1), broken]).await;
     assert_eq!(told(refused), "Unstorable");
     assert_eq!(registry.variants_of(&model_id("m")).await.unwrap(), []);
+}
+
+async fn what_leaves_batches_stays_out_of_them_though_marks_are_renewed(place: Place) {
+    let registry = place.open().await;
+    registry.create_application(&application()).await.unwrap();
+    create_model(&registry, &new_model("m"), 1).await.unwrap();
+    let mut first = variant("m", 1);
+    first.profile.batches[0].p50_ms = 1.0;
+    registry
+        .put_variants(&[first.clone(), variant("m", 8)])
+        .await
+        .unwrap();
+    let mut marked = registry.variants_of(&model_id("m")).await.unwrap();
+    registry.keep_apart(&first.id, "it mixes").await.unwrap();
+    let apart = registry.variant(&first.id).await.unwrap();
+    assert_eq!(apart.apart.as_deref(), Some("it mixes"));
+    // Read before, written afterwards.
+    for variant in &mut marked {
+        variant.dominated_by = Some(variant.id.clone());
+    }
+    registry.renew_variants(&marked).await.unwrap();
+    let wanted = Variant {
+        dominated_by: Some(first.id.clone()),
+        ..apart
+    };
+    assert_eq!(registry.variant(&first.id).await.unwrap(), wanted);
+    let other = registry.variant(&marked[1].id).await.unwrap();
+    assert_eq!((&other, &other.apart), (&marked[1], &None));
+    finish_registrations(&registry).await;
+    registry.delete_model(&model_id("m"), 50).await.unwrap();
+    registry.renew_variants(&marked).await.unwrap();
+    assert_eq!(registry.variants_of(&model_id("m")).await.unwrap(), []);
+    let gone = registry.keep_apart(&first.id, "it mixes").await;
+    assert_eq!(gone.unwrap_err().code(), Code::VariantNotFound);
 }

@@ -25,6 +25,7 @@ on_both! {
     jobs_are_handed_out_by_application,
     offline_jobs_go_to_whoever_can_answer_them,
     registrations_are_handed_out_by_who_registers,
+    offline_jobs_are_listed_in_the_order_in_which_they_ended,
 }
 
 /// Long enough for a wake-up on any machine; only a failing test waits for it.
@@ -414,4 +415,27 @@ async fn registrations_are_handed_out_by_who_registers(place: Place) {
         assert_eq!(model, Some(model_id(&format!("m{at}"))));
         assert_eq!(registry.claim_of(what, "me", 100, 20).await.unwrap(), None);
     }
+}
+
+async fn offline_jobs_are_listed_in_the_order_in_which_they_ended(place: Place) {
+    let registry = with_application(&place).await;
+    let mut jobs = Vec::new();
+    for now_ms in 1..=4 {
+        jobs.push(queued(&registry, now_ms).await);
+    }
+    // The oldest ends last; the last goes on.
+    for (at, ended_ms) in [(1, 20), (2, 20), (0, 30)] {
+        registry.cancel(&jobs[at], ended_ms).await.unwrap();
+    }
+    let page = async |after: (u64, &str)| {
+        let page = registry.ended_offline_jobs(after, 2).await.unwrap();
+        page.into_iter().map(|it| it.id).collect::<Vec<_>>()
+    };
+    let (mut first, last) = (vec![jobs[1].clone(), jobs[2].clone()], jobs[0].clone());
+    first.sort();
+    assert_eq!(page((0, "")).await, first);
+    let rest = [first[1].clone(), last.clone()];
+    assert_eq!(page((20, first[0].as_str())).await, rest);
+    assert_eq!(page((20, first[1].as_str())).await, [last]);
+    assert!(page((30, jobs[0].as_str())).await.is_empty());
 }

@@ -3,7 +3,7 @@
 use sextant_types::{Code, Stage};
 
 use super::*;
-use crate::{Act, Audit, AuditFilter, Model, VersionChange, sql::Sql};
+use crate::{Act, Audit, AuditFilter, Model, Registrant, VersionChange, sql::Sql};
 
 on_both! {
     other_content_is_the_next_version,
@@ -14,6 +14,7 @@ on_both! {
     a_rollback_goes_back_once,
     a_registration_may_ask_to_become_current,
     a_row_of_the_version_before_is_version_1,
+    a_variant_is_read_with_the_release_and_the_registrant_of_its_model,
 }
 
 /// Has the audit record take no entries.
@@ -93,8 +94,38 @@ async fn other_content_is_the_next_version(place: Place) {
         (ready[0].release.version, ready[0].release.stage),
         (2, Stage::Candidate)
     );
-    let stored = registry.variant(&ready[0].id).await.unwrap();
-    assert!(stored.release.is_default(), "the release is the model's");
+}
+
+async fn a_variant_is_read_with_the_release_and_the_registrant_of_its_model(place: Place) {
+    let registry = place.open().await;
+    registry.create_application(&application()).await.unwrap();
+    create_model(&registry, &new_model("m"), 1).await.unwrap();
+    let foreign = NewModel {
+        registered_by: Some(Registrant {
+            name: "key".to_owned(),
+            is_administrator: false,
+        }),
+        ..other(7)
+    };
+    finish_registrations(&registry).await;
+    create_model(&registry, &foreign, 2).await.unwrap();
+    finish_registrations(&registry).await;
+    let put = variant("m.v2", 8);
+    registry
+        .put_variants(std::slice::from_ref(&put))
+        .await
+        .unwrap();
+    let wanted = Variant {
+        foreign: true,
+        release: registry.model(&put.model).await.unwrap().release,
+        ..put.clone()
+    };
+    let seen = (wanted.release.version, wanted.release.stage);
+    assert_eq!(seen, (2, Stage::Candidate));
+    assert_eq!(registry.variant(&put.id).await.unwrap(), wanted);
+    let of_model = registry.variants_of(&put.model).await.unwrap();
+    assert_eq!(of_model, [wanted.clone()]);
+    assert_eq!(registry.ready_variants().await.unwrap(), [wanted]);
 }
 
 async fn two_applications_have_models_of_one_name(place: Place) {
