@@ -135,7 +135,9 @@ impl LoadQueues {
         let variants = self.variants.lock();
         let mut queues = self.queues.lock();
         for (at, number) in loaded {
-            let (Some(queue), Some(variant)) = (queues.known_mut(at), variants.get(&number)) else {
+            let (Some(queue), Some(Meant::Published(variant))) =
+                (queues.known_mut(at), variants.get(&number))
+            else {
                 continue;
             };
             let isolation = variant.resources.isolation;

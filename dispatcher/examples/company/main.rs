@@ -54,7 +54,6 @@ async fn run(queries: usize, share: f64) -> Result<()> {
             alpha_ms: 0.0,
             beta_ms: 0.0,
             load_ms: 0.0,
-            first_load_ms: None,
             weights_bytes: 10,
         })
     });
@@ -144,6 +143,7 @@ fn variant(artefact: sextant_types::Digest) -> Result<Variant> {
             evaluation_batch: 1,
         },
         profile: Profile {
+            first_load_ms: None,
             load_ms: 0.0,
             batches: vec![batch(1), batch(MOST.into())],
             alpha_ms: 0.0,

@@ -15,7 +15,7 @@ async fn say(fleet: &Fleet, isolation: &str) {
 /// Waits until every worker runs models in processes of their own, or none does.
 async fn become_isolated(fleet: &Fleet, are: bool) {
     until("every model runs where it is to", || async {
-        let has = |worker: &&str| !fleet.children(worker, "host").is_empty();
+        let has = |worker: &&&str| !fleet.children(worker, "host").is_empty();
         (WORKERS.iter().filter(has).count() == usize::from(are) * WORKERS.len()).then_some(())
     })
     .await;

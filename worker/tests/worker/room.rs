@@ -247,7 +247,7 @@ async fn what_runs_or_waits_stays_where_it_is() {
         // Those used longest ago have a batch that runs and one that waits for its turn.
         world.record.hold(Step::Exec, Some(1));
         let running = world.infer("m-1", 1, now());
-        world.record.tried(Step::Exec, 1).await;
+        world.record.begun(Step::Exec, 1).await;
         let waiting = world.infer("m-2", 2, now());
         for name in ["m-3", "m-4"] {
             let id = VariantId::new(name).unwrap();
@@ -277,7 +277,7 @@ async fn it_waits_for_batches_that_are_under_way() {
     let sent: Vec<Outcome> = (1..=5)
         .map(|key| world.infer(&format!("m-{key}"), key, now()))
         .collect();
-    world.record.tried(Step::Exec, 1).await;
+    world.record.begun(Step::Exec, 1).await;
     let loading = full.measure("m-6");
     world.record.count(Step::Load, 5).await;
     assert_eq!(full.loaded(), [1, 2, 3, 4, 5]);
@@ -332,7 +332,7 @@ async fn a_load_that_waits_for_room_can_be_called_off() {
     let sent: Vec<Outcome> = (1..=5)
         .map(|key| world.infer(&format!("m-{key}"), key, now()))
         .collect();
-    world.record.tried(Step::Exec, 1).await;
+    world.record.begun(Step::Exec, 1).await;
     let interrupt = Interrupt::default();
     let loading = measure_until(&full.host, "m-6", interrupt.clone());
     until(|| full.tried.load(Ordering::SeqCst) == 6).await;
@@ -355,7 +355,7 @@ async fn nothing_goes_for_a_load_that_would_still_not_fit() {
     let world = &full.world;
     world.record.hold(Step::Exec, Some(1));
     let running = world.infer("m-1", 1, now());
-    world.record.tried(Step::Exec, 1).await;
+    world.record.begun(Step::Exec, 1).await;
     for variant in &full.variants[2..] {
         world.worker.unload(&variant.id).await.unwrap();
     }

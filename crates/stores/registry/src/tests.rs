@@ -33,7 +33,8 @@ fn app() -> ApplicationId {
 
 /// Removes [`application`], whatever it is.
 async fn delete_application(registry: &Registry) -> Result<(), Error> {
-    let deleted = registry.delete_application(&app(), |_| Ok::<_, ()>(()));
+    let app = app();
+    let deleted = registry.delete_application(&app, |_| Ok::<_, ()>(()));
     deleted.await.map(Result::unwrap)
 }
 

@@ -28,7 +28,8 @@ fn first() -> NewPipeline {
 
 /// Removes the pipeline, whatever it is.
 async fn delete(registry: &Registry, now_ms: u64) -> Result<(), Error> {
-    let deleted = registry.delete_pipeline(&app(), |_| Ok::<_, ()>(()), now_ms);
+    let app = app();
+    let deleted = registry.delete_pipeline(&app, |_| Ok::<_, ()>(()), now_ms);
     deleted.await.map(Result::unwrap)
 }
 
@@ -66,7 +67,8 @@ async fn a_pipeline_is_an_application_with_a_definition(place: Place) {
     );
     assert_eq!(registry.pipeline(&app()).await.unwrap(), made);
     assert_eq!(registry.applications().await.unwrap(), [application()]);
-    let refused = registry.delete_pipeline(&app(), |known| Err::<(), _>(known.version), 9);
+    let named = app();
+    let refused = registry.delete_pipeline(&named, |known| Err::<(), _>(known.version), 9);
     assert_eq!(refused.await.unwrap(), Err(1));
     delete(&registry, 9).await.unwrap();
     let gone = registry.pipeline(&app()).await.unwrap_err();
@@ -194,7 +196,8 @@ async fn what_was_measured_last_is_kept(place: Place) {
 async fn one_that_goes_takes_its_measurement_along(place: Place) {
     let registry = place.open().await;
     let create = async || {
-        let made = registry.create_pipeline(&application(), &first(), 5);
+        let (application, first) = (application(), first());
+        let made = registry.create_pipeline(&application, &first, 5);
         made.await.unwrap()
     };
     let job = async |kind: JobKind| {
