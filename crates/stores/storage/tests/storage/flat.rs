@@ -18,11 +18,9 @@ fn flat(of: &ObjectPath) -> ObjectPath {
     path(&of.to_string().replace('/', "+"))
 }
 
-fn deep(info: ObjectInfo) -> ObjectInfo {
-    ObjectInfo {
-        path: path(&info.path.to_string().replace('+', "/")),
-        ..info
-    }
+fn deep(mut info: ObjectInfo) -> ObjectInfo {
+    info.path = path(&info.path.to_string().replace('+', "/"));
+    info
 }
 
 #[async_trait]
