@@ -124,7 +124,7 @@ async fn a_variant_is_read_with_the_release_and_the_registrant_of_its_model(plac
     assert_eq!(seen, (2, Stage::Candidate));
     assert_eq!(registry.variant(&put.id).await.unwrap(), wanted);
     let of_model = registry.variants_of(&put.model).await.unwrap();
-    assert_eq!(of_model, [wanted.clone()]);
+    assert_eq!(of_model, std::slice::from_ref(&wanted));
     assert_eq!(registry.ready_variants().await.unwrap(), [wanted]);
 }
 
