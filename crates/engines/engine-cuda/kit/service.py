@@ -148,6 +148,7 @@ def described(service, application):
                 "accuracy": variant["accuracy"]["value"],
                 "latency_ms": {point["batch"]: round(point["p50_ms"], 3) for point in variant["latency"]},
                 "load_ms": round(variant["load_ms"], 2),
+                "first_load_ms": variant.get("first_load_ms"),
                 "cost_per_1k_usd": variant["cost_per_1k_usd"],
                 "apart": variant.get("apart"),
                 "dominated_by": variant.get("dominated_by"),
