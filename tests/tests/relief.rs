@@ -14,6 +14,7 @@ use sextant_tests::{
     Api, Fleet, FleetSettings, Settings, TestCluster, Upload,
     hog::{self, Hog},
     onnx::Hostile,
+    steps::is_serving,
     until,
 };
 use tokio::task::JoinHandle;
@@ -273,10 +274,7 @@ async fn serving(api: &Api) -> Vec<String> {
     ]});
     let answer = api.post("/v1/queries", &query).await.json(200);
     let instances = instances(api).await.into_iter();
-    let own = instances.filter(|it| {
-        it["variant"] == answer["variant"]
-            && ["active", "interfered", "overloaded"].contains(&it["state"].as_str().unwrap_or(""))
-    });
+    let own = instances.filter(|it| it["variant"] == answer["variant"] && is_serving(it));
     own.filter_map(|it| it["worker"].as_str().map(str::to_owned))
         .collect()
 }
