@@ -9,6 +9,7 @@
 
 use std::{
     fmt,
+    ops::RangeInclusive,
     path::PathBuf,
     sync::{
         Arc,
@@ -25,7 +26,8 @@ use ort::{
     },
 };
 use sextant_engine::{
-    Capabilities, Device, DeviceMemory, Engine, Error, Interrupt, LiveMap, LoadRequest, LoadedModel,
+    Capabilities, Device, DeviceMemory, Engine, Error, Interrupt, LiveMap, LoadRequest,
+    LoadedModel, check_indices,
 };
 use sextant_types::{
     DataType, Digest, NamedTensor, Optimization, Precision, Signature, Tensor, TensorSpec,
@@ -84,6 +86,8 @@ struct Shared {
 struct GpuModel {
     sessions: Sessions,
     shared: Arc<Shared>,
+    /// What inputs may hold that are looked up in tables: beyond them, kernels of GPUs answer zeros without a word.
+    indices: Vec<(String, RangeInclusive<i64>)>,
     weights_bytes: u64,
     /// Bytes of the device's memory that it has taken, its weights included.
     taken: AtomicU64,
@@ -225,6 +229,7 @@ impl Shared {
         Ok(GpuModel {
             sessions: Sessions::new(info.signature, session, 1, again)?,
             shared: Arc::clone(this),
+            indices: info.indices,
             weights_bytes: info.weights_bytes,
             taken: AtomicU64::new(taken),
         })
@@ -362,6 +367,7 @@ impl LoadedModel for GpuModel {
         inputs: &[NamedTensor],
         interrupt: &Interrupt,
     ) -> Result<Vec<Tensor>, Error> {
+        check_indices(&self.indices, inputs)?;
         let moves = self.shared.moves.load(Ordering::Acquire);
         let before = self.shared.free();
         let outputs = self.sessions.run(inputs, interrupt);

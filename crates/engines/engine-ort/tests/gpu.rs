@@ -13,10 +13,14 @@ use sextant_engine::{
     conformance::{Fixtures, random_inputs},
 };
 use sextant_engine_ort::{Gpu, GpuEngine, OrtEngine, Provider};
-use sextant_types::{DataType, Optimization, Precision};
+use sextant_onnx::builder::{Dim, ModelBuilder};
+use sextant_types::{DataType, Digest, NamedTensor, Optimization, Precision, Tensor};
 
 #[path = "../../engine/tests/support/fixtures.rs"]
 mod fixtures;
+
+#[path = "../../engine/tests/support/indices.rs"]
+mod indices;
 
 #[path = "../../engine/tests/support/mapped.rs"]
 mod mapped;
@@ -65,6 +69,38 @@ sextant_engine::bind_conformance!(engine(), all());
 #[test]
 fn mapped_models_are_answered_alike() {
     mapped::answers_alike(engine().as_ref());
+}
+
+#[test]
+fn numbers_beyond_a_table_are_refused() {
+    indices::numbers_beyond_a_table_are_refused(engine().as_ref());
+}
+
+/// The kernels of a GPU answer zeros where the processor's refuse.
+#[test]
+fn numbers_beyond_a_table_are_found_before_a_kernel_runs() {
+    let any = [Dim::Dynamic("N"), Dim::Dynamic("T")];
+    let mut model = ModelBuilder::new("embeddings", 3);
+    model
+        .input("tokens", DataType::Int64, &any)
+        .output("each", DataType::Fp32, &[any[0], any[1], Dim::Fixed(8)])
+        .random("words", &[32, 8], 1.0)
+        .node("Gather", &["words", "tokens"], &["each"]);
+    let request = LoadRequest {
+        artefact: Digest::from_bytes([92; 32]),
+        model: model.build().into(),
+        precision: Precision::Fp32,
+        optimization: Optimization::All,
+        threads: 1,
+    };
+    let model = engine().load(&request).expect("loads");
+    let tokens = Tensor::from_elements(vec![1, 2], &[0i64, 32]).expect("two");
+    let refused = model.run(&[NamedTensor::new("tokens", tokens)]);
+    let refused = refused.expect_err("the table has no 32").to_string();
+    assert!(
+        refused.contains("`tokens` has `32`, the model takes `-32` to `31`"),
+        "{refused}"
+    );
 }
 
 #[test]
