@@ -3,14 +3,14 @@
 use std::{
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use sextant_engine::{
     DeviceMemory, Engine, Error, LoadRequest,
-    conformance::{Fixtures, random_inputs},
+    conformance::{Fixture, Fixtures, random_inputs},
 };
 use sextant_engine_ort::{Gpu, GpuEngine, OrtEngine, Provider};
 use sextant_onnx::builder::{Dim, ModelBuilder};
@@ -117,6 +117,16 @@ fn a_library_without_the_provider_is_refused_with_what_to_install() {
     }
 }
 
+fn request(fixture: &Fixture) -> LoadRequest {
+    LoadRequest {
+        artefact: fixture.artefact,
+        model: fixture.model.clone().into(),
+        precision: Precision::Fp32,
+        optimization: Optimization::All,
+        threads: 1,
+    }
+}
+
 /// What the driver says is free less than before was taken by the model.
 #[test]
 fn the_memory_that_a_model_takes_is_what_the_device_misses() {
@@ -129,18 +139,46 @@ fn the_memory_that_a_model_takes_is_what_the_device_misses() {
     );
     let engine = engine.expect("usable");
     let fixture = all().dense;
-    let request = LoadRequest {
-        artefact: fixture.artefact,
-        model: fixture.model.clone().into(),
-        precision: Precision::Fp32,
-        optimization: Optimization::All,
-        threads: 1,
-    };
-    let model = engine.load(&request).expect("loads");
+    let model = engine.load(&request(&fixture)).expect("loads");
     let working = 10 * MB - model.weights_bytes();
     assert_eq!(model.working_bytes(), Some(working));
     let inputs = random_inputs(&fixture.signature, &[2], 1);
     let _ = model.run(&inputs).expect("runs");
     assert_eq!(model.working_bytes(), Some(working + 10 * MB));
     assert_eq!(engine.resident_weights_bytes(), model.weights_bytes());
+}
+
+/// What is done when somebody next looks at the memory.
+type Next = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+#[test]
+fn what_a_load_takes_is_not_counted_for_a_model_that_runs_meanwhile() {
+    let (free, next) = (AtomicU64::new(1000 * MB), Next::default());
+    let asked = Arc::clone(&next);
+    let engine = GpuEngine::new(
+        &library(),
+        Provider::Cpu,
+        gpu(move || {
+            let now = asked.lock().expect("whole").take();
+            if let Some(now) = now {
+                now();
+            }
+            Some(free.fetch_sub(10 * MB, Ordering::Relaxed))
+        }),
+    );
+    let (engine, fixtures) = (engine.expect("usable"), all());
+    let model = engine.load(&request(&fixtures.dense)).expect("loads");
+    let working = model.working_bytes();
+    let (running, inputs) = (
+        Arc::clone(&model),
+        random_inputs(&fixtures.dense.signature, &[2], 1),
+    );
+    // A load looks at the memory first when it has begun.
+    *next.lock().expect("whole") = Some(Box::new(move || {
+        let _ = running.run(&inputs).expect("runs");
+    }));
+    let other = engine.load(&request(&fixtures.dynamic)).expect("loads");
+    assert!(next.lock().expect("whole").is_none(), "it has run");
+    assert_eq!(model.working_bytes(), working);
+    drop(other);
 }
