@@ -12,8 +12,8 @@ use crate::interval::{self, Interval};
 pub(super) enum Evidence {
     /// By record: a share or an error. The metric is their mean, or the root of it.
     Scores(Vec<f64>),
-    /// By label: the class that was predicted, and the label.
-    Classes(Vec<(u32, u32)>),
+    /// By label: the class that was predicted, if any was, and the label.
+    Classes(Vec<(Option<u32>, u32)>),
     /// By label: how sure the model is of the second class, and whether the label is that class.
     Ranks(Vec<(f64, bool)>),
     /// By record: squared error, sum of the labels, sum of their squares, how many they are.
@@ -93,15 +93,17 @@ impl Evidence {
 }
 
 /// F1 of each class that is predicted or a label, averaged.
-fn macro_average(pairs: impl Iterator<Item = (u32, u32)>) -> f64 {
+fn macro_average(pairs: impl Iterator<Item = (Option<u32>, u32)>) -> f64 {
     /// Right, predicted, labels.
     type Counts = (u64, u64, u64);
     let mut classes: BTreeMap<u32, Counts> = BTreeMap::new();
     for (predicted, label) in pairs {
-        classes.entry(predicted).or_default().1 += 1;
+        if let Some(predicted) = predicted {
+            classes.entry(predicted).or_default().1 += 1;
+        }
         let of_label = classes.entry(label).or_default();
         of_label.2 += 1;
-        of_label.0 += u64::from(predicted == label);
+        of_label.0 += u64::from(predicted == Some(label));
     }
     // 2 TP / (2 TP + FP + FN), where TP + FP is what was predicted and TP + FN what there is.
     let f1 = |(right, predicted, labels): &Counts| {
@@ -110,11 +112,11 @@ fn macro_average(pairs: impl Iterator<Item = (u32, u32)>) -> f64 {
     classes.values().map(f1).sum::<f64>() / classes.len().max(1) as f64
 }
 
-/// With one label and one prediction each, precision and recall are the share that is right.
-fn micro(pairs: impl Iterator<Item = (u32, u32)>) -> f64 {
+/// With one label and one prediction each, precision and recall are the share that is right. No prediction is a wrong one.
+fn micro(pairs: impl Iterator<Item = (Option<u32>, u32)>) -> f64 {
     let (mut right, mut all) = (0_u64, 0_u64);
     for (predicted, label) in pairs {
-        right += u64::from(predicted == label);
+        right += u64::from(predicted == Some(label));
         all += 1;
     }
     right as f64 / all.max(1) as f64

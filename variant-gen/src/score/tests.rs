@@ -44,6 +44,15 @@ fn the_first_of_equal_maxima_is_the_answer() {
 fn not_a_number_finds_nothing() {
     let output = floats(&[1, 3], &[f32::NAN, 1.0, 0.0]);
     assert_eq!(score(Metric::TopK(2), &classes(&[1]), &output).value, 0.0);
+    // Not even the first class, of which there are most.
+    let output = floats(&[4, 2], &[[f32::NAN; 6].as_slice(), &[0.0, 1.0]].concat());
+    for metric in [Metric::F1, Metric::F1Micro] {
+        let nothing = classes(&[0, 0, 0, 0]);
+        assert_eq!(score(metric, &nothing, &output).value, 0.0, "{metric:?}");
+    }
+    let last = classes(&[0, 0, 0, 1]);
+    assert_eq!(score(Metric::F1, &last, &output).value, 0.5);
+    assert_eq!(score(Metric::F1Micro, &last, &output).value, 0.25);
 }
 
 #[test]
