@@ -197,7 +197,9 @@ impl<'a> Scorer<'a> {
         match &mut self.evidence {
             Evidence::Classes(all) => {
                 let of_row = |(row, label): &(&[f64], usize)| (predicted(row), *label as u32);
-                all.extend(labelled.iter().map(of_row));
+                for record in labelled.chunks(self.labels.per_record.max(1)) {
+                    all.push(record.iter().map(of_row));
+                }
             }
             Evidence::Ranks(all) => {
                 let of_row = |(row, label): &(&[f64], usize)| (row[row.len() - 1], *label == 1);

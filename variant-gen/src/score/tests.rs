@@ -55,6 +55,25 @@ fn not_a_number_finds_nothing() {
     assert_eq!(score(Metric::F1Micro, &last, &output).value, 0.25);
 }
 
+/// The positions of a sequence stand or fall together: two records say as little as two labels.
+#[test]
+fn intervals_of_classes_are_of_whole_records() {
+    let labels = Labels {
+        per_record: 100,
+        values: Expectation::Classes(vec![0; 200]),
+    };
+    let [right, wrong] = [[1.0f32, 0.0], [0.0, 1.0]].map(|row| row.repeat(100));
+    let output = floats(&[2, 100, 2], &[right, wrong].concat());
+    let accuracy = score(Metric::F1Micro, &labels, &output);
+    assert_eq!(
+        (accuracy.lower, accuracy.value, accuracy.upper),
+        (0.0, 0.5, 1.0)
+    );
+    let one_by_one = floats(&[200, 2], &[1.0f32, 0.0, 0.0, 1.0].repeat(100));
+    let accuracy = score(Metric::F1Micro, &classes(&[0; 200]), &one_by_one);
+    assert!(accuracy.lower > 0.4 && accuracy.upper < 0.6, "{accuracy:?}");
+}
+
 #[test]
 fn exact_compares_whole_records() {
     let labels = Labels {
