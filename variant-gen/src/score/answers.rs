@@ -35,7 +35,8 @@ impl Answers {
     }
 
     /// The next records' output. What is scored by classes is labelled with the greatest of each vector, for
-    /// `auc` with one column with whether it is above a half.
+    /// `auc` with one column with whether it is above a half. Where a record may have several labels, it has those
+    /// whose probability is a half and more.
     pub(crate) fn push(&mut self, output: &Tensor, records: usize) -> Result<(), ScoreError> {
         let metric = self.metric.name();
         let missing = || Invalid::MissingLabels { metric };
@@ -52,12 +53,12 @@ impl Answers {
             | Metric::Cosine
             | Metric::BoxOverlap => {
                 let values = reals(output).ok_or_else(missing)?;
-                self.count(values.len(), records)?;
-                match &mut self.values {
-                    Expectation::Real(all) => all.extend(values),
-                    none => *none = Expectation::Real(values),
-                }
-                Ok(())
+                self.numbers(values, records)
+            }
+            Metric::F1MultiLabel => {
+                let values = reals(output).ok_or_else(missing)?;
+                let tags = values.iter().map(|it| f64::from(u8::from(*it >= 0.5)));
+                self.numbers(tags.collect(), records)
             }
             _ => {
                 let values = reals(output).ok_or_else(missing)?;
@@ -75,6 +76,16 @@ impl Answers {
                 Ok(())
             }
         }
+    }
+
+    /// The next records' labels, which are numbers.
+    fn numbers(&mut self, values: Vec<f64>, records: usize) -> Result<(), ScoreError> {
+        self.count(values.len(), records)?;
+        match &mut self.values {
+            Expectation::Real(all) => all.extend(values),
+            none => *none = Expectation::Real(values),
+        }
+        Ok(())
     }
 
     /// Takes up how many labels each of the next records has: as many as those before.
@@ -140,6 +151,23 @@ fn joined(parts: &[Tensor], per_record: usize) -> Result<Tensor, ScoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::score::Scorer;
+
+    #[test]
+    fn answers_of_several_labels_are_all_that_are_found() {
+        let sure = |values: &[f32]| Tensor::from_elements(vec![2, 3], values).expect("it fits");
+        let mut answers = Answers::new(Metric::F1MultiLabel, "tags");
+        let found = answers.push(&sure(&[0.9, 0.6, 0.1, 0.2, 0.5, 0.4]), 2);
+        found.expect("as many each");
+        let labels = answers.finish().expect("labels");
+        let wanted = vec![1.0, 1.0, 0.0, 0.0, 1.0, 0.0];
+        assert_eq!(labels.values, Expectation::Real(wanted));
+        // The greatest is the same, and a label beside it is lost.
+        let mut scorer = Scorer::new(Metric::F1MultiLabel, &labels, "tags");
+        let scored = scorer.push(&sure(&[0.9, 0.3, 0.1, 0.2, 0.5, 0.4]), 2);
+        scored.expect("scores");
+        assert_eq!(scorer.finish(2).value, 4.0 / 5.0);
+    }
 
     #[test]
     fn answers_that_differ_in_length_are_no_labels() {
