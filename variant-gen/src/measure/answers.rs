@@ -27,7 +27,7 @@ pub fn answers(
     for part in validation.parts(batch) {
         cancel.check()?;
         if part.begins {
-            groups.push(Answers::new(metric, name));
+            groups.push(Answers::new(metric, name, part.start));
         }
         let inputs = validation.rows(part.start, part.count);
         let outputs = run(

@@ -11,6 +11,8 @@ use crate::validation::{Expectation, Labels};
 pub(crate) struct Answers {
     metric: Metric,
     output: String,
+    /// Records before the next one, those of other groups too.
+    records: usize,
     /// Labels of each record; none before the first.
     per_record: Option<usize>,
     values: Expectation,
@@ -23,11 +25,12 @@ pub(crate) fn labels_of(groups: Vec<Answers>) -> Result<Vec<Labels>, ScoreError>
 }
 
 impl Answers {
-    /// None yet, for a metric and an output, which is called `output` in messages.
-    pub(crate) fn new(metric: Metric, output: &str) -> Self {
+    /// None yet, for a metric and an output, which is called `output` in messages, behind so many records.
+    pub(crate) fn new(metric: Metric, output: &str, records: usize) -> Self {
         Self {
             metric,
             output: output.to_owned(),
+            records,
             per_record: None,
             values: Expectation::Unknown,
             parts: Vec::new(),
@@ -81,6 +84,16 @@ impl Answers {
     /// The next records' labels, which are numbers.
     fn numbers(&mut self, values: Vec<f64>, records: usize) -> Result<(), ScoreError> {
         self.count(values.len(), records)?;
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            let each = (values.len() / records.max(1)).max(1);
+            return Err(Invalid::AnswersNotFinite {
+                output: self.output.clone(),
+                metric: self.metric.name(),
+                record: self.records + at / each + 1,
+            }
+            .into());
+        }
+        self.records += records;
         match &mut self.values {
             Expectation::Real(all) => all.extend(values),
             none => *none = Expectation::Real(values),
@@ -156,7 +169,7 @@ mod tests {
     #[test]
     fn answers_of_several_labels_are_all_that_are_found() {
         let sure = |values: &[f32]| Tensor::from_elements(vec![2, 3], values).expect("it fits");
-        let mut answers = Answers::new(Metric::F1MultiLabel, "tags");
+        let mut answers = Answers::new(Metric::F1MultiLabel, "tags", 0);
         let found = answers.push(&sure(&[0.9, 0.6, 0.1, 0.2, 0.5, 0.4]), 2);
         found.expect("as many each");
         let labels = answers.finish().expect("labels");
@@ -170,10 +183,26 @@ mod tests {
     }
 
     #[test]
+    fn answers_that_are_not_finite_are_no_numbers_to_compare_with() {
+        for wrong in [f32::NAN, f32::NEG_INFINITY] {
+            let mut answers = Answers::new(Metric::MeanAbsoluteError, "scores", 7);
+            let scores = |values: &[f32]| Tensor::from_elements(vec![2, 2], values);
+            let good = scores(&[0.0; 4]).expect("it fits");
+            answers.push(&good, 2).expect("labels");
+            let bad = scores(&[0.0, 0.0, 1.0, wrong]).expect("it fits");
+            let error = answers.push(&bad, 2).expect_err("no label").to_string();
+            assert!(
+                error.contains("output `scores` of record `11`") && error.contains("`mae`"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
     fn answers_that_differ_in_length_are_no_labels() {
         let boxes = |count: usize| Tensor::from_elements(vec![count, 4], &vec![1f32; count * 4]);
         for metric in [Metric::BoxOverlap, Metric::Exact, Metric::Top1] {
-            let mut answers = Answers::new(metric, "boxes");
+            let mut answers = Answers::new(metric, "boxes", 0);
             for records in [1, 2] {
                 let even = boxes(2 * records).expect("it fits");
                 answers.push(&even, records).expect("as many each");
