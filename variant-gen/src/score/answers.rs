@@ -72,6 +72,12 @@ impl Answers {
                 };
                 let classes: Vec<u64> = values.chunks_exact(columns).map(class).collect();
                 self.count(classes.len(), records)?;
+                let mut vectors = values.chunks_exact(columns);
+                let is_none = |row: &[f64]| row.iter().any(|it| it.is_nan());
+                if let Some(at) = vectors.position(is_none) {
+                    return Err(self.not_finite(at, (classes.len(), records)));
+                }
+                self.records += records;
                 match &mut self.values {
                     Expectation::Classes(all) => all.extend(classes),
                     none => *none = Expectation::Classes(classes),
@@ -85,13 +91,7 @@ impl Answers {
     fn numbers(&mut self, values: Vec<f64>, records: usize) -> Result<(), ScoreError> {
         self.count(values.len(), records)?;
         if let Some(at) = values.iter().position(|value| !value.is_finite()) {
-            let each = (values.len() / records.max(1)).max(1);
-            return Err(Invalid::AnswersNotFinite {
-                output: self.output.clone(),
-                metric: self.metric.name(),
-                record: self.records + at / each + 1,
-            }
-            .into());
+            return Err(self.not_finite(at, (values.len(), records)));
         }
         self.records += records;
         match &mut self.values {
@@ -99,6 +99,17 @@ impl Answers {
             none => *none = Expectation::Real(values),
         }
         Ok(())
+    }
+
+    /// Why the label at this place of so many, of so many records, is none.
+    fn not_finite(&self, at: usize, (labels, records): (usize, usize)) -> ScoreError {
+        let each = (labels / records.max(1)).max(1);
+        let invalid = Invalid::AnswersNotFinite {
+            output: self.output.clone(),
+            metric: self.metric.name(),
+            record: self.records + at / each + 1,
+        };
+        invalid.into()
     }
 
     /// Takes up how many labels each of the next records has: as many as those before.
@@ -183,19 +194,30 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_not_finite_are_no_numbers_to_compare_with() {
-        for wrong in [f32::NAN, f32::NEG_INFINITY] {
-            let mut answers = Answers::new(Metric::MeanAbsoluteError, "scores", 7);
+    fn answers_that_are_not_finite_are_no_labels() {
+        for (metric, wrong) in [
+            (Metric::MeanAbsoluteError, f32::NAN),
+            (Metric::MeanAbsoluteError, f32::NEG_INFINITY),
+            (Metric::Top1, f32::NAN),
+        ] {
+            let mut answers = Answers::new(metric, "scores", 7);
             let scores = |values: &[f32]| Tensor::from_elements(vec![2, 2], values);
             let good = scores(&[0.0; 4]).expect("it fits");
             answers.push(&good, 2).expect("labels");
             let bad = scores(&[0.0, 0.0, 1.0, wrong]).expect("it fits");
             let error = answers.push(&bad, 2).expect_err("no label").to_string();
             assert!(
-                error.contains("output `scores` of record `11`") && error.contains("`mae`"),
+                error.contains("output `scores` of record `11`") && error.contains(&metric.name()),
                 "{error}"
             );
         }
+        // A class that is ruled out is less than all others.
+        let mut answers = Answers::new(Metric::Top1, "scores", 0);
+        let ruled_out = Tensor::from_elements(vec![1, 2], &[f32::NEG_INFINITY, 0.0]);
+        let ruled_out = ruled_out.expect("it fits");
+        answers.push(&ruled_out, 1).expect("a label");
+        let labels = answers.finish().expect("labels");
+        assert_eq!(labels.values, Expectation::Classes(vec![1]));
     }
 
     #[test]

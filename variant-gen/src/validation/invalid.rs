@@ -122,10 +122,10 @@ pub enum Invalid {
         /// Elements of others.
         other: String,
     },
-    /// The uploaded file answers a record with NaN or something infinite, from which no distance is a number.
+    /// The uploaded file answers a record with NaN, or with something infinite where numbers are compared.
     #[error(
         "the validation set has no `labels`, and what the uploaded file answers cannot take their place: output `{output}` \
-         of record `{record}` is not finite, and `{metric}` compares numbers: add labels, leave the record out, or take \
+         of record `{record}` has no finite number where `{metric}` needs one: add labels, leave the record out, or take \
          another metric"
     )]
     AnswersNotFinite {
