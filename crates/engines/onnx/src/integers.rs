@@ -261,6 +261,7 @@ fn of_node(
         "TopK" if output == 1 => POSITION,
         "TopK" => any(0),
         // The first is the condition.
+        "Where" if is_cut(0) => CUT,
         "Where" => most(&mut given(1)),
         op if PASS_ON_FIRST.contains(&op) => any(0),
         "ScatterElements" | "ScatterND" => any(0).max(any(2)),

@@ -416,6 +416,11 @@ fn integers_that_may_not_fit_32_bits_are_found() {
         &[("Sub", &["a", "b"], "apart"), ("ArgMax", &["apart"], "y")],
         &[
             ("Add", &["a", "b"], "sum"),
+            ("Greater", &["sum", "seven"], "more"),
+            ("Where", &["more", "seven", "a"], "y"),
+        ],
+        &[
+            ("Add", &["a", "b"], "sum"),
             ("Mod", &["sum", "seven"], "rest"),
             ("Clip", &["rest", "seven", "seven"], "y"),
         ],
@@ -430,6 +435,10 @@ fn integers_that_may_not_fit_32_bits_are_found() {
         &[
             ("Greater", &["a", "seven"], "more"),
             ("Cast", &["more"], "y"),
+        ],
+        &[
+            ("Greater", &["a", "seven"], "more"),
+            ("Where", &["more", "seven", "a"], "y"),
         ],
         // Floats are not cut.
         &[
