@@ -67,11 +67,12 @@ impl Registration<'_> {
             return None;
         }
         let size = size_bytes >> 20;
-        let most = self.parts.config.cores.max(1);
-        let threads = trial.configuration.threads;
-        if trial.engine.capabilities().threads && threads < most {
+        let (threads, cores) = (trial.configuration.threads, self.parts.config.cores.max(1));
+        let at_once = cores / threads.max(1);
+        if trial.engine.capabilities().threads && at_once > 1 {
             return Some(format!(
-                "with fewer threads than `{most}` several batches would run at once, each with weights of its own: the                  file has `{size}` MiB (`limits.map_model_bytes`)"
+                "with `{threads}` of `{cores}` threads `{at_once}` batches would run at once, each with weights of its own: \
+                 the file has `{size}` MiB (`limits.map_model_bytes`)"
             ));
         }
         let maps = |name: &EngineName| {
