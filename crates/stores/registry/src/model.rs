@@ -11,7 +11,7 @@ use sextant_types::{
 use crate::{
     Entity, Error, Job, NewJob, Once, Registry, application, blob,
     database::{Row, Session},
-    job, once, pipeline,
+    feedback, job, once, pipeline,
     rows::{Columns, document, int},
     sql, variant,
     version::{self, Place},
@@ -413,6 +413,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
     };
     blob::refuse_condemned(connection, new.files()).await?;
     pipeline::refuse_models(connection, &new.application).await?;
+    // What was said of a model that was deleted says nothing of this one.
+    feedback::forget_model(connection, (&new.application, &id)).await?;
     let wish = match new.current {
         true => Stage::Current,
         false => Stage::Candidate,

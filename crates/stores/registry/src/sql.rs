@@ -411,6 +411,8 @@ statements! {
          order by given_ms, bytes limit $3)"
     );
     FORGET_SUMS = ("delete from feedback_sums where application = $1 and hour < $2");
+    FORGET_SUMS_OF_MODEL = ("delete from feedback_sums where application = $1 and model = $2");
+    FORGET_ALARMS_OF_MODEL = ("delete from feedback_alarms where application = $1 and model = $2");
     FEEDBACK_BYTES = (
         "select id as application, coalesce((select " ["cast("] "sum(bytes)" [" as bigint)"] " from feedback \
          where application = applications.id), 0) as bytes from applications where id = $1"
