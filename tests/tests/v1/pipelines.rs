@@ -210,6 +210,34 @@ async fn the_threshold_of_a_cascade_is_chosen_on_a_validation_set() {
         tune("0.9999")["chosen"].is_null(),
         "none of them is as right as that"
     );
+    // What somebody has registered under the name of those that are tried stays.
+    let definition = String::from_utf8(example("tuned.yaml")).expect("text");
+    let own = definition
+        .replace("careful-digits", "careful-digits-tuning")
+        .replace("THRESHOLD", "0.5");
+    let api = cluster.api();
+    let made = api.send_bytes(
+        Method::POST,
+        "/v1/pipelines",
+        "application/yaml",
+        Some(own.into_bytes()),
+    );
+    made.await.json(201);
+    let (file, set) = (file.to_string_lossy(), set.to_string_lossy());
+    let refused = cluster.client(&[
+        "pipeline",
+        "tune",
+        &file,
+        "--validation",
+        &set,
+        "--min-accuracy",
+        "0.9",
+    ]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(text.contains("careful-digits-tuning"), "{text}");
+    let kept = api.get("/v1/pipelines/careful-digits-tuning").await;
+    assert_eq!(kept.json(200)["version"], 1);
 }
 
 async fn with_sentences() -> TestCluster {

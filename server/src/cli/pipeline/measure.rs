@@ -8,7 +8,7 @@ use std::{path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use reqwest::{Method, header};
+use reqwest::{Method, StatusCode, header};
 use serde_json::{Value, json};
 use sextant_rpc::examine::{Examination, Examine as _, Examinee};
 use sextant_types::{
@@ -150,7 +150,7 @@ impl Tune {
         let mut definition = checked(client, text).await?["definition"].take();
         let name = format!("{}-tuning", cell(&definition, "/name"));
         definition["name"] = json!(name);
-        put(client, &name, definition.to_string()).await?;
+        create(client, &name, definition.to_string()).await?;
         let measured = self.by.measure(client, &name).await;
         client
             .send(client.request(Method::DELETE, &["v1", "pipelines", &name]))
@@ -192,6 +192,22 @@ async fn checked(client: &Client, text: String) -> Result<Value, Error> {
 
 async fn checked_name(client: &Client, text: &str) -> Result<String, Error> {
     Ok(cell(&checked(client, text.to_owned()).await?, "/name"))
+}
+
+/// Registers a pipeline that is deleted again, so never in place of one that is there.
+async fn create(client: &Client, name: &str, text: String) -> Result<(), Error> {
+    let request = client.request(Method::POST, &PATH);
+    let request = request.header(header::CONTENT_TYPE, "application/yaml");
+    match client.send(request.body(text)).await {
+        Ok(made) if made.status() == StatusCode::CREATED => return Ok(()),
+        // One that is the same, or another one.
+        Ok(_) => {}
+        Err(Error::Problem(problem)) if problem.is("pipeline_exists") => {}
+        Err(error) => return Err(error),
+    }
+    Err(Error::Usage(format!(
+        "there is a pipeline `{name}`, and thresholds are tried under that name: delete it, or call one of the two otherwise"
+    )))
 }
 
 async fn put(client: &Client, name: &str, text: String) -> Result<Value, Error> {
