@@ -74,6 +74,14 @@ pub enum Error {
         /// How many.
         failed: u64,
     },
+    /// Of the thresholds that were tried none is good enough.
+    #[error(
+        "no threshold makes the pipeline right often enough for `{least}`: nothing is registered"
+    )]
+    NoThreshold {
+        /// What was asked for.
+        least: f64,
+    },
     /// A file cannot be read or written.
     #[error("{}", of_file(.path, .source))]
     Io {

@@ -142,7 +142,13 @@ impl Tune {
             row
         });
         let document = json!({"tried": rows.collect::<Vec<_>>(), "chosen": chosen});
-        output.either(&document, || self.text(&tried, &document))
+        output.either(&document, || text(&tried, &document["chosen"]))?;
+        match document["chosen"].is_null() {
+            true => Err(Error::NoThreshold {
+                least: self.min_accuracy,
+            }),
+            false => Ok(()),
+        }
     }
 
     /// Measures one threshold, as a pipeline that is deleted again.
@@ -157,30 +163,28 @@ impl Tune {
             .await?;
         measured
     }
+}
 
-    fn text(&self, tried: &[(f64, Measured)], document: &Value) -> String {
-        let mut table = Table::new(&["#threshold", "accuracy", "#$ per 1000"]);
-        for (threshold, measured) in tried {
-            table.row(vec![
-                threshold.to_string(),
-                interval(&measured.accuracy),
-                short(measured.cost_per_1k_usd),
-            ]);
-        }
-        let chosen = match document["chosen"].is_null() {
-            true => format!(
-                "none is right often enough for {}: nothing is registered",
-                self.min_accuracy
-            ),
-            false => format!(
-                "pipeline `{}` is registered with {}, version {}",
-                cell(document, "/chosen/pipeline"),
-                cell(document, "/chosen/threshold"),
-                cell(document, "/chosen/version")
-            ),
-        };
-        format!("{}\n{chosen}", table.render())
+/// What was tried, and what is registered now.
+fn text(tried: &[(f64, Measured)], chosen: &Value) -> String {
+    let mut table = Table::new(&["#threshold", "accuracy", "#$ per 1000"]);
+    for (threshold, measured) in tried {
+        table.row(vec![
+            threshold.to_string(),
+            interval(&measured.accuracy),
+            short(measured.cost_per_1k_usd),
+        ]);
     }
+    let mut lines = vec![table.render()];
+    if !chosen.is_null() {
+        lines.push(format!(
+            "pipeline `{}` is registered with {}, version {}",
+            cell(chosen, "/pipeline"),
+            cell(chosen, "/threshold"),
+            cell(chosen, "/version")
+        ));
+    }
+    lines.join("\n")
 }
 
 /// What the server makes of a definition; nothing is registered.
