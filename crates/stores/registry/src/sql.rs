@@ -239,11 +239,13 @@ statements! {
 
     JOB = ("select " {jobs} " from jobs where id = $1");
     JOB_TO_CHANGE = ("select " {jobs} " from jobs where id = $1" [" for update"]);
+    // The end of the page before may have been forgotten since: ids grow with time of creation, too.
     JOBS = (
         "select " {jobs} " from jobs where (kind = $1 or $1 is null) and (state = $2 or $2 is null) \
          and (application = $3 or $3 is null) and (model = $4 or $4 is null) \
          and ((created_ms, id) < \
-             (select created_ms, id from jobs where id = $5) or $5 is null) \
+             (select created_ms, id from jobs where id = $5) or $5 is null \
+             or (id < $5 and not exists (select 1 from jobs where id = $5))) \
          order by created_ms desc, id desc limit $6"
     );
     REGISTRATION_OF_MODEL = (

@@ -20,6 +20,7 @@ on_both! {
     a_finished_job_is_not_cancelled,
     released_and_orphaned_jobs_go_back_into_the_queue,
     lists_are_filtered_and_paged_newest_first,
+    a_list_goes_on_behind_a_job_that_was_forgotten,
     a_new_job_wakes_a_waiting_runner,
     no_job_goes_to_two_claimers,
     jobs_are_handed_out_by_application,
@@ -270,6 +271,27 @@ async fn lists_are_filtered_and_paged_newest_first(place: Place) {
     assert_eq!(registry.jobs(&running).await.unwrap(), []);
     claim(&registry, "me", 0).await.unwrap();
     assert_eq!(registry.jobs(&running).await.unwrap().len(), 1);
+}
+
+async fn a_list_goes_on_behind_a_job_that_was_forgotten(place: Place) {
+    let registry = with_application(&place).await;
+    let mut ids = Vec::new();
+    for at in 0..4 {
+        ids.push(queued(&registry, at).await);
+    }
+    let page = |before| JobFilter {
+        before,
+        limit: Some(2),
+        ..JobFilter::default()
+    };
+    let first = registry.jobs(&page(None)).await.unwrap();
+    let last = first[1].id.clone();
+    assert_eq!(last, ids[2]);
+    registry.cancel(&last, 5).await.unwrap();
+    assert!(registry.forget_job(&last).await.unwrap());
+    let next = registry.jobs(&page(Some(last))).await.unwrap();
+    let next: Vec<_> = next.iter().map(|job| &job.id).collect();
+    assert_eq!(next, [&ids[1], &ids[0]]);
 }
 
 async fn a_new_job_wakes_a_waiting_runner(place: Place) {
