@@ -74,6 +74,12 @@ pub enum Error {
         /// How many.
         failed: u64,
     },
+    /// Items of a file of feedback were refused.
+    #[error("`{refused}` of the items were refused; what is accepted is kept")]
+    RefusedItems {
+        /// How many.
+        refused: u64,
+    },
     /// Of the thresholds that were tried none is good enough.
     #[error(
         "no threshold makes the pipeline right often enough for `{least}`: nothing is registered"
