@@ -3,6 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -273,6 +274,12 @@ impl Problem {
     /// Whether its stable code is `code`.
     pub fn is(&self, code: &str) -> bool {
         self.field("code") == Some(code)
+    }
+
+    /// When to try again, where it passes by itself.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let ms = self.document.get("retry_after_ms").and_then(Value::as_u64);
+        ms.map(Duration::from_millis)
     }
 
     fn field(&self, name: &str) -> Option<&str> {
