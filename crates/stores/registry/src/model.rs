@@ -66,6 +66,12 @@ impl Failure {
             message: message.into(),
         }
     }
+
+    /// Its message as every database can hold it. It may quote a file, in which anything stands; were it refused, what
+    /// failed would never end.
+    pub(crate) fn text(&self) -> String {
+        self.message.replace('\0', "\u{fffd}")
+    }
 }
 
 /// A file beside an ONNX file.
@@ -377,7 +383,7 @@ pub(crate) async fn set_status(
                 .bind(id.as_str())
                 .bind(status.as_str())
                 .bind(failure.map(|failure| failure.code.as_str()))
-                .bind(failure.map(|failure| failure.message.as_str())),
+                .bind(failure.map(Failure::text).as_deref()),
         )
         .await?;
     Ok(())

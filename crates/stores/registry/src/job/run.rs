@@ -168,7 +168,7 @@ impl Registry {
             sql::SET_JOB_ERROR
                 .bind(id.as_str())
                 .bind(failure.code.as_str())
-                .bind(failure.message.as_str()),
+                .bind(failure.text()),
         )
         .await?;
         end(&mut tx, id, JobState::Failed, now_ms).await?;

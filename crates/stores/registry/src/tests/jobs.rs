@@ -18,6 +18,7 @@ on_both! {
     a_lapsed_claim_goes_to_another_who_alone_holds_it,
     cancelling_stops_the_runner,
     a_finished_job_is_not_cancelled,
+    a_job_fails_whatever_its_error_quotes,
     released_and_orphaned_jobs_go_back_into_the_queue,
     lists_are_filtered_and_paged_newest_first,
     a_list_goes_on_behind_a_job_that_was_forgotten,
@@ -194,6 +195,23 @@ async fn cancelling_stops_the_runner(place: Place) {
     let gone = JobId::new("gone").unwrap();
     let error = registry.cancel(&gone, 8).await.unwrap_err();
     assert_eq!(error.code(), Code::JobNotFound);
+}
+
+async fn a_job_fails_whatever_its_error_quotes(place: Place) {
+    let registry = with_application(&place).await;
+    create_model(&registry, &new_model("m"), 1).await.unwrap();
+    let failure = Failure::new(Code::InvalidModel, "there is no input `a\0b`");
+    let stored = Failure::new(Code::InvalidModel, "there is no input `a\u{fffd}b`");
+    let claimed = registry.claim(JobKind::Register, "me", 100, 2).await;
+    let id = claimed.unwrap().unwrap().id;
+    registry.fail(&id, "me", &failure, 3).await.unwrap();
+    let job = registry.job(&id).await.unwrap();
+    assert_eq!(
+        (job.state, job.error),
+        (JobState::Failed, Some(stored.clone()))
+    );
+    let model = registry.model(&model_id("m")).await.unwrap();
+    assert_eq!(model.error, Some(stored));
 }
 
 async fn a_finished_job_is_not_cancelled(place: Place) {
