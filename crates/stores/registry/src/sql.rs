@@ -185,12 +185,14 @@ statements! {
         "select " {variants} " from variants join models on models.id = variants.model \
          where models.status = 'ready' and models.application = $1 order by variants.id"
     );
-    READY_NAMES = (
-        "select variants.id from variants join models on models.id = variants.model \
+    READY_RELEASES = (
+        "select variants.id, variants.model, models.name, models.version, models.stage, models.percent, \
+         models.stage_since_ms from variants join models on models.id = variants.model \
          where models.status = 'ready' order by variants.id"
     );
-    READY_NAMES_OF_APPLICATION = (
-        "select variants.id from variants join models on models.id = variants.model \
+    READY_RELEASES_OF_APPLICATION = (
+        "select variants.id, variants.model, models.name, models.version, models.stage, models.percent, \
+         models.stage_since_ms from variants join models on models.id = variants.model \
          where models.status = 'ready' and models.application = $1 order by variants.id"
     );
     PUT_VARIANT = (
