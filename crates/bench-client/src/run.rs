@@ -196,6 +196,13 @@ impl Plan {
         if self.threads == 0 || self.most_connections == 0 || self.duration.is_zero() {
             return refuse("threads, connections and the duration must be above 0".to_owned());
         }
+        let times = [START, self.warm_up, self.duration, self.timeout];
+        let end = times
+            .iter()
+            .try_fold(Instant::now(), |at, time| at.checked_add(*time));
+        if end.is_none() {
+            return refuse("it would end later than a clock can tell".to_owned());
+        }
         for stream in &self.streams {
             let name = &stream.name;
             let is_possible = match &stream.pace {
@@ -207,6 +214,12 @@ impl Plan {
             };
             if !is_possible {
                 return refuse(format!("`{name}`: rates and connections must be above 0"));
+            }
+            if stream
+                .latency_ms
+                .is_some_and(|ms| !(ms.is_finite() && ms > 0.0))
+            {
+                return refuse(format!("`{name}`: the latency target must be above 0"));
             }
             if stream.messages.is_empty() {
                 return refuse(format!("`{name}`: there is nothing to send"));
@@ -259,7 +272,7 @@ impl Lane {
             reads_answers: stream.reads_answers,
             limit: stream
                 .latency_ms
-                .map(|ms| Duration::from_secs_f64(ms / 1e3)),
+                .map(|ms| Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::MAX)),
         }))
     }
 

@@ -110,6 +110,26 @@ fn due(ms: impl Iterator<Item = u64>) -> Pace {
 }
 
 #[test]
+fn what_no_clock_can_measure_is_refused() {
+    // Nobody is asked before.
+    let endpoint = Endpoint::new("http://127.0.0.1:9", None, HeaderMap::new());
+    let endpoint = endpoint.expect("an address");
+    let refused = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = plan();
+        change(&mut plan);
+        let ran = run(&endpoint, &plan, &Arc::new(Progress::default()));
+        matches!(ran, Err(Error::Plan(_)))
+    };
+    for ms in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let change = |plan: &mut Plan| plan.streams[0].latency_ms = Some(ms);
+        assert!(refused(&change), "{ms}");
+    }
+    assert!(refused(&|plan: &mut Plan| plan.duration = Duration::MAX));
+    assert!(refused(&|plan: &mut Plan| plan.warm_up = Duration::MAX));
+    assert!(refused(&|plan: &mut Plan| plan.timeout = Duration::MAX));
+}
+
+#[test]
 fn a_closed_loop_has_one_query_under_way_on_each_connection() {
     let (seen, tally, progress) = load(Seen::default(), |_| {});
     assert!(seen.most_at_once.load(Ordering::Relaxed) <= 3);

@@ -233,8 +233,11 @@ impl VariantCount {
 impl Class {
     fn words(&self) -> String {
         let all = [
-            self.latency_ms
-                .map(|most| format!("within {}", figures::ms(most))),
+            // Those of a class are less than twice as long as the shortest.
+            self.latency_ms.map(|least| {
+                let (least, most) = (figures::ms(least), figures::ms(2.0 * least));
+                format!("latency {least} to {most}")
+            }),
             self.min_accuracy
                 .map(|least| format!("accuracy {least:.2}")),
             self.max_error.map(|most| format!("error {most:.2}")),

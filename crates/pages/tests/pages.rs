@@ -342,6 +342,14 @@ fn the_pages_answer_their_questions() {
     }
 }
 
+#[test]
+fn a_class_of_targets_is_shown_with_both_its_ends() {
+    let text = size().text().expect("it is written");
+    let class = "latency 16.0 ms to 32.0 ms, accuracy 0.95";
+    // What is asked for, and what each of two decisions was made for.
+    assert_eq!(text.matches(class).count(), 3, "{text}");
+}
+
 /// With `SEXTANT_PAGES` the pages are written into that folder, to be looked at.
 #[test]
 fn pages_can_be_written_to_be_looked_at() {

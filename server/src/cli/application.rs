@@ -4,10 +4,11 @@ use std::str::FromStr;
 
 use clap::Subcommand;
 use reqwest::Method;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sextant_types::{ApplicationId, Isolation, Prefer, byte_size};
 
-use super::{Client, Error, Output, register};
+use super::{Client, Error, Output, register, targets::number};
 
 /// Create, show, change and delete applications.
 #[derive(Debug, Subcommand)]
@@ -55,7 +56,7 @@ pub struct Set {
     remove_preset: Vec<String>,
     /// Most that its answers may cost, US dollars an hour.
     #[arg(long, value_name = "USD")]
-    budget_per_hour: Option<Given<f64>>,
+    budget_per_hour: Option<Given<Number>>,
     /// Workers' worth of load that is planned for it even when nobody asks.
     #[arg(long, value_name = "WORKERS")]
     least_workers: Option<Given<u32>>,
@@ -67,7 +68,7 @@ pub struct Set {
     priority: Option<Given<u8>>,
     /// Its share beside others of the same priority.
     #[arg(long)]
-    weight: Option<Given<f64>>,
+    weight: Option<Given<Number>>,
     /// Bytes of its answers that are kept for queries with the same inputs, such as `16MiB`.
     #[arg(long, value_name = "BYTES")]
     cache_bytes: Option<Given<Bytes>>,
@@ -90,19 +91,19 @@ struct Settings {
     description: Option<String>,
     /// Deadline of queries that state none, milliseconds.
     #[arg(long, value_name = "MS")]
-    latency_ms: Option<Given<f64>>,
+    latency_ms: Option<Given<Number>>,
     /// Least accuracy of the answers to queries that state none.
     #[arg(long, value_name = "VALUE")]
-    min_accuracy: Option<Given<f64>>,
+    min_accuracy: Option<Given<Number>>,
     /// Greatest error of the answers to queries that state none.
     #[arg(long, value_name = "VALUE", conflicts_with = "min_accuracy")]
-    max_error: Option<Given<f64>>,
+    max_error: Option<Given<Number>>,
     /// Least accuracy of the answers to queries that state none, as a share of the uploaded file's: above 0, at most 1.
     #[arg(long, value_name = "SHARE")]
-    min_relative_accuracy: Option<Given<f64>>,
+    min_relative_accuracy: Option<Given<Number>>,
     /// Most US dollars for a thousand queries that state no cost.
     #[arg(long, value_name = "USD")]
-    max_cost_per_1k_usd: Option<Given<f64>>,
+    max_cost_per_1k_usd: Option<Given<Number>>,
     /// Which variant answers queries that state none of these, of those that meet the targets: `cost`, `accuracy` or
     /// `latency`.
     #[arg(long, value_name = "WHAT")]
@@ -115,6 +116,10 @@ struct Settings {
 /// What is taken of feedback.
 #[derive(Debug, Clone, PartialEq)]
 struct Taking(Map<String, Value>);
+
+/// A number that a document can carry.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Number(f64);
 
 /// A number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -139,6 +144,14 @@ impl<T: FromStr> FromStr for Given<T> {
             "none" => Ok(Self(None)),
             text => text.parse().map(|value| Self(Some(value))),
         }
+    }
+}
+
+impl FromStr for Number {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        number(text).map(Self)
     }
 }
 
@@ -181,10 +194,10 @@ impl FromStr for Preset {
         let each = targets.split(',').filter(|target| !target.is_empty());
         let targets = each.map(|target| {
             let (name, number) = target.split_once('=').ok_or(how)?;
-            let number: f64 = number
+            let number = number
                 .trim()
-                .parse()
-                .map_err(|_| format!("`{number}` is no number: {how}"))?;
+                .parse::<Number>()
+                .map_err(|reason| format!("{reason}: {how}"))?;
             Ok((name.trim().to_owned(), json!(number)))
         });
         Ok(Self {

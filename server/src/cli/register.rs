@@ -89,7 +89,7 @@ pub struct Register {
     #[arg(
         long,
         conflicts_with_all = [
-            "application", "metric", "model", "validation", "no_labels", "data", "output", "constant", "input_name", "output_name", "classes", "mask", "pad", "python", "trust", "keep_onnx",
+            "application", "metric", "model", "validation", "no_labels", "data", "metric_model", "output", "constant", "input_name", "output_name", "classes", "mask", "pad", "python", "trust", "keep_onnx",
             "image_size",
             "image_resize", "image_mean", "image_std", "images",
         ]

@@ -8,6 +8,7 @@ use sextant_types::ModelId;
 use super::{
     Client, Error, Output,
     output::{Table, cell, rows},
+    targets::number,
 };
 
 /// List, try, promote and roll back versions of models.
@@ -52,7 +53,7 @@ pub struct Tried {
     #[command(flatten)]
     of: Numbered,
     /// Share of the queries that it runs once more, percent.
-    #[arg(long, default_value_t = 100.0)]
+    #[arg(long, default_value_t = 100.0, value_parser = number)]
     percent: f64,
     #[command(flatten)]
     rules: Rules,
@@ -64,7 +65,7 @@ pub struct Canary {
     #[command(flatten)]
     of: Numbered,
     /// Share of the queries that it answers, percent.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     percent: f64,
     #[command(flatten)]
     rules: Rules,
@@ -80,10 +81,10 @@ pub struct Rules {
     #[arg(long, requires = "judge")]
     auto_promote: bool,
     /// Share of its queries that it may fail.
-    #[arg(long, requires = "judge", value_name = "SHARE")]
+    #[arg(long, requires = "judge", value_name = "SHARE", value_parser = number)]
     max_error_share: Option<f64>,
     /// Share of the rows in which a shadow must agree with the current version.
-    #[arg(long, requires = "judge", value_name = "SHARE")]
+    #[arg(long, requires = "judge", value_name = "SHARE", value_parser = number)]
     min_agreement: Option<f64>,
     /// Answers before it is promoted.
     #[arg(long, requires = "judge", value_name = "COUNT")]

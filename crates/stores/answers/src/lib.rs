@@ -10,6 +10,7 @@
 //!
 //! Answers that are drawn at random are not kept: the first `TRIALS` hits of each variant, and then one in
 //! `TRIAL_EVERY`, run all the same and are compared; a variant that answers otherwise than before is left out for good.
+//! Where another variant is chosen in place of one that was to run, it runs at its next hit ([`Cache::put_off`]).
 
 use std::{
     collections::BTreeMap,
@@ -62,9 +63,17 @@ pub struct Cache {
     max_bytes: u64,
     ttl: Option<Duration>,
     entries: quick_cache::sync::Cache<Key, Kept, Bytewise>,
-    /// Files of variants, and how often they were hit; `None` for those that draw at random.
-    variants: Mutex<BTreeMap<FileDigest, Option<u64>>>,
+    /// Files of variants, and how they were hit; `None` for those that draw at random.
+    variants: Mutex<BTreeMap<FileDigest, Option<Hits>>>,
     counts: Counts,
+}
+
+/// How a variant was hit.
+struct Hits {
+    /// So many of the next run all the same.
+    due: u64,
+    /// Others.
+    count: u64,
 }
 
 /// What a cache has done.
@@ -242,12 +251,27 @@ impl Cache {
 
     /// Counts a hit of a variant, and tells whether it is to run all the same.
     pub fn is_trial(&self, variant: &Variant) -> bool {
+        let new = Hits {
+            due: TRIALS,
+            count: 0,
+        };
         let mut variants = self.variants.lock();
-        let Some(hits) = variants.entry(variant.artefact).or_insert(Some(0)) else {
+        let Some(hits) = variants.entry(variant.artefact).or_insert(Some(new)) else {
             return true;
         };
-        *hits += 1;
-        *hits <= TRIALS || hits.is_multiple_of(TRIAL_EVERY)
+        if hits.due > 0 {
+            hits.due -= 1;
+            return true;
+        }
+        hits.count += 1;
+        hits.count.is_multiple_of(TRIAL_EVERY)
+    }
+
+    /// Has a variant that was to run all the same do so at its next hit, since another was chosen this time.
+    pub fn put_off(&self, variant: &Variant) {
+        if let Some(Some(hits)) = self.variants.lock().get_mut(&variant.artefact) {
+            hits.due += 1;
+        }
     }
 
     /// Compares an answer with the one that is kept; a variant that answers otherwise is left out from now on.

@@ -114,6 +114,17 @@ fn a_variant_that_draws_at_random_is_left_out() {
 }
 
 #[test]
+fn what_was_put_off_is_due_again() {
+    let (cache, variant) = (Cache::new(1 << 20, None), sample("v"));
+    for _ in 0..100 {
+        assert!(cache.is_trial(&variant));
+        cache.put_off(&variant);
+    }
+    let tried = (0..4096).filter(|_| cache.is_trial(&variant)).count();
+    assert_eq!(tried as u64, TRIALS + (4096 - TRIALS) / TRIAL_EVERY);
+}
+
+#[test]
 fn caches_follow_what_applications_are_given() {
     let caches = Caches::default();
     let variant = sample("v");

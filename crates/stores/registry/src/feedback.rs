@@ -222,6 +222,18 @@ impl Registry {
     }
 }
 
+/// Forgets what was counted for a model of this id, and what followed from that.
+pub(crate) async fn forget_model(
+    tx: &mut Session,
+    (application, model): (&ApplicationId, &ModelId),
+) -> Result<(), Error> {
+    for forget in [&sql::FORGET_SUMS_OF_MODEL, &sql::FORGET_ALARMS_OF_MODEL] {
+        let forget = forget.bind(application.as_str()).bind(model.as_str());
+        tx.run(forget).await?;
+    }
+    Ok(())
+}
+
 /// Removes so many of the rows that were given until a time.
 async fn forget(
     tx: &mut Session,

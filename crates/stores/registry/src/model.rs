@@ -11,7 +11,7 @@ use sextant_types::{
 use crate::{
     Entity, Error, Job, NewJob, Once, Registry, application, blob,
     database::{Row, Session},
-    job, once, pipeline,
+    feedback, job, once, pipeline,
     rows::{Columns, document, int},
     sql, variant,
     version::{self, Place},
@@ -65,6 +65,12 @@ impl Failure {
             code,
             message: message.into(),
         }
+    }
+
+    /// Its message as every database can hold it. It may quote a file, in which anything stands; were it refused, what
+    /// failed would never end.
+    pub(crate) fn text(&self) -> String {
+        self.message.replace('\0', "\u{fffd}")
     }
 }
 
@@ -377,7 +383,7 @@ pub(crate) async fn set_status(
                 .bind(id.as_str())
                 .bind(status.as_str())
                 .bind(failure.map(|failure| failure.code.as_str()))
-                .bind(failure.map(|failure| failure.message.as_str())),
+                .bind(failure.map(Failure::text).as_deref()),
         )
         .await?;
     Ok(())
@@ -413,6 +419,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
     };
     blob::refuse_condemned(connection, new.files()).await?;
     pipeline::refuse_models(connection, &new.application).await?;
+    // What was said of a model that was deleted says nothing of this one.
+    feedback::forget_model(connection, (&new.application, &id)).await?;
     let wish = match new.current {
         true => Stage::Current,
         false => Stage::Candidate,

@@ -5,6 +5,8 @@ use std::{path::PathBuf, str::FromStr};
 use serde_json::{Map, Value, json};
 use sextant_types::ApplicationId;
 
+use crate::cli::targets;
+
 /// Targets that an application may have of its own.
 const TARGETS: [&str; 5] = [
     "latency_ms",
@@ -66,7 +68,8 @@ impl Own {
             "input" => self.input = Some(value.into()),
             "preset" => self.preset = Some(value.to_owned()),
             target if TARGETS.contains(&target) => {
-                let value: f64 = number(key, value)?;
+                let value =
+                    targets::number(value).map_err(|reason| format!("`{key}`: {reason}"))?;
                 self.targets.insert(target.to_owned(), json!(value));
             }
             other => {

@@ -8,7 +8,7 @@ use std::{path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use reqwest::{Method, header};
+use reqwest::{Method, StatusCode, header};
 use serde_json::{Value, json};
 use sextant_rpc::examine::{Examination, Examine as _, Examinee};
 use sextant_types::{
@@ -142,7 +142,13 @@ impl Tune {
             row
         });
         let document = json!({"tried": rows.collect::<Vec<_>>(), "chosen": chosen});
-        output.either(&document, || self.text(&tried, &document))
+        output.either(&document, || text(&tried, &document["chosen"]))?;
+        match document["chosen"].is_null() {
+            true => Err(Error::NoThreshold {
+                least: self.min_accuracy,
+            }),
+            false => Ok(()),
+        }
     }
 
     /// Measures one threshold, as a pipeline that is deleted again.
@@ -150,37 +156,35 @@ impl Tune {
         let mut definition = checked(client, text).await?["definition"].take();
         let name = format!("{}-tuning", cell(&definition, "/name"));
         definition["name"] = json!(name);
-        put(client, &name, definition.to_string()).await?;
+        create(client, &name, definition.to_string()).await?;
         let measured = self.by.measure(client, &name).await;
         client
             .send(client.request(Method::DELETE, &["v1", "pipelines", &name]))
             .await?;
         measured
     }
+}
 
-    fn text(&self, tried: &[(f64, Measured)], document: &Value) -> String {
-        let mut table = Table::new(&["#threshold", "accuracy", "#$ per 1000"]);
-        for (threshold, measured) in tried {
-            table.row(vec![
-                threshold.to_string(),
-                interval(&measured.accuracy),
-                short(measured.cost_per_1k_usd),
-            ]);
-        }
-        let chosen = match document["chosen"].is_null() {
-            true => format!(
-                "none is right often enough for {}: nothing is registered",
-                self.min_accuracy
-            ),
-            false => format!(
-                "pipeline `{}` is registered with {}, version {}",
-                cell(document, "/chosen/pipeline"),
-                cell(document, "/chosen/threshold"),
-                cell(document, "/chosen/version")
-            ),
-        };
-        format!("{}\n{chosen}", table.render())
+/// What was tried, and what is registered now.
+fn text(tried: &[(f64, Measured)], chosen: &Value) -> String {
+    let mut table = Table::new(&["#threshold", "accuracy", "#$ per 1000"]);
+    for (threshold, measured) in tried {
+        table.row(vec![
+            threshold.to_string(),
+            interval(&measured.accuracy),
+            short(measured.cost_per_1k_usd),
+        ]);
     }
+    let mut lines = vec![table.render()];
+    if !chosen.is_null() {
+        lines.push(format!(
+            "pipeline `{}` is registered with {}, version {}",
+            cell(chosen, "/pipeline"),
+            cell(chosen, "/threshold"),
+            cell(chosen, "/version")
+        ));
+    }
+    lines.join("\n")
 }
 
 /// What the server makes of a definition; nothing is registered.
@@ -192,6 +196,22 @@ async fn checked(client: &Client, text: String) -> Result<Value, Error> {
 
 async fn checked_name(client: &Client, text: &str) -> Result<String, Error> {
     Ok(cell(&checked(client, text.to_owned()).await?, "/name"))
+}
+
+/// Registers a pipeline that is deleted again, so never in place of one that is there.
+async fn create(client: &Client, name: &str, text: String) -> Result<(), Error> {
+    let request = client.request(Method::POST, &PATH);
+    let request = request.header(header::CONTENT_TYPE, "application/yaml");
+    match client.send(request.body(text)).await {
+        Ok(made) if made.status() == StatusCode::CREATED => return Ok(()),
+        // One that is the same, or another one.
+        Ok(_) => {}
+        Err(Error::Problem(problem)) if problem.is("pipeline_exists") => {}
+        Err(error) => return Err(error),
+    }
+    Err(Error::Usage(format!(
+        "there is a pipeline `{name}`, and thresholds are tried under that name: delete it, or call one of the two otherwise"
+    )))
 }
 
 async fn put(client: &Client, name: &str, text: String) -> Result<Value, Error> {

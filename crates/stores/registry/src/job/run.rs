@@ -129,7 +129,9 @@ impl Registry {
         result: &Value,
         now_ms: u64,
     ) -> Result<(), Error> {
-        let Held { mut tx, job } = self.held(id, owner).await?;
+        // Whether the model becomes current depends on the other versions of its name.
+        let tx = self.begin().await?;
+        let Held { mut tx, job } = held_in(tx, id, owner).await?;
         variant::put(&mut tx, variants).await?;
         if let (JobKind::Register, Some(model)) = (job.kind, &job.model) {
             model::set_status(&mut tx, model, ModelStatus::Ready, None).await?;
@@ -166,7 +168,7 @@ impl Registry {
             sql::SET_JOB_ERROR
                 .bind(id.as_str())
                 .bind(failure.code.as_str())
-                .bind(failure.message.as_str()),
+                .bind(failure.text()),
         )
         .await?;
         end(&mut tx, id, JobState::Failed, now_ms).await?;

@@ -58,6 +58,7 @@ impl Lookup {
     /// The answer of a variant that was offered.
     pub(super) fn answer(&self, variant: &VariantId) -> Option<&Kept> {
         self.cache.count(true);
+        self.put_off(|_| true);
         let mut kept = self.kept.iter();
         kept.find(|(it, _)| it.id == *variant).map(|(_, kept)| kept)
     }
@@ -65,16 +66,24 @@ impl Lookup {
     /// A worker has answered by a variant: its answer is kept, or compared with the one that was.
     pub(super) fn learn(&self, variant: &Variant, outputs: &[Tensor]) {
         self.cache.count(false);
+        let is_it = |it: &Variant| it.id == variant.id && it.artefact == variant.artefact;
+        self.put_off(|it| !is_it(it));
         if !self.cache.keeps(variant) {
             return;
         }
         let mut on_trial = self.on_trial.iter();
-        match on_trial.find(|(it, _)| it.id == variant.id && it.artefact == variant.artefact) {
+        match on_trial.find(|(it, _)| is_it(it)) {
             Some((_, kept)) => self.cache.judge(variant, kept, outputs),
             None => {
                 let key = self.digest.of_variant(&variant.id, &variant.artefact);
                 self.cache.put(key, Kept::new(outputs));
             }
         }
+    }
+
+    /// Those of the variants on trial that were not chosen are to be compared another time.
+    fn put_off(&self, is_left: impl Fn(&Variant) -> bool) {
+        let on_trial = self.on_trial.iter().filter(|(it, _)| is_left(it));
+        on_trial.for_each(|(it, _)| self.cache.put_off(it));
     }
 }

@@ -13,7 +13,7 @@ use sextant_rpc::{
     Answer, Ask, Assignment, Dispatch, Explanation, Holder, Infer, InferError, InferOutcome,
     KeptHere, Part, Query, QueryError, Ticket, Timings, WorkerClient,
 };
-use sextant_types::{Code, ModelId, NamedTensor, Route, Signature, WorkerId};
+use sextant_types::{Code, ModelId, NamedTensor, Route, Signature, Variant, WorkerId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -36,6 +36,8 @@ pub struct Placer {
     /// Queries are taken and never placed.
     pub stuck: AtomicBool,
     pub leads: AtomicBool,
+    /// Answers queries whose inputs the front end keeps.
+    pub chosen: Mutex<Arc<Variant>>,
     /// Queries whose inputs the front end keeps.
     pub asked: Mutex<Vec<Ask>>,
     /// Queries that came with their inputs.
@@ -53,6 +55,7 @@ impl Placer {
             workers: Mutex::default(),
             stuck: AtomicBool::new(false),
             leads: AtomicBool::new(true),
+            chosen: Mutex::new(variant("m-a")),
             asked: Mutex::default(),
             answered: AtomicUsize::new(0),
             given_up: AtomicUsize::new(0),
@@ -106,6 +109,10 @@ impl Placer {
         Err(QueryError::new(Code::Unavailable, "no worker took it"))
     }
 
+    fn chosen(&self) -> Arc<Variant> {
+        Arc::clone(&self.chosen.lock().expect("sound"))
+    }
+
     fn pick(&self, random: &mut u64) -> Option<(WorkerId, WorkerClient)> {
         let workers = self.workers.lock().expect("sound");
         let at = next(random) as usize % workers.len().max(1);
@@ -131,20 +138,25 @@ async fn batches(
             return;
         };
         match placer.pick(&mut random) {
-            Some((worker, client)) => send(batch.split_off(0), &worker, &client, &mut random),
+            Some(to) => send(batch.split_off(0), &placer.chosen(), &to, &mut random),
             None => batch.clear(),
         }
     }
 }
 
-fn send(batch: Vec<Waiting>, worker: &WorkerId, client: &WorkerClient, random: &mut u64) {
+fn send(
+    batch: Vec<Waiting>,
+    chosen: &Variant,
+    (worker, client): &(WorkerId, WorkerClient),
+    random: &mut u64,
+) {
     let assign = |waiting: &Waiting| {
         waiting.holder.assign(Assignment {
             ticket: waiting.ticket,
             worker: worker.clone(),
-            variant: id("m-a"),
-            model: ModelId::new("m").expect("a name"),
-            file: Some(variant("m-a").artefact),
+            variant: chosen.id.clone(),
+            model: chosen.model.clone(),
+            file: Some(chosen.artefact),
             suits: true,
             load: false,
             second_usd: 0.5,
@@ -163,7 +175,7 @@ fn send(batch: Vec<Waiting>, worker: &WorkerId, client: &WorkerClient, random: &
     let rest = Arc::new(Mutex::new(Some(rest)));
     let kept = Arc::clone(&rest);
     client.infer(Infer {
-        variant: id("m-a"),
+        variant: chosen.id.clone(),
         parts,
         earliest: now,
         latest: next(random)
@@ -219,14 +231,15 @@ impl Dispatch for Placer {
     async fn place(&self, ask: Ask, holder: Arc<dyn Holder>) -> Result<(), QueryError> {
         let mut guard = Dropped(Some(&self.given_up));
         let mut ticket = ask.ticket;
-        let has = ask.kept.iter().any(|it| it.variant == id("m-a"));
+        let chosen = self.chosen();
+        let has = ask.kept.iter().any(|it| it.variant == chosen.id);
         self.asked.lock().expect("sound").push(ask);
         if has {
             guard.0 = None;
             holder.has(KeptHere {
                 ticket,
-                variant: id("m-a"),
-                model: ModelId::new("m").expect("a name"),
+                variant: chosen.id.clone(),
+                model: chosen.model.clone(),
                 suits: true,
                 explanation: None,
             });
