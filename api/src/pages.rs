@@ -27,7 +27,7 @@ use crate::{
     jobs, models, page, pipelines,
     problem::{Problem, status as status_of},
     scaling,
-    sessions::Encrypted,
+    sessions::EncryptedConnection,
     status, variants,
 };
 
@@ -178,14 +178,14 @@ async fn make_size(state: &ApiState, viewer: &Viewer) -> Result<String, Problem>
 
 /// What the form of the page asks for.
 #[derive(Deserialize)]
-struct Wanted {
+struct QueryForm {
     query: Option<String>,
 }
 
 async fn kept(
     State(state): State<ApiState>,
     viewer: Viewer,
-    wanted: Result<Query<Wanted>, QueryRejection>,
+    wanted: Result<Query<QueryForm>, QueryRejection>,
 ) -> Response {
     let id = wanted.ok().and_then(|Query(wanted)| wanted.query);
     let id = id.as_deref().map(str::trim).filter(|id| !id.is_empty());

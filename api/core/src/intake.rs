@@ -35,7 +35,7 @@ struct Queue {
 }
 
 /// What became of the rows of one request.
-type Told = oneshot::Receiver<Result<Vec<Fate>, Problem>>;
+type FateReceiver = oneshot::Receiver<Result<Vec<Fate>, Problem>>;
 
 /// What one request gives.
 struct Waiting {
@@ -68,7 +68,7 @@ impl Intake {
     }
 
     /// Queues rows, and returns their number and where will be told what became of them.
-    fn queue(&self, rows: Vec<Feedback>) -> Result<(u64, Told), Problem> {
+    fn queue(&self, rows: Vec<Feedback>) -> Result<(u64, FateReceiver), Problem> {
         let (done, told) = oneshot::channel();
         let mut queue = self.queue.lock();
         let count: usize = queue.waiting.iter().map(|it| it.rows.len()).sum();

@@ -40,7 +40,7 @@ const BELIEVED: Duration = Duration::from_secs(60);
 
 /// The keys, and a number for each query.
 pub struct Tokens {
-    known: ArcSwap<Known>,
+    known: ArcSwap<KeySet>,
     outputs: ArcSwap<Outputs>,
     serial: AtomicU64,
     renewed: Mutex<Option<Instant>>,
@@ -50,7 +50,7 @@ pub struct Tokens {
 type Outputs = HashMap<ModelId, (Instant, Option<Arc<str>>)>;
 
 #[derive(Default)]
-struct Known {
+struct KeySet {
     keys: Keys,
     /// Numbers, and from when on they sign; the oldest first.
     from: Vec<(u32, u64)>,
@@ -152,7 +152,7 @@ impl Tokens {
         if let Some(below) = oldest_needed(&keys, now_ms) {
             registry.forget_feedback_keys(below).await?;
         }
-        self.known.store(Arc::new(Known::read(&keys)));
+        self.known.store(Arc::new(KeySet::read(&keys)));
         Ok(())
     }
 }
@@ -173,9 +173,9 @@ impl Default for Tokens {
     }
 }
 
-// === impl Known ===
+// === impl KeySet ===
 
-impl Known {
+impl KeySet {
     /// A key that somebody has spoilt is passed over.
     fn read(keys: &[FeedbackKey]) -> Self {
         let read = |key: &FeedbackKey| {
@@ -296,7 +296,7 @@ mod tests {
         let at = SIGNS_MS - AHEAD_MS;
         assert_eq!(next(&first, at), Some((2, at, SIGNS_MS)));
         let both = [key(1, 0), key(2, SIGNS_MS)];
-        let known = Known::read(&both);
+        let known = KeySet::read(&both);
         let number = |now_ms| {
             known
                 .from

@@ -24,7 +24,7 @@ use crate::{
     jobs::{Wait, wait},
     once::IdempotencyKey,
     page,
-    precondition::Shown,
+    precondition::TaggedDocument,
     problem::{Problem, ProblemBody},
     upload,
 };
@@ -379,10 +379,10 @@ pub async fn get(
 ) -> Result<Response, Problem> {
     let mut body = read(&state, &name).await?;
     // The tag is of the model alone: feedback does not change it.
-    let tag = Shown::new(&body).tag();
+    let tag = TaggedDocument::new(&body).tag();
     let application = ApplicationId::new(&body.application)?;
     body.online = online::of_model(&state, &application, &name).await?;
-    Ok(Shown::new(&body).tagged(tag).answer(&headers))
+    Ok(TaggedDocument::new(&body).tagged(tag).answer(&headers))
 }
 
 async fn read(state: &ApiState, name: &ModelId) -> Result<ModelBody, Problem> {
@@ -462,7 +462,7 @@ pub async fn delete(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     if headers.contains_key(header::IF_MATCH) {
-        Shown::new(&read(&state, &name).await?).check(&headers)?;
+        TaggedDocument::new(&read(&state, &name).await?).check(&headers)?;
     }
     // One that the registry does not have may be one whose deletion was interrupted.
     let name = match state.registry().resolve(&name).await {

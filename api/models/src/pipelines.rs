@@ -28,7 +28,7 @@ use crate::{
     auth::Caller,
     extract::{Name, Params},
     page::PageParams,
-    precondition::Shown,
+    precondition::TaggedDocument,
     problem::{Problem, ProblemBody},
     signature::SignatureBody,
 };
@@ -232,7 +232,7 @@ pub async fn change(
     let (parts, body) = request.into_parts();
     let bytes = state.collect_document(body).await?;
     let known = state.registry().pipeline(&name).await?;
-    Shown::new(&shown(&state, known.clone())).check(&parts.headers)?;
+    TaggedDocument::new(&shown(&state, known.clone())).check(&parts.headers)?;
     let mut document = known.definition.clone();
     read::merge(&mut document, read::document(&parts.headers, &bytes)?);
     let files = Files {
@@ -294,7 +294,7 @@ pub async fn replace(
         let body = Json(with_measure(&state, made));
         return Ok((StatusCode::CREATED, body).into_response());
     };
-    Shown::new(&shown(&state, known.clone())).check(&parts.headers)?;
+    TaggedDocument::new(&shown(&state, known.clone())).check(&parts.headers)?;
     let changed = next_version(&state, &known, new, metric).await?;
     Ok(shown_whole(&state, changed).with(StatusCode::OK))
 }
@@ -348,7 +348,8 @@ pub async fn delete(
 ) -> Result<StatusCode, Problem> {
     let application = state.registry().application(&name).await?;
     check_resources(&caller, &application, "take back")?;
-    let check = |known: &Pipeline| Shown::new(&shown(&state, known.clone())).check(&headers);
+    let check =
+        |known: &Pipeline| TaggedDocument::new(&shown(&state, known.clone())).check(&headers);
     let deleted = state.registry().delete_pipeline(&name, check, unix_ms());
     deleted.await??;
     state.refresh_pipeline(&name).await?;
@@ -501,9 +502,9 @@ fn application(definition: &Definition, metric: Metric) -> Result<Application, P
 }
 
 /// A pipeline and what was measured of it, which changes it for nobody who is about to change it.
-fn shown_whole(state: &ApiState, pipeline: Pipeline) -> Shown {
-    let tag = Shown::new(&shown(state, pipeline.clone())).tag();
-    Shown::new(&with_measure(state, pipeline)).tagged(tag)
+fn shown_whole(state: &ApiState, pipeline: Pipeline) -> TaggedDocument {
+    let tag = TaggedDocument::new(&shown(state, pipeline.clone())).tag();
+    TaggedDocument::new(&with_measure(state, pipeline)).tagged(tag)
 }
 
 fn with_measure(state: &ApiState, pipeline: Pipeline) -> PipelineBody {

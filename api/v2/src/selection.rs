@@ -13,14 +13,14 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Selection {
     /// All in the same form where it is empty.
-    pub wanted: Vec<Chosen>,
+    pub wanted: Vec<SelectedOutput>,
     /// Whether outputs are binary of which nothing else is said.
     pub binary: bool,
 }
 
 /// An output that is wanted.
 #[derive(Debug)]
-pub struct Chosen {
+pub struct SelectedOutput {
     /// Its name in the graph.
     pub name: String,
     /// Whether it is binary; `None`: as the others.

@@ -235,7 +235,7 @@ async fn measured(
         output: validation.and_then(|it| it.output.as_deref()),
         signature: &graph.signature,
     };
-    let mut asking = Asking::new(state, job, owner, &spec);
+    let mut asking = JobExaminee::new(state, job, owner, &spec);
     let accuracy = state
         .examiner()
         .examine(examination, &mut asking)
@@ -254,7 +254,7 @@ async fn measured(
 }
 
 /// Asks records, one by one.
-struct Asking<'a> {
+struct JobExaminee<'a> {
     state: &'a ApiState,
     job: &'a Job,
     owner: &'a str,
@@ -280,9 +280,9 @@ struct Tally {
     prices: HashMap<VariantId, f64>,
 }
 
-// === impl Asking ===
+// === impl JobExaminee ===
 
-impl<'a> Asking<'a> {
+impl<'a> JobExaminee<'a> {
     fn new(state: &'a ApiState, job: &'a Job, owner: &'a str, spec: &Spec) -> Self {
         Self {
             state,
@@ -349,7 +349,7 @@ fn may_pass(error: &QueryError) -> bool {
 }
 
 #[async_trait]
-impl Examinee for Asking<'_> {
+impl Examinee for JobExaminee<'_> {
     async fn answer(
         &mut self,
         record: Vec<NamedTensor>,

@@ -160,7 +160,7 @@ pub fn scales(state: &ApiState, pipeline: &ApplicationId) -> Vec<ScaleBody> {
 
 /// What a definition says of the whole, checked.
 #[derive(Debug)]
-pub struct Checked {
+pub struct ValidationSpec {
     /// The digest of its validation set.
     pub set: Option<Digest>,
     /// The metric of the pipeline's application.
@@ -173,7 +173,7 @@ pub async fn checked(
     files: read::Files<'_>,
     graph: &Graph,
     keep: bool,
-) -> Result<Checked, Problem> {
+) -> Result<ValidationSpec, Problem> {
     let definition = &graph.definition;
     let whole = definition.whole().map_err(|invalid| refused(&invalid))?;
     let metric = definition.metric().map_err(|invalid| refused(&invalid))?;
@@ -181,7 +181,7 @@ pub async fn checked(
         check_variant_of(state, files.caller, (application, metric), graph).await?;
     }
     if !definition.is_measured() {
-        return Ok(Checked {
+        return Ok(ValidationSpec {
             set: None,
             metric: None,
         });
@@ -204,7 +204,7 @@ pub async fn checked(
         }
     };
     let of_whole = whole.and_then(|application| state.metric(&application));
-    Ok(Checked {
+    Ok(ValidationSpec {
         set: Some(set),
         metric: metric.or(of_whole).or(Some(METRIC)),
     })

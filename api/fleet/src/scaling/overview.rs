@@ -179,7 +179,7 @@ pub struct CostBody {
 
 /// What is counted of queries of a class.
 #[derive(Default)]
-struct Counted {
+struct ClassCounts {
     offered: u64,
     answered: u64,
     kept: u64,
@@ -350,13 +350,13 @@ impl From<Count> for WorkersBody {
 
 impl DemandBody {
     fn new(state: &ApiState, demand: &Demand) -> Self {
-        let mut classes: BTreeMap<(&ApplicationId, TargetClass), Counted> = BTreeMap::new();
+        let mut classes: BTreeMap<(&ApplicationId, TargetClass), ClassCounts> = BTreeMap::new();
         for row in &demand.applications {
             let counted = classes.entry((&row.application, row.class));
             counted.or_default().add(row);
         }
         let window_s = demand.window_ms as f64 / 1000.0;
-        let body = |((application, class), counted): ((&ApplicationId, _), Counted)| {
+        let body = |((application, class), counted): ((&ApplicationId, _), ClassCounts)| {
             let class = ClassBody::new(state, application, &class);
             counted.over(window_s, application, class)
         };
@@ -367,7 +367,7 @@ impl DemandBody {
     }
 }
 
-impl Counted {
+impl ClassCounts {
     fn add(&mut self, row: &ApplicationDemand) {
         self.offered += row.offered;
         self.answered += row.answered;
