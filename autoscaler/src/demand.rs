@@ -18,15 +18,15 @@ type Span = (f64, f64);
 
 /// All needs that were ever seen.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    needs: BTreeMap<Need, Known>,
+pub(crate) struct NeedHistory {
+    needs: BTreeMap<Need, NeedRecord>,
     /// The record that was taken over last, and when.
     last: Option<(Arc<Demand>, u64)>,
 }
 
 /// What is known of a need.
 #[derive(Debug, Default)]
-struct Known {
+struct NeedRecord {
     load: Load,
     /// Of the last time in which any came.
     queries_per_row: Option<f64>,
@@ -51,7 +51,7 @@ struct Recent {
 
 /// What came of a need in a time.
 #[derive(Debug, Clone, Default)]
-struct Counted {
+struct NeedTotals {
     rows: f64,
     queries: f64,
     /// Of the rows, those of queries that more devices could have answered in time.
@@ -63,9 +63,9 @@ struct Counted {
     accuracy: Option<WholeAccuracy>,
 }
 
-// === impl Seen ===
+// === impl NeedHistory ===
 
-impl Seen {
+impl NeedHistory {
     /// Takes over a record, each once. One that stays stands for the time in which nothing new came: a
     /// store does not tell of what says the same.
     pub(crate) fn observe(&mut self, now_ms: u64, demand: Option<&Arc<Demand>>) {
@@ -82,7 +82,7 @@ impl Seen {
         };
         let scale = window_ms as f64 / demand.window_ms.max(1) as f64;
         self.last = Some((Arc::clone(demand), now_ms));
-        let mut all: BTreeMap<Need, Counted> = BTreeMap::new();
+        let mut all: BTreeMap<Need, NeedTotals> = BTreeMap::new();
         for row in &demand.applications {
             let need = Need {
                 application: row.application.clone(),
@@ -110,7 +110,7 @@ impl Seen {
         }
         for need in all.keys() {
             if !self.needs.contains_key(need) {
-                self.needs.insert(need.clone(), Known::default());
+                self.needs.insert(need.clone(), NeedRecord::default());
             }
         }
         for (need, known) in &mut self.needs {
@@ -175,9 +175,9 @@ fn stricter(one: Option<WholeAccuracy>, other: Option<&WholeAccuracy>) -> Option
     }
 }
 
-// === impl Known ===
+// === impl NeedRecord ===
 
-impl Known {
+impl NeedRecord {
     /// What was asked of the accuracy of the whole lately, as far as what was measured last has it: queries that asked for
     /// more are refused by now.
     fn of_whole(&self) -> Option<WholeAccuracy> {

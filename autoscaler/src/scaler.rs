@@ -13,14 +13,14 @@ use sextant_types::{DeviceType, DeviceTypeName, VariantId};
 
 use crate::{
     Config,
-    demand::Seen,
+    demand::NeedHistory,
     explain::{self, Change},
 };
 
 /// Decides, and remembers what was asked for and what it has decided.
 pub(crate) struct Scaler {
     config: Config,
-    seen: Seen,
+    seen: NeedHistory,
     /// Facts of types of which no worker may be up.
     facts: BTreeMap<DeviceTypeName, Arc<DeviceType>>,
     /// Numbers of variants and types that stay the same over all looks.
@@ -65,7 +65,7 @@ impl Scaler {
         Self {
             scaler: scaling::Scaler::new(options(&config)),
             config,
-            seen: Seen::default(),
+            seen: NeedHistory::default(),
             facts: BTreeMap::new(),
             interner: Interner::default(),
             plans: Plans::default(),

@@ -91,14 +91,14 @@ pub(crate) struct Agreements {
     /// Whether of a variant that shares batches little is known.
     is_early: AtomicBool,
     waiting: mpsc::Sender<Sample>,
-    compared: Mutex<BTreeMap<VariantId, Compared>>,
+    compared: Mutex<BTreeMap<VariantId, ComparisonCounts>>,
     /// Variants that were taken out of batches, and why, until the registry has it.
     apart: Mutex<BTreeMap<VariantId, String>>,
 }
 
 /// Of one variant.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Compared {
+pub(crate) struct ComparisonCounts {
     /// Rows whose answers were compared.
     pub(crate) rows: u64,
     /// Of these, those that agree.
@@ -178,7 +178,7 @@ impl Agreements {
     pub(crate) fn compared(
         &self,
         is_known: impl Fn(&VariantId) -> bool,
-    ) -> Vec<(VariantId, Compared)> {
+    ) -> Vec<(VariantId, ComparisonCounts)> {
         let mut compared = self.compared.lock();
         compared.retain(|variant, _| is_known(variant));
         compared.iter().map(|(id, of)| (id.clone(), *of)).collect()

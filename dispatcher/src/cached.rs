@@ -14,8 +14,8 @@ use crate::{
     demand::OfferedQuery,
     pending::Done,
     place::Source,
-    query::Chosen,
-    versions::Ran,
+    query::Selection,
+    versions::VersionRun,
 };
 
 /// What an explanation says of an answer that was kept.
@@ -89,7 +89,7 @@ impl Dispatcher {
         let source = Source::Here(inputs);
         // Right behind a switch the version before answers what the current one would have to be loaded for.
         let ran = self.run_version(ask, &source).await?;
-        let Ran { chosen, done, .. } = ran;
+        let VersionRun { chosen, done, .. } = ran;
         if let Some((room, (digest, key))) = wanted {
             let variant = &chosen.known.variant;
             if digest.of_variant(&variant.id, &variant.artefact) == *key {
@@ -139,9 +139,9 @@ impl Dispatcher {
         is_kept
     }
 
-    fn compose_kept(&self, chosen: Chosen, kept: &Kept, ask: &Ask) -> Answer {
+    fn compose_kept(&self, chosen: Selection, kept: &Kept, ask: &Ask) -> Answer {
         let explanation = chosen.explanation.map(from_cache);
-        let chosen = Chosen {
+        let chosen = Selection {
             explanation,
             // Nothing is loaded for it, and nothing charged.
             load: false,

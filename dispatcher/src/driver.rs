@@ -31,7 +31,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use carry::Unsent;
+use carry::UnsentBatch;
 use parking_lot::Mutex;
 use sextant_controller as controller;
 use sextant_controller::{Actions, Controller};
@@ -45,7 +45,7 @@ use crate::{
     gauges::Gauges,
     loads::LoadQueues,
     meter::OnlineMeter,
-    metrics::Sent,
+    metrics::SendCounters,
     pending::Pending,
     workers::Workers,
 };
@@ -60,7 +60,7 @@ pub(crate) struct Driver {
     state: Mutex<State>,
     gauges: Gauges,
     loads: Arc<LoadQueues>,
-    sent: Arc<Sent>,
+    sent: Arc<SendCounters>,
     alarm: Alarm,
     /// How late a timer may be played and a batch may start, ns.
     precision: Nanos,
@@ -116,7 +116,7 @@ impl Driver {
             placing: config.placement.clone(),
             estimation: config.estimation,
         });
-        let sent = Arc::<Sent>::default();
+        let sent = Arc::<SendCounters>::default();
         Arc::new_cyclic(|this| Self {
             gauges: Gauges::default(),
             loads: Arc::new(LoadQueues::counted_in(&sent)),
@@ -142,7 +142,7 @@ impl Driver {
     }
 
     /// What was sent to the workers.
-    pub(crate) fn sent(&self) -> &Sent {
+    pub(crate) fn sent(&self) -> &SendCounters {
         &self.sent
     }
 
@@ -239,7 +239,7 @@ impl Driver {
         &self,
         controller: &mut Controller<Pending>,
         now: Nanos,
-        batch: Unsent,
+        batch: UnsentBatch,
         actions: &mut Actions<Pending>,
     ) {
         if self.workers.is_away(batch.device) {

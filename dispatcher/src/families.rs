@@ -78,7 +78,7 @@ struct State {
 }
 
 /// What a family chose for a query.
-pub(crate) struct Assigned {
+pub(crate) struct MemberAssignment {
     /// The member that takes it.
     pub(crate) ordinal: VariantIx,
     /// Slots of a batch of each member, when they have changed.
@@ -86,7 +86,7 @@ pub(crate) struct Assigned {
 }
 
 /// Counts a query as under way until it is dropped.
-pub(crate) struct UnderWay {
+pub(crate) struct InFlightGuard {
     family: Arc<Family>,
     before: usize,
 }
@@ -220,7 +220,7 @@ impl Family {
         now: Nanos,
         chosen: VariantIx,
         usable: impl Fn(VariantIx) -> bool,
-    ) -> Assigned {
+    ) -> MemberAssignment {
         let mut state = self.state.lock();
         state.serf.arrived();
         let configuration = state.serf.choose(now);
@@ -232,7 +232,7 @@ impl Family {
             .iter()
             .find(|(threads, _)| *threads == configuration.intra)
             .filter(|(_, ordinal)| usable(*ordinal));
-        Assigned {
+        MemberAssignment {
             ordinal: member.map_or(chosen, |(_, ordinal)| *ordinal),
             slots: match changed {
                 true => self.slots(configuration),
@@ -242,8 +242,8 @@ impl Family {
     }
 
     /// Counts a query as under way.
-    pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
-        UnderWay {
+    pub(crate) fn begin(self: &Arc<Self>) -> InFlightGuard {
+        InFlightGuard {
             before: self.under_way.fetch_add(1, Ordering::Relaxed),
             family: Arc::clone(self),
         }
@@ -280,9 +280,9 @@ impl Family {
     }
 }
 
-// === impl UnderWay ===
+// === impl InFlightGuard ===
 
-impl UnderWay {
+impl InFlightGuard {
     /// The query was answered by a member after `service_s` of run time. It tells what requests do
     /// to each other if as many were under way at its end as at its start, and none waited.
     pub(crate) fn answered(&self, ordinal: VariantIx, service_s: f64) {
@@ -299,7 +299,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.family.under_way.fetch_sub(1, Ordering::Relaxed);
     }

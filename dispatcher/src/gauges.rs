@@ -10,13 +10,13 @@ use sextant_controller::Slowdown;
 use sextant_schedule::{Backlog, NEVER, Nanos, News, PoolIx, PoolLoad, ahead};
 use sextant_types::index::{KindIx, TenantIx, VariantIx};
 
-use crate::grown::{Grown, Members};
+use crate::grown::{AppendTable, Members};
 
 /// Copies of estimates, written under the scheduler's lock.
 #[derive(Default)]
 pub(crate) struct Gauges {
-    pools: Grown<PoolIx, Pool>,
-    variants: Grown<VariantIx, Variant>,
+    pools: AppendTable<PoolIx, Pool>,
+    variants: AppendTable<VariantIx, Variant>,
 }
 
 /// What is known of a pool.
@@ -25,7 +25,7 @@ pub(crate) struct Pool {
     queued: AtomicU64,
     slots: AtomicU32,
     /// What waits of those who have queues there, and may count on.
-    tenants: Grown<TenantIx, Waiting>,
+    tenants: AppendTable<TenantIx, Waiting>,
     /// Those of whom something waits.
     waiting: Members<TenantIx>,
     /// The virtual time of each priority.
@@ -237,7 +237,7 @@ impl Default for Pool {
             busy_until: AtomicU64::default(),
             queued: AtomicU64::default(),
             slots: AtomicU32::default(),
-            tenants: Grown::default(),
+            tenants: AppendTable::default(),
             waiting: Members::default(),
             times: Box::new([const { AtomicU64::new(0) }; PRIORITIES]),
         }

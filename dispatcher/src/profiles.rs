@@ -47,7 +47,7 @@ pub struct ProfileService {
     dispatcher: Arc<Dispatcher>,
     registry: Registry,
     metadata: Arc<dyn MetadataStore>,
-    failed: BTreeMap<Missing, Failed>,
+    failed: BTreeMap<Missing, FailureRecord>,
 }
 
 /// A variant that was not measured on a type of device.
@@ -58,7 +58,7 @@ struct Missing {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Failed {
+struct FailureRecord {
     failures: u32,
     at_ms: u64,
 }
@@ -162,7 +162,7 @@ impl ProfileService {
                         device_type: of.device_type,
                     };
                     let (failures, at_ms) = (of.failures, of.updated_ms);
-                    (missing, Failed { failures, at_ms })
+                    (missing, FailureRecord { failures, at_ms })
                 });
                 self.failed = failed.collect();
             }
@@ -312,7 +312,7 @@ impl ProfileService {
         tracing::warn!(%variant, %device_type, %code, %reason, "a variant cannot be measured");
         let (failures, at_ms) = (failures + 1, unix_ms());
         self.failed
-            .insert(missing.clone(), Failed { failures, at_ms });
+            .insert(missing.clone(), FailureRecord { failures, at_ms });
         let noted = self
             .registry
             .fail_profile(variant, device_type, failure, at_ms);

@@ -20,22 +20,22 @@ use crate::{
     budget::{self, Charge},
     composites,
     explain::{candidate, explain},
-    families::{Family, UnderWay},
+    families::{Family, InFlightGuard},
     live_load::LiveLoad,
     pending::Done,
     place::Source,
     refusal::{overdue, refuse, standing_by, too_long, uninformed, unsuited},
     snapshot::Snapshot,
-    versions::{Outcome, Ran},
+    versions::{Outcome, VersionRun},
 };
 
 /// What the selection came to.
-pub(crate) struct Chosen {
+pub(crate) struct Selection {
     pub(crate) known: Arc<Known>,
     /// Whether it has to be loaded first.
     pub(crate) load: bool,
     /// Counts it among the queries of its family.
-    pub(crate) under_way: Option<UnderWay>,
+    pub(crate) under_way: Option<InFlightGuard>,
     /// What its application was charged with; `None` for one without a budget.
     pub(crate) charge: Option<Charge>,
     pub(crate) explanation: Option<Explanation>,
@@ -104,7 +104,7 @@ impl Dispatcher {
         let kept = (draw.is_some() || shadow.is_some()).then(|| inputs.clone());
         let source = Source::Here(inputs);
         let ran = self.run_version(&ask, &source).await?;
-        let Ran { chosen, done, .. } = ran;
+        let VersionRun { chosen, done, .. } = ran;
         if let Some(inputs) = kept {
             let missed = self.agreements.offer(Sample {
                 draw,
@@ -140,7 +140,7 @@ impl Dispatcher {
     }
 
     /// What answers a query: within its latency target, else within its patience.
-    pub(crate) fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
+    pub(crate) fn choose(&self, ask: &Ask) -> Result<Selection, QueryError> {
         if !self.is_leading() {
             return Err(standing_by());
         }
@@ -153,7 +153,7 @@ impl Dispatcher {
         }
     }
 
-    fn choose_in_time(&self, ask: &Ask) -> Result<Chosen, QueryError> {
+    fn choose_in_time(&self, ask: &Ask) -> Result<Selection, QueryError> {
         let snapshot = self.snapshot.load();
         match &ask.route {
             Route::Variant(id) => {
@@ -184,7 +184,7 @@ impl Dispatcher {
         snapshot: &Snapshot,
         known: &Arc<Known>,
         ask: &Ask,
-    ) -> Result<Chosen, QueryError> {
+    ) -> Result<Selection, QueryError> {
         if ask.rows > known.max_rows() {
             let what = format!("variant `{}`", known.variant.id);
             return Err(QueryError::too_many_rows(ask.rows, known.max_rows(), &what));
@@ -214,7 +214,7 @@ impl Dispatcher {
             }
         });
         let load = known.workers.is_empty();
-        Ok(Chosen {
+        Ok(Selection {
             charge: budget::charge(snapshot.account(known.application), known, ask)?,
             known: Arc::clone(known),
             load,
@@ -228,7 +228,7 @@ impl Dispatcher {
         snapshot: &Snapshot,
         scope: &Scope,
         ask: &Ask,
-    ) -> Result<Chosen, QueryError> {
+    ) -> Result<Selection, QueryError> {
         if let Some(longest) = scope.limit(ask.extent) {
             return Err(too_long(longest));
         }
@@ -268,7 +268,7 @@ impl Dispatcher {
             let explanation = explain(index, &demand, &load, &decision, known);
             composites::beside(explanation, &ask.composites, &demand)
         });
-        Ok(Chosen {
+        Ok(Selection {
             charge: budget::charge(account, known, ask)?,
             known: Arc::clone(known),
             load: must_load,
@@ -357,8 +357,8 @@ impl Dispatcher {
         }
     }
 
-    pub(crate) fn compose(&self, chosen: Chosen, done: Done, ask: &Ask) -> Answer {
-        let Chosen {
+    pub(crate) fn compose(&self, chosen: Selection, done: Done, ask: &Ask) -> Answer {
+        let Selection {
             known,
             load,
             explanation,

@@ -24,7 +24,7 @@ use sextant_rpc::QueryError;
 use sextant_types::{Code, Line, ModelId, Route, release, time::unix_ms};
 
 use crate::{
-    Dispatcher, ask::Ask, pending::Done, place::Source, query::Chosen, snapshot::Snapshot,
+    Dispatcher, ask::Ask, pending::Done, place::Source, query::Selection, snapshot::Snapshot,
 };
 
 /// For so long behind a switch the version before it may answer, milliseconds.
@@ -39,8 +39,8 @@ pub(crate) struct Trials {
 }
 
 /// What a query that was run as one of a version has come to.
-pub(crate) struct Ran {
-    pub(crate) chosen: Chosen,
+pub(crate) struct VersionRun {
+    pub(crate) chosen: Selection,
     pub(crate) done: Done,
     /// What was asked of the version, where that is not what the query says itself.
     pub(crate) ask: Option<Ask>,
@@ -131,7 +131,11 @@ impl Other {
 
 impl Dispatcher {
     /// Places a query until a worker has run it, as a query of the version whose business it is.
-    pub(crate) async fn run_version(&self, ask: &Ask, source: &Source) -> Result<Ran, QueryError> {
+    pub(crate) async fn run_version(
+        &self,
+        ask: &Ask,
+        source: &Source,
+    ) -> Result<VersionRun, QueryError> {
         let others = match ask.offline {
             false => self.others(ask),
             true => None,
@@ -139,7 +143,7 @@ impl Dispatcher {
         match others {
             None => {
                 let (chosen, done) = self.run_query(ask, source).await?;
-                Ok(Ran {
+                Ok(VersionRun {
                     chosen,
                     done,
                     ask: None,
@@ -155,7 +159,7 @@ impl Dispatcher {
         others: Others,
         ask: &Ask,
         source: &Source,
-    ) -> Result<Ran, QueryError> {
+    ) -> Result<VersionRun, QueryError> {
         if let Some(canary) = &others.canary
             && let Some(tried) = self.able(canary, ask)
         {
@@ -177,7 +181,7 @@ impl Dispatcher {
         let (chosen, done) = ran?;
         self.trials
             .note(&chosen.known.variant.model, &Outcome::answered(ask, &done));
-        Ok(Ran {
+        Ok(VersionRun {
             chosen,
             done,
             ask: None,
@@ -185,7 +189,12 @@ impl Dispatcher {
     }
 
     /// Runs a query as one of another version than the current.
-    async fn run_as(&self, other: &Other, tried: Ask, source: &Source) -> Result<Ran, QueryError> {
+    async fn run_as(
+        &self,
+        other: &Other,
+        tried: Ask,
+        source: &Source,
+    ) -> Result<VersionRun, QueryError> {
         let ran = self.run_query(&tried, source).await;
         let outcome = match &ran {
             Ok((_, done)) => Outcome::answered(&tried, done),
@@ -197,7 +206,7 @@ impl Dispatcher {
             explanation.reason = format!("{}; {}", other.reason, explanation.reason);
         }
         let ask = Some(tried);
-        Ok(Ran { chosen, done, ask })
+        Ok(VersionRun { chosen, done, ask })
     }
 
     /// What is asked of another version, where it can answer at once.

@@ -18,8 +18,8 @@ pub(crate) struct Ledger {
 
 struct Books {
     cache: PageCache,
-    weights: HashMap<Weights, Held>,
-    sessions: HashMap<Session, Held>,
+    weights: HashMap<Weights, SharedPages>,
+    sessions: HashMap<Session, SharedPages>,
     /// Pages of holds.
     kept: u64,
 }
@@ -55,7 +55,7 @@ struct Session {
 
 /// Pages that several share: as many as the most demanding of them needs.
 #[derive(Default)]
-struct Held {
+struct SharedPages {
     pages: PageSet,
     wanted: Vec<u64>,
 }
@@ -79,7 +79,7 @@ impl Ledger {
         let missing = wanted.missing(&books);
         let mut pages = books.cache.acquire(missing.0 + missing.1)?;
         let for_session = pages.shrink(missing.0);
-        let Wanted {
+        let PageDemand {
             session,
             pages: (weights_pages, session_pages),
         } = wanted;
@@ -153,17 +153,17 @@ impl Ledger {
 }
 
 /// What a variant needs: its session and the pages of its weights and working memory.
-struct Wanted {
+struct PageDemand {
     session: Session,
     pages: (u64, u64),
 }
 
-impl Wanted {
+impl PageDemand {
     /// Pages in addition to those that others hold for the same.
     fn missing(&self, books: &Books) -> (u64, u64) {
         let weights = books.weights.get(&self.session.weights);
         let session = books.sessions.get(&self.session);
-        let held = |held: Option<&Held>| held.map_or(0, |held| held.pages.len());
+        let held = |held: Option<&SharedPages>| held.map_or(0, |held| held.pages.len());
         (
             self.pages.0.saturating_sub(held(weights)),
             self.pages.1.saturating_sub(held(session)),
@@ -172,12 +172,12 @@ impl Wanted {
 }
 
 impl Books {
-    fn wanted(&self, variant: &Variant) -> Wanted {
+    fn wanted(&self, variant: &Variant) -> PageDemand {
         let (spec, profile) = (&variant.spec, &variant.profile);
         let working_bytes = profile
             .peak_memory_bytes
             .saturating_sub(profile.weights_bytes);
-        Wanted {
+        PageDemand {
             session: Session {
                 weights: Weights {
                     engine: spec.engine.clone(),
@@ -195,14 +195,14 @@ impl Books {
     }
 }
 
-fn enter<K: Eq + Hash>(held: &mut HashMap<K, Held>, key: K, pages: PageSet, wanted: u64) {
+fn enter<K: Eq + Hash>(held: &mut HashMap<K, SharedPages>, key: K, pages: PageSet, wanted: u64) {
     let held = held.entry(key).or_default();
     held.pages.join(pages);
     held.wanted.push(wanted);
 }
 
 /// Strikes one holder out; returns the pages that the others do not need.
-fn leave<K: Eq + Hash>(held: &mut HashMap<K, Held>, key: &K, wanted: u64) -> PageSet {
+fn leave<K: Eq + Hash>(held: &mut HashMap<K, SharedPages>, key: &K, wanted: u64) -> PageSet {
     let Some(entry) = held.get_mut(key) else {
         return PageSet::default();
     };

@@ -40,7 +40,7 @@ use sextant_rpc::{
 use sextant_types::{EngineName, VariantId};
 
 pub use crate::{
-    config::{Config, Isolated, Watchdog},
+    config::{Config, IsolationPolicy, Watchdog},
     metrics::register_metrics,
     monitor::{End, Service},
     process::ProcessMeter,

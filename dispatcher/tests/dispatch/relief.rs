@@ -59,14 +59,14 @@ async fn state(world: &World, variant: &Variant, at: usize) -> InstanceState {
 }
 
 /// Queries one after another, each of which must be answered.
-struct Asking {
+struct QueryLoop {
     stop: Arc<AtomicBool>,
     answered: tokio::task::JoinHandle<u32>,
 }
 
-// === impl Asking ===
+// === impl QueryLoop ===
 
-impl Asking {
+impl QueryLoop {
     fn begin(world: &Arc<World>) -> Self {
         let (world, stop) = (Arc::clone(world), Arc::new(AtomicBool::new(false)));
         let stopped = Arc::clone(&stop);
@@ -93,7 +93,7 @@ async fn a_variant_moves_to_a_quiet_worker_and_every_query_is_answered() {
     let (world, variant) = world(2).await;
     let world = Arc::new(world);
     interfere(&world, &variant, 0).await;
-    let asking = Asking::begin(&world);
+    let asking = QueryLoop::begin(&world);
     let moved = async {
         loop {
             let states = [0, 1].map(|at| state(&world, &variant, at));
@@ -125,7 +125,7 @@ async fn a_variant_that_a_quiet_worker_has_leaves_the_one_that_is_slowed_down() 
     let both = tokio::time::timeout(PATIENCE, both).await;
     both.expect("both have it");
     interfere(&world, &variant, 0).await;
-    let asking = Asking::begin(&world);
+    let asking = QueryLoop::begin(&world);
     let left = async {
         while state(&world, &variant, 0).await != InstanceState::Inactive {
             tokio::task::yield_now().await;
@@ -201,7 +201,7 @@ async fn a_worker_that_was_taken_out_leaves_once_what_it_has_serves_elsewhere() 
     let (world, variant) = world(2).await;
     let world = Arc::new(world);
     let running = world.run_worker(0);
-    let asking = Asking::begin(&world);
+    let asking = QueryLoop::begin(&world);
     take_out(&world, 0).await;
     // No autoscaler has said what is desired: everything that serves is.
     has_left(&world, running, 0).await;

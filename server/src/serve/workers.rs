@@ -14,7 +14,7 @@ use sextant_api::WorkerPart;
 use sextant_engine::Engine;
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
-use sextant_worker::{End, Isolated, Watchdog, Worker};
+use sextant_worker::{End, IsolationPolicy, Watchdog, Worker};
 use tokio_util::sync::CancellationToken;
 
 use super::{Process, devices::Place, port::Port, stores::Stores};
@@ -116,7 +116,7 @@ fn settings(
         thresholds: settings.health.thresholds(),
         isolated: match is_cpu {
             true => isolated(settings.isolation),
-            false => Isolated::Nothing,
+            false => IsolationPolicy::Nothing,
         },
         pin: (is_cpu && !settings.pin.is_empty()).then_some(pin),
         period_ms: PERIOD_MS.min(lease_ms / 3),
@@ -126,11 +126,11 @@ fn settings(
     }
 }
 
-fn isolated(setting: WorkerIsolation) -> Isolated {
+fn isolated(setting: WorkerIsolation) -> IsolationPolicy {
     match setting {
-        WorkerIsolation::None => Isolated::Nothing,
-        WorkerIsolation::Keys => Isolated::Foreign,
-        WorkerIsolation::Process => Isolated::Everything,
+        WorkerIsolation::None => IsolationPolicy::Nothing,
+        WorkerIsolation::Keys => IsolationPolicy::Foreign,
+        WorkerIsolation::Process => IsolationPolicy::Everything,
     }
 }
 

@@ -63,11 +63,11 @@ pub(crate) struct Turn {
     pub(crate) interrupt: Interrupt,
     /// Told when it begins.
     pub(crate) began: oneshot::Sender<Instant>,
-    pub(crate) reply: oneshot::Sender<Result<Opened, WorkError>>,
+    pub(crate) reply: oneshot::Sender<Result<LoadResult, WorkError>>,
 }
 
 /// What a load gave.
-pub(crate) struct Opened {
+pub(crate) struct LoadResult {
     pub(crate) model: Arc<dyn LoadedModel>,
     pub(crate) pages: Reservation,
     /// How long the engine took.
@@ -233,7 +233,7 @@ impl Turn {
             Err(Error::Failed(format!("the engine panicked: {text}")))
         });
         let opened = match loaded {
-            Ok(model) => Ok(Opened {
+            Ok(model) => Ok(LoadResult {
                 model,
                 pages,
                 took: began.elapsed(),

@@ -27,7 +27,7 @@ pub(super) struct Host {
     engine: Arc<dyn Engine>,
     worker: Weak<Worker>,
     runtime: Handle,
-    lingering: Arc<Lingering>,
+    lingering: Arc<LingeringHolds>,
 }
 
 /// An artefact at a precision.
@@ -35,22 +35,22 @@ type Key = (Digest, Precision);
 
 /// The holds of models that have just left.
 #[derive(Default)]
-struct Lingering(Mutex<Kept>);
+struct LingeringHolds(Mutex<HoldList>);
 
 #[derive(Default)]
-struct Kept {
+struct HoldList {
     /// Number of the last hold.
     number: u64,
     holds: Vec<(u64, Key, Hold)>,
 }
 
 /// A model that is measured, with the pages that are kept for it.
-struct Measured {
+struct MeasuredModel {
     key: Key,
     model: Arc<dyn LoadedModel>,
     hold: Option<Hold>,
     runtime: Handle,
-    lingering: Arc<Lingering>,
+    lingering: Arc<LingeringHolds>,
 }
 
 impl Host {
@@ -103,7 +103,7 @@ impl Host {
         let missing = hold.grow(pages);
         self.lingering.give(&mut hold, missing);
         hold.shrink(pages);
-        Ok(Arc::new(Measured {
+        Ok(Arc::new(MeasuredModel {
             key,
             model,
             hold: Some(hold),
@@ -280,7 +280,7 @@ impl Engine for Host {
     }
 }
 
-impl LoadedModel for Measured {
+impl LoadedModel for MeasuredModel {
     fn signature(&self) -> &Signature {
         self.model.signature()
     }
@@ -318,7 +318,7 @@ impl LoadedModel for Measured {
     }
 }
 
-impl Drop for Measured {
+impl Drop for MeasuredModel {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
         let lingering = Arc::clone(&self.lingering);
@@ -330,9 +330,9 @@ impl Drop for Measured {
     }
 }
 
-// === impl Lingering ===
+// === impl LingeringHolds ===
 
-impl Lingering {
+impl LingeringHolds {
     /// Keeps a model's hold; returns its number.
     fn put(&self, key: Key, hold: Hold) -> u64 {
         let mut kept = lock(&self.0);
@@ -387,7 +387,7 @@ mod tests {
             assert_eq!(hold.grow(pages), 0);
             hold
         };
-        let lingering = Lingering::default();
+        let lingering = LingeringHolds::default();
         let first = lingering.put(key(1), hold(3));
         let second = lingering.put(key(2), hold(5));
         assert!(lingering.take(key(3)).is_none());

@@ -18,7 +18,7 @@ mod limits;
 const PAGES: u64 = 1000;
 
 /// The engine of the tests on a device whose pages it counts itself.
-struct Paged {
+struct PagedEngine {
     inner: Double,
     free: Arc<AtomicU64>,
     /// Loads that were tried.
@@ -42,7 +42,7 @@ fn pages(model: &[u8]) -> u64 {
     }
 }
 
-impl Engine for Paged {
+impl Engine for PagedEngine {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -126,7 +126,7 @@ impl Full {
     pub async fn over(kind: Kind, metadata: Arc<dyn MetadataStore>) -> Self {
         let record = Arc::<Record>::default();
         let tried = Arc::<AtomicU64>::default();
-        let engine: Arc<dyn Engine> = Arc::new(Paged {
+        let engine: Arc<dyn Engine> = Arc::new(PagedEngine {
             inner: Double {
                 device: kind.device(),
                 staged: kind == Kind::Staged,
