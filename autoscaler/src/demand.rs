@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{ApplicationDemand, Demand};
 use sextant_picture::{Forecast, Need, StepLoad};
-use sextant_scaling::demand::{Ended, Load};
+use sextant_scaling::demand::{DemandSample, Load};
 use sextant_types::{Code, ErrorKind, TargetClass, WholeAccuracy};
 
 /// After how long without a query a need is forgotten altogether, ms.
@@ -115,7 +115,7 @@ impl NeedHistory {
         }
         for (need, known) in &mut self.needs {
             let counted = all.remove(need).unwrap_or_default();
-            let ended = Ended {
+            let ended = DemandSample {
                 offered: counted.rows,
                 bad: counted.bad,
             };

@@ -8,7 +8,7 @@ use std::{
 use sextant_metadata::{Action, Decision, Desired, Pool, Subject, View};
 use sextant_picture::{Interner, Picture, Plans, seats};
 use sextant_scaling as scaling;
-use sextant_scaling::{Decided, Options};
+use sextant_scaling::{Options, ScalingDecision};
 use sextant_types::{DeviceType, DeviceTypeName, VariantId};
 
 use crate::{
@@ -45,7 +45,7 @@ struct Last {
 
 impl Last {
     /// Explains what stands by the load of now.
-    fn refresh(&mut self, of: (&Picture, &Decided), pools: &[Pool], config: &Config) {
+    fn refresh(&mut self, of: (&Picture, &ScalingDecision), pools: &[Pool], config: &Config) {
         let mut told = BTreeSet::new();
         for decision in self.decisions.iter_mut().rev() {
             if !told.insert(decision.subject.clone()) {
@@ -187,7 +187,7 @@ impl Scaler {
     }
 
     /// How many workers of each type there should be.
-    fn pools(&self, picture: &Picture, decided: &Decided) -> Vec<Pool> {
+    fn pools(&self, picture: &Picture, decided: &ScalingDecision) -> Vec<Pool> {
         let kinds = picture.kinds.iter().zip(&decided.devices);
         let pools = kinds.map(|(kind, desired)| Pool {
             device_type: kind.name.clone(),
@@ -202,7 +202,7 @@ impl Scaler {
     }
 
     /// Published variants that load asks for, and on how many workers.
-    fn planned(picture: &Picture, decided: &Decided) -> BTreeMap<VariantId, u32> {
+    fn planned(picture: &Picture, decided: &ScalingDecision) -> BTreeMap<VariantId, u32> {
         let named = decided.variants.iter().filter_map(|(key, count)| {
             let published = picture.variants.get(key)?;
             Some((published.id.clone(), *count))
@@ -214,7 +214,7 @@ impl Scaler {
     fn explain(
         &mut self,
         picture: &Picture,
-        decided: &Decided,
+        decided: &ScalingDecision,
         (pools, planned): (&[Pool], &BTreeMap<VariantId, u32>),
         now_ms: u64,
     ) -> Vec<Decision> {

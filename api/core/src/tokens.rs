@@ -16,7 +16,9 @@ use std::{
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use sextant_feedback::{Forged, KEY_BYTES, Keys, LATEST_MS, Prediction, Served, SigningKey, Token};
+use sextant_feedback::{
+    AnswerSource, Forgery, KEY_BYTES, Keys, LATEST_MS, Prediction, SigningKey, Token,
+};
 use sextant_registry::{FeedbackKey, Registry};
 use sextant_rpc::Answer;
 use sextant_types::{Code, Metric, ModelId, NamedTensor, Route, time::unix_ms};
@@ -60,7 +62,7 @@ struct KeySet {
 
 impl Tokens {
     /// What a token says, if a front end of this service made it.
-    pub fn read(&self, text: &str) -> Result<Token, Forged> {
+    pub fn read(&self, text: &str) -> Result<Token, Forgery> {
         self.known.load().keys.read(text)
     }
 
@@ -84,7 +86,7 @@ impl Tokens {
             .get(&answer.model)
             .and_then(|(_, name)| name.as_deref());
         let output = scored_output(&answer.outputs, scored);
-        let served = Served {
+        let served = AnswerSource {
             application: &application,
             model: &answer.model,
             version: state.directory().version(&answer.model).unwrap_or(0),
@@ -118,7 +120,7 @@ impl Tokens {
         Ok(())
     }
 
-    fn sign(&self, (served, serial): (&Served<'_>, u64), of: &Prediction) -> Option<String> {
+    fn sign(&self, (served, serial): (&AnswerSource<'_>, u64), of: &Prediction) -> Option<String> {
         let now_ms = unix_ms();
         let known = self.known.load();
         let key = known.signing(now_ms)?;

@@ -20,10 +20,10 @@ use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
     Choice, Graph, Routes, Whole,
     estimate::Load,
-    parts::{self, Often, Part},
+    parts::{self, Frequency, Part},
     plan::{Options as Effort, Plan, Problem, search, with_residual},
 };
-use sextant_scaling::{Reserved, Staffed};
+use sextant_scaling::{Reservation, ReservedCapacity};
 use sextant_schedule::{LatencyTable, Nanos};
 use sextant_types::{
     ApplicationId, Profile, Quality, Route, StepOf, Variant, VariantId, WholeAccuracy,
@@ -115,7 +115,7 @@ pub struct Staff {
     /// The latency target of the whole, ms.
     pub target_ms: f64,
     /// Where it runs.
-    pub reserved: Reserved,
+    pub reserved: Reservation,
 }
 
 /// The steps of a pipeline that are asked.
@@ -141,11 +141,11 @@ struct AskedStep<'a> {
 impl Plans {
     /// The plans for what a picture has of pipelines. Pipelines for which there is no plan, or no room, are left to the plan
     /// for everything else.
-    pub fn of(&mut self, picture: &Picture) -> (Staffed, Vec<Staff>) {
+    pub fn of(&mut self, picture: &Picture) -> (ReservedCapacity, Vec<Staff>) {
         let mut asked = asked(&picture.outlooks);
         asked.retain(|_, asked| !asked.is_bounded(picture));
         self.0.retain(|pipeline, _| asked.contains_key(pipeline));
-        let (mut staffed, mut all) = (Staffed::default(), Vec::new());
+        let (mut staffed, mut all) = (ReservedCapacity::default(), Vec::new());
         for (pipeline, asked) in &asked {
             let Some(question) = asked.question(picture) else {
                 continue;
@@ -170,7 +170,7 @@ impl Plans {
 }
 
 /// Whether there may be as many devices.
-fn has_room(picture: &Picture, staffed: &Staffed, staff: &[Staff]) -> bool {
+fn has_room(picture: &Picture, staffed: &ReservedCapacity, staff: &[Staff]) -> bool {
     let mut devices = vec![0.0; picture.kinds.len()];
     let all = staffed.reserved.iter();
     for of in all.chain(staff.iter().map(|it| &it.reserved)) {
@@ -257,7 +257,7 @@ impl Asked<'_> {
                 step: asked.of.step.clone(),
                 asks: asked.of.asks.name().to_owned(),
                 after: asked.of.after.clone(),
-                often: Often::OfAll(share),
+                often: Frequency::OfAll(share),
                 rows,
                 choices: asked.choices(picture, least > 0.0),
             });
@@ -455,7 +455,7 @@ impl Made {
                     replicas: group.replicas,
                     rps: *load,
                     target_ms: self.question.target as f64 / 1e6,
-                    reserved: Reserved {
+                    reserved: Reservation {
                         variant: able.number,
                         device: able.kind,
                         devices,

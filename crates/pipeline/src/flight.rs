@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sextant_planning::{
     Nanos,
-    dropping::{Dropping, Goal, Ran, Stage, Watch},
+    dropping::{Dropping, Goal, Stage, StepRun, Watch},
 };
 use sextant_rpc::StepTaken;
 
@@ -174,7 +174,7 @@ impl Flight<'_> {
         let Some(taken) = taken else { return };
         let ns = |us: f64| (us * 1e3) as Nanos;
         if taken.compute_us > 0.0 {
-            let ran = Ran {
+            let ran = StepRun {
                 rows,
                 batch: taken.batch_rows.max(1),
                 run: ns(taken.compute_us),

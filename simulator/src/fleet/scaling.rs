@@ -6,7 +6,7 @@ use sextant_placement::Desired;
 use sextant_scaling::{
     Options, Scaler,
     autoscale::TICK_S,
-    demand::{Ended, Forecast, Load},
+    demand::{DemandSample, Forecast, Load},
 };
 use sextant_types::index::VariantIx;
 
@@ -71,7 +71,7 @@ impl Autoscaler {
     }
 
     /// Queries of all classes that ended in the `window_ms` before `now_ms`.
-    pub(super) fn observe(&mut self, now_ms: u64, window_ms: u64, ended: &[Ended]) {
+    pub(super) fn observe(&mut self, now_ms: u64, window_ms: u64, ended: &[DemandSample]) {
         for (load, ended) in self.loads.iter_mut().zip(ended) {
             load.observe(now_ms, window_ms, *ended);
         }

@@ -10,7 +10,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use sextant_controller::{Action, Actions};
-use sextant_scaling::demand::Ended;
+use sextant_scaling::demand::DemandSample;
 use sextant_schedule::{BatchId, NEVER, Nanos, Request, Schedulers};
 use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
@@ -50,7 +50,7 @@ pub(super) struct World<'a> {
     vacant_batches: Vec<u32>,
     random: ChaCha8Rng,
     /// By class: what has ended since the last look.
-    ended: Vec<Ended>,
+    ended: Vec<DemandSample>,
     inside: Inside,
     looks: u64,
     /// Queries of the measured time without an answer.
@@ -117,7 +117,7 @@ impl<'a> World<'a> {
             batches: Vec::new(),
             vacant_batches: Vec::new(),
             random: ChaCha8Rng::seed_from_u64(setting.seed),
-            ended: vec![Ended::default(); setting.classes.len()],
+            ended: vec![DemandSample::default(); setting.classes.len()],
             inside: Inside::new(setting.classes.len()),
             looks: 0,
             open: 0,

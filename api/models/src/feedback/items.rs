@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
-use sextant_feedback::{Forged, Kind, Label, Prediction, Token, score};
+use sextant_feedback::{Forgery, Kind, Label, Prediction, Token, score};
 use sextant_registry::Feedback;
 use sextant_types::{ApplicationId, Code, Metric};
 use utoipa::ToSchema;
@@ -196,7 +196,7 @@ impl<'a> Reader<'a> {
         }
         let token = match self.state.tokens().read(text) {
             // Another front end may have made a key since.
-            Err(Forged::UnknownKey { .. }) if self.state.tokens().renew(self.state).await? => {
+            Err(Forgery::UnknownKey { .. }) if self.state.tokens().renew(self.state).await? => {
                 self.state.tokens().read(text)
             }
             read => read,

@@ -1,7 +1,7 @@
 //! Requests, results and time.
 
 use super::{
-    Action, Actions, BatchId, Controller, DropReason, Loaded, Nanos, Request, Shape, Tagged,
+    Action, Actions, BatchId, Controller, DropReason, Loaded, Nanos, Request, Shape, TaggedPayload,
 };
 use sextant_profile::Run;
 use sextant_types::index::{DeviceIx, QueueIx, VariantIx};
@@ -253,9 +253,9 @@ impl<T> Controller<T> {
     }
 }
 
-fn tagged<T>(queue: QueueIx, request: Request<T>) -> Request<Tagged<T>> {
+fn tagged<T>(queue: QueueIx, request: Request<T>) -> Request<TaggedPayload<T>> {
     Request {
-        payload: Tagged {
+        payload: TaggedPayload {
             queue,
             payload: request.payload,
         },

@@ -24,6 +24,6 @@ pub use prediction::{MOST_PREDICTION_BYTES, Prediction};
 pub use score::{Label, Unfit, score};
 pub use sums::{Hour, Kind, Sums, online, rewarded};
 pub use token::{
-    Forged, KEY_BYTES, Keys, LATEST_MS, Served, SigningKey, Token, check_bytes, serial_of,
+    AnswerSource, Forgery, KEY_BYTES, Keys, LATEST_MS, SigningKey, Token, check_bytes, serial_of,
     serial_text,
 };

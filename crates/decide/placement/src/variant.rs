@@ -214,7 +214,7 @@ impl Variant {
 
     /// Counts a request that a LOAD could help.
     #[inline]
-    pub fn hope(&mut self, now: Nanos, deadline: Nanos, counted: Counted) {
+    pub fn hope(&mut self, now: Nanos, deadline: Nanos, counted: DemandModel) {
         let until = self.hopeful_until(deadline, self.least_load, counted.margin);
         let Some(until) = until.filter(|until| *until >= now) else {
             return;
@@ -308,7 +308,7 @@ fn pause(now: Nanos, look_ahead: Nanos, failures: u32) -> Nanos {
 
 /// How requests are counted as demand.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counted {
+pub(super) struct DemandModel {
     pub run: Nanos,
     pub capacity: Nanos,
     pub margin: Nanos,

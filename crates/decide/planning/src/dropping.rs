@@ -25,7 +25,7 @@ use sextant_schedule::NEVER;
 
 use crate::Nanos;
 
-pub use watch::{Ran, Watch};
+pub use watch::{StepRun, Watch};
 
 /// A rule by which queries are given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

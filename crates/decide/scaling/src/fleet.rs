@@ -43,7 +43,7 @@ const MOST_BAD: f64 = 0.75;
 
 /// What was measured of the devices of one type.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Measured {
+pub struct Measurement {
     /// Devices that are up.
     pub devices: u32,
     /// Share of their time in which they were busy, 0 to 1.
@@ -95,9 +95,9 @@ pub struct Leaver {
     pub alone: Vec<VariantIx>,
 }
 
-// === impl Measured ===
+// === impl Measurement ===
 
-impl Measured {
+impl Measurement {
     /// Fewest devices by INFaaS's three triggers.
     pub fn infaas(&self) -> (u32, Option<Trigger>) {
         let more = self.devices.saturating_add(1);

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use sextant_planning::{
     Choice, Graph, Scale, Whole,
-    parts::{self, Often, Part},
+    parts::{self, Frequency, Part},
     profiles::table,
 };
 use sextant_types::Metric;
@@ -200,7 +200,7 @@ impl<S: Service> Reader<'_, S> {
                         step: name.clone(),
                         asks: asks.name,
                         after: within.after,
-                        often: Often::WhereItCould(within.probability),
+                        often: Frequency::WhereItCould(within.probability),
                         rows: within.runs,
                         choices,
                     });

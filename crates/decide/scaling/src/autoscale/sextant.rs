@@ -9,7 +9,7 @@
 //!    has started.
 
 use super::{
-    Autoscaler, Change, Seen, Setting,
+    Autoscaler, Change, Observation, Setting,
     forecast::{AHEAD, Expected, Forecaster},
 };
 
@@ -59,7 +59,7 @@ impl Sextant {
 }
 
 impl Autoscaler for Sextant {
-    fn decide(&mut self, _now_s: u32, jobs: &[Seen<'_>]) -> Vec<Change> {
+    fn decide(&mut self, _now_s: u32, jobs: &[Observation<'_>]) -> Vec<Change> {
         self.jobs.resize_with(jobs.len(), Forecaster::default);
         let setting = &self.setting;
         let curves: Vec<Curve> = self
@@ -110,7 +110,7 @@ impl Autoscaler for Sextant {
 }
 
 /// What one replica more spares where that is most.
-fn most(curves: &[Curve], desired: &[u32], jobs: &[Seen<'_>]) -> Option<(f64, usize)> {
+fn most(curves: &[Curve], desired: &[u32], jobs: &[Observation<'_>]) -> Option<(f64, usize)> {
     let mut best: Option<(f64, usize)> = None;
     for (job, curve) in curves.iter().enumerate() {
         let gain = curve.gain(desired[job]);
@@ -122,7 +122,12 @@ fn most(curves: &[Curve], desired: &[u32], jobs: &[Seen<'_>]) -> Option<(f64, us
 }
 
 /// What one replica less costs where that is least, other than `to`.
-fn least(curves: &[Curve], desired: &[u32], jobs: &[Seen<'_>], to: usize) -> Option<(f64, usize)> {
+fn least(
+    curves: &[Curve],
+    desired: &[u32],
+    jobs: &[Observation<'_>],
+    to: usize,
+) -> Option<(f64, usize)> {
     let mut best: Option<(f64, usize)> = None;
     for (job, curve) in curves.iter().enumerate() {
         if job == to || jobs[job].busy || desired[job] <= 1 {

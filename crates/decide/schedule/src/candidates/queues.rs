@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    Delay, DropReason, Entries, Fleet, Formed, LatencyTable, NEVER, Nanos, PATIENCE, PoolIx,
+    Delay, DropReason, Entries, Fleet, LatencyTable, NEVER, Nanos, NextBatch, PATIENCE, PoolIx,
     QueueSpec, Request, RequestQueue, Rule, Surroundings,
 };
 
@@ -150,7 +150,7 @@ impl<M> Seat<M> {
         around: Surroundings<'_>,
         (requests, rate_changed): (&RequestQueue<T>, bool),
         most: u32,
-    ) -> Formed {
+    ) -> NextBatch {
         let mut view = around.view(requests, &self.spec, rate_changed);
         view.max_rows = view.max_rows.min(most).min(self.spec.planned_rows);
         let formed = rule.form(&view, &mut self.memory);
@@ -171,8 +171,8 @@ impl<M> Seat<M> {
         requests: &RequestQueue<T>,
         fleet: &Fleet,
         delay: Delay,
-        formed: Formed,
-    ) -> Formed {
+        formed: NextBatch,
+    ) -> NextBatch {
         let Some(cheaper) = &self.cheaper else {
             return formed;
         };
@@ -187,7 +187,7 @@ impl<M> Seat<M> {
         };
         let last = last.min(formed.latest);
         let from = last.saturating_sub(delay.before_start(formed.rows));
-        Formed {
+        NextBatch {
             ready_at: formed.ready_at.max(from),
             worth: f32::INFINITY,
             ..formed

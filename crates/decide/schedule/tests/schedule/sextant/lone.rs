@@ -1,7 +1,7 @@
 //! One queue with a rule, and nothing else: what a scheduler does with a queue, step by step.
 
 use sextant_schedule::{
-    Delay, DropReason, Formed, Nanos, QueueSpec, Request, RequestQueue, Rule, Surroundings,
+    Delay, DropReason, Nanos, NextBatch, QueueSpec, Request, RequestQueue, Rule, Surroundings,
 };
 
 /// The requests of one queue, and the batch that would run next.
@@ -64,7 +64,7 @@ impl<T, R: Rule> LoneQueue<T, R> {
         rule: &mut R,
         around: &Surroundings<'_>,
         mut dropped: impl FnMut(Dropped<T>),
-    ) -> Option<Formed> {
+    ) -> Option<NextBatch> {
         if self.requests.is_empty() {
             return None;
         }
@@ -81,7 +81,7 @@ impl<T, R: Rule> LoneQueue<T, R> {
     }
 
     /// Takes the requests of a batch out, earliest deadline first, and tells its rows.
-    pub fn take(&mut self, formed: &Formed, delay: Delay) -> (Vec<Request<T>>, u32) {
+    pub fn take(&mut self, formed: &NextBatch, delay: Delay) -> (Vec<Request<T>>, u32) {
         let (count, rows) = if self.spec.batched {
             self.requests.fit(0, formed.rows)
         } else {
