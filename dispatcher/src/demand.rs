@@ -18,14 +18,14 @@ pub(crate) use self::{
     publisher::{Ticks, class_of},
 };
 use crate::{Dispatcher, ask::Ask, pending::Done};
-use sextant_picture::Known;
+use sextant_picture::IndexedVariant;
 
 /// An online query on its way; it is counted when this is dropped.
 pub(crate) struct OfferedQuery<'a> {
     dispatcher: &'a Dispatcher,
     ask: &'a Ask,
     /// Which variant it was queued for last.
-    variant: Option<Arc<Known>>,
+    variant: Option<Arc<IndexedVariant>>,
     ended: QueryOutcome,
     queueing: Duration,
     /// The front end answers it by a composite variant.
@@ -45,7 +45,7 @@ impl<'a> OfferedQuery<'a> {
     }
 
     /// The query is put into the queue of a variant.
-    pub(crate) fn queue(&mut self, known: &Arc<Known>) {
+    pub(crate) fn queue(&mut self, known: &Arc<IndexedVariant>) {
         self.variant = Some(Arc::clone(known));
     }
 
@@ -63,7 +63,7 @@ impl<'a> OfferedQuery<'a> {
     }
 
     /// The query was answered by what a variant has answered before: no device ran.
-    pub(crate) fn answer_kept(mut self, known: &Arc<Known>) {
+    pub(crate) fn answer_kept(mut self, known: &Arc<IndexedVariant>) {
         self.variant = Some(Arc::clone(known));
         self.ended = QueryOutcome::Kept;
     }

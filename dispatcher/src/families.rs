@@ -26,7 +26,7 @@ use sextant_parallelism::{Configuration, Profile, Serf, Summary, Tuple};
 use sextant_schedule::Nanos;
 use sextant_types::{EngineName, ModelId, Optimization, Precision, index::VariantIx};
 
-use sextant_picture::Known;
+use sextant_picture::IndexedVariant;
 
 /// Share by which a service time has to change before predictions are built again.
 const CHANGE: f64 = 0.1;
@@ -99,10 +99,10 @@ impl Families {
     pub(crate) fn build<'a>(
         &self,
         choice: Choice,
-        published: impl Iterator<Item = &'a Arc<Known>>,
-        cores: impl Fn(&Known) -> u16,
+        published: impl Iterator<Item = &'a Arc<IndexedVariant>>,
+        cores: impl Fn(&IndexedVariant) -> u16,
     ) -> Self {
-        let mut groups: BTreeMap<Key, Vec<&Arc<Known>>> = BTreeMap::new();
+        let mut groups: BTreeMap<Key, Vec<&Arc<IndexedVariant>>> = BTreeMap::new();
         for known in published.filter(|known| runs_alone(known)) {
             groups.entry(Key::of(known)).or_default().push(known);
         }
@@ -137,7 +137,7 @@ impl Families {
 }
 
 impl Key {
-    fn of(known: &Known) -> Self {
+    fn of(known: &IndexedVariant) -> Self {
         let (variant, spec) = (&known.variant, &known.variant.spec);
         Self {
             model: variant.model.clone(),
@@ -149,17 +149,17 @@ impl Key {
     }
 }
 
-fn number(known: &Arc<Known>) -> (u16, VariantIx) {
+fn number(known: &Arc<IndexedVariant>) -> (u16, VariantIx) {
     (known.variant.spec.threads.max(1), known.ordinal)
 }
 
-fn runs_alone(known: &Known) -> bool {
+fn runs_alone(known: &IndexedVariant) -> bool {
     !known.variant.shares_batches() || known.max_rows() == 1
 }
 
 /// What was measured on the type of device where they run, as tuples; without interference where
 /// queries were not measured side by side.
-fn profile(members: &[&Arc<Known>], cores: u16) -> Profile {
+fn profile(members: &[&Arc<IndexedVariant>], cores: u16) -> Profile {
     let mut profile = Profile::default();
     for known in members {
         let (intra, _) = number(known);

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_picture::Known;
+use sextant_picture::IndexedVariant;
 use sextant_rpc::{Holder, InferError, QueryError, Ticket};
 use sextant_schedule::{DropReason, NEVER, Request};
 use sextant_types::{Code, NamedTensor};
@@ -190,7 +190,7 @@ impl Dispatcher {
     }
 
     /// Why a query whose variant had to be loaded was not answered.
-    fn cold(&self, known: &Known, refusal: &Refusal, ask: &Ask) -> QueryError {
+    fn cold(&self, known: &IndexedVariant, refusal: &Refusal, ask: &Ask) -> QueryError {
         match (refusal, self.driver.load_failure(known.ordinal)) {
             (Refusal::Dropped(DropReason::Gone), failure)
             | (Refusal::Dropped(DropReason::Expired), failure @ Some(_)) => {

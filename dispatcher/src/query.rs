@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use sextant_picture::{InputSize, Known, Scope};
+use sextant_picture::{IndexedVariant, InputSize, Scope};
 use sextant_rpc::{Answer, Dispatch, Explanation, Holder, Query, QueryError, Timings};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Index};
@@ -31,7 +31,7 @@ use crate::{
 
 /// What the selection came to.
 pub(crate) struct Selection {
-    pub(crate) known: Arc<Known>,
+    pub(crate) known: Arc<IndexedVariant>,
     /// Whether it has to be loaded first.
     pub(crate) load: bool,
     /// Counts it among the queries of its family.
@@ -182,7 +182,7 @@ impl Dispatcher {
     fn choose_named(
         &self,
         snapshot: &Snapshot,
-        known: &Arc<Known>,
+        known: &Arc<IndexedVariant>,
         ask: &Ask,
     ) -> Result<Selection, QueryError> {
         if ask.rows > known.max_rows() {
@@ -330,7 +330,7 @@ impl Dispatcher {
     /// Most records that may share a query to `route`: those of one job are strangers to each other as well.
     pub(crate) fn most_records_together(&self, route: &Route) -> u32 {
         let snapshot = self.snapshot.load();
-        let known: Vec<&Arc<Known>> = match route {
+        let known: Vec<&Arc<IndexedVariant>> = match route {
             Route::Variant(id) => snapshot.variant(id).into_iter().collect(),
             Route::Application(_) | Route::Model(_) => snapshot.members(route).collect(),
         };

@@ -14,7 +14,7 @@ use sextant_fleet::{Follower, News, Token};
 use sextant_metadata::{
     Desired, DeviceTypes, HardwareWarning, InstanceState, MetadataStore, PlannedBatch, View,
 };
-use sextant_picture::{Interner, Known, Surroundings};
+use sextant_picture::{IndexedVariant, Interner, Surroundings};
 use sextant_placement as placement;
 use sextant_schedule::{NEVER, Nanos};
 use sextant_types::{
@@ -80,7 +80,7 @@ struct PublicationContext {
 
 /// A variant as the driver knows it.
 struct PublishedVariant {
-    known: Arc<Known>,
+    known: Arc<IndexedVariant>,
     page_bytes: u64,
     /// Kinds of workers that have its engine.
     kinds: Vec<OnKind>,
@@ -408,7 +408,7 @@ fn tariffs(present: &[Present], types: &DeviceTypes) -> IndexVec<DeviceIx, Optio
 impl PublishedVariant {
     /// `up` tells the kinds that workers have until the driver is told otherwise.
     fn of(
-        known: &Arc<Known>,
+        known: &Arc<IndexedVariant>,
         (present, desired): (&[Present], Option<&Desired>),
         up: &IndexVec<DeviceIx, Option<(u64, KindIx)>>,
     ) -> Self {

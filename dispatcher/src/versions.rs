@@ -19,7 +19,7 @@ use std::{
 
 use parking_lot::Mutex;
 use sextant_metadata::{MOST_DEMAND_ROWS, TrialRow};
-use sextant_picture::Known;
+use sextant_picture::IndexedVariant;
 use sextant_rpc::QueryError;
 use sextant_types::{Code, Line, ModelId, Route, release, time::unix_ms};
 
@@ -296,7 +296,7 @@ impl Dispatcher {
     }
 
     /// Whether a variant is one of the current versions.
-    pub(crate) fn is_current(&self, known: &Known) -> bool {
+    pub(crate) fn is_current(&self, known: &IndexedVariant) -> bool {
         let snapshot: &Snapshot = &self.snapshot.load();
         snapshot.is_current(&known.variant.model)
     }

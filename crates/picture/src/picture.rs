@@ -23,7 +23,7 @@ use sextant_types::{
 use crate::{
     Forecast, Interner,
     feasible::{Terms, could_answer},
-    pipelines::{Able, Plans, Staff},
+    pipelines::{EligibleVariant, Plans, Staff},
     tenants::Set,
 };
 
@@ -91,7 +91,7 @@ pub struct Picture {
     pub set: Set,
     tenants: Tenants,
     /// What could run the steps of pipelines, where any ask.
-    pub(crate) able: Vec<Able>,
+    pub(crate) able: Vec<EligibleVariant>,
     /// What the plans of pipelines have run their steps.
     pub staff: Vec<Staff>,
     staffed: ReservedCapacity,
@@ -181,7 +181,7 @@ impl Picture {
     }
 
     /// A variant on a type of device, by their names.
-    pub(crate) fn able_on(&self, variant: &str, kind: &str) -> Option<(&Able, &Kind)> {
+    pub(crate) fn able_on(&self, variant: &str, kind: &str) -> Option<(&EligibleVariant, &Kind)> {
         let mut able = self.able.iter();
         able.find_map(|of| {
             let on = &self.kinds[of.kind.get() as usize];
@@ -226,7 +226,7 @@ impl Picture {
                 let terms = Terms::expected(of, profile, &kind.facts, options.round_trip);
                 let entry = terms.entry((number, on), Readiness::Inactive);
                 if has_steps {
-                    self.able.push(Able {
+                    self.able.push(EligibleVariant {
                         variant: Arc::clone(&published),
                         number,
                         kind: on,

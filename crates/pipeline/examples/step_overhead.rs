@@ -15,7 +15,7 @@ use std::{
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use sextant_pipeline::{Definition, Graph, Known, Loaded, Pipelines, Target, Unbounded};
+use sextant_pipeline::{CheckContext, Definition, Graph, Loaded, Pipelines, Target, Unbounded};
 use sextant_rpc::{Answer, Dispatch, DispatcherClient, Query, QueryError, Timings};
 use sextant_types::{
     ApplicationId, DataType, ModelId, NamedTensor, Route, Signature, Targets, Tensor, TensorSpec,
@@ -100,7 +100,7 @@ fn pipelines(definition: Value) -> Result<Arc<Pipelines>, Box<dyn std::error::Er
             defaults: Targets::default(),
         })
     };
-    let known = Known {
+    let known = CheckContext {
         targets: &targets,
         files: &BTreeMap::new(),
     };

@@ -53,7 +53,7 @@ pub(crate) struct Flight<'a> {
 
 /// Why a query is not let in.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Crowded {
+pub(crate) struct Congestion {
     /// The step to which most is on its way.
     pub step: usize,
     /// Rows that are.
@@ -99,7 +99,7 @@ impl Traffic {
         &self,
         counts: &Counts,
         (arrived, latency): (Instant, Option<Duration>),
-    ) -> Result<Flight<'_>, Crowded> {
+    ) -> Result<Flight<'_>, Congestion> {
         let now = self.nanos(Instant::now());
         let target = latency.map_or(NEVER, |it| Nanos::try_from(it.as_nanos()).unwrap_or(NEVER));
         let goal = Goal {
@@ -118,11 +118,14 @@ impl Traffic {
                 ..goal
             },
         };
-        state.dropping.arrive(now, judged).map_err(|full| Crowded {
-            step: full.step,
-            pending: full.pending,
-            takes: Duration::from_nanos(full.takes),
-        })?;
+        state
+            .dropping
+            .arrive(now, judged)
+            .map_err(|full| Congestion {
+                step: full.step,
+                pending: full.pending,
+                takes: Duration::from_nanos(full.takes),
+            })?;
         let counted = (0..self.after.len()).map(|step| state.dropping.expected(step));
         Ok(Flight {
             counted: counted.collect(),

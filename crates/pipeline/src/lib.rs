@@ -37,10 +37,10 @@ pub use crate::{
     definition::{
         Default, Definition, Input, OnError, Share, Sources, Step, StepTargets, Validation,
     },
-    graph::{Graph, Invalid, Known, Target},
+    graph::{CheckContext, Graph, Invalid, Target},
     memory::{Memory, Part, Unbounded},
     nesting::Nesting,
-    python::{Call, Called, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
+    python::{Call, CallResult, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
     service::{Loaded, Pipelines},
-    whole::{Measured, StepShare, Whole},
+    whole::{Measurement, StepShare, Whole},
 };

@@ -13,7 +13,7 @@ use crate::{
     counts::{Counts, StepCounts},
     flight::Traffic,
     pace::Pace,
-    run::{self, Around, Means, Names, Ready},
+    run::{self, Means, Names, QueryContext, Ready},
     whole::Whole,
 };
 
@@ -25,12 +25,12 @@ mod offline;
 /// A query ends on the version that it began with, whatever is [set](Self::set) meanwhile.
 pub struct Pipelines {
     means: Means,
-    loaded: ArcSwap<Known>,
+    loaded: ArcSwap<Catalog>,
 }
 
 /// Pipelines by their names, and those that are variants by the applications that they are variants of.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct Catalog {
     pipelines: HashMap<ApplicationId, Arc<Loaded>>,
     composites: HashMap<ApplicationId, Vec<Arc<Loaded>>>,
 }
@@ -134,9 +134,9 @@ impl Loaded {
     }
 }
 
-// === impl Known ===
+// === impl Catalog ===
 
-impl Known {
+impl Catalog {
     /// The pipeline that a route names.
     pub(crate) fn of(&self, route: &Route) -> Option<&Arc<Loaded>> {
         match route {
@@ -206,7 +206,7 @@ impl Pipelines {
                     .push(Arc::clone(pipeline));
             }
         }
-        self.loaded.store(Arc::new(Known {
+        self.loaded.store(Arc::new(Catalog {
             pipelines,
             composites,
         }));
@@ -245,7 +245,7 @@ impl Pipelines {
     }
 
     /// The pipeline that a route names, and those beside it.
-    fn with(&self, route: &Route) -> Option<(Arc<Known>, Arc<Loaded>)> {
+    fn with(&self, route: &Route) -> Option<(Arc<Catalog>, Arc<Loaded>)> {
         let known = self.loaded.load();
         let pipeline = Arc::clone(known.of(route)?);
         Some((Guard::into_inner(known), pipeline))
@@ -256,7 +256,7 @@ impl Pipelines {
 impl Dispatch for Pipelines {
     async fn query(&self, query: Query) -> Result<Answer, QueryError> {
         if let Some((known, pipeline)) = self.with(&query.route) {
-            let around = Around {
+            let around = QueryContext {
                 means: &self.means,
                 known: &known,
                 outer: None,

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, anyhow};
 use async_trait::async_trait;
 use serde_json::json;
 use sextant_baselines::Options;
-use sextant_pipeline::{Definition, Graph, Known, Loaded, Pipelines, Target, Unbounded};
+use sextant_pipeline::{CheckContext, Definition, Graph, Loaded, Pipelines, Target, Unbounded};
 use sextant_planning::{
     Choice, Routes, Scale, Step,
     dropping::Policy,
@@ -146,7 +146,7 @@ fn front_end(services: &[Service], policy: Policy) -> Result<DispatcherClient> {
             defaults: Targets::default(),
         })
     };
-    let known = Known {
+    let known = CheckContext {
         targets: &targets,
         files: &BTreeMap::new(),
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sextant_controller as controller;
 use sextant_controller::{Actions, Controller, DeviceSpec, VariantSpec};
-use sextant_picture::{Known, Queueing};
+use sextant_picture::{IndexedVariant, Queueing};
 use sextant_placement::Desired;
 use sextant_schedule::{NEVER, Nanos, Schedulers};
 use sextant_selection as select;
@@ -157,7 +157,7 @@ fn specs(setting: &Setting, shown: &mut Shown) -> Vec<(VariantIx, VariantSpec)> 
         variants: Vec::new(),
     });
     shown.show(each.collect());
-    let known: Vec<Arc<Known>> = shown.snapshot().all().cloned().collect();
+    let known: Vec<Arc<IndexedVariant>> = shown.snapshot().all().cloned().collect();
     let specs = known.iter().map(|known| {
         let application = setting.variants[known.ordinal].application;
         let tenant = setting.applications[application].tenant;

@@ -8,7 +8,9 @@ use std::{
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
-use sextant_pipeline::{Definition, Graph, Invalid, Known, Loaded, Memory, Nesting, Part, Target};
+use sextant_pipeline::{
+    CheckContext, Definition, Graph, Invalid, Loaded, Memory, Nesting, Part, Target,
+};
 use sextant_registry::Pipeline;
 use sextant_rpc::QueryError;
 use sextant_types::{ApplicationId, Code, Route, Targets};
@@ -39,7 +41,7 @@ fn graph_over(
 ) -> Result<Graph, Invalid> {
     let _held = hold(state, definition.memory_to_read(files))?;
     let targets = |route: &Route| target(state, read, route);
-    let known = Known {
+    let known = CheckContext {
         targets: &targets,
         files,
     };

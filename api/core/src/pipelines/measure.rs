@@ -13,7 +13,7 @@ use std::{
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use sextant_pipeline::{Loaded, Measured, StepShare, Whole};
+use sextant_pipeline::{Loaded, Measurement, StepShare, Whole};
 use sextant_registry::{Error, Failure, Job, JobKind, JobState, NewJob, PipelineMeasure};
 use sextant_rpc::{
     Answer, Dispatch, Query, QueryError, StepTaken,
@@ -402,7 +402,7 @@ impl Tally {
         per_1k / 1000.0 * f64::from(step.rows)
     }
 
-    fn figures(mut self, accuracy: sextant_types::Accuracy) -> Measured {
+    fn figures(mut self, accuracy: sextant_types::Accuracy) -> Measurement {
         let times = match self.times_ms.is_empty() {
             true => &mut self.loaded_ms,
             false => &mut self.times_ms,
@@ -413,7 +413,7 @@ impl Tally {
             times.get(at.saturating_sub(1)).copied().unwrap_or_default()
         };
         let of_thousand = |usd: f64| usd / self.records.max(1) as f64 * 1000.0;
-        Measured {
+        Measurement {
             accuracy,
             p50_ms: quantile(0.5),
             p99_ms: quantile(0.99),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::Serialize;
-use sextant_pipeline::{Graph, Interval, Loaded, Measured, Whole};
+use sextant_pipeline::{Graph, Interval, Loaded, Measurement, Whole};
 use sextant_registry::{Error, ModelStatus, Pipeline, PipelineMeasure};
 use sextant_rpc::Dispatch;
 use sextant_types::{ApplicationId, Code, Digest, Metric, Route, Signature, TensorSpec};
@@ -361,7 +361,7 @@ fn whole(state: &ApiState, loaded: &Loaded, measure: Option<&PipelineMeasure>) -
     let Some(measure) = measure else {
         return Whole::Pending(None);
     };
-    let figures: Option<Measured> = serde_json::from_value(measure.figures.clone()).ok();
+    let figures: Option<Measurement> = serde_json::from_value(measure.figures.clone()).ok();
     let holds = measure.version == loaded.version
         && followed(state, loaded).is_some_and(|now| now == measure.followed);
     match figures {
@@ -437,8 +437,8 @@ impl MeasuredBody {
     }
 }
 
-impl From<&Measured> for FiguresBody {
-    fn from(of: &Measured) -> Self {
+impl From<&Measurement> for FiguresBody {
+    fn from(of: &Measurement) -> Self {
         let accuracy = &of.accuracy;
         let steps = of.steps.iter();
         let variants =

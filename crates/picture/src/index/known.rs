@@ -32,7 +32,7 @@ pub struct Queueing {
 }
 
 /// One published variant.
-pub struct Known {
+pub struct IndexedVariant {
     /// Its number.
     pub ordinal: VariantIx,
     /// The number of its application.
@@ -95,9 +95,9 @@ const NOWHERE: KindIx = KindIx::new(u32::MAX);
 /// about where instances begin to count as interfered.
 const SLOWED: f64 = 2.0;
 
-// === impl Known ===
+// === impl IndexedVariant ===
 
-impl Known {
+impl IndexedVariant {
     /// From the states of its instances by position, and the workers that have its engine.
     pub(super) fn new(
         ordinal: VariantIx,

@@ -10,8 +10,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use sextant_rpc::{Answer, Composite, Explanation, Query, QueryError, StepTaken};
 use sextant_types::{Code, NamedTensor, Route, Targets, Tensor};
 
-use super::{Known, Loaded, Pipelines};
-use crate::run::{self, Around, ROWS_AT_ONCE, Ready};
+use super::{Catalog, Loaded, Pipelines};
+use crate::run::{self, QueryContext, ROWS_AT_ONCE, Ready};
 
 impl Pipelines {
     /// What can answer a query to an application beside the variants of its models, as the dispatcher is told of it.
@@ -35,7 +35,12 @@ impl Pipelines {
     }
 
     /// The figures of a composite variant; `None` while it cannot answer such rows, whatever is asked for.
-    fn figures(&self, known: &Known, pipeline: &Loaded, row: &[NamedTensor]) -> Option<Composite> {
+    fn figures(
+        &self,
+        known: &Catalog,
+        pipeline: &Loaded,
+        row: &[NamedTensor],
+    ) -> Option<Composite> {
         let ready = pipeline.ready().ok()?;
         let whole = ready.whole.load();
         let measured = whole.current()?;
@@ -105,7 +110,7 @@ impl Pipelines {
     /// Has each row of a query go its own way through a pipeline.
     async fn by_row(&self, ready: &Ready, query: &Query) -> Result<Answer, QueryError> {
         let known = self.loaded.load_full();
-        let around = Around {
+        let around = QueryContext {
             means: &self.means,
             known: &known,
             outer: None,

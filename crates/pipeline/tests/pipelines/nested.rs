@@ -8,8 +8,8 @@ use std::{
 
 use serde_json::{Value, json};
 use sextant_pipeline::{
-    Definition, Graph, Known, Loaded, Measured, Nesting, Pipelines, StepShare, Target, Unbounded,
-    Whole,
+    CheckContext, Definition, Graph, Loaded, Measurement, Nesting, Pipelines, StepShare, Target,
+    Unbounded, Whole,
 };
 use sextant_rpc::{Answer, Dispatch, Query, QueryError};
 use sextant_types::{ApplicationId, Code, Route, Targets, VariantId};
@@ -44,7 +44,7 @@ fn service(worker: Worker, definitions: &[Value]) -> (Arc<Worker>, Arc<Pipelines
                 defaults: Targets::default(),
             })
         };
-        let known = Known {
+        let known = CheckContext {
             targets: &targets,
             files: &BTreeMap::new(),
         };
@@ -244,7 +244,7 @@ async fn the_steps_of_an_inner_pipeline_are_told_of_as_steps_of_the_outermost() 
         variants: [(VariantId::new("v-b").expect("a name"), 1)].into(),
         ..StepShare::default()
     };
-    outermost.set_whole(Whole::Current(Measured {
+    outermost.set_whole(Whole::Current(Measurement {
         steps: [("all.then.b".to_owned(), steps)].into(),
         ..measured()
     }));

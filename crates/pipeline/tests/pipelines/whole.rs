@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use sextant_pipeline::{Loaded, Measured, Pipelines, StepShare, Unbounded, Whole};
+use sextant_pipeline::{Loaded, Measurement, Pipelines, StepShare, Unbounded, Whole};
 use sextant_rpc::{Answer, Dispatch, Explanation, Instead, Query, QueryError};
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, Code, Metric, Prefer, Route, Signature, Targets,
@@ -14,8 +14,8 @@ use sextant_types::{
 
 use crate::worker::{Service, Worker, failing, graph, output, query, service, x};
 
-pub fn measured() -> Measured {
-    Measured {
+pub fn measured() -> Measurement {
+    Measurement {
         accuracy: Accuracy {
             kind: AccuracyKind::Accuracy,
             metric: Metric::Top1,
@@ -115,7 +115,7 @@ async fn the_steps_of_a_query_are_told_the_accuracy_that_it_asks_of_the_whole() 
     };
     set(
         &service,
-        Whole::Current(Measured {
+        Whole::Current(Measurement {
             steps: [("a".to_owned(), steps)].into(),
             ..measured()
         }),

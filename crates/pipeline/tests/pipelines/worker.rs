@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::Value;
 use sextant_pipeline::{
-    Definition, Graph, Invalid, Known, Loaded, Memory, Pipelines, Target, Unbounded,
+    CheckContext, Definition, Graph, Invalid, Loaded, Memory, Pipelines, Target, Unbounded,
 };
 use sextant_rpc::{Answer, Dispatch, Query, QueryError, Timings};
 use sextant_types::{
@@ -186,7 +186,7 @@ pub fn graph(worker: &Worker, definition: &Value) -> Result<Graph, Invalid> {
     };
     Graph::new(
         definition,
-        &Known {
+        &CheckContext {
             targets: &targets,
             files: &BTreeMap::new(),
         },
