@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_metadata::{Desired, View};
+use sextant_metadata::{DesiredState, View};
 use sextant_provider::{Error, Machine, MachineId, Pool, Provider, State};
 use sextant_scaling::{
     fleet::{LONGEST_STAY, Removable, leaving},
@@ -104,7 +104,7 @@ impl Machines {
     pub(crate) async fn look(
         &mut self,
         pools: &BTreeMap<DeviceTypeName, crate::PoolConfig>,
-        (view, desired, interner): (&View, &Desired, &Interner),
+        (view, desired, interner): (&View, &DesiredState, &Interner),
         now_ms: u64,
     ) -> Vec<(DeviceTypeName, Option<Arc<str>>)> {
         let mut troubles = Vec::new();

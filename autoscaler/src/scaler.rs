@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use sextant_metadata::{Action, Decision, Desired, Pool, Subject, View};
+use sextant_metadata::{Action, Decision, DesiredState, Pool, Subject, View};
 use sextant_picture::{Interner, Picture, Plans, seats};
 use sextant_scaling as scaling;
 use sextant_scaling::{Options, ScalingDecision};
@@ -98,7 +98,7 @@ impl Scaler {
     }
 
     /// What is desired now, under `token`.
-    pub(crate) fn decide(&mut self, view: &View, now_ms: u64, token: u64) -> Desired {
+    pub(crate) fn decide(&mut self, view: &View, now_ms: u64, token: u64) -> DesiredState {
         self.seen.observe(now_ms, view.demand.as_ref());
         self.learn(view, now_ms);
         let ahead_s = sextant_picture::ahead_s(self.facts.values().map(|facts| &**facts));
@@ -121,9 +121,9 @@ impl Scaler {
         let idle_unload_ms = self.config.idle_unload_s.saturating_mul(1000);
         let held_back = picture.set.held_back(&picture.outlooks, &decided.cuts);
         let batches = picture.batches(&decided.here);
-        let desired = Desired {
+        let desired = DesiredState {
             held_back,
-            ..Desired::new(token, variants, idle_unload_ms).with_scaling(pools, decisions)
+            ..DesiredState::new(token, variants, idle_unload_ms).with_scaling(pools, decisions)
         }
         .with_batches(batches);
         let emptying = seats::emptying(view, &desired, &self.interner);

@@ -12,7 +12,7 @@ use std::{
 use sextant_controller::OnKind;
 use sextant_fleet::{Follower, News, Token};
 use sextant_metadata::{
-    Desired, DeviceTypes, HardwareWarning, InstanceState, MetadataStore, PlannedBatch, View,
+    DesiredState, DeviceTypes, HardwareWarning, InstanceState, MetadataStore, PlannedBatch, View,
 };
 use sextant_picture::{IndexedVariant, Interner, Surroundings};
 use sextant_placement as placement;
@@ -60,7 +60,7 @@ struct Updater {
     published: BTreeMap<VariantIx, PublishedVariant>,
     beside: PublicationContext,
     /// What is desired loaded, as the driver was told.
-    desired: Option<(Vec<(VariantIx, placement::Desired)>, Nanos)>,
+    desired: Option<(Vec<(VariantIx, placement::DesiredPlacement)>, Nanos)>,
     /// What is published no more and was found loaded, by position and variant.
     strays: BTreeSet<(DeviceIx, VariantId)>,
     /// What was last said about device types.
@@ -348,7 +348,7 @@ impl Updater {
         &mut self,
         driver: &Driver,
         snapshot: &Snapshot,
-        (present, desired): (&[Present], Option<&Desired>),
+        (present, desired): (&[Present], Option<&DesiredState>),
     ) {
         let beside = PublicationContext {
             present: present
@@ -409,7 +409,7 @@ impl PublishedVariant {
     /// `up` tells the kinds that workers have until the driver is told otherwise.
     fn of(
         known: &Arc<IndexedVariant>,
-        (present, desired): (&[Present], Option<&Desired>),
+        (present, desired): (&[Present], Option<&DesiredState>),
         up: &IndexVec<DeviceIx, Option<(u64, KindIx)>>,
     ) -> Self {
         let engine = &known.variant.spec.engine;

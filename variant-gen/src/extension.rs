@@ -9,7 +9,7 @@
 
 use serde_json::json;
 use sextant_engine::Engine;
-use sextant_registry::{Job, JobKind, JobState, Model, NewJob, Plan, Planned, Step};
+use sextant_registry::{Job, JobKind, JobState, Model, NewJob, Plan, PlannedExtension, Step};
 use sextant_types::{EngineName, Variant, time::unix_ms};
 use tracing::{info, warn};
 
@@ -37,7 +37,7 @@ enum Verdict {
 /// What a look at a model and an engine has come to.
 enum Looked {
     /// This is to be stored.
-    Planned(Planned),
+    Planned(PlannedExtension),
     /// Nothing before this time, ms since the Unix epoch.
     Later(u64),
 }
@@ -89,7 +89,7 @@ impl Generator {
         }
         let done = self.registry().store_plans(plans, unix_ms()).await?;
         for (plan, _) in plans.iter().zip(done).filter(|(_, done)| *done) {
-            if let Planned::Job { job, .. } = &plan.planned {
+            if let PlannedExtension::Job { job, .. } = &plan.planned {
                 info!(job = %job.id, model = %plan.model.id, %engine, "to be extended");
             }
         }
@@ -116,7 +116,7 @@ impl Generator {
             Verdict::Begin { earlier: 0 } if !self.reads(engine, model).await? => Extended::NotRead,
             Verdict::Begin { earlier } => {
                 let job = new_job(model, &name, earlier);
-                return Ok(Looked::Planned(Planned::Job { job, known }));
+                return Ok(Looked::Planned(PlannedExtension::Job { job, known }));
             }
         };
         Ok(Looked::Planned(note(&name, settled)?))
@@ -132,10 +132,10 @@ impl Generator {
 }
 
 /// That nothing is to be done about a model and an engine any more.
-fn note(engine: &EngineName, settled: Extended) -> Result<Planned, Error> {
+fn note(engine: &EngineName, settled: Extended) -> Result<PlannedExtension, Error> {
     let name = step::extend(engine);
     match serde_json::to_value(settled) {
-        Ok(result) => Ok(Planned::Step { name, result }),
+        Ok(result) => Ok(PlannedExtension::Step { name, result }),
         Err(source) => Err(Error::Step { step: name, source }),
     }
 }

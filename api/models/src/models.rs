@@ -11,7 +11,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sextant_registry::{JobFilter, JobKind, Model, ModelStatus, NO_LABELS, NewModel, Once};
+use sextant_registry::{JobFilter, JobKind, Model, ModelStatus, NO_LABELS, NewModel, OnceKey};
 use sextant_types::{ApplicationId, Code, Constants, ModelId, Names, Stage};
 use utoipa::ToSchema;
 
@@ -238,7 +238,7 @@ pub async fn create_from_artefacts(
 async fn begin(
     state: &ApiState,
     model: &NewModel,
-    once: Option<Once>,
+    once: Option<OnceKey>,
     patience: &Wait,
 ) -> Result<Response, Problem> {
     let registration = register(state, model, once.as_ref()).await;

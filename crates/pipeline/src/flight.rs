@@ -11,7 +11,7 @@ use sextant_planning::{
     Nanos,
     dropping::{Dropping, Goal, Stage, StepRun, Watch},
 };
-use sextant_rpc::StepTaken;
+use sextant_rpc::StepRecord;
 
 use crate::{Graph, counts::Counts};
 
@@ -169,7 +169,7 @@ impl Flight<'_> {
     }
 
     /// The step has ended.
-    pub fn ended(&mut self, step: usize, taken: Option<&StepTaken>) {
+    pub fn ended(&mut self, step: usize, taken: Option<&StepRecord>) {
         let now = self.traffic.nanos(Instant::now());
         let mut state = self.traffic.state.lock();
         let rows = self.counted[step];

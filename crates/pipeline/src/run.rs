@@ -15,7 +15,7 @@ use std::{
 use arc_swap::ArcSwap;
 use futures::{StreamExt, stream::FuturesUnordered};
 use sextant_rpc::{
-    Answer, DispatcherClient, Explanation, ForStep, Query, QueryError, StepTaken, Timings,
+    Answer, DispatcherClient, Explanation, ForStep, Query, QueryError, StepRecord, Timings,
 };
 use sextant_types::{Code, ModelId, NamedTensor, VariantId};
 use tokio::sync::Semaphore;
@@ -101,9 +101,9 @@ struct Way<'a> {
     query: &'a Query,
     inputs: Vec<NamedTensor>,
     ended: Vec<Option<StepEnd>>,
-    taken: Vec<StepTaken>,
+    taken: Vec<StepRecord>,
     /// What became of the steps of pipelines that are steps.
-    within: Vec<StepTaken>,
+    within: Vec<StepRecord>,
     /// What its draws follow from; nothing as long as no step is split.
     seed: Option<Seed>,
     /// What its steps have made, as long as the query lasts.
@@ -388,7 +388,7 @@ impl<'a> Way<'a> {
     }
 
     fn skip(&mut self, node: &Node, at: usize, why: String) {
-        self.taken.push(StepTaken::skipped(&node.name, &why));
+        self.taken.push(StepRecord::skipped(&node.name, &why));
         self.ended[at] = Some(StepEnd::Skipped(why));
         self.flight.ended(at, None);
     }
@@ -416,9 +416,9 @@ impl<'a> Way<'a> {
             OnError::Fail => return Err(error),
             OnError::Skip => self.skip(node, at, why),
             OnError::Default => {
-                self.taken.push(StepTaken {
+                self.taken.push(StepRecord {
                     outcome: "default".into(),
-                    ..StepTaken::skipped(&node.name, &why)
+                    ..StepRecord::skipped(&node.name, &why)
                 });
                 self.ended[at] = Some(StepEnd::Gave(node.default.clone()));
             }

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use sextant_rpc::{QueryError, StepTaken};
+use sextant_rpc::{QueryError, StepRecord};
 use sextant_types::{Accuracy, Code, Targets, VariantId, WholeAccuracy};
 
 /// What was measured of a pipeline on its validation set.
@@ -178,7 +178,7 @@ impl Measurement {
 
 impl StepShare {
     /// Counts what became of a step in one more query.
-    pub fn count(&mut self, taken: &StepTaken) {
+    pub fn count(&mut self, taken: &StepRecord) {
         match taken.outcome.as_ref() {
             "skipped" => self.skipped += 1,
             _ => {

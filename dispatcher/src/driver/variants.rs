@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sextant_controller::{Loaded, OnKind, VariantSpec};
-use sextant_placement::Desired;
+use sextant_placement::DesiredPlacement;
 use sextant_schedule::Nanos;
 use sextant_types::{
     Variant, VariantId,
@@ -41,7 +41,7 @@ impl Driver {
 
     /// What the autoscaler wants loaded, by variant in order, and after how long without a query
     /// other variants may be unloaded, ns.
-    pub(crate) fn on_desired(&self, desired: &[(VariantIx, Desired)], idle_unload: Nanos) {
+    pub(crate) fn on_desired(&self, desired: &[(VariantIx, DesiredPlacement)], idle_unload: Nanos) {
         self.step(|controller, now, actions| {
             controller.on_desired(now, desired, idle_unload, actions);
         });

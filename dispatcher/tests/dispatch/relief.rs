@@ -10,7 +10,7 @@ use std::{
 
 use sextant_dispatcher::Config;
 use sextant_metadata::{
-    Command, Count, Desired, DesiredVariant, InProcessStore, InstanceKey, InstanceState, Pool,
+    Command, Count, DesiredState, DesiredVariant, InProcessStore, InstanceKey, InstanceState, Pool,
     Transition,
 };
 use sextant_rpc::{Load, WorkerClient};
@@ -166,7 +166,7 @@ async fn what_a_worker_that_is_to_leave_has_alone_moves_to_one_that_stays() {
             needed: 1,
         };
         let emptying = emptying.iter().map(|at| world.workers[*at].info().worker);
-        Desired::new(1, vec![of], 600_000).with_emptying(emptying.collect())
+        DesiredState::new(1, vec![of], 600_000).with_emptying(emptying.collect())
     };
     world.metadata.set_desired(desired(&[0, 1])).await.unwrap();
     let moved = async {
@@ -245,7 +245,7 @@ async fn a_worker_stays_until_the_one_in_its_place_is_there_and_the_next_leader_
             facts: None,
             trouble: None,
         };
-        Desired::new(1, Vec::new(), 600_000).with_scaling(vec![pool], Vec::new())
+        DesiredState::new(1, Vec::new(), 600_000).with_scaling(vec![pool], Vec::new())
     };
     world.metadata.set_desired(desired(2)).await.unwrap();
     let running = world.run_worker(0);

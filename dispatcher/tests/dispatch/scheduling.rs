@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use sextant_baselines::{Options, Policy};
 use sextant_dispatcher::{Choice, Config, Tenant};
-use sextant_metadata::{Command, Desired, InstanceKey, PlannedBatch, Transition};
+use sextant_metadata::{Command, DesiredState, InstanceKey, PlannedBatch, Transition};
 use sextant_profile::Estimation;
 use sextant_rpc::{ActionKind, Answer, Query, QueryError};
 use sextant_schedule::Delay;
@@ -512,7 +512,7 @@ async fn batches_are_no_larger_than_a_plan_has_them_on_its_devices() {
         (vec![planned("large", 1)], [4; 4]),
     ];
     for (number, (plan, expected)) in (1..).zip(plans) {
-        let desired = Desired::new(number, Vec::new(), u64::MAX).with_batches(plan);
+        let desired = DesiredState::new(number, Vec::new(), u64::MAX).with_batches(plan);
         world.metadata.set_desired(desired).await.unwrap();
         let told = async {
             while batches_of_four(&world).await != expected {

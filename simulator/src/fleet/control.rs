@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sextant_controller as controller;
 use sextant_controller::{Actions, Controller, DeviceSpec, VariantSpec};
 use sextant_picture::{IndexedVariant, Queueing};
-use sextant_placement::Desired;
+use sextant_placement::DesiredPlacement;
 use sextant_schedule::{NEVER, Nanos, Schedulers};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand};
@@ -38,7 +38,7 @@ pub(super) struct Control {
     /// Whether what is there has changed since that was shown.
     pub(super) is_stale: bool,
     /// What is desired, as the controller was told.
-    desired: Vec<(VariantIx, Desired)>,
+    desired: Vec<(VariantIx, DesiredPlacement)>,
 }
 
 /// What selection asks about the load.
@@ -126,7 +126,7 @@ impl Control {
     pub(super) fn want(
         &mut self,
         now: Nanos,
-        desired: Vec<(VariantIx, Desired)>,
+        desired: Vec<(VariantIx, DesiredPlacement)>,
         idle_unload: Nanos,
     ) {
         if self.desired != desired {
@@ -142,7 +142,7 @@ impl Control {
     }
 
     /// What is desired, as it was last told.
-    pub(super) fn desired(&self) -> &[(VariantIx, Desired)] {
+    pub(super) fn desired(&self) -> &[(VariantIx, DesiredPlacement)] {
         &self.desired
     }
 }

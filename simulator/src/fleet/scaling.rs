@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sextant_placement::Desired;
+use sextant_placement::DesiredPlacement;
 use sextant_scaling::{
     Options, Scaler,
     autoscale::TICK_S,
@@ -40,7 +40,7 @@ pub(super) struct Look {
     /// By type: how many devices.
     pub(super) devices: Vec<u32>,
     /// By variant in order.
-    pub(super) variants: Vec<(VariantIx, Desired)>,
+    pub(super) variants: Vec<(VariantIx, DesiredPlacement)>,
 }
 
 impl Autoscaler {
@@ -130,12 +130,12 @@ impl Autoscaler {
 }
 
 /// Variants that are pinned to applications, everywhere, the smallest first.
-fn preloaded(setting: &Setting) -> Vec<(VariantIx, Desired)> {
+fn preloaded(setting: &Setting) -> Vec<(VariantIx, DesiredPlacement)> {
     let pinned = setting.applications.iter().filter_map(|of| of.pinned);
     let sized = pinned.map(|at| (setting.variants[at].memory_mb, at));
     let sized: BTreeSet<(u32, VariantIx)> = sized.collect();
     let everywhere = (0..).zip(sized).map(|(order, (_, variant))| {
-        let desired = Desired {
+        let desired = DesiredPlacement {
             devices: u32::MAX,
             pinned: true,
             order,

@@ -156,7 +156,7 @@ impl Shown {
         &mut self,
         planned: &BTreeMap<VariantIx, u32>,
         warm_memory_share: f64,
-    ) -> Vec<(VariantIx, sextant_placement::Desired)> {
+    ) -> Vec<(VariantIx, sextant_placement::DesiredPlacement)> {
         let named = planned.iter().map(|(variant, count)| {
             let id = &self.registered.variants[*variant].id;
             (id.clone(), *count)

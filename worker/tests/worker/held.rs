@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use sextant_metadata::{
-    Candidate, Changes, Cursor, Demand, Desired, Error, Instance, Leader, Lease, Snapshot,
+    Candidate, Changes, Cursor, Demand, DesiredState, Error, Instance, Leader, Lease, Snapshot,
     Transition, Worker as KnownWorker, WorkerRecord,
 };
 use tokio::sync::watch;
@@ -139,7 +139,7 @@ impl MetadataStore for HeldStore {
         self.inner.resign(candidate).await
     }
 
-    async fn set_desired(&self, desired: Desired) -> Result<(), Error> {
+    async fn set_desired(&self, desired: DesiredState) -> Result<(), Error> {
         self.inner.set_desired(desired).await
     }
 

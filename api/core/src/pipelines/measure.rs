@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sextant_pipeline::{Loaded, Measurement, StepShare, Whole};
 use sextant_registry::{Error, Failure, Job, JobKind, JobState, NewJob, PipelineMeasure};
 use sextant_rpc::{
-    Answer, Dispatch, Query, QueryError, StepTaken,
+    Answer, Dispatch, Query, QueryError, StepRecord,
     examine::{Examination, Examinee, NotExamined},
 };
 use sextant_types::{
@@ -386,7 +386,7 @@ impl Tally {
     }
 
     /// What a step lists for its rows, US dollars.
-    async fn listed(&mut self, state: &ApiState, step: &StepTaken) -> f64 {
+    async fn listed(&mut self, state: &ApiState, step: &StepRecord) -> f64 {
         let Some(variant) = &step.variant else {
             return 0.0;
         };

@@ -7,7 +7,7 @@ use std::{
 
 use serde::Serialize;
 use sextant_metadata::{
-    ApplicationDemand, Count, Demand, Desired, DesiredVariant, DeviceTypes, Instance,
+    ApplicationDemand, Count, Demand, DesiredState, DesiredVariant, DeviceTypes, Instance,
     InstanceState, Pool, Snapshot,
 };
 use sextant_types::{ApplicationId, DeviceTypeName, TargetClass, VariantId};
@@ -207,7 +207,7 @@ impl ScalingBody {
     }
 }
 
-fn held_back(desired: &Desired) -> Vec<HeldBackBody> {
+fn held_back(desired: &DesiredState) -> Vec<HeldBackBody> {
     let held_back = desired.held_back.iter().map(|of| HeldBackBody {
         application: of.application.to_string(),
         limit: of.limit.name(),

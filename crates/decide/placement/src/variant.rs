@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use smallvec::SmallVec;
 
 use super::{
-    Desired, Nanos, Presence, VariantSpec,
+    DesiredPlacement, Nanos, Presence, VariantSpec,
     kinds::ByKind,
     relocate::Relocation,
     replicas::{Replica, Replicas},
@@ -46,7 +46,7 @@ pub(super) struct Variant {
     /// Asked for no more: it goes as soon as nothing runs.
     pub retired: bool,
     /// What is to be kept loaded of it, whether or not it is asked for.
-    pub desired: Option<Desired>,
+    pub desired: Option<DesiredPlacement>,
     pub replicas: Replicas,
     pub relocations: SmallVec<[Relocation; 1]>,
     /// Requests that wait, hopeful or not.

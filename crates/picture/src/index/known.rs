@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use sextant_controller::{OnKind, VariantSpec};
-use sextant_metadata::{Desired, InstanceState};
+use sextant_metadata::{DesiredState, InstanceState};
 use sextant_placement::Shared;
 use sextant_profile::Surface;
 use sextant_schedule::{LatencyTable, Nanos, QueueSpec};
@@ -245,7 +245,7 @@ impl IndexedVariant {
 
     /// A kind of device that has its engine, for the controller. One of which nothing is known runs it
     /// as it ran where it was registered. `desired` may bound its batches there.
-    pub fn on_kind(&self, kind: KindIx, desired: Option<&Desired>) -> OnKind {
+    pub fn on_kind(&self, kind: KindIx, desired: Option<&DesiredState>) -> OnKind {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         let elsewhere = host.filter(|host| !host.measured_here);
         let planned = desired.zip(self.type_of(kind));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream};
-use sextant_rpc::{Answer, DispatcherClient, ForStep, Query, QueryError, StepTaken};
+use sextant_rpc::{Answer, DispatcherClient, ForStep, Query, QueryError, StepRecord};
 use sextant_transforms::Transform;
 use sextant_types::{Code, NamedTensor, Route, StepOf, Targets, TensorSpec};
 use tokio::sync::Semaphore;
@@ -88,9 +88,9 @@ type Made = (Vec<NamedTensor>, Part);
 /// What a step gave.
 pub(super) struct StepResult {
     pub outputs: Vec<NamedTensor>,
-    pub taken: StepTaken,
+    pub taken: StepRecord,
     /// What became of the steps within it.
-    pub within: Vec<StepTaken>,
+    pub within: Vec<StepRecord>,
     /// The memory of its outputs.
     pub held: Vec<Part>,
 }
@@ -184,7 +184,7 @@ impl<'a> StepTask<'a> {
     async fn once(&self) -> Result<StepResult, QueryError> {
         let mut gave = StepResult {
             outputs: Vec::new(),
-            taken: StepTaken::answered(&self.name),
+            taken: StepRecord::answered(&self.name),
             within: Vec::new(),
             held: Vec::new(),
         };
@@ -348,10 +348,10 @@ impl<'a> StepTask<'a> {
     }
 
     /// The steps of a pipeline that has answered, under the name of the step that it is.
-    fn within(&self, answer: &mut Answer) -> Vec<StepTaken> {
+    fn within(&self, answer: &mut Answer) -> Vec<StepRecord> {
         let explanation = answer.explanation.take();
         let steps = explanation.map(|it| it.steps).unwrap_or_default();
-        let named = steps.into_iter().map(|step| StepTaken {
+        let named = steps.into_iter().map(|step| StepRecord {
             name: format!("{}.{}", self.name, step.name),
             ..step
         });
@@ -501,7 +501,7 @@ async fn transformed(
 }
 
 /// Adds what an answer took to what the step took.
-fn count(taken: &mut StepTaken, answer: &Answer) {
+fn count(taken: &mut StepRecord, answer: &Answer) {
     let of = &answer.timings;
     taken.variant = Some(answer.variant.clone());
     taken.rows += answer.rows;

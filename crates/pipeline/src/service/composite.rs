@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use sextant_rpc::{Answer, Composite, Explanation, Query, QueryError, StepTaken};
+use sextant_rpc::{Answer, Composite, Explanation, Query, QueryError, StepRecord};
 use sextant_types::{Code, NamedTensor, Route, Targets, Tensor};
 
 use super::{Catalog, Loaded, Pipelines};
@@ -210,8 +210,8 @@ fn joined(mut answers: Vec<Answer>) -> Result<Answer, QueryError> {
 }
 
 /// What became of each step in all rows: it counts as answered where it has answered any.
-fn of_all_rows(steps: impl Iterator<Item = StepTaken>) -> Vec<StepTaken> {
-    let mut all: Vec<StepTaken> = Vec::new();
+fn of_all_rows(steps: impl Iterator<Item = StepRecord>) -> Vec<StepRecord> {
+    let mut all: Vec<StepRecord> = Vec::new();
     for step in steps {
         let Some(known) = all.iter_mut().find(|it| it.name == step.name) else {
             all.push(step);

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sextant_pipeline::{Loaded, Measurement, Pipelines, StepShare, Unbounded, Whole};
-use sextant_rpc::{Answer, Dispatch, Explanation, Instead, Query, QueryError};
+use sextant_rpc::{Answer, CompositeChoice, Dispatch, Explanation, Query, QueryError};
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, Code, Metric, Prefer, Route, Signature, Targets,
     VariantId,
@@ -170,7 +170,7 @@ impl Dispatch for Selection {
                     ),
                     (0.85, 7.0, 0.02)
                 );
-                Err(QueryError::instead(Instead {
+                Err(QueryError::instead(CompositeChoice {
                     variant: composite.variant.clone(),
                     explanation: Some(Explanation {
                         reason: "it is the cheapest".to_owned(),

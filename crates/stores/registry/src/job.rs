@@ -15,7 +15,7 @@ mod extension;
 mod queue;
 mod run;
 
-pub use extension::{Plan, Planned};
+pub use extension::{Plan, PlannedExtension};
 
 pub(crate) use extension::cancel_all as cancel_extensions;
 pub(crate) use queue::{create, job as read, registration_of, unfinished_of};

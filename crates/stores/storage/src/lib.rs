@@ -68,7 +68,7 @@ use tokio::sync::{Mutex, watch};
 pub use blobs::{ABANDONED_AFTER, REMOVE_WITHIN};
 pub use error::Error;
 pub use identity::Strangers;
-pub use sweep::Freed;
+pub use sweep::SweepReport;
 pub use usage::{Kind, Usage, Use};
 
 /// What is kept for how long.

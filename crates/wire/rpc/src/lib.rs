@@ -16,8 +16,8 @@ pub mod publish;
 pub mod work;
 
 pub use dispatch::{
-    Answer, Ask, Assignment, Candidate, Composite, Dispatch, Explanation, ForStep, Holder, Instead,
-    KeptAnswer, KeptHere, Query, QueryError, StepTaken, Timings,
+    Answer, Ask, Assignment, CacheHit, Candidate, Composite, CompositeChoice, Dispatch,
+    Explanation, ForStep, Holder, KeptAnswer, Query, QueryError, StepRecord, Timings,
 };
 pub use examine::{Examine, NoExaminer};
 pub use notify::{NotDelivered, Notice, Notify};

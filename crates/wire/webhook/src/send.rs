@@ -68,7 +68,7 @@ impl Webhooks {
             .proxy(None)
             .user_agent(concat!("sextant/", env!("CARGO_PKG_VERSION")))
             .build();
-        let resolver = Checked {
+        let resolver = CheckedResolver {
             inner: DefaultResolver::default(),
             allow_link_local: options.allow_link_local,
         };
@@ -137,7 +137,7 @@ fn refusal(error: &ureq::Error) -> NotDelivered {
         ureq::Error::Timeout(_) => ("the receiver did not answer in time", true),
         ureq::Error::HostNotFound => ("the receiver's name is not known", true),
         ureq::Error::ConnectionFailed => ("no connection to the receiver", true),
-        ureq::Error::Other(inner) if inner.is::<Refused>() => (REFUSED, false),
+        ureq::Error::Other(inner) if inner.is::<RefusedAddress>() => (REFUSED, false),
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => ("the webhook is not an address", false),
         ureq::Error::Io(_) => ("the connection to the receiver broke", true),
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) => {
@@ -155,24 +155,24 @@ const REFUSED: &str = "the receiver's address is link-local, or one of the machi
 
 /// An address that no message goes to.
 #[derive(Debug)]
-struct Refused;
+struct RefusedAddress;
 
-impl fmt::Display for Refused {
+impl fmt::Display for RefusedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(REFUSED)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for RefusedAddress {}
 
 /// Resolves names and refuses those of which any address is refused.
 #[derive(Debug)]
-struct Checked {
+struct CheckedResolver {
     inner: DefaultResolver,
     allow_link_local: bool,
 }
 
-impl Resolver for Checked {
+impl Resolver for CheckedResolver {
     fn resolve(
         &self,
         uri: &Uri,
@@ -182,7 +182,7 @@ impl Resolver for Checked {
         let found = self.inner.resolve(uri, config, timeout)?;
         let bad = found.iter().any(|address| is_refused(address.ip()));
         if bad && !self.allow_link_local {
-            return Err(ureq::Error::Other(Box::new(Refused)));
+            return Err(ureq::Error::Other(Box::new(RefusedAddress)));
         }
         Ok(found)
     }

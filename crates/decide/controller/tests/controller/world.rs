@@ -6,7 +6,7 @@ use sextant_controller::{
     Action, Actions, Controller, DeviceSpec, Loaded, Options, Shape, Sharing,
 };
 use sextant_placement as placement;
-use sextant_placement::{Desired, Presence};
+use sextant_placement::{DesiredPlacement, Presence};
 use sextant_profile::Estimation;
 use sextant_schedule as schedule;
 use sextant_schedule::{BatchId, NEVER, Nanos, Request};
@@ -73,7 +73,7 @@ pub enum Step {
     },
     /// What is to be kept loaded, and for how long what is not.
     Want {
-        list: Vec<(VariantIx, Desired)>,
+        list: Vec<(VariantIx, DesiredPlacement)>,
         idle_unload: Nanos,
     },
     Retire {
@@ -353,7 +353,7 @@ impl World {
         self.up.keys().filter(on).copied().collect()
     }
 
-    pub fn want(&mut self, list: &[(VariantIx, Desired)], idle_unload: Nanos) {
+    pub fn want(&mut self, list: &[(VariantIx, DesiredPlacement)], idle_unload: Nanos) {
         self.act(|c, now, actions| c.on_desired(now, list, idle_unload, actions));
     }
 

@@ -4,7 +4,7 @@ use sextant_types::{Code, EngineName, JobId, ModelId};
 
 use super::{AnsweredBy, Job, JobFilter, JobKind, JobState, NewJob, Waiting};
 use crate::{
-    Entity, Error, Failure, ModelStatus, Once, Registry, application,
+    Entity, Error, Failure, ModelStatus, OnceKey, Registry, application,
     database::{Row, Session},
     model, once,
     rows::{Columns, document, int},
@@ -49,7 +49,7 @@ impl Registry {
     pub async fn create_job_once(
         &self,
         job: &NewJob,
-        once: Option<&Once>,
+        once: Option<&OnceKey>,
         now_ms: u64,
     ) -> Result<Job, Error> {
         let mut tx = self.begin().await?;

@@ -32,7 +32,7 @@ const HESITATION: Duration = Duration::from_millis(40);
 
 /// What became of an upload.
 #[derive(Debug, PartialEq, Eq)]
-enum Sent {
+enum UploadOutcome {
     Registered,
     /// Its files had gone before it was registered.
     ToBeSentAgain,
@@ -52,7 +52,7 @@ async fn pause(random: &mut ChaCha8Rng) {
 }
 
 /// As the front end does it: files, rows, a second look.
-async fn send(bench: &Bench, name: &str, random: &mut ChaCha8Rng) -> Sent {
+async fn send(bench: &Bench, name: &str, random: &mut ChaCha8Rng) -> UploadOutcome {
     let mut files = Vec::new();
     for _ in 0..2 {
         files.push(bench.put(content(random.random_range(0..CONTENTS))).await);
@@ -72,7 +72,7 @@ async fn send(bench: &Bench, name: &str, random: &mut ChaCha8Rng) -> Sent {
             let cancelled = bench.registry.cancel(&job.id, 2).await;
             cancelled.expect("cancelled");
             delete(&bench.registry, name).await;
-            return Sent::ToBeSentAgain;
+            return UploadOutcome::ToBeSentAgain;
         }
     }
     // From now on they stay.
@@ -83,7 +83,7 @@ async fn send(bench: &Bench, name: &str, random: &mut ChaCha8Rng) -> Sent {
         }
     }
     bench.registry.cancel(&job.id, 2).await.expect("cancelled");
-    Sent::Registered
+    UploadOutcome::Registered
 }
 
 async fn delete(registry: &Registry, name: &str) {
@@ -98,9 +98,11 @@ async fn upload_again_and_again(bench: Arc<Bench>, sender: u64, rounds: u64, see
     for round in 0..rounds {
         let name = format!("model-{sender}-{round}");
         match send(&bench, &name, &mut random).await {
-            Sent::ToBeSentAgain => again += 1,
-            Sent::Registered if random.random_bool(0.9) => delete(&bench.registry, &name).await,
-            Sent::Registered => {}
+            UploadOutcome::ToBeSentAgain => again += 1,
+            UploadOutcome::Registered if random.random_bool(0.9) => {
+                delete(&bench.registry, &name).await
+            }
+            UploadOutcome::Registered => {}
         }
     }
     again

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use crate::{
     cable::Cable,
     double::{batch, part, there},
-    process::{Process, Reached, config, connector, dispatcher, hello, reach},
+    process::{Process, RemoteProcess, config, connector, dispatcher, hello, reach},
 };
 
 /// Batches that the worker keeps, and how they are answered.
@@ -31,7 +31,7 @@ struct Waiting {
     kept: Vec<Infer>,
 }
 
-async fn waiting(process: &mut Process, reached: &Reached, count: usize) -> Waiting {
+async fn waiting(process: &mut Process, reached: &RemoteProcess, count: usize) -> Waiting {
     process.double.keep.store(true, Ordering::Relaxed);
     let (sender, answers) = mpsc::unbounded_channel();
     let answered = Arc::<AtomicUsize>::default();
@@ -108,7 +108,7 @@ async fn a_silent_worker_is_lost() {
     let link = link.await.expect("it is let in");
     let connected = RemoteWorker::connect(link, Clock::system(), options).await;
     let (worker, connection) = connected.expect("the link holds");
-    let reached = Reached {
+    let reached = RemoteProcess {
         worker,
         connection: tokio::spawn(connection.run(std::future::pending())),
     };

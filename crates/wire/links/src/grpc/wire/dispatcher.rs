@@ -4,8 +4,8 @@ use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use sextant_rpc::{
-    Answer, Assignment, Candidate, Composite, Explanation, ForStep, Instead, KeptAnswer, KeptHere,
-    QueryError, Timings,
+    Answer, Assignment, CacheHit, Candidate, Composite, CompositeChoice, Explanation, ForStep,
+    KeptAnswer, QueryError, Timings,
 };
 use sextant_types::{
     ApplicationId, Code, DeviceTypeName, Digest, ModelId, Route, StepOf, Targets, VariantId,
@@ -18,7 +18,7 @@ use super::{
     variant::unpack_kind,
 };
 use crate::{
-    front::{FromDispatcher, FrontReport, FrontRequest, SentAsk, SentInputs, ToDispatcher},
+    front::{FromDispatcher, FrontReport, FrontRequest, QueryInputs, QueryMessage, ToDispatcher},
     grpc::proto::{self, answered, ask, ask_message, placement},
 };
 
@@ -56,7 +56,7 @@ impl Wire for ToDispatcher {
     fn weight_bytes(&self) -> usize {
         match &self.body {
             FrontRequest::Ask(ask) => match &ask.inputs {
-                SentInputs::Here(Ok(inputs)) => ENVELOPE_BYTES + named_weight_bytes(inputs),
+                QueryInputs::Here(Ok(inputs)) => ENVELOPE_BYTES + named_weight_bytes(inputs),
                 _ => ENVELOPE_BYTES,
             },
             _ => ENVELOPE_BYTES,
@@ -65,7 +65,7 @@ impl Wire for ToDispatcher {
 
     fn strip(&mut self, reason: &str) {
         if let FrontRequest::Ask(ask) = &mut self.body
-            && let SentInputs::Here(inputs) = &mut ask.inputs
+            && let QueryInputs::Here(inputs) = &mut ask.inputs
         {
             *inputs = Err(reason.to_owned());
         }
@@ -125,10 +125,10 @@ impl Wire for FromDispatcher {
     }
 }
 
-fn pack_ask(ask: SentAsk) -> proto::Ask {
+fn pack_ask(ask: QueryMessage) -> proto::Ask {
     let mut kept = Vec::new();
     let (rows, dims, inputs) = match ask.inputs {
-        SentInputs::Kept {
+        QueryInputs::Kept {
             rows,
             dims,
             kept: own,
@@ -136,7 +136,7 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
             kept.extend(own.into_iter().map(pack_kept));
             (rows, dims, None)
         }
-        SentInputs::Here(inputs) => {
+        QueryInputs::Here(inputs) => {
             // What was stripped goes without tensors, of which every model takes some.
             let tensors = pack_named(inputs.unwrap_or_default());
             (0, Vec::new(), Some(proto::Tensors { tensors }))
@@ -169,26 +169,26 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
     }
 }
 
-fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
+fn unpack_ask(ask: proto::Ask) -> Result<QueryMessage, Malformed> {
     let route = match field(ask.route, "route")? {
         ask::Route::Application(id) => Route::Application(ApplicationId::new(id)?),
         ask::Route::Model(id) => Route::Model(id.parse()?),
         ask::Route::Variant(id) => Route::Variant(VariantId::new(id)?),
     };
     let step = ask.step.map(|step| unpack_step(step, &route)).transpose()?;
-    Ok(SentAsk {
+    Ok(QueryMessage {
         ticket: field(ask.ticket, "ticket")?.into(),
         route,
         step,
         inputs: match ask.inputs {
-            None => SentInputs::Kept {
+            None => QueryInputs::Kept {
                 rows: ask.rows,
                 dims: ask.dims,
                 kept: unpack_all_kept(ask.kept)?,
             },
             Some(inputs) => {
                 let inputs = unpack_named(inputs.tensors)?;
-                SentInputs::Here(inputs.map_err(|error| error.to_string()))
+                QueryInputs::Here(inputs.map_err(|error| error.to_string()))
             }
         },
         targets: Targets {
@@ -269,7 +269,7 @@ fn unpack_report(body: placement::Body) -> Result<FrontReport, Malformed> {
             // A dispatcher of an earlier release does not say.
             file: unpack_file(&assign.file).ok(),
         })),
-        placement::Body::Has(has) => FrontReport::Has(Box::new(KeptHere {
+        placement::Body::Has(has) => FrontReport::Has(Box::new(CacheHit {
             ticket: field(has.ticket, "ticket")?.into(),
             variant: VariantId::new(has.variant)?,
             model: ModelId::new(has.model)?,
@@ -389,8 +389,8 @@ fn unpack_error(refusal: proto::Refusal) -> Result<QueryError, Malformed> {
     })
 }
 
-fn unpack_instead(instead: proto::Instead) -> Result<Box<Instead>, Malformed> {
-    Ok(Box::new(Instead {
+fn unpack_instead(instead: proto::Instead) -> Result<Box<CompositeChoice>, Malformed> {
+    Ok(Box::new(CompositeChoice {
         variant: VariantId::new(instead.variant)?,
         explanation: instead.explanation.map(unpack_explanation).transpose()?,
     }))

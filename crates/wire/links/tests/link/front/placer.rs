@@ -10,8 +10,8 @@ use std::{
 
 use async_trait::async_trait;
 use sextant_rpc::{
-    Answer, Ask, Assignment, Dispatch, Explanation, Holder, Infer, InferError, InferOutcome,
-    KeptHere, Part, Query, QueryError, Ticket, Timings, WorkerClient,
+    Answer, Ask, Assignment, CacheHit, Dispatch, Explanation, Holder, Infer, InferError,
+    InferOutcome, Part, Query, QueryError, Ticket, Timings, WorkerClient,
 };
 use sextant_types::{Code, ModelId, NamedTensor, Route, Signature, WorkerId};
 use tokio::sync::{mpsc, oneshot};
@@ -202,7 +202,7 @@ fn settle(batch: Vec<Waiting>, outcome: InferOutcome) {
 #[async_trait]
 impl Dispatch for Placer {
     async fn query(&self, query: Query) -> Result<Answer, QueryError> {
-        let mut guard = Dropped(Some(&self.given_up));
+        let mut guard = DropCounter(Some(&self.given_up));
         self.answered.fetch_add(1, Ordering::Relaxed);
         let refused = self.refuse.lock().expect("sound").clone();
         if self.stuck.load(Ordering::Relaxed) {
@@ -217,13 +217,13 @@ impl Dispatch for Placer {
     }
 
     async fn place(&self, ask: Ask, holder: Arc<dyn Holder>) -> Result<(), QueryError> {
-        let mut guard = Dropped(Some(&self.given_up));
+        let mut guard = DropCounter(Some(&self.given_up));
         let mut ticket = ask.ticket;
         let has = ask.kept.iter().any(|it| it.variant == id("m-a"));
         self.asked.lock().expect("sound").push(ask);
         if has {
             guard.0 = None;
-            holder.has(KeptHere {
+            holder.has(CacheHit {
                 ticket,
                 variant: id("m-a"),
                 model: ModelId::new("m").expect("a name"),
@@ -282,9 +282,9 @@ impl Dispatch for Placer {
 }
 
 /// Counts what is dropped while it is there.
-struct Dropped<'a>(Option<&'a AtomicUsize>);
+struct DropCounter<'a>(Option<&'a AtomicUsize>);
 
-impl Drop for Dropped<'_> {
+impl Drop for DropCounter<'_> {
     fn drop(&mut self) {
         if let Some(count) = self.0 {
             count.fetch_add(1, Ordering::Relaxed);
