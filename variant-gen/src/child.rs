@@ -20,10 +20,12 @@ use crate::{
         adapt,
         calibrate::{self, Sample},
     },
-    isolation::protocol::{Action, Answer, Calibrate, Checked, Head, Order},
-    measure::{self, Batches, Cancel, MeasureError, Measurement, Refused, Subject, Uploaded},
+    isolation::protocol::{Action, Answer, Calibrate, Head, Order, SetSummary},
+    measure::{
+        self, Batches, Cancel, MeasureError, Measurement, Refusal, Subject, UploadedAnswers,
+    },
     memory::Baseline,
-    rewriting::{Rewritten, Unable},
+    rewriting::{RewriteReply, Unable},
     score::{CustomMetric, ScoreError},
     validation::{self, Expected, Invalid, Labels, ValidationSet},
 };
@@ -43,7 +45,7 @@ pub fn serve_measurements(
     let answers = Arc::new(Mutex::new(answers));
     let mut validation: Option<Arc<ValidationSet>> = None;
     let mut artefact = ModelFile::from(Bytes::new());
-    let mut uploaded = Arc::<Uploaded>::default();
+    let mut uploaded = Arc::<UploadedAnswers>::default();
     while let Some(head) = frame::read_head::<Head>(&mut orders)? {
         let file = head.validation_bytes;
         let file = file.map(|length| frame::read_whole(&mut orders, length));
@@ -115,7 +117,7 @@ struct Work {
     engines: Vec<Arc<dyn Engine>>,
     artefact: ModelFile,
     validation: Arc<ValidationSet>,
-    uploaded: Arc<Uploaded>,
+    uploaded: Arc<UploadedAnswers>,
     order: Order,
 }
 
@@ -169,7 +171,7 @@ fn carry_out(
 
 fn panicked(panic: &(dyn Any + Send)) -> Answer {
     let said = crate::blocking::message(panic);
-    Answer::Refused(Refused {
+    Answer::Refused(Refusal {
         code: Code::EngineCrashed,
         message: format!("the process that measures panicked: {said}"),
         is_final: false,
@@ -224,7 +226,7 @@ fn unfit(invalid: &Invalid) -> Answer {
 }
 
 fn refusal(error: &MeasureError) -> Answer {
-    Answer::Refused(Refused {
+    Answer::Refused(Refusal {
         // Engines that come back from an allocation that the limit refused say so alone here.
         code: match error.to_string().contains("bad_alloc") {
             true => Code::MemoryExceeded,
@@ -260,7 +262,7 @@ impl Work {
                     Err(error) => refusal(&error),
                 }
             }
-            Action::Check => Answer::Checked(Checked::of(&self.validation, self.order.metric)),
+            Action::Check => Answer::Checked(SetSummary::of(&self.validation, self.order.metric)),
             // They are answered elsewhere.
             Action::Weigh | Action::RecordShapes | Action::Rewrite(_) | Action::Calibrate(_) => {
                 unfit(&Invalid::NoRecords)
@@ -291,7 +293,7 @@ impl Work {
             code: Code::UnsupportedOperator,
             message,
         });
-        let (rewritten, files) = Rewritten::of(made, (&self.artefact, &[]));
+        let (rewritten, files) = RewriteReply::of(made, (&self.artefact, &[]));
         (Answer::Rewritten(rewritten), files)
     }
 

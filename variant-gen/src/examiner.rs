@@ -6,7 +6,7 @@ use sextant_types::{Accuracy, Signature};
 
 use crate::{
     score::Scorer,
-    validation::{self, Expected, Limits, Scored, ValidationSet},
+    validation::{self, Expected, Limits, ScoringTarget, ValidationSet},
 };
 
 /// Scores answers as a registration does.
@@ -43,22 +43,25 @@ impl Examine for Examiner {
     }
 }
 
-fn scored(examination: &Examination<'_>, signature: &Signature) -> Result<Scored, NotExamined> {
+fn scored(
+    examination: &Examination<'_>,
+    signature: &Signature,
+) -> Result<ScoringTarget, NotExamined> {
     let Some(name) = examination.output else {
-        return Ok(Scored::by(examination.metric, signature));
+        return Ok(ScoringTarget::by(examination.metric, signature));
     };
     let found = signature.outputs.iter().position(|it| it.name == name);
     let missing = || NotExamined::Unfit(format!("there is no output `{name}`"));
-    Ok(Scored {
+    Ok(ScoringTarget {
         output: found.ok_or_else(missing)?,
-        ..Scored::default()
+        ..ScoringTarget::default()
     })
 }
 
 fn read(
     examination: &Examination<'_>,
     signature: &Signature,
-    scored: &Scored,
+    scored: &ScoringTarget,
 ) -> Result<ValidationSet, NotExamined> {
     let expected = Expected {
         signature,

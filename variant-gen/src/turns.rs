@@ -34,11 +34,11 @@ pub(crate) struct Places {
 #[derive(Debug)]
 pub(crate) struct Turns {
     places: Places,
-    running: BTreeMap<u64, Running>,
+    running: BTreeMap<u64, RunningJob>,
     /// Of each registrant.
-    registrants: Had<String>,
+    registrants: LastTurns<String>,
     /// Of each of their applications.
-    applications: Had<Waiting>,
+    applications: LastTurns<Waiting>,
     /// By job: how often it was given back.
     given_back: BTreeMap<JobId, u32>,
     turn: u64,
@@ -46,10 +46,10 @@ pub(crate) struct Turns {
 
 /// Who had their last turn when: its number, or that of one when they were new.
 #[derive(Debug)]
-struct Had<K>(BTreeMap<K, u64>);
+struct LastTurns<K>(BTreeMap<K, u64>);
 
 #[derive(Debug)]
-struct Running {
+struct RunningJob {
     whose: Waiting,
     job: JobId,
     since: Instant,
@@ -91,8 +91,8 @@ impl Turns {
         Self {
             places,
             running: BTreeMap::new(),
-            registrants: Had(BTreeMap::new()),
-            applications: Had(BTreeMap::new()),
+            registrants: LastTurns(BTreeMap::new()),
+            applications: LastTurns(BTreeMap::new()),
             given_back: BTreeMap::new(),
             turn: 0,
         }
@@ -170,7 +170,7 @@ impl Turns {
     }
 
     /// How long it may run while these wait for its place.
-    fn time_of(&self, running: &Running, waiting: &[Waiting]) -> Duration {
+    fn time_of(&self, running: &RunningJob, waiting: &[Waiting]) -> Duration {
         let has_several = self.places_of(&running.whose.registrant) > 1;
         let mut others = waiting.iter().map(|it| &it.registrant);
         match has_several && others.any(|it| self.places_of(it) == 0) {
@@ -207,7 +207,7 @@ impl Turns {
         let doublings = self.given_back.get(job).copied().unwrap_or_default();
         let doublings = doublings.min(MOST_DOUBLINGS);
         let slow_after = self.places.slow_after;
-        let running = Running {
+        let running = RunningJob {
             whose,
             job: job.clone(),
             since: now,
@@ -244,9 +244,9 @@ impl Turns {
 /// Of whom the last turn is known, and jobs that were given back.
 const MOST_REMEMBERED: usize = 4096;
 
-// === impl Had ===
+// === impl LastTurns ===
 
-impl<K: Ord + Clone> Had<K> {
+impl<K: Ord + Clone> LastTurns<K> {
     fn turn(&self, of: &K) -> Option<u64> {
         self.0.get(of).copied()
     }

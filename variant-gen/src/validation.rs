@@ -16,7 +16,7 @@
 //! gets one record at a time; when its first dimension is 1, or open before others beside an input whose first is
 //! fixed, a 1 may be left out of the record. A 1 in front of a record of a model with a batch dimension is left out.
 //!
-//! The metric applies to one output, see [`Scored`]. Where a model says what the columns of that output
+//! The metric applies to one output, see [`ScoringTarget`]. Where a model says what the columns of that output
 //! stand for, labels are those classes: names, or numbers where all classes are numbers.
 
 use bytes::Bytes;
@@ -35,12 +35,12 @@ mod scored;
 mod shapes;
 
 pub use bundle::with_labels;
-pub(crate) use bundle::{Found, Front};
+pub(crate) use bundle::{Front, FrontSearch};
 pub(crate) use fit::row_shape;
 use fit::{fit_input, fit_row, shape_text, without_first_dimension};
 pub use invalid::Invalid;
 pub use labels::{Expectation, Labels, UNSCORED};
-pub use scored::Scored;
+pub use scored::ScoringTarget;
 pub use shapes::{RecordShapes, record_shapes};
 
 /// Name of the labels' array in an `.npz`.
@@ -78,7 +78,7 @@ pub struct Expected<'a> {
     /// How outputs are scored.
     pub metric: Metric,
     /// Which of them.
-    pub scored: &'a Scored,
+    pub scored: &'a ScoringTarget,
     /// How much is accepted.
     pub limits: Limits,
 }

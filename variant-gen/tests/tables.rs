@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use sextant_types::{DataType, Metric, Signature, Tensor, TensorSpec};
-use sextant_variant_gen::validation::{Expectation, Expected, Limits, Scored, read};
+use sextant_variant_gen::validation::{Expectation, Expected, Limits, ScoringTarget, read};
 
-static FIRST: Scored = Scored {
+static FIRST: ScoringTarget = ScoringTarget {
     output: 0,
     classes: Vec::new(),
     own: Vec::new(),

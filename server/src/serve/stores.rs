@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 #[cfg(not(feature = "fleet"))]
 use super::UNBUILT;
 use super::{
-    folder::{FolderLock, Kept},
+    folder::{FolderLock, HeldFolders},
     storage,
 };
 use sextant_config::{Config, Role};
@@ -39,7 +39,7 @@ pub(super) struct Stores {
     /// Names this life of this process as the owner of leases.
     pub(super) owner: String,
     /// Folders without which the process is not ready.
-    pub(super) kept: Kept,
+    pub(super) kept: HeldFolders,
     _folder: FolderLock,
 }
 
@@ -198,8 +198,8 @@ async fn end_sweep(registry: &Registry) -> Result<(), sextant_registry::Error> {
 }
 
 /// The data folder, and that of the artefacts where this process has it.
-fn keep(config: &Config) -> anyhow::Result<Kept> {
-    let mut kept = Kept::default();
+fn keep(config: &Config) -> anyhow::Result<HeldFolders> {
+    let mut kept = HeldFolders::default();
     let objects = match &config.objects.url {
         None => Some(config.data_dir.join("objects")),
         Some(url) => url.strip_prefix("file://").map(Into::into),

@@ -11,7 +11,7 @@ use sextant_onnx::{
 };
 use sextant_types::{Optimization, Precision, Signature};
 
-use super::{Registration, inspect::is_half, rewrite::only, sets::Wrapped};
+use super::{Registration, inspect::is_half, rewrite::only, sets::WrappedSet};
 use crate::{
     Error, Isolation,
     isolation::{
@@ -20,13 +20,13 @@ use crate::{
     },
     measure::{self, Batches, MeasureError},
     rewriting::{Lone, Look, OTHERS, Wide},
-    validation::{RecordShapes, Scored},
+    validation::{RecordShapes, ScoringTarget},
 };
 
 /// A file that can be served.
 pub(super) struct Readable {
     pub(super) info: ModelInfo,
-    pub(super) scored: Scored,
+    pub(super) scored: ScoringTarget,
     /// The file, where it is not the one that was uploaded.
     pub(super) adapted: Option<ModelFile>,
     pub(super) changes: Vec<String>,
@@ -35,7 +35,7 @@ pub(super) struct Readable {
     /// Why queries share no batches, where that was found.
     pub(super) apart: Option<String>,
     /// The validation set with names for inputs that it calls otherwise.
-    pub(super) named: Option<Wrapped>,
+    pub(super) named: Option<WrappedSet>,
 }
 
 /// Said where a record has as many dimensions as an input.
@@ -202,10 +202,10 @@ impl Registration<'_> {
     }
 
     /// What is scored: the first of the outputs that were named, or the one that the metric is meant for.
-    fn scored(&self, plain: &Plain, info: &ModelInfo) -> Scored {
+    fn scored(&self, plain: &Plain, info: &ModelInfo) -> ScoringTarget {
         let mut scored = match self.model.outputs.is_empty() {
-            true => Scored::by(self.application.metric, &info.signature),
-            false => Scored::default(),
+            true => ScoringTarget::by(self.application.metric, &info.signature),
+            false => ScoringTarget::default(),
         };
         scored.classes = classes(plain, &info.signature, scored.output);
         if !scored.classes.is_empty() {
@@ -229,7 +229,7 @@ impl Registration<'_> {
         &mut self,
         (model, batches): (&Bytes, Batches),
         signature: &Signature,
-        scored: &Scored,
+        scored: &ScoringTarget,
         engines: &[Arc<dyn Engine>],
     ) -> Result<Option<Vec<usize>>, Error> {
         let isolation = self.parts.config.isolation.clone();
@@ -291,7 +291,7 @@ impl Registration<'_> {
         &mut self,
         (model, batches): (&Bytes, Batches),
         signature: &Signature,
-        scored: &Scored,
+        scored: &ScoringTarget,
         engine: Option<&Arc<dyn Engine>>,
     ) -> Result<Option<Vec<usize>>, Error> {
         let Some(engine) = engine.cloned() else {

@@ -22,7 +22,7 @@ use crate::{
     },
     measure::{self, MeasureError},
     rewriting::{Declare, Probe},
-    validation::{self, Expected, Scored},
+    validation::{self, Expected, ScoringTarget},
 };
 
 /// What to do about an input.
@@ -165,7 +165,7 @@ impl Registration<'_> {
     pub(super) async fn check_batches(
         &mut self,
         (model, input): (&Bytes, &str),
-        (info, scored): (&ModelInfo, &Scored),
+        (info, scored): (&ModelInfo, &ScoringTarget),
         engines: &[Arc<dyn Engine>],
     ) -> Result<(), Error> {
         let batches = self.batches(Origin::Tried, (info, false));
@@ -217,7 +217,7 @@ impl Registration<'_> {
             signature: signature.clone(),
             // Its labels may be anything.
             metric: Metric::Custom,
-            scored: Scored::default(),
+            scored: ScoringTarget::default(),
             limits: self.parts.config.limits,
         };
         let task = Task {
@@ -244,7 +244,7 @@ impl Registration<'_> {
             let expected = Expected {
                 signature: &signature,
                 metric: Metric::Custom,
-                scored: &Scored::default(),
+                scored: &ScoringTarget::default(),
                 limits,
             };
             let set = validation::read(&set, expected).map_err(measure::unfit)?;

@@ -9,7 +9,7 @@ use sextant_onnx::{
 };
 use sextant_types::Code;
 
-use super::{Made, Rewrite, Rewriting, Unable, most_made};
+use super::{Rewrite, RewriteOutput, Rewriting, Unable, most_made};
 
 /// [`ModelFile::outline`] of a file of which nothing has been read.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -42,9 +42,9 @@ pub enum Piece {
 impl Rewrite for Outline {
     type Found = ();
 
-    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<()>, Error> {
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<()>, Error> {
         let files = file.outline()?.into();
-        Ok(Made { found: (), files })
+        Ok(RewriteOutput { found: (), files })
     }
 
     fn told(self) -> Rewriting {
@@ -61,7 +61,7 @@ impl Compose {
 impl Rewrite for Compose {
     type Found = Vec<Piece>;
 
-    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Self::Found>, Error> {
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<Self::Found>, Error> {
         let read = |location: &str, range| {
             let weights = file.weights.as_ref()?;
             let opened = match location {
@@ -84,7 +84,7 @@ impl Rewrite for Compose {
             },
         });
         let pieces = pieces.collect();
-        Ok(Made::one(pieces, made.freeze()))
+        Ok(RewriteOutput::one(pieces, made.freeze()))
     }
 
     fn told(self) -> Rewriting {

@@ -12,8 +12,8 @@ use sextant_onnx::{
 };
 use sextant_types::{Metric, Signature};
 
-use super::{Made, Rewrite, Rewriting};
-use crate::validation::Scored;
+use super::{Rewrite, RewriteOutput, Rewriting};
+use crate::validation::ScoringTarget;
 
 /// Said where a model is declared without a batch dimension and takes batches all the same.
 const WIDENED: &str = "its inputs or outputs are declared without a batch dimension; batches of 1, 2 and 3 \
@@ -36,7 +36,7 @@ const MIXED: &str = "so queries share no batches, and each is answered in a run 
 
 /// What [`Look`] goes by. Its file has the names of its application.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Looking {
+pub struct LookOptions {
     /// What was made of it before; the file itself comes beside it.
     pub(crate) plain: Plain,
     pub(crate) vocabulary: Vocabulary,
@@ -85,10 +85,10 @@ pub struct Wide {
     pub(crate) how: String,
 }
 
-impl Rewrite for Looking {
+impl Rewrite for LookOptions {
     type Found = Look;
 
-    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Look>, Error> {
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<Look>, Error> {
         let mut plain = self.plain.clone();
         plain.model = file.graph.clone();
         let (plain, own_classes) = self.vocabulary.fit(plain)?;
@@ -99,7 +99,7 @@ impl Rewrite for Looking {
         };
         let wide = look.wide.iter().map(|it| it.model.clone());
         let files = [look.plain.model.clone()].into_iter().chain(wide).collect();
-        Ok(Made { found: look, files })
+        Ok(RewriteOutput { found: look, files })
     }
 
     fn told(self) -> Rewriting {
@@ -114,8 +114,8 @@ impl Vocabulary {
     fn fit(&self, mut plain: Plain) -> Result<(Plain, Vec<String>), Error> {
         let signature = inspect(&plain.model)?.signature;
         let scored = match self.metric {
-            Some(metric) => Scored::by(metric, &signature),
-            None => Scored::default(),
+            Some(metric) => ScoringTarget::by(metric, &signature),
+            None => ScoringTarget::default(),
         };
         let Some(output) = signature.outputs.get(scored.output) else {
             return Ok((plain, Vec::new()));

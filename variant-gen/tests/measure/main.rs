@@ -21,7 +21,7 @@ use sextant_types::{
 use sextant_variant_gen::{
     configuration::Configuration,
     measure::{Cancel, Effort, MeasureError, Measurement, Rival, Subject, measure, rivals},
-    validation::{Expected, Limits, Scored, ValidationSet, read},
+    validation::{Expected, Limits, ScoringTarget, ValidationSet, read},
 };
 
 mod lengths;
@@ -29,7 +29,7 @@ mod loads;
 mod races;
 
 /// The first output, whose columns have no names.
-static FIRST: Scored = Scored {
+static FIRST: ScoringTarget = ScoringTarget {
     output: 0,
     classes: Vec::new(),
     own: Vec::new(),

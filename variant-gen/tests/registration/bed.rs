@@ -19,7 +19,7 @@ use sextant_types::{
 };
 use sextant_variant_gen::{
     Config, Error, Generator, RegistrationService, Stores,
-    checkpoint::{Checkpoint, Phase, Unwatched},
+    checkpoint::{Checkpoint, NoWatch, Phase},
     measure::Effort,
 };
 use tokio::sync::{Notify, watch};
@@ -146,7 +146,7 @@ impl Bed {
     }
 
     pub fn generator(&self, config: Config) -> Generator {
-        self.watched(config, Arc::new(Unwatched))
+        self.watched(config, Arc::new(NoWatch))
     }
 
     pub fn watched(&self, config: Config, checkpoint: Arc<dyn Checkpoint>) -> Generator {

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use npyz::{WriterBuilder, npz::NpzWriter};
 use sextant_types::{DataType, Metric, Signature, Tensor, TensorSpec};
 use sextant_variant_gen::validation::{
-    Expectation, Expected, Invalid, Labels, Limits, Scored, ValidationSet, read, with_labels,
+    Expectation, Expected, Invalid, Labels, Limits, ScoringTarget, ValidationSet, read, with_labels,
 };
 
 /// The first output, whose columns have no names.
-static FIRST: Scored = Scored {
+static FIRST: ScoringTarget = ScoringTarget {
     output: 0,
     classes: Vec::new(),
     own: Vec::new(),

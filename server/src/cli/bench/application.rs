@@ -16,7 +16,7 @@ const TARGETS: [&str; 5] = [
 
 /// An application to ask, and how.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct BenchTarget {
     /// Its name.
     pub name: ApplicationId,
     /// What is its own.
@@ -38,7 +38,7 @@ pub struct Own {
     pub targets: Map<String, Value>,
 }
 
-impl FromStr for Asked {
+impl FromStr for BenchTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -91,23 +91,26 @@ mod tests {
 
     #[test]
     fn options_follow_a_colon() {
-        let asked: Asked = "digits:rate=50,latency_ms=20,preset=fast"
+        let asked: BenchTarget = "digits:rate=50,latency_ms=20,preset=fast"
             .parse()
             .expect("one");
         assert_eq!(asked.name.as_str(), "digits");
         assert_eq!(asked.own.rate, Some(50.0));
         assert_eq!(asked.own.preset.as_deref(), Some("fast"));
         assert_eq!(asked.own.targets["latency_ms"], 20.0);
-        assert_eq!("wine".parse::<Asked>().expect("one").own, Own::default());
+        assert_eq!(
+            "wine".parse::<BenchTarget>().expect("one").own,
+            Own::default()
+        );
     }
 
     #[test]
     fn mistakes_are_told() {
-        let refused = |text: &str| text.parse::<Asked>().expect_err("refused");
+        let refused = |text: &str| text.parse::<BenchTarget>().expect_err("refused");
         assert!(refused("digits:speed=3").contains("no option `speed`"));
         assert!(refused("digits:rate=fast").contains("`fast`"));
         assert!(refused("digits:rate").contains("`option=value`"));
         assert!(refused("digits:rate=1,concurrency=2").contains("exclude"));
-        assert!("Digits!".parse::<Asked>().is_err());
+        assert!("Digits!".parse::<BenchTarget>().is_err());
     }
 }

@@ -39,7 +39,7 @@ pub struct Conversion {
 
 /// The ONNX file of a model that was converted; it goes with this.
 #[derive(Debug)]
-pub struct Converted {
+pub struct ConvertedModel {
     folder: TempDir,
 }
 
@@ -126,9 +126,9 @@ fn of_weights(library: Library) -> &'static str {
     }
 }
 
-// === impl Converted ===
+// === impl ConvertedModel ===
 
-impl Converted {
+impl ConvertedModel {
     /// The folder with `model.onnx`, and with what the model's own folder says about it.
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("onnx")
@@ -184,7 +184,7 @@ impl Conversion {
         &self,
         source: Source<'_>,
         is_quiet: bool,
-    ) -> Result<Option<Converted>, Error> {
+    ) -> Result<Option<ConvertedModel>, Error> {
         let model = source.model;
         let Some(saved) = frameworks::of(model).map_err(failed(model))? else {
             return Ok(None);
@@ -206,7 +206,7 @@ impl Conversion {
         if let Some(danger) = danger(&saved) {
             self.check_trust(model, danger)?;
         }
-        let converted = Converted::create()?;
+        let converted = ConvertedModel::create()?;
         let mut request = self.request(&source, &saved);
         request["kind"] = kind.into();
         request["target"] = converted.file().display().to_string().into();
