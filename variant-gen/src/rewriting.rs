@@ -344,7 +344,7 @@ impl Rewrite for Fit {
     fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<FitResult>, Error> {
         let numbers = |bits: &Vec<u64>| bits.iter().map(|it| f64::from_bits(*it)).collect();
         let constants = self.constants.iter();
-        let declared = adapt::Declared {
+        let declared = adapt::DeclaredSignature {
             outputs: self.outputs.clone(),
             constants: constants
                 .map(|(name, bits)| (name.clone(), numbers(bits)))

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sextant_engine::read_range;
 use sextant_onnx::{
     ModelInfo,
-    adapt::{self, Declared, Plain, plain, widen},
+    adapt::{self, DeclaredSignature, Plain, plain, widen},
     external::{self, Files},
     fit, inspect, outline,
     ranks::{self, Unknown},
@@ -109,7 +109,11 @@ impl InspectModel {
 }
 
 /// The inputs and outputs of a model as it is declared.
-pub fn signature(model: &Path, data: &[PathBuf], declared: &Declared) -> Result<Signature, Error> {
+pub fn signature(
+    model: &Path,
+    data: &[PathBuf],
+    declared: &DeclaredSignature,
+) -> Result<Signature, Error> {
     let refused = |error| refused(model, &error);
     let plain = read_model(model, data, declared)?;
     let unknown = ranks::unknown(&plain.model).map_err(refused)?;
@@ -154,7 +158,11 @@ fn engines_of(model: &Bytes, unknown: &Unknown) -> Result<Vec<EngineCheck>, sext
 }
 
 /// A model with the files beside it, as it would be registered.
-fn read_model(model: &Path, data: &[PathBuf], declared: &Declared) -> Result<Plain, Error> {
+fn read_model(
+    model: &Path,
+    data: &[PathBuf],
+    declared: &DeclaredSignature,
+) -> Result<Plain, Error> {
     let refused = |error| refused(model, &error);
     let name = |path: &Path| {
         let name = path.file_name().unwrap_or_default();

@@ -15,7 +15,8 @@ use std::{
 use sextant_engine::{Engine, LoadRequest, LoadedModel, ModelFile};
 use sextant_objects::digest_of;
 use sextant_onnx::quantize::{
-    Calibration, Quantized, Ranges, Source, activation_graph, calibration_graph, quantize_static,
+    Calibration, QuantizedModel, Ranges, Source, activation_graph, calibration_graph,
+    quantize_static,
 };
 use sextant_types::{Accuracy, Metric, Optimization, Precision, Signature};
 
@@ -180,7 +181,11 @@ pub(crate) fn quantized(
 
 /// A model with these ranges. Whoever waits for the process that calibrates is told that it gets on: weights of some
 /// gigabytes take longer than a run may.
-fn with_ranges(model: &ModelFile, ranges: &Ranges, cancel: &Cancel) -> Result<Quantized, String> {
+fn with_ranges(
+    model: &ModelFile,
+    ranges: &Ranges,
+    cancel: &Cancel,
+) -> Result<QuantizedModel, String> {
     let (sender, made) = mpsc::channel();
     thread::scope(|scope| {
         // It is waited for.

@@ -7,7 +7,7 @@ use sextant_onnx::{
     Error, ModelInfo,
     adapt::{self, Plain},
     fit, inspect,
-    rows::{self, Counted},
+    rows::{self, CountedOutput},
     turn::turn,
 };
 use sextant_types::{Metric, Signature};
@@ -192,8 +192,8 @@ impl Look {
     }
 
     /// What is said of a first dimension that counts something else, by the file's own names.
-    fn said_of(&self, counted: &Counted) -> String {
-        let Counted {
+    fn said_of(&self, counted: &CountedOutput) -> String {
+        let CountedOutput {
             output,
             counts,
             batch,

@@ -12,7 +12,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use sextant_engine::{Error, Interrupt, Staged, check_inputs};
+use sextant_engine::{Error, Interrupt, StagedBatch, check_inputs};
 use sextant_rpc::InferError;
 use sextant_types::{Amounts, InvalidTensor, NamedTensor, Padding, Tensor};
 
@@ -45,13 +45,13 @@ pub(super) struct BatchInputs {
     inputs: Vec<NamedTensor>,
     /// The length to which parts were padded.
     padded: Option<u64>,
-    staged: Option<Box<dyn Staged>>,
+    staged: Option<Box<dyn StagedBatch>>,
 }
 
 /// A batch after EXEC.
 pub(super) enum ExecutedBatch {
     /// The joined outputs are on the device; with EXEC's time on the device's clock.
-    Staged(Box<dyn Staged>, Option<Duration>),
+    Staged(Box<dyn StagedBatch>, Option<Duration>),
     /// The joined outputs.
     Joined(Vec<Tensor>),
     /// The outputs of each part.
@@ -129,7 +129,7 @@ impl PreparedBatch {
     }
 
     /// Has the engine put parts together on their way to the device, where nothing is padded.
-    fn stage_joined(&self) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage_joined(&self) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         let (instance, variant) = (&self.instance, &self.instance.variant);
         let parts: Vec<&[NamedTensor]> = self.good().collect();
         if variant.padding.is_some() {

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use sextant_engine::{
     Capabilities, Device, Engine, Error, Interrupt, LoadRequest, LoadedModel, ModelFile, Shortage,
-    Staged, pages::Short,
+    StagedBatch, pages::Short,
 };
 use sextant_types::{Digest, NamedTensor, Precision, Signature, Tensor};
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
@@ -297,11 +297,14 @@ impl LoadedModel for MeasuredModel {
         self.model.run_interruptible(inputs, interrupt)
     }
 
-    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         self.model.stage(inputs)
     }
 
-    fn stage_joined(&self, parts: &[&[NamedTensor]]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage_joined(
+        &self,
+        parts: &[&[NamedTensor]],
+    ) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         self.model.stage_joined(parts)
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use sextant_engine::{
-    Capabilities, Error, Interrupt, LoadRequest, LoadedModel, Shortage, Staged, pages::Short,
+    Capabilities, Error, Interrupt, LoadRequest, LoadedModel, Shortage, StagedBatch, pages::Short,
 };
 use sextant_types::Signature;
 
@@ -89,7 +89,7 @@ impl LoadedModel for Paging {
         self.inner.run(inputs)
     }
 
-    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         self.inner.stage(inputs)
     }
 
