@@ -39,7 +39,7 @@ pub struct SymphonyPaper;
 
 /// What [`SymphonyPaper`] remembers of a queue on a pool.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Planned {
+pub struct QueuePlan {
     at: Nanos,
     latest: Nanos,
     stalled: bool,
@@ -157,9 +157,9 @@ impl Window {
 }
 
 impl Rule for SymphonyPaper {
-    type Memory = Planned;
+    type Memory = QueuePlan;
 
-    fn form<T>(&mut self, view: &View<'_, T>, planned: &mut Planned) -> NextBatch {
+    fn form<T>(&mut self, view: &View<'_, T>, planned: &mut QueuePlan) -> NextBatch {
         let reason = DropReason::Expired;
         let Some((passed, rows)) = view.first_batch() else {
             return NextBatch::none(view.queue.len(), reason);

@@ -19,7 +19,7 @@ use sextant_simulator::{
 
 /// A cell ready to run.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedCell {
     setting: Setting,
     pub(super) groups: Vec<Part>,
     /// By model: its share of the rate that is varied.
@@ -33,9 +33,9 @@ pub(super) struct Prepared {
 /// Bounds on the measured time when it follows from the requests, s.
 const MEASURED_S: (f64, f64) = (0.5, 600.0);
 
-// === impl Prepared ===
+// === impl PreparedCell ===
 
-impl Prepared {
+impl PreparedCell {
     pub(super) fn new(cell: &Cell) -> Result<Self, Error> {
         let (mut models, mut groups) = (Vec::new(), Vec::new());
         let slowdowns: Vec<f64> = match cell.fleet.as_slice() {

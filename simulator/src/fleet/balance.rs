@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use sextant_scaling::fleet::{LONGEST_STAY, Leaver, Removable, leaving};
 
 use super::{
-    devices::{Device, Held, State},
+    devices::{Device, Residency, State},
     world::{Event, World, nanos},
 };
 use sextant_types::index::{DeviceIx, VariantIx};
@@ -185,7 +185,7 @@ impl World<'_> {
     fn desired_on<'a>(&'a self, of: &'a Device) -> impl Iterator<Item = VariantIx> + 'a {
         let desired = self.control.desired().iter();
         let desired = desired.filter(|(_, desired)| desired.devices > 0);
-        let here = desired.filter(|(variant, _)| of.held.get(variant) == Some(&Held::Loaded));
+        let here = desired.filter(|(variant, _)| of.held.get(variant) == Some(&Residency::Loaded));
         here.map(|(variant, _)| *variant)
     }
 

@@ -10,7 +10,7 @@ use sextant_schedule::{NEVER, Nanos, Schedulers};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand};
 
-use super::{Seen, Setting, Shown};
+use super::{FleetView, Setting, ShownDevice};
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 /// Memory is counted in millions of bytes.
@@ -34,7 +34,7 @@ pub(super) struct Control {
     pub(super) controller: Controller<Token>,
     pub(super) actions: Actions<Token>,
     /// What is there, as the dispatcher and the autoscaler see it.
-    pub(super) shown: Shown,
+    pub(super) shown: FleetView,
     /// Whether what is there has changed since that was shown.
     pub(super) is_stale: bool,
     /// What is desired, as the controller was told.
@@ -58,7 +58,7 @@ impl Control {
         let mut control = Self {
             controller: Controller::new(&options),
             actions: Actions::new(),
-            shown: Shown::new(setting),
+            shown: FleetView::new(setting),
             is_stale: true,
             desired: Vec::new(),
         };
@@ -149,8 +149,8 @@ impl Control {
 
 /// Every variant that some type of device runs, as the controller knows it: by what is known of it where a device of
 /// each type is up.
-fn specs(setting: &Setting, shown: &mut Shown) -> Vec<(VariantIx, VariantSpec)> {
-    let each = (0..setting.types.len()).map(|kind| Seen {
+fn specs(setting: &Setting, shown: &mut FleetView) -> Vec<(VariantIx, VariantSpec)> {
+    let each = (0..setting.types.len()).map(|kind| ShownDevice {
         device: DeviceIx::new(kind as u32),
         kind,
         busy_share: 0.0,

@@ -11,7 +11,7 @@ use sextant_scaling::{
 use sextant_types::index::VariantIx;
 
 use super::{
-    Policy, Setting, Shown,
+    FleetView, Policy, Setting,
     replicas::{Replicas, Traffic},
     variants::Presences,
 };
@@ -20,14 +20,14 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Autoscaler {
     policy: Policy,
-    decides: Decides,
+    decides: Decider,
     /// By class.
     loads: Vec<Load>,
 }
 
 /// Who decides how many devices there are.
 #[derive(Debug)]
-enum Decides {
+enum Decider {
     /// Nobody: everything stays as it is.
     Nobody,
     Scaler(Box<Scaler>),
@@ -59,9 +59,9 @@ impl Autoscaler {
             scaler
         };
         let decides = match (policy, policy.planner()) {
-            (Policy::Replicas(rule), _) => Decides::Replicas(Replicas::new(setting, rule)),
-            (_, Some(planner)) => Decides::Scaler(Box::new(scaler(planner))),
-            (_, None) => Decides::Nobody,
+            (Policy::Replicas(rule), _) => Decider::Replicas(Replicas::new(setting, rule)),
+            (_, Some(planner)) => Decider::Scaler(Box::new(scaler(planner))),
+            (_, None) => Decider::Nobody,
         };
         Self {
             policy,
@@ -80,12 +80,12 @@ impl Autoscaler {
     /// Whether a tick of a rule about replicas ends at `now_ms`.
     pub(super) fn reads_traffic(&self, now_ms: u64) -> bool {
         let is_tick = now_ms.is_multiple_of(u64::from(TICK_S) * 1000);
-        matches!(self.decides, Decides::Replicas(_)) && now_ms > 0 && is_tick
+        matches!(self.decides, Decider::Replicas(_)) && now_ms > 0 && is_tick
     }
 
     /// What came in the tick that ends now, by class.
     pub(super) fn on_traffic(&mut self, traffic: &[Traffic]) {
-        if let Decides::Replicas(replicas) = &mut self.decides {
+        if let Decider::Replicas(replicas) = &mut self.decides {
             replicas.observe(traffic);
         }
     }
@@ -95,17 +95,17 @@ impl Autoscaler {
         &mut self,
         setting: &Setting,
         now_ms: u64,
-        (there, shown): (&Presences<'_>, &mut Shown),
+        (there, shown): (&Presences<'_>, &mut FleetView),
     ) -> Look {
         let scaler = match &mut self.decides {
-            Decides::Scaler(scaler) => scaler,
-            Decides::Replicas(replicas) => {
+            Decider::Scaler(scaler) => scaler,
+            Decider::Replicas(replicas) => {
                 return Look {
                     devices: replicas.decide((now_ms / 1000) as u32, setting, there),
                     variants: preloaded(setting),
                 };
             }
-            Decides::Nobody => {
+            Decider::Nobody => {
                 return Look {
                     devices: setting.types.iter().map(|of| of.initial).collect(),
                     variants: preloaded(setting),

@@ -41,7 +41,7 @@ pub(in crate::fleet) struct Slots {
     slowdown: Vec<f64>,
     /// In the order in which they came.
     waiting: VecDeque<Job>,
-    running: Vec<Running>,
+    running: Vec<RunningJob>,
     /// Until when what runs is accounted for.
     until: Nanos,
     /// Since the last reading: slots times the time that they were busy, ns, by variant.
@@ -49,7 +49,7 @@ pub(in crate::fleet) struct Slots {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningJob {
     job: Job,
     since: Nanos,
     /// Work that is left, ns.
@@ -104,7 +104,7 @@ impl Slots {
                 });
             }
             self.free -= job.slots;
-            self.running.push(Running {
+            self.running.push(RunningJob {
                 left: job.alone as f64,
                 since: now,
                 job,

@@ -6,7 +6,7 @@ use sextant_placement as placement;
 use super::{Event, World, nanos};
 use crate::fleet::{
     control::Control,
-    devices::{Device, Held, State},
+    devices::{Device, Residency, State},
     variants::Presences,
 };
 use sextant_types::index::{DeviceIx, VariantIx};
@@ -24,7 +24,7 @@ impl World<'_> {
             return;
         };
         match ok {
-            true => device.held.insert(variant, Held::Loaded),
+            true => device.held.insert(variant, Residency::Loaded),
             false => device.held.remove(&variant),
         };
         self.report.loads += u64::from(ok);
@@ -79,7 +79,7 @@ impl World<'_> {
                     };
                     return self.schedule(now, failed);
                 }
-                of.held.insert(variant, Held::Loading);
+                of.held.insert(variant, Residency::Loading);
                 self.changed();
                 let loaded = Event::Loaded {
                     device,

@@ -162,9 +162,9 @@ async fn of_two_who_switch_at_once_one_wins_and_the_other_is_told() {
 
 /// Feedback that was acknowledged, by token.
 #[derive(Default)]
-struct Given(BTreeMap<String, usize>);
+struct AcknowledgedFeedback(BTreeMap<String, usize>);
 
-impl Given {
+impl AcknowledgedFeedback {
     /// Asks, and says of the answer what it shows; what is refused for lack of a service is not counted.
     async fn give(&mut self, api: &Api, image: usize) {
         let query = json!({
@@ -210,7 +210,7 @@ async fn a_process_killed_at_any_moment_of_a_switch_leaves_one_current_version()
         answer["feedback_token"].is_string().then_some(())
     })
     .await;
-    let mut given = Given::default();
+    let mut given = AcknowledgedFeedback::default();
     // How long a switch takes, so that moments are drawn from all of it and a little behind.
     let begun = Instant::now();
     act(&api, 2, "promotion", 1).await.json(200);
