@@ -30,19 +30,19 @@ struct NeedRecord {
     load: Load,
     /// Of the last time in which any came.
     queries_per_row: Option<f64>,
-    targets: Recent,
+    targets: RecentTargets,
     /// Of a step: the runs that a row is, of the last time in which any came.
     runs_per_row: f64,
     /// Of a step: the latency targets of the whole.
-    whole: Recent,
+    whole: RecentTargets,
     /// Of a step: the least accuracies that were asked of the whole, and what was told of it last.
-    least: Recent,
+    least: RecentTargets,
     accuracy: Option<WholeAccuracy>,
 }
 
 /// The latency targets that were seen lately.
 #[derive(Debug, Default)]
-struct Recent {
+struct RecentTargets {
     /// Of this time, since when, ms, and of the one before.
     now: Option<Span>,
     since_ms: u64,
@@ -190,9 +190,9 @@ impl NeedRecord {
     }
 }
 
-// === impl Recent ===
+// === impl RecentTargets ===
 
-impl Recent {
+impl RecentTargets {
     fn see(&mut self, now_ms: u64, targets: Option<Span>) {
         if now_ms.saturating_sub(self.since_ms) >= TARGETS_MS && targets.is_some() {
             (self.before, self.since_ms) = (self.now.take(), now_ms);

@@ -29,21 +29,21 @@ pub(crate) struct Scaler {
     /// The plans of pipelines.
     plans: Plans,
     /// What was desired last; `None` before the first look of a leadership.
-    last: Option<Last>,
+    last: Option<LastDecision>,
     trouble: BTreeMap<DeviceTypeName, Arc<str>>,
 }
 
 /// What was decided so far.
-struct Last {
+struct LastDecision {
     pools: BTreeMap<DeviceTypeName, u32>,
     variants: BTreeMap<VariantId, u32>,
     decisions: Vec<Decision>,
     number: u64,
 }
 
-// === impl Last ===
+// === impl LastDecision ===
 
-impl Last {
+impl LastDecision {
     /// Explains what stands by the load of now.
     fn refresh(&mut self, of: (&Picture, &ScalingDecision), pools: &[Pool], config: &Config) {
         let mut told = BTreeSet::new();
@@ -164,7 +164,7 @@ impl Scaler {
             return;
         }
         let desired = view.desired.as_deref();
-        let mut last = Last {
+        let mut last = LastDecision {
             pools: BTreeMap::new(),
             variants: BTreeMap::new(),
             decisions: desired.map_or_else(Vec::new, |desired| desired.decisions.clone()),

@@ -82,7 +82,7 @@ const PRECISION: Nanos = 1_000_000;
 const SETTLE: Duration = Duration::from_millis(5);
 
 /// Keeps the alarm of a driver answered; dropping it ends that.
-pub(crate) struct Ticking {
+pub(crate) struct Ticker {
     driver: Arc<Driver>,
 }
 
@@ -194,7 +194,7 @@ impl Driver {
     }
 
     /// Answers the alarm on a thread of the runtime that may block.
-    pub(crate) fn tick(self: &Arc<Self>) -> Ticking {
+    pub(crate) fn tick(self: &Arc<Self>) -> Ticker {
         let driver = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             while driver.alarm.wait(driver.clock) {
@@ -202,7 +202,7 @@ impl Driver {
                 driver.step(|_, _, _| {});
             }
         });
-        Ticking {
+        Ticker {
             driver: Arc::clone(self),
         }
     }
@@ -292,9 +292,9 @@ impl Driver {
     }
 }
 
-// === impl Ticking ===
+// === impl Ticker ===
 
-impl Drop for Ticking {
+impl Drop for Ticker {
     fn drop(&mut self) {
         self.driver.alarm.stop();
         self.driver.loads.stop();

@@ -25,7 +25,7 @@ pub(crate) struct Pool {
     queued: AtomicU64,
     slots: AtomicU32,
     /// What waits of those who have queues there, and may count on.
-    tenants: AppendTable<TenantIx, Waiting>,
+    tenants: AppendTable<TenantIx, TenantBacklog>,
     /// Those of whom something waits.
     waiting: Members<TenantIx>,
     /// The virtual time of each priority.
@@ -37,7 +37,7 @@ const PRIORITIES: usize = 256;
 
 /// What waits of a tenant; a weight of 0 says that it has no queue on the pool.
 #[derive(Default)]
-struct Waiting {
+struct TenantBacklog {
     priority: AtomicU8,
     weight: AtomicU32,
     work: AtomicU64,
@@ -244,7 +244,7 @@ impl Default for Pool {
     }
 }
 
-impl Waiting {
+impl TenantBacklog {
     fn set(&self, backlog: &Backlog, finish: Nanos) {
         self.priority.store(backlog.priority, Ordering::Relaxed);
         self.weight

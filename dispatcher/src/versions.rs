@@ -47,14 +47,14 @@ pub(crate) struct VersionRun {
 }
 
 /// The versions beside the current ones that may answer a query.
-struct Others {
-    canary: Option<Other>,
-    outgoing: Vec<Other>,
+struct OtherVersions {
+    canary: Option<OtherVersion>,
+    outgoing: Vec<OtherVersion>,
 }
 
 /// A version beside the current one.
 #[derive(Clone)]
-struct Other {
+struct OtherVersion {
     id: ModelId,
     /// What names it and nothing else.
     reference: ModelId,
@@ -115,9 +115,9 @@ impl Trials {
     }
 }
 
-// === impl Other ===
+// === impl OtherVersion ===
 
-impl Other {
+impl OtherVersion {
     fn new(line: &Line, id: &ModelId, reason: String) -> Option<Self> {
         Some(Self {
             id: id.clone(),
@@ -156,7 +156,7 @@ impl Dispatcher {
 
     async fn run_beside(
         &self,
-        others: Others,
+        others: OtherVersions,
         ask: &Ask,
         source: &Source,
     ) -> Result<VersionRun, QueryError> {
@@ -191,7 +191,7 @@ impl Dispatcher {
     /// Runs a query as one of another version than the current.
     async fn run_as(
         &self,
-        other: &Other,
+        other: &OtherVersion,
         tried: Ask,
         source: &Source,
     ) -> Result<VersionRun, QueryError> {
@@ -210,7 +210,7 @@ impl Dispatcher {
     }
 
     /// What is asked of another version, where it can answer at once.
-    fn able(&self, other: &Other, ask: &Ask) -> Option<Ask> {
+    fn able(&self, other: &OtherVersion, ask: &Ask) -> Option<Ask> {
         let snapshot = self.snapshot.load();
         let is_named = matches!(ask.route, Route::Model(_));
         let tried = Ask {
@@ -239,10 +239,10 @@ impl Dispatcher {
     }
 
     /// The versions beside the current ones that may answer a query; `None` where none is, as nearly always.
-    fn others(&self, ask: &Ask) -> Option<Others> {
+    fn others(&self, ask: &Ask) -> Option<OtherVersions> {
         let snapshot = self.snapshot.load();
         let now_ms = snapshot.has_others().then(unix_ms)?;
-        let mut others = Others {
+        let mut others = OtherVersions {
             canary: None,
             outgoing: Vec::new(),
         };
@@ -253,14 +253,14 @@ impl Dispatcher {
                 let drawn = release::draw(self.trials.number(ask), id.as_str()) * 100.0;
                 if drawn < percent && others.canary.is_none() {
                     let reason = format!("a canary answers {percent} % of the queries");
-                    others.canary = Other::new(line, id, reason);
+                    others.canary = OtherVersion::new(line, id, reason);
                 }
             }
             if let Some((id, since_ms)) = line.outgoing()
                 && now_ms.saturating_sub(since_ms) < KEPT_MS
             {
                 let reason = "the current version is being loaded".to_owned();
-                others.outgoing.extend(Other::new(line, id, reason));
+                others.outgoing.extend(OtherVersion::new(line, id, reason));
             }
         }
         (is_tried || !others.outgoing.is_empty()).then_some(others)

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sextant_types::{DataType, Metric, Signature, TensorSpec};
-use sextant_variant_gen::validation::{Expected, Limits, ScoringTarget, read};
+use sextant_variant_gen::validation::{Limits, ScoringTarget, SetRequirements, read};
 
 /// Most records that are taken out of one set.
 const MOST_RECORDS: usize = 64;
@@ -34,7 +34,7 @@ fn check(bytes: &[u8]) {
         records: 10_000,
     };
     let scored = ScoringTarget::by(metric, &signature);
-    let expected = Expected {
+    let expected = SetRequirements {
         signature: &signature,
         metric,
         scored: &scored,

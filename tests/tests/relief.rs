@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sextant_tests::{
     Api, Fleet, FleetSettings, Settings, TestCluster, Upload,
     hog::{self, Hog},
-    onnx::Hostile,
+    onnx::HostileModel,
     until,
 };
 use tokio::task::JoinHandle;
@@ -93,8 +93,8 @@ async fn learn(api: &Api) {
     let upload = Upload {
         application: APPLICATION,
         name: APPLICATION,
-        model: Hostile::Long(TURNS).bytes(),
-        validation: Hostile::RECORDS.into(),
+        model: HostileModel::Long(TURNS).bytes(),
+        validation: HostileModel::RECORDS.into(),
         validation_name: "validation.jsonl",
     };
     let job = api.register(upload).await;

@@ -22,7 +22,7 @@ use sextant_types::{
 };
 use sextant_variant_gen::{
     measure::{Cancel, Effort, Subject, measure},
-    validation::{Expected, Limits, ScoringTarget, ValidationSet, read},
+    validation::{Limits, ScoringTarget, SetRequirements, ValidationSet, read},
 };
 
 /// That of the service.
@@ -86,7 +86,7 @@ fn main() -> Result<()> {
     let model = Bytes::from(file(&arguments.model)?);
     let signature = sextant_onnx::inspect(&model)?.signature;
     let scored = ScoringTarget::by(Metric::Top1, &signature);
-    let expected = Expected {
+    let expected = SetRequirements {
         signature: &signature,
         metric: Metric::Top1,
         scored: &scored,

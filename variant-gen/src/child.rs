@@ -25,9 +25,9 @@ use crate::{
         self, Batches, Cancel, MeasureError, Measurement, Refusal, Subject, UploadedAnswers,
     },
     memory::Baseline,
-    rewriting::{RewriteReply, Unable},
+    rewriting::{RewriteFailure, RewriteReply},
     score::{CustomMetric, ScoreError},
-    validation::{self, Expected, Invalid, Labels, ValidationSet},
+    validation::{self, Invalid, Labels, SetRequirements, ValidationSet},
 };
 
 /// Time between two looks at whether something has ended.
@@ -122,7 +122,7 @@ struct Work {
 }
 
 /// An answer and its files.
-type Said = (Answer, Vec<Bytes>);
+type AnswerWithFiles = (Answer, Vec<Bytes>);
 
 /// When something is said to get on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -135,10 +135,10 @@ enum Signs {
 
 /// Does it on a thread of its own, and says meanwhile that it gets on.
 fn carry_out(
-    work: impl FnOnce(&Cancel) -> Said + Send + 'static,
+    work: impl FnOnce(&Cancel) -> AnswerWithFiles + Send + 'static,
     signs: Signs,
     answers: &Mutex<impl Write>,
-) -> io::Result<Said> {
+) -> io::Result<AnswerWithFiles> {
     let cancel = Cancel::default();
     let steps = cancel.clone();
     let (sender, answer) = mpsc::channel();
@@ -184,7 +184,7 @@ fn say(answers: &Mutex<impl Write>, answer: &Answer) -> io::Result<()> {
 }
 
 /// With the files behind it.
-fn say_with(answers: &Mutex<impl Write>, (answer, files): &Said) -> io::Result<()> {
+fn say_with(answers: &Mutex<impl Write>, (answer, files): &AnswerWithFiles) -> io::Result<()> {
     write(answers, answer, files)
 }
 
@@ -200,7 +200,7 @@ fn write(answers: &Mutex<impl Write>, answer: &Answer, files: &[Bytes]) -> io::R
 }
 
 fn read(file: &Bytes, order: &Order) -> Result<ValidationSet, Invalid> {
-    let expected = Expected {
+    let expected = SetRequirements {
         signature: &order.signature,
         metric: order.metric,
         scored: &order.scored,
@@ -242,7 +242,7 @@ fn refusal(error: &MeasureError) -> Answer {
 }
 
 impl Work {
-    fn run(self, cancel: &Cancel) -> Said {
+    fn run(self, cancel: &Cancel) -> AnswerWithFiles {
         if let Action::Calibrate(how) = &self.order.action {
             return self.calibrate(how, cancel);
         }
@@ -278,7 +278,7 @@ impl Work {
         }
     }
 
-    fn calibrate(&self, how: &Calibrate, cancel: &Cancel) -> Said {
+    fn calibrate(&self, how: &Calibrate, cancel: &Cancel) -> AnswerWithFiles {
         let named = how.engines.iter().filter_map(|name| self.engine(name));
         let sample = Sample {
             engines: named.cloned().collect(),
@@ -289,7 +289,7 @@ impl Work {
             metric: self.order.metric,
         };
         let made = calibrate::quantized(&self.artefact, &sample, cancel);
-        let made = made.map_err(|message| Unable {
+        let made = made.map_err(|message| RewriteFailure {
             code: Code::UnsupportedOperator,
             message,
         });

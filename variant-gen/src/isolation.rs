@@ -31,7 +31,7 @@ use sextant_types::{Code, Digest, Metric, Signature};
 
 use crate::{
     measure::{self, Cancel, MeasureError, Measurement, Refusal},
-    rewriting::{RewriteOutput, Unable, most_made},
+    rewriting::{RewriteFailure, RewriteOutput, most_made},
     validation::{Invalid, Labels, RecordShapes, ScoringTarget},
 };
 
@@ -145,7 +145,7 @@ impl Isolation {
         seat: &Seat,
         task: Task,
         cancel: &Cancel,
-    ) -> Result<Result<RewriteOutput<T>, Unable>, MeasureError> {
+    ) -> Result<Result<RewriteOutput<T>, RewriteFailure>, MeasureError> {
         let sent = task.artefact.as_ref().map(|file| file.graph.clone());
         let Reply { answer, files } = self.ask(seat, task, cancel)?;
         let Answer::Rewritten(rewritten) = answer else {

@@ -15,8 +15,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sextant_engine::{Engine, Interrupt, LoadRequest, LoadedModel};
 use sextant_types::{
-    Accuracy, BatchLatency, Code, Concurrent, InvalidTensor, Metric, NamedTensor, Padding, Profile,
-    ShapeProfile, Signature, Sizes, Tensor, fit,
+    Accuracy, BatchLatency, Code, ConcurrentRun, InvalidTensor, Metric, NamedTensor, Padding,
+    Profile, ShapeProfile, Signature, Sizes, Tensor, fit,
 };
 
 use crate::{
@@ -118,7 +118,7 @@ pub struct Measurement {
     pub sizes: Sizes,
     /// Run times of lone queries side by side, where they were measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub concurrent: Vec<Concurrent>,
+    pub concurrent: Vec<ConcurrentRun>,
     /// Why queries cannot share its batches, where that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<String>,

@@ -28,7 +28,7 @@ mod large;
 mod look;
 
 pub(crate) use large::{Compose, Outline, parts};
-pub(crate) use look::{Look, LookOptions, OTHERS, Vocabulary, Wide};
+pub(crate) use look::{Look, LookOptions, OTHERS, Vocabulary, WidenedFile};
 
 /// What is made of files may have twice their size, and so many bytes more.
 const MOST_GROWTH_BYTES: u64 = 64 << 20;
@@ -87,14 +87,14 @@ pub enum Rewriting {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RewriteReply {
     /// What was found out, or why there is nothing.
-    pub found: Result<Value, Unable>,
+    pub found: Result<Value, RewriteFailure>,
     /// The length of each file; none of one that is as it was sent.
     pub files: Vec<Option<u64>>,
 }
 
 /// Why a file cannot be rewritten.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unable {
+pub struct RewriteFailure {
     /// The stable public code.
     pub code: Code,
     /// Why.
@@ -209,7 +209,10 @@ impl Rewriting {
 
 fn answer<R: Rewrite>(how: &R, file: &ModelFile, beside: &[Bytes]) -> (RewriteReply, Vec<Bytes>) {
     let made = how.rewrite(file, beside);
-    RewriteReply::of(made.map_err(|error| Unable::from(&error)), (file, beside))
+    RewriteReply::of(
+        made.map_err(|error| RewriteFailure::from(&error)),
+        (file, beside),
+    )
 }
 
 /// The most bytes of files that are taken of what is made of a file and those beside it.
@@ -225,7 +228,7 @@ pub(crate) fn most_made(file: &ModelFile, beside: &[Bytes]) -> u64 {
 impl RewriteReply {
     /// What is told, and the files behind it, of what was made of a file and those beside it.
     pub(crate) fn of<T: Serialize>(
-        made: Result<RewriteOutput<T>, Unable>,
+        made: Result<RewriteOutput<T>, RewriteFailure>,
         (file, beside): (&ModelFile, &[Bytes]),
     ) -> (Self, Vec<Bytes>) {
         let sent = &file.graph;
@@ -233,14 +236,14 @@ impl RewriteReply {
             let bytes = made.files.iter().map(|it| it.len() as u64).sum::<u64>();
             let most = most_made(file, beside);
             if bytes > most {
-                return Err(Unable {
+                return Err(RewriteFailure {
                     code: Code::MemoryExceeded,
                     message: format!(
                         "what is made of the model has `{bytes}` bytes, and at most `{most}` may be made of files of this size"
                     ),
                 });
             }
-            let found = serde_json::to_value(made.found).map_err(|error| Unable {
+            let found = serde_json::to_value(made.found).map_err(|error| RewriteFailure {
                 code: Code::Internal,
                 message: format!("what was found in the model cannot be told: {error}"),
             })?;
@@ -267,7 +270,7 @@ impl RewriteReply {
         self,
         files: Vec<Bytes>,
         sent: &Bytes,
-    ) -> Option<Result<RewriteOutput<T>, Unable>> {
+    ) -> Option<Result<RewriteOutput<T>, RewriteFailure>> {
         let found = match self.found {
             Ok(found) => serde_json::from_value(found).ok()?,
             Err(unable) => return Some(Err(unable)),
@@ -282,7 +285,7 @@ impl RewriteReply {
     }
 }
 
-impl From<&Error> for Unable {
+impl From<&Error> for RewriteFailure {
     fn from(error: &Error) -> Self {
         Self {
             code: error.code(),

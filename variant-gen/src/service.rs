@@ -17,7 +17,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use sextant_registry::{Failure, JobKind, Waiting};
+use sextant_registry::{Failure, JobKind, JobQueueKey};
 use sextant_types::{Code, EngineName, time::unix_ms};
 use tokio::{
     sync::{mpsc, watch},
@@ -162,7 +162,7 @@ impl Works {
     fn begin(
         &mut self,
         service: Arc<RegistrationService>,
-        (claim, whose): (Claim, Waiting),
+        (claim, whose): (Claim, JobQueueKey),
         stopped: watch::Receiver<bool>,
     ) {
         let job = (whose, &claim.job.id);
@@ -184,7 +184,7 @@ impl Works {
     }
 
     /// Has one give its place to those that wait, where one has to.
-    fn give_way(&mut self, waiting: &[Waiting]) {
+    fn give_way(&mut self, waiting: &[JobQueueKey]) {
         let gives_way = self.turns.gives_way(waiting, Instant::now().into_std());
         if let Some(worker) = gives_way.and_then(|turn| self.workers.get(&turn)) {
             worker.send_replace(true);
@@ -234,7 +234,7 @@ impl RegistrationService {
     }
 
     /// Whose registrations wait although no place is left.
-    async fn kept_out(&self, turns: &Turns) -> Vec<Waiting> {
+    async fn kept_out(&self, turns: &Turns) -> Vec<JobQueueKey> {
         let is_full = turns.open(Instant::now().into_std()) == Open::No;
         if !is_full || !self.generator.config().registers {
             return Vec::new();
@@ -249,7 +249,7 @@ impl RegistrationService {
     async fn claim(
         &self,
         turns: &mut Turns,
-    ) -> Result<Option<(Claim, Waiting)>, sextant_registry::Error> {
+    ) -> Result<Option<(Claim, JobQueueKey)>, sextant_registry::Error> {
         let (registry, config) = (self.generator.registry(), self.generator.config());
         let (lease_ms, now) = (milliseconds(config.lease), Instant::now().into_std());
         let open = turns.open(now);
@@ -278,7 +278,7 @@ impl RegistrationService {
             let claimed = registry.claim_for(what, &owner, lease_ms, unix_ms());
             if let Some(job) = claimed.await? {
                 // Nobody has asked for it.
-                let whose = Waiting {
+                let whose = JobQueueKey {
                     registrant: String::new(),
                     application: job.application.clone(),
                 };

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use sextant_engine::pages::{PageCache, PageSet, Short};
+use sextant_engine::pages::{PageCache, PageSet, PageShortage};
 use sextant_rpc::Pages;
 use sextant_types::{Digest, EngineName, Optimization, Precision, Variant};
 
@@ -73,7 +73,10 @@ impl Ledger {
     }
 
     /// Takes the pages that `variant` adds to what is held, or none.
-    pub(crate) fn reserve(self: &Arc<Self>, variant: &Variant) -> Result<Reservation, Short> {
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        variant: &Variant,
+    ) -> Result<Reservation, PageShortage> {
         let mut books = self.lock();
         let wanted = books.wanted(variant);
         let missing = wanted.missing(&books);
@@ -104,12 +107,12 @@ impl Ledger {
     }
 
     /// Whether [`Self::reserve`] would succeed now.
-    pub(crate) fn check(&self, variant: &Variant) -> Result<(), Short> {
+    pub(crate) fn check(&self, variant: &Variant) -> Result<(), PageShortage> {
         let books = self.lock();
         let missing = books.wanted(variant).missing(&books);
         let (needed, free) = (missing.0 + missing.1, books.cache.free());
         if needed > free {
-            return Err(Short { needed, free });
+            return Err(PageShortage { needed, free });
         }
         Ok(())
     }

@@ -130,7 +130,7 @@ impl Allowance {
 
     async fn wait(self: &Arc<Self>) -> Result<Usage, Refusal> {
         let until = Instant::now() + LONGEST_WAIT;
-        let waiting = Waiting::new(self);
+        let waiting = WaitGuard::new(self);
         loop {
             let mut settled = pin!(self.settled.notified());
             // From here on no block is missed.
@@ -277,16 +277,16 @@ impl Pools {
 }
 
 /// Counts a request among those that wait, as long as it lives.
-struct Waiting<'a>(&'a Allowance);
+struct WaitGuard<'a>(&'a Allowance);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitGuard<'a> {
     fn new(allowance: &'a Allowance) -> Self {
         allowance.pools.lock().waiting += 1;
         Self(allowance)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.0.pools.lock().waiting -= 1;
     }

@@ -43,7 +43,7 @@ mod tally;
 pub use recent::{Counts, Split};
 pub use tally::{SizeTotals, Totals};
 
-use recent::Recents;
+use recent::RecentMinutes;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -53,7 +53,7 @@ pub struct Metrics {
     registry: Registry,
     families: Families,
     gauges: Gauges,
-    recents: Recents,
+    recents: RecentMinutes,
     variants: RwLock<HashMap<VariantId, Arc<Handles>>>,
     /// Queries that failed, by whom they asked: only of what there is.
     failed: RwLock<HashMap<Route, FailureStats>>,
@@ -192,7 +192,7 @@ impl Metrics {
             registry,
             families,
             gauges,
-            recents: Recents::new(),
+            recents: RecentMinutes::new(),
             variants: RwLock::default(),
             failed: RwLock::default(),
         }

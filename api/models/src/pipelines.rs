@@ -16,7 +16,7 @@ use sextant_api_core::pipelines::{
     refused,
     whole::{self, MeasuredBody, ScaleBody},
 };
-use sextant_pipeline::{Definition, Graph, Loaded};
+use sextant_pipeline::{Definition, Graph, LoadedPipeline};
 use sextant_registry::{Application, KeyScope, NewPipeline, Pipeline};
 use sextant_types::{ApplicationId, Code, Digest, Metric, Targets, time::unix_ms};
 use sha2::{Digest as _, Sha256};
@@ -316,7 +316,7 @@ pub async fn graph(
 ) -> Result<Response, Problem> {
     state.registry().pipeline(&name).await?;
     let loaded = state.pipelines().get(&name);
-    let graph = loaded.as_deref().map_or(Err(UNREAD), Loaded::graph);
+    let graph = loaded.as_deref().map_or(Err(UNREAD), LoadedPipeline::graph);
     let unusable =
         |why: &str| Problem::new(Code::Unavailable, format!("the pipeline cannot run: {why}"));
     let graph = graph.map_err(|why| unusable(why).retry_after_ms(1000))?;
@@ -365,7 +365,7 @@ pub async fn drawn(
     let seen = pipelines.filter(|it| caller.sees(&it.application));
     let drawn = seen.map(|pipeline| {
         let loaded = state.pipelines().get(&pipeline.application);
-        let graph = loaded.as_deref().map_or(Err(UNREAD), Loaded::graph);
+        let graph = loaded.as_deref().map_or(Err(UNREAD), LoadedPipeline::graph);
         sextant_pages::Pipeline {
             name: pipeline.application.to_string(),
             version: pipeline.version,
@@ -519,7 +519,7 @@ fn with_measure(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
 fn shown(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
     let loaded = state.pipelines().get(&pipeline.application);
     let loaded = loaded.filter(|loaded| load::is_of(loaded, &pipeline));
-    let graph = loaded.as_deref().map_or(Err(UNREAD), Loaded::graph);
+    let graph = loaded.as_deref().map_or(Err(UNREAD), LoadedPipeline::graph);
     PipelineBody::new(pipeline, graph)
 }
 

@@ -43,7 +43,7 @@ pub struct ChangeBody<'a> {
 }
 
 /// An empty answer, and what was changed.
-pub(super) type Changed = (Extension<Subject>, StatusCode);
+pub(super) type ChangeResponse = (Extension<Subject>, StatusCode);
 
 /// Has a variant loaded and waits until it has answered; from then on it does not count as idle.
 #[utoipa::path(post, operation_id = "v2_load", path = "/v2/repository/models/{model}/load",
@@ -59,7 +59,7 @@ pub async fn load(
     State(state): State<ApiState>,
     named: ResolvedName,
     request: Request,
-) -> Result<Changed, Problem> {
+) -> Result<ChangeResponse, Problem> {
     check_body(&state, request.into_body()).await?;
     let subject = Subject(named.name.clone());
     make_ready(&state, named).await?;
@@ -80,7 +80,7 @@ pub async fn unload(
     State(state): State<ApiState>,
     named: ResolvedName,
     request: Request,
-) -> Result<Changed, Problem> {
+) -> Result<ChangeResponse, Problem> {
     check_body(&state, request.into_body()).await?;
     state.holds().release(&named.name);
     Ok((Extension(Subject(named.name)), StatusCode::OK))

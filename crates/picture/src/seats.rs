@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sextant_metadata::{DesiredState, Instance, View, Worker};
-use sextant_scaling::fleet::{Removable, leaving};
+use sextant_scaling::fleet::{RemovableDevice, leaving};
 use sextant_types::{DeviceTypeName, WorkerId, index::VariantIx};
 
 use crate::Interner;
@@ -13,7 +13,7 @@ pub struct Seat {
     /// Which.
     pub id: WorkerId,
     /// What depends on it.
-    pub removable: Removable,
+    pub removable: RemovableDevice,
 }
 
 /// Workers of a type that stay, with what depends on each.
@@ -33,7 +33,7 @@ pub fn seats(
     workers
         .map(|worker| Seat {
             id: worker.id.clone(),
-            removable: Removable {
+            removable: RemovableDevice {
                 busy_share: worker.record.utilization,
                 holds: holds.remove(&worker.id).unwrap_or_default(),
                 since_ms: worker.record.since_ms,
@@ -80,7 +80,8 @@ pub fn emptying(view: &View, desired: &DesiredState, interner: &Interner) -> Vec
     for pool in managed {
         let seats = seats(view, desired, &pool.device_type, interner);
         let surplus = seats.len().saturating_sub(pool.desired as usize);
-        let removable: Vec<Removable> = seats.iter().map(|seat| seat.removable.clone()).collect();
+        let removable: Vec<RemovableDevice> =
+            seats.iter().map(|seat| seat.removable.clone()).collect();
         let leavers = leaving(&removable, &copies, surplus);
         let full = leavers.iter().filter(|leaver| !leaver.alone.is_empty());
         emptying.extend(full.map(|leaver| seats[leaver.at].id.clone()));

@@ -38,9 +38,9 @@ pub use crate::{
         Default, Definition, Input, OnError, Share, Sources, Step, StepTargets, Validation,
     },
     graph::{CheckContext, Graph, Invalid, Target},
-    memory::{Memory, Part, Unbounded},
+    memory::{Memory, Part, UnboundedMemory},
     nesting::Nesting,
     python::{Call, CallResult, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
-    service::{Loaded, Pipelines},
+    service::{LoadedPipeline, Pipelines},
     whole::{Measurement, StepShare, Whole},
 };

@@ -238,13 +238,13 @@ impl<'a> Way<'a> {
                         }
                         Err(error) => self.failed(at, in_step(node, error))?,
                     },
-                    Err(Unready::Skipped(why)) => {
+                    Err(SkipReason::Skipped(why)) => {
                         let gave = |it: &usize| matches!(self.ended[*it], Some(StepEnd::Gave(_)));
                         let could = node.after.is_empty() || node.after.iter().any(gave);
                         self.counts.skipped(at, could);
                         self.skip(node, at, why);
                     }
-                    Err(Unready::Failed(why)) => {
+                    Err(SkipReason::Failed(why)) => {
                         let error = QueryError::new(Code::InvalidTensor, why);
                         self.failed(at, in_step(node, error))?;
                     }
@@ -262,7 +262,7 @@ impl<'a> Way<'a> {
     }
 
     /// What a step takes, once all that it waits for has ended; or why it does not run.
-    fn inputs_of(&self, node: &Node) -> Result<Vec<NamedTensor>, Unready> {
+    fn inputs_of(&self, node: &Node) -> Result<Vec<NamedTensor>, SkipReason> {
         if let Some(condition) = &node.condition {
             let mentioned = node.after.iter().map(|at| {
                 let outputs: &[NamedTensor] = match &self.ended[*at] {
@@ -274,19 +274,19 @@ impl<'a> Way<'a> {
             match condition.holds(mentioned) {
                 Ok(true) => {}
                 Ok(false) => {
-                    return Err(Unready::Skipped(format!(
+                    return Err(SkipReason::Skipped(format!(
                         "`{}` does not hold",
                         condition.text()
                     )));
                 }
-                Err(why) => return Err(Unready::Failed(why)),
+                Err(why) => return Err(SkipReason::Failed(why)),
             }
         }
         let specs = node.signature.inputs.iter().zip(&node.inputs);
         let inputs = specs.map(|(spec, origins)| {
             let found = origins.iter().find_map(|origin| self.tensor(*origin));
             let missing = || {
-                Unready::Skipped(format!(
+                SkipReason::Skipped(format!(
                     "there is nothing for `{}`: {}",
                     spec.name,
                     self.why(origins)
@@ -495,7 +495,7 @@ fn asked_rows(node: &Node, inputs: &[NamedTensor]) -> f64 {
 }
 
 /// Why a step does not run.
-enum Unready {
+enum SkipReason {
     Skipped(String),
     Failed(String),
 }

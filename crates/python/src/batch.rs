@@ -41,7 +41,7 @@ pub(crate) struct Line {
 }
 
 /// A query that waits.
-pub(crate) struct Waiting {
+pub(crate) struct WaitingCall {
     call: Call,
     rows: u32,
     bytes: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Lines(Mutex<HashMap<Line, State>>);
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingCall>,
     pace: Pace,
 }
 
@@ -92,7 +92,7 @@ fn together(
 }
 
 /// Rows of all of them.
-pub(crate) fn rows(batch: &[Waiting]) -> u32 {
+pub(crate) fn rows(batch: &[WaitingCall]) -> u32 {
     batch.iter().map(|it| it.rows).sum()
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct BatchInputs {
 }
 
 /// The inputs of all of them, in room that is taken before they are joined.
-pub(crate) fn join(batch: &[Waiting]) -> Result<BatchInputs, QueryError> {
+pub(crate) fn join(batch: &[WaitingCall]) -> Result<BatchInputs, QueryError> {
     let nobody = || QueryError::new(Code::Internal, "nobody waits");
     let first = &batch.first().ok_or_else(nobody)?.call;
     let memory = Arc::clone(&first.memory);
@@ -147,7 +147,7 @@ pub(crate) fn checked((outputs, part): CallOutput, rows: u32) -> Result<CallOutp
 }
 
 /// Gives each its rows of what a call gave. The memory is that of all until the last has gone.
-pub(crate) fn share((outputs, part): CallOutput, batch: Vec<Waiting>) {
+pub(crate) fn share((outputs, part): CallOutput, batch: Vec<WaitingCall>) {
     let (part, all) = (Arc::new(part), rows(&batch));
     let mut first = 0;
     for waiting in batch {
@@ -181,9 +181,9 @@ impl Line {
     }
 }
 
-// === impl Waiting ===
+// === impl WaitingCall ===
 
-impl Waiting {
+impl WaitingCall {
     /// A query that begins to wait. Whoever waits for its reply is told of by [`Lines::wait`].
     pub(crate) fn new(call: Call, rows: u32) -> Self {
         let held = call.inputs.iter().map(|it| it.tensor.held_bytes() as u64);
@@ -250,7 +250,7 @@ impl Lines {
     pub(crate) fn wait(
         &self,
         line: &Line,
-        mut waiting: Waiting,
+        mut waiting: WaitingCall,
     ) -> oneshot::Receiver<Result<CallResult, QueryError>> {
         let (reply, receiver) = oneshot::channel();
         waiting.reply = Some(reply);
@@ -264,12 +264,12 @@ impl Lines {
     }
 
     /// Those that run in the next call, none where all have gone. Those that are overdue are told so.
-    pub(crate) fn take(&self, line: &Line, most_rows: u32) -> Vec<Waiting> {
+    pub(crate) fn take(&self, line: &Line, most_rows: u32) -> Vec<WaitingCall> {
         let mut lines = self.0.lock();
         let Some(state) = lines.get_mut(line) else {
             return Vec::new();
         };
-        let mut waiting: VecDeque<Waiting> = VecDeque::with_capacity(state.waiting.len());
+        let mut waiting: VecDeque<WaitingCall> = VecDeque::with_capacity(state.waiting.len());
         for one in state.waiting.drain(..).filter(|it| !it.has_gone()) {
             match one.is_overdue() {
                 true => one.reply(Err(overdue())),

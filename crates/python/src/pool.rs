@@ -26,7 +26,7 @@ use sextant_types::{Code, Digest, NamedTensor};
 use tokio::sync::Semaphore;
 
 use crate::{
-    batch::{self, Line, Lines, Waiting},
+    batch::{self, Line, Lines, WaitingCall},
     process::{CallFailure, CallOutput, ChildFailure, Process, step_failed},
 };
 
@@ -137,7 +137,7 @@ impl Python {
     async fn call_together(
         &self,
         function: &Arc<Function>,
-        waiting: Waiting,
+        waiting: WaitingCall,
     ) -> Result<CallResult, QueryError> {
         let line = Line::of(function);
         self.0.check_rest(&line.key)?;
@@ -207,7 +207,7 @@ impl Interpreter for Python {
         let call = Call { inputs, ..call };
         match function.signature.batched {
             true => {
-                let waiting = Waiting::new(call, rows);
+                let waiting = WaitingCall::new(call, rows);
                 self.call_together(function, waiting).await
             }
             false => self.call_alone(function, call).await,
@@ -247,7 +247,7 @@ impl Shared {
         &self,
         line: &Line,
         function: &Function,
-        batch: &[Waiting],
+        batch: &[WaitingCall],
     ) -> Result<CallOutput, QueryError> {
         let joined = batch::join(batch)?;
         let order = Order::Call(joined.inputs.clone(), None, Arc::clone(&joined.memory));

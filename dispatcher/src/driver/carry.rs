@@ -33,11 +33,11 @@ struct Batch {
     life: u64,
     rows: u32,
     expected: Nanos,
-    waiting: Vec<Waiting>,
+    waiting: Vec<Waiter>,
 }
 
 /// One who waits for its part of a batch.
-struct Waiting {
+struct Waiter {
     online: bool,
     rows: u32,
     charge: Option<Charge>,
@@ -181,7 +181,7 @@ impl Driver {
             } = request.payload;
             let rows = request.rows;
             parts.push(inputs.into_part(&variant, &member.id, bill.second_usd()));
-            batch.waiting.push(Waiting {
+            batch.waiting.push(Waiter {
                 online,
                 rows,
                 charge,
@@ -238,7 +238,7 @@ impl Driver {
         let waiting = batch.waiting;
         match outcome {
             Err(error) => {
-                for Waiting { charge, reply, .. } in waiting {
+                for Waiter { charge, reply, .. } in waiting {
                     drop(charge);
                     drop(reply.send(Err(Refusal::Worker(error.clone()))));
                 }
@@ -255,7 +255,7 @@ impl Driver {
                 let took = (batch.rows, run_us(&result.timings));
                 self.pay(bill, took, answered.map(|(one, _)| one.online));
                 for (one, outputs) in waiting.into_iter().zip(result.outputs) {
-                    let Waiting {
+                    let Waiter {
                         rows,
                         charge,
                         reply,

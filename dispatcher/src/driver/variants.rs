@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sextant_controller::{Loaded, OnKind, VariantSpec};
+use sextant_controller::{LoadResult, OnKind, VariantSpec};
 use sextant_placement::DesiredPlacement;
 use sextant_schedule::Nanos;
 use sextant_types::{
@@ -54,7 +54,7 @@ impl Driver {
 
     /// The worker at position `at` serves `variant`, whoever had it loaded.
     pub(crate) fn on_found(&self, at: DeviceIx, variant: VariantIx) {
-        self.on_load_result(at, variant, Loaded::Found);
+        self.on_load_result(at, variant, LoadResult::Found);
     }
 
     /// The worker at position `at` serves `variant` no longer.
@@ -80,14 +80,16 @@ impl Driver {
         match moved {
             LoadOutcome::Loaded { variant, took } => {
                 let nanos = took.as_nanos().try_into().unwrap_or(Nanos::MAX);
-                self.on_load_result(at, variant, Loaded::After(nanos));
+                self.on_load_result(at, variant, LoadResult::After(nanos));
             }
-            LoadOutcome::LoadFailed { variant } => self.on_load_result(at, variant, Loaded::Failed),
+            LoadOutcome::LoadFailed { variant } => {
+                self.on_load_result(at, variant, LoadResult::Failed)
+            }
             LoadOutcome::Unloaded { variant } => self.on_unloaded(at, variant),
         }
     }
 
-    fn on_load_result(&self, at: DeviceIx, variant: VariantIx, loaded: Loaded) {
+    fn on_load_result(&self, at: DeviceIx, variant: VariantIx, loaded: LoadResult) {
         self.step(|controller, now, actions| {
             controller.on_load_result(now, at, variant, loaded, actions);
         });

@@ -8,7 +8,7 @@ use sextant_metadata::{Command, DesiredState, InstanceKey, PlannedBatch, Transit
 use sextant_profile::Estimation;
 use sextant_rpc::{ActionKind, Answer, Query, QueryError};
 use sextant_schedule::Delay;
-use sextant_types::{ApplicationId, Code, Concurrent, DeviceType, DeviceTypeName, EngineName};
+use sextant_types::{ApplicationId, Code, ConcurrentRun, DeviceType, DeviceTypeName, EngineName};
 use tokio::task::JoinHandle;
 
 use crate::world::{
@@ -418,7 +418,7 @@ async fn what_was_measured_side_by_side_decides_the_threads() {
     let world = World::with_cores(by_load(None), 1, 2).await;
     world
         .serve_with("app", NARROW, |variant| {
-            variant.profile.concurrent = vec![Concurrent {
+            variant.profile.concurrent = vec![ConcurrentRun {
                 running: 2,
                 mean_ms: 60.0,
                 scv: 0.0,

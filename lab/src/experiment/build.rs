@@ -14,7 +14,7 @@ use crate::{
 use sextant_simulator::{
     Device, Error, Jitter, Model, Network, Shape, Source, Span,
     profiles::{self, Profile, nanos},
-    workload::{ClosedLoop, Mixed, Spread, Spreading, open_loop},
+    workload::{ClosedLoop, MixedSource, Spread, Spreading, open_loop},
 };
 
 /// A cell ready to run.
@@ -154,7 +154,7 @@ impl PreparedCell {
             return Ok(open_source);
         }
         sources.insert(0, (open, open_source));
-        Ok(Box::new(Mixed::new(sources)))
+        Ok(Box::new(MixedSource::new(sources)))
     }
 
     /// What no scheduler can exceed with the arrivals of `seed`. `None` where those depend on the

@@ -9,7 +9,7 @@ use sextant_schedule::{Delay, NEVER};
 use sextant_simulator::{
     Device, Histogram, Jitter, Model, Network, Shape, Source, Span, profiles,
     trace::Trace,
-    workload::{Gaps, Mixed, Rate, Spread, Spreading, Stream, open_loop, zipf},
+    workload::{Gaps, MixedSource, Rate, Spread, Spreading, Stream, open_loop, zipf},
 };
 use sextant_types::index::DeviceIx;
 
@@ -340,7 +340,7 @@ fn a_busy_model_is_served_beside_many_that_have_to_be_loaded() {
         };
         let others: Vec<u32> = (1..101).collect();
         let spreading = Spreading::new(others.clone(), spread, 2).unwrap();
-        let mut source = Mixed::new(vec![
+        let mut source = MixedSource::new(vec![
             (vec![0], busy.unwrap()),
             (others, Box::new(spreading)),
         ]);

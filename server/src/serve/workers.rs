@@ -24,7 +24,7 @@ use sextant_config::{Config, DeviceSpec, Role, WorkerIsolation};
 const PERIOD_MS: u64 = 1000;
 
 /// Ends a process that has nothing but workers when the last of them has left.
-struct Last {
+struct LastWorkerGuard {
     /// Workers that have not left.
     count: AtomicUsize,
     /// Ends the process as a signal does; none where it plays other roles.
@@ -42,7 +42,7 @@ pub(super) async fn build(
 ) -> anyhow::Result<Vec<WorkerPart>> {
     let mut parts = Vec::with_capacity(places.len());
     let mut workers = Vec::with_capacity(places.len());
-    let last = Arc::new(Last::new(config, places.len(), process));
+    let last = Arc::new(LastWorkerGuard::new(config, places.len(), process));
     let meter = Arc::default();
     for place in places {
         let Place {
@@ -134,9 +134,9 @@ fn isolated(setting: WorkerIsolation) -> IsolationPolicy {
     }
 }
 
-// === impl Last ===
+// === impl LastWorkerGuard ===
 
-impl Last {
+impl LastWorkerGuard {
     fn new(config: &Config, count: usize, process: &Process) -> Self {
         let alone = config.roles.0.iter().all(|role| *role == Role::Worker);
         Self {

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use sextant_scaling::fleet::{LONGEST_STAY, Leaver, Removable, leaving};
+use sextant_scaling::fleet::{LONGEST_STAY, Leaver, RemovableDevice, leaving};
 
 use super::{
     devices::{Device, Residency, State},
@@ -44,7 +44,8 @@ impl World<'_> {
             }
             let since = *self.surplus_since[kind].get_or_insert(self.now);
             let forced = u128::from(self.now - since) > LONGEST_STAY.as_nanos();
-            let removable: Vec<Removable> = there.iter().map(|at| self.removable(*at)).collect();
+            let removable: Vec<RemovableDevice> =
+                there.iter().map(|at| self.removable(*at)).collect();
             let leavers = leaving(&removable, &self.copies(), there.len() - desired);
             for leaver in &leavers {
                 let device = there[leaver.at];
@@ -141,17 +142,17 @@ impl World<'_> {
     }
 
     /// Those that are not up serve nobody.
-    fn removable(&self, at: DeviceIx) -> Removable {
+    fn removable(&self, at: DeviceIx) -> RemovableDevice {
         match self.devices[at].as_ref() {
-            Some(of) if of.state == State::Up => Removable {
+            Some(of) if of.state == State::Up => RemovableDevice {
                 busy_share: of.busy_share,
                 holds: self.desired_on(of).collect(),
                 since_ms: of.since / 1_000_000,
                 emptying: of.emptying,
             },
-            _ => Removable {
+            _ => RemovableDevice {
                 since_ms: u64::MAX,
-                ..Removable::default()
+                ..RemovableDevice::default()
             },
         }
     }

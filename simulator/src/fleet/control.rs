@@ -42,7 +42,7 @@ pub(super) struct Control {
 }
 
 /// What selection asks about the load.
-struct Waits<'a> {
+struct LoadView<'a> {
     controller: &'a Controller<Token>,
     now: Nanos,
 }
@@ -115,7 +115,7 @@ impl Control {
             rows: 1,
             prefer: targets.prefer.unwrap_or_default(),
         };
-        let waits = Waits {
+        let waits = LoadView {
             controller: &self.controller,
             now,
         };
@@ -179,7 +179,7 @@ fn specs(setting: &Setting, shown: &mut FleetView) -> Vec<(VariantIx, VariantSpe
     specs
 }
 
-impl select::Load for Waits<'_> {
+impl select::Load for LoadView<'_> {
     fn wait_ms(&self, variant: VariantIx, kind: KindIx) -> f64 {
         let on = self.controller.runs_on(variant);
         let here = on.filter(|(_, of, _)| *of == kind);

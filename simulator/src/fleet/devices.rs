@@ -10,7 +10,7 @@ use sextant_types::index::VariantIx;
 
 use super::DeviceType;
 use slots::Slots;
-pub(super) use slots::{Job, Left};
+pub(super) use slots::{FinishedBatch, Job};
 use watch::Watch;
 
 /// Where a device is in its life.

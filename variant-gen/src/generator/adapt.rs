@@ -19,12 +19,12 @@ use crate::{
         protocol::{Action, Order, Origin},
     },
     measure::{self, Batches, MeasureError},
-    rewriting::{Lone, Look, OTHERS, Wide},
+    rewriting::{Lone, Look, OTHERS, WidenedFile},
     validation::{RecordShapes, ScoringTarget},
 };
 
 /// A file that can be served.
-pub(super) struct Readable {
+pub(super) struct ServableFile {
     pub(super) info: ModelInfo,
     pub(super) scored: ScoringTarget,
     /// The file, where it is not the one that was uploaded.
@@ -70,7 +70,7 @@ impl Registration<'_> {
         &mut self,
         uploaded: ModelFile,
         engines: &[Arc<dyn Engine>],
-    ) -> Result<Readable, Error> {
+    ) -> Result<ServableFile, Error> {
         let (file, changed) = match self.with_data(&uploaded).await? {
             Some((file, change)) => (file, Some(change)),
             None => (uploaded, None),
@@ -102,7 +102,7 @@ impl Registration<'_> {
             self.check_batches((&plain.model, input), (&info, &scored), engines)
                 .await?;
         }
-        let mut readable = Readable {
+        let mut readable = ServableFile {
             scored,
             info,
             changes: plain.changes.clone(),
@@ -119,7 +119,7 @@ impl Registration<'_> {
             }
             return Ok(readable);
         };
-        let Wide { info, model, how } = wide;
+        let WidenedFile { info, model, how } = wide;
         let scored = self.scored(&plain, &info);
         let batches = self.batches(Origin::Tried, (&info, false));
         let differ = self
@@ -129,7 +129,7 @@ impl Registration<'_> {
         readable.astray = differ.iter().flatten().filter_map(name).collect();
         if differ.as_ref().is_some_and(|differ| differ.is_empty()) {
             readable.changes.push(how);
-            readable = Readable {
+            readable = ServableFile {
                 info,
                 scored,
                 adapted: Some(self.over_weights(&model)),

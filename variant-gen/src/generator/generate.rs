@@ -17,7 +17,7 @@ use crate::{
 type Quantized = Result<(Bytes, Vec<String>, Option<String>), String>;
 
 /// The file of a quantised model, and where it is stored.
-type Kept = (ModelFile, Digest);
+type QuantizedFile = (ModelFile, Digest);
 
 impl Registration<'_> {
     /// Makes the artefact of a precision, or says why there is none. The same model and
@@ -69,7 +69,7 @@ impl Registration<'_> {
         &mut self,
         precision: Precision,
         inspected: &Inspection,
-    ) -> Result<(Generation, Option<Kept>), Error> {
+    ) -> Result<(Generation, Option<QuantizedFile>), Error> {
         let model = self.read_artefact(inspected.base(&self.model).0).await?;
         let quantized = match precision {
             Precision::Int8Static => self.quantize_static(model.clone(), inspected).await?,

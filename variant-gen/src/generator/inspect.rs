@@ -12,7 +12,7 @@ use sextant_types::{
     EngineName, ModelId, Optimization, Precision, Signature, TensorSpec, VariantId, VariantSpec,
 };
 
-use super::{Inspection, Registration, adapt::Readable};
+use super::{Inspection, Registration, adapt::ServableFile};
 use crate::{
     Error,
     isolation::protocol::SetSummary,
@@ -45,7 +45,7 @@ impl Registration<'_> {
         let engines = self.parts.engines.iter();
         let engines = engines.filter(|it| it.reads(&file.graph));
         let engines: Vec<_> = engines.cloned().collect();
-        let Readable {
+        let ServableFile {
             info,
             scored,
             adapted,
@@ -127,7 +127,7 @@ impl Registration<'_> {
         &self,
         engine: Option<Arc<dyn Engine>>,
         manifest: ModelFile,
-    ) -> Result<Readable, Error> {
+    ) -> Result<ServableFile, Error> {
         let has_data = self.model.data.iter().any(|file| file.name != METRIC_FILE);
         if !self.model.outputs.is_empty() || !self.model.constants.is_empty() || has_data {
             let reason = "it is a manifest: its runtime says what its inputs and outputs are, and it has no data beside it";
@@ -166,7 +166,7 @@ impl Registration<'_> {
             batch_first: None,
             indices: Vec::new(),
         };
-        Ok(Readable {
+        Ok(ServableFile {
             info,
             scored,
             adapted: None,

@@ -22,7 +22,7 @@ use crate::{
     },
     measure::{self, MeasureError},
     rewriting::{Declare, Probe},
-    validation::{self, Expected, ScoringTarget},
+    validation::{self, ScoringTarget, SetRequirements},
 };
 
 /// What to do about an input.
@@ -41,7 +41,7 @@ const UNBATCHED: &str = "batches of records are not answered as the records are 
 const MOST_PROBED_BYTES: u64 = 64 << 20;
 
 /// The shapes of each output in each run.
-type Found = Vec<Vec<Vec<u64>>>;
+type RunShapes = Vec<Vec<Vec<u64>>>;
 
 impl Registration<'_> {
     /// Declares the shapes that are missing.
@@ -186,7 +186,7 @@ impl Registration<'_> {
         probe: &Bytes,
         signature: &Signature,
         engines: &[Arc<dyn Engine>],
-    ) -> Result<Found, Error> {
+    ) -> Result<RunShapes, Error> {
         let isolation = self.parts.config.isolation.clone();
         let isolated = isolation.and_then(|isolation| {
             let mut engines = engines.iter();
@@ -196,7 +196,7 @@ impl Registration<'_> {
         let found = match (isolated, engines.first()) {
             (Some(isolated), _) => self.probe_isolated(isolated, probe, signature).await?,
             (None, Some(engine)) => self.probe_here(engine.clone(), probe, signature).await?,
-            (None, None) => return Ok(Found::new()),
+            (None, None) => return Ok(RunShapes::new()),
         };
         match found {
             Err(error) if error.is_of_no_model() => Err(error.into()),
@@ -210,7 +210,7 @@ impl Registration<'_> {
         (isolation, engine): (Isolation, String),
         probe: &Bytes,
         signature: &Signature,
-    ) -> Result<Result<Found, MeasureError>, Error> {
+    ) -> Result<Result<RunShapes, MeasureError>, Error> {
         let order = Order {
             action: Action::Shapes { engine },
             artefact: digest_of(probe),
@@ -236,12 +236,12 @@ impl Registration<'_> {
         engine: Arc<dyn Engine>,
         probe: &Bytes,
         signature: &Signature,
-    ) -> Result<Result<Found, MeasureError>, Error> {
+    ) -> Result<Result<RunShapes, MeasureError>, Error> {
         let set = self.read_set().await?;
         let limits = self.parts.config.limits;
         let (request, signature) = (request(&self.over_weights(probe)), signature.clone());
         let run = move |cancel: &_| {
-            let expected = Expected {
+            let expected = SetRequirements {
                 signature: &signature,
                 metric: Metric::Custom,
                 scored: &ScoringTarget::default(),

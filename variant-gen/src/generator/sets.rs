@@ -26,7 +26,8 @@ use crate::{
     score::ScoreError,
     step,
     validation::{
-        self, Expected, Front, FrontSearch, Invalid, RecordShapes, ScoringTarget, ValidationSet,
+        self, Front, FrontSearch, Invalid, RecordShapes, ScoringTarget, SetRequirements,
+        ValidationSet,
     },
 };
 
@@ -159,7 +160,7 @@ impl Registration<'_> {
         let scored = scored.clone();
         let limits = self.parts.config.limits;
         let read = self.parts.threads.run(move |_| {
-            let expected = Expected {
+            let expected = SetRequirements {
                 signature: &signature,
                 metric,
                 scored: &scored,

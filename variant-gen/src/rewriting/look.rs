@@ -67,7 +67,7 @@ pub struct Look {
     /// What the model itself calls the classes of the scored output, where its application has other words.
     pub(crate) own_classes: Vec<String>,
     /// With a batch dimension, where it is declared without one and may have one.
-    pub(crate) wide: Option<Wide>,
+    pub(crate) wide: Option<WidenedFile>,
     /// Which operator takes a figure from all rows of a batch, in words.
     pub(crate) mixes: Option<String>,
     /// Why a query is one record, where the file declares otherwise.
@@ -76,7 +76,7 @@ pub struct Look {
 
 /// A file that was given a batch dimension.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Wide {
+pub struct WidenedFile {
     pub(crate) info: ModelInfo,
     /// The file. As text it is left out.
     #[serde(skip)]
@@ -181,7 +181,7 @@ impl Look {
             },
         };
         let wide = wide.map(|(model, how)| {
-            Ok::<_, Error>(Wide {
+            Ok::<_, Error>(WidenedFile {
                 info: inspect(&model)?,
                 model,
                 how: how.to_owned(),

@@ -8,7 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use sextant_types::Names;
 
-use super::{Expected, Invalid, Labels, ValidationSet, read_file};
+use super::{Invalid, Labels, SetRequirements, ValidationSet, read_file};
 
 /// What such a file begins with.
 const MAGIC: &[u8] = b"sextant-labels/1\n";
@@ -161,7 +161,7 @@ impl Bundle {
     }
 
     /// The validation set.
-    pub(super) fn read(&self, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
+    pub(super) fn read(&self, expected: SetRequirements<'_>) -> Result<ValidationSet, Invalid> {
         let names = &self.head.names;
         let set = read_file(&self.file, expected, names)?;
         let judge = Some(&self.judge).filter(|judge| !judge.is_empty());

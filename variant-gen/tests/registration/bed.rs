@@ -37,9 +37,9 @@ pub fn ort() -> OrtEngine {
 }
 
 /// ONNX Runtime with one optimisation level and one thread: fewer configurations to wait for.
-pub struct Limited(OrtEngine);
+pub struct LimitedEngine(OrtEngine);
 
-impl Engine for Limited {
+impl Engine for LimitedEngine {
     fn name(&self) -> &'static str {
         self.0.name()
     }
@@ -63,7 +63,7 @@ impl Engine for Limited {
 }
 
 pub fn limited() -> Vec<Arc<dyn Engine>> {
-    vec![Arc::new(Limited(ort()))]
+    vec![Arc::new(LimitedEngine(ort()))]
 }
 
 /// Steps of a registration with [`limited`], in order.

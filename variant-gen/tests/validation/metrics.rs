@@ -83,7 +83,7 @@ fn labels_are_classes_where_the_model_names_them() {
             classes: classes.map(str::to_owned).to_vec(),
             own: Vec::new(),
         };
-        let expected = Expected {
+        let expected = SetRequirements {
             scored: &scored,
             ..expected(&signature, Metric::Top1)
         };

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_engine::{Engine, Error, Interrupt, LoadRequest, LoadedModel, pages::Short};
+use sextant_engine::{Engine, Error, Interrupt, LoadRequest, LoadedModel, pages::PageShortage};
 use sextant_rpc::WorkError;
 use sextant_types::Variant;
 use tokio::sync::oneshot;
@@ -268,7 +268,7 @@ fn refused(variant: &Variant, error: &Error, ledger: &Ledger) -> WorkError {
     }
 }
 
-pub(crate) fn no_memory(variant: &Variant, short: Short, ledger: &Ledger) -> WorkError {
+pub(crate) fn no_memory(variant: &Variant, short: PageShortage, ledger: &Ledger) -> WorkError {
     WorkError::NoMemory {
         variant: variant.id.clone(),
         needed: short.needed,

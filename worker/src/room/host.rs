@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use sextant_engine::{
     Capabilities, Device, Engine, Error, Interrupt, LoadRequest, LoadedModel, ModelFile, Shortage,
-    StagedBatch, pages::Short,
+    StagedBatch, pages::PageShortage,
 };
 use sextant_types::{Digest, NamedTensor, Precision, Signature, Tensor};
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
@@ -213,7 +213,7 @@ fn wanted(
         short.needed, pages.page_bytes, pages.total
     );
     let free = pages.free;
-    let short = Short { free, ..short };
+    let short = PageShortage { free, ..short };
     Err(Error::OutOfMemory(Shortage::of_pages(reason, short)))
 }
 

@@ -13,11 +13,11 @@ use std::{
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use sextant_pipeline::{Loaded, Measurement, StepShare, Whole};
+use sextant_pipeline::{LoadedPipeline, Measurement, StepShare, Whole};
 use sextant_registry::{Error, Failure, Job, JobKind, JobState, NewJob, PipelineMeasure};
 use sextant_rpc::{
     Answer, Dispatch, Query, QueryError, StepRecord,
-    examine::{Examination, Examinee, NotExamined},
+    examine::{Examination, ExaminationFailure, Examinee},
 };
 use sextant_types::{
     ApplicationId, Code, JobId, NamedTensor, Route, Tensor, VariantId, time::unix_ms,
@@ -92,7 +92,7 @@ async fn look(state: &ApiState, owner: &str) -> Result<(), Problem> {
     }
 }
 
-fn spec(state: &ApiState, name: &ApplicationId, loaded: &Loaded) -> Option<Spec> {
+fn spec(state: &ApiState, name: &ApplicationId, loaded: &LoadedPipeline) -> Option<Spec> {
     Some(Spec {
         pipeline: name.clone(),
         version: loaded.version,
@@ -101,7 +101,11 @@ fn spec(state: &ApiState, name: &ApplicationId, loaded: &Loaded) -> Option<Spec>
 }
 
 /// The name of the job that measures a pipeline as it is now.
-pub(crate) fn job_of(state: &ApiState, name: &ApplicationId, loaded: &Loaded) -> Option<JobId> {
+pub(crate) fn job_of(
+    state: &ApiState,
+    name: &ApplicationId,
+    loaded: &LoadedPipeline,
+) -> Option<JobId> {
     named(&spec(state, name, loaded)?)
 }
 
@@ -123,7 +127,11 @@ pub async fn begin(state: &ApiState, name: &ApplicationId) -> Result<(), Problem
 }
 
 /// Makes the job that measures a pipeline as it is now. Where one has done so before, its result counts.
-async fn ask_for(state: &ApiState, name: &ApplicationId, loaded: &Loaded) -> Result<(), Problem> {
+async fn ask_for(
+    state: &ApiState,
+    name: &ApplicationId,
+    loaded: &LoadedPipeline,
+) -> Result<(), Problem> {
     let Some(spec) = spec(state, name, loaded) else {
         return Ok(());
     };
@@ -242,8 +250,8 @@ async fn measured(
         .await
         .map_err(|error| match (asking.is_lost, &error) {
             (true, _) => Stop::NotOurs,
-            (false, NotExamined::Unfit(_)) => failed(Code::InvalidValidationSet, &error),
-            (false, NotExamined::Unanswered { .. }) => failed(Code::Unavailable, &error),
+            (false, ExaminationFailure::Unfit(_)) => failed(Code::InvalidValidationSet, &error),
+            (false, ExaminationFailure::Unanswered { .. }) => failed(Code::Unavailable, &error),
         })?;
     if self::spec(state, &spec.pipeline, &loaded).as_ref() != Some(&spec) {
         return Err(Stop::Changed);

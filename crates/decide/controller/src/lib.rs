@@ -46,12 +46,12 @@ mod queues;
 mod residence;
 mod variants;
 
-use cold::Cold;
+use cold::ColdQueue;
 use marks::Marks;
 use pools::Pools;
 use queues::{Key, Queue};
 
-pub use learning::Loaded;
+pub use learning::LoadResult;
 pub use queues::{Shape, Sharing, Slowdown};
 
 /// The policies of a controller.
@@ -201,7 +201,7 @@ pub struct Controller<T> {
     /// The queues of variants with a surface.
     shaped: BTreeMap<(VariantIx, Key), QueueIx>,
     pools: Pools,
-    cold: Cold<TaggedPayload<T>>,
+    cold: ColdQueue<TaggedPayload<T>>,
     /// Run times by kind and queue.
     estimates: Estimates,
     /// LOAD times by kind and variant, where they are estimated.
@@ -244,7 +244,7 @@ impl<T: std::fmt::Debug + Send + 'static> Controller<T> {
             vacant_queues: Vec::new(),
             shaped: BTreeMap::new(),
             pools: Pools::default(),
-            cold: Cold::default(),
+            cold: ColdQueue::default(),
             estimates: Estimates::new(options.estimation),
             loads: (options.estimation != Estimation::Profile).then(Rolling10::default),
             refresh_at: NEVER,

@@ -37,7 +37,7 @@ mod rule;
 mod sextant;
 mod variant;
 
-pub use burst_period::{BurstPeriod, Expected};
+pub use burst_period::{BurstForecast, BurstPeriod};
 pub use demand::Demand;
 pub use options::{Options, Policy, UnknownPolicy};
 

@@ -74,7 +74,7 @@ pub enum Trigger {
 
 /// A device that may leave.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Removable {
+pub struct RemovableDevice {
     /// Share of its time in which it is busy, 0 to 1.
     pub busy_share: f64,
     /// Desired variants that are loaded on it, by the caller's numbers.
@@ -213,7 +213,7 @@ fn cheapest(problem: &Problem, need: usize, up: &[u32]) -> Option<KindIx> {
 /// being emptied, those on which least depends, the least busy, the latest. `copies` says on how many
 /// devices that stay each desired variant is loaded, these included.
 pub fn leaving(
-    devices: &[Removable],
+    devices: &[RemovableDevice],
     copies: &BTreeMap<VariantIx, u32>,
     surplus: usize,
 ) -> Vec<Leaver> {

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::{QueryContext, ROWS_AT_ONCE, elapsed_us, rows};
 use crate::{
-    Call, CallResult, Function, Interpreter, Loaded, Memory, Part,
+    Call, CallResult, Function, Interpreter, LoadedPipeline, Memory, Part,
     graph::{Node, Work},
     split,
 };
@@ -79,11 +79,11 @@ enum StepWork<'a> {
 enum Answerer<'a> {
     Dispatcher(DispatcherClient),
     /// A pipeline that is a step of this one.
-    Pipeline(Arc<Loaded>, QueryContext<'a>),
+    Pipeline(Arc<LoadedPipeline>, QueryContext<'a>),
 }
 
 /// The result of one set of inputs.
-type Made = (Vec<NamedTensor>, Part);
+type StepOutput = (Vec<NamedTensor>, Part);
 
 /// What a step gave.
 pub(super) struct StepResult {
@@ -211,7 +211,7 @@ impl<'a> StepTask<'a> {
         let made = rows
             .map(|row| self.transform(how, &self.asked[row]))
             .buffered(ROWS_AT_ONCE);
-        let made: Vec<Made> = self.in_rows(made).await?;
+        let made: Vec<StepOutput> = self.in_rows(made).await?;
         gave.taken.compute_us = elapsed_us(self.begun);
         let (outputs, parts): (Vec<_>, Vec<_>) = made.into_iter().unzip();
         gave.held = parts;
@@ -287,7 +287,7 @@ impl<'a> StepTask<'a> {
         &self,
         (transform, cores): (&Arc<Transform>, &Arc<Semaphore>),
         inputs: &[NamedTensor],
-    ) -> Result<Made, QueryError> {
+    ) -> Result<StepOutput, QueryError> {
         let needed = self.memory.take(transform.needs_bytes(inputs))?;
         let outputs = transformed(transform, (cores, needed), inputs).await?;
         let part = self.memory.take(held_bytes(&outputs))?;
@@ -445,7 +445,7 @@ impl<'a> Answerer<'a> {
 
 /// Has a pipeline that is a step answer.
 fn nested<'a>(
-    pipeline: &'a Loaded,
+    pipeline: &'a LoadedPipeline,
     around: QueryContext<'a>,
     query: Query,
 ) -> BoxFuture<'a, Result<Answer, QueryError>> {

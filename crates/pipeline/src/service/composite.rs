@@ -10,12 +10,12 @@ use futures::{StreamExt, TryStreamExt, stream};
 use sextant_rpc::{Answer, Composite, Explanation, Query, QueryError, StepRecord};
 use sextant_types::{Code, NamedTensor, Route, Targets, Tensor};
 
-use super::{Catalog, Loaded, Pipelines};
+use super::{Catalog, LoadedPipeline, Pipelines};
 use crate::run::{self, QueryContext, ROWS_AT_ONCE, Ready};
 
 impl Pipelines {
     /// What can answer a query to an application beside the variants of its models, as the dispatcher is told of it.
-    pub(super) fn offered(&self, query: &Query) -> Vec<(Arc<Loaded>, Composite)> {
+    pub(super) fn offered(&self, query: &Query) -> Vec<(Arc<LoadedPipeline>, Composite)> {
         let Route::Application(application) = &query.route else {
             return Vec::new();
         };
@@ -38,7 +38,7 @@ impl Pipelines {
     fn figures(
         &self,
         known: &Catalog,
-        pipeline: &Loaded,
+        pipeline: &LoadedPipeline,
         row: &[NamedTensor],
     ) -> Option<Composite> {
         let ready = pipeline.ready().ok()?;
@@ -78,7 +78,7 @@ impl Pipelines {
     /// Has a query answered by what is best: a variant of a model, or one of these.
     pub(super) async fn among(
         &self,
-        offered: Vec<(Arc<Loaded>, Composite)>,
+        offered: Vec<(Arc<LoadedPipeline>, Composite)>,
         mut query: Query,
     ) -> Result<Answer, QueryError> {
         let alone = query.clone();
@@ -91,7 +91,7 @@ impl Pipelines {
             }) => instead,
             result => return result,
         };
-        let named = |it: &&Arc<Loaded>| {
+        let named = |it: &&Arc<LoadedPipeline>| {
             it.ready()
                 .is_ok_and(|ready| ready.names.variant == instead.variant)
         };

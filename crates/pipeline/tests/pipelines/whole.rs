@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use sextant_pipeline::{Loaded, Measurement, Pipelines, StepShare, Unbounded, Whole};
+use sextant_pipeline::{LoadedPipeline, Measurement, Pipelines, StepShare, UnboundedMemory, Whole};
 use sextant_rpc::{Answer, CompositeChoice, Dispatch, Explanation, Query, QueryError};
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, Code, Metric, Prefer, Route, Signature, Targets,
@@ -221,8 +221,8 @@ fn composite_of(
         offered: Mutex::default(),
     });
     let beneath = Arc::clone(&selection) as Arc<dyn Dispatch>;
-    let pipelines = Pipelines::over(beneath, Arc::new(Unbounded));
-    let loaded = Arc::new(Loaded::new(graph, 1).expect("names"));
+    let pipelines = Pipelines::over(beneath, Arc::new(UnboundedMemory));
+    let loaded = Arc::new(LoadedPipeline::new(graph, 1).expect("names"));
     loaded.set_whole(Whole::Current(measured()));
     let name = ApplicationId::new("p").expect("a name");
     pipelines.set(HashMap::from([(name, loaded)]));

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
-use sextant_pipeline::{Call, CallResult, Function, Interpreter, Unbounded};
+use sextant_pipeline::{Call, CallResult, Function, Interpreter, UnboundedMemory};
 use sextant_python::Python;
 use sextant_rpc::QueryError;
 use sextant_types::Code;
@@ -166,7 +166,7 @@ async fn one_whose_time_is_over_is_not_called() {
     let late = Call {
         inputs: vec![floats("x", &[1, 1], &[1.0])],
         sent: Box::new(()),
-        memory: Arc::new(Unbounded),
+        memory: Arc::new(UnboundedMemory),
         until: Some(Instant::now()),
     };
     let error = match python.call(&function, late).await {

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use sextant_isolation::Program;
 use sextant_pipeline::{
     Call, CallResult, CheckContext, Definition, Function, Graph, Interpreter, Memory, Target,
-    Unbounded,
+    UnboundedMemory,
 };
 use sextant_python::{Confinement, Python, Settings, find};
 use sextant_rpc::QueryError;
@@ -144,7 +144,7 @@ async fn call(
     function: &Arc<Function>,
     inputs: Vec<NamedTensor>,
 ) -> Result<CallResult, QueryError> {
-    let memory: Arc<dyn Memory> = Arc::new(Unbounded);
+    let memory: Arc<dyn Memory> = Arc::new(UnboundedMemory);
     let call = Call {
         inputs,
         sent: Box::new(()),

@@ -40,7 +40,7 @@ pub use feedback::{
     FeedbackSums, ShadowAnswer,
 };
 pub use job::{
-    AnsweredBy, Job, JobFilter, JobKind, JobState, NewJob, Plan, PlannedExtension, Waiting,
+    AnsweredBy, Job, JobFilter, JobKind, JobQueueKey, JobState, NewJob, Plan, PlannedExtension,
 };
 pub use key::{ApiKey, KeyScope, NewKey};
 pub use model::{

@@ -20,7 +20,7 @@ pub use dispatch::{
     Explanation, ForStep, Holder, KeptAnswer, Query, QueryError, StepRecord, Timings,
 };
 pub use examine::{Examine, NoExaminer};
-pub use notify::{NotDelivered, Notice, Notify};
+pub use notify::{DeliveryFailure, Notice, Notify};
 pub use offline::{Offline, OnlineLoad};
 pub use publish::{Publish, PublishError};
 pub use work::{

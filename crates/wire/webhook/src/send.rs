@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use hmac::{Hmac, Mac};
-use sextant_rpc::{NotDelivered, Notice, Notify};
+use sextant_rpc::{DeliveryFailure, Notice, Notify};
 use sextant_types::offline::check_webhook;
 use sha2::Sha256;
 use ureq::{
@@ -78,8 +78,8 @@ impl Webhooks {
         }
     }
 
-    fn send(&self, notice: &Notice) -> Result<u16, NotDelivered> {
-        check_webhook(&notice.url).map_err(|reason| NotDelivered {
+    fn send(&self, notice: &Notice) -> Result<u16, DeliveryFailure> {
+        check_webhook(&notice.url).map_err(|reason| DeliveryFailure {
             reason: reason.to_owned(),
             retry: false,
         })?;
@@ -98,7 +98,7 @@ impl Webhooks {
         let status = answer.map_err(|error| refusal(&error))?.status().as_u16();
         match status {
             200..=299 => Ok(status),
-            _ => Err(NotDelivered {
+            _ => Err(DeliveryFailure {
                 reason: format!("the receiver answered {status}"),
                 // Redirections and most refusals stay what they are.
                 retry: status >= 500 || matches!(status, 408 | 409 | 425 | 429),
@@ -109,11 +109,11 @@ impl Webhooks {
 
 #[async_trait]
 impl Notify for Webhooks {
-    async fn notify(&self, notice: &Notice) -> Result<u16, NotDelivered> {
+    async fn notify(&self, notice: &Notice) -> Result<u16, DeliveryFailure> {
         let (sender, notice) = (self.clone(), notice.clone());
         let sent = tokio::task::spawn_blocking(move || sender.send(&notice));
         sent.await.unwrap_or_else(|_| {
-            Err(NotDelivered {
+            Err(DeliveryFailure {
                 reason: "the sender broke off".to_owned(),
                 retry: true,
             })
@@ -132,7 +132,7 @@ pub fn signature(secret: &str, now_s: u64, body: &[u8]) -> String {
 }
 
 /// What went wrong, without the address: errors of the library may quote it.
-fn refusal(error: &ureq::Error) -> NotDelivered {
+fn refusal(error: &ureq::Error) -> DeliveryFailure {
     let (reason, retry) = match error {
         ureq::Error::Timeout(_) => ("the receiver did not answer in time", true),
         ureq::Error::HostNotFound => ("the receiver's name is not known", true),
@@ -145,7 +145,7 @@ fn refusal(error: &ureq::Error) -> NotDelivered {
         }
         _ => ("the message could not be sent", true),
     };
-    NotDelivered {
+    DeliveryFailure {
         reason: reason.to_owned(),
         retry,
     }

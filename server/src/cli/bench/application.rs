@@ -20,12 +20,12 @@ pub struct BenchTarget {
     /// Its name.
     pub name: ApplicationId,
     /// What is its own.
-    pub own: Own,
+    pub own: OwnSettings,
 }
 
 /// What is an application's own; what is absent is as for all.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Own {
+pub struct OwnSettings {
     /// Queries a second.
     pub rate: Option<f64>,
     /// Connections of a closed loop.
@@ -44,7 +44,7 @@ impl FromStr for BenchTarget {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
         let name = name.parse().map_err(|error| format!("{error}"))?;
-        let mut own = Own::default();
+        let mut own = OwnSettings::default();
         for option in options.split(',').filter(|option| !option.is_empty()) {
             let (key, value) = option
                 .split_once('=')
@@ -58,7 +58,7 @@ impl FromStr for BenchTarget {
     }
 }
 
-impl Own {
+impl OwnSettings {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "rate" => self.rate = Some(number(key, value)?),
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(asked.own.targets["latency_ms"], 20.0);
         assert_eq!(
             "wine".parse::<BenchTarget>().expect("one").own,
-            Own::default()
+            OwnSettings::default()
         );
     }
 

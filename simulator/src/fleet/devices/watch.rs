@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sextant_health::{Condition, Health, Thresholds, Window};
 use sextant_types::index::VariantIx;
 
-use super::{Residency, slots::Left};
+use super::{Residency, slots::FinishedBatch};
 
 /// What is known of the variants that are loaded on a device.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ struct InstanceObservation {
 
 impl Watch {
     /// A batch has left the device.
-    pub(in crate::fleet) fn on_left(&mut self, left: &Left) {
+    pub(in crate::fleet) fn on_left(&mut self, left: &FinishedBatch) {
         let seen = self.seen.entry(left.variant).or_default();
         match left.ran {
             Some((ran, alone)) => {

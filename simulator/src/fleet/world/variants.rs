@@ -1,6 +1,6 @@
 //! Variants that are loaded on devices and unloaded.
 
-use sextant_controller::Loaded;
+use sextant_controller::LoadResult;
 use sextant_placement as placement;
 
 use super::{Event, World, nanos};
@@ -31,8 +31,8 @@ impl World<'_> {
         self.changed();
         let load = nanos(self.setting.variants[variant].load_ms);
         let loaded = match ok {
-            true => Loaded::After(load),
-            false => Loaded::Failed,
+            true => LoadResult::After(load),
+            false => LoadResult::Failed,
         };
         let Control {
             controller,

@@ -19,7 +19,7 @@ use crate::{
 pub(super) const AHEAD: usize = 4;
 
 /// What a batch held of the device.
-type Left = (Option<BatchInputs>, Arc<Instance>);
+type DeviceHold = (Option<BatchInputs>, Arc<Instance>);
 
 /// See the module.
 #[derive(Default)]
@@ -105,7 +105,7 @@ impl State {
     }
 
     /// Puts a batch back to its place after INPUT; returns what must be dropped without the lock.
-    pub(super) fn put_back(&mut self, key: &Key, batch: Batch) -> Option<Left> {
+    pub(super) fn put_back(&mut self, key: &Key, batch: Batch) -> Option<DeviceHold> {
         let Batch { open, mut input } = batch;
         let mut left = None;
         // An instance that has left in the meantime must not be held by what waits.
@@ -128,7 +128,7 @@ impl State {
 
     /// Undoes the INPUT of batches on an instance that has left; returns what must be dropped
     /// without the lock.
-    pub(super) fn unstage(&mut self, instance: &Arc<Instance>) -> Vec<Left> {
+    pub(super) fn unstage(&mut self, instance: &Arc<Instance>) -> Vec<DeviceHold> {
         let mut left = Vec::new();
         for (_, place) in self.waiting.iter_mut() {
             let Place::Waiting(batch) = place else {

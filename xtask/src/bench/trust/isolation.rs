@@ -20,7 +20,7 @@ use crate::{
 const CONNECTIONS: usize = 64;
 
 /// Of both ways, what each turn has measured.
-type Both = [Vec<f64>; 2];
+type TurnTimes = [Vec<f64>; 2];
 
 /// Measures both in turns.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
@@ -61,8 +61,8 @@ fn in_turns(
     bench: &Bench<'_>,
     servers: &[Server; 2],
     measure: impl Fn(&Server) -> Result<f64>,
-) -> Result<Both> {
-    let mut both = Both::default();
+) -> Result<TurnTimes> {
+    let mut both = TurnTimes::default();
     for _ in 0..bench.arguments.repetitions {
         for (of, server) in both.iter_mut().zip(servers) {
             of.push(measure(server)?);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sextant_controller::{
-    Action, Actions, Controller, DeviceSpec, Loaded, Options, Shape, Sharing,
+    Action, Actions, Controller, DeviceSpec, LoadResult, Options, Shape, Sharing,
 };
 use sextant_placement as placement;
 use sextant_placement::{DesiredPlacement, Presence};
@@ -382,7 +382,7 @@ impl World {
         if self.free(device) >= self.needed(device, variant) {
             self.there.insert((device, variant), Residency::Loaded);
             self.act(|c, now, actions| {
-                c.on_load_result(now, device, variant, Loaded::Found, actions);
+                c.on_load_result(now, device, variant, LoadResult::Found, actions);
             });
         }
     }
@@ -465,7 +465,11 @@ impl World {
         } else {
             self.there.remove(&(device, variant));
         }
-        let loaded = if ok { Loaded::After(1) } else { Loaded::Failed };
+        let loaded = if ok {
+            LoadResult::After(1)
+        } else {
+            LoadResult::Failed
+        };
         self.act(|c, now, actions| c.on_load_result(now, device, variant, loaded, actions));
     }
 

@@ -10,7 +10,7 @@
 
 use super::{
     Autoscaler, Change, Observation, Setting,
-    forecast::{AHEAD, Expected, Forecaster},
+    forecast::{AHEAD, Forecaster, RateForecast},
 };
 
 /// Late answers that a move must spare beyond what it costs, share of the requests of one application.
@@ -144,7 +144,7 @@ fn least(
 // === impl Curve ===
 
 impl Curve {
-    fn new(setting: &Setting, expected: &[Expected; AHEAD]) -> Self {
+    fn new(setting: &Setting, expected: &[RateForecast; AHEAD]) -> Self {
         let all = [1.0; AHEAD];
         let mut by_replicas = vec![all];
         for replicas in 1..=setting.processors {
@@ -176,7 +176,7 @@ impl Curve {
 }
 
 /// Share of late answers of a minute with so many replicas.
-fn late(setting: &Setting, of: &Expected, replicas: u32) -> f64 {
+fn late(setting: &Setting, of: &RateForecast, replicas: u32) -> f64 {
     let target_s = setting.target_ms / 1e3;
     let around = |middle: f64| {
         let late = POINTS.iter().map(|point| {

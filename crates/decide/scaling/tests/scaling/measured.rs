@@ -3,7 +3,7 @@
 use sextant_scaling::{
     Device, Problem,
     demand::{Arrivals, DemandSample, Forecast, Load},
-    fleet::{Leaver, Measurement, Removable, Trigger, bad_shares, leaving},
+    fleet::{Leaver, Measurement, RemovableDevice, Trigger, bad_shares, leaving},
     shared,
     shared::Effort,
 };
@@ -58,8 +58,8 @@ fn measured_load_says_how_many_devices_there_must_be() {
     assert_eq!(Measurement::default().infaas(), (0, None));
 }
 
-fn removable(busy_share: f64, holds: &[u32], since_ms: u64) -> Removable {
-    Removable {
+fn removable(busy_share: f64, holds: &[u32], since_ms: u64) -> RemovableDevice {
+    RemovableDevice {
         busy_share,
         holds: holds.iter().copied().map(VariantIx::new).collect(),
         since_ms,

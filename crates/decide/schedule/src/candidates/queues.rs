@@ -25,12 +25,12 @@ pub(super) struct Seat<M> {
     pub(super) latest: Nanos,
     pub(super) entries: Entries,
     /// The cheapest pool, where a batch costs less than on this one.
-    pub(super) cheaper: Option<Cheaper>,
+    pub(super) cheaper: Option<CheaperPool>,
 }
 
 /// A pool on which a batch costs less.
 #[derive(Debug)]
-pub(super) struct Cheaper {
+pub(super) struct CheaperPool {
     pool: PoolIx,
     latency: LatencyTable,
 }
@@ -109,7 +109,7 @@ impl<T, M> Queue<T, M> {
         for seat in &mut self.seats {
             // Of devices that cost the same, the slower one is no cheaper: it stands there anyway.
             let dear = price < seat.spec.price && least <= CHEAPER * cost(seat);
-            seat.cheaper = dear.then(|| Cheaper {
+            seat.cheaper = dear.then(|| CheaperPool {
                 pool,
                 latency: latency.clone(),
             });

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use proptest::{collection::vec, option, prelude::*};
 
 use super::{super::heap::looks, *};
-use everybody::Everybody;
+use everybody::ReferenceShares;
 
 /// Tenants, of two queues each.
 const TENANTS: u32 = 6;
@@ -67,7 +67,7 @@ fn spec(queue: u32, priority: u8, weight: f32) -> QueueSpec {
 /// The shares, and the same by looking at everybody.
 struct CheckedShares {
     kept: Shares,
-    found: Everybody,
+    found: ReferenceShares,
     /// What is known of the queues that are there, and what waits of each.
     queues: Vec<Option<(QueueSpec, Nanos)>>,
     now: Nanos,
@@ -106,7 +106,7 @@ impl CheckedShares {
     fn new() -> Self {
         Self {
             kept: Shares::default(),
-            found: Everybody::default(),
+            found: ReferenceShares::default(),
             queues: vec![None; 2 * TENANTS as usize],
             now: 0,
             slots: 1,

@@ -34,13 +34,13 @@ struct TenantTally {
 }
 
 /// A batch under way: of which queue, its run time, and its requests' deadlines.
-type Underway = (BatchId, u32, Nanos, Vec<Nanos>);
+type InFlightBatch = (BatchId, u32, Nanos, Vec<Nanos>);
 
 /// Devices of one slot each on a clock of their own, and who asks what.
 struct Bench {
     scheduler: Box<dyn Scheduler<(u32, Nanos)>>,
     ends: BinaryHeap<Reverse<(Nanos, u64)>>,
-    running: Vec<Option<Underway>>,
+    running: Vec<Option<InFlightBatch>>,
     got: Vec<TenantTally>,
     now: Nanos,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::jitter::{Draws, Jitter};
-use crate::{Device, DeviceMemory, Error, Shortage, pages::Short};
+use crate::{Device, DeviceMemory, Error, Shortage, pages::PageShortage};
 
 /// What a device of its own is like.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,7 +97,7 @@ impl DeviceState {
                     "`{needed}` pages of `{page_bytes}` bytes are needed on `{name}`, `{free}` \
                      are free"
                 );
-                let short = Short { needed, free };
+                let short = PageShortage { needed, free };
                 return Err(Error::OutOfMemory(Shortage::of_pages(reason, short)));
             }
         }

@@ -11,7 +11,7 @@ use super::{
     APART, BLOBS, Error, FILES, FORMAT, Manifest, OBJECTS, Object, Progress, Tell, copy, rows,
 };
 use crate::{
-    Strangers,
+    IdentityMismatch,
     names::{FilePurpose, kept_for},
 };
 
@@ -65,7 +65,7 @@ async fn attempt(
     let identity = dump.identity().await?;
     let of_store = objects.identity().await?;
     if identity != of_store {
-        let strangers = Strangers {
+        let strangers = IdentityMismatch {
             registry: identity,
             store: of_store,
         };

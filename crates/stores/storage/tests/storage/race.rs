@@ -170,7 +170,7 @@ async fn no_blob_that_is_referred_to_is_lost_from_a_folder() {
 async fn no_blob_that_is_referred_to_is_lost_from_a_store_that_looks_before_it_removes() {
     for seed in 10..14 {
         let mut bench = Bench::folder().await;
-        bench.objects = Arc::new(Hesitant(bench.objects));
+        bench.objects = Arc::new(HesitantStore(bench.objects));
         race(bench, (4, 15), seed).await;
     }
 }
@@ -181,10 +181,10 @@ async fn no_blob_that_is_referred_to_is_lost_from_a_bucket() {
 }
 
 /// A store that looks at the age of a blob, waits, and removes it then, as one behind a network.
-struct Hesitant(Arc<dyn ObjectStore>);
+struct HesitantStore(Arc<dyn ObjectStore>);
 
 #[async_trait]
-impl ObjectStore for Hesitant {
+impl ObjectStore for HesitantStore {
     async fn identity(&self) -> Result<Option<StoreId>, Error> {
         self.0.identity().await
     }

@@ -307,7 +307,7 @@ impl Dispatch for FrontEnd {
         let entry = Entry::new(query, (rows, dims), inline, reply).with(kept);
         let number = self.queries.fetch_add(1, Ordering::Relaxed);
         self.state().add(number, entry)?;
-        let mut waiting = Waiting {
+        let mut waiting = WaitGuard {
             front: self,
             query: number,
             waits: true,
@@ -345,13 +345,13 @@ impl Dispatch for FrontEnd {
 }
 
 /// Gives a query up when the one who waits for it goes away.
-struct Waiting<'a> {
+struct WaitGuard<'a> {
     front: &'a FrontEnd,
     query: u64,
     waits: bool,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         if self.waits {
             self.front.state().give_up(self.query);

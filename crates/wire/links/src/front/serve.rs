@@ -40,7 +40,7 @@ struct Reporter {
 }
 
 /// A query under way: its number and what is to be said of it, nothing if it was given up.
-type UnderWay = BoxFuture<'static, Option<(u64, FrontReport)>>;
+type InFlightQuery = BoxFuture<'static, Option<(u64, FrontReport)>>;
 
 /// Serves the front end at the other end of `link`, until `shutdown`. Queries that are under
 /// way when it ends are given up.
@@ -78,7 +78,7 @@ pub async fn serve(
 struct Serving {
     half: DispatcherHalf,
     reporter: Arc<Reporter>,
-    queries: FuturesUnordered<UnderWay>,
+    queries: FuturesUnordered<InFlightQuery>,
     /// By the query's number.
     handles: HashMap<u64, AbortHandle>,
 }

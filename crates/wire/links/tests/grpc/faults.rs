@@ -25,13 +25,13 @@ use crate::{
 };
 
 /// Batches that the worker keeps, and how they are answered.
-struct Waiting {
+struct WaitingBatches {
     answers: mpsc::UnboundedReceiver<InferError>,
     answered: Arc<AtomicUsize>,
     kept: Vec<Infer>,
 }
 
-async fn waiting(process: &mut Process, reached: &RemoteProcess, count: usize) -> Waiting {
+async fn waiting(process: &mut Process, reached: &RemoteProcess, count: usize) -> WaitingBatches {
     process.double.keep.store(true, Ordering::Relaxed);
     let (sender, answers) = mpsc::unbounded_channel();
     let answered = Arc::<AtomicUsize>::default();
@@ -48,14 +48,14 @@ async fn waiting(process: &mut Process, reached: &RemoteProcess, count: usize) -
     for _ in 0..count {
         kept.push(process.kept.recv().await.expect("a batch"));
     }
-    Waiting {
+    WaitingBatches {
         answers,
         answered,
         kept,
     }
 }
 
-impl Waiting {
+impl WaitingBatches {
     /// Every batch is answered as lost, and the worker's own answers find nobody.
     async fn all_lost(mut self) {
         let count = self.kept.len();

@@ -14,7 +14,7 @@ pub struct LoneQueue<T, R: Rule> {
 }
 
 /// A request that is given up.
-pub type Dropped<T> = (Request<T>, DropReason);
+pub type DroppedRequest<T> = (Request<T>, DropReason);
 
 // === impl LoneQueue ===
 
@@ -43,7 +43,7 @@ impl<T, R: Rule> LoneQueue<T, R> {
         now: Nanos,
         delay: Delay,
         mut request: Request<T>,
-    ) -> Result<(), Dropped<T>> {
+    ) -> Result<(), DroppedRequest<T>> {
         let waiting = self.requests.rows();
         if let Some(reason) = self.spec.refusal(now, delay, waiting, &request) {
             return Err((request, reason));
@@ -63,7 +63,7 @@ impl<T, R: Rule> LoneQueue<T, R> {
         &mut self,
         rule: &mut R,
         around: &Surroundings<'_>,
-        mut dropped: impl FnMut(Dropped<T>),
+        mut dropped: impl FnMut(DroppedRequest<T>),
     ) -> Option<NextBatch> {
         if self.requests.is_empty() {
             return None;

@@ -24,14 +24,14 @@ use crate::{
 type Placed = Result<(), InferError>;
 
 /// A query in the queue.
-struct Waiting {
+struct QueuedQuery {
     ticket: Ticket,
     holder: Arc<dyn Holder>,
     reply: oneshot::Sender<Placed>,
 }
 
 pub struct Placer {
-    queue: mpsc::UnboundedSender<Waiting>,
+    queue: mpsc::UnboundedSender<QueuedQuery>,
     workers: Mutex<Vec<(WorkerId, WorkerClient)>>,
     /// Queries are taken and never placed.
     pub stuck: AtomicBool,
@@ -115,7 +115,7 @@ impl Placer {
 
 async fn batches(
     placer: std::sync::Weak<Placer>,
-    mut waiting: mpsc::UnboundedReceiver<Waiting>,
+    mut waiting: mpsc::UnboundedReceiver<QueuedQuery>,
     mut random: u64,
 ) {
     let mut batch = Vec::new();
@@ -137,8 +137,8 @@ async fn batches(
     }
 }
 
-fn send(batch: Vec<Waiting>, worker: &WorkerId, client: &WorkerClient, random: &mut u64) {
-    let assign = |waiting: &Waiting| {
+fn send(batch: Vec<QueuedQuery>, worker: &WorkerId, client: &WorkerClient, random: &mut u64) {
+    let assign = |waiting: &QueuedQuery| {
         waiting.holder.assign(Assignment {
             ticket: waiting.ticket,
             worker: worker.clone(),
@@ -181,7 +181,7 @@ fn send(batch: Vec<Waiting>, worker: &WorkerId, client: &WorkerClient, random: &
     }
 }
 
-fn settle(batch: Vec<Waiting>, outcome: InferOutcome) {
+fn settle(batch: Vec<QueuedQuery>, outcome: InferOutcome) {
     match outcome {
         Ok(result) => {
             for (waiting, part) in batch.into_iter().zip(result.outputs) {
@@ -241,7 +241,7 @@ impl Dispatch for Placer {
         }
         for _ in 0..4 {
             let (reply, placed) = oneshot::channel();
-            let waiting = Waiting {
+            let waiting = QueuedQuery {
                 ticket,
                 holder: Arc::clone(&holder),
                 reply,
