@@ -46,10 +46,10 @@ pub(crate) struct Pricing<'a> {
 
 /// What whoever has the turn knows of those before: what was shown when everything was published last, until
 /// that is followed.
-pub(crate) type Turn = Option<Shown>;
+pub(crate) type Turn = Option<StoreView>;
 
 /// What the metadata store shows, as far as it was followed: whose each variant is.
-pub(crate) struct Shown {
+pub(crate) struct StoreView {
     cursor: Cursor,
     applications: BTreeMap<VariantId, ApplicationId>,
 }
@@ -96,9 +96,9 @@ impl Publisher {
         *turn = None;
         // What changes meanwhile is followed from here: the registry may have been read before somebody deleted a model
         // from it, and be shown after its variants were retired.
-        let mut shown = Shown::of(self.metadata.snapshot().await?);
+        let mut shown = StoreView::of(self.metadata.snapshot().await?);
         let wanted = self.follow_registry().await?;
-        let after = Shown::of(self.metadata.snapshot().await?);
+        let after = StoreView::of(self.metadata.snapshot().await?);
         shown.applications.extend(after.applications);
         *turn = Some(shown);
         Ok(wanted.len())
@@ -162,7 +162,7 @@ impl Publisher {
     }
 
     /// Publishes everything; where to follow from.
-    async fn publish_and_follow(&self) -> Result<Shown, Error> {
+    async fn publish_and_follow(&self) -> Result<StoreView, Error> {
         loop {
             self.publish_all().await?;
             // Somebody else may have begun to publish everything since.
@@ -338,9 +338,9 @@ impl Publisher {
     }
 }
 
-// === impl Shown ===
+// === impl StoreView ===
 
-impl Shown {
+impl StoreView {
     fn of(snapshot: Snapshot) -> Self {
         let variants = snapshot.variants.into_iter();
         Self {

@@ -16,7 +16,7 @@ use tokio::{runtime, sync::mpsc, time::Instant};
 
 use crate::{
     Arrivals, Endpoint, Error, Message, Progress, Tally, closed,
-    connection::{Broken, Connection, Prepared},
+    connection::{Broken, Connection, PreparedRequest},
     open::{self, Pool},
     reply::Outcome,
     tally::Times,
@@ -77,7 +77,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) endpoint: Arc<Endpoint>,
-    prepared: Vec<Prepared>,
+    prepared: Vec<PreparedRequest>,
     next: AtomicUsize,
     pub(crate) clock: Clock,
     pub(crate) timeout: Duration,
@@ -260,7 +260,7 @@ impl Lane {
     ) -> Result<Arc<Self>, Error> {
         let uri: Uri = endpoint.uri(&stream.path)?;
         let prepared = stream.messages.iter();
-        let prepared = prepared.map(|message| Prepared::new(endpoint, &uri, message));
+        let prepared = prepared.map(|message| PreparedRequest::new(endpoint, &uri, message));
         Ok(Arc::new(Self {
             endpoint: Arc::clone(endpoint),
             prepared: prepared.collect(),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::{
     Frame, Question,
-    chart::{Bar, Desired},
+    chart::{Bar, DesiredChart},
     figures,
 };
 
@@ -22,7 +22,7 @@ pub struct Scaling {
     variants: Vec<VariantCount>,
     demand: Option<Demand>,
     cost_per_hour_usd: Cost,
-    held_back: Vec<HeldBack>,
+    held_back: Vec<Cutback>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -90,7 +90,7 @@ struct Cost {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct HeldBack {
+struct Cutback {
     application: String,
     reason: String,
 }
@@ -168,7 +168,7 @@ impl Size {
             ready: pool.up,
             between: pool.going(),
         });
-        let chart = Desired {
+        let chart = DesiredChart {
             title: "Desired workers beside actual ones. The table beside has the figures.",
             bars: bars.collect(),
         };
@@ -183,7 +183,7 @@ impl Size {
             ready: of.ready,
             between: of.loading,
         });
-        let chart = Desired {
+        let chart = DesiredChart {
             title: "Desired instances beside those that serve. The table beside has the figures.",
             bars: bars.collect(),
         };

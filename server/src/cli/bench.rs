@@ -44,7 +44,7 @@ pub struct Bench {
         value_name = "NAME[:OPTION=VALUE,..]",
         required_unless_present_any = ["body", "trace"]
     )]
-    application: Vec<application::Asked>,
+    application: Vec<application::BenchTarget>,
     #[command(flatten)]
     pace: PaceOptions,
     /// For how long queries are counted, such as `30s` or `5m` [default: 10s, or the trace's length].

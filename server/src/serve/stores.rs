@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 #[cfg(not(feature = "fleet"))]
 use super::UNBUILT;
 use super::{
-    folder::{FolderLock, Kept},
+    folder::{FolderLock, HeldFolders},
     storage,
 };
 use sextant_config::{Config, Role};
@@ -39,7 +39,7 @@ pub(super) struct Stores {
     /// Names this life of this process as the owner of leases.
     pub(super) owner: String,
     /// Folders without which the process is not ready.
-    pub(super) kept: Kept,
+    pub(super) kept: HeldFolders,
     _folder: FolderLock,
 }
 
@@ -206,8 +206,8 @@ pub(super) fn objects_folder(config: &Config) -> Option<PathBuf> {
 }
 
 /// The data folder, and that of the artefacts where this process has it.
-fn keep(config: &Config) -> anyhow::Result<Kept> {
-    let mut kept = Kept::default();
+fn keep(config: &Config) -> anyhow::Result<HeldFolders> {
+    let mut kept = HeldFolders::default();
     for folder in [Some(config.data_dir.clone()), objects_folder(config)]
         .into_iter()
         .flatten()

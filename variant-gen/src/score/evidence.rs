@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sextant_types::Metric;
 
-use super::boxes::{self, Found};
+use super::boxes::{self, RecordDetections};
 use crate::interval::{self, Interval};
 
 /// What is kept of each record, or of each of its labels.
@@ -22,7 +22,7 @@ pub(super) enum Evidence {
     /// are found or there. The metric is the ratio of the sums.
     Ratios(Vec<(u32, u32)>),
     /// By record: what was found of what there is.
-    Boxes(Vec<Found>),
+    Boxes(Vec<RecordDetections>),
 }
 
 /// The class that was predicted, if any was, and the label.

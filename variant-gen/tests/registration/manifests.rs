@@ -17,7 +17,7 @@ const MOST_ROWS: usize = 2;
 /// Has one model, which its manifest names.
 struct Owner(OrtEngine);
 
-struct Owned(Arc<dyn LoadedModel>);
+struct OwnedModel(Arc<dyn LoadedModel>);
 
 impl Engine for Owner {
     fn name(&self) -> &'static str {
@@ -46,11 +46,11 @@ impl Engine for Owner {
             model: model(1).into(),
             ..request.clone()
         })?;
-        Ok(Arc::new(Owned(model)))
+        Ok(Arc::new(OwnedModel(model)))
     }
 }
 
-impl LoadedModel for Owned {
+impl LoadedModel for OwnedModel {
     fn signature(&self) -> &Signature {
         self.0.signature()
     }

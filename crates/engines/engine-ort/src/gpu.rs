@@ -213,7 +213,7 @@ impl Shared {
     fn open(this: &Arc<Self>, request: &LoadRequest) -> Result<GpuModel, Error> {
         let info = sextant_onnx::inspect(&request.model.graph)
             .map_err(|error| Error::InvalidModel(error.to_string()))?;
-        let moving = Moving::new(this);
+        let moving = MoveGuard::new(this);
         let before = this.free();
         let session = this.session(&info.signature, request)?;
         let taken = before.saturating_sub(this.free());
@@ -345,9 +345,9 @@ impl Shared {
 }
 
 /// A load that goes on.
-struct Moving<'a>(&'a Shared);
+struct MoveGuard<'a>(&'a Shared);
 
-impl<'a> Moving<'a> {
+impl<'a> MoveGuard<'a> {
     fn new(shared: &'a Shared) -> Self {
         shared.moving.fetch_add(1, Ordering::AcqRel);
         shared.moves.fetch_add(1, Ordering::AcqRel);
@@ -355,7 +355,7 @@ impl<'a> Moving<'a> {
     }
 }
 
-impl Drop for Moving<'_> {
+impl Drop for MoveGuard<'_> {
     fn drop(&mut self) {
         self.0.moves.fetch_add(1, Ordering::AcqRel);
         self.0.moving.fetch_sub(1, Ordering::AcqRel);

@@ -35,7 +35,7 @@ mod wire;
 
 pub use config::{Binary, InvalidConfig, Load, Program, RemoteConfig, Source};
 pub use manifest::Manifest;
-pub use metadata::Declared;
+pub use metadata::TensorDeclaration;
 
 use crate::{
     model::{RemoteModel, Weights},

@@ -110,7 +110,7 @@ pub struct FeedbackBounds {
 
 /// Whose rows are erased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Erased<'a> {
+pub enum ErasureScope<'a> {
     /// Those of a query.
     Query(&'a str),
     /// Those about somebody.
@@ -173,11 +173,13 @@ impl Registry {
     pub async fn erase_feedback(
         &self,
         application: &ApplicationId,
-        whose: Erased<'_>,
+        whose: ErasureScope<'_>,
     ) -> Result<u64, Error> {
         let erase = match whose {
-            Erased::Query(query) => sql::ERASE_QUERY.bind(application.as_str()).bind(query),
-            Erased::Subject(subject) => sql::ERASE_SUBJECT.bind(application.as_str()).bind(subject),
+            ErasureScope::Query(query) => sql::ERASE_QUERY.bind(application.as_str()).bind(query),
+            ErasureScope::Subject(subject) => {
+                sql::ERASE_SUBJECT.bind(application.as_str()).bind(subject)
+            }
         };
         let mut tx = self.begin_rows().await?;
         let erased = tx.run(erase).await?;

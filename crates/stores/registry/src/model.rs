@@ -9,7 +9,7 @@ use sextant_types::{
 };
 
 use crate::{
-    Entity, Error, Job, NewJob, Once, Registry, application, blob,
+    Entity, Error, Job, NewJob, OnceKey, Registry, application, blob,
     database::{Row, Session},
     feedback, job, once, pipeline,
     rows::{Columns, document, int},
@@ -191,7 +191,7 @@ pub struct NewModel {
 
 /// The answer to the creation of a model.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Created {
+pub(crate) struct Creation {
     /// The row as it stands.
     pub model: Model,
     /// Whether the call wrote it; `false`: the same content was registered before.
@@ -286,7 +286,7 @@ impl Registry {
         &self,
         model: &NewModel,
         job: &NewJob,
-        once: Option<&Once>,
+        once: Option<&OnceKey>,
         now_ms: u64,
     ) -> Result<Registration, Error> {
         let mut tx = self.begin().await?;
@@ -302,7 +302,7 @@ impl Registry {
                 created,
             });
         }
-        let Created { model, created } = create(&mut tx, model, now_ms).await?;
+        let Creation { model, created } = create(&mut tx, model, now_ms).await?;
         let earlier = if created {
             None
         } else {
@@ -394,13 +394,13 @@ async fn find(connection: &mut Session, id: &ModelId) -> Result<Option<Model>, E
     row.as_ref().map(model).transpose()
 }
 
-async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result<Created, Error> {
+async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result<Creation, Error> {
     application::get(connection, &new.application).await?;
     let of = (&new.application, &new.name);
     let place = match version::place(&version::of(connection, of).await?, new)? {
         Place::Known(model) => {
             let created = false;
-            return Ok(Created {
+            return Ok(Creation {
                 model: *model,
                 created,
             });
@@ -465,7 +465,7 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 ),
         )
         .await?;
-    Ok(Created {
+    Ok(Creation {
         model: get(connection, &id).await?,
         created: true,
     })

@@ -46,7 +46,7 @@ pub struct Measure {
     /// Its name.
     name: ApplicationId,
     #[command(flatten)]
-    by: By,
+    by: MeasureOptions,
 }
 
 /// Choose the threshold of a cascade on a validation set, and register the pipeline with it.
@@ -55,7 +55,7 @@ pub struct Tune {
     /// The definition, with `THRESHOLD` where the threshold is to stand in a step's `when`.
     file: PathBuf,
     #[command(flatten)]
-    by: By,
+    by: MeasureOptions,
     /// Least accuracy of the whole, by the lower end of its interval.
     #[arg(long)]
     min_accuracy: f64,
@@ -71,7 +71,7 @@ pub struct Tune {
 
 /// By what a pipeline is measured.
 #[derive(Debug, clap::Args)]
-struct By {
+struct MeasureOptions {
     /// A validation set for the pipeline's inputs: NPZ, CSV or JSON lines, with labels.
     #[arg(long, value_name = "FILE")]
     validation: PathBuf,
@@ -84,7 +84,7 @@ struct By {
 }
 
 /// What was measured.
-struct Measured {
+struct MeasureResult {
     accuracy: Accuracy,
     cost_per_1k_usd: f64,
 }
@@ -152,7 +152,7 @@ impl Tune {
     }
 
     /// Measures one threshold, as a pipeline that is deleted again.
-    async fn trial(&self, client: &Client, text: String) -> Result<Measured, Error> {
+    async fn trial(&self, client: &Client, text: String) -> Result<MeasureResult, Error> {
         let mut definition = checked(client, text).await?["definition"].take();
         let name = format!("{}-tuning", cell(&definition, "/name"));
         definition["name"] = json!(name);
@@ -166,7 +166,7 @@ impl Tune {
 }
 
 /// What was tried, and what is registered now.
-fn text(tried: &[(f64, Measured)], chosen: &Value) -> String {
+fn text(tried: &[(f64, MeasureResult)], chosen: &Value) -> String {
     let mut table = Table::new(&["#threshold", "accuracy", "#$ per 1000"]);
     for (threshold, measured) in tried {
         table.row(vec![
@@ -220,9 +220,9 @@ async fn put(client: &Client, name: &str, text: String) -> Result<Value, Error> 
     client.answer(request.body(text)).await
 }
 
-// === impl By ===
+// === impl MeasureOptions ===
 
-impl By {
+impl MeasureOptions {
     fn metric(&self) -> Result<Metric, Error> {
         let unknown = || {
             Error::Usage(format!(
@@ -235,7 +235,7 @@ impl By {
     }
 
     /// Asks every record.
-    async fn measure(&self, client: &Client, pipeline: &str) -> Result<Measured, Error> {
+    async fn measure(&self, client: &Client, pipeline: &str) -> Result<MeasureResult, Error> {
         let metric = self.metric()?;
         let shown: Value = client.get(&["v1", "pipelines", pipeline]).await?;
         let signature = signature(&shown)?;
@@ -246,7 +246,7 @@ impl By {
             output: self.output.as_deref(),
             signature: &signature,
         };
-        let mut asking = Asking {
+        let mut asking = PipelineExaminee {
             client,
             pipeline,
             cost_usd: 0.0,
@@ -254,7 +254,7 @@ impl By {
         };
         let accuracy = Examiner.examine(examination, &mut asking).await;
         match (accuracy, asking.failed) {
-            (Ok(accuracy), _) => Ok(Measured {
+            (Ok(accuracy), _) => Ok(MeasureResult {
                 accuracy,
                 cost_per_1k_usd: asking.cost_usd / accuracy.records.max(1) as f64 * 1000.0,
             }),
@@ -265,7 +265,7 @@ impl By {
 }
 
 /// Asks a pipeline.
-struct Asking<'a> {
+struct PipelineExaminee<'a> {
     client: &'a Client,
     pipeline: &'a str,
     cost_usd: f64,
@@ -274,7 +274,7 @@ struct Asking<'a> {
 }
 
 #[async_trait]
-impl Examinee for Asking<'_> {
+impl Examinee for PipelineExaminee<'_> {
     async fn answer(
         &mut self,
         record: Vec<NamedTensor>,
@@ -378,9 +378,9 @@ fn tensor(answer: &Value, name: &str) -> Result<Tensor, Error> {
     made.ok_or_else(unexpected)
 }
 
-// === impl Measured ===
+// === impl MeasureResult ===
 
-impl Measured {
+impl MeasureResult {
     fn document(&self) -> Value {
         let Accuracy {
             metric,

@@ -20,7 +20,7 @@ use crate::{
 const CONNECTIONS: usize = 64;
 
 /// Of both ways, what each turn has measured.
-type Both = [Vec<f64>; 2];
+type TurnTimes = [Vec<f64>; 2];
 
 /// Measures both in turns.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
@@ -56,8 +56,8 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn in_turns(bench: &Bench<'_>, measure: impl Fn(usize) -> Result<f64>) -> Result<Both> {
-    let mut both = Both::default();
+fn in_turns(bench: &Bench<'_>, measure: impl Fn(usize) -> Result<f64>) -> Result<TurnTimes> {
+    let mut both = TurnTimes::default();
     for _ in 0..bench.arguments.repetitions {
         for (at, of) in both.iter_mut().enumerate() {
             of.push(measure(at)?);
@@ -66,7 +66,7 @@ fn in_turns(bench: &Bench<'_>, measure: impl Fn(usize) -> Result<f64>) -> Result
     Ok(both)
 }
 
-/// A query of the variant in fp32 with the largest batch, as a file. Both services are asked for one variant: what each of
+/// A query of the variant in fp32 with the largest batch, as a file. TurnTimes services are asked for one variant: what each of
 /// them measured decides which it would choose.
 fn question(bench: &Bench<'_>, server: &Server, name: &str) -> Result<PathBuf> {
     let list = server

@@ -4,7 +4,7 @@ use sextant_feedback::{Alarm, AlarmKind, Kind, Prediction, Sums};
 
 use super::*;
 use crate::{
-    Entity, Erased, Fate, Feedback, FeedbackBounds, FeedbackKey, ShadowAnswer, rows::Columns,
+    Entity, ErasureScope, Fate, Feedback, FeedbackBounds, FeedbackKey, ShadowAnswer, rows::Columns,
 };
 
 on_both! {
@@ -257,9 +257,9 @@ async fn what_is_erased_is_gone_and_stays_counted(place: Place) {
     registry.give_feedback(&given).await.unwrap();
     let application = app();
     let erase = |whose| registry.erase_feedback(&application, whose);
-    assert_eq!(erase(Erased::Subject("u")).await.unwrap(), 2);
-    assert_eq!(erase(Erased::Subject("u")).await.unwrap(), 0);
-    assert_eq!(erase(Erased::Query("d")).await.unwrap(), 1);
+    assert_eq!(erase(ErasureScope::Subject("u")).await.unwrap(), 2);
+    assert_eq!(erase(ErasureScope::Subject("u")).await.unwrap(), 0);
+    assert_eq!(erase(ErasureScope::Query("d")).await.unwrap(), 1);
     let left = registry.feedback(&app(), None, 9).await.unwrap();
     assert_eq!(left, [about("c", "v")]);
     assert_eq!(sums(&registry).await[0].1.rows, 4);

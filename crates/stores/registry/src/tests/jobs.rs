@@ -9,7 +9,7 @@ use serde_json::json;
 use sextant_types::Code;
 
 use super::*;
-use crate::{AnsweredBy, Failure, Job, JobFilter, JobState, NewPipeline, Registrant, Waiting};
+use crate::{AnsweredBy, Failure, Job, JobFilter, JobQueueKey, JobState, NewPipeline, Registrant};
 
 on_both! {
     a_lapsed_job_goes_to_one_of_many_claimers,
@@ -400,7 +400,7 @@ async fn jobs_are_handed_out_by_application(place: Place) {
     registry.create_job(&job(&application()), 11).await.unwrap();
     let theirs = registry.create_job(&job(&other), 12).await.unwrap();
     let waiting = async |now_ms| registry.waiting(JobKind::Offline, now_ms).await.unwrap();
-    let of = |application: &ApplicationId| Waiting {
+    let of = |application: &ApplicationId| JobQueueKey {
         registrant: String::new(),
         application: application.clone(),
     };
@@ -410,7 +410,7 @@ async fn jobs_are_handed_out_by_application(place: Place) {
         registry.waiting(JobKind::Register, 20).await.unwrap(),
         Vec::new()
     );
-    let claim = async |of: &Waiting, now_ms| {
+    let claim = async |of: &JobQueueKey, now_ms| {
         let what = (JobKind::Offline, of);
         registry.claim_of(what, "me", 100, now_ms).await.unwrap()
     };

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use sextant_answers::{Cache, InputsDigest, Kept};
+use sextant_answers::{Cache, CachedAnswer, InputsDigest};
 use sextant_rpc::KeptAnswer;
 use sextant_types::{Tensor, Variant, VariantId};
 
@@ -14,9 +14,9 @@ use sextant_types::{Tensor, Variant, VariantId};
 pub(super) struct Lookup {
     cache: Arc<Cache>,
     digest: InputsDigest,
-    kept: Vec<(Arc<Variant>, Kept)>,
+    kept: Vec<(Arc<Variant>, CachedAnswer)>,
     /// What is asked all the same, to be compared.
-    on_trial: Vec<(Arc<Variant>, Kept)>,
+    on_trial: Vec<(Arc<Variant>, CachedAnswer)>,
 }
 
 // === impl Lookup ===
@@ -56,7 +56,7 @@ impl Lookup {
     }
 
     /// The answer of a variant that was offered.
-    pub(super) fn answer(&self, variant: &VariantId) -> Option<&Kept> {
+    pub(super) fn answer(&self, variant: &VariantId) -> Option<&CachedAnswer> {
         self.cache.count(true);
         self.put_off(|_| true);
         let mut kept = self.kept.iter();
@@ -76,7 +76,7 @@ impl Lookup {
             Some((_, kept)) => self.cache.judge(variant, kept, outputs),
             None => {
                 let key = self.digest.of_variant(&variant.id, &variant.artefact);
-                self.cache.put(key, Kept::new(outputs));
+                self.cache.put(key, CachedAnswer::new(outputs));
             }
         }
     }

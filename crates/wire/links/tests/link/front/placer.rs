@@ -10,8 +10,8 @@ use std::{
 
 use async_trait::async_trait;
 use sextant_rpc::{
-    Answer, Ask, Assignment, Dispatch, Explanation, Holder, Infer, InferError, InferOutcome,
-    KeptHere, Part, Query, QueryError, Ticket, Timings, WorkerClient,
+    Answer, Ask, Assignment, CacheHit, Dispatch, Explanation, Holder, Infer, InferError,
+    InferOutcome, Part, Query, QueryError, Ticket, Timings, WorkerClient,
 };
 use sextant_types::{Code, ModelId, NamedTensor, Route, Signature, Variant, WorkerId};
 use tokio::sync::{mpsc, oneshot};
@@ -24,14 +24,14 @@ use crate::{
 type Placed = Result<(), InferError>;
 
 /// A query in the queue.
-struct Waiting {
+struct QueuedQuery {
     ticket: Ticket,
     holder: Arc<dyn Holder>,
     reply: oneshot::Sender<Placed>,
 }
 
 pub struct Placer {
-    queue: mpsc::UnboundedSender<Waiting>,
+    queue: mpsc::UnboundedSender<QueuedQuery>,
     workers: Mutex<Vec<(WorkerId, WorkerClient)>>,
     /// Queries are taken and never placed.
     pub stuck: AtomicBool,
@@ -122,7 +122,7 @@ impl Placer {
 
 async fn batches(
     placer: std::sync::Weak<Placer>,
-    mut waiting: mpsc::UnboundedReceiver<Waiting>,
+    mut waiting: mpsc::UnboundedReceiver<QueuedQuery>,
     mut random: u64,
 ) {
     let mut batch = Vec::new();
@@ -145,12 +145,12 @@ async fn batches(
 }
 
 fn send(
-    batch: Vec<Waiting>,
+    batch: Vec<QueuedQuery>,
     chosen: &Variant,
     (worker, client): &(WorkerId, WorkerClient),
     random: &mut u64,
 ) {
-    let assign = |waiting: &Waiting| {
+    let assign = |waiting: &QueuedQuery| {
         waiting.holder.assign(Assignment {
             ticket: waiting.ticket,
             worker: worker.clone(),
@@ -193,7 +193,7 @@ fn send(
     }
 }
 
-fn settle(batch: Vec<Waiting>, outcome: InferOutcome) {
+fn settle(batch: Vec<QueuedQuery>, outcome: InferOutcome) {
     match outcome {
         Ok(result) => {
             for (waiting, part) in batch.into_iter().zip(result.outputs) {
@@ -214,7 +214,7 @@ fn settle(batch: Vec<Waiting>, outcome: InferOutcome) {
 #[async_trait]
 impl Dispatch for Placer {
     async fn query(&self, query: Query) -> Result<Answer, QueryError> {
-        let mut guard = Dropped(Some(&self.given_up));
+        let mut guard = DropCounter(Some(&self.given_up));
         self.answered.fetch_add(1, Ordering::Relaxed);
         let refused = self.refuse.lock().expect("sound").clone();
         if self.stuck.load(Ordering::Relaxed) {
@@ -229,14 +229,14 @@ impl Dispatch for Placer {
     }
 
     async fn place(&self, ask: Ask, holder: Arc<dyn Holder>) -> Result<(), QueryError> {
-        let mut guard = Dropped(Some(&self.given_up));
+        let mut guard = DropCounter(Some(&self.given_up));
         let mut ticket = ask.ticket;
         let chosen = self.chosen();
         let has = ask.kept.iter().any(|it| it.variant == chosen.id);
         self.asked.lock().expect("sound").push(ask);
         if has {
             guard.0 = None;
-            holder.has(KeptHere {
+            holder.has(CacheHit {
                 ticket,
                 variant: chosen.id.clone(),
                 model: chosen.model.clone(),
@@ -254,7 +254,7 @@ impl Dispatch for Placer {
         }
         for _ in 0..4 {
             let (reply, placed) = oneshot::channel();
-            let waiting = Waiting {
+            let waiting = QueuedQuery {
                 ticket,
                 holder: Arc::clone(&holder),
                 reply,
@@ -295,9 +295,9 @@ impl Dispatch for Placer {
 }
 
 /// Counts what is dropped while it is there.
-struct Dropped<'a>(Option<&'a AtomicUsize>);
+struct DropCounter<'a>(Option<&'a AtomicUsize>);
 
-impl Drop for Dropped<'_> {
+impl Drop for DropCounter<'_> {
     fn drop(&mut self) {
         if let Some(count) = self.0 {
             count.fetch_add(1, Ordering::Relaxed);
