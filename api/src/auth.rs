@@ -7,5 +7,5 @@ mod rules;
 
 pub(crate) use guard::{Guard, guard, identify};
 pub(crate) use rules::{RuleBook, describe, described};
-pub(crate) use sextant_api_core::auth::{Actor, Caller, HEADERS, Recorded, Secret, Subject};
+pub(crate) use sextant_api_core::auth::{Actor, AuditMark, Caller, HEADERS, Secret, Subject};
 pub use sextant_api_core::auth::{AdminKey, Config, Mode, Unprotected, WeakKey, check};

@@ -18,7 +18,7 @@ use crate::{
     extract::Params,
     json,
     page::PageParams,
-    precondition::Shown,
+    precondition::TaggedDocument,
     problem::{Problem, ProblemBody},
 };
 
@@ -179,7 +179,7 @@ pub async fn get(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let key = state.registry().key(&id).await?;
-    Ok(Shown::new(&KeyBody::from(key)).answer(&headers))
+    Ok(TaggedDocument::new(&KeyBody::from(key)).answer(&headers))
 }
 
 /// Revokes a key: every front end refuses it within two seconds. Revoking it again changes nothing.
@@ -201,10 +201,10 @@ pub async fn revoke(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let registry = state.registry();
-    Shown::new(&KeyBody::from(registry.key(&id).await?)).check(&headers)?;
+    TaggedDocument::new(&KeyBody::from(registry.key(&id).await?)).check(&headers)?;
     let key = registry.revoke_key(&id, unix_ms()).await?;
     state.refresh_keys().await?;
-    Ok(Shown::new(&KeyBody::from(key)).with(StatusCode::OK))
+    Ok(TaggedDocument::new(&KeyBody::from(key)).with(StatusCode::OK))
 }
 
 // === impl NewKeyBody ===

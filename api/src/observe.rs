@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{Readiness, metrics, problem::Problem};
 
 /// What is shown.
-struct Observed {
+struct ObserverState {
     readiness: Readiness,
     ready: Gauge,
     metrics: Registry,
@@ -32,7 +32,7 @@ pub async fn observe(
     let ready_now = Gauge::default();
     let help = "Whether the process plays its roles: 1 or 0";
     metrics.register("ready", help, ready_now.clone());
-    let observed = Observed {
+    let observed = ObserverState {
         readiness,
         ready: ready_now,
         metrics,
@@ -51,7 +51,7 @@ async fn live() -> Json<Value> {
     Json(json!({ "status": "live" }))
 }
 
-async fn ready(State(observed): State<Arc<Observed>>) -> Result<Json<Value>, Problem> {
+async fn ready(State(observed): State<Arc<ObserverState>>) -> Result<Json<Value>, Problem> {
     match (observed.readiness)() {
         Ok(()) => Ok(Json(json!({ "status": "ready" }))),
         Err(why) => Err(Problem::new(Code::Unavailable, why).retry_after_ms(1000)),
@@ -60,7 +60,7 @@ async fn ready(State(observed): State<Arc<Observed>>) -> Result<Json<Value>, Pro
 
 /// In the format that is accepted.
 async fn scrape(
-    State(observed): State<Arc<Observed>>,
+    State(observed): State<Arc<ObserverState>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let is_ready = (observed.readiness)().is_ok();

@@ -13,7 +13,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use sextant_pages::{Answered, Kept, Manual, Question, Registered, Served, Size};
+use sextant_pages::{Manual, QueriesPage, QueryPage, Question, RegistryPage, ServicePage, Size};
 use sextant_registry::KeyScope;
 use sextant_types::Code;
 
@@ -27,7 +27,7 @@ use crate::{
     jobs, models, page, pipelines,
     problem::{Problem, status as status_of},
     scaling,
-    sessions::Encrypted,
+    sessions::EncryptedConnection,
     status, variants,
 };
 
@@ -97,7 +97,7 @@ async fn make_served(state: &ApiState, viewer: &Viewer) -> Result<String, Proble
         }
         Some(_) => None,
     };
-    text(&Served {
+    text(&ServicePage {
         frame: viewer.frame(Some(Question::Served)),
         applications: view(&statuses)?,
         fleet_per_hour_usd,
@@ -118,7 +118,7 @@ async fn make_registered(state: &ApiState, viewer: &Viewer) -> Result<String, Pr
     let own = caller.application().map(ToString::to_string);
     let last = params(serde_json::json!({"application": own, "limit": MOST_JOBS}))?;
     let jobs = jobs::list(State(state.clone()), last).await?;
-    text(&Registered {
+    text(&RegistryPage {
         frame: viewer.frame(Some(Question::Registered)),
         models: member(&models.0, "models")?,
         online: view(&online(state, caller).await?)?,
@@ -178,14 +178,14 @@ async fn make_size(state: &ApiState, viewer: &Viewer) -> Result<String, Problem>
 
 /// What the form of the page asks for.
 #[derive(Deserialize)]
-struct Wanted {
+struct QueryForm {
     query: Option<String>,
 }
 
 async fn kept(
     State(state): State<ApiState>,
     viewer: Viewer,
-    wanted: Result<Query<Wanted>, QueryRejection>,
+    wanted: Result<Query<QueryForm>, QueryRejection>,
 ) -> Response {
     let id = wanted.ok().and_then(|Query(wanted)| wanted.query);
     let id = id.as_deref().map(str::trim).filter(|id| !id.is_empty());
@@ -200,7 +200,7 @@ fn make_kept(state: &ApiState, viewer: &Viewer) -> Result<String, Problem> {
     let caller = asks(viewer.caller())?;
     let documents = state.explanations().last(MOST_QUERIES, caller);
     let queries: Result<_, Problem> = documents.iter().map(|document| read(document)).collect();
-    text(&Kept {
+    text(&QueriesPage {
         frame: viewer.frame(Some(Question::Answer)),
         queries: queries?,
     })
@@ -222,7 +222,7 @@ fn make_answered(state: &ApiState, viewer: &Viewer, id: &str) -> Result<String, 
         return Err(Problem::new(Code::QueryNotFound, detail));
     }
     let document = state.explanations().find(id, caller)?;
-    text(&Answered {
+    text(&QueryPage {
         // It does not change any more.
         frame: viewer.still_frame(Question::Answer),
         query: read(&document)?,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{ApplicationDemand, Demand};
 use sextant_picture::{Forecast, Need, StepLoad};
-use sextant_scaling::demand::{Ended, Load};
+use sextant_scaling::demand::{DemandSample, Load};
 use sextant_types::{Code, ErrorKind, TargetClass, WholeAccuracy};
 
 /// After how long without a query a need is forgotten altogether, ms.
@@ -18,31 +18,31 @@ type Span = (f64, f64);
 
 /// All needs that were ever seen.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    needs: BTreeMap<Need, Known>,
+pub(crate) struct NeedHistory {
+    needs: BTreeMap<Need, NeedRecord>,
     /// The record that was taken over last, and when.
     last: Option<(Arc<Demand>, u64)>,
 }
 
 /// What is known of a need.
 #[derive(Debug, Default)]
-struct Known {
+struct NeedRecord {
     load: Load,
     /// Of the last time in which any came.
     queries_per_row: Option<f64>,
-    targets: Recent,
+    targets: RecentTargets,
     /// Of a step: the runs that a row is, of the last time in which any came.
     runs_per_row: f64,
     /// Of a step: the latency targets of the whole.
-    whole: Recent,
+    whole: RecentTargets,
     /// Of a step: the least accuracies that were asked of the whole, and what was told of it last.
-    least: Recent,
+    least: RecentTargets,
     accuracy: Option<WholeAccuracy>,
 }
 
 /// The latency targets that were seen lately.
 #[derive(Debug, Default)]
-struct Recent {
+struct RecentTargets {
     /// Of this time, since when, ms, and of the one before.
     now: Option<Span>,
     since_ms: u64,
@@ -51,7 +51,7 @@ struct Recent {
 
 /// What came of a need in a time.
 #[derive(Debug, Clone, Default)]
-struct Counted {
+struct NeedTotals {
     rows: f64,
     queries: f64,
     /// Of the rows, those of queries that more devices could have answered in time.
@@ -63,9 +63,9 @@ struct Counted {
     accuracy: Option<WholeAccuracy>,
 }
 
-// === impl Seen ===
+// === impl NeedHistory ===
 
-impl Seen {
+impl NeedHistory {
     /// Takes over a record, each once. One that stays stands for the time in which nothing new came: a
     /// store does not tell of what says the same.
     pub(crate) fn observe(&mut self, now_ms: u64, demand: Option<&Arc<Demand>>) {
@@ -82,7 +82,7 @@ impl Seen {
         };
         let scale = window_ms as f64 / demand.window_ms.max(1) as f64;
         self.last = Some((Arc::clone(demand), now_ms));
-        let mut all: BTreeMap<Need, Counted> = BTreeMap::new();
+        let mut all: BTreeMap<Need, NeedTotals> = BTreeMap::new();
         for row in &demand.applications {
             let need = Need {
                 application: row.application.clone(),
@@ -110,12 +110,12 @@ impl Seen {
         }
         for need in all.keys() {
             if !self.needs.contains_key(need) {
-                self.needs.insert(need.clone(), Known::default());
+                self.needs.insert(need.clone(), NeedRecord::default());
             }
         }
         for (need, known) in &mut self.needs {
             let counted = all.remove(need).unwrap_or_default();
-            let ended = Ended {
+            let ended = DemandSample {
                 offered: counted.rows,
                 bad: counted.bad,
             };
@@ -175,9 +175,9 @@ fn stricter(one: Option<WholeAccuracy>, other: Option<&WholeAccuracy>) -> Option
     }
 }
 
-// === impl Known ===
+// === impl NeedRecord ===
 
-impl Known {
+impl NeedRecord {
     /// What was asked of the accuracy of the whole lately, as far as what was measured last has it: queries that asked for
     /// more are refused by now.
     fn of_whole(&self) -> Option<WholeAccuracy> {
@@ -190,9 +190,9 @@ impl Known {
     }
 }
 
-// === impl Recent ===
+// === impl RecentTargets ===
 
-impl Recent {
+impl RecentTargets {
     fn see(&mut self, now_ms: u64, targets: Option<Span>) {
         if now_ms.saturating_sub(self.since_ms) >= TARGETS_MS && targets.is_some() {
             (self.before, self.since_ms) = (self.now.take(), now_ms);

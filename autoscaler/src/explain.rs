@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{Action, Alternative, Decision, Input, MOST_DECISION_ROWS, Pool, Subject};
 use sextant_scaling::{
-    Decided, Desired, Plan, fleet::Trigger, shared, shared::Effort, tenants::Cut,
+    DeviceTarget, Plan, ScalingDecision, fleet::Trigger, shared, shared::Effort, tenants::Cut,
 };
 use sextant_types::{ApplicationId, Prefer, VariantId, index::KindIx};
 
@@ -74,9 +74,9 @@ pub(crate) fn inputs(
 /// Why there should be so many workers of a type, and what they are not planned for.
 pub(crate) fn of_pool(
     picture: &Picture,
-    decided: &Decided,
+    decided: &ScalingDecision,
     at: usize,
-    of: (&Pool, Desired),
+    of: (&Pool, DeviceTarget),
     config: &Config,
 ) -> Arc<str> {
     let mut reason = of_number(picture, decided, at, of, config);
@@ -101,9 +101,9 @@ pub(crate) fn of_pool(
 
 fn of_number(
     picture: &Picture,
-    decided: &Decided,
+    decided: &ScalingDecision,
     at: usize,
-    (pool, desired): (&Pool, Desired),
+    (pool, desired): (&Pool, DeviceTarget),
     config: &Config,
 ) -> String {
     let hold_s = config.hold_ms / 1000;
@@ -176,7 +176,7 @@ fn beside(picture: &Picture, at: usize, planned: &Plan, other: &Plan) -> Option<
 /// What the fleet would cost otherwise, and why it is not so.
 pub(crate) fn other_pools(
     picture: &Picture,
-    decided: &Decided,
+    decided: &ScalingDecision,
     at: usize,
     from: u32,
 ) -> Vec<Alternative> {
@@ -259,7 +259,7 @@ pub(crate) fn other_pools(
 /// A decision that stands, with the load of now in its reason, where the load is another by far. What is not planned for
 /// any more keeps the reason for which it was.
 pub(crate) fn refreshed(
-    (picture, decided): (&Picture, &Decided),
+    (picture, decided): (&Picture, &ScalingDecision),
     decision: &Decision,
     pools: &[Pool],
     config: &Config,

@@ -3,7 +3,7 @@
 //! Entry point: [`Service`]. It follows the metadata store: which variants are published, which workers
 //! are there and how busy, what is asked for. Once a second, and at once when variants or workers
 //! change, it decides what is desired ([`sextant_scaling`]; [`sextant_scaling::warm`] for
-//! what is kept warm before anyone asks) and writes it into the store as [`Desired`], with the reasons.
+//! what is kept warm before anyone asks) and writes it into the store as [`DesiredState`], with the reasons.
 //! The leading dispatcher loads and unloads by it. [`Provider`]s start and end workers by it. Of several
 //! autoscalers over the same store one acts: whoever has the [`Token`]. It also takes workers whose lease
 //! has ended out of everyone's sight.
@@ -23,7 +23,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use sextant_fleet::{Follower, GRACE, Leases, News, Token};
-use sextant_metadata::{Desired, Error, MetadataStore, View};
+use sextant_metadata::{DesiredState, Error, MetadataStore, View};
 use sextant_provider::Provider;
 use sextant_scaling::Policy;
 use sextant_types::{DeviceType, DeviceTypeName, time::unix_ms};
@@ -139,7 +139,7 @@ struct Metrics {
 /// A token, and the life of the store that was written into under it: who leads again shuts those
 /// before it out, and a store that came back empty is told again, be it that the view still has what
 /// was there.
-type Written = (u64, u64);
+type WriteStamp = (u64, u64);
 
 impl Service {
     /// An autoscaler over the workers that the store names, that acts alone.
@@ -236,7 +236,7 @@ impl Service {
     }
 
     /// Says what is desired where the store does not have it, or not from this leadership.
-    async fn write(&self, view: &View, desired: &Desired, written: &mut Option<Written>) {
+    async fn write(&self, view: &View, desired: &DesiredState, written: &mut Option<WriteStamp>) {
         let now = (desired.token, view.life);
         let known = view.desired.as_ref();
         let same = known.is_some_and(|known| known.says_the_same(desired));
@@ -269,7 +269,7 @@ impl Service {
     }
 
     /// Has providers bring about what is desired of workers.
-    async fn have_carried_out(&mut self, view: &View, desired: &Desired) {
+    async fn have_carried_out(&mut self, view: &View, desired: &DesiredState) {
         let pools = &self.config.pools;
         if pools.is_empty() {
             return;

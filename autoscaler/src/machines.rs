@@ -11,10 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_metadata::{Desired, View};
+use sextant_metadata::{DesiredState, View};
 use sextant_provider::{Error, Machine, MachineId, Pool, Provider, State};
 use sextant_scaling::{
-    fleet::{LONGEST_STAY, Removable, leaving},
+    fleet::{LONGEST_STAY, RemovableDevice, leaving},
     presence::{Presence, longest_absence},
 };
 use sextant_types::{DeviceTypeName, WorkerId, index::VariantIx};
@@ -104,7 +104,7 @@ impl Machines {
     pub(crate) async fn look(
         &mut self,
         pools: &BTreeMap<DeviceTypeName, crate::PoolConfig>,
-        (view, desired, interner): (&View, &Desired, &Interner),
+        (view, desired, interner): (&View, &DesiredState, &Interner),
         now_ms: u64,
     ) -> Vec<(DeviceTypeName, Option<Arc<str>>)> {
         let mut troubles = Vec::new();
@@ -241,14 +241,14 @@ impl Order {
 
     /// Ends those that nothing depends on, or all when they have stayed for long enough.
     async fn shrink(&self, there: &[&Machine], surplus: usize) -> Result<(), Error> {
-        let removable: Vec<Removable> = there
+        let removable: Vec<RemovableDevice> = there
             .iter()
             .map(|machine| {
                 let seat = self.workers.iter().find(|seat| machine.runs(&seat.id));
                 // Those whose workers are not up serve nobody.
-                let nobody = || Removable {
+                let nobody = || RemovableDevice {
                     since_ms: u64::MAX,
-                    ..Removable::default()
+                    ..RemovableDevice::default()
                 };
                 seat.map_or_else(nobody, |seat| seat.removable.clone())
             })

@@ -5,22 +5,22 @@ use std::{
     sync::Arc,
 };
 
-use sextant_metadata::{Action, Decision, Desired, Pool, Subject, View};
+use sextant_metadata::{Action, Decision, DesiredState, Pool, Subject, View};
 use sextant_picture::{Interner, Picture, Plans, seats};
 use sextant_scaling as scaling;
-use sextant_scaling::{Decided, Options};
+use sextant_scaling::{Options, ScalingDecision};
 use sextant_types::{DeviceType, DeviceTypeName, VariantId};
 
 use crate::{
     Config,
-    demand::Seen,
+    demand::NeedHistory,
     explain::{self, Change},
 };
 
 /// Decides, and remembers what was asked for and what it has decided.
 pub(crate) struct Scaler {
     config: Config,
-    seen: Seen,
+    seen: NeedHistory,
     /// Facts of types of which no worker may be up.
     facts: BTreeMap<DeviceTypeName, Arc<DeviceType>>,
     /// Numbers of variants and types that stay the same over all looks.
@@ -29,23 +29,23 @@ pub(crate) struct Scaler {
     /// The plans of pipelines.
     plans: Plans,
     /// What was desired last; `None` before the first look of a leadership.
-    last: Option<Last>,
+    last: Option<LastDecision>,
     trouble: BTreeMap<DeviceTypeName, Arc<str>>,
 }
 
 /// What was decided so far.
-struct Last {
+struct LastDecision {
     pools: BTreeMap<DeviceTypeName, u32>,
     variants: BTreeMap<VariantId, u32>,
     decisions: Vec<Decision>,
     number: u64,
 }
 
-// === impl Last ===
+// === impl LastDecision ===
 
-impl Last {
+impl LastDecision {
     /// Explains what stands by the load of now.
-    fn refresh(&mut self, of: (&Picture, &Decided), pools: &[Pool], config: &Config) {
+    fn refresh(&mut self, of: (&Picture, &ScalingDecision), pools: &[Pool], config: &Config) {
         let mut told = BTreeSet::new();
         for decision in self.decisions.iter_mut().rev() {
             if !told.insert(decision.subject.clone()) {
@@ -65,7 +65,7 @@ impl Scaler {
         Self {
             scaler: scaling::Scaler::new(options(&config)),
             config,
-            seen: Seen::default(),
+            seen: NeedHistory::default(),
             facts: BTreeMap::new(),
             interner: Interner::default(),
             plans: Plans::default(),
@@ -98,7 +98,7 @@ impl Scaler {
     }
 
     /// What is desired now, under `token`.
-    pub(crate) fn decide(&mut self, view: &View, now_ms: u64, token: u64) -> Desired {
+    pub(crate) fn decide(&mut self, view: &View, now_ms: u64, token: u64) -> DesiredState {
         self.seen.observe(now_ms, view.demand.as_ref());
         self.learn(view, now_ms);
         let ahead_s = sextant_picture::ahead_s(self.facts.values().map(|facts| &**facts));
@@ -121,9 +121,9 @@ impl Scaler {
         let idle_unload_ms = self.config.idle_unload_s.saturating_mul(1000);
         let held_back = picture.set.held_back(&picture.outlooks, &decided.cuts);
         let batches = picture.batches(&decided.here);
-        let desired = Desired {
+        let desired = DesiredState {
             held_back,
-            ..Desired::new(token, variants, idle_unload_ms).with_scaling(pools, decisions)
+            ..DesiredState::new(token, variants, idle_unload_ms).with_scaling(pools, decisions)
         }
         .with_batches(batches);
         let emptying = seats::emptying(view, &desired, &self.interner);
@@ -164,7 +164,7 @@ impl Scaler {
             return;
         }
         let desired = view.desired.as_deref();
-        let mut last = Last {
+        let mut last = LastDecision {
             pools: BTreeMap::new(),
             variants: BTreeMap::new(),
             decisions: desired.map_or_else(Vec::new, |desired| desired.decisions.clone()),
@@ -187,7 +187,7 @@ impl Scaler {
     }
 
     /// How many workers of each type there should be.
-    fn pools(&self, picture: &Picture, decided: &Decided) -> Vec<Pool> {
+    fn pools(&self, picture: &Picture, decided: &ScalingDecision) -> Vec<Pool> {
         let kinds = picture.kinds.iter().zip(&decided.devices);
         let pools = kinds.map(|(kind, desired)| Pool {
             device_type: kind.name.clone(),
@@ -202,7 +202,7 @@ impl Scaler {
     }
 
     /// Published variants that load asks for, and on how many workers.
-    fn planned(picture: &Picture, decided: &Decided) -> BTreeMap<VariantId, u32> {
+    fn planned(picture: &Picture, decided: &ScalingDecision) -> BTreeMap<VariantId, u32> {
         let named = decided.variants.iter().filter_map(|(key, count)| {
             let published = picture.variants.get(key)?;
             Some((published.id.clone(), *count))
@@ -214,7 +214,7 @@ impl Scaler {
     fn explain(
         &mut self,
         picture: &Picture,
-        decided: &Decided,
+        decided: &ScalingDecision,
         (pools, planned): (&[Pool], &BTreeMap<VariantId, u32>),
         now_ms: u64,
     ) -> Vec<Decision> {

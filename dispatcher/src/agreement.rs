@@ -34,7 +34,7 @@ use sextant_types::{ModelId, NamedTensor, Precision, Tensor, Variant, VariantId,
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{Dispatcher, versions::Outcome};
-use sextant_picture::Known;
+use sextant_picture::IndexedVariant;
 
 /// Which queries are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,7 +72,7 @@ pub(crate) struct Sample {
     pub(crate) draw: Option<Draw>,
     /// The version that is to answer it as well.
     pub(crate) shadow: Option<ModelId>,
-    pub(crate) known: Arc<Known>,
+    pub(crate) known: Arc<IndexedVariant>,
     pub(crate) rows: u32,
     /// Rows of the batch that it was answered in.
     pub(crate) batch_rows: u32,
@@ -91,14 +91,14 @@ pub(crate) struct Agreements {
     /// Whether of a variant that shares batches little is known.
     is_early: AtomicBool,
     waiting: mpsc::Sender<Sample>,
-    compared: Mutex<BTreeMap<VariantId, Compared>>,
+    compared: Mutex<BTreeMap<VariantId, ComparisonCounts>>,
     /// Variants that were taken out of batches, and why, until the registry has it.
     apart: Mutex<BTreeMap<VariantId, String>>,
 }
 
 /// Of one variant.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Compared {
+pub(crate) struct ComparisonCounts {
     /// Rows whose answers were compared.
     pub(crate) rows: u64,
     /// Of these, those that agree.
@@ -178,7 +178,7 @@ impl Agreements {
     pub(crate) fn compared(
         &self,
         is_known: impl Fn(&VariantId) -> bool,
-    ) -> Vec<(VariantId, Compared)> {
+    ) -> Vec<(VariantId, ComparisonCounts)> {
         let mut compared = self.compared.lock();
         compared.retain(|variant, _| is_known(variant));
         compared.iter().map(|(id, of)| (id.clone(), *of)).collect()
@@ -276,7 +276,7 @@ impl Dispatcher {
     }
 
     /// The most accurate variant in single precision of the same model that a quiet worker has loaded.
-    fn uploaded(&self, sample: &Sample) -> Option<(Arc<Known>, WorkerClient)> {
+    fn uploaded(&self, sample: &Sample) -> Option<(Arc<IndexedVariant>, WorkerClient)> {
         let snapshot = self.snapshot.load();
         let model = &sample.known.variant.model;
         let able = snapshot
@@ -289,12 +289,12 @@ impl Dispatcher {
     /// The most accurate of some variants that a quiet worker has loaded.
     fn quiet(
         &self,
-        mut able: Vec<&Arc<Known>>,
+        mut able: Vec<&Arc<IndexedVariant>>,
         sample: &Sample,
-    ) -> Option<(Arc<Known>, WorkerClient)> {
+    ) -> Option<(Arc<IndexedVariant>, WorkerClient)> {
         able.retain(|it| it.max_rows() >= sample.rows && !it.workers.is_empty());
         able.sort_by(|a, b| {
-            let quality = |known: &Known| known.variant.accuracy.quality();
+            let quality = |known: &IndexedVariant| known.variant.accuracy.quality();
             quality(b).total_cmp(&quality(a))
         });
         let mut able = able.into_iter();
@@ -319,17 +319,21 @@ impl Dispatcher {
         self.trials.note(shadow, &outcome);
     }
 
-    fn shadow(&self, model: &ModelId, sample: &Sample) -> Option<(Arc<Known>, WorkerClient)> {
+    fn shadow(
+        &self,
+        model: &ModelId,
+        sample: &Sample,
+    ) -> Option<(Arc<IndexedVariant>, WorkerClient)> {
         let snapshot = self.snapshot.load();
         let all = snapshot.all().filter(|it| it.variant.model == *model);
-        let all: Vec<&Arc<Known>> = all.collect();
-        let is_like = |it: &&Arc<Known>| it.variant.spec == sample.known.variant.spec;
+        let all: Vec<&Arc<IndexedVariant>> = all.collect();
+        let is_like = |it: &&Arc<IndexedVariant>| it.variant.spec == sample.known.variant.spec;
         let like = all.iter().copied().filter(|it| is_like(it)).collect();
         self.quiet(like, sample).or_else(|| self.quiet(all, sample))
     }
 
     /// A worker that has a variant loaded and little to do.
-    fn quiet_worker(&self, known: &Known) -> Option<WorkerClient> {
+    fn quiet_worker(&self, known: &IndexedVariant) -> Option<WorkerClient> {
         let members = self.driver.workers().load();
         let workers = known.workers.iter().filter_map(|at| members.get(*at));
         let mut clients = workers.filter_map(|member| member.client.as_ref());
@@ -341,14 +345,18 @@ impl Dispatcher {
 }
 
 /// The outputs of the uploaded file; nothing where the worker has no time or it fails.
-async fn run(uploaded: &Known, worker: &WorkerClient, sample: &Sample) -> Option<Vec<Tensor>> {
+async fn run(
+    uploaded: &IndexedVariant,
+    worker: &WorkerClient,
+    sample: &Sample,
+) -> Option<Vec<Tensor>> {
     let result = run_once(uploaded, worker, sample).await?.ok()?;
     result.outputs.into_iter().next()?.ok()
 }
 
 /// What a worker makes of a query once more; nothing where it does not say.
 async fn run_once(
-    uploaded: &Known,
+    uploaded: &IndexedVariant,
     worker: &WorkerClient,
     sample: &Sample,
 ) -> Option<InferOutcome> {

@@ -6,7 +6,7 @@ use sextant_rpc::{Composite, ForStep};
 use sextant_selection::Demand;
 use sextant_types::{Route, Signature, Targets};
 
-use sextant_picture::{InputSize, Known};
+use sextant_picture::{IndexedVariant, InputSize};
 
 /// A query without its inputs.
 #[derive(Clone)]
@@ -96,7 +96,7 @@ impl Ask {
 }
 
 /// Whether an answer that took so long meets its targets.
-pub(crate) fn met(ask: &Ask, known: &Known, took: Duration) -> bool {
+pub(crate) fn met(ask: &Ask, known: &IndexedVariant, took: Duration) -> bool {
     ask.targets
         .latency_ms
         .is_none_or(|most| took.as_secs_f64() * 1e3 <= most)
@@ -104,7 +104,7 @@ pub(crate) fn met(ask: &Ask, known: &Known, took: Duration) -> bool {
 }
 
 /// Whether a variant meets the targets that do not depend on when it answers.
-pub(crate) fn suits(ask: &Ask, known: &Known) -> bool {
+pub(crate) fn suits(ask: &Ask, known: &IndexedVariant) -> bool {
     let targets = &ask.targets;
     targets.least_quality().is_met_by(known.quality)
         && targets

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use sextant_picture::Known;
+use sextant_picture::IndexedVariant;
 use sextant_rpc::QueryError;
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Index, budget, budget::TokenBucket};
@@ -62,7 +62,7 @@ pub(crate) fn select(
 /// Charges an application that has an account with a query that a variant is to answer.
 pub(crate) fn charge(
     account: Option<&Arc<Account>>,
-    known: &Known,
+    known: &IndexedVariant,
     ask: &Ask,
 ) -> Result<Option<Charge>, QueryError> {
     let charge = account.map(|account| {

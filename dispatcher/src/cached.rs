@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Instant};
 
-use sextant_answers::{Cache, Found, InputsDigest, Kept, Key, Room};
+use sextant_answers::{Cache, CacheLookup, CachedAnswer, InputsDigest, Key, Room};
 use sextant_rpc::{
-    Answer, BatchTimings, Explanation, Holder, KeptAnswer, KeptHere, QueryError, Ticket,
+    Answer, BatchTimings, CacheHit, Explanation, Holder, KeptAnswer, QueryError, Ticket,
 };
 use sextant_types::NamedTensor;
 
@@ -14,8 +14,8 @@ use crate::{
     demand::OfferedQuery,
     pending::Done,
     place::Source,
-    query::Chosen,
-    versions::Ran,
+    query::Selection,
+    versions::VersionRun,
 };
 
 /// What an explanation says of an answer that was kept.
@@ -49,7 +49,7 @@ impl Dispatcher {
         let digest = InputsDigest::new(&inputs);
         let key = digest.of_variant(&variant.id, &variant.artefact);
         match cache.find(&key, ask.deadline()).await {
-            Found::Kept(kept) if cache.is_trial(&variant) => {
+            CacheLookup::Kept(kept) if cache.is_trial(&variant) => {
                 // A charge is not held twice.
                 drop(chosen);
                 let answer = self.run_into(cache, ask, inputs, None).await?;
@@ -60,17 +60,17 @@ impl Dispatcher {
                 }
                 Ok(answer)
             }
-            Found::Kept(kept) => {
+            CacheLookup::Kept(kept) => {
                 cache.count(true);
                 OfferedQuery::new(self, ask).answer_kept(&chosen.known);
                 Ok(self.compose_kept(chosen, &kept, ask))
             }
-            Found::Absent(room) => {
+            CacheLookup::Absent(room) => {
                 drop(chosen);
                 let wanted = (room, (&digest, &key));
                 self.run_into(cache, ask, inputs, Some(wanted)).await
             }
-            Found::Late => {
+            CacheLookup::Late => {
                 drop(chosen);
                 self.run_into(cache, ask, inputs, None).await
             }
@@ -89,11 +89,11 @@ impl Dispatcher {
         let source = Source::Here(inputs);
         // Right behind a switch the version before answers what the current one would have to be loaded for.
         let ran = self.run_version(ask, &source).await?;
-        let Ran { chosen, done, .. } = ran;
+        let VersionRun { chosen, done, .. } = ran;
         if let Some((room, (digest, key))) = wanted {
             let variant = &chosen.known.variant;
             if digest.of_variant(&variant.id, &variant.artefact) == *key {
-                room.fill(Kept::new(&done.outputs));
+                room.fill(CachedAnswer::new(&done.outputs));
             }
         }
         Ok(self.compose(chosen, done, ran.ask.as_ref().unwrap_or(ask)))
@@ -128,7 +128,7 @@ impl Dispatcher {
         cache.count(is_kept);
         if is_kept {
             OfferedQuery::new(self, ask).answer_kept(&chosen.known);
-            holder.has(KeptHere {
+            holder.has(CacheHit {
                 ticket,
                 variant: variant.id.clone(),
                 model: variant.model.clone(),
@@ -139,9 +139,9 @@ impl Dispatcher {
         is_kept
     }
 
-    fn compose_kept(&self, chosen: Chosen, kept: &Kept, ask: &Ask) -> Answer {
+    fn compose_kept(&self, chosen: Selection, kept: &CachedAnswer, ask: &Ask) -> Answer {
         let explanation = chosen.explanation.map(from_cache);
-        let chosen = Chosen {
+        let chosen = Selection {
             explanation,
             // Nothing is loaded for it, and nothing charged.
             load: false,

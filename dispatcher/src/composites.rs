@@ -1,6 +1,6 @@
 //! Composite variants beside those that the dispatcher has: pipelines that the front end of a query could run.
 
-use sextant_rpc::{Candidate, Composite, Explanation, Instead};
+use sextant_rpc::{Candidate, Composite, CompositeChoice, Explanation};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Index};
 use sextant_types::{AccuracyKind, Route};
@@ -13,7 +13,7 @@ pub(crate) fn instead(
     (index, decision): (&Index, &Decision),
     demand: &Demand,
     load: &LiveLoad<'_>,
-) -> Option<Instead> {
+) -> Option<CompositeChoice> {
     // A version that is tried is asked by its name.
     if ask.composites.is_empty() || !matches!(ask.route, Route::Application(_)) {
         return None;
@@ -39,7 +39,7 @@ pub(crate) fn instead(
         all.candidates.truncate(Explanation::MOST);
         all
     });
-    Some(Instead {
+    Some(CompositeChoice {
         variant,
         explanation,
     })

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 pub(crate) use self::book::Tally;
 use self::{
     book::{Book, Payer},
-    idle::{Kept, split},
+    idle::{Resident, split},
 };
 use crate::{Dispatcher, driver::Driver};
 
@@ -39,7 +39,7 @@ pub(crate) struct Tariff {
 }
 
 /// A batch that has run.
-pub(crate) struct Ran<'a> {
+pub(crate) struct BatchRun<'a> {
     pub(crate) variant: &'a Variant,
     /// Slots that it occupied.
     pub(crate) slots: u16,
@@ -52,7 +52,7 @@ pub(crate) struct Ran<'a> {
 }
 
 /// A worker's device and what is loaded on it, with the bytes that each needs.
-pub(crate) struct Occupied {
+pub(crate) struct Occupancy {
     pub(crate) tariff: Arc<Tariff>,
     pub(crate) loaded: Vec<(Arc<Variant>, u64)>,
 }
@@ -117,7 +117,7 @@ impl Costs {
     }
 
     /// A batch has run on a device.
-    pub(crate) fn add(&self, tariff: &Tariff, ran: &Ran<'_>) {
+    pub(crate) fn add(&self, tariff: &Tariff, ran: &BatchRun<'_>) {
         let seconds = ran.run_us / 1e6;
         let usd = seconds * tariff.second_usd(ran.slots);
         let (rows, offline) = ran.rows;
@@ -137,7 +137,7 @@ impl Costs {
     }
 
     /// Counts what was idle until `now` on the devices that are there.
-    pub(crate) fn count_idle_devices(&self, now: Instant, devices: &[Occupied]) {
+    pub(crate) fn count_idle_devices(&self, now: Instant, devices: &[Occupancy]) {
         let here: BTreeSet<_> = devices.iter().map(|device| &device.tariff.worker).collect();
         let mut ledger = self.0.lock();
         ledger.devices.retain(|id, _| here.contains(id));
@@ -227,10 +227,10 @@ impl Ledger {
         idle
     }
 
-    fn count_idle(&mut self, usd: f64, device: &Occupied) {
+    fn count_idle(&mut self, usd: f64, device: &Occupancy) {
         let kept = device.loaded.iter();
         let kept: Vec<_> = kept
-            .map(|(variant, bytes)| Kept {
+            .map(|(variant, bytes)| Resident {
                 by: variant,
                 bytes: *bytes,
             })
@@ -263,14 +263,14 @@ impl Dispatcher {
 }
 
 /// The devices of the workers that can be reached, and what they keep.
-fn occupied(view: &View, driver: &Driver) -> Vec<Occupied> {
+fn occupied(view: &View, driver: &Driver) -> Vec<Occupancy> {
     let members = driver.workers().load();
     let mut devices = BTreeMap::new();
     for (at, member) in members.numbered() {
         let here = member.client.is_some() && view.workers.contains_key(&member.id);
         if let Some(tariff) = driver.tariff(at).filter(|_| here) {
             let loaded = Vec::new();
-            devices.insert(&member.id, Occupied { tariff, loaded });
+            devices.insert(&member.id, Occupancy { tariff, loaded });
         }
     }
     for instance in view.instances.values().filter(|it| keeps_memory(it.state)) {

@@ -14,19 +14,19 @@ use sextant_rpc::QueryError;
 use sextant_types::TargetClass;
 
 pub(crate) use self::{
-    counts::{Asked, Counts, Ended, Totals},
+    counts::{Counts, QueryOutcome, QueryRows, Totals},
     publisher::{Ticks, class_of},
 };
 use crate::{Dispatcher, ask::Ask, pending::Done};
-use sextant_picture::Known;
+use sextant_picture::IndexedVariant;
 
 /// An online query on its way; it is counted when this is dropped.
 pub(crate) struct OfferedQuery<'a> {
     dispatcher: &'a Dispatcher,
     ask: &'a Ask,
     /// Which variant it was queued for last.
-    variant: Option<Arc<Known>>,
-    ended: Ended,
+    variant: Option<Arc<IndexedVariant>>,
+    ended: QueryOutcome,
     queueing: Duration,
     /// The front end answers it by a composite variant.
     is_elsewhere: bool,
@@ -38,14 +38,14 @@ impl<'a> OfferedQuery<'a> {
             dispatcher,
             ask,
             variant: None,
-            ended: Ended::GivenUp,
+            ended: QueryOutcome::GivenUp,
             queueing: Duration::ZERO,
             is_elsewhere: false,
         }
     }
 
     /// The query is put into the queue of a variant.
-    pub(crate) fn queue(&mut self, known: &Arc<Known>) {
+    pub(crate) fn queue(&mut self, known: &Arc<IndexedVariant>) {
         self.variant = Some(Arc::clone(known));
     }
 
@@ -56,20 +56,20 @@ impl<'a> OfferedQuery<'a> {
         let response = Duration::from_nanos(self.dispatcher.config.network.response);
         let took_ms = (arrived.elapsed() + response).as_secs_f64() * 1e3;
         self.ended = match self.ask.longest_ms() {
-            Some(most) if took_ms > most => Ended::Late,
-            _ => Ended::Answered,
+            Some(most) if took_ms > most => QueryOutcome::Late,
+            _ => QueryOutcome::Answered,
         };
         self.queueing = done.timings.started.saturating_duration_since(*arrived);
     }
 
     /// The query was answered by what a variant has answered before: no device ran.
-    pub(crate) fn answer_kept(mut self, known: &Arc<Known>) {
+    pub(crate) fn answer_kept(mut self, known: &Arc<IndexedVariant>) {
         self.variant = Some(Arc::clone(known));
-        self.ended = Ended::Kept;
+        self.ended = QueryOutcome::Kept;
     }
 
-    fn asked(&self, worth: f64) -> Asked {
-        Asked {
+    fn asked(&self, worth: f64) -> QueryRows {
+        QueryRows {
             rows: self.ask.rows,
             worth,
             runs: self.ask.step.as_ref().map_or(0.0, |step| step.share),
@@ -80,7 +80,7 @@ impl<'a> OfferedQuery<'a> {
     pub(crate) fn refuse(&mut self, error: &QueryError) {
         // The steps of what answers it count themselves.
         self.is_elsewhere = error.instead.is_some();
-        self.ended = Ended::Refused(error.code);
+        self.ended = QueryOutcome::Refused(error.code);
     }
 }
 
@@ -96,8 +96,10 @@ impl Drop for OfferedQuery<'_> {
         match &self.variant {
             Some(known) => {
                 let waited = match self.ended {
-                    Ended::Answered | Ended::Late | Ended::Kept => self.queueing,
-                    Ended::Refused(_) | Ended::GivenUp => self.ask.arrived.elapsed(),
+                    QueryOutcome::Answered | QueryOutcome::Late | QueryOutcome::Kept => {
+                        self.queueing
+                    }
+                    QueryOutcome::Refused(_) | QueryOutcome::GivenUp => self.ask.arrived.elapsed(),
                 };
                 let application = (known.application, &known.variant.application);
                 let variant = Some((known.ordinal, &known.variant.id));

@@ -31,7 +31,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use carry::Unsent;
+use carry::UnsentBatch;
 use parking_lot::Mutex;
 use sextant_controller as controller;
 use sextant_controller::{Actions, Controller};
@@ -45,7 +45,7 @@ use crate::{
     gauges::Gauges,
     loads::LoadQueues,
     meter::OnlineMeter,
-    metrics::Sent,
+    metrics::SendCounters,
     pending::Pending,
     workers::Workers,
 };
@@ -60,7 +60,7 @@ pub(crate) struct Driver {
     state: Mutex<State>,
     gauges: Gauges,
     loads: Arc<LoadQueues>,
-    sent: Arc<Sent>,
+    sent: Arc<SendCounters>,
     alarm: Alarm,
     /// How late a timer may be played and a batch may start, ns.
     precision: Nanos,
@@ -82,7 +82,7 @@ const PRECISION: Nanos = 1_000_000;
 const SETTLE: Duration = Duration::from_millis(5);
 
 /// Keeps the alarm of a driver answered; dropping it ends that.
-pub(crate) struct Ticking {
+pub(crate) struct Ticker {
     driver: Arc<Driver>,
 }
 
@@ -116,7 +116,7 @@ impl Driver {
             placing: config.placement.clone(),
             estimation: config.estimation,
         });
-        let sent = Arc::<Sent>::default();
+        let sent = Arc::<SendCounters>::default();
         Arc::new_cyclic(|this| Self {
             gauges: Gauges::default(),
             loads: Arc::new(LoadQueues::counted_in(&sent)),
@@ -142,7 +142,7 @@ impl Driver {
     }
 
     /// What was sent to the workers.
-    pub(crate) fn sent(&self) -> &Sent {
+    pub(crate) fn sent(&self) -> &SendCounters {
         &self.sent
     }
 
@@ -194,7 +194,7 @@ impl Driver {
     }
 
     /// Answers the alarm on a thread of the runtime that may block.
-    pub(crate) fn tick(self: &Arc<Self>) -> Ticking {
+    pub(crate) fn tick(self: &Arc<Self>) -> Ticker {
         let driver = Arc::clone(self);
         tokio::task::spawn_blocking(move || {
             while driver.alarm.wait(driver.clock) {
@@ -202,7 +202,7 @@ impl Driver {
                 driver.step(|_, _, _| {});
             }
         });
-        Ticking {
+        Ticker {
             driver: Arc::clone(self),
         }
     }
@@ -239,7 +239,7 @@ impl Driver {
         &self,
         controller: &mut Controller<Pending>,
         now: Nanos,
-        batch: Unsent,
+        batch: UnsentBatch,
         actions: &mut Actions<Pending>,
     ) {
         if self.workers.is_away(batch.device) {
@@ -292,9 +292,9 @@ impl Driver {
     }
 }
 
-// === impl Ticking ===
+// === impl Ticker ===
 
-impl Drop for Ticking {
+impl Drop for Ticker {
     fn drop(&mut self) {
         self.driver.alarm.stop();
         self.driver.loads.stop();

@@ -5,12 +5,12 @@ use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Entry, Index, Readiness, expected_ms, verdict};
 
 use crate::live_load::LiveLoad;
-use sextant_picture::Known;
+use sextant_picture::IndexedVariant;
 use sextant_types::Prefer;
 
 /// One considered variant.
 pub(crate) fn candidate(
-    known: &Known,
+    known: &IndexedVariant,
     entry: &Entry,
     demand: &Demand,
     load: &LiveLoad<'_>,
@@ -34,7 +34,7 @@ pub(crate) fn explain(
     demand: &Demand,
     load: &LiveLoad<'_>,
     decision: &Decision,
-    chosen: &Known,
+    chosen: &IndexedVariant,
 ) -> Explanation {
     let mut entries: Vec<&Entry> = index.entries().iter().collect();
     entries.sort_by(|a, b| {
@@ -67,7 +67,12 @@ pub(crate) fn explain(
     }
 }
 
-fn reason(decision: &Decision, chosen: &Known, demand: &Demand, load: &LiveLoad<'_>) -> String {
+fn reason(
+    decision: &Decision,
+    chosen: &IndexedVariant,
+    demand: &Demand,
+    load: &LiveLoad<'_>,
+) -> String {
     let id = &chosen.variant.id;
     match decision {
         Decision::Use { .. } if chosen.readiness == Readiness::Active => {

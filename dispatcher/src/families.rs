@@ -26,7 +26,7 @@ use sextant_parallelism::{Configuration, Profile, Serf, Summary, Tuple};
 use sextant_schedule::Nanos;
 use sextant_types::{EngineName, ModelId, Optimization, Precision, index::VariantIx};
 
-use sextant_picture::Known;
+use sextant_picture::IndexedVariant;
 
 /// Share by which a service time has to change before predictions are built again.
 const CHANGE: f64 = 0.1;
@@ -78,7 +78,7 @@ struct State {
 }
 
 /// What a family chose for a query.
-pub(crate) struct Assigned {
+pub(crate) struct MemberAssignment {
     /// The member that takes it.
     pub(crate) ordinal: VariantIx,
     /// Slots of a batch of each member, when they have changed.
@@ -86,7 +86,7 @@ pub(crate) struct Assigned {
 }
 
 /// Counts a query as under way until it is dropped.
-pub(crate) struct UnderWay {
+pub(crate) struct InFlightGuard {
     family: Arc<Family>,
     before: usize,
 }
@@ -99,10 +99,10 @@ impl Families {
     pub(crate) fn build<'a>(
         &self,
         choice: Choice,
-        published: impl Iterator<Item = &'a Arc<Known>>,
-        cores: impl Fn(&Known) -> u16,
+        published: impl Iterator<Item = &'a Arc<IndexedVariant>>,
+        cores: impl Fn(&IndexedVariant) -> u16,
     ) -> Self {
-        let mut groups: BTreeMap<Key, Vec<&Arc<Known>>> = BTreeMap::new();
+        let mut groups: BTreeMap<Key, Vec<&Arc<IndexedVariant>>> = BTreeMap::new();
         for known in published.filter(|known| runs_alone(known)) {
             groups.entry(Key::of(known)).or_default().push(known);
         }
@@ -137,7 +137,7 @@ impl Families {
 }
 
 impl Key {
-    fn of(known: &Known) -> Self {
+    fn of(known: &IndexedVariant) -> Self {
         let (variant, spec) = (&known.variant, &known.variant.spec);
         Self {
             model: variant.model.clone(),
@@ -149,17 +149,17 @@ impl Key {
     }
 }
 
-fn number(known: &Arc<Known>) -> (u16, VariantIx) {
+fn number(known: &Arc<IndexedVariant>) -> (u16, VariantIx) {
     (known.variant.spec.threads.max(1), known.ordinal)
 }
 
-fn runs_alone(known: &Known) -> bool {
+fn runs_alone(known: &IndexedVariant) -> bool {
     !known.variant.shares_batches() || known.max_rows() == 1
 }
 
 /// What was measured on the type of device where they run, as tuples; without interference where
 /// queries were not measured side by side.
-fn profile(members: &[&Arc<Known>], cores: u16) -> Profile {
+fn profile(members: &[&Arc<IndexedVariant>], cores: u16) -> Profile {
     let mut profile = Profile::default();
     for known in members {
         let (intra, _) = number(known);
@@ -220,7 +220,7 @@ impl Family {
         now: Nanos,
         chosen: VariantIx,
         usable: impl Fn(VariantIx) -> bool,
-    ) -> Assigned {
+    ) -> MemberAssignment {
         let mut state = self.state.lock();
         state.serf.arrived();
         let configuration = state.serf.choose(now);
@@ -232,7 +232,7 @@ impl Family {
             .iter()
             .find(|(threads, _)| *threads == configuration.intra)
             .filter(|(_, ordinal)| usable(*ordinal));
-        Assigned {
+        MemberAssignment {
             ordinal: member.map_or(chosen, |(_, ordinal)| *ordinal),
             slots: match changed {
                 true => self.slots(configuration),
@@ -242,8 +242,8 @@ impl Family {
     }
 
     /// Counts a query as under way.
-    pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
-        UnderWay {
+    pub(crate) fn begin(self: &Arc<Self>) -> InFlightGuard {
+        InFlightGuard {
             before: self.under_way.fetch_add(1, Ordering::Relaxed),
             family: Arc::clone(self),
         }
@@ -280,9 +280,9 @@ impl Family {
     }
 }
 
-// === impl UnderWay ===
+// === impl InFlightGuard ===
 
-impl UnderWay {
+impl InFlightGuard {
     /// The query was answered by a member after `service_s` of run time. It tells what requests do
     /// to each other if as many were under way at its end as at its start, and none waited.
     pub(crate) fn answered(&self, ordinal: VariantIx, service_s: f64) {
@@ -299,7 +299,7 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.family.under_way.fetch_sub(1, Ordering::Relaxed);
     }

@@ -10,13 +10,13 @@ use sextant_controller::Slowdown;
 use sextant_schedule::{Backlog, NEVER, Nanos, News, PoolIx, PoolLoad, ahead};
 use sextant_types::index::{KindIx, TenantIx, VariantIx};
 
-use crate::grown::{Grown, Members};
+use crate::grown::{AppendTable, Members};
 
 /// Copies of estimates, written under the scheduler's lock.
 #[derive(Default)]
 pub(crate) struct Gauges {
-    pools: Grown<PoolIx, Pool>,
-    variants: Grown<VariantIx, Variant>,
+    pools: AppendTable<PoolIx, Pool>,
+    variants: AppendTable<VariantIx, Variant>,
 }
 
 /// What is known of a pool.
@@ -25,7 +25,7 @@ pub(crate) struct Pool {
     queued: AtomicU64,
     slots: AtomicU32,
     /// What waits of those who have queues there, and may count on.
-    tenants: Grown<TenantIx, Waiting>,
+    tenants: AppendTable<TenantIx, TenantBacklog>,
     /// Those of whom something waits.
     waiting: Members<TenantIx>,
     /// The virtual time of each priority.
@@ -37,7 +37,7 @@ const PRIORITIES: usize = 256;
 
 /// What waits of a tenant; a weight of 0 says that it has no queue on the pool.
 #[derive(Default)]
-struct Waiting {
+struct TenantBacklog {
     priority: AtomicU8,
     weight: AtomicU32,
     work: AtomicU64,
@@ -237,14 +237,14 @@ impl Default for Pool {
             busy_until: AtomicU64::default(),
             queued: AtomicU64::default(),
             slots: AtomicU32::default(),
-            tenants: Grown::default(),
+            tenants: AppendTable::default(),
             waiting: Members::default(),
             times: Box::new([const { AtomicU64::new(0) }; PRIORITIES]),
         }
     }
 }
 
-impl Waiting {
+impl TenantBacklog {
     fn set(&self, backlog: &Backlog, finish: Nanos) {
         self.priority.store(backlog.priority, Ordering::Relaxed);
         self.weight

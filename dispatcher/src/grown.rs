@@ -17,15 +17,15 @@ const FIRST: u64 = 32;
 const PARTS: usize = 28;
 
 /// A table in parts that never move: a row more makes a part at most, and touches no row that is there.
-pub(crate) struct Grown<I, T> {
+pub(crate) struct AppendTable<I, T> {
     parts: [OnceLock<Box<[T]>>; PARTS],
     numbers: PhantomData<fn(I)>,
 }
 
 /// A set that one thread changes and others read: a bitmap with one summary bit per 64 members.
 pub(crate) struct Members<I> {
-    words: Grown<u32, AtomicU64>,
-    summary: Grown<u32, AtomicU64>,
+    words: AppendTable<u32, AtomicU64>,
+    summary: AppendTable<u32, AtomicU64>,
     /// Words of the summary.
     len: AtomicU64,
     numbers: PhantomData<fn(I)>,
@@ -49,9 +49,9 @@ fn bits(word: u64) -> impl Iterator<Item = u32> + Clone {
     words.map(u64::trailing_zeros)
 }
 
-// === impl Grown ===
+// === impl AppendTable ===
 
-impl<I: Number, T: Default> Grown<I, T> {
+impl<I: Number, T: Default> AppendTable<I, T> {
     /// The row, if the table reaches as far.
     #[inline]
     pub(crate) fn get(&self, number: I) -> Option<&T> {
@@ -67,7 +67,7 @@ impl<I: Number, T: Default> Grown<I, T> {
     }
 }
 
-impl<I, T> Default for Grown<I, T> {
+impl<I, T> Default for AppendTable<I, T> {
     fn default() -> Self {
         Self {
             parts: [const { OnceLock::new() }; PARTS],
@@ -122,8 +122,8 @@ impl<I: Number> Members<I> {
 impl<I> Default for Members<I> {
     fn default() -> Self {
         Self {
-            words: Grown::default(),
-            summary: Grown::default(),
+            words: AppendTable::default(),
+            summary: AppendTable::default(),
             len: AtomicU64::new(0),
             numbers: PhantomData,
         }
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_row_stays_where_it_is_while_others_come() {
-        let table: Grown<TenantIx, AtomicU64> = Grown::default();
+        let table: AppendTable<TenantIx, AtomicU64> = AppendTable::default();
         let numbers = [0, 31, 32, 33, 95, 96, 10_000, 1_000_000].map(TenantIx::new);
         let rows = numbers.map(|number| table.at(number));
         for (row, at) in rows.iter().zip(1..) {

@@ -25,7 +25,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::metrics::Sent;
+use crate::metrics::SendCounters;
 
 /// What a worker is told.
 pub(crate) enum LoadOrder {
@@ -53,7 +53,7 @@ pub(crate) enum LoadOutcome {
 
 /// What a number stands for.
 #[derive(Clone)]
-pub(crate) enum Meant {
+pub(crate) enum VariantEntry {
     Published(Arc<Variant>),
     Retired(VariantId),
 }
@@ -65,10 +65,10 @@ pub(crate) struct LoadQueues {
     queues: Mutex<IndexVec<DeviceIx, Option<Queue>>>,
     tasks: Mutex<JoinSet<()>>,
     /// By variant; of those that were retired the names alone, by which they are unloaded.
-    variants: Mutex<HashMap<VariantIx, Meant>>,
+    variants: Mutex<HashMap<VariantIx, VariantEntry>>,
     /// By variant: why its last LOAD failed.
     failures: Mutex<HashMap<VariantIx, String>>,
-    sent: Arc<Sent>,
+    sent: Arc<SendCounters>,
 }
 
 /// The orders of one life of a worker.
@@ -80,7 +80,7 @@ struct Queue {
 
 impl LoadQueues {
     /// Counts what it sends.
-    pub(crate) fn counted_in(sent: &Arc<Sent>) -> Self {
+    pub(crate) fn counted_in(sent: &Arc<SendCounters>) -> Self {
         Self {
             sent: Arc::clone(sent),
             ..Self::default()
@@ -89,7 +89,7 @@ impl LoadQueues {
 
     /// What a number stands for from now on.
     pub(crate) fn know(&self, number: VariantIx, variant: &Arc<Variant>) {
-        let variant = Meant::Published(Arc::clone(variant));
+        let variant = VariantEntry::Published(Arc::clone(variant));
         self.variants.lock().insert(number, variant);
         self.failures.lock().remove(&number);
     }
@@ -98,11 +98,11 @@ impl LoadQueues {
     pub(crate) fn retire(&self, number: VariantIx) {
         self.failures.lock().remove(&number);
         if let Some(meant) = self.variants.lock().get_mut(&number) {
-            *meant = Meant::Retired(meant.id().clone());
+            *meant = VariantEntry::Retired(meant.id().clone());
         }
     }
 
-    pub(crate) fn meant(&self, variant: VariantIx) -> Option<Meant> {
+    pub(crate) fn meant(&self, variant: VariantIx) -> Option<VariantEntry> {
         self.variants.lock().get(&variant).cloned()
     }
 
@@ -135,7 +135,7 @@ impl LoadQueues {
         let variants = self.variants.lock();
         let mut queues = self.queues.lock();
         for (at, number) in loaded {
-            let (Some(queue), Some(Meant::Published(variant))) =
+            let (Some(queue), Some(VariantEntry::Published(variant))) =
                 (queues.known_mut(at), variants.get(&number))
             else {
                 continue;
@@ -256,9 +256,9 @@ pub(crate) trait Outcomes: Send + Sync + 'static {
     fn tell(&self, moved: LoadOutcome);
 }
 
-// === impl Meant ===
+// === impl VariantEntry ===
 
-impl Meant {
+impl VariantEntry {
     pub(crate) fn id(&self) -> &VariantId {
         match self {
             Self::Published(variant) => &variant.id,

@@ -22,11 +22,11 @@ use prometheus_client::{
 use sextant_answers::CacheFigures;
 use sextant_types::{ApplicationId, Variant};
 
-use crate::{Dispatcher, agreement::Compared, costs::Tally, demand::Totals};
+use crate::{Dispatcher, agreement::ComparisonCounts, costs::Tally, demand::Totals};
 
 /// What was sent to workers since the start.
 #[derive(Default)]
-pub(crate) struct Sent {
+pub(crate) struct SendCounters {
     pub(crate) batches: Counter,
     pub(crate) rows: Counter,
     loads: Mutex<BTreeMap<ApplicationId, Loads>>,
@@ -97,9 +97,9 @@ impl Dispatcher {
     }
 }
 
-// === impl Sent ===
+// === impl SendCounters ===
 
-impl Sent {
+impl SendCounters {
     fn register(&self, registry: &mut Registry) {
         for (name, help, counter) in [
             ("batches", "Batches sent to workers", &self.batches),
@@ -252,7 +252,7 @@ fn costs(dispatcher: &Dispatcher, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
 }
 
 /// A number of what was compared of a variant.
-type OfCompared = fn(&Compared) -> u64;
+type OfCompared = fn(&ComparisonCounts) -> u64;
 
 const COMPARED: [(&str, &str, OfCompared); 5] = [
     (

@@ -28,11 +28,11 @@ pub(crate) enum Inputs {
     /// They go along with the batch.
     Here(Vec<NamedTensor>),
     /// Whoever has them sends them to the worker once it is known which.
-    Held(Box<Held>),
+    Held(Box<RemoteInputs>),
 }
 
 /// Inputs that are elsewhere, and what their holder is told once a batch goes out.
-pub(crate) struct Held {
+pub(crate) struct RemoteInputs {
     pub(crate) ticket: Ticket,
     pub(crate) holder: Arc<dyn Holder>,
     pub(crate) suits: bool,
@@ -78,7 +78,7 @@ impl Inputs {
         match self {
             Self::Here(inputs) => Part::Inputs(inputs),
             Self::Held(held) => {
-                let Held {
+                let RemoteInputs {
                     ticket,
                     holder,
                     suits,

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_picture::Known;
+use sextant_picture::IndexedVariant;
 use sextant_rpc::{Holder, InferError, QueryError, Ticket};
 use sextant_schedule::{DropReason, NEVER, Request};
 use sextant_types::{Code, NamedTensor};
@@ -20,8 +20,8 @@ use crate::{
     ask::{Ask, suits},
     budget::Charge,
     demand::OfferedQuery,
-    pending::{Done, Held, Inputs, Pending, Refusal, Reply},
-    query::Chosen,
+    pending::{Done, Inputs, Pending, Refusal, RemoteInputs, Reply},
+    query::Selection,
     refusal::{refused, standing_by, unloadable, warming},
 };
 
@@ -60,7 +60,7 @@ impl Dispatcher {
         &self,
         ask: &Ask,
         source: &Source,
-    ) -> Result<(Chosen, Done), QueryError> {
+    ) -> Result<(Selection, Done), QueryError> {
         let mut offer = (!ask.offline).then(|| OfferedQuery::new(self, ask));
         let settled = self.place_until_run(ask, source, &mut offer).await;
         match (&mut offer, &settled) {
@@ -76,7 +76,7 @@ impl Dispatcher {
         ask: &Ask,
         source: &Source,
         offer: &mut Option<OfferedQuery<'_>>,
-    ) -> Result<(Chosen, Done), QueryError> {
+    ) -> Result<(Selection, Done), QueryError> {
         // Why the last placement failed, where that says more than why there is no other.
         let mut cause: Option<QueryError> = None;
         // The last placement whose worker or engine was lost.
@@ -145,7 +145,7 @@ impl Dispatcher {
 
     async fn run(
         &self,
-        chosen: &Chosen,
+        chosen: &Selection,
         (inputs, charge): (Inputs, Option<Charge>),
         ask: &Ask,
     ) -> Reply {
@@ -179,7 +179,7 @@ impl Dispatcher {
     }
 
     /// Why a query was not answered.
-    fn error(&self, chosen: &Chosen, refusal: &Refusal, ask: &Ask) -> QueryError {
+    fn error(&self, chosen: &Selection, refusal: &Refusal, ask: &Ask) -> QueryError {
         match chosen.load {
             _ if !self.is_leading() && matches!(refusal, Refusal::Dropped(DropReason::Gone)) => {
                 standing_by()
@@ -190,7 +190,7 @@ impl Dispatcher {
     }
 
     /// Why a query whose variant had to be loaded was not answered.
-    fn cold(&self, known: &Known, refusal: &Refusal, ask: &Ask) -> QueryError {
+    fn cold(&self, known: &IndexedVariant, refusal: &Refusal, ask: &Ask) -> QueryError {
         match (refusal, self.driver.load_failure(known.ordinal)) {
             (Refusal::Dropped(DropReason::Gone), failure)
             | (Refusal::Dropped(DropReason::Expired), failure @ Some(_)) => {
@@ -206,10 +206,10 @@ impl Dispatcher {
 
 impl Source {
     /// The inputs for one placement.
-    fn inputs(&self, chosen: &Chosen, ask: &Ask, placement: u32) -> Inputs {
+    fn inputs(&self, chosen: &Selection, ask: &Ask, placement: u32) -> Inputs {
         match self {
             Self::Here(inputs) => Inputs::Here(inputs.clone()),
-            Self::Held { ticket, holder } => Inputs::Held(Box::new(Held {
+            Self::Held { ticket, holder } => Inputs::Held(Box::new(RemoteInputs {
                 ticket: Ticket {
                     attempt: ticket.attempt.saturating_add(placement),
                     ..*ticket

@@ -47,18 +47,18 @@ pub struct ProfileService {
     dispatcher: Arc<Dispatcher>,
     registry: Registry,
     metadata: Arc<dyn MetadataStore>,
-    failed: BTreeMap<Missing, Failed>,
+    failed: BTreeMap<MissingProfile, FailureRecord>,
 }
 
 /// A variant that was not measured on a type of device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Missing {
+struct MissingProfile {
     variant: VariantId,
     device_type: DeviceTypeName,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Failed {
+struct FailureRecord {
     failures: u32,
     at_ms: u64,
 }
@@ -157,12 +157,12 @@ impl ProfileService {
         match self.registry.failed_profiles().await {
             Ok(failed) => {
                 let failed = failed.into_iter().map(|of| {
-                    let missing = Missing {
+                    let missing = MissingProfile {
                         variant: of.variant,
                         device_type: of.device_type,
                     };
                     let (failures, at_ms) = (of.failures, of.updated_ms);
-                    (missing, Failed { failures, at_ms })
+                    (missing, FailureRecord { failures, at_ms })
                 });
                 self.failed = failed.collect();
             }
@@ -171,7 +171,12 @@ impl ProfileService {
         }
     }
 
-    async fn attempt(&mut self, snapshot: &Snapshot, missing: &Missing, workers: &[DeviceIx]) {
+    async fn attempt(
+        &mut self,
+        snapshot: &Snapshot,
+        missing: &MissingProfile,
+        workers: &[DeviceIx],
+    ) {
         let failed = self.failed.get(missing).copied();
         let failures = failed.map_or(0, |failed| failed.failures);
         let pause = self.config.pause(failures).as_millis() as u64;
@@ -194,7 +199,7 @@ impl ProfileService {
             Err(Trouble::Failed(failure)) => self.note(missing, failures, &failure).await,
         };
         if let Err(error) = stored {
-            let Missing {
+            let MissingProfile {
                 variant,
                 device_type,
             } = missing;
@@ -244,10 +249,10 @@ impl ProfileService {
 
     async fn store(
         &mut self,
-        missing: &Missing,
+        missing: &MissingProfile,
         profile: &Profile,
     ) -> Result<(), sextant_registry::Error> {
-        let Missing {
+        let MissingProfile {
             variant,
             device_type,
         } = missing;
@@ -300,11 +305,11 @@ impl ProfileService {
 
     async fn note(
         &mut self,
-        missing: &Missing,
+        missing: &MissingProfile,
         failures: u32,
         failure: &Failure,
     ) -> Result<(), sextant_registry::Error> {
-        let Missing {
+        let MissingProfile {
             variant,
             device_type,
         } = missing;
@@ -312,7 +317,7 @@ impl ProfileService {
         tracing::warn!(%variant, %device_type, %code, %reason, "a variant cannot be measured");
         let (failures, at_ms) = (failures + 1, unix_ms());
         self.failed
-            .insert(missing.clone(), Failed { failures, at_ms });
+            .insert(missing.clone(), FailureRecord { failures, at_ms });
         let noted = self
             .registry
             .fail_profile(variant, device_type, failure, at_ms);
@@ -329,7 +334,7 @@ fn is_gone(error: &sextant_registry::Error) -> bool {
 }
 
 /// What was not measured where it is loaded, with the workers that have it.
-fn missing(snapshot: &Snapshot) -> Vec<(Missing, Vec<DeviceIx>)> {
+fn missing(snapshot: &Snapshot) -> Vec<(MissingProfile, Vec<DeviceIx>)> {
     let mut found = Vec::new();
     for known in snapshot.all() {
         let variant = &known.variant;
@@ -337,7 +342,7 @@ fn missing(snapshot: &Snapshot) -> Vec<(Missing, Vec<DeviceIx>)> {
         let loaded = known.hosts.iter().filter(|host| !host.workers.is_empty());
         let unmeasured = loaded.filter_map(|host| {
             let name = host.device_type.as_ref()?;
-            let missing = || Missing {
+            let missing = || MissingProfile {
                 variant: variant.id.clone(),
                 device_type: name.clone(),
             };

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use sextant_picture::{InputSize, Known, Scope};
+use sextant_picture::{IndexedVariant, InputSize, Scope};
 use sextant_rpc::{Answer, Dispatch, Explanation, Holder, Query, QueryError, Timings};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand, Index};
@@ -20,22 +20,22 @@ use crate::{
     budget::{self, Charge},
     composites,
     explain::{candidate, explain},
-    families::{Family, UnderWay},
+    families::{Family, InFlightGuard},
     live_load::LiveLoad,
     pending::Done,
     place::Source,
     refusal::{overdue, refuse, standing_by, too_long, uninformed, unsuited},
     snapshot::Snapshot,
-    versions::{Outcome, Ran},
+    versions::{Outcome, VersionRun},
 };
 
 /// What the selection came to.
-pub(crate) struct Chosen {
-    pub(crate) known: Arc<Known>,
+pub(crate) struct Selection {
+    pub(crate) known: Arc<IndexedVariant>,
     /// Whether it has to be loaded first.
     pub(crate) load: bool,
     /// Counts it among the queries of its family.
-    pub(crate) under_way: Option<UnderWay>,
+    pub(crate) under_way: Option<InFlightGuard>,
     /// What its application was charged with; `None` for one without a budget.
     pub(crate) charge: Option<Charge>,
     pub(crate) explanation: Option<Explanation>,
@@ -104,7 +104,7 @@ impl Dispatcher {
         let kept = (draw.is_some() || shadow.is_some()).then(|| inputs.clone());
         let source = Source::Here(inputs);
         let ran = self.run_version(&ask, &source).await?;
-        let Ran { chosen, done, .. } = ran;
+        let VersionRun { chosen, done, .. } = ran;
         if let Some(inputs) = kept {
             let missed = self.agreements.offer(Sample {
                 draw,
@@ -140,7 +140,7 @@ impl Dispatcher {
     }
 
     /// What answers a query: within its latency target, else within its patience.
-    pub(crate) fn choose(&self, ask: &Ask) -> Result<Chosen, QueryError> {
+    pub(crate) fn choose(&self, ask: &Ask) -> Result<Selection, QueryError> {
         if !self.is_leading() {
             return Err(standing_by());
         }
@@ -153,7 +153,7 @@ impl Dispatcher {
         }
     }
 
-    fn choose_in_time(&self, ask: &Ask) -> Result<Chosen, QueryError> {
+    fn choose_in_time(&self, ask: &Ask) -> Result<Selection, QueryError> {
         let snapshot = self.snapshot.load();
         match &ask.route {
             Route::Variant(id) => {
@@ -182,9 +182,9 @@ impl Dispatcher {
     fn choose_named(
         &self,
         snapshot: &Snapshot,
-        known: &Arc<Known>,
+        known: &Arc<IndexedVariant>,
         ask: &Ask,
-    ) -> Result<Chosen, QueryError> {
+    ) -> Result<Selection, QueryError> {
         if ask.rows > known.max_rows() {
             let what = format!("variant `{}`", known.variant.id);
             return Err(QueryError::too_many_rows(ask.rows, known.max_rows(), &what));
@@ -214,7 +214,7 @@ impl Dispatcher {
             }
         });
         let load = known.workers.is_empty();
-        Ok(Chosen {
+        Ok(Selection {
             charge: budget::charge(snapshot.account(known.application), known, ask)?,
             known: Arc::clone(known),
             load,
@@ -228,7 +228,7 @@ impl Dispatcher {
         snapshot: &Snapshot,
         scope: &Scope,
         ask: &Ask,
-    ) -> Result<Chosen, QueryError> {
+    ) -> Result<Selection, QueryError> {
         if let Some(longest) = scope.limit(ask.extent) {
             return Err(too_long(longest));
         }
@@ -268,7 +268,7 @@ impl Dispatcher {
             let explanation = explain(index, &demand, &load, &decision, known);
             composites::beside(explanation, &ask.composites, &demand)
         });
-        Ok(Chosen {
+        Ok(Selection {
             charge: budget::charge(account, known, ask)?,
             known: Arc::clone(known),
             load: must_load,
@@ -330,7 +330,7 @@ impl Dispatcher {
     /// Most records that may share a query to `route`: those of one job are strangers to each other as well.
     pub(crate) fn most_records_together(&self, route: &Route) -> u32 {
         let snapshot = self.snapshot.load();
-        let known: Vec<&Arc<Known>> = match route {
+        let known: Vec<&Arc<IndexedVariant>> = match route {
             Route::Variant(id) => snapshot.variant(id).into_iter().collect(),
             Route::Application(_) | Route::Model(_) => snapshot.members(route).collect(),
         };
@@ -357,8 +357,8 @@ impl Dispatcher {
         }
     }
 
-    pub(crate) fn compose(&self, chosen: Chosen, done: Done, ask: &Ask) -> Answer {
-        let Chosen {
+    pub(crate) fn compose(&self, chosen: Selection, done: Done, ask: &Ask) -> Answer {
+        let Selection {
             known,
             load,
             explanation,

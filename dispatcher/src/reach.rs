@@ -6,7 +6,7 @@ use sextant_types::{Accuracy, AccuracyKind, LeastQuality, Quality};
 use crate::live_load::LiveLoad;
 
 /// The best that is registered, of each thing that is asked for, for a query of these rows.
-struct Best {
+struct BestOffer {
     latency_ms: f64,
     cost_per_1k_usd: f64,
 }
@@ -74,12 +74,12 @@ fn best<'a>(
     entries: impl Iterator<Item = &'a Entry>,
     demand: &Demand,
     load: &LiveLoad<'_>,
-) -> Best {
-    let none = Best {
+) -> BestOffer {
+    let none = BestOffer {
         latency_ms: f64::INFINITY,
         cost_per_1k_usd: f64::INFINITY,
     };
-    entries.fold(none, |best, entry| Best {
+    entries.fold(none, |best, entry| BestOffer {
         latency_ms: best.latency_ms.min(expected_ms(entry, demand, load)),
         cost_per_1k_usd: best.cost_per_1k_usd.min(entry.cost_per_1k_usd),
     })

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use sextant_picture::Known;
+use sextant_picture::IndexedVariant;
 use sextant_rpc::{Candidate, InferError, QueryError};
 use sextant_schedule::DropReason;
 use sextant_selection::{Decision, Demand, Entry, Index};
@@ -102,7 +102,7 @@ pub(crate) fn refuse(
 }
 
 /// The variant that the query names is not good or not cheap enough.
-pub(crate) fn unsuited(known: &Known, demand: &Demand, load: &LiveLoad<'_>) -> QueryError {
+pub(crate) fn unsuited(known: &IndexedVariant, demand: &Demand, load: &LiveLoad<'_>) -> QueryError {
     let entry = known.entry(load.extent);
     let id = &known.variant.id;
     let message = match demand.least_quality.is_met_by(entry.quality()) {
@@ -140,7 +140,11 @@ const UNLOADABLE_RETRY_MS: f64 = 1000.0;
 
 /// No worker can load the variant: for this reason, if a load has failed. So many workers of the fleet cannot be
 /// reached, whatever they could.
-pub(crate) fn unloadable(known: &Known, failure: Option<String>, unreached: usize) -> QueryError {
+pub(crate) fn unloadable(
+    known: &IndexedVariant,
+    failure: Option<String>,
+    unreached: usize,
+) -> QueryError {
     let none = || {
         let id = &known.variant.id;
         match unreached {
@@ -160,7 +164,7 @@ pub(crate) fn unloadable(known: &Known, failure: Option<String>, unreached: usiz
 }
 
 /// The variant is loaded where nothing can be sent at the moment.
-fn unreached(known: &Known) -> QueryError {
+fn unreached(known: &IndexedVariant) -> QueryError {
     let id = &known.variant.id;
     let message = format!("no worker that has variant `{id}` can be reached; try again");
     QueryError::new(Code::Unavailable, message).retry_after_ms(UNLOADABLE_RETRY_MS)
@@ -170,14 +174,14 @@ fn retired() -> QueryError {
     QueryError::new(Code::Unavailable, "the variant was retired")
 }
 
-pub(crate) fn warming(known: &Known) -> QueryError {
+pub(crate) fn warming(known: &IndexedVariant) -> QueryError {
     let (id, ms) = (&known.variant.id, known.load_ms());
     let message =
         format!("variant `{id}` is being loaded, which takes about {ms:.0} ms; try again");
     QueryError::new(Code::Warming, message).retry_after_ms(ms)
 }
 
-pub(crate) fn refused(refusal: &Refusal, known: &Known, ask: &Ask) -> QueryError {
+pub(crate) fn refused(refusal: &Refusal, known: &IndexedVariant, ask: &Ask) -> QueryError {
     let id = &known.variant.id;
     let run_ms = known.run_ms(ask.extent);
     let (code, message) = match refusal {

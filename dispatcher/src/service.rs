@@ -12,9 +12,9 @@ use std::{
 use sextant_controller::OnKind;
 use sextant_fleet::{Follower, News, Token};
 use sextant_metadata::{
-    Desired, DeviceTypes, HardwareWarning, InstanceState, MetadataStore, PlannedBatch, View,
+    DesiredState, DeviceTypes, HardwareWarning, InstanceState, MetadataStore, PlannedBatch, View,
 };
-use sextant_picture::{Interner, Known, Surroundings};
+use sextant_picture::{IndexedVariant, Interner, Surroundings};
 use sextant_placement as placement;
 use sextant_schedule::{NEVER, Nanos};
 use sextant_types::{
@@ -57,10 +57,10 @@ struct Updater {
     /// The (worker, variant) pairs of which the driver was told.
     loaded: BTreeSet<(DeviceIx, VariantIx)>,
     /// By variant: what the driver was told of it, and the workers that were there then.
-    published: BTreeMap<VariantIx, Published>,
-    beside: Beside,
+    published: BTreeMap<VariantIx, PublishedVariant>,
+    beside: PublicationContext,
     /// What is desired loaded, as the driver was told.
-    desired: Option<(Vec<(VariantIx, placement::Desired)>, Nanos)>,
+    desired: Option<(Vec<(VariantIx, placement::DesiredPlacement)>, Nanos)>,
     /// What is published no more and was found loaded, by position and variant.
     strays: BTreeSet<(DeviceIx, VariantId)>,
     /// What was last said about device types.
@@ -72,15 +72,15 @@ struct Updater {
 /// What a publication has found beside the variants: position, life and kind of each worker that is present, what is up,
 /// and what plans have.
 #[derive(Default, PartialEq)]
-struct Beside {
+struct PublicationContext {
     present: Vec<(DeviceIx, u64, KindIx)>,
     up: IndexVec<DeviceIx, Option<(u64, KindIx)>>,
     batches: Vec<PlannedBatch>,
 }
 
 /// A variant as the driver knows it.
-struct Published {
-    known: Arc<Known>,
+struct PublishedVariant {
+    known: Arc<IndexedVariant>,
     page_bytes: u64,
     /// Kinds of workers that have its engine.
     kinds: Vec<OnKind>,
@@ -104,7 +104,7 @@ impl Service {
                 up: IndexVec::default(),
                 loaded: BTreeSet::new(),
                 published: BTreeMap::new(),
-                beside: Beside::default(),
+                beside: PublicationContext::default(),
                 desired: None,
                 strays: BTreeSet::new(),
                 warnings: Vec::new(),
@@ -348,9 +348,9 @@ impl Updater {
         &mut self,
         driver: &Driver,
         snapshot: &Snapshot,
-        (present, desired): (&[Present], Option<&Desired>),
+        (present, desired): (&[Present], Option<&DesiredState>),
     ) {
-        let beside = Beside {
+        let beside = PublicationContext {
             present: present
                 .iter()
                 .map(|one| (one.at, one.life, one.kind))
@@ -363,7 +363,7 @@ impl Updater {
         let mut published = BTreeMap::new();
         for known in snapshot.all() {
             let before = self.published.remove(&known.ordinal);
-            let is_told = |before: &Published| is_same && Arc::ptr_eq(&before.known, known);
+            let is_told = |before: &PublishedVariant| is_same && Arc::ptr_eq(&before.known, known);
             let before = match before {
                 Some(before) if is_told(&before) => {
                     published.insert(known.ordinal, before);
@@ -371,7 +371,7 @@ impl Updater {
                 }
                 before => before,
             };
-            let now = Published::of(known, (present, desired), &self.up);
+            let now = PublishedVariant::of(known, (present, desired), &self.up);
             match before.filter(|before| before.is_same(&now)) {
                 Some(before) if before.kinds == now.kinds => {}
                 Some(_) => driver.on_kinds(known.ordinal, now.kinds.clone()),
@@ -403,13 +403,13 @@ fn tariffs(present: &[Present], types: &DeviceTypes) -> IndexVec<DeviceIx, Optio
     tariffs
 }
 
-// === impl Published ===
+// === impl PublishedVariant ===
 
-impl Published {
+impl PublishedVariant {
     /// `up` tells the kinds that workers have until the driver is told otherwise.
     fn of(
-        known: &Arc<Known>,
-        (present, desired): (&[Present], Option<&Desired>),
+        known: &Arc<IndexedVariant>,
+        (present, desired): (&[Present], Option<&DesiredState>),
         up: &IndexVec<DeviceIx, Option<(u64, KindIx)>>,
     ) -> Self {
         let engine = &known.variant.spec.engine;

@@ -19,12 +19,12 @@ use std::{
 
 use parking_lot::Mutex;
 use sextant_metadata::{MOST_DEMAND_ROWS, TrialRow};
-use sextant_picture::Known;
+use sextant_picture::IndexedVariant;
 use sextant_rpc::QueryError;
 use sextant_types::{Code, Line, ModelId, Route, release, time::unix_ms};
 
 use crate::{
-    Dispatcher, ask::Ask, pending::Done, place::Source, query::Chosen, snapshot::Snapshot,
+    Dispatcher, ask::Ask, pending::Done, place::Source, query::Selection, snapshot::Snapshot,
 };
 
 /// For so long behind a switch the version before it may answer, milliseconds.
@@ -39,22 +39,22 @@ pub(crate) struct Trials {
 }
 
 /// What a query that was run as one of a version has come to.
-pub(crate) struct Ran {
-    pub(crate) chosen: Chosen,
+pub(crate) struct VersionRun {
+    pub(crate) chosen: Selection,
     pub(crate) done: Done,
     /// What was asked of the version, where that is not what the query says itself.
     pub(crate) ask: Option<Ask>,
 }
 
 /// The versions beside the current ones that may answer a query.
-struct Others {
-    canary: Option<Other>,
-    outgoing: Vec<Other>,
+struct OtherVersions {
+    canary: Option<OtherVersion>,
+    outgoing: Vec<OtherVersion>,
 }
 
 /// A version beside the current one.
 #[derive(Clone)]
-struct Other {
+struct OtherVersion {
     id: ModelId,
     /// What names it and nothing else.
     reference: ModelId,
@@ -115,9 +115,9 @@ impl Trials {
     }
 }
 
-// === impl Other ===
+// === impl OtherVersion ===
 
-impl Other {
+impl OtherVersion {
     fn new(line: &Line, id: &ModelId, reason: String) -> Option<Self> {
         Some(Self {
             id: id.clone(),
@@ -131,7 +131,11 @@ impl Other {
 
 impl Dispatcher {
     /// Places a query until a worker has run it, as a query of the version whose business it is.
-    pub(crate) async fn run_version(&self, ask: &Ask, source: &Source) -> Result<Ran, QueryError> {
+    pub(crate) async fn run_version(
+        &self,
+        ask: &Ask,
+        source: &Source,
+    ) -> Result<VersionRun, QueryError> {
         let others = match ask.offline {
             false => self.others(ask),
             true => None,
@@ -139,7 +143,7 @@ impl Dispatcher {
         match others {
             None => {
                 let (chosen, done) = self.run_query(ask, source).await?;
-                Ok(Ran {
+                Ok(VersionRun {
                     chosen,
                     done,
                     ask: None,
@@ -152,10 +156,10 @@ impl Dispatcher {
 
     async fn run_beside(
         &self,
-        others: Others,
+        others: OtherVersions,
         ask: &Ask,
         source: &Source,
-    ) -> Result<Ran, QueryError> {
+    ) -> Result<VersionRun, QueryError> {
         if let Some(canary) = &others.canary
             && let Some(tried) = self.able(canary, ask)
         {
@@ -177,7 +181,7 @@ impl Dispatcher {
         let (chosen, done) = ran?;
         self.trials
             .note(&chosen.known.variant.model, &Outcome::answered(ask, &done));
-        Ok(Ran {
+        Ok(VersionRun {
             chosen,
             done,
             ask: None,
@@ -185,7 +189,12 @@ impl Dispatcher {
     }
 
     /// Runs a query as one of another version than the current.
-    async fn run_as(&self, other: &Other, tried: Ask, source: &Source) -> Result<Ran, QueryError> {
+    async fn run_as(
+        &self,
+        other: &OtherVersion,
+        tried: Ask,
+        source: &Source,
+    ) -> Result<VersionRun, QueryError> {
         let ran = self.run_query(&tried, source).await;
         let outcome = match &ran {
             Ok((_, done)) => Outcome::answered(&tried, done),
@@ -197,11 +206,11 @@ impl Dispatcher {
             explanation.reason = format!("{}; {}", other.reason, explanation.reason);
         }
         let ask = Some(tried);
-        Ok(Ran { chosen, done, ask })
+        Ok(VersionRun { chosen, done, ask })
     }
 
     /// What is asked of another version, where it can answer at once.
-    fn able(&self, other: &Other, ask: &Ask) -> Option<Ask> {
+    fn able(&self, other: &OtherVersion, ask: &Ask) -> Option<Ask> {
         let snapshot = self.snapshot.load();
         let is_named = matches!(ask.route, Route::Model(_));
         let tried = Ask {
@@ -230,10 +239,10 @@ impl Dispatcher {
     }
 
     /// The versions beside the current ones that may answer a query; `None` where none is, as nearly always.
-    fn others(&self, ask: &Ask) -> Option<Others> {
+    fn others(&self, ask: &Ask) -> Option<OtherVersions> {
         let snapshot = self.snapshot.load();
         let now_ms = snapshot.has_others().then(unix_ms)?;
-        let mut others = Others {
+        let mut others = OtherVersions {
             canary: None,
             outgoing: Vec::new(),
         };
@@ -244,14 +253,14 @@ impl Dispatcher {
                 let drawn = release::draw(self.trials.number(ask), id.as_str()) * 100.0;
                 if drawn < percent && others.canary.is_none() {
                     let reason = format!("a canary answers {percent} % of the queries");
-                    others.canary = Other::new(line, id, reason);
+                    others.canary = OtherVersion::new(line, id, reason);
                 }
             }
             if let Some((id, since_ms)) = line.outgoing()
                 && now_ms.saturating_sub(since_ms) < KEPT_MS
             {
                 let reason = "the current version is being loaded".to_owned();
-                others.outgoing.extend(Other::new(line, id, reason));
+                others.outgoing.extend(OtherVersion::new(line, id, reason));
             }
         }
         (is_tried || !others.outgoing.is_empty()).then_some(others)
@@ -287,7 +296,7 @@ impl Dispatcher {
     }
 
     /// Whether a variant is one of the current versions.
-    pub(crate) fn is_current(&self, known: &Known) -> bool {
+    pub(crate) fn is_current(&self, known: &IndexedVariant) -> bool {
         let snapshot: &Snapshot = &self.snapshot.load();
         snapshot.is_current(&known.variant.model)
     }

@@ -14,10 +14,10 @@ use tokio::{sync::watch, time::timeout};
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// Since when workers are being reached; not at all where all are, or those that are missing have been for long.
-pub(crate) struct WarmUp(watch::Sender<Missing>);
+pub(crate) struct WarmUp(watch::Sender<MissingWorkers>);
 
 #[derive(Default)]
-struct Missing {
+struct MissingWorkers {
     since: Option<Instant>,
     workers: BTreeSet<WorkerId>,
 }
@@ -25,12 +25,12 @@ struct Missing {
 impl WarmUp {
     /// All workers are reached.
     pub(crate) fn over() -> Self {
-        Self(watch::Sender::new(Missing::default()))
+        Self(watch::Sender::new(MissingWorkers::default()))
     }
 
     /// The dispatcher begins to lead.
     pub(crate) fn begin(&self) {
-        self.0.send_replace(Missing {
+        self.0.send_replace(MissingWorkers {
             since: Some(Instant::now()),
             workers: BTreeSet::new(),
         });
@@ -38,7 +38,7 @@ impl WarmUp {
 
     /// Nothing is given out any more.
     pub(crate) fn end(&self) {
-        self.0.send_replace(Missing::default());
+        self.0.send_replace(MissingWorkers::default());
     }
 
     /// These workers are not reached. One that is missed for the first time is waited for anew; whoever waits is told

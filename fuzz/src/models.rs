@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use sextant_onnx::{
     Ranges,
-    adapt::{Declared, plain, widen},
+    adapt::{DeclaredSignature, plain, widen},
     calibration_graph, decode, encode,
     external::{Files, embed, locations},
     inspect, quantize_dynamic, quantize_static, split_weights,
@@ -53,9 +53,10 @@ fn adapted(bytes: &Bytes) {
         .collect();
     let whole = embed(bytes, &files).ok().flatten();
     let bytes = whole.as_ref().unwrap_or(bytes);
-    if let Ok(made) = plain(bytes, &Declared::default()) {
+    if let Ok(made) = plain(bytes, &DeclaredSignature::default()) {
         decode(&made.model).expect("what was made plain is a model");
-        let again = plain(&made.model, &Declared::default()).expect("it can be read again");
+        let again =
+            plain(&made.model, &DeclaredSignature::default()).expect("it can be read again");
         assert!(again.classes.is_empty());
     }
     if let Ok(Some(wide)) = widen(bytes) {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use bytes::Bytes;
-use sextant_pipeline::{Definition, Graph, Known, Target};
+use sextant_pipeline::{CheckContext, Definition, Graph, Target};
 use sextant_rpc::QueryError;
 use sextant_types::{DataType, Metric, Route, Signature, Targets, TensorSpec};
 
@@ -30,7 +30,7 @@ pub fn pipeline(bytes: &[u8]) {
             return;
         }
     };
-    let known = Known {
+    let known = CheckContext {
         targets: &target,
         files: &FILES,
     };

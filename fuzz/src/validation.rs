@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sextant_types::{DataType, Metric, Signature, TensorSpec};
-use sextant_variant_gen::validation::{Expected, Limits, Scored, read};
+use sextant_variant_gen::validation::{Limits, ScoringTarget, SetRequirements, read};
 
 /// Most records that are taken out of one set.
 const MOST_RECORDS: usize = 64;
@@ -33,8 +33,8 @@ fn check(bytes: &[u8]) {
         bytes: 1 << 20,
         records: 10_000,
     };
-    let scored = Scored::by(metric, &signature);
-    let expected = Expected {
+    let scored = ScoringTarget::by(metric, &signature);
+    let expected = SetRequirements {
         signature: &signature,
         metric,
         scored: &scored,

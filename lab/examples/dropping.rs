@@ -18,7 +18,7 @@ use sextant_planning::{
 };
 use sextant_schedule::{LatencyTable, Nanos};
 use sextant_simulator::{
-    pipelines::{Served, arrivals, serve},
+    pipelines::{FlowResult, arrivals, serve},
     workload::{Gaps, Rate},
 };
 
@@ -125,7 +125,7 @@ fn pipelines() -> [Pipeline; 3] {
 }
 
 /// Queries that were answered in time, as a share of what the pipeline can serve at most.
-fn goodput(served: &Served, pipeline: &Pipeline) -> f64 {
+fn goodput(served: &FlowResult, pipeline: &Pipeline) -> f64 {
     let good = served.latencies.iter().filter(|it| **it <= TARGET).count();
     good as f64 / (SECONDS * pipeline.capacity)
 }
@@ -161,8 +161,9 @@ fn main() -> io::Result<()> {
             };
             let others = [Policy::None, Policy::Clipper, Policy::Nexus, Policy::Pard].map(best);
             let ours = [Scheduler::default(), Scheduler::Eager].map(|it| run(Policy::Sextant, it));
-            let by_goodput =
-                |a: &&Served, b: &&Served| goodput(a, &pipeline).total_cmp(&goodput(b, &pipeline));
+            let by_goodput = |a: &&FlowResult, b: &&FlowResult| {
+                goodput(a, &pipeline).total_cmp(&goodput(b, &pipeline))
+            };
             let Some(ours) = ours.iter().max_by(by_goodput) else {
                 continue;
             };

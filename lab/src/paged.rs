@@ -28,10 +28,10 @@ use control::Control;
 use mail::{Mail, Message};
 use record::{Answer, Recorder};
 use sextant_simulator::{Arrival, Error, Source, Span};
-use worker::{Noise, Order, Outcome, Ran, Worker};
+use worker::{Noise, Order, Outcome, RunSpan, Worker};
 
 pub use setting::{Paging, Residence};
-pub use telemetry::{Class, Failure, Interval, Predictions, Reason, Report, Step, What};
+pub use telemetry::{ActionKind, Class, Failure, Interval, Predictions, Reason, Report, Step};
 
 /// A run under way.
 #[derive(Debug)]
@@ -212,7 +212,7 @@ impl<'a> PagedWorld<'a> {
     }
 
     fn log(&mut self, device: DeviceIx, outcome: Outcome) {
-        let at = Ran {
+        let at = RunSpan {
             start: self.now,
             end: self.now,
         };
@@ -224,13 +224,13 @@ impl<'a> PagedWorld<'a> {
                 let requests = self.batches[batch as usize].as_ref();
                 let first = requests.and_then(|batch| batch.requests.first());
                 let model = first.map_or(VariantIx::default(), |request| request.payload.model);
-                (What::Infer, model, ran)
+                (ActionKind::Infer, model, ran)
             }
             Outcome::Load {
                 model,
                 ran: Ok(ran),
-            } => (What::Load, model, ran),
-            Outcome::Unload { model } => (What::Unload, model, at),
+            } => (ActionKind::Load, model, ran),
+            Outcome::Unload { model } => (ActionKind::Unload, model, at),
             Outcome::Infer { .. } | Outcome::Load { .. } => return,
         };
         self.recorder.report.log.push(Step {
@@ -274,7 +274,7 @@ impl<'a> PagedWorld<'a> {
         }
     }
 
-    fn on_batch(&mut self, at: u32, ran: Result<Ran, Failure>, source: &mut dyn Source) {
+    fn on_batch(&mut self, at: u32, ran: Result<RunSpan, Failure>, source: &mut dyn Source) {
         let Some(batch) = self.batches[at as usize].take() else {
             return;
         };

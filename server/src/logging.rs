@@ -12,9 +12,9 @@ use tracing_subscriber::{EnvFilter, reload};
 use sextant_config::{Log, LogFormat};
 
 /// Standard error that nobody has to read: what cannot be written is dropped.
-struct Lenient(Stderr);
+struct LenientStderr(Stderr);
 
-impl Write for Lenient {
+impl Write for LenientStderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         match self.0.write(line) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
@@ -37,7 +37,7 @@ pub fn start(log: &Log) -> anyhow::Result<()> {
     let filter = filter(&log.level)?;
     let level = filter.max_level_hint().unwrap_or(LevelFilter::TRACE);
     let subscriber = tracing_subscriber::fmt()
-        .with_writer(|| Lenient(io::stderr()))
+        .with_writer(|| LenientStderr(io::stderr()))
         // It would be told of on standard error.
         .log_internal_errors(false)
         .with_ansi(io::stderr().is_terminal());

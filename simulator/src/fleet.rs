@@ -34,9 +34,9 @@ mod world;
 
 pub use experiment::{Cell, Experiment, Plan, play, play_by};
 pub use policy::{Policy, UnknownPolicy};
-pub use report::{Counted, Report};
-pub use setting::{Application, Class, DeviceType, Entry, Measured, Scaling, Setting, Variant};
-pub use shown::{Seen, Shown};
+pub use report::{QueryCounts, Report};
+pub use setting::{Application, Class, DeviceType, Entry, Measurement, Scaling, Setting, Variant};
+pub use shown::{FleetView, ShownDevice};
 
 use sextant_schedule::Schedulers;
 

@@ -7,5 +7,5 @@
 mod flow;
 mod traffic;
 
-pub use flow::{Flow, Served, serve};
+pub use flow::{Flow, FlowResult, serve};
 pub use traffic::arrivals;

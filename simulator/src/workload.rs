@@ -1,7 +1,7 @@
 //! Where requests come from: seeded sources that a [`World`](crate::World) reads.
 //!
 //! [`OpenLoop`] merges independent renewal processes, one of each model, whose rates may change
-//! over time; [`Spreading`] is one load over more and more models; [`ClosedLoop`] has clients that send again when they have been answered; [`Mixed`]
+//! over time; [`Spreading`] is one load over more and more models; [`ClosedLoop`] has clients that send again when they have been answered; [`MixedSource`]
 //! puts sources together; [`trace`](crate::trace) replays files. A source is a function of its
 //! seed. Every model has a generator of its own, so that another model does not change its
 //! arrivals, and a higher rate is the same sequence of gaps, compressed.
@@ -14,9 +14,9 @@ mod rate;
 mod renewal;
 mod spreading;
 
-pub use closed::{ClosedLoop, Mixed};
+pub use closed::{ClosedLoop, MixedSource};
 pub use gaps::{Gaps, exponential, normal};
-pub use poisson::Superposed;
+pub use poisson::Superposition;
 pub use popularity::{equal, zipf};
 pub use rate::{Piece, Rate};
 pub use renewal::{OpenLoop, Stream};
@@ -37,7 +37,7 @@ pub fn open_loop(streams: &[Stream], seed: u64) -> Result<Box<dyn Source>, crate
         })
         .collect();
     match constant {
-        Some(rates) => Ok(Box::new(Superposed::new(&rates, seed)?)),
+        Some(rates) => Ok(Box::new(Superposition::new(&rates, seed)?)),
         None => Ok(Box::new(OpenLoop::new(streams, seed)?)),
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sextant_tests::{
     chaos::{
         self, Outcome, Plan, Violation,
-        command::{self, Asked},
+        command::{self, ChaosOptions},
         history,
     },
     scratch,
@@ -29,7 +29,7 @@ async fn main() -> ExitCode {
         eprintln!("{problem}");
         ExitCode::from(2)
     };
-    let asked = match Asked::read(std::env::args().skip(1)) {
+    let asked = match ChaosOptions::read(std::env::args().skip(1)) {
         Ok(asked) => asked,
         Err(problem) => return wrong(problem),
     };
@@ -51,7 +51,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn carry_out(asked: &Asked, plans: Vec<Plan>) -> ExitCode {
+async fn carry_out(asked: &ChaosOptions, plans: Vec<Plan>) -> ExitCode {
     let folder = scratch().join("chaos");
     let mut runs = Vec::new();
     let mut violations = 0;
@@ -85,7 +85,7 @@ fn check(file: &Path) -> ExitCode {
     }
 }
 
-fn say(asked: &Asked, seed: u64, outcome: &Outcome) {
+fn say(asked: &ChaosOptions, seed: u64, outcome: &Outcome) {
     let [answered, refused, broken] = outcome.queries;
     let wrong = outcome.violations.len();
     eprintln!(

@@ -7,7 +7,7 @@ use std::{panic::AssertUnwindSafe, path::PathBuf, process::ExitCode};
 
 use futures::FutureExt;
 use serde_json::json;
-use sextant_tests::upgrade::{Before, Upgraded, upgrade};
+use sextant_tests::upgrade::{OldVersion, UpgradeReport, upgrade};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -25,10 +25,10 @@ async fn main() -> ExitCode {
         println!("`upgrade --before PATH [--json]`");
         return ExitCode::FAILURE;
     };
-    let before = Before::Binary(before);
+    let before = OldVersion::Binary(before);
     // What fails there panics, and has said why.
     let ended = AssertUnwindSafe(upgrade(&before)).catch_unwind().await;
-    let is_well = ended.as_ref().is_ok_and(Upgraded::is_well);
+    let is_well = ended.as_ref().is_ok_and(UpgradeReport::is_well);
     match ended {
         Ok(upgraded) if is_json => println!("{}", document(&upgraded)),
         Ok(upgraded) => println!("{}", line(&upgraded)),
@@ -41,7 +41,7 @@ async fn main() -> ExitCode {
     }
 }
 
-fn document(of: &Upgraded) -> serde_json::Value {
+fn document(of: &UpgradeReport) -> serde_json::Value {
     json!({
         "experiment": "upgrade",
         "passed": of.is_well(),
@@ -54,7 +54,7 @@ fn document(of: &Upgraded) -> serde_json::Value {
     })
 }
 
-fn line(of: &Upgraded) -> String {
+fn line(of: &UpgradeReport) -> String {
     let outcome = if of.is_well() { "passed" } else { "FAILED" };
     let failed: u64 = of.refused.values().sum();
     let (longest, gap) = (of.longest.as_millis(), of.longest_gap.as_millis());

@@ -18,7 +18,7 @@ use parquet::{
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::{Api, Settings, TestCluster, Upload, binary, until};
+use crate::{Api, Settings, TestCluster, Upload, binary, steps, until};
 
 /// Pixels of one image.
 pub const PIXELS: usize = 64;
@@ -163,22 +163,20 @@ pub async fn shared() -> Arc<TestCluster> {
     started
 }
 
-/// Waits until every variant on the frontier is active: from then on the cheapest that meets a
+/// Waits until every variant on the frontier serves: from then on the cheapest that meets a
 /// target answers, not the first that was loaded.
 pub async fn warm(api: &Api) {
-    until("the frontier is active", || async {
+    until("the frontier serves", || async {
         let answer = api.get("/v1/applications/digits/variants").await.json(200);
         let variants = answer["variants"].as_array().expect("a list");
-        let is_active = |variant: &Value| {
+        let serves = |variant: &Value| {
             let instances = variant["instances"].as_array().expect("a list");
-            instances
-                .iter()
-                .any(|instance| instance["state"] == "active")
+            instances.iter().any(steps::is_serving)
         };
         let mut frontier = variants
             .iter()
             .filter(|variant| variant["dominated_by"].is_null());
-        frontier.all(is_active).then_some(())
+        frontier.all(serves).then_some(())
     })
     .await;
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 
-use crate::{Answer, Api, Settings, TestCluster, Upload, onnx::Hostile, until};
+use crate::{Answer, Api, Settings, TestCluster, Upload, onnx::HostileModel, until};
 
 mod models;
 mod sets;
@@ -123,7 +123,7 @@ pub async fn growths() -> Vec<Growth> {
     const RECORDS: usize = 3000;
     let good = Case {
         validation: sets::spacious(RECORDS),
-        ..Case::model("a-hundred-and-eighty-megabytes", Hostile::No.bytes())
+        ..Case::model("a-hundred-and-eighty-megabytes", HostileModel::No.bytes())
     };
     let lies = |case: &Case| case.name.contains("say-they-are");
     let cases = sets::large().into_iter().filter(|case| !lies(case));
@@ -173,7 +173,7 @@ async fn growths_of(cases: impl Iterator<Item = Case>, set: &[&str]) -> Vec<Grow
 pub async fn wait_behind_endless() -> f64 {
     let cluster = TestCluster::start(Settings::default());
     let api = cluster.api();
-    let endless = Case::model("endless", Hostile::Endless.bytes());
+    let endless = Case::model("endless", HostileModel::Endless.bytes());
     api.create_application(endless.name).await;
     let accepted = api.upload(endless.upload(endless.name)).await.json(202);
     let job = accepted["job"].as_str().expect("a job");
@@ -205,7 +205,7 @@ async fn try_one(api: &Api, case: &Case, index: usize) -> Ending {
 }
 
 async fn good_one_answers(api: &Api, name: &str) {
-    let good = Case::model("good", Hostile::No.bytes());
+    let good = Case::model("good", HostileModel::No.bytes());
     api.create_application(name).await;
     let job = api.register(good.upload(name)).await;
     assert_eq!(job["state"], "succeeded", "{job}");
@@ -265,7 +265,7 @@ impl Case {
         Self {
             name,
             model,
-            validation: Hostile::RECORDS.into(),
+            validation: HostileModel::RECORDS.into(),
             validation_name: "validation.jsonl",
             data: None,
         }
@@ -275,7 +275,7 @@ impl Case {
     fn set(name: &'static str, file: &'static str, validation: Vec<u8>) -> Self {
         Self {
             name,
-            model: Hostile::No.bytes(),
+            model: HostileModel::No.bytes(),
             validation,
             validation_name: file,
             data: None,

@@ -265,7 +265,7 @@ pub fn scaled() -> Vec<u8> {
 
 /// A model of `x` and `y`, both `[N, 2]`, that is hard on an engine. The metric `top1` suits it.
 #[derive(Debug, Clone, Copy)]
-pub enum Hostile {
+pub enum HostileModel {
     /// Nothing is wrong with it.
     No,
     /// Its one run never ends.
@@ -288,7 +288,7 @@ pub enum Hostile {
     Divides,
 }
 
-impl Hostile {
+impl HostileModel {
     /// Two records.
     pub const RECORDS: &'static str =
         "{\"inputs\":{\"x\":[1,0]},\"label\":0}\n{\"inputs\":{\"x\":[0,1]},\"label\":1}\n";

@@ -1,6 +1,6 @@
 //! A fleet of the release before that is upgraded under load, process by process, and what it keeps.
 //!
-//! The release before is this binary that speaks as it did, or a binary of it ([`Before`]). Queries go on all the while, none of
+//! The release before is this binary that speaks as it did, or a binary of it ([`OldVersion`]). Queries go on all the while, none of
 //! which may fail; what was registered and said before is there afterwards, and what clients hold of it is still good.
 
 use std::{
@@ -19,7 +19,7 @@ use crate::{
 
 /// What the processes are before the upgrade.
 #[derive(Debug, Clone)]
-pub enum Before {
+pub enum OldVersion {
     /// The binary under test with these settings.
     Settings(&'static [&'static str]),
     /// Another binary.
@@ -28,7 +28,7 @@ pub enum Before {
 
 /// What came of an upgrade.
 #[derive(Debug, Clone, Default)]
-pub struct Upgraded {
+pub struct UpgradeReport {
     /// Queries that were sent meanwhile.
     pub sent: u64,
     /// Those that were refused, by code.
@@ -49,7 +49,7 @@ const APPLICATION: &str = "/v1/applications/digits";
 /// Clients that ask on and on.
 const CLIENTS: usize = 8;
 
-impl Before {
+impl OldVersion {
     /// Starts a process of the release before.
     pub fn spawn(&self, fleet: &mut Fleet, name: &str, role: &str) {
         match self {
@@ -59,7 +59,7 @@ impl Before {
     }
 }
 
-impl Upgraded {
+impl UpgradeReport {
     /// Whether no query failed and nothing is gone.
     pub fn is_well(&self) -> bool {
         self.refused.is_empty() && self.lost.is_empty()
@@ -76,7 +76,7 @@ impl Upgraded {
 }
 
 /// Upgrades a fleet that has learnt a model and was told of an answer.
-pub async fn upgrade(before: &Before) -> Upgraded {
+pub async fn upgrade(before: &OldVersion) -> UpgradeReport {
     let mut fleet = Fleet::over_stores(FleetSettings::default());
     for role in ["dispatcher", "autoscaler", "variant-gen", "worker", "api"] {
         before.spawn(&mut fleet, role, role);
@@ -89,9 +89,9 @@ pub async fn upgrade(before: &Before) -> Upgraded {
     set.json(200);
     let tokens = [token(&api).await, token(&api).await];
     say(&api, &tokens[0]).await;
-    let mut upgraded = Upgraded {
+    let mut upgraded = UpgradeReport {
         kept: registered(&api).await,
-        ..Upgraded::default()
+        ..UpgradeReport::default()
     };
     let api = replace_all(&mut fleet, &mut upgraded).await;
     assert_eq!(workers(&api).await, ["new-worker", "new-worker-2"]);
@@ -106,7 +106,7 @@ pub async fn upgrade(before: &Before) -> Upgraded {
 }
 
 /// Replaces each process while queries are asked; a client of the new front end.
-async fn replace_all(fleet: &mut Fleet, upgraded: &mut Upgraded) -> Api {
+async fn replace_all(fleet: &mut Fleet, upgraded: &mut UpgradeReport) -> Api {
     let load = Load::start(fleet.api(), CLIENTS, None).await;
     load.answers(100).await;
     for (old, new, role) in [

@@ -220,6 +220,17 @@ fn files_go_in_and_answers_come_out() {
     assert!(stdout(&cluster.client(&["job", "show", id])).contains("10/10"));
     assert!(stdout(&cluster.client(&["job", "wait", id])).contains("succeeded"));
     assert!(stdout(&cluster.client(&["job", "list"])).contains(id));
+    // More than the service tells where nobody asks for a number.
+    for number in 0..100 {
+        let output = format!("more/{number}.jsonl");
+        let submit = ["job", "submit", "--application", "digits"];
+        let files = ["--input", "in/a.jsonl", "--output", &output];
+        stdout(&cluster.client(&[submit, files].concat()));
+    }
+    let listed = document(&cluster.client(&["job", "list", "--json"]));
+    let listed = listed["jobs"].as_array().expect("a list");
+    assert!(listed.iter().any(|job| job["id"] == id), "the oldest, too");
+    assert!(listed.len() > 100, "{}", listed.len());
     assert!(stdout(&cluster.client(&["job", "cancel", id])).contains("succeeded"));
     let answers = stdout(&cluster.client(&["artefact", "get", "out/a.jsonl"]));
     assert_eq!(answers.lines().count(), 10);

@@ -177,6 +177,13 @@ fn a_store_of_another_registry_is_noticed() {
         finding(&findings(&output), "registry and store").clone()
     };
     assert_eq!(look()["state"], "ok");
+    // One that is not there is not made, as where it is not mounted.
+    let outer = tempfile::tempdir().expect("a folder");
+    let absent = outer.path().join("mounted");
+    let url = format!("objects.url=file://{}", absent.display());
+    let data_dir = data.to_string_lossy();
+    findings(&doctor(&["--data-dir", &data_dir, "--set", &url], None));
+    assert!(!absent.exists(), "nothing is made");
     let other = format!("{}\n", "0".repeat(32));
     std::fs::write(data.join("objects/identity"), other).expect("written");
     let found = look();

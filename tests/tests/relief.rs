@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use sextant_tests::{
     Api, Fleet, FleetSettings, Settings, TestCluster, Upload,
     hog::{self, Hog},
-    onnx::Hostile,
+    onnx::HostileModel,
+    steps::is_serving,
     until,
 };
 use tokio::task::JoinHandle;
@@ -34,15 +35,15 @@ const ENGINE_THREADS: [(&str, &str); 2] = [("none", "sextant-exec"), ("process",
 
 /// Queries one after another, with rests between: a worker is never full of them, and never without one from look to
 /// look.
-struct Asking {
+struct QueryLoop {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
 
-// === impl Asking ===
+// === impl QueryLoop ===
 
-impl Asking {
+impl QueryLoop {
     fn start(api: Api) -> Self {
         let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (stopped, count) = (Arc::clone(&stop), Arc::clone(&answered));
@@ -93,8 +94,8 @@ async fn learn(api: &Api) {
     let upload = Upload {
         application: APPLICATION,
         name: APPLICATION,
-        model: Hostile::Long(TURNS).bytes(),
-        validation: Hostile::RECORDS.into(),
+        model: HostileModel::Long(TURNS).bytes(),
+        validation: HostileModel::RECORDS.into(),
         validation_name: "validation.jsonl",
     };
     let job = api.register(upload).await;
@@ -147,7 +148,7 @@ async fn an_instance_whose_core_others_take_is_moved_to_one_that_they_leave_alon
         });
         let api = cluster.api();
         learn(&api).await;
-        let asking = Asking::start(api.clone());
+        let asking = QueryLoop::start(api.clone());
         asking.answers(3).await;
         let processes = || match isolation {
             "process" => cluster.children("host"),
@@ -218,7 +219,7 @@ async fn an_instance_whose_only_core_others_take_leaves_for_a_worker_that_has_ti
             (of.len() == 2).then_some(())
         })
         .await;
-        let asking = Asking::start(api.clone());
+        let asking = QueryLoop::start(api.clone());
         asking.answers(3).await;
         // Of two that are alike one has all that it has time for.
         let worker = busiest(&api).await;
@@ -273,10 +274,7 @@ async fn serving(api: &Api) -> Vec<String> {
     ]});
     let answer = api.post("/v1/queries", &query).await.json(200);
     let instances = instances(api).await.into_iter();
-    let own = instances.filter(|it| {
-        it["variant"] == answer["variant"]
-            && ["active", "interfered", "overloaded"].contains(&it["state"].as_str().unwrap_or(""))
-    });
+    let own = instances.filter(|it| it["variant"] == answer["variant"] && is_serving(it));
     own.filter_map(|it| it["worker"].as_str().map(str::to_owned))
         .collect()
 }

@@ -22,12 +22,12 @@ fn script() -> PathBuf {
 }
 
 /// A runtime that somebody else starts and kills.
-struct Foreign {
+struct ForeignRuntime {
     address: SocketAddr,
     process: Child,
 }
 
-impl Foreign {
+impl ForeignRuntime {
     /// On a free port.
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -55,7 +55,7 @@ impl Foreign {
     }
 }
 
-impl Drop for Foreign {
+impl Drop for ForeignRuntime {
     fn drop(&mut self) {
         self.process.kill().ok();
         self.process.wait().ok();
@@ -89,7 +89,7 @@ impl Bed {
     }
 
     /// With a runtime that is there already.
-    async fn beside(foreign: &Foreign) -> Self {
+    async fn beside(foreign: &ForeignRuntime) -> Self {
         let url = format!("worker.remote.python.url=http://{}", foreign.address);
         Self::with(&url, &[], String::new()).await
     }
@@ -239,7 +239,7 @@ async fn a_crash_costs_its_batch_and_the_next_load_starts_again() {
 
 #[tokio::test]
 async fn a_runtime_that_is_lost_and_returns_is_used_again() {
-    let foreign = Foreign::start().await;
+    let foreign = ForeignRuntime::start().await;
     let bed = Bed::beside(&foreign).await;
     let api = bed.cluster.api();
     let job = bed.register("double").await;
@@ -260,7 +260,7 @@ async fn a_runtime_that_is_lost_and_returns_is_used_again() {
         }
         bed.others_answer(&api).await;
     }
-    let _returned = Foreign::start_at(address).await;
+    let _returned = ForeignRuntime::start_at(address).await;
     let outputs = doubled(&api, "double").await;
     assert_eq!(outputs[0]["data"], json!([42.0, 2.0]));
 }

@@ -22,7 +22,7 @@ use sextant_types::{
 };
 use sextant_variant_gen::{
     measure::{Cancel, Effort, Subject, measure},
-    validation::{Expected, Limits, Scored, ValidationSet, read},
+    validation::{Limits, ScoringTarget, SetRequirements, ValidationSet, read},
 };
 
 /// That of the service.
@@ -85,8 +85,8 @@ fn main() -> Result<()> {
         |path: &PathBuf| std::fs::read(path).with_context(|| format!("`{}`", path.display()));
     let model = Bytes::from(file(&arguments.model)?);
     let signature = sextant_onnx::inspect(&model)?.signature;
-    let scored = Scored::by(Metric::Top1, &signature);
-    let expected = Expected {
+    let scored = ScoringTarget::by(Metric::Top1, &signature);
+    let expected = SetRequirements {
         signature: &signature,
         metric: Metric::Top1,
         scored: &scored,

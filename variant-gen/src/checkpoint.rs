@@ -30,10 +30,10 @@ pub trait Checkpoint: Send + Sync {
 
 /// Watches nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Unwatched;
+pub struct NoWatch;
 
 #[async_trait]
-impl Checkpoint for Unwatched {
+impl Checkpoint for NoWatch {
     async fn reached(&self, _step: &str, _phase: Phase) -> Result<(), Error> {
         Ok(())
     }

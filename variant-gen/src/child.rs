@@ -20,12 +20,14 @@ use crate::{
         adapt,
         calibrate::{self, Sample},
     },
-    isolation::protocol::{Action, Answer, Calibrate, Checked, Head, Order},
-    measure::{self, Batches, Cancel, MeasureError, Measurement, Refused, Subject, Uploaded},
+    isolation::protocol::{Action, Answer, Calibrate, Head, Order, SetSummary},
+    measure::{
+        self, Batches, Cancel, MeasureError, Measurement, Refusal, Subject, UploadedAnswers,
+    },
     memory::Baseline,
-    rewriting::{Rewritten, Unable},
+    rewriting::{RewriteFailure, RewriteReply},
     score::{CustomMetric, ScoreError},
-    validation::{self, Expected, Invalid, Labels, ValidationSet},
+    validation::{self, Invalid, Labels, SetRequirements, ValidationSet},
 };
 
 /// Time between two looks at whether something has ended.
@@ -43,7 +45,7 @@ pub fn serve_measurements(
     let answers = Arc::new(Mutex::new(answers));
     let mut validation: Option<Arc<ValidationSet>> = None;
     let mut artefact = ModelFile::from(Bytes::new());
-    let mut uploaded = Arc::<Uploaded>::default();
+    let mut uploaded = Arc::<UploadedAnswers>::default();
     while let Some(head) = frame::read_head::<Head>(&mut orders)? {
         let file = head.validation_bytes;
         let file = file.map(|length| frame::read_whole(&mut orders, length));
@@ -115,12 +117,12 @@ struct Work {
     engines: Vec<Arc<dyn Engine>>,
     artefact: ModelFile,
     validation: Arc<ValidationSet>,
-    uploaded: Arc<Uploaded>,
+    uploaded: Arc<UploadedAnswers>,
     order: Order,
 }
 
 /// An answer and its files.
-type Said = (Answer, Vec<Bytes>);
+type AnswerWithFiles = (Answer, Vec<Bytes>);
 
 /// When something is said to get on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -133,10 +135,10 @@ enum Signs {
 
 /// Does it on a thread of its own, and says meanwhile that it gets on.
 fn carry_out(
-    work: impl FnOnce(&Cancel) -> Said + Send + 'static,
+    work: impl FnOnce(&Cancel) -> AnswerWithFiles + Send + 'static,
     signs: Signs,
     answers: &Mutex<impl Write>,
-) -> io::Result<Said> {
+) -> io::Result<AnswerWithFiles> {
     let cancel = Cancel::default();
     let steps = cancel.clone();
     let (sender, answer) = mpsc::channel();
@@ -169,7 +171,7 @@ fn carry_out(
 
 fn panicked(panic: &(dyn Any + Send)) -> Answer {
     let said = crate::blocking::message(panic);
-    Answer::Refused(Refused {
+    Answer::Refused(Refusal {
         code: Code::EngineCrashed,
         message: format!("the process that measures panicked: {said}"),
         is_final: false,
@@ -182,7 +184,7 @@ fn say(answers: &Mutex<impl Write>, answer: &Answer) -> io::Result<()> {
 }
 
 /// With the files behind it.
-fn say_with(answers: &Mutex<impl Write>, (answer, files): &Said) -> io::Result<()> {
+fn say_with(answers: &Mutex<impl Write>, (answer, files): &AnswerWithFiles) -> io::Result<()> {
     write(answers, answer, files)
 }
 
@@ -198,7 +200,7 @@ fn write(answers: &Mutex<impl Write>, answer: &Answer, files: &[Bytes]) -> io::R
 }
 
 fn read(file: &Bytes, order: &Order) -> Result<ValidationSet, Invalid> {
-    let expected = Expected {
+    let expected = SetRequirements {
         signature: &order.signature,
         metric: order.metric,
         scored: &order.scored,
@@ -224,7 +226,7 @@ fn unfit(invalid: &Invalid) -> Answer {
 }
 
 fn refusal(error: &MeasureError) -> Answer {
-    Answer::Refused(Refused {
+    Answer::Refused(Refusal {
         // Engines that come back from an allocation that the limit refused say so alone here.
         code: match error.to_string().contains("bad_alloc") {
             true => Code::MemoryExceeded,
@@ -240,7 +242,7 @@ fn refusal(error: &MeasureError) -> Answer {
 }
 
 impl Work {
-    fn run(self, cancel: &Cancel) -> Said {
+    fn run(self, cancel: &Cancel) -> AnswerWithFiles {
         if let Action::Calibrate(how) = &self.order.action {
             return self.calibrate(how, cancel);
         }
@@ -260,7 +262,7 @@ impl Work {
                     Err(error) => refusal(&error),
                 }
             }
-            Action::Check => Answer::Checked(Checked::of(&self.validation, self.order.metric)),
+            Action::Check => Answer::Checked(SetSummary::of(&self.validation, self.order.metric)),
             // They are answered elsewhere.
             Action::Weigh | Action::RecordShapes | Action::Rewrite(_) | Action::Calibrate(_) => {
                 unfit(&Invalid::NoRecords)
@@ -276,7 +278,7 @@ impl Work {
         }
     }
 
-    fn calibrate(&self, how: &Calibrate, cancel: &Cancel) -> Said {
+    fn calibrate(&self, how: &Calibrate, cancel: &Cancel) -> AnswerWithFiles {
         let named = how.engines.iter().filter_map(|name| self.engine(name));
         let sample = Sample {
             engines: named.cloned().collect(),
@@ -287,11 +289,11 @@ impl Work {
             metric: self.order.metric,
         };
         let made = calibrate::quantized(&self.artefact, &sample, cancel);
-        let made = made.map_err(|message| Unable {
+        let made = made.map_err(|message| RewriteFailure {
             code: Code::UnsupportedOperator,
             message,
         });
-        let (rewritten, files) = Rewritten::of(made, (&self.artefact, &[]));
+        let (rewritten, files) = RewriteReply::of(made, (&self.artefact, &[]));
         (Answer::Rewritten(rewritten), files)
     }
 

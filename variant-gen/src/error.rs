@@ -2,7 +2,7 @@
 
 use sextant_types::{Code, InvalidId, InvalidPadding, ModelId};
 
-use crate::{measure::MeasureError, rewriting::Unable, validation};
+use crate::{measure::MeasureError, rewriting::RewriteFailure, validation};
 
 /// An error of the variant generator.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +12,7 @@ pub enum Error {
     Model(#[from] sextant_onnx::Error),
     /// The same, as the process says it that reads models.
     #[error("{}", .0.message)]
-    Unable(Unable),
+    Unable(RewriteFailure),
     /// The validation set cannot be read or does not fit.
     #[error(transparent)]
     Validation(#[from] validation::Invalid),

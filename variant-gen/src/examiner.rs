@@ -1,12 +1,12 @@
 //! Scoring what answers whole records, such as a pipeline: the sets, metrics and intervals are those of registrations.
 
 use async_trait::async_trait;
-use sextant_rpc::examine::{Examination, Examine, Examinee, NotExamined};
+use sextant_rpc::examine::{Examination, ExaminationFailure, Examine, Examinee};
 use sextant_types::{Accuracy, Signature};
 
 use crate::{
     score::Scorer,
-    validation::{self, Expected, Limits, Scored, ValidationSet},
+    validation::{self, Limits, ScoringTarget, SetRequirements, ValidationSet},
 };
 
 /// Scores answers as a registration does.
@@ -19,8 +19,8 @@ impl Examine for Examiner {
         &self,
         examination: Examination<'_>,
         examinee: &mut dyn Examinee,
-    ) -> Result<Accuracy, NotExamined> {
-        let unfit = |why: &dyn std::fmt::Display| NotExamined::Unfit(why.to_string());
+    ) -> Result<Accuracy, ExaminationFailure> {
+        let unfit = |why: &dyn std::fmt::Display| ExaminationFailure::Unfit(why.to_string());
         let signature = by_record(examination.signature)?;
         let scored = scored(&examination, &signature)?;
         let set = read(&examination, &signature, &scored)?;
@@ -33,7 +33,7 @@ impl Examine for Examiner {
             }
             let record = set.rows(part.start, 1).map_err(|error| unfit(&error))?;
             let answered = examinee.answer(record, output, (done, records)).await;
-            let answered = answered.map_err(|reason| NotExamined::Unanswered {
+            let answered = answered.map_err(|reason| ExaminationFailure::Unanswered {
                 record: done + 1,
                 reason,
             })?;
@@ -43,47 +43,50 @@ impl Examine for Examiner {
     }
 }
 
-fn scored(examination: &Examination<'_>, signature: &Signature) -> Result<Scored, NotExamined> {
+fn scored(
+    examination: &Examination<'_>,
+    signature: &Signature,
+) -> Result<ScoringTarget, ExaminationFailure> {
     let Some(name) = examination.output else {
-        return Ok(Scored::by(examination.metric, signature));
+        return Ok(ScoringTarget::by(examination.metric, signature));
     };
     let found = signature.outputs.iter().position(|it| it.name == name);
-    let missing = || NotExamined::Unfit(format!("there is no output `{name}`"));
-    Ok(Scored {
+    let missing = || ExaminationFailure::Unfit(format!("there is no output `{name}`"));
+    Ok(ScoringTarget {
         output: found.ok_or_else(missing)?,
-        ..Scored::default()
+        ..ScoringTarget::default()
     })
 }
 
 fn read(
     examination: &Examination<'_>,
     signature: &Signature,
-    scored: &Scored,
-) -> Result<ValidationSet, NotExamined> {
-    let expected = Expected {
+    scored: &ScoringTarget,
+) -> Result<ValidationSet, ExaminationFailure> {
+    let expected = SetRequirements {
         signature,
         metric: examination.metric,
         scored,
         limits: Limits::default(),
     };
     let set = validation::read(examination.set, expected);
-    let set = set.map_err(|error| NotExamined::Unfit(error.to_string()))?;
+    let set = set.map_err(|error| ExaminationFailure::Unfit(error.to_string()))?;
     match set.is_labelled() {
         true => Ok(set),
-        false => Err(NotExamined::Unfit(
+        false => Err(ExaminationFailure::Unfit(
             "it has no labels, and nothing else says what is right".to_owned(),
         )),
     }
 }
 
 /// The signature with a dimension of records where each tensor has one of its own in front.
-fn by_record(signature: &Signature) -> Result<Signature, NotExamined> {
+fn by_record(signature: &Signature) -> Result<Signature, ExaminationFailure> {
     let mut signature = Signature {
         batched: true,
         ..signature.clone()
     };
     if signature.inputs.is_empty() || signature.outputs.is_empty() {
-        return Err(NotExamined::Unfit(
+        return Err(ExaminationFailure::Unfit(
             "there are no inputs or no outputs".to_owned(),
         ));
     }
@@ -92,7 +95,7 @@ fn by_record(signature: &Signature) -> Result<Signature, NotExamined> {
         match spec.shape.first_mut() {
             Some(first @ (None | Some(1))) => *first = None,
             _ => {
-                return Err(NotExamined::Unfit(format!(
+                return Err(ExaminationFailure::Unfit(format!(
                     "`{}` has no dimension of records in front",
                     spec.name
                 )));

@@ -9,13 +9,13 @@
 
 use serde_json::json;
 use sextant_engine::Engine;
-use sextant_registry::{Job, JobKind, JobState, Model, NewJob, Plan, Planned, Step};
+use sextant_registry::{Job, JobKind, JobState, Model, NewJob, Plan, PlannedExtension, Step};
 use sextant_types::{EngineName, Variant, time::unix_ms};
 use tracing::{info, warn};
 
 use crate::{
     Error, Generator,
-    step::{self, Extended, Measured},
+    step::{self, ExtensionResult, MeasureOutcome},
 };
 
 /// Longest pause after a failure.
@@ -27,7 +27,7 @@ const MOST_MANIFEST_BYTES: u64 = 1 << 20;
 /// What is to be done about a model and an engine.
 enum Verdict {
     /// Nothing any more.
-    Settled(Extended),
+    Settled(ExtensionResult),
     /// A job is to be created, after so many of this model.
     Begin { earlier: usize },
     /// Nothing before this time, ms since the Unix epoch.
@@ -35,15 +35,15 @@ enum Verdict {
 }
 
 /// What a look at a model and an engine has come to.
-enum Looked {
+enum LookOutcome {
     /// This is to be stored.
-    Planned(Planned),
+    Planned(PlannedExtension),
     /// Nothing before this time, ms since the Unix epoch.
     Later(u64),
 }
 
 /// What is known about a model and an engine.
-struct Known<'a> {
+struct ExtensionContext<'a> {
     engine: &'a EngineName,
     variants: &'a [Variant],
     steps: &'a [Step],
@@ -69,8 +69,8 @@ impl Generator {
                 let mut plans = Vec::new();
                 for model in models {
                     match self.look_at(model, engine.as_ref()).await {
-                        Ok(Looked::Planned(planned)) => plans.push(Plan { model, planned }),
-                        Ok(Looked::Later(at)) => due = Some(due.map_or(at, |due| due.min(at))),
+                        Ok(LookOutcome::Planned(planned)) => plans.push(Plan { model, planned }),
+                        Ok(LookOutcome::Later(at)) => due = Some(due.map_or(at, |due| due.min(at))),
                         // Others may be sound.
                         Err(error) => {
                             warn!(model = %model.id, engine = %name, %error, "nothing can be planned");
@@ -89,14 +89,14 @@ impl Generator {
         }
         let done = self.registry().store_plans(plans, unix_ms()).await?;
         for (plan, _) in plans.iter().zip(done).filter(|(_, done)| *done) {
-            if let Planned::Job { job, .. } = &plan.planned {
+            if let PlannedExtension::Job { job, .. } = &plan.planned {
                 info!(job = %job.id, model = %plan.model.id, %engine, "to be extended");
             }
         }
         Ok(())
     }
 
-    async fn look_at(&self, model: &Model, engine: &dyn Engine) -> Result<Looked, Error> {
+    async fn look_at(&self, model: &Model, engine: &dyn Engine) -> Result<LookOutcome, Error> {
         let registry = self.registry();
         let name = EngineName(engine.name().to_owned());
         let steps = registry.steps(&model.id).await?;
@@ -104,7 +104,7 @@ impl Generator {
         let all = registry.extensions(&model.id, &name).await?;
         let known = all.len();
         let jobs: Vec<Job> = all.into_iter().filter(|job| is_of(job, model)).collect();
-        let about = Known {
+        let about = ExtensionContext {
             engine: &name,
             variants: &variants,
             steps: &steps,
@@ -112,14 +112,16 @@ impl Generator {
         };
         let settled = match about.verdict(self.config().extension_back_off.as_millis()) {
             Verdict::Settled(settled) => settled,
-            Verdict::Later(at) => return Ok(Looked::Later(at)),
-            Verdict::Begin { earlier: 0 } if !self.reads(engine, model).await? => Extended::NotRead,
+            Verdict::Later(at) => return Ok(LookOutcome::Later(at)),
+            Verdict::Begin { earlier: 0 } if !self.reads(engine, model).await? => {
+                ExtensionResult::NotRead
+            }
             Verdict::Begin { earlier } => {
                 let job = new_job(model, &name, earlier);
-                return Ok(Looked::Planned(Planned::Job { job, known }));
+                return Ok(LookOutcome::Planned(PlannedExtension::Job { job, known }));
             }
         };
-        Ok(Looked::Planned(note(&name, settled)?))
+        Ok(LookOutcome::Planned(note(&name, settled)?))
     }
 
     async fn reads(&self, engine: &dyn Engine, model: &Model) -> Result<bool, Error> {
@@ -132,10 +134,10 @@ impl Generator {
 }
 
 /// That nothing is to be done about a model and an engine any more.
-fn note(engine: &EngineName, settled: Extended) -> Result<Planned, Error> {
+fn note(engine: &EngineName, settled: ExtensionResult) -> Result<PlannedExtension, Error> {
     let name = step::extend(engine);
     match serde_json::to_value(settled) {
-        Ok(result) => Ok(Planned::Step { name, result }),
+        Ok(result) => Ok(PlannedExtension::Step { name, result }),
         Err(source) => Err(Error::Step { step: name, source }),
     }
 }
@@ -164,20 +166,20 @@ pub(crate) fn earlier(job: &Job) -> u32 {
     u32::try_from(earlier).unwrap_or(u32::MAX)
 }
 
-// === impl Known ===
+// === impl ExtensionContext ===
 
-impl Known<'_> {
+impl ExtensionContext<'_> {
     fn verdict(&self, back_off_ms: u128) -> Verdict {
         let ended = |state| self.jobs.iter().any(|job| job.state == state);
         if ended(JobState::Succeeded) {
-            return Verdict::Settled(Extended::Done);
+            return Verdict::Settled(ExtensionResult::Done);
         }
         if ended(JobState::Cancelled) {
-            return Verdict::Settled(Extended::Cancelled);
+            return Verdict::Settled(ExtensionResult::Cancelled);
         }
         let Some(latest_ms) = self.jobs.iter().map(|job| job.updated_ms).max() else {
             return match self.is_of_registration() {
-                true => Verdict::Settled(Extended::Registered),
+                true => Verdict::Settled(ExtensionResult::Registered),
                 false => Verdict::Begin { earlier: 0 },
             };
         };
@@ -203,7 +205,7 @@ impl Known<'_> {
             let measured = serde_json::from_value(step.result.clone());
             matches!(
                 measured,
-                Ok(Measured::Skipped { .. } | Measured::Pruned { .. })
+                Ok(MeasureOutcome::Skipped { .. } | MeasureOutcome::Pruned { .. })
             )
         };
         measured.peek().is_some() && measured.all(is_skipped)

@@ -19,11 +19,11 @@ use sextant_types::{Accuracy, AccuracyKind, Digest, Precision, time::unix_ms};
 use crate::{
     Config, Error, Publisher,
     blocking::Threads,
-    checkpoint::{Checkpoint, Phase, Unwatched},
+    checkpoint::{Checkpoint, NoWatch, Phase},
     configuration::{self, Configuration},
     isolation::Seat,
-    measure::{MeasureError, Rival, Uploaded, rivals},
-    step::{Generated, Inspected, Measured},
+    measure::{MeasureError, Rival, UploadedAnswers, rivals},
+    step::{Generation, Inspection, MeasureOutcome},
     validation::ValidationSet,
 };
 
@@ -114,7 +114,7 @@ pub(crate) struct Parts {
 impl Generator {
     /// A generator that makes variants for `engines`.
     pub fn new(stores: Stores, engines: Vec<Arc<dyn Engine>>, config: Config) -> Self {
-        Self::watched(stores, engines, config, Arc::new(Unwatched))
+        Self::watched(stores, engines, config, Arc::new(NoWatch))
     }
 
     /// The same, with someone who is told of every moment.
@@ -201,10 +201,10 @@ struct Registration<'a> {
     /// Where the weights of the registered model are, if it is a large one.
     weights: Option<Arc<WeightsFolder>>,
     /// A large model that was put together of several files, and where it is stored.
-    whole: Option<(ModelFile, files::Stored)>,
+    whole: Option<(ModelFile, files::StoredFile)>,
     validation: Option<Arc<ValidationSet>>,
     /// What single precision answers to its records, as far as they were compared.
-    uploaded: Arc<Uploaded>,
+    uploaded: Arc<UploadedAnswers>,
     /// The validation set with the labels, names or metric that it was given here.
     labelled: Option<Digest>,
     /// What the model itself calls the classes of the scored output, where its application has other words.
@@ -260,19 +260,20 @@ impl<'a> Registration<'a> {
     }
 
     /// Everything behind the inspection.
-    async fn complete(&mut self, inspected: &Inspected) -> Result<Summary, Error> {
+    async fn complete(&mut self, inspected: &Inspection) -> Result<Summary, Error> {
         let mut generated = BTreeMap::new();
         for precision in self.precisions() {
             let made = self.generate(precision, inspected).await?;
             generated.insert(precision, made);
         }
-        let mut measured: Vec<(Configuration, Measured)> = Vec::new();
+        let mut measured: Vec<(Configuration, MeasureOutcome)> = Vec::new();
         for (engine, configuration) in self.configurations() {
             let Some(artefact) = generated.get(&configuration.precision) else {
                 continue;
             };
-            let runs = |(before, result): &(Configuration, Measured)| {
-                before.engine == configuration.engine && matches!(result, Measured::Done { .. })
+            let runs = |(before, result): &(Configuration, MeasureOutcome)| {
+                before.engine == configuration.engine
+                    && matches!(result, MeasureOutcome::Done { .. })
             };
             // Where an engine is the only one that a worker has, its plainest way that runs is needed.
             let is_needed = !measured.iter().any(runs);
@@ -323,12 +324,12 @@ impl<'a> Registration<'a> {
     fn rivals(
         &self,
         configuration: &Configuration,
-        measured: &[(Configuration, Measured)],
+        measured: &[(Configuration, MeasureOutcome)],
     ) -> Vec<Rival> {
         let device = |of: &Configuration| self.parts.config.device(&of.engine).name.clone();
         let here = device(configuration);
         let done = measured.iter().filter_map(|(before, measured)| {
-            let Measured::Done { measurement } = measured else {
+            let MeasureOutcome::Done { measurement } = measured else {
                 return None;
             };
             (device(before) == here).then_some((before, measurement.as_ref()))
@@ -407,14 +408,14 @@ impl<'a> Registration<'a> {
 /// The accuracy of what differs in nothing but the number of threads, where that was measured.
 fn known_accuracy(
     configuration: &Configuration,
-    measured: &[(Configuration, Measured)],
+    measured: &[(Configuration, MeasureOutcome)],
 ) -> Option<Accuracy> {
     let answers = |of: &Configuration| (of.engine.clone(), of.precision, of.optimization);
     let same = measured
         .iter()
         .filter(|(before, _)| answers(before) == answers(configuration));
     let mut known = same.filter_map(|(_, result)| match result {
-        Measured::Done { measurement } => Some(measurement.accuracy),
+        MeasureOutcome::Done { measurement } => Some(measurement.accuracy),
         _ => None,
     });
     known.next()

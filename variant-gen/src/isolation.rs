@@ -30,9 +30,9 @@ use sextant_isolation::{Child, Death, Program, frame};
 use sextant_types::{Code, Digest, Metric, Signature};
 
 use crate::{
-    measure::{self, Cancel, MeasureError, Measurement, Refused},
-    rewriting::{Made, Unable, most_made},
-    validation::{Invalid, Labels, RecordShapes, Scored},
+    measure::{self, Cancel, MeasureError, Measurement, Refusal},
+    rewriting::{RewriteFailure, RewriteOutput, most_made},
+    validation::{Invalid, Labels, RecordShapes, ScoringTarget},
 };
 
 mod answers;
@@ -45,8 +45,8 @@ pub(crate) use set::{SetFile, Source};
 use answers::{Reply, next};
 use patience::Patience;
 
-use protocol::{Action, Answer, Checked, Head, Order};
-use set::Spilt;
+use protocol::{Action, Answer, Head, Order, SetSummary};
+use set::PourFailure;
 
 /// Time between two looks at whether the measurement is still wanted.
 const LOOK: Duration = Duration::from_millis(50);
@@ -69,10 +69,10 @@ pub struct Isolation {
 
 /// A place for the child of a registration.
 #[derive(Clone, Default)]
-pub(crate) struct Seat(Arc<Mutex<Option<Running>>>);
+pub(crate) struct Seat(Arc<Mutex<Option<RunningChild>>>);
 
 /// A child and what it has been sent.
-struct Running {
+struct RunningChild {
     child: Child,
     orders: ChildStdin,
     answers: mpsc::Receiver<Reply>,
@@ -102,7 +102,7 @@ struct SetAsRead {
     file: Digest,
     signature: Signature,
     metric: Metric,
-    scored: Scored,
+    scored: ScoringTarget,
 }
 
 // === impl Seat ===
@@ -145,7 +145,7 @@ impl Isolation {
         seat: &Seat,
         task: Task,
         cancel: &Cancel,
-    ) -> Result<Result<Made<T>, Unable>, MeasureError> {
+    ) -> Result<Result<RewriteOutput<T>, RewriteFailure>, MeasureError> {
         let sent = task.artefact.as_ref().map(|file| file.graph.clone());
         let Reply { answer, files } = self.ask(seat, task, cancel)?;
         let Answer::Rewritten(rewritten) = answer else {
@@ -221,7 +221,7 @@ impl Isolation {
         seat: &Seat,
         task: Task,
         cancel: &Cancel,
-    ) -> Result<Checked, MeasureError> {
+    ) -> Result<SetSummary, MeasureError> {
         match self.run(seat, task, cancel)? {
             Answer::Checked(checked) => Ok(checked),
             _ => Err(off_topic()),
@@ -251,8 +251,8 @@ impl Isolation {
         let is_large = weights.is_some();
         let wanted = Some(task.order.reads(&task.validation.digest));
         let takes_set = task.order.action.takes_set();
-        let fits_set = |it: &Running| !takes_set || it.set.is_none() || it.set == wanted;
-        let fits = |it: &Running| fits_set(it) && !is_large;
+        let fits_set = |it: &RunningChild| !takes_set || it.set.is_none() || it.set == wanted;
+        let fits = |it: &RunningChild| fits_set(it) && !is_large;
         let mut running = match seat.take() {
             Some(running) if fits(&running) => running,
             other => {
@@ -265,11 +265,11 @@ impl Isolation {
         let told = match running.tell(&task, cancel) {
             Ok(()) => true,
             // What it cannot be told shows in how it has ended.
-            Err(Spilt::NobodyTakes(error)) => {
+            Err(PourFailure::NobodyTakes(error)) => {
                 tracing::debug!(%error, "the process that measures takes no orders");
                 false
             }
-            Err(Spilt::Source(error)) => {
+            Err(PourFailure::Source(error)) => {
                 running.end();
                 return Err(error);
             }
@@ -308,10 +308,10 @@ impl Isolation {
         }
     }
 
-    fn too_long(&self, action: &str, late: Late) -> MeasureError {
+    fn too_long(&self, action: &str, late: Overrun) -> MeasureError {
         let (what, limit, setting) = match late {
-            Late::Step => (action, self.longest_step, "longest_step_ms"),
-            Late::Configuration => (
+            Overrun::Step => (action, self.longest_step, "longest_step_ms"),
+            Overrun::Configuration => (
                 "the configuration",
                 self.longest_configuration,
                 "longest_configuration_ms",
@@ -324,7 +324,7 @@ impl Isolation {
         refused(Code::TimeExceeded, text)
     }
 
-    fn start(&self, task: &Task) -> Result<Running, MeasureError> {
+    fn start(&self, task: &Task) -> Result<RunningChild, MeasureError> {
         let failed = |error: std::io::Error| {
             let program = self.program.program.display();
             refused(
@@ -359,7 +359,7 @@ impl Isolation {
                 }
             }
         });
-        Ok(Running {
+        Ok(RunningChild {
             child,
             orders,
             answers,
@@ -377,7 +377,7 @@ fn off_topic() -> MeasureError {
 }
 
 fn refused(code: Code, message: String) -> MeasureError {
-    MeasureError::Refused(Refused {
+    MeasureError::Refused(Refusal {
         code,
         message,
         is_final: false,
@@ -414,25 +414,25 @@ impl Order {
     }
 }
 
-// === impl Running ===
+// === impl RunningChild ===
 
 /// How waiting for an answer ended.
 enum Wait {
     Answered(Reply),
     Ended,
-    TooLong(Late),
+    TooLong(Overrun),
     Cancelled,
 }
 
 /// What took too long.
 #[derive(Debug, Clone, Copy)]
-enum Late {
+enum Overrun {
     Step,
     Configuration,
 }
 
-impl Running {
-    fn tell(&mut self, task: &Task, cancel: &Cancel) -> Result<(), Spilt> {
+impl RunningChild {
+    fn tell(&mut self, task: &Task, cancel: &Cancel) -> Result<(), PourFailure> {
         let artefact = task.order.artefact;
         let is_new = self.artefact != Some(artefact);
         let file = task.artefact.as_ref().filter(|_| is_new);
@@ -445,25 +445,25 @@ impl Running {
             order: task.order.clone(),
             validation_bytes: sends_set.then_some(task.validation.bytes),
             artefact_bytes: file.map(|it| it.graph.len() as u64),
-            weights: weights.map_err(Spilt::NobodyTakes)?,
+            weights: weights.map_err(PourFailure::NobodyTakes)?,
             beside_bytes: task.beside.iter().map(|it| it.len() as u64).collect(),
         };
         self.most_made.store(task.most_made(), Ordering::Release);
-        frame::write(&mut self.orders, &head, &[]).map_err(Spilt::NobodyTakes)?;
+        frame::write(&mut self.orders, &head, &[]).map_err(PourFailure::NobodyTakes)?;
         if sends_set {
             task.validation.pour(&mut self.orders, cancel)?;
             self.set = Some(task.order.reads(&task.validation.digest));
         }
         if let Some(file) = file {
             let sent = self.orders.write_all(&file.graph);
-            sent.map_err(Spilt::NobodyTakes)?;
+            sent.map_err(PourFailure::NobodyTakes)?;
             self.artefact = Some(artefact);
         }
         for file in &task.beside {
             let sent = self.orders.write_all(file);
-            sent.map_err(Spilt::NobodyTakes)?;
+            sent.map_err(PourFailure::NobodyTakes)?;
         }
-        self.orders.flush().map_err(Spilt::NobodyTakes)
+        self.orders.flush().map_err(PourFailure::NobodyTakes)
     }
 
     fn wait(&self, isolation: &Isolation, told: bool, cancel: &Cancel) -> Wait {
@@ -486,10 +486,10 @@ impl Running {
             }
             let (now, computed) = (Instant::now(), self.child.computed());
             if step.is_over(now, computed) {
-                return Wait::TooLong(Late::Step);
+                return Wait::TooLong(Overrun::Step);
             }
             if all.is_over(now, computed) {
-                return Wait::TooLong(Late::Configuration);
+                return Wait::TooLong(Overrun::Configuration);
             }
         }
     }

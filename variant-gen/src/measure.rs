@@ -15,8 +15,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sextant_engine::{Engine, Interrupt, LoadRequest, LoadedModel};
 use sextant_types::{
-    Accuracy, BatchLatency, Code, Concurrent, InvalidTensor, Metric, NamedTensor, Padding, Profile,
-    ShapeProfile, Signature, Sizes, Tensor, fit,
+    Accuracy, BatchLatency, Code, ConcurrentRun, InvalidTensor, Metric, NamedTensor, Padding,
+    Profile, ShapeProfile, Signature, Sizes, Tensor, fit,
 };
 
 use crate::{
@@ -37,7 +37,7 @@ mod shapes;
 mod sweep;
 
 pub use answers::answers;
-pub use batches::{Batches, Uploaded, differing_outputs};
+pub use batches::{Batches, UploadedAnswers, differing_outputs};
 pub use effort::Effort;
 use loads::{Loads, load_once};
 pub use ranks::output_shapes;
@@ -79,7 +79,7 @@ pub struct Subject<'a> {
     /// The accuracy, where it was measured with another number of threads.
     pub accuracy: Option<Accuracy>,
     /// What single precision answers, where that is known; a subject in single precision adds to it.
-    pub uploaded: Option<&'a Uploaded>,
+    pub uploaded: Option<&'a UploadedAnswers>,
     /// Whether most of the file's weights have 16 bits.
     pub is_half: bool,
     /// Whether this process does nothing else, so that the memory it touches is what the subject needs.
@@ -118,7 +118,7 @@ pub struct Measurement {
     pub sizes: Sizes,
     /// Run times of lone queries side by side, where they were measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub concurrent: Vec<Concurrent>,
+    pub concurrent: Vec<ConcurrentRun>,
     /// Why queries cannot share its batches, where that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<String>,
@@ -158,7 +158,7 @@ pub enum MeasureError {
     Score(#[from] ScoreError),
     /// It was measured in another process, which says why it cannot be, or which ended.
     #[error("{}", .0.message)]
-    Refused(Refused),
+    Refused(Refusal),
     /// The artefact store failed while another process was given a file.
     #[error("{message}")]
     Store {
@@ -179,7 +179,7 @@ pub enum MeasureError {
 
 /// Why something was not measured in another process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct Refusal {
     /// The stable public code.
     pub code: Code,
     /// Why.

@@ -46,10 +46,10 @@ pub(crate) struct Pricing<'a> {
 
 /// What whoever has the turn knows of those before: what was shown when everything was published last, until
 /// that is followed.
-pub(crate) type Turn = Option<Shown>;
+pub(crate) type Turn = Option<StoreView>;
 
 /// What the metadata store shows, as far as it was followed: whose each variant is.
-pub(crate) struct Shown {
+pub(crate) struct StoreView {
     cursor: Cursor,
     applications: BTreeMap<VariantId, ApplicationId>,
 }
@@ -96,9 +96,9 @@ impl Publisher {
         *turn = None;
         // What changes meanwhile is followed from here: the registry may have been read before somebody deleted a model
         // from it, and be shown after its variants were retired.
-        let mut shown = Shown::of(self.metadata.snapshot().await?);
+        let mut shown = StoreView::of(self.metadata.snapshot().await?);
         let wanted = self.follow_registry().await?;
-        let after = Shown::of(self.metadata.snapshot().await?);
+        let after = StoreView::of(self.metadata.snapshot().await?);
         shown.applications.extend(after.applications);
         *turn = Some(shown);
         Ok(wanted.len())
@@ -162,7 +162,7 @@ impl Publisher {
     }
 
     /// Publishes everything; where to follow from.
-    async fn publish_and_follow(&self) -> Result<Shown, Error> {
+    async fn publish_and_follow(&self) -> Result<StoreView, Error> {
         loop {
             self.publish_all().await?;
             // Somebody else may have begun to publish everything since.
@@ -266,28 +266,36 @@ impl Publisher {
 
     /// Shows the variants of ready models with renewed marks; which they are.
     async fn show_ready(&self) -> Result<BTreeSet<VariantId>, Error> {
-        let mut applications: BTreeMap<ApplicationId, Vec<Variant>> = BTreeMap::new();
-        for variant in self.registry.ready_variants().await? {
-            let application = variant.application.clone();
-            applications.entry(application).or_default().push(variant);
+        loop {
+            let mut applications: BTreeMap<ApplicationId, Vec<Variant>> = BTreeMap::new();
+            for variant in self.registry.ready_variants().await? {
+                let application = variant.application.clone();
+                applications.entry(application).or_default().push(variant);
+            }
+            let pricing = self.pricing().await?;
+            for variants in applications.values_mut() {
+                self.renew_marks(variants, &pricing).await?;
+            }
+            let shown: Vec<Variant> = applications.into_values().flatten().collect();
+            self.show(&shown).await?;
+            if let Some(ready) = self.settle(None, &shown).await? {
+                return Ok(ready);
+            }
         }
-        let pricing = self.pricing().await?;
-        for variants in applications.values_mut() {
-            self.renew_marks(variants, &pricing).await?;
-        }
-        let shown: Vec<Variant> = applications.into_values().flatten().collect();
-        self.show(&shown).await?;
-        self.withdraw_deleted(None, &shown).await
     }
 
     /// Shows the variants of an application's ready models with renewed marks.
     async fn show_ready_of(&self, application: &ApplicationId) -> Result<(), Error> {
-        let mut variants = self.registry.ready_variants_of(application).await?;
-        let pricing = self.pricing().await?;
-        self.renew_marks(&mut variants, &pricing).await?;
-        self.show(&variants).await?;
-        self.withdraw_deleted(Some(application), &variants).await?;
-        Ok(())
+        loop {
+            let mut variants = self.registry.ready_variants_of(application).await?;
+            let pricing = self.pricing().await?;
+            self.renew_marks(&mut variants, &pricing).await?;
+            self.show(&variants).await?;
+            let settled = self.settle(Some(application), &variants).await?;
+            if settled.is_some() {
+                return Ok(());
+            }
+        }
     }
 
     /// Renews what is said of the variants of one application beside the others, and stores what that
@@ -309,26 +317,30 @@ impl Publisher {
     }
 
     /// Withdraws what another process has deleted while it was shown, of one application or of all; what
-    /// of these is ready now.
-    async fn withdraw_deleted(
+    /// of these is ready now. `None` where another process has changed a version meanwhile: it may have
+    /// shown that before, so all is to be shown again.
+    async fn settle(
         &self,
         application: Option<&ApplicationId>,
         shown: &[Variant],
-    ) -> Result<BTreeSet<VariantId>, Error> {
-        let ready = self.registry.ready_names(application).await?;
-        let ready: BTreeSet<VariantId> = ready.into_iter().collect();
+    ) -> Result<Option<BTreeSet<VariantId>>, Error> {
+        let ready = self.registry.ready_releases(application).await?;
+        let mut is_as_shown = true;
         for variant in shown {
-            if !ready.contains(&variant.id) {
-                self.metadata.retire_variant(&variant.id).await?;
+            match ready.get(&variant.id) {
+                Some(release) => is_as_shown &= *release == variant.release,
+                None => {
+                    self.metadata.retire_variant(&variant.id).await?;
+                }
             }
         }
-        Ok(ready)
+        Ok(is_as_shown.then(|| ready.into_keys().collect()))
     }
 }
 
-// === impl Shown ===
+// === impl StoreView ===
 
-impl Shown {
+impl StoreView {
     fn of(snapshot: Snapshot) -> Self {
         let variants = snapshot.variants.into_iter();
         Self {

@@ -28,13 +28,13 @@ mod large;
 mod look;
 
 pub(crate) use large::{Compose, Outline, parts};
-pub(crate) use look::{Look, Looking, OTHERS, Vocabulary, Wide};
+pub(crate) use look::{Look, LookOptions, OTHERS, Vocabulary, WidenedFile};
 
 /// What is made of files may have twice their size, and so many bytes more.
 const MOST_GROWTH_BYTES: u64 = 64 << 20;
 
 /// What is made of a file.
-pub(crate) struct Made<T> {
+pub(crate) struct RewriteOutput<T> {
     /// What was found out.
     pub(crate) found: T,
     /// The files that were made; of most one.
@@ -47,7 +47,11 @@ pub(crate) trait Rewrite: Send + 'static {
     type Found: Serialize + DeserializeOwned + Send + 'static;
 
     /// Does it.
-    fn rewrite(&self, file: &ModelFile, beside: &[Bytes]) -> Result<Made<Self::Found>, Error>;
+    fn rewrite(
+        &self,
+        file: &ModelFile,
+        beside: &[Bytes],
+    ) -> Result<RewriteOutput<Self::Found>, Error>;
 
     /// As it is told to another process.
     fn told(self) -> Rewriting;
@@ -72,7 +76,7 @@ pub enum Rewriting {
     /// Make the model that answers with shapes.
     Probe(Probe),
     /// Take its application's classes, and find out about batches.
-    Look(Box<Looking>),
+    Look(Box<LookOptions>),
     /// Take its batch dimension away.
     Lone(Lone),
     /// Make its weights smaller.
@@ -81,16 +85,16 @@ pub enum Rewriting {
 
 /// What another process has made, before the bytes of its files.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Rewritten {
+pub struct RewriteReply {
     /// What was found out, or why there is nothing.
-    pub found: Result<Value, Unable>,
+    pub found: Result<Value, RewriteFailure>,
     /// The length of each file; none of one that is as it was sent.
     pub files: Vec<Option<u64>>,
 }
 
 /// Why a file cannot be rewritten.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unable {
+pub struct RewriteFailure {
     /// The stable public code.
     pub code: Code,
     /// Why.
@@ -128,7 +132,7 @@ pub struct Fit {
 
 /// What [`Fit`] finds out.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Fitted {
+pub struct FitResult {
     pub(crate) plain: adapt::Plain,
     /// The inputs that have new names, by the old ones.
     pub(crate) inputs: Names,
@@ -155,7 +159,7 @@ pub struct Probe {
 
 /// What [`Probe`] finds out.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Probed {
+pub struct ProbeResult {
     /// What the model declares, where its declared outputs are probed.
     pub(crate) declared: Option<Signature>,
     /// The signature of the model that answers with shapes.
@@ -182,7 +186,7 @@ pub struct Quantize {
 
 impl Rewriting {
     /// Does it for another process.
-    pub(crate) fn run(self, file: &ModelFile, beside: &[Bytes]) -> (Rewritten, Vec<Bytes>) {
+    pub(crate) fn run(self, file: &ModelFile, beside: &[Bytes]) -> (RewriteReply, Vec<Bytes>) {
         match self {
             Self::Outline(it) => answer(&it, file, beside),
             Self::Compose(it) => answer(&it, file, beside),
@@ -203,9 +207,12 @@ impl Rewriting {
     }
 }
 
-fn answer<R: Rewrite>(how: &R, file: &ModelFile, beside: &[Bytes]) -> (Rewritten, Vec<Bytes>) {
+fn answer<R: Rewrite>(how: &R, file: &ModelFile, beside: &[Bytes]) -> (RewriteReply, Vec<Bytes>) {
     let made = how.rewrite(file, beside);
-    Rewritten::of(made.map_err(|error| Unable::from(&error)), (file, beside))
+    RewriteReply::of(
+        made.map_err(|error| RewriteFailure::from(&error)),
+        (file, beside),
+    )
 }
 
 /// The most bytes of files that are taken of what is made of a file and those beside it.
@@ -216,12 +223,12 @@ pub(crate) fn most_made(file: &ModelFile, beside: &[Bytes]) -> u64 {
     sent.saturating_mul(2).saturating_add(MOST_GROWTH_BYTES)
 }
 
-// === impl Rewritten ===
+// === impl RewriteReply ===
 
-impl Rewritten {
+impl RewriteReply {
     /// What is told, and the files behind it, of what was made of a file and those beside it.
     pub(crate) fn of<T: Serialize>(
-        made: Result<Made<T>, Unable>,
+        made: Result<RewriteOutput<T>, RewriteFailure>,
         (file, beside): (&ModelFile, &[Bytes]),
     ) -> (Self, Vec<Bytes>) {
         let sent = &file.graph;
@@ -229,14 +236,14 @@ impl Rewritten {
             let bytes = made.files.iter().map(|it| it.len() as u64).sum::<u64>();
             let most = most_made(file, beside);
             if bytes > most {
-                return Err(Unable {
+                return Err(RewriteFailure {
                     code: Code::MemoryExceeded,
                     message: format!(
                         "what is made of the model has `{bytes}` bytes, and at most `{most}` may be made of files of this size"
                     ),
                 });
             }
-            let found = serde_json::to_value(made.found).map_err(|error| Unable {
+            let found = serde_json::to_value(made.found).map_err(|error| RewriteFailure {
                 code: Code::Internal,
                 message: format!("what was found in the model cannot be told: {error}"),
             })?;
@@ -263,7 +270,7 @@ impl Rewritten {
         self,
         files: Vec<Bytes>,
         sent: &Bytes,
-    ) -> Option<Result<Made<T>, Unable>> {
+    ) -> Option<Result<RewriteOutput<T>, RewriteFailure>> {
         let found = match self.found {
             Ok(found) => serde_json::from_value(found).ok()?,
             Err(unable) => return Some(Err(unable)),
@@ -274,11 +281,11 @@ impl Rewritten {
             Some(_) => made.next(),
         });
         let files = files.collect::<Option<Vec<_>>>()?;
-        Some(Ok(Made { found, files }))
+        Some(Ok(RewriteOutput { found, files }))
     }
 }
 
-impl From<&Error> for Unable {
+impl From<&Error> for RewriteFailure {
     fn from(error: &Error) -> Self {
         Self {
             code: error.code(),
@@ -287,9 +294,9 @@ impl From<&Error> for Unable {
     }
 }
 
-// === impl Made ===
+// === impl RewriteOutput ===
 
-impl<T> Made<T> {
+impl<T> RewriteOutput<T> {
     /// One file.
     pub(crate) fn one(found: T, file: Bytes) -> Self {
         let files = vec![file];
@@ -302,13 +309,13 @@ impl<T> Made<T> {
 impl Rewrite for Embed {
     type Found = bool;
 
-    fn rewrite(&self, file: &ModelFile, beside: &[Bytes]) -> Result<Made<bool>, Error> {
+    fn rewrite(&self, file: &ModelFile, beside: &[Bytes]) -> Result<RewriteOutput<bool>, Error> {
         let named = self.names.iter().cloned().zip(beside.iter().cloned());
         let files: Files = named.collect();
         let whole = file.whole();
         let whole = whole.map_err(|error| Error::NotOnnx(error.to_string()))?;
         let whole = external::embed(&whole, &files)?;
-        Ok(Made {
+        Ok(RewriteOutput {
             found: whole.is_some(),
             files: whole.into_iter().collect(),
         })
@@ -322,11 +329,11 @@ impl Rewrite for Embed {
 impl Rewrite for Resolve {
     type Found = bool;
 
-    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<bool>, Error> {
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<bool>, Error> {
         let size = |name: &str| self.sizes.get(name).copied();
         let graph = external::resolve(&file.graph, size)?;
         let is_aligned = outline::is_aligned(&graph)?;
-        Ok(Made::one(is_aligned, graph))
+        Ok(RewriteOutput::one(is_aligned, graph))
     }
 
     fn told(self) -> Rewriting {
@@ -335,12 +342,12 @@ impl Rewrite for Resolve {
 }
 
 impl Rewrite for Fit {
-    type Found = Fitted;
+    type Found = FitResult;
 
-    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Fitted>, Error> {
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<FitResult>, Error> {
         let numbers = |bits: &Vec<u64>| bits.iter().map(|it| f64::from_bits(*it)).collect();
         let constants = self.constants.iter();
-        let declared = adapt::Declared {
+        let declared = adapt::DeclaredSignature {
             outputs: self.outputs.clone(),
             constants: constants
                 .map(|(name, bits)| (name.clone(), numbers(bits)))
@@ -351,13 +358,13 @@ impl Rewrite for Fit {
         let application = self.application.as_ref();
         let named = fit::names(plain, &self.stated, &self.outputs, application)?;
         let model = named.plain.model.clone();
-        let fitted = Fitted {
+        let fitted = FitResult {
             unknown: ranks::unknown(&model)?,
             plain: named.plain,
             inputs: named.inputs,
             is_lone: named.is_lone,
         };
-        Ok(Made::one(fitted, model))
+        Ok(RewriteOutput::one(fitted, model))
     }
 
     fn told(self) -> Rewriting {
@@ -368,13 +375,16 @@ impl Rewrite for Fit {
 impl Rewrite for Declare {
     type Found = ();
 
-    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<()>, Error> {
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<()>, Error> {
         let names: Vec<String> = self.shapes.keys().cloned().collect();
         let model = match self.anew {
             true => ranks::forget(&file.graph, &names)?,
             false => file.graph.clone(),
         };
-        Ok(Made::one((), ranks::declare(&model, &self.shapes)?))
+        Ok(RewriteOutput::one(
+            (),
+            ranks::declare(&model, &self.shapes)?,
+        ))
     }
 
     fn told(self) -> Rewriting {
@@ -383,16 +393,16 @@ impl Rewrite for Declare {
 }
 
 impl Rewrite for Probe {
-    type Found = Option<Probed>;
+    type Found = Option<ProbeResult>;
 
-    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Self::Found>, Error> {
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<Self::Found>, Error> {
         let mut open = file.graph.clone();
         let mut declared = None;
         if let Some(most) = self.all_up_to {
             let info = inspect(&open)?;
             if info.weights_bytes > most {
                 let files = Vec::new();
-                return Ok(Made { found: None, files });
+                return Ok(RewriteOutput { found: None, files });
             }
             let outputs = info.signature.outputs.iter();
             let names: Vec<String> = outputs.map(|it| it.name.clone()).collect();
@@ -401,7 +411,10 @@ impl Rewrite for Probe {
         }
         let probe = ranks::probe(&open)?;
         let asked = inspect(&probe)?.signature;
-        Ok(Made::one(Some(Probed { declared, asked }), probe))
+        Ok(RewriteOutput::one(
+            Some(ProbeResult { declared, asked }),
+            probe,
+        ))
     }
 
     fn told(self) -> Rewriting {
@@ -412,12 +425,12 @@ impl Rewrite for Probe {
 impl Rewrite for Lone {
     type Found = sextant_onnx::ModelInfo;
 
-    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Self::Found>, Error> {
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<Self::Found>, Error> {
         let model = match self {
             Self::Mixes => adapt::lone(&file.graph)?,
             Self::Whole => adapt::unbatched(&file.graph)?,
         };
-        Ok(Made::one(inspect(&model)?, model))
+        Ok(RewriteOutput::one(inspect(&model)?, model))
     }
 
     fn told(self) -> Rewriting {
@@ -428,13 +441,13 @@ impl Rewrite for Lone {
 impl Rewrite for Quantize {
     type Found = Vec<String>;
 
-    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Self::Found>, Error> {
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<Self::Found>, Error> {
         let quantized = calibrate::rewritten(file, |source| match self.precision {
             Precision::Int8Weights => quantize_weights_only(source, 8),
             Precision::Int4Weights => quantize_weights_only(source, 4),
             _ => quantize_dynamic(source),
         })?;
-        Ok(Made::one(quantized.nodes, quantized.model))
+        Ok(RewriteOutput::one(quantized.nodes, quantized.model))
     }
 
     fn told(self) -> Rewriting {

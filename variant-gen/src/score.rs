@@ -196,8 +196,10 @@ impl<'a> Scorer<'a> {
         let at = self.records * self.labels.per_record;
         match &mut self.evidence {
             Evidence::Classes(all) => {
-                let of_row = |(row, label): &(&[f64], usize)| (best(row) as u32, *label as u32);
-                all.extend(labelled.iter().map(of_row));
+                let of_row = |(row, label): &(&[f64], usize)| (predicted(row), *label as u32);
+                for record in labelled.chunks(self.labels.per_record.max(1)) {
+                    all.push(record.iter().map(of_row));
+                }
             }
             Evidence::Ranks(all) => {
                 let of_row = |(row, label): &(&[f64], usize)| (row[row.len() - 1], *label == 1);
@@ -392,6 +394,12 @@ fn mean(values: &[f64]) -> f64 {
 fn best(row: &[f64]) -> usize {
     let greater = |best: usize, at: usize| if row[at] > row[best] { at } else { best };
     (0..row.len()).fold(0, greater)
+}
+
+/// The class that a row says; none of one with NaN.
+fn predicted(row: &[f64]) -> Option<u32> {
+    let is_nan = row.iter().any(|value| value.is_nan());
+    (!is_nan).then(|| best(row) as u32)
 }
 
 /// The probability of a class: a row's element where the row is a distribution, its softmax otherwise. Never

@@ -17,7 +17,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
-use sextant_registry::{Failure, JobKind, Waiting};
+use sextant_registry::{Failure, JobKind, JobQueueKey};
 use sextant_types::{Code, EngineName, time::unix_ms};
 use tokio::{
     sync::{mpsc, watch},
@@ -57,7 +57,7 @@ struct OutcomeLabels {
 }
 
 /// Why work on a job ended.
-enum Ended {
+enum JobEnd {
     Done(Summary),
     Failed(Error),
     /// Cancelled, or taken over by another runner.
@@ -94,7 +94,7 @@ impl RegistrationService {
         registry.register("registrations", help, self.ended.clone());
         let help = "Extensions of models by an engine that ended here, by outcome";
         registry.register("extensions", help, self.extended.clone());
-        for outcome in Ended::NAMES {
+        for outcome in JobEnd::NAMES {
             drop(self.ended.get_or_create(&OutcomeLabels { outcome }));
             drop(self.extended.get_or_create(&OutcomeLabels { outcome }));
         }
@@ -120,7 +120,7 @@ impl RegistrationService {
     }
 }
 
-impl Ended {
+impl JobEnd {
     const NAMES: [&'static str; 4] = ["done", "failed", "lost", "given_back"];
 
     fn name(&self) -> &'static str {
@@ -162,7 +162,7 @@ impl Works {
     fn begin(
         &mut self,
         service: Arc<RegistrationService>,
-        (claim, whose): (Claim, Waiting),
+        (claim, whose): (Claim, JobQueueKey),
         stopped: watch::Receiver<bool>,
     ) {
         let job = (whose, &claim.job.id);
@@ -184,7 +184,7 @@ impl Works {
     }
 
     /// Has one give its place to those that wait, where one has to.
-    fn give_way(&mut self, waiting: &[Waiting]) {
+    fn give_way(&mut self, waiting: &[JobQueueKey]) {
         let gives_way = self.turns.gives_way(waiting, Instant::now().into_std());
         if let Some(worker) = gives_way.and_then(|turn| self.workers.get(&turn)) {
             worker.send_replace(true);
@@ -234,7 +234,7 @@ impl RegistrationService {
     }
 
     /// Whose registrations wait although no place is left.
-    async fn kept_out(&self, turns: &Turns) -> Vec<Waiting> {
+    async fn kept_out(&self, turns: &Turns) -> Vec<JobQueueKey> {
         let is_full = turns.open(Instant::now().into_std()) == Open::No;
         if !is_full || !self.generator.config().registers {
             return Vec::new();
@@ -249,7 +249,7 @@ impl RegistrationService {
     async fn claim(
         &self,
         turns: &mut Turns,
-    ) -> Result<Option<(Claim, Waiting)>, sextant_registry::Error> {
+    ) -> Result<Option<(Claim, JobQueueKey)>, sextant_registry::Error> {
         let (registry, config) = (self.generator.registry(), self.generator.config());
         let (lease_ms, now) = (milliseconds(config.lease), Instant::now().into_std());
         let open = turns.open(now);
@@ -278,7 +278,7 @@ impl RegistrationService {
             let claimed = registry.claim_for(what, &owner, lease_ms, unix_ms());
             if let Some(job) = claimed.await? {
                 // Nobody has asked for it.
-                let whose = Waiting {
+                let whose = JobQueueKey {
                     registrant: String::new(),
                     application: job.application.clone(),
                 };
@@ -299,9 +299,9 @@ impl RegistrationService {
         let [mut stopped, mut others_wait] = ends;
         let ended = tokio::select! {
             ended = self.try_repeatedly(claim) => ended,
-            () = self.hold(claim) => Ended::Lost,
-            _ = stopped.wait_for(|stopped| *stopped) => Ended::GivenBack,
-            _ = others_wait.wait_for(|wait| *wait) => Ended::GivenBack,
+            () = self.hold(claim) => JobEnd::Lost,
+            _ = stopped.wait_for(|stopped| *stopped) => JobEnd::GivenBack,
+            _ = others_wait.wait_for(|wait| *wait) => JobEnd::GivenBack,
         };
         self.running.dec();
         let outcome = ended.name();
@@ -354,15 +354,15 @@ impl RegistrationService {
         }
     }
 
-    async fn try_repeatedly(&self, claim: &Claim) -> Ended {
+    async fn try_repeatedly(&self, claim: &Claim) -> JobEnd {
         let config = self.generator.config();
         let mut wait = config.back_off;
         let mut failing_since = None;
         loop {
             match self.generator.run(claim).await {
-                Ok(summary) => return Ended::Done(summary),
-                Err(error) if error.is_lost() => return Ended::Lost,
-                Err(Error::Measure(MeasureError::Cancelled)) => return Ended::Lost,
+                Ok(summary) => return JobEnd::Done(summary),
+                Err(error) if error.is_lost() => return JobEnd::Lost,
+                Err(Error::Measure(MeasureError::Cancelled)) => return JobEnd::Lost,
                 Err(error) if error.is_transient() => {
                     let since = failing_since.get_or_insert_with(Instant::now);
                     let so_far = since.elapsed();
@@ -371,12 +371,12 @@ impl RegistrationService {
                         _ => config.store_patience.min(REFUSED_PATIENCE),
                     };
                     if so_far >= most {
-                        return Ended::Failed(error);
+                        return JobEnd::Failed(error);
                     }
                     let so_far_s = so_far.as_secs_f64();
                     warn!(job = %claim.job.id, %error, so_far_s, "it is tried again");
                 }
-                Err(error) => return Ended::Failed(error),
+                Err(error) => return JobEnd::Failed(error),
             }
             sleep_until(Instant::now() + wait).await;
             wait = wait.saturating_mul(2).min(LONGEST_WAIT);
@@ -405,11 +405,11 @@ impl RegistrationService {
         }
     }
 
-    async fn end_job(&self, claim: &Claim, ended: Ended) {
+    async fn end_job(&self, claim: &Claim, ended: JobEnd) {
         let job = &claim.job.id;
         let registry = self.generator.registry();
         let settled = match ended {
-            Ended::Done(summary) => {
+            JobEnd::Done(summary) => {
                 let Summary {
                     variants, frontier, ..
                 } = summary;
@@ -420,12 +420,12 @@ impl RegistrationService {
                 }
                 Ok(())
             }
-            Ended::Failed(error) => {
+            JobEnd::Failed(error) => {
                 // Mostly the file's fault, which its owner is told: no alarm for the operator.
                 warn!(%job, %error, code = %error.code(), "it failed");
                 self.fail(claim, &error).await
             }
-            Ended::GivenBack => {
+            JobEnd::GivenBack => {
                 if let Err(error) = self.generator.forget_starts(claim).await {
                     warn!(%job, %error, "that a step was begun cannot be taken back");
                 }
@@ -436,7 +436,7 @@ impl RegistrationService {
                     Err(error) => Err(error.into()),
                 }
             }
-            Ended::Lost => {
+            JobEnd::Lost => {
                 info!(%job, "it was cancelled or taken over");
                 self.generator.publisher().publish_all().await.map(|_| ())
             }

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use sextant_registry::Model;
 use sextant_types::{AccuracyKind, Code, Digest, EngineName, Precision, Signature};
 
-use crate::{configuration::Configuration, guess::Guess, measure::Measurement, validation::Scored};
+use crate::{
+    configuration::Configuration, guess::Guess, measure::Measurement, validation::ScoringTarget,
+};
 
 /// Name of the first step.
 pub const INSPECT: &str = "inspect";
@@ -45,7 +47,7 @@ pub fn measured_engine(step: &str) -> Option<&str> {
 
 /// What a model is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Inspected {
+pub struct Inspection {
     /// Inputs and outputs.
     pub signature: Signature,
     /// Records of the validation set.
@@ -65,7 +67,7 @@ pub struct Inspected {
     pub engines: Vec<String>,
     /// Which output is scored.
     #[serde(default)]
-    pub scored: Scored,
+    pub scored: ScoringTarget,
     /// The file that variants are made from, where it is not the one that was uploaded: its name in the
     /// artefact store and its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,7 +103,7 @@ pub fn kind_of<'a>(mut changes: impl Iterator<Item = &'a str>) -> AccuracyKind {
     }
 }
 
-impl Inspected {
+impl Inspection {
     /// What is measured on its validation set.
     pub fn kind(&self) -> AccuracyKind {
         kind_of(self.changes.iter().map(String::as_str))
@@ -116,7 +118,7 @@ impl Inspected {
 /// What became of a precision.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Generated {
+pub enum Generation {
     /// There is an artefact.
     Made {
         /// Its name in the artefact store.
@@ -139,7 +141,7 @@ pub enum Generated {
 /// What became of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Measured {
+pub enum MeasureOutcome {
     /// It was begun; nothing is known yet.
     Begun {
         /// In how many claims of the job.
@@ -169,7 +171,7 @@ pub enum Measured {
 /// Why nothing is to be done about a model and an engine any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Extended {
+pub enum ExtensionResult {
     /// Whoever registered the model had the engine.
     Registered,
     /// It was measured with it later; it may not run there.
@@ -187,7 +189,7 @@ pub enum Extended {
     },
 }
 
-impl Measured {
+impl MeasureOutcome {
     /// A configuration that does not run.
     pub fn skipped(code: Code, reason: impl Into<String>) -> Self {
         Self::Skipped {

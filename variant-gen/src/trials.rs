@@ -28,15 +28,15 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// What is known of the trials.
 #[derive(Default)]
 struct Trials {
-    before: Before,
+    before: PriorCounts,
     evidence: BTreeMap<ModelId, Evidence>,
 }
 
 /// What was counted of a version before its trial began.
 #[derive(Default)]
-struct Before(BTreeMap<ModelId, (u64, TrialRow)>);
+struct PriorCounts(BTreeMap<ModelId, (u64, TrialRow)>);
 
-impl Before {
+impl PriorCounts {
     /// What a version has done since it came to its stage, as far as this process has seen it. Counts that became fewer
     /// are those of another dispatcher.
     fn since(&mut self, model: &Model, now: &TrialRow) -> Tally {

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_registry::Waiting;
+use sextant_registry::JobQueueKey;
 use sextant_types::JobId;
 
 /// How many may run.
@@ -34,11 +34,11 @@ pub(crate) struct Places {
 #[derive(Debug)]
 pub(crate) struct Turns {
     places: Places,
-    running: BTreeMap<u64, Running>,
+    running: BTreeMap<u64, RunningJob>,
     /// Of each registrant.
-    registrants: Had<String>,
+    registrants: LastTurns<String>,
     /// Of each of their applications.
-    applications: Had<Waiting>,
+    applications: LastTurns<JobQueueKey>,
     /// By job: how often it was given back.
     given_back: BTreeMap<JobId, u32>,
     turn: u64,
@@ -46,11 +46,11 @@ pub(crate) struct Turns {
 
 /// Who had their last turn when: its number, or that of one when they were new.
 #[derive(Debug)]
-struct Had<K>(BTreeMap<K, u64>);
+struct LastTurns<K>(BTreeMap<K, u64>);
 
 #[derive(Debug)]
-struct Running {
-    whose: Waiting,
+struct RunningJob {
+    whose: JobQueueKey,
     job: JobId,
     since: Instant,
     /// How long it may run while others wait for its place.
@@ -91,8 +91,8 @@ impl Turns {
         Self {
             places,
             running: BTreeMap::new(),
-            registrants: Had(BTreeMap::new()),
-            applications: Had(BTreeMap::new()),
+            registrants: LastTurns(BTreeMap::new()),
+            applications: LastTurns(BTreeMap::new()),
             given_back: BTreeMap::new(),
             turn: 0,
         }
@@ -114,15 +114,15 @@ impl Turns {
     }
 
     /// Who is next of those that wait, which are in the order in which they would be without turns.
-    pub(crate) fn next(&mut self, waiting: &[Waiting], now: Instant) -> Option<Waiting> {
+    pub(crate) fn next(&mut self, waiting: &[JobQueueKey], now: Instant) -> Option<JobQueueKey> {
         self.see(waiting);
         let open = self.open(now);
-        let may_begin = |whose: &&Waiting| match open {
+        let may_begin = |whose: &&JobQueueKey| match open {
             Open::ToAll => true,
             Open::ToOthers => self.running_of(whose) == 0,
             Open::From(_) | Open::No => false,
         };
-        let had = |whose: &&Waiting| {
+        let had = |whose: &&JobQueueKey| {
             let registrant = &whose.registrant;
             (
                 (
@@ -136,9 +136,9 @@ impl Turns {
     }
 
     /// Takes those who are new to have had their turn as long ago as any that is known of those that wait or run.
-    fn see(&mut self, waiting: &[Waiting]) {
+    fn see(&mut self, waiting: &[JobQueueKey]) {
         let running = self.running.values().map(|it| &it.whose);
-        let known: Vec<&Waiting> = waiting.iter().chain(running).collect();
+        let known: Vec<&JobQueueKey> = waiting.iter().chain(running).collect();
         let registrants = known.iter().map(|it| &it.registrant);
         self.registrants.see(registrants, self.turn);
         self.applications.see(known.iter().copied(), self.turn);
@@ -146,7 +146,7 @@ impl Turns {
 
     /// The one that is given back now, by its number: no place is left, somebody waits who has none, and it has had its
     /// time.
-    pub(crate) fn gives_way(&mut self, waiting: &[Waiting], now: Instant) -> Option<u64> {
+    pub(crate) fn gives_way(&mut self, waiting: &[JobQueueKey], now: Instant) -> Option<u64> {
         let is_kept_out = waiting.iter().any(|it| self.running_of(it) == 0);
         let is_leaving = self.running.values().any(|it| it.is_leaving);
         if self.open(now) != Open::No || !is_kept_out || is_leaving {
@@ -170,7 +170,7 @@ impl Turns {
     }
 
     /// How long it may run while these wait for its place.
-    fn time_of(&self, running: &Running, waiting: &[Waiting]) -> Duration {
+    fn time_of(&self, running: &RunningJob, waiting: &[JobQueueKey]) -> Duration {
         let has_several = self.places_of(&running.whose.registrant) > 1;
         let mut others = waiting.iter().map(|it| &it.registrant);
         match has_several && others.any(|it| self.places_of(it) == 0) {
@@ -200,14 +200,14 @@ impl Turns {
     }
 
     /// One of theirs begins; the number under which it [ends](Self::end).
-    pub(crate) fn begin(&mut self, (whose, job): (Waiting, &JobId), now: Instant) -> u64 {
+    pub(crate) fn begin(&mut self, (whose, job): (JobQueueKey, &JobId), now: Instant) -> u64 {
         self.turn = self.upcoming();
         self.registrants.note(&whose.registrant, self.turn);
         self.applications.note(&whose, self.turn);
         let doublings = self.given_back.get(job).copied().unwrap_or_default();
         let doublings = doublings.min(MOST_DOUBLINGS);
         let slow_after = self.places.slow_after;
-        let running = Running {
+        let running = RunningJob {
             whose,
             job: job.clone(),
             since: now,
@@ -230,7 +230,7 @@ impl Turns {
         self.applications.forget_oldest();
     }
 
-    fn running_of(&self, whose: &Waiting) -> usize {
+    fn running_of(&self, whose: &JobQueueKey) -> usize {
         let all = self.running.values();
         all.filter(|it| it.whose == *whose).count()
     }
@@ -244,9 +244,9 @@ impl Turns {
 /// Of whom the last turn is known, and jobs that were given back.
 const MOST_REMEMBERED: usize = 4096;
 
-// === impl Had ===
+// === impl LastTurns ===
 
-impl<K: Ord + Clone> Had<K> {
+impl<K: Ord + Clone> LastTurns<K> {
     fn turn(&self, of: &K) -> Option<u64> {
         self.0.get(of).copied()
     }
@@ -287,24 +287,24 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     /// An application of one and the same key.
-    fn id(name: &str) -> Waiting {
+    fn id(name: &str) -> JobQueueKey {
         of("key", name)
     }
 
-    fn of(key: &str, application: &str) -> Waiting {
-        Waiting {
+    fn of(key: &str, application: &str) -> JobQueueKey {
+        JobQueueKey {
             registrant: key.to_owned(),
             application: ApplicationId::new(application).expect("valid"),
         }
     }
 
     /// Begins a job of this application.
-    fn begin(turns: &mut Turns, whose: &Waiting, now: Instant) -> u64 {
+    fn begin(turns: &mut Turns, whose: &JobQueueKey, now: Instant) -> u64 {
         turns.begin((whose.clone(), &job(whose)), now)
     }
 
     /// Its only one.
-    fn job(whose: &Waiting) -> JobId {
+    fn job(whose: &JobQueueKey) -> JobId {
         JobId::new(format!("job-of-{}", whose.application)).expect("valid")
     }
 

@@ -16,7 +16,7 @@
 //! gets one record at a time; when its first dimension is 1, or open before others beside an input whose first is
 //! fixed, a 1 may be left out of the record. A 1 in front of a record of a model with a batch dimension is left out.
 //!
-//! The metric applies to one output, see [`Scored`]. Where a model says what the columns of that output
+//! The metric applies to one output, see [`ScoringTarget`]. Where a model says what the columns of that output
 //! stand for, labels are those classes: names, or numbers where all classes are numbers.
 
 use bytes::Bytes;
@@ -35,12 +35,12 @@ mod scored;
 mod shapes;
 
 pub use bundle::with_labels;
-pub(crate) use bundle::{Found, Front};
+pub(crate) use bundle::{Front, FrontSearch};
 pub(crate) use fit::row_shape;
 use fit::{fit_input, fit_row, shape_text, without_first_dimension};
 pub use invalid::Invalid;
 pub use labels::{Expectation, Labels, UNSCORED};
-pub use scored::Scored;
+pub use scored::ScoringTarget;
 pub use shapes::{RecordShapes, record_shapes};
 
 /// Name of the labels' array in an `.npz`.
@@ -72,13 +72,13 @@ impl Default for Limits {
 
 /// What a validation set has to fit.
 #[derive(Debug, Clone, Copy)]
-pub struct Expected<'a> {
+pub struct SetRequirements<'a> {
     /// The model's inputs and outputs.
     pub signature: &'a Signature,
     /// How outputs are scored.
     pub metric: Metric,
     /// Which of them.
-    pub scored: &'a Scored,
+    pub scored: &'a ScoringTarget,
     /// How much is accepted.
     pub limits: Limits,
 }
@@ -120,7 +120,7 @@ pub struct Part<'a> {
     pub begins: bool,
 }
 
-impl<'a> Expected<'a> {
+impl<'a> SetRequirements<'a> {
     /// The output that is scored.
     fn output(&self) -> Result<&'a TensorSpec, Invalid> {
         let output = self.signature.outputs.get(self.scored.output);
@@ -130,7 +130,7 @@ impl<'a> Expected<'a> {
 
 /// Reads a validation set, telling the formats apart by their first bytes, and checks that it
 /// fits.
-pub fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
+pub fn read(bytes: &Bytes, expected: SetRequirements<'_>) -> Result<ValidationSet, Invalid> {
     check_metric(expected)?;
     match bundle::open(bytes)? {
         Some(bundle) => bundle.read(expected),
@@ -141,7 +141,7 @@ pub fn read(bytes: &Bytes, expected: Expected<'_>) -> Result<ValidationSet, Inva
 /// Reads a file that calls inputs by their names, or by those that `names` has for them.
 fn read_file(
     bytes: &Bytes,
-    expected: Expected<'_>,
+    expected: SetRequirements<'_>,
     names: &Names,
 ) -> Result<ValidationSet, Invalid> {
     if let Some(kind) = foreign(bytes) {
@@ -291,7 +291,7 @@ struct Raw {
 type RowShape<'a> = &'a [Option<u64>];
 
 /// One group for each of `raws`, which have each records of one length.
-fn assemble(raws: &[Raw], expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
+fn assemble(raws: &[Raw], expected: SetRequirements<'_>) -> Result<ValidationSet, Invalid> {
     let signature = expected.signature;
     let (mut groups, mut records) = (Vec::with_capacity(raws.len()), 0);
     for raw in raws {
@@ -360,7 +360,7 @@ fn typical(groups: &[Group], records: usize) -> usize {
     half.unwrap_or(0)
 }
 
-fn check_metric(expected: Expected<'_>) -> Result<(), Invalid> {
+fn check_metric(expected: SetRequirements<'_>) -> Result<(), Invalid> {
     let output = expected.output()?;
     let row = row_shape(output, expected.signature.batched);
     let classes = matches!(

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use sextant_types::{DataType, Metric, Signature, Tensor, TensorSpec};
-use sextant_variant_gen::validation::{Expectation, Expected, Limits, Scored, read};
+use sextant_variant_gen::validation::{Expectation, Limits, ScoringTarget, SetRequirements, read};
 
-static FIRST: Scored = Scored {
+static FIRST: ScoringTarget = ScoringTarget {
     output: 0,
     classes: Vec::new(),
     own: Vec::new(),
@@ -18,8 +18,8 @@ fn spec(name: &str, data_type: DataType, shape: &[Option<u64>]) -> TensorSpec {
     }
 }
 
-fn expected(signature: &Signature, metric: Metric) -> Expected<'_> {
-    Expected {
+fn expected(signature: &Signature, metric: Metric) -> SetRequirements<'_> {
+    SetRequirements {
         signature,
         metric,
         scored: &FIRST,

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Counts for one instance. Kept apart from it, so that it may be read when the instance is gone.
-pub(crate) struct Busy(Mutex<Meter>);
+pub(crate) struct BusyMeter(Mutex<Meter>);
 
 struct Meter {
     held: Amount,
@@ -29,12 +29,12 @@ pub(crate) struct Amount {
 }
 
 /// Slots that a batch occupies until this is dropped.
-pub(crate) struct Held {
-    busy: Arc<Busy>,
+pub(crate) struct SlotGuard {
+    busy: Arc<BusyMeter>,
     slots: Amount,
 }
 
-impl Busy {
+impl BusyMeter {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(Meter {
             held: Amount::default(),
@@ -45,9 +45,9 @@ impl Busy {
     }
 
     /// Occupies slots, from a moment in the past where `from` says so.
-    pub(crate) fn hold(self: &Arc<Self>, slots: Amount, from: Instant) -> Held {
+    pub(crate) fn hold(self: &Arc<Self>, slots: Amount, from: Instant) -> SlotGuard {
         self.with(|meter| meter.begin(slots, from));
-        Held {
+        SlotGuard {
             busy: Arc::clone(self),
             slots,
         }
@@ -66,7 +66,7 @@ impl Busy {
     }
 }
 
-impl Drop for Held {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
         let (slots, now) = (self.slots, Instant::now());
         self.busy.with(|meter| meter.end(slots, now));

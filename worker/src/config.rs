@@ -54,7 +54,7 @@ pub struct Config {
     /// When an instance counts as overloaded or interfered.
     pub thresholds: Thresholds,
     /// Which models engines run in processes of their own, where an engine has such.
-    pub isolated: Isolated,
+    pub isolated: IsolationPolicy,
     /// What the workers of this process do to its cores together: each is given the same.
     pub process: Arc<ProcessMeter>,
     /// Files of models from this size on are mapped in place of being read into memory, bytes.
@@ -63,7 +63,7 @@ pub struct Config {
 
 /// Which models run in processes of their own, as far as their applications say nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Isolated {
+pub enum IsolationPolicy {
     /// None of them.
     Nothing,
     /// Those that were registered with a key that is no administrator's.
@@ -107,7 +107,7 @@ impl Config {
             watchdog: Watchdog::default(),
             pin: None,
             map_from_bytes: MAP_FROM_BYTES,
-            isolated: Isolated::Nothing,
+            isolated: IsolationPolicy::Nothing,
             process: Arc::default(),
             period_ms: 1000,
             drain: Duration::ZERO,
@@ -117,9 +117,9 @@ impl Config {
     }
 }
 
-// === impl Isolated ===
+// === impl IsolationPolicy ===
 
-impl Isolated {
+impl IsolationPolicy {
     /// Whether this variant runs in a process of its own.
     pub(crate) fn has(self, variant: &Variant) -> bool {
         match (variant.resources.isolation, self) {

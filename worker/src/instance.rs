@@ -18,7 +18,7 @@ use sextant_engine::{Error, LoadedModel};
 use sextant_types::{Code, DeviceTypeName, Profile, Variant};
 use tokio::sync::oneshot;
 
-use crate::{busy::Busy, ledger::Reservation};
+use crate::{busy::BusyMeter, ledger::Reservation};
 
 /// Panics of an engine in a row, without a run that succeeds, after which its instance is given up.
 ///
@@ -46,7 +46,7 @@ pub(crate) struct Instance {
     /// Whether it runs in a process of its own.
     pub(crate) is_isolated: bool,
     /// Time for which its batches kept slots of the device.
-    pub(crate) busy: Arc<Busy>,
+    pub(crate) busy: Arc<BusyMeter>,
     /// Batches that could not start inside their windows.
     pub(crate) late: AtomicU64,
     pub(crate) batches: AtomicU64,
@@ -79,7 +79,7 @@ impl Instance {
             variant,
             model,
             is_isolated: false,
-            busy: Busy::new(),
+            busy: BusyMeter::new(),
             late: AtomicU64::new(0),
             batches: AtomicU64::new(0),
             run_nanos: AtomicU64::new(0),

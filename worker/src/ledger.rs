@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use sextant_engine::pages::{PageCache, PageSet, Short};
+use sextant_engine::pages::{PageCache, PageSet, PageShortage};
 use sextant_rpc::Pages;
 use sextant_types::{Digest, EngineName, Optimization, Precision, Variant};
 
@@ -18,8 +18,8 @@ pub(crate) struct Ledger {
 
 struct Books {
     cache: PageCache,
-    weights: HashMap<Weights, Held>,
-    sessions: HashMap<Session, Held>,
+    weights: HashMap<Weights, SharedPages>,
+    sessions: HashMap<Session, SharedPages>,
     /// Pages of holds.
     kept: u64,
 }
@@ -55,7 +55,7 @@ struct Session {
 
 /// Pages that several share: as many as the most demanding of them needs.
 #[derive(Default)]
-struct Held {
+struct SharedPages {
     pages: PageSet,
     wanted: Vec<u64>,
 }
@@ -73,13 +73,16 @@ impl Ledger {
     }
 
     /// Takes the pages that `variant` adds to what is held, or none.
-    pub(crate) fn reserve(self: &Arc<Self>, variant: &Variant) -> Result<Reservation, Short> {
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        variant: &Variant,
+    ) -> Result<Reservation, PageShortage> {
         let mut books = self.lock();
         let wanted = books.wanted(variant);
         let missing = wanted.missing(&books);
         let mut pages = books.cache.acquire(missing.0 + missing.1)?;
         let for_session = pages.shrink(missing.0);
-        let Wanted {
+        let PageDemand {
             session,
             pages: (weights_pages, session_pages),
         } = wanted;
@@ -104,12 +107,12 @@ impl Ledger {
     }
 
     /// Whether [`Self::reserve`] would succeed now.
-    pub(crate) fn check(&self, variant: &Variant) -> Result<(), Short> {
+    pub(crate) fn check(&self, variant: &Variant) -> Result<(), PageShortage> {
         let books = self.lock();
         let missing = books.wanted(variant).missing(&books);
         let (needed, free) = (missing.0 + missing.1, books.cache.free());
         if needed > free {
-            return Err(Short { needed, free });
+            return Err(PageShortage { needed, free });
         }
         Ok(())
     }
@@ -153,17 +156,17 @@ impl Ledger {
 }
 
 /// What a variant needs: its session and the pages of its weights and working memory.
-struct Wanted {
+struct PageDemand {
     session: Session,
     pages: (u64, u64),
 }
 
-impl Wanted {
+impl PageDemand {
     /// Pages in addition to those that others hold for the same.
     fn missing(&self, books: &Books) -> (u64, u64) {
         let weights = books.weights.get(&self.session.weights);
         let session = books.sessions.get(&self.session);
-        let held = |held: Option<&Held>| held.map_or(0, |held| held.pages.len());
+        let held = |held: Option<&SharedPages>| held.map_or(0, |held| held.pages.len());
         (
             self.pages.0.saturating_sub(held(weights)),
             self.pages.1.saturating_sub(held(session)),
@@ -172,12 +175,12 @@ impl Wanted {
 }
 
 impl Books {
-    fn wanted(&self, variant: &Variant) -> Wanted {
+    fn wanted(&self, variant: &Variant) -> PageDemand {
         let (spec, profile) = (&variant.spec, &variant.profile);
         let working_bytes = profile
             .peak_memory_bytes
             .saturating_sub(profile.weights_bytes);
-        Wanted {
+        PageDemand {
             session: Session {
                 weights: Weights {
                     engine: spec.engine.clone(),
@@ -195,14 +198,14 @@ impl Books {
     }
 }
 
-fn enter<K: Eq + Hash>(held: &mut HashMap<K, Held>, key: K, pages: PageSet, wanted: u64) {
+fn enter<K: Eq + Hash>(held: &mut HashMap<K, SharedPages>, key: K, pages: PageSet, wanted: u64) {
     let held = held.entry(key).or_default();
     held.pages.join(pages);
     held.wanted.push(wanted);
 }
 
 /// Strikes one holder out; returns the pages that the others do not need.
-fn leave<K: Eq + Hash>(held: &mut HashMap<K, Held>, key: &K, wanted: u64) -> PageSet {
+fn leave<K: Eq + Hash>(held: &mut HashMap<K, SharedPages>, key: &K, wanted: u64) -> PageSet {
     let Some(entry) = held.get_mut(key) else {
         return PageSet::default();
     };

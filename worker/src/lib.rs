@@ -40,7 +40,7 @@ use sextant_rpc::{
 use sextant_types::{EngineName, VariantId};
 
 pub use crate::{
-    config::{Config, Isolated, Watchdog},
+    config::{Config, IsolationPolicy, Watchdog},
     metrics::register_metrics,
     monitor::{End, Service},
     process::ProcessMeter,
@@ -49,7 +49,7 @@ use crate::{
     executor::Executor,
     instance::Instance,
     ledger::Ledger,
-    loader::{records::Doubtful, turns::Turns},
+    loader::{records::DoubtfulRecords, turns::Turns},
     shared::Shared,
 };
 
@@ -71,7 +71,7 @@ pub struct Worker {
     ledger: Arc<Ledger>,
     /// One load or unload of a variant at a time.
     moving: LiveMap<VariantId, tokio::sync::Mutex<()>>,
-    doubtful: Doubtful,
+    doubtful: DoubtfulRecords,
     /// One model after the other is made room for.
     making_room: tokio::sync::Mutex<()>,
     /// Read by every load for as long as it takes; `false` after the shutdown.
@@ -118,7 +118,7 @@ impl Worker {
             metadata,
             shared,
             moving: LiveMap::default(),
-            doubtful: Doubtful::default(),
+            doubtful: DoubtfulRecords::default(),
             making_room: tokio::sync::Mutex::default(),
             open: tokio::sync::RwLock::new(true),
         });

@@ -16,14 +16,14 @@ use sextant_rpc::{ActionKind, Load, LoadTimings, WorkError};
 use sextant_types::{Variant, VariantId};
 use tokio::sync::oneshot;
 
-use self::turns::{Opened, Turn, no_memory};
+use self::turns::{LoadResult, Turn, no_memory};
 use crate::{Worker, instance::Instance, log::Action};
 
 /// How long an unload waits for batches that are running.
 const DRAIN: Duration = Duration::from_secs(30);
 
 /// What a variant is loaded with.
-struct Chosen {
+struct EngineChoice {
     engine: Arc<dyn Engine>,
     /// Whether that has a process of its own for it. An engine that has none, such as one of GPUs, runs here whatever is
     /// said of the variant.
@@ -79,7 +79,7 @@ impl Worker {
     async fn load_anew(
         &self,
         load: &Load,
-        chosen: Chosen,
+        chosen: EngineChoice,
         arrived: Instant,
     ) -> Result<LoadTimings, WorkError> {
         if load.earliest <= Instant::now() {
@@ -100,7 +100,7 @@ impl Worker {
     async fn load_begun(
         &self,
         load: &Load,
-        chosen: Chosen,
+        chosen: EngineChoice,
         arrived: Instant,
     ) -> Result<LoadTimings, WorkError> {
         let (instance, timings) = self.open_instance(load, chosen, arrived).await?;
@@ -117,10 +117,10 @@ impl Worker {
     async fn open_instance(
         &self,
         load: &Load,
-        Chosen {
+        EngineChoice {
             engine,
             is_isolated,
-        }: Chosen,
+        }: EngineChoice,
         arrived: Instant,
     ) -> Result<(Arc<Instance>, LoadTimings), WorkError> {
         let variant = &load.variant;
@@ -147,7 +147,7 @@ impl Worker {
     async fn fetch(&self, variant: &Variant) -> Result<LoadRequest, WorkError> {
         let fetched = self.artefact(variant).await;
         let model = fetched.map_err(|error| match error {
-            Unfetched::Store(ObjectError::NotFound { .. }) => WorkError::Unknown {
+            FetchFailure::Store(ObjectError::NotFound { .. }) => WorkError::Unknown {
                 variant: variant.id.clone(),
                 reason: error.to_string(),
             },
@@ -166,7 +166,7 @@ impl Worker {
     }
 
     /// The artefact's file; the weights of a large one stay where the store has them.
-    async fn artefact(&self, variant: &Variant) -> Result<ModelFile, Unfetched> {
+    async fn artefact(&self, variant: &Variant) -> Result<ModelFile, FetchFailure> {
         let objects = &self.objects;
         if variant.profile.weights_bytes >= self.config.map_from_bytes
             && let Some(scratch) = objects.scratch()
@@ -190,7 +190,7 @@ impl Worker {
         load: &Load,
         engine: Arc<dyn Engine>,
         request: LoadRequest,
-    ) -> Result<(Opened, Instant), WorkError> {
+    ) -> Result<(LoadResult, Instant), WorkError> {
         let (began_sender, began) = oneshot::channel();
         let (reply, opened) = oneshot::channel();
         let interrupt = Interrupt::default();
@@ -228,7 +228,7 @@ impl Worker {
         }
     }
 
-    fn engine(&self, variant: &Variant) -> Result<Chosen, WorkError> {
+    fn engine(&self, variant: &Variant) -> Result<EngineChoice, WorkError> {
         let name = &variant.spec.engine;
         let known = self.engines.iter().find(|engine| engine.name() == name.0);
         let engine = known.ok_or_else(|| WorkError::Unknown {
@@ -238,7 +238,7 @@ impl Worker {
         let isolated = self.config.isolated.has(variant);
         let isolated = isolated.then(|| engine.isolated()).flatten();
         let is_isolated = isolated.is_some();
-        Ok(Chosen {
+        Ok(EngineChoice {
             engine: isolated.unwrap_or_else(|| Arc::clone(engine)),
             is_isolated,
         })
@@ -376,7 +376,7 @@ async fn see_off(instance: Arc<Instance>) {
 
 /// Why there is no file to load.
 #[derive(Debug, thiserror::Error)]
-enum Unfetched {
+enum FetchFailure {
     #[error(transparent)]
     Store(#[from] ObjectError),
     #[error(transparent)]

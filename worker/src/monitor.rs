@@ -17,7 +17,7 @@ use sextant_types::{DeviceTypeName, Surroundings, VariantId, time::unix_ms};
 
 use crate::{
     Worker,
-    busy::{Amount, Busy},
+    busy::{Amount, BusyMeter},
     instance::Instance,
     process::Watch,
 };
@@ -25,7 +25,7 @@ use crate::{
 /// Keeps the worker's lease and reports the condition of its instances.
 pub struct Service {
     worker: Arc<Worker>,
-    seen: HashMap<VariantId, Seen>,
+    seen: HashMap<VariantId, InstanceObservation>,
     looked: Instant,
     /// Whether what an earlier worker of the name has left in the store is out of sight.
     begun: bool,
@@ -51,8 +51,8 @@ pub enum End {
 const QUIET: Duration = Duration::from_millis(300);
 
 /// What is known of an instance since it was loaded.
-struct Seen {
-    busy: Arc<Busy>,
+struct InstanceObservation {
+    busy: Arc<BusyMeter>,
     health: Health,
     /// Shares of the device's slots that it kept busy in the last window.
     share: Amount,
@@ -66,7 +66,7 @@ struct Seen {
 }
 
 /// What the instances of the device came to in the last window.
-struct Together {
+struct DeviceTotals {
     share: Amount,
     busy_instances: u32,
 }
@@ -184,20 +184,21 @@ impl Service {
 
     /// How busy each instance has kept the device since the last look, and all of them, with those
     /// that have left meanwhile.
-    fn measure(&mut self, instances: &[Arc<Instance>]) -> Together {
+    fn measure(&mut self, instances: &[Arc<Instance>]) -> DeviceTotals {
         for instance in instances {
             let id = &instance.variant.id;
             let known = self.seen.get(id);
             // An instance that was loaded again begins again.
             if known.is_none_or(|seen| !Arc::ptr_eq(&seen.busy, &instance.busy)) {
-                self.seen.insert(id.clone(), Seen::new(instance));
+                self.seen
+                    .insert(id.clone(), InstanceObservation::new(instance));
             }
         }
         let now = Instant::now();
         let wall = now.saturating_duration_since(self.looked).as_nanos().max(1);
         self.looked = now;
         let slot_nanos = wall as f64 * f64::from(self.worker.cores.max(1));
-        let mut together = Together {
+        let mut together = DeviceTotals {
             share: Amount::default(),
             busy_instances: 0,
         };
@@ -299,7 +300,7 @@ impl Service {
     }
 
     /// What there is to say of an instance.
-    fn inspect(&mut self, instance: &Instance, together: &Together) -> Option<Command> {
+    fn inspect(&mut self, instance: &Instance, together: &DeviceTotals) -> Option<Command> {
         let seen = self.seen.get_mut(&instance.variant.id)?;
         let window = seen.window(instance, together);
         let limits = &self.worker.config.thresholds;
@@ -323,7 +324,7 @@ impl Service {
     }
 }
 
-impl Seen {
+impl InstanceObservation {
     fn new(instance: &Instance) -> Self {
         Self {
             busy: Arc::clone(&instance.busy),
@@ -337,7 +338,7 @@ impl Seen {
         }
     }
 
-    fn window(&mut self, instance: &Instance, together: &Together) -> Window {
+    fn window(&mut self, instance: &Instance, together: &DeviceTotals) -> Window {
         let read = |counter: &AtomicU64, last: &mut u64| {
             let now = counter.load(Ordering::Relaxed);
             now.saturating_sub(std::mem::replace(last, now))

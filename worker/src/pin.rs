@@ -20,7 +20,7 @@ pub(crate) struct Pins {
 }
 
 /// Where one of these threads keeps to.
-pub(crate) struct Pinned {
+pub(crate) struct ThreadPin {
     number: usize,
     revision: u64,
 }
@@ -83,9 +83,9 @@ impl Pins {
     }
 }
 
-// === impl Pinned ===
+// === impl ThreadPin ===
 
-impl Pinned {
+impl ThreadPin {
     /// For the `number`th thread of its kind, which keeps to nothing so far.
     pub(crate) fn new(number: usize) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl Pinned {
 mod tests {
     use rustix::thread::{CpuSet, sched_getaffinity};
 
-    use super::{Pinned, Pins};
+    use super::{Pins, ThreadPin};
 
     fn own() -> Vec<usize> {
         let set = sched_getaffinity(None).expect("the cores of this thread");
@@ -128,7 +128,7 @@ mod tests {
     fn a_thread_keeps_to_its_core_of_those_that_were_named_last() {
         let all = own();
         let pins = Pins::new(None);
-        let mut thread = Pinned::new(3);
+        let mut thread = ThreadPin::new(3);
         thread.apply(&pins);
         assert_eq!((own(), pins.now()), (all.clone(), vec![]));
         for cores in [&all[..1], &all[all.len() - 1..], &all[..]] {

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use sextant_profile::{Seen, SeenAround};
+use sextant_profile::{ProcessHistory, ProcessSample};
 use sextant_types::{Amounts, Surroundings};
 
 use crate::cores;
@@ -23,7 +23,7 @@ pub struct ProcessMeter {
 
 /// What a worker has seen of its process.
 pub(crate) struct Watch {
-    seen: SeenAround,
+    seen: ProcessHistory,
     looked: Instant,
     cpu_nanos: u64,
     stated_nanos: u64,
@@ -57,7 +57,7 @@ impl fmt::Debug for ProcessMeter {
 impl Watch {
     pub(crate) fn new(of: &ProcessMeter) -> Self {
         Self {
-            seen: SeenAround::default(),
+            seen: ProcessHistory::default(),
             looked: Instant::now(),
             cpu_nanos: cpu_nanos(),
             stated_nanos: of.stated_nanos.load(Ordering::Relaxed),
@@ -73,7 +73,7 @@ impl Watch {
         };
         let now = Instant::now();
         let wall = now.saturating_duration_since(std::mem::replace(&mut self.looked, now));
-        self.seen.observe(Seen {
+        self.seen.observe(ProcessSample {
             wall_s: wall.as_secs_f64(),
             cpu_s: since(&mut self.cpu_nanos, cpu_nanos()),
             engine_s: since(

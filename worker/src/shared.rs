@@ -16,7 +16,7 @@ use crate::{instance::Instance, log::Log};
 /// See the module.
 pub(crate) struct Shared {
     loaded: RwLock<HashMap<VariantId, Arc<Instance>>>,
-    given_up: Mutex<Vec<GivenUp>>,
+    given_up: Mutex<Vec<BrokenInstance>>,
     /// Told of each entry of `given_up`.
     pub(crate) news: tokio::sync::Notify,
     pub(crate) log: Log,
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
 }
 
 /// An instance that broke and that the state machine has not been told of.
-pub(crate) struct GivenUp {
+pub(crate) struct BrokenInstance {
     pub(crate) variant: Arc<Variant>,
     pub(crate) reason: String,
 }
@@ -126,7 +126,7 @@ impl Shared {
             return;
         }
         tracing::error!(variant = %instance.variant.id, "gave the instance up: {reason}");
-        let entry = GivenUp {
+        let entry = BrokenInstance {
             variant: Arc::clone(&instance.variant),
             reason: reason.to_owned(),
         };
@@ -137,7 +137,7 @@ impl Shared {
     }
 
     /// What was given up since the last call.
-    pub(crate) fn take_given_up(&self) -> Vec<GivenUp> {
+    pub(crate) fn take_given_up(&self) -> Vec<BrokenInstance> {
         let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut given_up)
     }

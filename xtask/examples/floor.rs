@@ -30,11 +30,11 @@ struct Targets {
 #[derive(Deserialize)]
 struct Head {
     application: String,
-    inputs: Vec<Described>,
+    inputs: Vec<InputDescription>,
 }
 
 #[derive(Deserialize)]
-struct Described {
+struct InputDescription {
     shape: Vec<usize>,
 }
 

@@ -46,7 +46,7 @@ enum Proof {
 }
 
 /// What became of a command.
-struct Proved {
+struct ProofResult {
     name: &'static str,
     passed: bool,
     seconds: u64,
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     images::ensure_made(IMAGE, stand_ins::BARE)?;
     let wanted = |proof| arguments.only.is_none_or(|only| only == proof);
     let proofs = [Proof::Demo, Proof::Test].into_iter();
-    let proved: Vec<Proved> = proofs
+    let proved: Vec<ProofResult> = proofs
         .filter(|proof| wanted(*proof))
         .map(|proof| proof.prove(arguments))
         .collect::<Result<_>>()?;
@@ -103,7 +103,7 @@ impl Proof {
     }
 
     /// Runs the command on a machine of its own.
-    fn prove(self, arguments: &Arguments) -> Result<Proved> {
+    fn prove(self, arguments: &Arguments) -> Result<ProofResult> {
         let name = self.name();
         let machine = Machine::start(&format!("sextant-bare-{name}"), IMAGE, arguments.cpu_shares)?;
         let begun = Instant::now();
@@ -120,7 +120,7 @@ impl Proof {
             true => machine.keep(),
             false => drop(machine),
         }
-        Ok(Proved {
+        Ok(ProofResult {
             name,
             passed,
             seconds,
@@ -141,9 +141,9 @@ fn counts_something(line: &str) -> bool {
     PARTS.iter().any(|part| line.contains(part))
 }
 
-// === impl Proved ===
+// === impl ProofResult ===
 
-impl Proved {
+impl ProofResult {
     fn line(&self) -> String {
         let outcome = if self.passed { "passed" } else { "FAILED" };
         let or_nothing = |words: &[String], between| match words {
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_line_says_all_of_a_command() {
-        let proved = Proved {
+        let proved = ProofResult {
             name: "demo",
             passed: true,
             seconds: 7,

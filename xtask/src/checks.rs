@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::packages::Packages;
 use crate::paths;
-use crate::provision::{self, Everything, ForTests, Provisioned, needs};
+use crate::provision::{self, Everything, ForTests, Provisions, needs};
 use crate::shell::{self, say};
 use enclosure::Enclosure;
 use since::Reach;
@@ -167,7 +167,7 @@ fn tests(arguments: &Arguments, found: &ForTests) -> Result<Step> {
 }
 
 /// What each step that compiles or runs something has in its environment.
-fn surround(command: &mut Command, provisioned: &Provisioned) {
+fn surround(command: &mut Command, provisioned: &Provisions) {
     command.env("ORT_DYLIB_PATH", &provisioned.onnxruntime);
     command.env("ORT_DISABLE_TELEMETRY", "1");
     if !keeps_intermediates() {
@@ -175,7 +175,7 @@ fn surround(command: &mut Command, provisioned: &Provisioned) {
     }
 }
 
-fn steps(provisioned: &Provisioned) -> Vec<Step> {
+fn steps(provisioned: &Provisions) -> Vec<Step> {
     let cargo = |name, words: &str| {
         let mut command = shell::command("cargo");
         command.args(words.split(' '));

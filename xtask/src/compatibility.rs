@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde_json::json;
 
-use crate::provision::{self, Provisioned, python};
+use crate::provision::{self, Provisions, python};
 use crate::server::{self, Server};
 use crate::{demo, paths, shell};
 
@@ -94,7 +94,7 @@ struct Check {
 
 /// A service to run suites against.
 struct Bed {
-    provisioned: Provisioned,
+    provisioned: Provisions,
     binary: PathBuf,
     python: PathBuf,
 }

@@ -213,7 +213,12 @@ fn register(stack: &Stack, model: &str) -> Result<()> {
 }
 
 /// Does what a phase does while queries come.
-fn under_load(stack: &Stack, phase: &Phase, arrivals: Arrivals, manners: Manners) -> Result<Seen> {
+fn under_load(
+    stack: &Stack,
+    phase: &Phase,
+    arrivals: Arrivals,
+    manners: Manners,
+) -> Result<PhaseReport> {
     let before = counted(stack);
     let load = Load::start(stack.api, phase.name, (arrivals, manners));
     shell::pause(AROUND);
@@ -224,7 +229,7 @@ fn under_load(stack: &Stack, phase: &Phase, arrivals: Arrivals, manners: Manners
     let tally = load.finish()?;
     acted.with_context(|| format!("`{}`", phase.name))?;
     let counted = counted(stack)?.checked_sub(before?);
-    Ok(Seen {
+    Ok(PhaseReport {
         tally,
         took,
         counted,
@@ -232,7 +237,7 @@ fn under_load(stack: &Stack, phase: &Phase, arrivals: Arrivals, manners: Manners
 }
 
 /// What was seen of a phase.
-struct Seen {
+struct PhaseReport {
     tally: Tally,
     /// How long it took until all was well again.
     took: Duration,

@@ -112,7 +112,7 @@ fn check_free(address: SocketAddr) -> Result<()> {
 }
 
 /// A query that was answered.
-pub struct Asked {
+pub struct DemoQuery {
     about: &'static str,
     body: Value,
     variant: String,
@@ -120,7 +120,7 @@ pub struct Asked {
 }
 
 /// Asks each of the demo's queries once.
-pub fn ask(server: &Server) -> Result<Vec<Asked>> {
+pub fn ask(server: &Server) -> Result<Vec<DemoQuery>> {
     queries()
         .into_iter()
         .map(|Try { about, targets }| {
@@ -130,7 +130,7 @@ pub fn ask(server: &Server) -> Result<Vec<Asked>> {
                 .as_str()
                 .context("an answer names its variant")?;
             let digit = best(&answer["outputs"][0]["data"]);
-            Ok(Asked {
+            Ok(DemoQuery {
                 about,
                 body,
                 variant: variant.to_owned(),
@@ -143,7 +143,7 @@ pub fn ask(server: &Server) -> Result<Vec<Asked>> {
 fn print_queries(server: &Server) -> Result<()> {
     println!("\nOne application, four models, and what answers depends on the targets:\n");
     let asked = ask(server)?;
-    for Asked {
+    for DemoQuery {
         about,
         body,
         variant,

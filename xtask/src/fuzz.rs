@@ -67,7 +67,7 @@ struct Target {
 }
 
 /// A target that is being fuzzed.
-struct Running {
+struct RunningTarget {
     target: Target,
     child: Child,
     started: Instant,
@@ -153,7 +153,9 @@ fn names(asked: &[String]) -> Result<Vec<String>> {
     })
 }
 
-fn partition_ended(running: Vec<Running>) -> Result<(Vec<Running>, Vec<Running>)> {
+fn partition_ended(
+    running: Vec<RunningTarget>,
+) -> Result<(Vec<RunningTarget>, Vec<RunningTarget>)> {
     let mut parts = (Vec::new(), Vec::new());
     for mut one in running {
         match one.child.try_wait()? {
@@ -183,7 +185,7 @@ impl Target {
         Ok(target)
     }
 
-    fn start(self, arguments: &Arguments) -> Result<Running> {
+    fn start(self, arguments: &Arguments) -> Result<RunningTarget> {
         let mut command = shell::command(&self.program);
         command
             .args([&self.corpus, &self.seeds])
@@ -202,7 +204,7 @@ impl Target {
             .stderr(log)
             .spawn()
             .with_context(|| format!("cannot start {}", self.program.display()))?;
-        Ok(Running {
+        Ok(RunningTarget {
             target: self,
             child,
             started: Instant::now(),
@@ -225,9 +227,9 @@ impl Target {
     }
 }
 
-// === impl Running ===
+// === impl RunningTarget ===
 
-impl Running {
+impl RunningTarget {
     /// Asks the fuzzer to end once it had `time` on a processor.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::provision::{self, Provisioned, nvrtc, python};
+use crate::provision::{self, Provisions, nvrtc, python};
 use crate::shell::{self, say};
 use crate::{gpu_kit, paths};
 
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// The kit's script, with what is provisioned here.
-fn script(provisioned: &Provisioned, arguments: &Arguments) -> Result<Command> {
+fn script(provisioned: &Provisions, arguments: &Arguments) -> Result<Command> {
     let kit = gpu_kit::make(None)?;
     let mut command = shell::command("sh");
     command

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use crate::provision::{self, Provisioned, needs};
+use crate::provision::{self, Provisions, needs};
 use crate::server::{self, Server};
 use crate::{demo, paths, shell};
 
@@ -24,12 +24,12 @@ const LOAD: Duration = Duration::from_secs(20);
 
 /// A service with something to show.
 struct Bed {
-    provisioned: Provisioned,
+    provisioned: Provisions,
     server: Server,
 }
 
 /// What was counted.
-pub struct Looked {
+pub struct PageFigures {
     /// What axe-core finds, over all pages, themes and widths.
     pub violations: usize,
     /// All pages and what they load, compressed with gzip, bytes.
@@ -37,14 +37,14 @@ pub struct Looked {
 }
 
 /// Looks at every page in both themes, on a phone and on a screen.
-pub fn look() -> Result<Looked> {
+pub fn look() -> Result<PageFigures> {
     let bed = Bed::prepare(Duration::ZERO)?;
     let mut looker = bed.looker();
     looker.args(PAGES).arg("/answer/refused").arg("--weigh");
     let seen = shell::objects(shell::output(&mut looker)?.as_bytes());
     let violations = seen.iter().filter_map(|it| it["violations"].as_array());
     let weight = seen.iter().find_map(|it| it["gzip_bytes"].as_f64());
-    Ok(Looked {
+    Ok(PageFigures {
         violations: violations.map(Vec::len).sum(),
         gzip_bytes: weight.context("`look.py` tells no weight")?,
     })

@@ -45,7 +45,7 @@ struct Stage {
 }
 
 /// What a run says.
-struct Noticed {
+struct RunVerdict {
     seed: u64,
     rules: BTreeSet<String>,
 }
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let patches = patches(&arguments.names)?;
     let stage = Stage::set()?;
     shell::say("control: the service as it is");
-    if let Some(Noticed { seed, rules }) =
+    if let Some(RunVerdict { seed, rules }) =
         stage.campaign(&paths::target("debug/sextant"), &SEEDS)?
     {
         bail!(
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let noticed = stage.plant(patch)?;
         found += usize::from(noticed.is_some());
         let line = match noticed {
-            Some(Noticed { seed, rules }) => {
+            Some(RunVerdict { seed, rules }) => {
                 let rules: Vec<String> = rules.iter().map(|rule| format!("`{rule}`")).collect();
                 format!("| `{name}` | {} | {seed} |", rules.join(", "))
             }
@@ -152,7 +152,7 @@ impl Stage {
     }
 
     /// Builds the service with a bug, runs the campaign over it, and takes the bug out again.
-    fn plant(&self, patch: &Path) -> Result<Option<Noticed>> {
+    fn plant(&self, patch: &Path) -> Result<Option<RunVerdict>> {
         let name = name_of(patch);
         let file = patch.to_string_lossy();
         self.tree
@@ -177,7 +177,7 @@ impl Stage {
     }
 
     /// What the first run notices that notices anything.
-    fn campaign(&self, binary: &Path, seeds: &[u64]) -> Result<Option<Noticed>> {
+    fn campaign(&self, binary: &Path, seeds: &[u64]) -> Result<Option<RunVerdict>> {
         for seed in seeds.iter().copied() {
             let mut campaign = shell::command(&self.campaign);
             campaign
@@ -198,7 +198,7 @@ impl Stage {
             let rule = |it: &Value| Some(it.as_str()?.split_once(": ")?.0.to_owned());
             let rules: BTreeSet<String> = rules.iter().filter_map(rule).collect();
             if !rules.is_empty() {
-                return Ok(Some(Noticed { seed, rules }));
+                return Ok(Some(RunVerdict { seed, rules }));
             }
         }
         Ok(None)

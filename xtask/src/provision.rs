@@ -27,7 +27,7 @@ use anyhow::Result;
 use crate::paths;
 
 /// Where the provisioned things are.
-pub struct Provisioned {
+pub struct Provisions {
     /// The cache folder.
     pub cache: PathBuf,
     /// The ONNX Runtime library.
@@ -41,7 +41,7 @@ pub struct Provisioned {
 /// What the tests need: what they find, and what runs them.
 pub struct ForTests {
     /// What they and the service need.
-    pub provisioned: Provisioned,
+    pub provisioned: Provisions,
     /// `cargo-nextest`.
     pub nextest: PathBuf,
 }
@@ -54,7 +54,7 @@ pub struct Everything {
     pub deny: Result<PathBuf>,
 }
 
-impl Provisioned {
+impl Provisions {
     /// Notes the folder of the cache that has a file.
     fn has(&mut self, file: &Path) {
         let inside = file.strip_prefix(&self.cache);
@@ -65,12 +65,12 @@ impl Provisioned {
 }
 
 /// What serving and the demo need.
-pub fn runtime() -> Result<Provisioned> {
+pub fn runtime() -> Result<Provisions> {
     let cache = paths::cache()?;
     let python = python::ensure(&cache)?;
     let onnxruntime = onnxruntime::ensure(&cache, &python)?;
     let openvino = openvino::ensure(&cache, &python)?;
-    let mut provisioned = Provisioned {
+    let mut provisioned = Provisions {
         cache,
         onnxruntime: onnxruntime.clone(),
         python: python.clone(),
@@ -83,7 +83,7 @@ pub fn runtime() -> Result<Provisioned> {
 }
 
 /// What a fleet needs as well: the servers that hold its state.
-pub fn stores() -> Result<Provisioned> {
+pub fn stores() -> Result<Provisions> {
     let mut provisioned = runtime()?;
     needs::install(needs::SERVERS)?;
     let s3 = tools::s3_server(&provisioned.cache)?;

@@ -13,7 +13,7 @@ use serde_json::Value;
 use sextant_test_servers::redis::Redis;
 
 use crate::http::Connection;
-use crate::provision::Provisioned;
+use crate::provision::Provisions;
 use crate::{paths, shell};
 
 /// How long a server may take to answer after it was started.
@@ -68,7 +68,7 @@ pub fn build_quickly() -> Result<PathBuf> {
 }
 
 /// `sextant serve` with its data in `data`.
-pub fn sextant(binary: &Path, provisioned: &Provisioned, at: SocketAddr, data: &Path) -> Command {
+pub fn sextant(binary: &Path, provisioned: &Provisions, at: SocketAddr, data: &Path) -> Command {
     let mut command = shell::command(binary);
     command
         .args(["serve", "--listen", &at.to_string()])
@@ -83,7 +83,7 @@ pub fn sextant(binary: &Path, provisioned: &Provisioned, at: SocketAddr, data: &
 /// and waits until it answers.
 pub fn over_redis(
     binary: &Path,
-    provisioned: &Provisioned,
+    provisioned: &Provisions,
     (data, settings): (&Path, &str),
     redis: &Redis,
 ) -> Result<Server> {

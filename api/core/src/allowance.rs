@@ -22,7 +22,7 @@ use tokio::{
 
 mod pool;
 
-use pool::{DAY_MS, Kind, Pool, Spent};
+use pool::{DAY_MS, Kind, Pool, SpendOutcome};
 
 /// Longest wait of a request for a block that is on its way.
 const LONGEST_WAIT: Duration = Duration::from_millis(25);
@@ -60,7 +60,7 @@ pub struct Usage {
 
 /// A request that goes beyond what its key may ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refused {
+pub struct Refusal {
     /// Where the key stands.
     pub usage: Usage,
     /// Which limit it is.
@@ -76,7 +76,7 @@ struct Block {
 
 /// The outcome of one look at the pools.
 enum Look {
-    Done(Result<Usage, Refused>),
+    Done(Result<Usage, Refusal>),
     Wait,
 }
 
@@ -104,7 +104,7 @@ impl Allowance {
     }
 
     /// Spends one request.
-    pub async fn take(self: &Arc<Self>) -> Result<Usage, Refused> {
+    pub async fn take(self: &Arc<Self>) -> Result<Usage, Refusal> {
         match self.look() {
             Look::Done(result) => result,
             Look::Wait => Box::pin(self.wait()).await,
@@ -128,9 +128,9 @@ impl Allowance {
         }
     }
 
-    async fn wait(self: &Arc<Self>) -> Result<Usage, Refused> {
+    async fn wait(self: &Arc<Self>) -> Result<Usage, Refusal> {
         let until = Instant::now() + LONGEST_WAIT;
-        let waiting = Waiting::new(self);
+        let waiting = WaitGuard::new(self);
         loop {
             let mut settled = pin!(self.settled.notified());
             // From here on no block is missed.
@@ -161,11 +161,11 @@ impl Allowance {
     }
 
     /// The store does not answer: goes on without it.
-    fn give_up(self: &Arc<Self>) -> Result<Usage, Refused> {
+    fn give_up(self: &Arc<Self>) -> Result<Usage, Refusal> {
         self.pools.lock().go_on_alone(unix_ms());
         match self.look() {
             Look::Done(result) => result,
-            Look::Wait => Err(Refused {
+            Look::Wait => Err(Refusal {
                 usage: self.pools.lock().usage(LONGEST_WAIT.as_millis() as u64),
                 why: "the key's requests come faster than they can be counted",
             }),
@@ -209,11 +209,11 @@ impl Pools {
         let rate = self
             .rate
             .as_mut()
-            .map_or(Spent::Yes, |pool| pool.spend(now_ms));
+            .map_or(SpendOutcome::Yes, |pool| pool.spend(now_ms));
         match rate {
-            Spent::Yes => {}
-            Spent::Wait => return Look::Wait,
-            Spent::No { retry_after_ms } => {
+            SpendOutcome::Yes => {}
+            SpendOutcome::Wait => return Look::Wait,
+            SpendOutcome::No { retry_after_ms } => {
                 let why = "the key's rate is used up";
                 return self.refuse(retry_after_ms, why);
             }
@@ -221,8 +221,8 @@ impl Pools {
         let quota = self
             .quota
             .as_mut()
-            .map_or(Spent::Yes, |pool| pool.spend(now_ms));
-        if quota == Spent::Yes {
+            .map_or(SpendOutcome::Yes, |pool| pool.spend(now_ms));
+        if quota == SpendOutcome::Yes {
             return Look::Done(Ok(self.usage(0)));
         }
         // Nothing is admitted: the rate was not used.
@@ -230,16 +230,16 @@ impl Pools {
             pool.unspend();
         }
         match quota {
-            Spent::No { retry_after_ms } => {
+            SpendOutcome::No { retry_after_ms } => {
                 self.refuse(retry_after_ms, "the key's quota for today is used up")
             }
-            Spent::Yes | Spent::Wait => Look::Wait,
+            SpendOutcome::Yes | SpendOutcome::Wait => Look::Wait,
         }
     }
 
     fn refuse(&self, retry_after_ms: u64, why: &'static str) -> Look {
         let usage = self.usage(retry_after_ms);
-        Look::Done(Err(Refused { usage, why }))
+        Look::Done(Err(Refusal { usage, why }))
     }
 
     /// Of the rate, or of the quota where there is no rate.
@@ -277,16 +277,16 @@ impl Pools {
 }
 
 /// Counts a request among those that wait, as long as it lives.
-struct Waiting<'a>(&'a Allowance);
+struct WaitGuard<'a>(&'a Allowance);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitGuard<'a> {
     fn new(allowance: &'a Allowance) -> Self {
         allowance.pools.lock().waiting += 1;
         Self(allowance)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.0.pools.lock().waiting -= 1;
     }

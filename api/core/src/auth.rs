@@ -13,7 +13,7 @@ mod charge;
 mod keyring;
 mod secret;
 
-pub use actor::{Actor, Recorded};
+pub use actor::{Actor, AuditMark};
 pub use caller::{Caller, not_its_own};
 pub(crate) use charge::charge_further;
 pub use charge::{HEADERS, Subject, charge};

@@ -34,7 +34,7 @@ pub struct Changes {
 }
 
 /// One change whose client has gone.
-struct Left<'a>(&'a AtomicUsize);
+struct Orphan<'a>(&'a AtomicUsize);
 
 // === impl Changes ===
 
@@ -86,7 +86,7 @@ async fn run<T>(
     let made = tokio::select! {
         made = change.as_mut() => made,
         () = sender.closed() => {
-            let _counted = Left::new(&left);
+            let _counted = Orphan::new(&left);
             change.await
         }
     };
@@ -105,16 +105,16 @@ pub fn text(panic: &Box<dyn Any + Send>) -> &str {
         .unwrap_or("unknown")
 }
 
-// === impl Left ===
+// === impl Orphan ===
 
-impl<'a> Left<'a> {
+impl<'a> Orphan<'a> {
     fn new(left: &'a AtomicUsize) -> Self {
         left.fetch_add(1, Ordering::Relaxed);
         Self(left)
     }
 }
 
-impl Drop for Left<'_> {
+impl Drop for Orphan<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -30,8 +30,8 @@ pub struct Directory {
 
 #[derive(Debug, Default)]
 struct Entries {
-    applications: HashMap<ApplicationId, Known>,
-    models: BTreeMap<ModelId, Registered>,
+    applications: HashMap<ApplicationId, ApplicationEntry>,
+    models: BTreeMap<ModelId, ModelEntry>,
     /// What references to them stand for.
     releases: Releases,
     /// By application: its models whose registration is done. It can be asked while there is one.
@@ -42,7 +42,7 @@ struct Entries {
 
 /// A model.
 #[derive(Debug)]
-struct Registered {
+struct ModelEntry {
     application: ApplicationId,
     release: Release,
     /// Of its file.
@@ -57,7 +57,7 @@ struct Owners {
 }
 
 #[derive(Debug)]
-struct Known {
+struct ApplicationEntry {
     metric: Metric,
     defaults: Targets,
     presets: BTreeMap<String, Targets>,
@@ -121,12 +121,12 @@ impl Entries {
         let applications = applications.into_iter();
         let mut entries = Self {
             applications: applications
-                .map(|application| (application.id.clone(), Known::from(application)))
+                .map(|application| (application.id.clone(), ApplicationEntry::from(application)))
                 .collect(),
             ..Self::default()
         };
         for model in models {
-            entries.set_model(&model.id, Some(Registered::from(&model)));
+            entries.set_model(&model.id, Some(ModelEntry::from(&model)));
         }
         entries.name_models();
         entries.count_taking();
@@ -141,7 +141,7 @@ impl Entries {
     }
 
     /// The model that a reference stands for.
-    fn model(&self, reference: &ModelId) -> Option<&Registered> {
+    fn model(&self, reference: &ModelId) -> Option<&ModelEntry> {
         self.models.get(self.releases.model(reference)?)
     }
 
@@ -151,7 +151,7 @@ impl Entries {
     }
 
     /// A model is as `now` says, or not there.
-    fn set_model(&mut self, id: &ModelId, now: Option<Registered>) {
+    fn set_model(&mut self, id: &ModelId, now: Option<ModelEntry>) {
         if let Some(before) = self.models.remove(id)
             && before.is_ready
             && let Some(ready) = self.ready.get_mut(&before.application)
@@ -170,7 +170,7 @@ impl Entries {
     }
 
     /// What is known of the application that a route leads to; a route to a variant leads to none.
-    fn of(&self, route: &Route) -> Option<(&ApplicationId, &Known)> {
+    fn of(&self, route: &Route) -> Option<(&ApplicationId, &ApplicationEntry)> {
         match route {
             Route::Application(id) => self.applications.get_key_value(id),
             Route::Model(id) => {
@@ -182,7 +182,7 @@ impl Entries {
     }
 }
 
-impl From<Application> for Known {
+impl From<Application> for ApplicationEntry {
     fn from(application: Application) -> Self {
         Self {
             metric: application.metric,
@@ -193,7 +193,7 @@ impl From<Application> for Known {
     }
 }
 
-impl From<&Model> for Registered {
+impl From<&Model> for ModelEntry {
     fn from(model: &Model) -> Self {
         Self {
             application: model.application.clone(),
@@ -245,7 +245,7 @@ impl Directory {
         {
             self.read_application(registry, &model.application).await?;
         }
-        let now = model.as_ref().map(Registered::from);
+        let now = model.as_ref().map(ModelEntry::from);
         let mut entries = self.entries.write();
         entries.set_model(id, now);
         entries.name_models();
@@ -315,7 +315,7 @@ impl Directory {
     /// The models that may answer a route as things stand, each with its file; of a variant its name.
     pub fn followed(&self, route: &Route) -> Vec<String> {
         let entries = self.entries.read();
-        let text = |(id, it): (&ModelId, &Registered)| {
+        let text = |(id, it): (&ModelId, &ModelEntry)| {
             let mut digest = it.digest.to_string();
             digest.truncate(DIGITS);
             format!("{id}#{digest}")

@@ -25,7 +25,7 @@ use crate::{
     json,
     problem::{Problem, ProblemBody},
     query::{explained, json_response},
-    room::Taken,
+    room::Reservation,
     targets::TargetsBody,
 };
 
@@ -186,7 +186,7 @@ pub async fn create(
     let body = state.collect(request.into_body()).await?;
     let arrived = Instant::now();
     let mut taken = state.room().take();
-    let asked = Asked::read(&state, &body, arrived, &mut taken)?;
+    let asked = EmbeddingRequest::read(&state, &body, arrived, &mut taken)?;
     state.check_owner(&caller, &asked.route).await?;
     let answers = Box::pin(asked.answers(&state, &caller)).await?;
     let outputs = answers.iter().flat_map(|answer| &answer.outputs);
@@ -200,7 +200,7 @@ pub async fn create(
 }
 
 /// What is asked for, and of whom.
-struct Asked {
+struct EmbeddingRequest {
     route: Route,
     signature: Signature,
     rows: Vec<Row>,
@@ -280,14 +280,14 @@ fn in_rows(input: Vec<TokensBody>) -> Option<Vec<Vec<i64>>> {
     }
 }
 
-// === impl Asked ===
+// === impl EmbeddingRequest ===
 
-impl Asked {
+impl EmbeddingRequest {
     fn read(
         state: &ApiState,
         body: &[u8],
         arrived: Instant,
-        taken: &mut Taken,
+        taken: &mut Reservation,
     ) -> Result<Self, Problem> {
         let body: EmbeddingsBody<'_> = json::borrowed(body)?;
         let (route, signature) = resolve(state, &body.model.0)?;

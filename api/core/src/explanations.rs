@@ -33,13 +33,13 @@ pub const LONGEST_ID: usize = 128;
 /// The explanations that are kept.
 pub struct Explanations {
     /// Of queries that said `explain`.
-    asked: Mutex<Kept>,
+    asked: Mutex<ExplanationLog>,
     /// Of slow and refused ones that did not.
-    noticed: Mutex<Kept>,
+    noticed: Mutex<ExplanationLog>,
 }
 
 /// One query's.
-pub struct Explained {
+pub struct Explanation {
     /// Under which it is found.
     pub id: String,
     /// Who asked.
@@ -50,15 +50,15 @@ pub struct Explained {
     pub document: Bytes,
 }
 
-struct Kept {
+struct ExplanationLog {
     most: usize,
     most_bytes: usize,
     /// The second that has begun, and what was noticed in it.
     second: (Instant, HashMap<Option<ApplicationId>, u32>),
     /// Oldest first.
-    in_order: VecDeque<(Instant, Arc<Explained>)>,
+    in_order: VecDeque<(Instant, Arc<Explanation>)>,
     /// Several where ids come again; oldest first.
-    by_id: HashMap<String, Vec<Arc<Explained>>>,
+    by_id: HashMap<String, Vec<Arc<Explanation>>>,
     bytes: usize,
 }
 
@@ -66,12 +66,12 @@ struct Kept {
 
 impl Explanations {
     /// Keeps one that was asked for.
-    pub fn keep(&self, explained: Explained) {
+    pub fn keep(&self, explained: Explanation) {
         self.asked.lock().keep(explained);
     }
 
     /// Keeps one that nobody asked for.
-    pub fn notice(&self, explained: Explained) {
+    pub fn notice(&self, explained: Explanation) {
         self.noticed.lock().keep(explained);
     }
 
@@ -100,8 +100,8 @@ impl Explanations {
 impl Default for Explanations {
     fn default() -> Self {
         Self {
-            asked: Mutex::new(Kept::new(MOST, MOST_BYTES)),
-            noticed: Mutex::new(Kept::new(MOST_NOTICED, MOST_NOTICED_BYTES)),
+            asked: Mutex::new(ExplanationLog::new(MOST, MOST_BYTES)),
+            noticed: Mutex::new(ExplanationLog::new(MOST_NOTICED, MOST_NOTICED_BYTES)),
         }
     }
 }
@@ -117,9 +117,9 @@ fn unknown(id: &str) -> Problem {
     Problem::new(Code::QueryNotFound, detail)
 }
 
-// === impl Explained ===
+// === impl Explanation ===
 
-impl Explained {
+impl Explanation {
     /// Whether a caller has asked the query, is bound to its application, or may see everything.
     fn is_for(&self, caller: &Caller) -> bool {
         let of_its_own =
@@ -132,9 +132,9 @@ impl Explained {
     }
 }
 
-// === impl Kept ===
+// === impl ExplanationLog ===
 
-impl Kept {
+impl ExplanationLog {
     fn new(most: usize, most_bytes: usize) -> Self {
         Self {
             most,
@@ -146,7 +146,7 @@ impl Kept {
         }
     }
 
-    fn keep(&mut self, explained: Explained) {
+    fn keep(&mut self, explained: Explanation) {
         let now = Instant::now();
         let explained = Arc::new(explained);
         self.bytes += explained.size();
@@ -214,8 +214,8 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn explained(id: &str, document: &str) -> Explained {
-        Explained {
+    fn explained(id: &str, document: &str) -> Explanation {
+        Explanation {
             id: id.to_owned(),
             caller: Caller::Anyone.name().to_owned(),
             application: None,

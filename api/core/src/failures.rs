@@ -19,10 +19,10 @@ const WHILE: Duration = Duration::from_secs(10);
 
 /// What was told and what was not.
 #[derive(Default)]
-pub struct Failures(Mutex<Told>);
+pub struct Failures(Mutex<LogWindow>);
 
 #[derive(Default)]
-struct Told {
+struct LogWindow {
     /// When the while began; `None` before the first failure.
     since: Option<Instant>,
     lines: u32,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use sextant_fleet::Follower;
-use sextant_metadata::{Decision, Desired, MetadataStore};
+use sextant_metadata::{Decision, DesiredState, MetadataStore};
 use sextant_types::Code;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
@@ -30,7 +30,7 @@ pub struct News {
     /// Grows each time that numbers begin again: the store was lost and nobody knew them any more.
     pub turn: u64,
     /// The decisions that are kept are in it.
-    desired: Option<Arc<Desired>>,
+    desired: Option<Arc<DesiredState>>,
 }
 
 struct Latest {
@@ -40,7 +40,7 @@ struct Latest {
 }
 
 /// The greatest number among what is kept; 0 where there is none.
-pub fn newest(desired: Option<&Arc<Desired>>) -> u64 {
+pub fn newest(desired: Option<&Arc<DesiredState>>) -> u64 {
     let last = desired.and_then(|desired| desired.decisions.last());
     last.map_or(0, |decision| decision.number)
 }
@@ -94,7 +94,7 @@ impl Latest {
         }
     }
 
-    fn tell(&self, desired: Option<&Arc<Desired>>) {
+    fn tell(&self, desired: Option<&Arc<DesiredState>>) {
         self.news.send_if_modified(|news| {
             let (before, now) = (newest(news.desired.as_ref()), newest(desired));
             // What has been forgotten is no news; that numbers begin again shows with the next one.

@@ -28,17 +28,17 @@ pub struct Intake {
 /// What waits, in the order of its coming.
 #[derive(Default)]
 struct Queue {
-    waiting: Vec<Waiting>,
+    waiting: Vec<QueuedRows>,
     /// How many have come, and how many of them were taken to be written.
     came: u64,
     taken: u64,
 }
 
 /// What became of the rows of one request.
-type Told = oneshot::Receiver<Result<Vec<Fate>, Problem>>;
+type FateReceiver = oneshot::Receiver<Result<Vec<Fate>, Problem>>;
 
 /// What one request gives.
-struct Waiting {
+struct QueuedRows {
     rows: Vec<Feedback>,
     done: oneshot::Sender<Result<Vec<Fate>, Problem>>,
 }
@@ -68,7 +68,7 @@ impl Intake {
     }
 
     /// Queues rows, and returns their number and where will be told what became of them.
-    fn queue(&self, rows: Vec<Feedback>) -> Result<(u64, Told), Problem> {
+    fn queue(&self, rows: Vec<Feedback>) -> Result<(u64, FateReceiver), Problem> {
         let (done, told) = oneshot::channel();
         let mut queue = self.queue.lock();
         let count: usize = queue.waiting.iter().map(|it| it.rows.len()).sum();
@@ -76,13 +76,17 @@ impl Intake {
             let detail = format!("`{count}` rows of feedback wait to be written");
             return Err(Problem::new(Code::Overloaded, detail).retry_after_ms(1000));
         }
-        queue.waiting.push(Waiting { rows, done });
+        queue.waiting.push(QueuedRows { rows, done });
         queue.came += 1;
         Ok((queue.came, told))
     }
 
     /// Writes what waits, until the rows of a number are written.
-    async fn write<F: Future<Output = ()>>(&self, number: u64, each: impl Fn(Vec<Waiting>) -> F) {
+    async fn write<F: Future<Output = ()>>(
+        &self,
+        number: u64,
+        each: impl Fn(Vec<QueuedRows>) -> F,
+    ) {
         let _writing = self.writing.lock().await;
         while let Some(batch) = self.next(number) {
             each(batch).await;
@@ -91,7 +95,7 @@ impl Intake {
 
     /// What the next transaction has, unless the rows of a number were taken before. Two requests that speak of the same
     /// row are in two.
-    fn next(&self, number: u64) -> Option<Vec<Waiting>> {
+    fn next(&self, number: u64) -> Option<Vec<QueuedRows>> {
         let mut queue = self.queue.lock();
         if queue.taken >= number {
             return None;
@@ -114,7 +118,7 @@ impl Intake {
     }
 }
 
-async fn write(state: &ApiState, batch: Vec<Waiting>) {
+async fn write(state: &ApiState, batch: Vec<QueuedRows>) {
     let counts: Vec<usize> = batch.iter().map(|it| it.rows.len()).collect();
     let (rows, told): (Vec<Vec<Feedback>>, Vec<_>) =
         batch.into_iter().map(|it| (it.rows, it.done)).unzip();
@@ -166,7 +170,7 @@ mod tests {
         let (second, _told) = intake.queue(vec![row(1)]).expect("room");
         let written = Mutex::new(Vec::new());
         // While each transaction is made, another request comes.
-        let each = |batch: Vec<Waiting>| {
+        let each = |batch: Vec<QueuedRows>| {
             let mut written = written.lock();
             written.push(batch.len());
             assert!(written.len() < 10, "it writes for others without end");

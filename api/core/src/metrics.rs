@@ -29,7 +29,7 @@ use self::{
         ApplicationLabels, CodeLabels, Families, Handles, OutcomeLabels, ProblemLabels,
         RequestLabels, text,
     },
-    gauges::{Gauges, Looked, gauge},
+    gauges::{Gauges, Stores, gauge},
 };
 use crate::{ApiState, directory::Directory, problem::Problem};
 
@@ -43,7 +43,7 @@ mod tally;
 pub use recent::{Counts, Split};
 pub use tally::{SizeTotals, Totals};
 
-use recent::Recents;
+use recent::RecentMinutes;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -53,15 +53,15 @@ pub struct Metrics {
     registry: Registry,
     families: Families,
     gauges: Gauges,
-    recents: Recents,
+    recents: RecentMinutes,
     variants: RwLock<HashMap<VariantId, Arc<Handles>>>,
     /// Queries that failed, by whom they asked: only of what there is.
-    failed: RwLock<HashMap<Route, Failed>>,
+    failed: RwLock<HashMap<Route, FailureStats>>,
 }
 
 /// Queries that failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Failed {
+pub struct FailureStats {
     /// How many.
     pub queries: u64,
     /// From their arrival to the refusal, all together.
@@ -70,7 +70,7 @@ pub struct Failed {
 
 /// What was answered, of one variant or of several together.
 #[derive(Debug, Default)]
-pub struct Answered {
+pub struct AnswerStats {
     /// All of it.
     pub totals: Totals,
     /// By the rows of the batches.
@@ -157,9 +157,9 @@ fn prometheus(open: &str) -> String {
     text
 }
 
-// === impl Answered ===
+// === impl AnswerStats ===
 
-impl Answered {
+impl AnswerStats {
     /// Both together.
     pub fn plus(mut self, other: Self) -> Self {
         self.totals = self.totals.plus(other.totals);
@@ -192,7 +192,7 @@ impl Metrics {
             registry,
             families,
             gauges,
-            recents: Recents::new(),
+            recents: RecentMinutes::new(),
             variants: RwLock::default(),
             failed: RwLock::default(),
         }
@@ -235,7 +235,10 @@ impl Metrics {
 
     /// What variants have answered that have answered anything, all of them or those of a route: which, for which
     /// application, and how much.
-    pub fn totals(&self, of: Option<&Route>) -> Vec<(VariantId, Option<ApplicationId>, Answered)> {
+    pub fn totals(
+        &self,
+        of: Option<&Route>,
+    ) -> Vec<(VariantId, Option<ApplicationId>, AnswerStats)> {
         let known = self.variants.read();
         let wanted = known.iter().filter(|(id, handles)| match of {
             None => true,
@@ -245,7 +248,7 @@ impl Metrics {
         });
         let totals = wanted.map(|(id, handles)| {
             let application = handles.application.clone();
-            let answered = Answered {
+            let answered = AnswerStats {
                 totals: handles.tally.totals(),
                 sizes: handles.tally.sizes().collect(),
             };
@@ -260,7 +263,7 @@ impl Metrics {
     }
 
     /// Queries to a route that failed.
-    pub fn failed(&self, route: &Route) -> Failed {
+    pub fn failed(&self, route: &Route) -> FailureStats {
         self.failed.read().get(route).copied().unwrap_or_default()
     }
 
@@ -373,7 +376,7 @@ impl Metrics {
                 .get_or_create(&labels)
                 .set(gauge(count));
         }
-        let stores = Looked {
+        let stores = Stores {
             metadata: state.metadata(),
             registry: state.registry(),
             objects: state.objects().as_ref(),

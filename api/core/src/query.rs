@@ -26,7 +26,7 @@ use crate::{
     footprint::Footprint,
     json,
     problem::{Problem, ProblemBody},
-    room::Taken,
+    room::Reservation,
     targets::TargetsBody,
 };
 
@@ -35,7 +35,7 @@ pub mod explained;
 pub mod schema;
 pub mod split;
 
-use explained::Noted;
+use explained::ExplanationContext;
 
 /// From so many bytes on it is looked up what a query's inputs are for, before they are read.
 const LARGE_BYTES: usize = 64 << 10;
@@ -152,7 +152,7 @@ async fn create_inner(
     let sections = sections::split(&parts.headers, body.bytes())?;
     let read = read(state, sections, explain, arrived)?;
     let binary = read.binary;
-    let Written {
+    let EncodedAnswer {
         out,
         json_bytes,
         taken,
@@ -165,21 +165,21 @@ async fn create_inner(
 }
 
 /// An answer as it is sent.
-struct Written {
+struct EncodedAnswer {
     out: Vec<u8>,
     /// Where its JSON ends.
     json_bytes: usize,
-    taken: Taken,
+    taken: Reservation,
 }
 
 /// Sends a query that was read on its way, counts its answer and writes it as JSON.
 async fn answer(
     state: &ApiState,
     caller: &Caller,
-    read: Asked,
+    read: ParsedQuery,
     asked: &mut Option<Route>,
-) -> Result<Written, Problem> {
-    let Asked {
+) -> Result<EncodedAnswer, Problem> {
+    let ParsedQuery {
         query,
         mut id,
         classification,
@@ -198,7 +198,8 @@ async fn answer(
     let serial = query.serial;
     let reading = arrived.elapsed();
     footprint.asks(&query.inputs)?;
-    let noted = |id: Option<&str>| Noted::new(route, targets, (reading, explain)).called(id);
+    let noted =
+        |id: Option<&str>| ExplanationContext::new(route, targets, (reading, explain)).called(id);
     let answer = match state.dispatcher().query(query).await {
         Ok(answer) => answer,
         Err(error) => {
@@ -224,10 +225,10 @@ async fn answer(
     }
     let taken = footprint.written(out.len())?;
     state.count_query(Some(route), Ok((&answer, arrived.elapsed())));
-    if explain || Noted::is_slow(&targets, &answer, arrived) {
+    if explain || ExplanationContext::is_slow(&targets, &answer, arrived) {
         noted(id.as_deref()).answered(state, caller, &answer, arrived);
     }
-    Ok(Written {
+    Ok(EncodedAnswer {
         out,
         json_bytes,
         taken,
@@ -241,7 +242,7 @@ pub async fn answer_plain(
     query: Query,
     asked: &mut Option<Route>,
 ) -> Result<Response, Problem> {
-    let plain = Asked {
+    let plain = ParsedQuery {
         query,
         id: None,
         classification: None,
@@ -262,7 +263,7 @@ fn append_tensors(out: &mut Vec<u8>, answer: &Answer) {
 }
 
 /// A query and what is asked of its answer's form.
-struct Asked {
+struct ParsedQuery {
     query: Query,
     id: Option<String>,
     classification: Option<NonZero<u32>>,
@@ -276,7 +277,7 @@ fn read(
     (head, tail): (Bytes, Bytes),
     explain: bool,
     arrived: Instant,
-) -> Result<Asked, Problem> {
+) -> Result<ParsedQuery, Problem> {
     let body: QueryBody<'_> = json::borrowed(&head)?;
     if let Some(id) = &body.id {
         extract::check_query_id(&id.0)?;
@@ -303,7 +304,7 @@ fn read(
         serial: state.tokens().serial(state),
         ..Query::new(route, inputs, arrived)
     };
-    Ok(Asked {
+    Ok(ParsedQuery {
         query,
         id: body.id.map(|id| id.0.into_owned()),
         classification: body.classification,

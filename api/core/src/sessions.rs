@@ -26,7 +26,7 @@ const RANDOM_BYTES: usize = 32;
 
 /// Marks requests that came over an encrypted connection.
 #[derive(Clone, Copy)]
-pub struct Encrypted;
+pub struct EncryptedConnection;
 
 /// The sessions that have not ended, by the hash of their number.
 #[derive(Default)]

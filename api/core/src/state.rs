@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     ApiParts, Limits, Metrics, WorkerPart,
     auth::{self, Caller, Keyring},
-    body::{self, BodyLimit, Held},
+    body::{self, BodyLimit, ReservedBody},
     changes::Changes,
     classification::Classes,
     directory::Directory,
@@ -250,7 +250,7 @@ impl ApiState {
     }
 
     /// The whole body of a request that is not an upload, within the limits.
-    pub async fn collect(&self, body: Body) -> Result<Held, Problem> {
+    pub async fn collect(&self, body: Body) -> Result<ReservedBody, Problem> {
         let limits = self.limits();
         let limit = BodyLimit {
             max_bytes: limits.max_body_bytes,
@@ -261,7 +261,7 @@ impl ApiState {
     }
 
     /// The same of a document that is no query: what its tree becomes is counted as well.
-    pub async fn collect_document(&self, body: Body) -> Result<Held, Problem> {
+    pub async fn collect_document(&self, body: Body) -> Result<ReservedBody, Problem> {
         let mut held = self.collect(body).await?;
         let bytes = held.bytes().len();
         held.taken().grow(DOCUMENT_TIMES * bytes)?;

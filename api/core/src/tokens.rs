@@ -16,7 +16,9 @@ use std::{
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use sextant_feedback::{Forged, KEY_BYTES, Keys, LATEST_MS, Prediction, Served, SigningKey, Token};
+use sextant_feedback::{
+    AnswerSource, Forgery, KEY_BYTES, Keys, LATEST_MS, Prediction, SigningKey, Token,
+};
 use sextant_registry::{FeedbackKey, Registry};
 use sextant_rpc::Answer;
 use sextant_types::{Code, Metric, ModelId, NamedTensor, Route, time::unix_ms};
@@ -40,7 +42,7 @@ const BELIEVED: Duration = Duration::from_secs(60);
 
 /// The keys, and a number for each query.
 pub struct Tokens {
-    known: ArcSwap<Known>,
+    known: ArcSwap<KeySet>,
     outputs: ArcSwap<Outputs>,
     serial: AtomicU64,
     renewed: Mutex<Option<Instant>>,
@@ -50,7 +52,7 @@ pub struct Tokens {
 type Outputs = HashMap<ModelId, (Instant, Option<Arc<str>>)>;
 
 #[derive(Default)]
-struct Known {
+struct KeySet {
     keys: Keys,
     /// Numbers, and from when on they sign; the oldest first.
     from: Vec<(u32, u64)>,
@@ -60,7 +62,7 @@ struct Known {
 
 impl Tokens {
     /// What a token says, if a front end of this service made it.
-    pub fn read(&self, text: &str) -> Result<Token, Forged> {
+    pub fn read(&self, text: &str) -> Result<Token, Forgery> {
         self.known.load().keys.read(text)
     }
 
@@ -84,7 +86,7 @@ impl Tokens {
             .get(&answer.model)
             .and_then(|(_, name)| name.as_deref());
         let output = scored_output(&answer.outputs, scored);
-        let served = Served {
+        let served = AnswerSource {
             application: &application,
             model: &answer.model,
             version: state.directory().version(&answer.model).unwrap_or(0),
@@ -118,7 +120,7 @@ impl Tokens {
         Ok(())
     }
 
-    fn sign(&self, (served, serial): (&Served<'_>, u64), of: &Prediction) -> Option<String> {
+    fn sign(&self, (served, serial): (&AnswerSource<'_>, u64), of: &Prediction) -> Option<String> {
         let now_ms = unix_ms();
         let known = self.known.load();
         let key = known.signing(now_ms)?;
@@ -152,7 +154,7 @@ impl Tokens {
         if let Some(below) = oldest_needed(&keys, now_ms) {
             registry.forget_feedback_keys(below).await?;
         }
-        self.known.store(Arc::new(Known::read(&keys)));
+        self.known.store(Arc::new(KeySet::read(&keys)));
         Ok(())
     }
 }
@@ -173,9 +175,9 @@ impl Default for Tokens {
     }
 }
 
-// === impl Known ===
+// === impl KeySet ===
 
-impl Known {
+impl KeySet {
     /// A key that somebody has spoilt is passed over.
     fn read(keys: &[FeedbackKey]) -> Self {
         let read = |key: &FeedbackKey| {
@@ -296,7 +298,7 @@ mod tests {
         let at = SIGNS_MS - AHEAD_MS;
         assert_eq!(next(&first, at), Some((2, at, SIGNS_MS)));
         let both = [key(1, 0), key(2, SIGNS_MS)];
-        let known = Known::read(&both);
+        let known = KeySet::read(&both);
         let number = |now_ms| {
             known
                 .from

@@ -8,7 +8,7 @@ use axum::{
     http::StatusCode,
 };
 use serde::{Deserialize, Serialize};
-use sextant_storage::{Amount, Freed, Kind, Usage, Use};
+use sextant_storage::{Amount, Kind, SweepReport, Usage, Use};
 use utoipa::ToSchema;
 
 use crate::{
@@ -182,8 +182,8 @@ impl From<Amount> for AmountBody {
     }
 }
 
-impl From<Freed> for FreedBody {
-    fn from(freed: Freed) -> Self {
+impl From<SweepReport> for FreedBody {
+    fn from(freed: SweepReport) -> Self {
         Self {
             bytes: freed.bytes(),
             blobs: freed.blobs.into(),

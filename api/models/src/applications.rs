@@ -21,7 +21,7 @@ use crate::{
     feedback::{online, settings::SettingsBody},
     json,
     page::PageParams,
-    precondition::Shown,
+    precondition::TaggedDocument,
     problem::{Problem, ProblemBody},
     resources::ResourcesBody,
     signature::SignatureBody,
@@ -177,7 +177,7 @@ pub async fn get(
     let mut application = application
         .map_err(|error| state.with_suggestion(&caller, &Route::Application(name), error.into()))?;
     // The tag is of what the registry has: a change is compared with that.
-    let tag = Shown::new(&ApplicationBody::from(application.clone())).tag();
+    let tag = TaggedDocument::new(&ApplicationBody::from(application.clone())).tag();
     // What a pipeline takes and gives follows from its steps.
     let pipeline = state.pipelines().get(&application.id);
     let graph = pipeline.as_ref().and_then(|pipeline| pipeline.graph().ok());
@@ -187,7 +187,7 @@ pub async fn get(
     let said = online::of_application(&state, &application.id, application.metric).await?;
     let mut body = ApplicationBody::from(application);
     body.online = said;
-    Ok(Shown::new(&body).tagged(tag).answer(&headers))
+    Ok(TaggedDocument::new(&body).tagged(tag).answer(&headers))
 }
 
 /// Changes an application: its description, default targets, presets, what it may use of the fleet, which takes
@@ -223,7 +223,7 @@ pub async fn change(
         return Err(needs_admin("change"));
     }
     let changed = state.registry().change_application(&name, |known| {
-        Shown::new(&ApplicationBody::from(known.clone())).check(&parts.headers)?;
+        TaggedDocument::new(&ApplicationBody::from(known.clone())).check(&parts.headers)?;
         change.apply(known)
     });
     let changed = changed.await??;
@@ -231,7 +231,7 @@ pub async fn change(
         state.publisher().show_application(&name).await?;
     }
     state.refresh_application(&name).await?;
-    Ok(Shown::new(&ApplicationBody::from(changed)).with(StatusCode::OK))
+    Ok(TaggedDocument::new(&ApplicationBody::from(changed)).with(StatusCode::OK))
 }
 
 /// Deletes an application that has no models. One whose resources are set takes the scope `admin`.
@@ -254,7 +254,7 @@ pub async fn delete(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let deleted = state.registry().delete_application(&name, |known| {
-        Shown::new(&ApplicationBody::from(known.clone())).check(&headers)?;
+        TaggedDocument::new(&ApplicationBody::from(known.clone())).check(&headers)?;
         check_resources(&caller, known, "take back")
     });
     deleted.await??;

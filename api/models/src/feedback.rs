@@ -87,7 +87,7 @@ pub async fn give(
     body.taken().grow(ITEM_TIMES * bytes)?;
     let (pieces, is_alone) = pieces(&body, is_lines(&parts.headers))?;
     let mut reader = Reader::new(&state, &caller, unix_ms());
-    let mut given = Given::default();
+    let mut given = Submission::default();
     for (index, piece) in pieces.iter().enumerate() {
         match reader.read(piece).await {
             Ok(rows) => given.add(index, rows),
@@ -120,7 +120,7 @@ fn is_lines(headers: &HeaderMap) -> bool {
 
 /// The items of a body on their way.
 #[derive(Default)]
-struct Given {
+struct Submission {
     /// Which item each row is of. An item of two answers has two.
     rows: Vec<(usize, Feedback)>,
     /// Items whose rows another item of the body has as well.
@@ -132,9 +132,9 @@ struct Given {
     repeated: Vec<usize>,
 }
 
-// === impl Given ===
+// === impl Submission ===
 
-impl Given {
+impl Submission {
     /// Takes the rows of an item, unless an earlier item has said something of the same.
     fn add(&mut self, index: usize, rows: Vec<Feedback>) {
         let earlier = rows.iter().find_map(|row| {

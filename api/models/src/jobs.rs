@@ -92,7 +92,7 @@ pub async fn create(
     request: Request,
 ) -> Result<Response, Problem> {
     let bytes = state.collect_document(request.into_body()).await?;
-    let Asked { job, named } = read(&state, &bytes).await?;
+    let JobRequest { job, named } = read(&state, &bytes).await?;
     // A name that was made up here is another one each time.
     let name = named.then_some(job.id.as_str());
     let what = json!([name, job.application.as_str(), job.spec]);
@@ -114,7 +114,7 @@ pub async fn create(
 }
 
 /// A job that is asked for, and whether the caller has named it.
-struct Asked {
+struct JobRequest {
     job: NewJob,
     named: bool,
 }
@@ -218,7 +218,7 @@ async fn forget(registry: &Registry, job: &Job) -> Result<(), Problem> {
     Ok(())
 }
 
-async fn read(state: &ApiState, bytes: &[u8]) -> Result<Asked, Problem> {
+async fn read(state: &ApiState, bytes: &[u8]) -> Result<JobRequest, Problem> {
     let body: NewJobBody<'_> = json::borrowed(bytes)?;
     let names = (
         body.application.as_ref(),
@@ -266,7 +266,7 @@ async fn read(state: &ApiState, bytes: &[u8]) -> Result<Asked, Problem> {
     if let Some(id) = body.id {
         job.id = JobId::new(id)?;
     }
-    Ok(Asked { job, named })
+    Ok(JobRequest { job, named })
 }
 
 fn format(

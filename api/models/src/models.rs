@@ -11,7 +11,7 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sextant_registry::{JobFilter, JobKind, Model, ModelStatus, NO_LABELS, NewModel, Once};
+use sextant_registry::{JobFilter, JobKind, Model, ModelStatus, NO_LABELS, NewModel, OnceKey};
 use sextant_types::{ApplicationId, Code, Constants, ModelId, Names, Stage};
 use utoipa::ToSchema;
 
@@ -24,7 +24,7 @@ use crate::{
     jobs::{Wait, wait},
     once::IdempotencyKey,
     page,
-    precondition::Shown,
+    precondition::TaggedDocument,
     problem::{Problem, ProblemBody},
     upload,
 };
@@ -238,7 +238,7 @@ pub async fn create_from_artefacts(
 async fn begin(
     state: &ApiState,
     model: &NewModel,
-    once: Option<Once>,
+    once: Option<OnceKey>,
     patience: &Wait,
 ) -> Result<Response, Problem> {
     let registration = register(state, model, once.as_ref()).await;
@@ -379,10 +379,10 @@ pub async fn get(
 ) -> Result<Response, Problem> {
     let mut body = read(&state, &name).await?;
     // The tag is of the model alone: feedback does not change it.
-    let tag = Shown::new(&body).tag();
+    let tag = TaggedDocument::new(&body).tag();
     let application = ApplicationId::new(&body.application)?;
     body.online = online::of_model(&state, &application, &name).await?;
-    Ok(Shown::new(&body).tagged(tag).answer(&headers))
+    Ok(TaggedDocument::new(&body).tagged(tag).answer(&headers))
 }
 
 async fn read(state: &ApiState, name: &ModelId) -> Result<ModelBody, Problem> {
@@ -462,7 +462,7 @@ pub async fn delete(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     if headers.contains_key(header::IF_MATCH) {
-        Shown::new(&read(&state, &name).await?).check(&headers)?;
+        TaggedDocument::new(&read(&state, &name).await?).check(&headers)?;
     }
     // One that the registry does not have may be one whose deletion was interrupted.
     let name = match state.registry().resolve(&name).await {

@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderName, request::Parts},
 };
 use serde_json::Value;
-use sextant_registry::Once;
+use sextant_registry::OnceKey;
 use sextant_types::Code;
 use sha2::{Digest, Sha256};
 
@@ -43,10 +43,10 @@ impl<S: Send + Sync> FromRequestParts<S> for IdempotencyKey {
 
 impl IdempotencyKey {
     /// What the registry keeps of a request that asks for `what`.
-    pub fn of(self, caller: &Caller, operation: &str, what: &Value) -> Option<Once> {
+    pub fn of(self, caller: &Caller, operation: &str, what: &Value) -> Option<OnceKey> {
         let key = self.0?;
         let asked = format!("{operation} {what}");
-        Some(Once {
+        Some(OnceKey {
             caller: caller.name().to_owned(),
             key,
             fingerprint: hex::encode(Sha256::digest(asked)),

@@ -16,7 +16,7 @@ use sextant_api_core::pipelines::{
     refused,
     whole::{self, MeasuredBody, ScaleBody},
 };
-use sextant_pipeline::{Definition, Graph, Loaded};
+use sextant_pipeline::{Definition, Graph, LoadedPipeline};
 use sextant_registry::{Application, KeyScope, NewPipeline, Pipeline};
 use sextant_types::{ApplicationId, Code, Digest, Metric, Targets, time::unix_ms};
 use sha2::{Digest as _, Sha256};
@@ -28,7 +28,7 @@ use crate::{
     auth::Caller,
     extract::{Name, Params},
     page::PageParams,
-    precondition::Shown,
+    precondition::TaggedDocument,
     problem::{Problem, ProblemBody},
     signature::SignatureBody,
 };
@@ -232,7 +232,7 @@ pub async fn change(
     let (parts, body) = request.into_parts();
     let bytes = state.collect_document(body).await?;
     let known = state.registry().pipeline(&name).await?;
-    Shown::new(&shown(&state, known.clone())).check(&parts.headers)?;
+    TaggedDocument::new(&shown(&state, known.clone())).check(&parts.headers)?;
     let mut document = known.definition.clone();
     read::merge(&mut document, read::document(&parts.headers, &bytes)?);
     let files = Files {
@@ -294,7 +294,7 @@ pub async fn replace(
         let body = Json(with_measure(&state, made));
         return Ok((StatusCode::CREATED, body).into_response());
     };
-    Shown::new(&shown(&state, known.clone())).check(&parts.headers)?;
+    TaggedDocument::new(&shown(&state, known.clone())).check(&parts.headers)?;
     let changed = next_version(&state, &known, new, metric).await?;
     Ok(shown_whole(&state, changed).with(StatusCode::OK))
 }
@@ -316,7 +316,7 @@ pub async fn graph(
 ) -> Result<Response, Problem> {
     state.registry().pipeline(&name).await?;
     let loaded = state.pipelines().get(&name);
-    let graph = loaded.as_deref().map_or(Err(UNREAD), Loaded::graph);
+    let graph = loaded.as_deref().map_or(Err(UNREAD), LoadedPipeline::graph);
     let unusable =
         |why: &str| Problem::new(Code::Unavailable, format!("the pipeline cannot run: {why}"));
     let graph = graph.map_err(|why| unusable(why).retry_after_ms(1000))?;
@@ -348,7 +348,8 @@ pub async fn delete(
 ) -> Result<StatusCode, Problem> {
     let application = state.registry().application(&name).await?;
     check_resources(&caller, &application, "take back")?;
-    let check = |known: &Pipeline| Shown::new(&shown(&state, known.clone())).check(&headers);
+    let check =
+        |known: &Pipeline| TaggedDocument::new(&shown(&state, known.clone())).check(&headers);
     let deleted = state.registry().delete_pipeline(&name, check, unix_ms());
     deleted.await??;
     state.refresh_pipeline(&name).await?;
@@ -364,7 +365,7 @@ pub async fn drawn(
     let seen = pipelines.filter(|it| caller.sees(&it.application));
     let drawn = seen.map(|pipeline| {
         let loaded = state.pipelines().get(&pipeline.application);
-        let graph = loaded.as_deref().map_or(Err(UNREAD), Loaded::graph);
+        let graph = loaded.as_deref().map_or(Err(UNREAD), LoadedPipeline::graph);
         sextant_pages::Pipeline {
             name: pipeline.application.to_string(),
             version: pipeline.version,
@@ -501,9 +502,9 @@ fn application(definition: &Definition, metric: Metric) -> Result<Application, P
 }
 
 /// A pipeline and what was measured of it, which changes it for nobody who is about to change it.
-fn shown_whole(state: &ApiState, pipeline: Pipeline) -> Shown {
-    let tag = Shown::new(&shown(state, pipeline.clone())).tag();
-    Shown::new(&with_measure(state, pipeline)).tagged(tag)
+fn shown_whole(state: &ApiState, pipeline: Pipeline) -> TaggedDocument {
+    let tag = TaggedDocument::new(&shown(state, pipeline.clone())).tag();
+    TaggedDocument::new(&with_measure(state, pipeline)).tagged(tag)
 }
 
 fn with_measure(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
@@ -518,7 +519,7 @@ fn with_measure(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
 fn shown(state: &ApiState, pipeline: Pipeline) -> PipelineBody {
     let loaded = state.pipelines().get(&pipeline.application);
     let loaded = loaded.filter(|loaded| load::is_of(loaded, &pipeline));
-    let graph = loaded.as_deref().map_or(Err(UNREAD), Loaded::graph);
+    let graph = loaded.as_deref().map_or(Err(UNREAD), LoadedPipeline::graph);
     PipelineBody::new(pipeline, graph)
 }
 

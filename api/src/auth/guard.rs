@@ -23,8 +23,8 @@ use tokio::{
 };
 
 use super::{
-    Actor, Caller, Mode, Recorded, Subject,
-    repeated::Repeated,
+    Actor, AuditMark, Caller, Mode, Subject,
+    repeated::AuditThrottle,
     rules::{Bound, Need, Rule, RuleBook},
 };
 use crate::{ApiState, body, problem::Problem, v2::grpc};
@@ -42,13 +42,13 @@ const AUDIT_AGAIN: Duration = Duration::from_millis(200);
 pub(crate) struct Guard {
     state: ApiState,
     rules: RuleBook,
-    repeated: Repeated,
+    repeated: AuditThrottle,
     /// Entries of the audit record that are yet to be written.
     waiting: Arc<AtomicUsize>,
 }
 
 /// What is asked for, as far as the guard looks at it.
-struct Asked<'a> {
+struct RequestContext<'a> {
     headers: &'a HeaderMap,
     uri: &'a Uri,
     /// The route's pattern.
@@ -68,7 +68,7 @@ pub(crate) async fn guard(
     };
     let rule = guard.rules.find(request.method(), path.as_str());
     let mut headers = HeaderMap::new();
-    let asked = Asked {
+    let asked = RequestContext {
         headers: request.headers(),
         uri: request.uri(),
         pattern: path.as_str(),
@@ -115,7 +115,7 @@ async fn change(
 ) -> Response {
     let uri = request.uri().clone();
     let response = next.run(request).await;
-    if response.extensions().get::<Recorded>().is_some() {
+    if response.extensions().get::<AuditMark>().is_some() {
         return response;
     }
     let told = outcome(&response).zip(rule.audited);
@@ -159,7 +159,7 @@ impl Guard {
         Self {
             state,
             rules,
-            repeated: Repeated::default(),
+            repeated: AuditThrottle::default(),
             waiting: Arc::default(),
         }
     }
@@ -167,7 +167,7 @@ impl Guard {
     /// Who asks, where that matters, and their place among the requests in flight.
     async fn admit(
         &self,
-        asked: &Asked<'_>,
+        asked: &RequestContext<'_>,
         headers: &mut HeaderMap,
     ) -> Result<(Option<Caller>, Option<OwnedSemaphorePermit>), Problem> {
         let config = self.state.auth();
@@ -201,7 +201,7 @@ impl Guard {
         }
     }
 
-    async fn check(&self, caller: &Caller, asked: &Asked<'_>) -> Result<(), Problem> {
+    async fn check(&self, caller: &Caller, asked: &RequestContext<'_>) -> Result<(), Problem> {
         if let Need::Scope(scope) = asked.rule.need
             && !caller.has(scope)
         {

@@ -17,24 +17,26 @@ const ONE_EVERY: Duration = Duration::from_secs(10);
 
 /// What callers have left.
 #[derive(Default)]
-pub(super) struct Repeated(Mutex<HashMap<(String, &'static str), Left>>);
+pub(super) struct AuditThrottle(Mutex<HashMap<(String, &'static str), CallerAllowance>>);
 
-struct Left {
+struct CallerAllowance {
     entries: u32,
     since: Instant,
     /// Not recorded since the last entry.
     counted: u64,
 }
 
-impl Repeated {
+impl AuditThrottle {
     /// Whether a caller's next entry is made, and how many before it were not; `None` where it is not.
     pub(super) fn next(&self, caller: &str, action: &'static str, now: Instant) -> Option<u64> {
         let mut all = self.0.lock();
-        let left = all.entry((caller.to_owned(), action)).or_insert(Left {
-            entries: AT_ONCE,
-            since: now,
-            counted: 0,
-        });
+        let left = all
+            .entry((caller.to_owned(), action))
+            .or_insert(CallerAllowance {
+                entries: AT_ONCE,
+                since: now,
+                counted: 0,
+            });
         let grown = now.saturating_duration_since(left.since).as_secs() / ONE_EVERY.as_secs();
         let grown = u32::try_from(grown).unwrap_or(AT_ONCE).min(AT_ONCE);
         if grown > 0 {
@@ -56,7 +58,7 @@ mod tests {
 
     #[test]
     fn repeated_changes_are_counted_and_not_all_recorded() {
-        let repeated = Repeated::default();
+        let repeated = AuditThrottle::default();
         let begin = Instant::now();
         let made = |now: Instant| -> Vec<u64> {
             let asked = (0..3000).map(|_| repeated.next("k", "model.unload", now));

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use sextant_pages::SignIn;
 use sextant_types::Code;
 
-use super::{Encrypted, Question, go_to, html, status_of, text, viewer::frame};
+use super::{EncryptedConnection, Question, go_to, html, status_of, text, viewer::frame};
 use crate::{
     ApiState,
     auth::{self, Caller, Mode},
@@ -22,13 +22,13 @@ use crate::{
 
 /// Where to go behind the form.
 #[derive(Deserialize)]
-pub(super) struct Next {
+pub(super) struct ReturnPath {
     next: Option<String>,
 }
 
 /// What the form sends.
 #[derive(Deserialize)]
-pub(super) struct Given {
+pub(super) struct SignInForm {
     key: String,
     next: Option<String>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Given {
 /// The form.
 pub(super) async fn form(
     State(state): State<ApiState>,
-    next: Result<Query<Next>, QueryRejection>,
+    next: Result<Query<ReturnPath>, QueryRejection>,
 ) -> Response {
     let next = next.ok().and_then(|Query(given)| given.next);
     let next = page(next.as_deref());
@@ -49,11 +49,11 @@ pub(super) async fn form(
 /// Begins a session for whoever sends a valid key.
 pub(super) async fn take(
     State(state): State<ApiState>,
-    encrypted: Option<Extension<Encrypted>>,
+    encrypted: Option<Extension<EncryptedConnection>>,
     headers: HeaderMap,
-    given: Result<Form<Given>, FormRejection>,
+    given: Result<Form<SignInForm>, FormRejection>,
 ) -> Response {
-    let Ok(Form(Given { key, next })) = given else {
+    let Ok(Form(SignInForm { key, next })) = given else {
         let problem = Problem::new(Code::InvalidRequest, "the form could not be read");
         return show("/", Some(&problem));
     };
@@ -76,7 +76,7 @@ pub(super) async fn take(
 /// Ends the session.
 pub(super) async fn end(
     State(state): State<ApiState>,
-    encrypted: Option<Extension<Encrypted>>,
+    encrypted: Option<Extension<EncryptedConnection>>,
     headers: HeaderMap,
 ) -> Response {
     let is_encrypted = encrypted.is_some() || is_forwarded_encrypted(&headers);

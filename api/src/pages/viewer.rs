@@ -5,7 +5,7 @@ use axum::{
     http::{StatusCode, request::Parts},
     response::Response,
 };
-use sextant_pages::{Frame, Question, Refused};
+use sextant_pages::{Frame, Question, RefusalPage};
 use sextant_types::time::unix_ms;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -108,7 +108,7 @@ pub(super) fn frame(question: Option<Question>, signed_in: Option<String>) -> Fr
 /// The page of what is refused.
 fn refuse(problem: &Problem, frame: Frame) -> Response {
     let document = problem.document("/", false, None);
-    let made = text(&Refused {
+    let made = text(&RefusalPage {
         frame,
         title: document.title.to_owned(),
         detail: document.detail,

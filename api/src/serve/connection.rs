@@ -135,7 +135,7 @@ impl Serving {
             activity: Arc::clone(&self.activity),
             is_encrypted,
         };
-        let watched = Watched {
+        let watched = MonitoredConnection {
             activity: self.activity,
             patience: self.patience,
         };
@@ -162,14 +162,14 @@ impl Serving {
 }
 
 /// A connection whose client is held to the limits.
-struct Watched {
+struct MonitoredConnection {
     activity: Arc<Activity>,
     patience: Patience,
 }
 
-// === impl Watched ===
+// === impl MonitoredConnection ===
 
-impl Watched {
+impl MonitoredConnection {
     async fn until_end<C>(self, serving: C, shutdown: CancellationToken)
     where
         C: GracefulConnection<Error = hyper::Error>,

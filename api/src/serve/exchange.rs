@@ -17,7 +17,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tower::ServiceExt;
 
 use super::activity::Activity;
-use crate::sessions::Encrypted;
+use crate::sessions::EncryptedConnection;
 
 /// For so long browsers that once came over an encrypted connection use no other.
 const ENCRYPTED_ONLY: &str = "max-age=31536000";
@@ -31,7 +31,7 @@ pub(super) struct Exchange {
 }
 
 /// The body of a request; tells whether somebody waits for it.
-struct Asked {
+struct RequestBody {
     body: Incoming,
     waits: Flag,
 }
@@ -67,12 +67,12 @@ impl Exchange {
             is_encrypted,
         } = self.clone();
         let in_flight = InFlight::new(&activity);
-        let mut request = request.map(|body| Asked {
+        let mut request = request.map(|body| RequestBody {
             body,
             waits: Flag::new(&activity, Activity::awaits),
         });
         if is_encrypted {
-            request.extensions_mut().insert(Encrypted);
+            request.extensions_mut().insert(EncryptedConnection);
         }
         async move {
             let mut response = router.oneshot(request).await?;
@@ -90,9 +90,9 @@ impl Exchange {
     }
 }
 
-// === impl Asked ===
+// === impl RequestBody ===
 
-impl HttpBody for Asked {
+impl HttpBody for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

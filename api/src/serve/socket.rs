@@ -32,11 +32,11 @@ pub(super) struct Socket<S> {
     activity: Arc<Activity>,
     /// Heads begin with the next byte, and ends are held back: HTTP/2 knows neither.
     is_http1: bool,
-    ended: Option<Ended>,
+    ended: Option<DelayedEnd>,
 }
 
 /// An end that is held back.
-struct Ended {
+struct DelayedEnd {
     at: Instant,
     look_again: Pin<Box<Sleep>>,
     reader: Waker,
@@ -59,7 +59,7 @@ impl<S> Socket<S> {
         if !self.is_http1 || !self.activity.is_busy() {
             return Poll::Ready(());
         }
-        let ended = self.ended.get_or_insert_with(|| Ended {
+        let ended = self.ended.get_or_insert_with(|| DelayedEnd {
             at: Instant::now(),
             look_again: Box::pin(sleep(CUT_OFF)),
             reader: cx.waker().clone(),

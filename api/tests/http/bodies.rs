@@ -8,14 +8,14 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::served::{CONTINUE, DEADLINE, QUERY, Served, read_to, send};
+use crate::served::{CONTINUE, DEADLINE, QUERY, TestServer, read_to, send};
 
 /// A body of this size is no small one: it may have three quarters of the room.
 const LARGE_BYTES: usize = 1000;
 
-// === impl Served ===
+// === impl TestServer ===
 
-impl Served {
+impl TestServer {
     /// A request that the server has begun to read; all but the last byte of its body is sent.
     async fn unfinished(&self, path: &str, length: usize) -> TcpStream {
         let mut client = self.connect().await;
@@ -61,7 +61,7 @@ async fn a_query_takes_its_place_when_its_body_is_there() {
         max_concurrent_queries: 2,
         ..Limits::default()
     };
-    let served = Served::answering(limits).await;
+    let served = TestServer::answering(limits).await;
     let mut waiting = Vec::new();
     for path in ["/v1/queries", "/v2/models/mlp/infer"] {
         for _ in 0..4 {
@@ -83,7 +83,7 @@ async fn bytes_of_bodies_are_counted_as_they_arrive() {
         max_body_bytes_in_flight: 4 * LARGE_BYTES,
         ..Limits::default()
     };
-    let served = Served::answering(limits).await;
+    let served = TestServer::answering(limits).await;
     // Declared and not sent: nothing is counted.
     let mut waiting = Vec::new();
     for _ in 0..10 {
@@ -117,7 +117,7 @@ async fn large_bodies_leave_room_for_small_ones() {
         max_body_bytes_in_flight: 400 << 10,
         ..Limits::default()
     };
-    let served = Served::answering(limits).await;
+    let served = TestServer::answering(limits).await;
     let mut waiting = Vec::new();
     for _ in 0..3 {
         waiting.push(served.unfinished("/v1/queries", 100 << 10).await);
@@ -150,7 +150,7 @@ async fn settings(client: &mut TcpStream) -> Vec<(u16, u32)> {
 #[tokio::test]
 async fn an_http2_connection_carries_128_requests_at_once() {
     const MAX_CONCURRENT_STREAMS: u16 = 3;
-    let served = Served::answering(Limits::default()).await;
+    let served = TestServer::answering(Limits::default()).await;
     let settings = settings(&mut served.connect().await).await;
     assert!(
         settings.contains(&(MAX_CONCURRENT_STREAMS, 128)),

@@ -38,9 +38,9 @@ struct Change {
 }
 
 /// A registry's file that somebody else writes, for as long as this lives.
-struct Held(std::process::Child);
+struct WriteLock(std::process::Child);
 
-impl Held {
+impl WriteLock {
     fn take(file: &std::path::Path) -> Self {
         const HOLD: &str = "import sqlite3, sys\n\
             held = sqlite3.connect(sys.argv[1], isolation_level=None)\n\
@@ -62,7 +62,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for WriteLock {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         self.0.wait().expect("it has ended");
@@ -75,7 +75,7 @@ async fn an_entry_outlasts_a_registry_that_is_held_longer_than_a_client_waits() 
     let mut settings = Settings::default();
     settings.auth.audit_patience = Some(Duration::from_millis(1));
     let api = Api::with(Recorder::answering(), settings).await;
-    let held = Held::take(&api.folder().join("registry.db"));
+    let held = WriteLock::take(&api.folder().join("registry.db"));
     let stored = api.call("PUT", "/v1/artefacts/kept", "1").await;
     assert_eq!(stored.status, 201);
     let path = "/v1/audit?action=artefact.put";

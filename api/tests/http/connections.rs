@@ -11,7 +11,8 @@ use tokio::{
 use crate::{
     double::Recorder,
     served::{
-        ANSWER_END, CONTINUE, DEADLINE, QUERY, Served, ask, expecting, read_to, request, send, soon,
+        ANSWER_END, CONTINUE, DEADLINE, QUERY, TestServer, ask, expecting, read_to, request, send,
+        soon,
     },
 };
 
@@ -54,7 +55,7 @@ async fn connections_that_say_nothing_shut_nobody_out() {
         max_connections: 8,
         ..patient()
     };
-    let served = Served::answering(limits).await;
+    let served = TestServer::answering(limits).await;
     let mut silent = Vec::new();
     for at in 0..30 {
         let mut client = served.connect().await;
@@ -80,7 +81,7 @@ async fn who_is_being_answered_is_not_cut_off_for_others() {
         max_connections: 1,
         ..patient()
     };
-    let served = Served::answering(limits).await;
+    let served = TestServer::answering(limits).await;
     let mut first = served.connect().await;
     let whole = expecting(&query());
     let (most, rest) = whole.split_at(whole.len() - 10);
@@ -101,7 +102,7 @@ async fn who_is_being_answered_is_not_cut_off_for_others() {
 #[tokio::test]
 async fn a_head_has_its_time_and_an_idle_connection_another() {
     let soon_over = Duration::from_millis(50);
-    let served = Served::answering(Limits {
+    let served = TestServer::answering(Limits {
         head_timeout: soon_over,
         ..patient()
     })
@@ -113,7 +114,7 @@ async fn a_head_has_its_time_and_an_idle_connection_another() {
     slow.write_all(half).await.expect("sent");
     closed(&mut slow).await;
     served.stop().await;
-    let served = Served::answering(Limits {
+    let served = TestServer::answering(Limits {
         idle_timeout: soon_over,
         ..patient()
     })
@@ -126,7 +127,7 @@ async fn a_head_has_its_time_and_an_idle_connection_another() {
 
 #[tokio::test]
 async fn a_client_that_has_closed_its_sending_side_gets_its_answer() {
-    let served = Served::answering(patient()).await;
+    let served = TestServer::answering(patient()).await;
     for path in ["/v1/queries", "/v2/models/digits/infer"] {
         let mut client = served.connect().await;
         let request = query().replace("/v1/queries", path);
@@ -157,7 +158,7 @@ async fn a_client_that_has_closed_its_sending_side_gets_its_answer() {
 #[tokio::test]
 async fn the_query_of_a_client_that_has_gone_is_given_up() {
     let recorder = Recorder::stalling();
-    let served = Served::start(recorder.clone(), patient()).await;
+    let served = TestServer::start(recorder.clone(), patient()).await;
     for resets in [true, false] {
         let mut client = served.connect().await;
         send(&mut client, &query()).await;
@@ -177,7 +178,7 @@ async fn an_upload_that_brings_next_to_nothing_is_ended() {
         transfer_grace: Duration::from_millis(100),
         ..patient()
     };
-    let served = Served::answering(limits).await;
+    let served = TestServer::answering(limits).await;
     let form = "--edge\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nhalf a mo";
     for (head, beginning) in [
         ("PUT /v1/artefacts/a HTTP/1.1\r\nHost: x\r\n", "x"),
@@ -208,7 +209,7 @@ async fn a_reader_that_does_not_read_is_cut_off() {
         transfer_grace: Duration::from_millis(100),
         ..patient()
     };
-    let served = Served::answering(limits).await;
+    let served = TestServer::answering(limits).await;
     let size = 32 << 20;
     served
         .api

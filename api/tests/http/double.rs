@@ -55,9 +55,9 @@ pub struct Recorder {
 }
 
 /// One query that waits.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -163,7 +163,7 @@ impl Dispatch for Recorder {
     async fn query(&self, query: Query) -> Result<Answer, QueryError> {
         if self.stalls {
             self.waiting.fetch_add(1, Ordering::Relaxed);
-            let _one = Waiting(&self.waiting);
+            let _one = WaitGuard(&self.waiting);
             std::future::pending::<()>().await;
         }
         let reply = (self.reply)(&query);

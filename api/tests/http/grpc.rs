@@ -53,7 +53,7 @@ const UNAUTHENTICATED: i32 = 16;
 
 /// How a call ended, and its messages.
 #[derive(Debug)]
-pub struct Ended {
+pub struct CallResult {
     status: i32,
     code: String,
     message: String,
@@ -61,7 +61,7 @@ pub struct Ended {
     bodies: Vec<(bool, Bytes)>,
 }
 
-impl Ended {
+impl CallResult {
     /// The only message.
     pub fn one<M: Message + Default>(&self) -> M {
         assert_eq!(self.status, OK, "{self:?}");
@@ -99,7 +99,7 @@ pub fn request(path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> R
 }
 
 /// Reads an answer to its end.
-pub async fn read(response: Response) -> Ended {
+pub async fn read(response: Response) -> CallResult {
     assert_eq!(response.status(), 200);
     let headers = response.headers().clone();
     assert_eq!(headers["content-type"], "application/grpc");
@@ -117,7 +117,7 @@ pub async fn read(response: Response) -> Ended {
         value.map(|value| value.to_str().expect("text").to_owned())
     };
     let status = told("grpc-status").expect("every call has a status");
-    Ended {
+    CallResult {
         status: status.parse().expect("a number"),
         code: told("sextant-code").unwrap_or_default(),
         message: told("grpc-message").unwrap_or_default(),
@@ -126,7 +126,12 @@ pub async fn read(response: Response) -> Ended {
     }
 }
 
-async fn call(api: &Api, path: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Ended {
+async fn call(
+    api: &Api,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Body>,
+) -> CallResult {
     read(api.open(request(path, headers, body)).await).await
 }
 
@@ -327,7 +332,7 @@ async fn a_client_that_gives_up_frees_its_place() {
     }
 }
 
-fn streamed(ended: &Ended) -> Vec<ModelStreamInferResponse> {
+fn streamed(ended: &CallResult) -> Vec<ModelStreamInferResponse> {
     let each = ended.bodies.iter();
     let reply = |(_, bytes): &(bool, Bytes)| ModelStreamInferResponse::decode(bytes.clone());
     each.map(|body| reply(body).expect("a message")).collect()

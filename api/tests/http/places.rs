@@ -7,11 +7,11 @@ use tokio::net::TcpStream;
 
 use crate::{
     double::Recorder,
-    served::{DEADLINE, Served, read_to, request, send},
+    served::{DEADLINE, TestServer, read_to, request, send},
 };
 
 /// A query of an application that nobody answers.
-async fn ask(served: &Served, application: &str) -> TcpStream {
+async fn ask(served: &TestServer, application: &str) -> TcpStream {
     let mut client = served.connect().await;
     let body = format!(r#"{{"application":"{application}","inputs":[]}}"#);
     send(&mut client, &request(body.len(), &body)).await;
@@ -25,7 +25,7 @@ async fn an_application_whose_queries_pile_up_leaves_places_to_others() {
         max_concurrent_queries: 10,
         ..Limits::default()
     };
-    let served = Served::start(recorder.clone(), limits).await;
+    let served = TestServer::start(recorder.clone(), limits).await;
     for name in ["loud", "quiet"] {
         let body = format!(r#"{{"name":"{name}","metric":"top1"}}"#);
         let created = served.api.call("POST", "/v1/applications", body).await;

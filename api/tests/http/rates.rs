@@ -20,14 +20,14 @@ const QUERY: &str = r#"{"application":"digits","inputs":[]}"#;
 
 /// A store that can be taken away.
 #[derive(Default)]
-struct Flaky {
+struct FlakyStore {
     store: InProcessRates,
     is_away: AtomicBool,
     /// It takes calls and never answers them.
     is_stuck: AtomicBool,
 }
 
-impl Flaky {
+impl FlakyStore {
     async fn check(&self) -> Result<(), Error> {
         if self.is_stuck.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
@@ -42,7 +42,7 @@ impl Flaky {
 }
 
 #[async_trait]
-impl RateStore for Flaky {
+impl RateStore for FlakyStore {
     async fn take(&self, name: &str, most: u32, rate: Rate, now_ms: u64) -> Result<u32, Error> {
         self.check().await?;
         self.store.take(name, most, rate, now_ms).await
@@ -65,7 +65,7 @@ impl RateStore for Flaky {
     }
 }
 
-async fn front_ends(rates: &Arc<Flaky>) -> (Api, Api) {
+async fn front_ends(rates: &Arc<FlakyStore>) -> (Api, Api) {
     let settings = || Settings {
         rates: Arc::clone(rates) as Arc<dyn RateStore>,
         ..Settings::keys()
@@ -157,7 +157,7 @@ async fn two_front_ends_together_keep_to_a_quota() {
 
 #[tokio::test]
 async fn limits_go_on_while_their_store_is_away() {
-    let rates = Arc::<Flaky>::default();
+    let rates = Arc::<FlakyStore>::default();
     let (one, other) = front_ends(&rates).await;
     let limits = json!({"name": "a", "scopes": ["query"], "rate_per_s": 1000, "burst": 5});
     let key = create([&one, &other], &limits).await;
@@ -182,7 +182,7 @@ async fn limits_go_on_while_their_store_is_away() {
 
 #[tokio::test]
 async fn requests_do_not_wait_for_a_store_that_is_stuck() {
-    let rates = Arc::<Flaky>::default();
+    let rates = Arc::<FlakyStore>::default();
     rates.is_stuck.store(true, Ordering::SeqCst);
     let (one, other) = front_ends(&rates).await;
     let limits = json!({"name": "a", "scopes": ["query"], "rate_per_s": 1e6, "quota_per_day": 9});
@@ -196,7 +196,7 @@ async fn requests_do_not_wait_for_a_store_that_is_stuck() {
 
 #[tokio::test]
 async fn a_store_that_is_stuck_holds_up_neither_revocations_nor_the_end() {
-    let rates = Arc::<Flaky>::default();
+    let rates = Arc::<FlakyStore>::default();
     let (one, other) = front_ends(&rates).await;
     let limits = json!({"name": "a", "scopes": ["query"], "rate_per_s": 1e3, "burst": 1000});
     let key = create([&one, &other], &limits).await;

@@ -8,15 +8,15 @@ use tokio::{io::AsyncReadExt, net::TcpStream};
 
 use crate::{
     double::{Api, Recorder, answer},
-    served::{DEADLINE, QUERY, Served, send},
+    served::{DEADLINE, QUERY, TestServer, send},
 };
 
 /// More than a socket takes of an answer that is not read.
 const ANSWER_BYTES: usize = 24 << 20;
 
-// === impl Served ===
+// === impl TestServer ===
 
-impl Served {
+impl TestServer {
     /// The head of the answer to a query whose client reads no more, and its connection.
     async fn ask_and_wait(&self) -> (String, TcpStream) {
         let mut client = self.connect().await;
@@ -49,7 +49,7 @@ async fn answers_that_nobody_takes_are_counted_until_their_connections_end() {
         max_body_bytes_in_flight: 4 * ANSWER_BYTES,
         ..Limits::default()
     };
-    let served = Served::start(talkative(), limits).await;
+    let served = TestServer::start(talkative(), limits).await;
     let begun = Instant::now();
     let mut kept = Vec::new();
     let refused = loop {

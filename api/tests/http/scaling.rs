@@ -9,8 +9,9 @@ use axum::{
 use futures::StreamExt;
 use serde_json::{Value, json};
 use sextant_metadata::{
-    Action, Alternative, ApplicationDemand, Command, Count, Decision, Demand, Desired,
-    DesiredVariant, HeldBack, Input, InstanceKey, Limit, Pool, Subject, Transition, WorkerRecord,
+    Action, Alternative, ApplicationDemand, Command, Count, Cutback, Decision, Demand,
+    DesiredState, DesiredVariant, Input, InstanceKey, Limit, Pool, Subject, Transition,
+    WorkerRecord,
 };
 use sextant_types::{Code, DeviceType, EngineName, TargetClass, Targets};
 use tokio::time::timeout;
@@ -102,7 +103,7 @@ async fn want(api: &Api, pools: Vec<Pool>, decisions: Vec<Decision>) {
         pinned: true,
         needed: 2,
     }];
-    let expected = Desired::new(4, variants, 0).with_scaling(pools, decisions);
+    let expected = DesiredState::new(4, variants, 0).with_scaling(pools, decisions);
     api.metadata.set_desired(expected).await.expect("taken");
 }
 
@@ -178,15 +179,15 @@ async fn desired_stands_beside_what_is_there() {
 async fn who_is_held_back_is_named_with_the_reason() {
     let api = api().await;
     let limits = [Limit::Budget, Limit::MostWorkers, Limit::Others];
-    let held_back = limits.map(|limit| HeldBack {
+    let held_back = limits.map(|limit| Cutback {
         application: "digits".parse().expect("a name"),
         limit,
         reason: "as it is".into(),
     });
-    let expected = Desired {
+    let expected = DesiredState {
         token: 4,
         held_back: held_back.to_vec(),
-        ..Desired::default()
+        ..DesiredState::default()
     };
     api.metadata.set_desired(expected).await.expect("taken");
     let rows = ["budget", "most_workers", "others"]

@@ -24,16 +24,16 @@ pub const ANSWER_END: &str = "}}";
 /// What a server says that is ready for the body.
 pub const CONTINUE: &str = "HTTP/1.1 100 Continue\r\n\r\n";
 
-pub struct Served {
+pub struct TestServer {
     pub address: SocketAddr,
     pub shutdown: CancellationToken,
     pub serving: JoinHandle<Result<(), Error>>,
     pub api: Api,
 }
 
-// === impl Served ===
+// === impl TestServer ===
 
-impl Served {
+impl TestServer {
     pub async fn start(recorder: Arc<Recorder>, limits: Limits) -> Self {
         let api = Api::limited(recorder, limits).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -8,12 +8,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::served::{
-    ANSWER_END, CONTINUE, QUERY, Served, ask, expecting, read_to, request, rest, send,
+    ANSWER_END, CONTINUE, QUERY, TestServer, ask, expecting, read_to, request, rest, send,
 };
 
 /// A front end and a client of it.
-async fn start(limits: Limits) -> (Served, TcpStream) {
-    let served = Served::answering(limits).await;
+async fn start(limits: Limits) -> (TestServer, TcpStream) {
+    let served = TestServer::answering(limits).await;
     let client = served.connect().await;
     (served, client)
 }

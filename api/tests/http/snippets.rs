@@ -9,7 +9,7 @@ use crate::double::{Api, Recorder};
 
 /// A request as `curl` would send it.
 #[derive(Debug)]
-struct Sent {
+struct CurlRequest {
     method: String,
     path: String,
     headers: Vec<(String, String)>,
@@ -64,9 +64,9 @@ fn path(word: &str) -> Option<String> {
 }
 
 /// What a command sends to the service; `None` where it asks somebody else or sends a file.
-fn sent(command: &str) -> Option<Sent> {
+fn sent(command: &str) -> Option<CurlRequest> {
     let mut words = words(command).into_iter().skip(1);
-    let mut sent = Sent {
+    let mut sent = CurlRequest {
         method: String::new(),
         path: String::new(),
         headers: Vec::new(),

@@ -35,7 +35,7 @@ struct Files {
     authority: CertifiedIssuer<'static, KeyPair>,
 }
 
-struct Served {
+struct TlsServer {
     address: SocketAddr,
     tls: Option<Tls>,
     shutdown: CancellationToken,
@@ -108,7 +108,7 @@ impl Files {
     }
 }
 
-async fn start(tls: Option<Tls>) -> Served {
+async fn start(tls: Option<Tls>) -> TlsServer {
     let api = Api::new(Recorder::answering()).await;
     let socket = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = socket.local_addr().expect("an address");
@@ -118,7 +118,7 @@ async fn start(tls: Option<Tls>) -> Served {
     };
     let shutdown = CancellationToken::new();
     let serving = tokio::spawn(serve(listener, api.state.clone(), shutdown.clone()));
-    Served {
+    TlsServer {
         address,
         tls,
         shutdown,
@@ -127,9 +127,9 @@ async fn start(tls: Option<Tls>) -> Served {
     }
 }
 
-// === impl Served ===
+// === impl TlsServer ===
 
-impl Served {
+impl TlsServer {
     async fn plain(&self) -> TcpStream {
         TcpStream::connect(self.address)
             .await

@@ -8,7 +8,7 @@ use sextant_rpc::{Answer, Query};
 use sextant_types::NamedTensor;
 
 use super::{
-    Named,
+    ResolvedName,
     demands::Demands,
     selection::{Columns, Output, Selection},
 };
@@ -20,7 +20,7 @@ use crate::{
     footprint::Footprint,
     problem::Problem,
     query::explained,
-    room::Taken,
+    room::Reservation,
 };
 
 /// A question whose form has been read.
@@ -47,7 +47,7 @@ pub struct Arrival<'a> {
 }
 
 /// What a question came to.
-pub struct Answered {
+pub struct InferAnswer {
     /// What was answered, without its outputs.
     pub answer: Answer,
     /// The wanted outputs.
@@ -59,10 +59,10 @@ pub struct Answered {
 /// Has a question answered.
 pub async fn ask(
     state: &ApiState,
-    (named, question): (&Named, Question),
+    (named, question): (&ResolvedName, Question),
     arrival: Arrival<'_>,
     footprint: &mut Footprint<'_>,
-) -> Result<Answered, Problem> {
+) -> Result<InferAnswer, Problem> {
     let Question {
         demands,
         inputs,
@@ -102,7 +102,7 @@ pub async fn ask(
     for output in &mut outputs {
         write(state, arrival.caller, output)?;
     }
-    Ok(Answered {
+    Ok(InferAnswer {
         answer,
         outputs,
         token,
@@ -113,7 +113,7 @@ pub async fn ask(
 pub fn read_region(
     state: &ApiState,
     caller: &Caller,
-    taken: &mut Taken,
+    taken: &mut Reservation,
     part: &Part,
 ) -> Result<Bytes, Problem> {
     let most = state.limits().max_body_bytes;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use sextant_types::{DataType, ModelId, Route, TensorSpec, Variant};
 use utoipa::ToSchema;
 
-use super::Named;
+use super::ResolvedName;
 use crate::{ApiState, problem::Problem};
 
 /// What a model takes and gives, and how many rows at once.
@@ -60,13 +60,13 @@ pub struct ConfigTensorBody {
     responses((status = 200, description = "Its configuration", body = ConfigBody)))]
 pub async fn config(
     State(state): State<ApiState>,
-    named: Named,
+    named: ResolvedName,
 ) -> Result<Json<ConfigBody>, Problem> {
     of(&state, named).await.map(Json)
 }
 
 /// The configuration of what a name stands for.
-pub(super) async fn of(state: &ApiState, named: Named) -> Result<ConfigBody, Problem> {
+pub(super) async fn of(state: &ApiState, named: ResolvedName) -> Result<ConfigBody, Problem> {
     let variants = state.metadata().variants().await?;
     let versions = named.versions(state).await?;
     let of = (&named.route, &*versions);
@@ -102,7 +102,7 @@ pub(super) async fn of(state: &ApiState, named: Named) -> Result<ConfigBody, Pro
     responses((status = 200, description = "Its configuration", body = ConfigBody)))]
 pub async fn config_version(
     state: State<ApiState>,
-    named: Named,
+    named: ResolvedName,
 ) -> Result<Json<ConfigBody>, Problem> {
     config(state, named).await
 }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use utoipa::ToSchema;
 
 use super::{
-    Named,
-    ask::{Answered, Arrival, Question, ask, read_region},
+    ResolvedName,
+    ask::{Arrival, InferAnswer, Question, ask, read_region},
     raw,
     wire::{self, InferBody},
 };
@@ -65,7 +65,7 @@ pub struct AnswerBody {
     ))]
 pub async fn infer(
     State(state): State<ApiState>,
-    named: Named,
+    named: ResolvedName,
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -88,7 +88,7 @@ pub async fn infer(
     responses((status = 200, description = "The answer", body = AnswerBody)))]
 pub async fn infer_version(
     state: State<ApiState>,
-    named: Named,
+    named: ResolvedName,
     caller: Caller,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -97,7 +97,7 @@ pub async fn infer_version(
 
 async fn answer(
     state: &ApiState,
-    named: Named,
+    named: ResolvedName,
     caller: &Caller,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -122,7 +122,7 @@ async fn answer(
     };
     let asked = (&named, question);
     let answered = ask(state, asked, arrival, &mut footprint).await?;
-    let Answered {
+    let InferAnswer {
         answer,
         outputs,
         token,

@@ -50,7 +50,7 @@ mod settings;
 mod statistics;
 mod wire;
 
-pub use named::Named;
+pub use named::ResolvedName;
 
 /// Smaller answers are sent as they are.
 const LEAST_COMPRESSED_BYTES: u64 = 1024;
@@ -229,7 +229,7 @@ pub async fn ready(State(state): State<ApiState>) -> Result<Json<ReadyBody>, Pro
     ))]
 pub async fn model(
     State(state): State<ApiState>,
-    named: Named,
+    named: ResolvedName,
 ) -> Result<Json<ModelMetadataBody>, Problem> {
     Ok(Json(ModelMetadataBody {
         versions: named.version_names(&state).await?,
@@ -250,7 +250,7 @@ pub async fn model(
     responses((status = 200, description = "Inputs and outputs", body = ModelMetadataBody)))]
 pub async fn model_version(
     state: State<ApiState>,
-    named: Named,
+    named: ResolvedName,
 ) -> Result<Json<ModelMetadataBody>, Problem> {
     model(state, named).await
 }
@@ -265,7 +265,7 @@ pub async fn model_version(
     ))]
 pub async fn model_ready(
     State(state): State<ApiState>,
-    named: Named,
+    named: ResolvedName,
 ) -> Result<Json<ReadyBody>, Problem> {
     named.check_ready(&state)?;
     Ok(Json(ReadyBody {
@@ -284,7 +284,7 @@ pub async fn model_ready(
     responses((status = 200, description = "It can be answered", body = ReadyBody)))]
 pub async fn model_version_ready(
     state: State<ApiState>,
-    named: Named,
+    named: ResolvedName,
 ) -> Result<Json<ReadyBody>, Problem> {
     model_ready(state, named).await
 }

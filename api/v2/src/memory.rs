@@ -8,7 +8,7 @@ use axum::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::repository::Changed;
+use super::repository::ChangeResponse;
 use crate::{
     ApiState,
     auth::{Caller, Subject},
@@ -96,7 +96,7 @@ pub async fn register(
     caller: Caller,
     Path(region): Path<String>,
     request: Request,
-) -> Result<Changed, Problem> {
+) -> Result<ChangeResponse, Problem> {
     let body = state.collect_document(request.into_body()).await?;
     let new: NewRegion = json::owned(&body)?;
     let subject = Subject(region.clone());
@@ -123,7 +123,7 @@ pub async fn unregister(
     State(state): State<ApiState>,
     caller: Caller,
     Path(region): Path<String>,
-) -> Result<Changed, Problem> {
+) -> Result<ChangeResponse, Problem> {
     state.regions().unregister(&caller, Some(&region))?;
     Ok((Extension(Subject(region)), StatusCode::OK))
 }
@@ -139,7 +139,7 @@ pub async fn unregister(
 pub async fn unregister_all(
     State(state): State<ApiState>,
     caller: Caller,
-) -> Result<Changed, Problem> {
+) -> Result<ChangeResponse, Problem> {
     state.regions().unregister(&caller, None)?;
     Ok((Extension(Subject(ALL.to_owned())), StatusCode::OK))
 }

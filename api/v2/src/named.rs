@@ -11,13 +11,13 @@ use super::{VERSION, failure};
 use crate::{ApiState, auth::Caller, codec::short, extract, problem::Problem};
 
 /// What a path names: the text, and what it stands for.
-pub struct Named {
+pub struct ResolvedName {
     pub(super) name: String,
     pub(super) route: Route,
     pub(super) signature: Signature,
 }
 
-impl FromRequestParts<ApiState> for Named {
+impl FromRequestParts<ApiState> for ResolvedName {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
@@ -35,9 +35,9 @@ impl FromRequestParts<ApiState> for Named {
     }
 }
 
-// === impl Named ===
+// === impl ResolvedName ===
 
-impl Named {
+impl ResolvedName {
     /// What a name and a version stand for, where that is the caller's business; without a version the only one.
     pub(super) async fn find(
         state: &ApiState,

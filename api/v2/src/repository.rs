@@ -20,7 +20,7 @@ use sextant_types::{Code, DataType, NamedTensor, Route, Tensor, TensorSpec, Text
 use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
 
-use super::Named;
+use super::ResolvedName;
 use crate::{ApiState, auth::Subject, body::body_too_large, json, problem::Problem};
 
 /// Longest wait for a load.
@@ -43,7 +43,7 @@ pub struct ChangeBody<'a> {
 }
 
 /// An empty answer, and what was changed.
-pub(super) type Changed = (Extension<Subject>, StatusCode);
+pub(super) type ChangeResponse = (Extension<Subject>, StatusCode);
 
 /// Has a variant loaded and waits until it has answered; from then on it does not count as idle.
 #[utoipa::path(post, operation_id = "v2_load", path = "/v2/repository/models/{model}/load",
@@ -57,9 +57,9 @@ pub(super) type Changed = (Extension<Subject>, StatusCode);
     ))]
 pub async fn load(
     State(state): State<ApiState>,
-    named: Named,
+    named: ResolvedName,
     request: Request,
-) -> Result<Changed, Problem> {
+) -> Result<ChangeResponse, Problem> {
     check_body(&state, request.into_body()).await?;
     let subject = Subject(named.name.clone());
     make_ready(&state, named).await?;
@@ -78,9 +78,9 @@ pub async fn load(
     ))]
 pub async fn unload(
     State(state): State<ApiState>,
-    named: Named,
+    named: ResolvedName,
     request: Request,
-) -> Result<Changed, Problem> {
+) -> Result<ChangeResponse, Problem> {
     check_body(&state, request.into_body()).await?;
     state.holds().release(&named.name);
     Ok((Extension(Subject(named.name)), StatusCode::OK))
@@ -112,8 +112,8 @@ pub(super) fn check_parameters<'a>(
 }
 
 /// Has something of a name loaded, and holds it.
-pub(super) async fn make_ready(state: &ApiState, named: Named) -> Result<(), Problem> {
-    let made_up = MadeUp::of(&named, state.limits().max_body_bytes)?;
+pub(super) async fn make_ready(state: &ApiState, named: ResolvedName) -> Result<(), Problem> {
+    let made_up = SyntheticQuery::of(&named, state.limits().max_body_bytes)?;
     let until = Instant::now() + LONGEST_LOAD;
     let loaded = timeout_at(until, made_up.load(state.dispatcher())).await;
     loaded.unwrap_or_else(|_| {
@@ -126,15 +126,15 @@ pub(super) async fn make_ready(state: &ApiState, named: Named) -> Result<(), Pro
 }
 
 /// A query that nobody asked.
-struct MadeUp {
+struct SyntheticQuery {
     route: Route,
     inputs: Vec<NamedTensor>,
 }
 
-// === impl MadeUp ===
+// === impl SyntheticQuery ===
 
-impl MadeUp {
-    fn of(named: &Named, max_bytes: usize) -> Result<Self, Problem> {
+impl SyntheticQuery {
+    fn of(named: &ResolvedName, max_bytes: usize) -> Result<Self, Problem> {
         let inputs = named.signature.inputs.iter();
         let inputs = inputs.map(|spec| zeros(spec, max_bytes));
         Ok(Self {

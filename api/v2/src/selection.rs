@@ -4,7 +4,7 @@ use sextant_registry::ScoredOutput;
 use sextant_types::{Code, NamedTensor, Tensor, TensorSpec, convert};
 
 use crate::{
-    classification::{Likely, likely},
+    classification::{LikelyClass, likely},
     codec::{Part, short},
     problem::Problem,
 };
@@ -13,14 +13,14 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Selection {
     /// All in the same form where it is empty.
-    pub wanted: Vec<Chosen>,
+    pub wanted: Vec<SelectedOutput>,
     /// Whether outputs are binary of which nothing else is said.
     pub binary: bool,
 }
 
 /// An output that is wanted.
 #[derive(Debug)]
-pub struct Chosen {
+pub struct SelectedOutput {
     /// Its name in the graph.
     pub name: String,
     /// Whether it is binary; `None`: as the others.
@@ -126,8 +126,8 @@ fn classified(
         .filter(|scored| scored.output == output.name)
         .map_or(&[][..], |scored| &scored.classes);
     let is_float = convert::is_float(tensor.data_type());
-    let text = |of: &Likely| {
-        let Likely { class, score } = *of;
+    let text = |of: &LikelyClass| {
+        let LikelyClass { class, score } = *of;
         let score = match is_float {
             true => format!("{score:.6}"),
             false => format!("{score}"),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sextant_types::Code;
 use utoipa::ToSchema;
 
-use super::Named;
+use super::ResolvedName;
 use crate::{
     ApiState,
     codec::short,
@@ -142,7 +142,7 @@ pub async fn change_trace(
     tag = "open inference protocol",
     params(("model" = String, Path, description = "variant, model or application")),
     responses((status = 200, description = "What is traced", body = TraceBody)))]
-pub async fn model_trace(_: Named) -> Json<TraceBody> {
+pub async fn model_trace(_: ResolvedName) -> Json<TraceBody> {
     Json(TraceBody::new())
 }
 
@@ -154,7 +154,7 @@ pub async fn model_trace(_: Named) -> Json<TraceBody> {
     responses((status = 200, description = "What is traced", body = TraceBody)))]
 pub async fn change_model_trace(
     state: State<ApiState>,
-    _: Named,
+    _: ResolvedName,
     request: Request,
 ) -> Result<Json<TraceBody>, Problem> {
     change_trace(state, request).await

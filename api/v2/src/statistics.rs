@@ -5,11 +5,11 @@ use serde::Serialize;
 use sextant_types::Route;
 use utoipa::ToSchema;
 
-use super::Named;
+use super::ResolvedName;
 use crate::{
     ApiState,
     auth::Caller,
-    metrics::{Answered, Failed, SizeTotals},
+    metrics::{AnswerStats, FailureStats, SizeTotals},
     problem::Problem,
 };
 
@@ -90,7 +90,7 @@ pub struct DurationStatBody {
     responses((status = 200, description = "What it has answered", body = StatisticsBody)))]
 pub async fn statistics(
     State(state): State<ApiState>,
-    named: Named,
+    named: ResolvedName,
 ) -> Result<Json<StatisticsBody>, Problem> {
     Ok(Json(StatisticsBody {
         model_stats: of(&state, &named).await?,
@@ -98,11 +98,14 @@ pub async fn statistics(
 }
 
 /// What was answered under a name: of a model by each of its versions. What has failed is said of the name that was asked.
-pub(super) async fn of(state: &ApiState, named: &Named) -> Result<Vec<StatisticBody>, Problem> {
+pub(super) async fn of(
+    state: &ApiState,
+    named: &ResolvedName,
+) -> Result<Vec<StatisticBody>, Problem> {
     let answered = |route: &Route| {
         let totals = state.metrics().totals(Some(route));
         let all = totals.into_iter().map(|(_, _, answered)| answered);
-        all.fold(Answered::default(), Answered::plus)
+        all.fold(AnswerStats::default(), AnswerStats::plus)
     };
     let failed = state.metrics().failed(&named.route);
     let versions = named.versions(state).await?;
@@ -116,7 +119,7 @@ pub(super) async fn of(state: &ApiState, named: &Named) -> Result<Vec<StatisticB
         let sum = answered(&Route::Model(id.clone()));
         let failed = match at == last {
             true => failed,
-            false => Failed::default(),
+            false => FailureStats::default(),
         };
         StatisticBody::of((named.name.clone(), *version), &sum, failed)
     });
@@ -133,7 +136,7 @@ pub(super) async fn of(state: &ApiState, named: &Named) -> Result<Vec<StatisticB
     responses((status = 200, description = "What it has answered", body = StatisticsBody)))]
 pub async fn statistics_version(
     state: State<ApiState>,
-    named: Named,
+    named: ResolvedName,
 ) -> Result<Json<StatisticsBody>, Problem> {
     statistics(state, named).await
 }
@@ -167,8 +170,8 @@ pub(super) fn all(state: &ApiState, caller: &Caller) -> Vec<StatisticBody> {
 impl StatisticBody {
     fn of(
         (name, version): (String, u32),
-        Answered { totals, sizes }: &Answered,
-        failed: Failed,
+        AnswerStats { totals, sizes }: &AnswerStats,
+        failed: FailureStats,
     ) -> Self {
         let count = totals.queries;
         let stat = |ns| DurationStatBody { count, ns };

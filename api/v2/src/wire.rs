@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::{
     demands::{self, Demands},
-    selection::{Chosen, Output, Selection},
+    selection::{Output, SelectedOutput, Selection},
 };
 use crate::{
     codec::{MOST_TENSORS, TensorBody, TensorParameters, Text, binary, write},
@@ -43,19 +43,19 @@ pub struct InferBody<'a> {
         deserialize_with = "json::at_most::<_, _, MOST_TENSORS>"
     )]
     #[schema(value_type = Option<Vec<serde_json::Value>>)]
-    pub outputs: Vec<Wanted<'a>>,
+    pub outputs: Vec<RequestedOutput<'a>>,
 }
 
 /// Parameters of a request; others are ignored, unless they begin as targets do.
 #[derive(Debug, Default)]
 pub struct Parameters<'a> {
-    known: Known<'a>,
+    known: TargetParameters<'a>,
     /// The first that begins as targets do and is none.
     misspelt: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Known<'a> {
+struct TargetParameters<'a> {
     slo_latency_ms: Option<f64>,
     slo_min_accuracy: Option<f64>,
     slo_max_error: Option<f64>,
@@ -81,7 +81,7 @@ struct Known<'a> {
 
 /// One wanted output.
 #[derive(Debug, Deserialize)]
-pub struct Wanted<'a> {
+pub struct RequestedOutput<'a> {
     #[serde(borrow)]
     name: Text<'a>,
     #[serde(borrow, default)]
@@ -181,8 +181,8 @@ impl<'a> InferBody<'a> {
 
     /// Which outputs are wanted, without borrowing from the body.
     pub fn selection(&self) -> Result<Selection, Problem> {
-        let wanted = |wanted: &Wanted<'_>| {
-            Ok(Chosen {
+        let wanted = |wanted: &RequestedOutput<'_>| {
+            Ok(SelectedOutput {
                 name: wanted.name.0.as_ref().to_owned(),
                 binary: wanted.parameters.binary_data,
                 classes: wanted.parameters.classification.unwrap_or(0),
@@ -244,18 +244,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for Parameters<'a> {
 struct Reader<'m>(&'m mut Option<String>);
 
 impl<'de> Visitor<'de> for Reader<'_> {
-    type Value = Known<'de>;
+    type Value = TargetParameters<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map")
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Known<'de>, M::Error> {
+    fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<TargetParameters<'de>, M::Error> {
         let names = Names {
             map,
             misspelt: self.0,
         };
-        Known::deserialize(MapAccessDeserializer::new(names))
+        TargetParameters::deserialize(MapAccessDeserializer::new(names))
     }
 }
 

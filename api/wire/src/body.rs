@@ -10,7 +10,7 @@ use sextant_types::Code;
 
 use crate::{
     problem::Problem,
-    room::{Room, Taken},
+    room::{Reservation, Room},
 };
 
 /// What a body may cost.
@@ -26,9 +26,9 @@ pub struct BodyLimit<'a> {
 
 /// A whole body and its part of the room, which is given back when it is dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct ReservedBody {
     bytes: Bytes,
-    taken: Taken,
+    taken: Reservation,
 }
 
 /// Most bytes that are read and thrown away behind a refusal: a client that is still sending
@@ -42,7 +42,7 @@ const BELIEVED_BYTES: usize = 1 << 20;
 pub const DISCARD_TIME: Duration = Duration::from_secs(2);
 
 /// The whole body. A body of one piece, which is the usual case, is not copied.
-pub async fn collect(mut body: Body, limit: BodyLimit<'_>) -> Result<Held, Problem> {
+pub async fn collect(mut body: Body, limit: BodyLimit<'_>) -> Result<ReservedBody, Problem> {
     let mut pieces = Pieces::of(&mut body, limit);
     let whole = tokio::time::timeout(limit.timeout, pieces.collect());
     let result = whole.await.unwrap_or_else(|_| {
@@ -51,7 +51,7 @@ pub async fn collect(mut body: Body, limit: BodyLimit<'_>) -> Result<Held, Probl
     });
     let taken = pieces.taken;
     match result {
-        Ok(bytes) => Ok(Held { bytes, taken }),
+        Ok(bytes) => Ok(ReservedBody { bytes, taken }),
         Err(problem) => {
             drop(taken);
             if matches!(problem.code(), Code::TooLarge | Code::Overloaded) {
@@ -111,7 +111,7 @@ pub fn broken(error: &axum::Error) -> Problem {
 struct Pieces<'a> {
     body: &'a mut Body,
     max_bytes: usize,
-    taken: Taken,
+    taken: Reservation,
 }
 
 // === impl Pieces ===
@@ -166,21 +166,21 @@ impl<'a> Pieces<'a> {
     }
 }
 
-// === impl Held ===
+// === impl ReservedBody ===
 
-impl Held {
+impl ReservedBody {
     /// The body, shared.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
     /// Its part of the room.
-    pub fn taken(&mut self) -> &mut Taken {
+    pub fn taken(&mut self) -> &mut Reservation {
         &mut self.taken
     }
 }
 
-impl Deref for Held {
+impl Deref for ReservedBody {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {

@@ -28,7 +28,7 @@ type Named = Option<Arc<ScoredOutput>>;
 
 /// One of the most likely classes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Likely {
+pub struct LikelyClass {
     /// The column.
     pub class: usize,
     /// What the model says of it.
@@ -36,24 +36,24 @@ pub struct Likely {
 }
 
 /// The `k` greatest of each row, the first of equals first; rows have `columns` elements.
-pub fn likely(tensor: &Tensor, columns: usize, k: usize) -> Option<Vec<Vec<Likely>>> {
+pub fn likely(tensor: &Tensor, columns: usize, k: usize) -> Option<Vec<Vec<LikelyClass>>> {
     let scores: Vec<f64> = convert::numbers(tensor)?
         .map(convert::Number::real)
         .collect();
     let of_row = |row: &[f64]| {
         let each = row.iter().enumerate();
-        let mut all: Vec<Likely> = each
-            .map(|(class, score)| Likely {
+        let mut all: Vec<LikelyClass> = each
+            .map(|(class, score)| LikelyClass {
                 class,
                 score: *score,
             })
             .collect();
         // What is not a number is no class's greatest score.
-        let rank = |of: &Likely| match of.score.is_nan() {
+        let rank = |of: &LikelyClass| match of.score.is_nan() {
             true => f64::NEG_INFINITY,
             false => of.score,
         };
-        let greater = |a: &Likely, b: &Likely| {
+        let greater = |a: &LikelyClass, b: &LikelyClass| {
             let by_score = rank(b).total_cmp(&rank(a));
             by_score.then_with(|| a.class.cmp(&b.class))
         };

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use sextant_types::{Code, DataType, NamedTensor, Signature, SignatureMismatch, convert};
 use utoipa::ToSchema;
 
-use crate::{json, problem::Problem, room::Taken};
+use crate::{json, problem::Problem, room::Reservation};
 
 pub mod binary;
 pub mod elements;
@@ -29,7 +29,7 @@ const MOST_DIMENSIONS: usize = 64;
 /// What the elements of inputs are read into.
 pub struct Reader<'a> {
     /// The part of the room that is taken for what they become, before it is made.
-    pub taken: &'a mut Taken,
+    pub taken: &'a mut Reservation,
     /// What they are for, where that is known: strings for an input of numbers are then not read.
     pub signature: Option<&'a Signature>,
 }

@@ -12,12 +12,12 @@ use sextant_types::{NamedTensor, Signature, Tensor, TensorSpec};
 use crate::{
     codec::{Reader, write},
     problem::Problem,
-    room::{Room, Taken},
+    room::{Reservation, Room},
 };
 
 /// What one query takes up beside its body.
 pub struct Footprint<'a> {
-    taken: Taken,
+    taken: Reservation,
     signature: Option<Cow<'a, Signature>>,
 }
 
@@ -78,13 +78,13 @@ impl<'a> Footprint<'a> {
     ///
     /// # Errors
     /// There is no room for it.
-    pub fn written(mut self, bytes: usize) -> Result<Taken, Problem> {
+    pub fn written(mut self, bytes: usize) -> Result<Reservation, Problem> {
         self.taken.resize(bytes)?;
         Ok(self.taken)
     }
 
     /// The part itself, for an answer that is yet to be written.
-    pub fn taken(self) -> Taken {
+    pub fn taken(self) -> Reservation {
         self.taken
     }
 

@@ -20,7 +20,7 @@ const DIGITS: usize = 32;
 pub struct Tag(String);
 
 /// What something is shown as, and its tag.
-pub struct Shown {
+pub struct TaggedDocument {
     document: Vec<u8>,
     tag: Tag,
 }
@@ -99,9 +99,9 @@ impl Tag {
     }
 }
 
-// === impl Shown ===
+// === impl TaggedDocument ===
 
-impl Shown {
+impl TaggedDocument {
     /// A document as it is shown.
     pub fn new(body: &impl Serialize) -> Self {
         // Strings and numbers: writing them into a vector cannot fail.

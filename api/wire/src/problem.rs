@@ -20,7 +20,7 @@ pub mod pages;
 mod sources;
 
 pub use body::{CandidateBody, ProblemBody};
-pub use sources::{Refused, refusal};
+pub use sources::{Refusal, refusal};
 
 /// Longest detail that is sent, in characters: details quote what the client sent.
 const MAX_DETAIL_CHARS: usize = 2_000;

@@ -36,7 +36,7 @@ const RETRY_MS: u64 = 100;
 
 /// A part of the room, which is given back when it is dropped.
 #[derive(Debug)]
-pub struct Taken {
+pub struct Reservation {
     room: Room,
     bytes: usize,
     /// Up to so many bytes it is a small one.
@@ -44,9 +44,9 @@ pub struct Taken {
 }
 
 /// Bytes and their part of the room.
-struct Kept {
+struct AccountedBytes {
     bytes: Vec<u8>,
-    _taken: Taken,
+    _taken: Reservation,
 }
 
 // === impl Room ===
@@ -61,17 +61,17 @@ impl Room {
     }
 
     /// A part for what is made of a body; it is empty yet.
-    pub fn take(&self) -> Taken {
+    pub fn take(&self) -> Reservation {
         self.part(SMALL_PART)
     }
 
     /// A part for a body; it is empty yet.
-    pub fn take_body(&self) -> Taken {
+    pub fn take_body(&self) -> Reservation {
         self.part(SMALL_BODY_PART)
     }
 
-    fn part(&self, small_part: usize) -> Taken {
-        Taken {
+    fn part(&self, small_part: usize) -> Reservation {
+        Reservation {
             room: self.clone(),
             bytes: 0,
             small_bytes: self.0.max_bytes / small_part,
@@ -79,19 +79,19 @@ impl Room {
     }
 }
 
-// === impl Taken ===
+// === impl Reservation ===
 
-impl Taken {
+impl Reservation {
     /// Bytes of this part.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The first `bytes` of this part, as one of its own.
-    pub fn split(&mut self, bytes: usize) -> Taken {
+    pub fn split(&mut self, bytes: usize) -> Reservation {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Taken {
+        Reservation {
             room: self.room.clone(),
             bytes,
             small_bytes: self.small_bytes,
@@ -132,7 +132,7 @@ impl Taken {
     /// Makes the part as large as this, in either direction.
     ///
     /// # Errors
-    /// As [`Taken::grow`] has them.
+    /// As [`Reservation::grow`] has them.
     pub fn resize(&mut self, bytes: usize) -> Result<(), Problem> {
         match bytes.checked_sub(self.bytes) {
             Some(more) => self.grow(more),
@@ -145,7 +145,7 @@ impl Taken {
 
     /// The bytes of an answer, which have this part until the last of them is written or dropped.
     pub fn keep(self, bytes: Vec<u8>) -> Bytes {
-        let kept = Kept {
+        let kept = AccountedBytes {
             bytes,
             _taken: self,
         };
@@ -153,14 +153,14 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let space = &self.room.0;
         space.taken_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for AccountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     body::file_too_large,
-    problem::{Problem, Refused},
+    problem::{Problem, Refusal},
 };
 
 mod pace;
@@ -35,7 +35,7 @@ where
     Box::pin(bytes.map_err(io::Error::other).and_then(move |piece| {
         passed += piece.len() as u64;
         let piece = if passed > max_bytes {
-            Err(io::Error::other(Refused(file_too_large(what, max_bytes))))
+            Err(io::Error::other(Refusal(file_too_large(what, max_bytes))))
         } else {
             Ok(piece)
         };

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use sextant_picture::{Picture, Staff};
-use sextant_scaling::Decided;
+use sextant_scaling::ScalingDecision;
 use sextant_types::VariantId;
 
 use super::figures::rate;
 
 /// Which steps run on workers of a type, after a reason; nothing where none does.
-pub(super) fn of_pool(picture: &Picture, decided: &Decided, at: usize) -> String {
+pub(super) fn of_pool(picture: &Picture, decided: &ScalingDecision, at: usize) -> String {
     if decided.reserved.get(at).is_none_or(|devices| *devices == 0) {
         return String::new();
     }

@@ -40,12 +40,12 @@ async fn ask(store: &UnsteadyStore, rates: &[(&str, u64)]) {
     store.set_demand(demand).await.unwrap();
 }
 
-fn needed(desired: &Desired, name: &str) -> u32 {
+fn needed(desired: &DesiredState, name: &str) -> u32 {
     let id = VariantId::new(name).unwrap();
     desired.of(&id).map_or(0, |of| of.needed)
 }
 
-fn held_back(desired: &Desired) -> Vec<(&str, Limit)> {
+fn held_back(desired: &DesiredState) -> Vec<(&str, Limit)> {
     let each = desired.held_back.iter();
     each.map(|of| (of.application.as_str(), of.limit)).collect()
 }

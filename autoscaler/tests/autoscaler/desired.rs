@@ -87,7 +87,11 @@ async fn who_leads_again_shuts_out_those_before() {
     let desired = recorded(&store).await.unwrap();
     let begun = std::time::Instant::now();
     // What is there already may be written again by everyone who is not shut out.
-    while store.set_desired(Desired::clone(&desired)).await.is_ok() {
+    while store
+        .set_desired(DesiredState::clone(&desired))
+        .await
+        .is_ok()
+    {
         assert!(begun.elapsed() < PATIENCE, "a former leader is let in");
         tokio::task::yield_now().await;
     }

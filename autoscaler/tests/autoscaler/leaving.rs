@@ -12,7 +12,7 @@ async fn take_out(store: &UnsteadyStore, name: &str) {
     assert!(marked.unwrap().leaving);
 }
 
-fn emptied(desired: &Desired) -> Vec<&str> {
+fn emptied(desired: &DesiredState) -> Vec<&str> {
     desired.emptying.iter().map(WorkerId::as_str).collect()
 }
 

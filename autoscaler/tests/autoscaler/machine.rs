@@ -26,7 +26,7 @@ fn mlp(name: &str) -> sextant_types::Variant {
 }
 
 /// "of R that a worker could" of the newest reason that says so.
-fn rate_of_a_worker(desired: &Desired) -> Option<f64> {
+fn rate_of_a_worker(desired: &DesiredState) -> Option<f64> {
     let reasons = desired.decisions.iter().rev().map(|it| &it.reason);
     let said = reasons.filter_map(|reason| {
         let (before, _) = reason.split_once(" that a worker could")?;
@@ -91,7 +91,8 @@ async fn a_reason_follows_the_load_as_long_as_it_stands() {
     serve(&store, "m-a", "w0").await;
     ask(&store, 8, Default::default()).await;
     start(&store, None);
-    let says = |it: &Desired, text: &str| it.decisions.iter().any(|it| it.reason.contains(text));
+    let says =
+        |it: &DesiredState, text: &str| it.decisions.iter().any(|it| it.reason.contains(text));
     let first = until(&store, "a reason", |it| says(it, "rows a second")).await;
     let count = first.decisions.len();
     assert!(says(&first, ": 8.0 rows a second"), "{first:?}");

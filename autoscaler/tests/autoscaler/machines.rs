@@ -11,7 +11,7 @@ use super::{
 /// Longer than a worker of these pools may be absent.
 const LONG_MS: u64 = 64_000;
 
-fn trouble(desired: &Desired) -> Option<String> {
+fn trouble(desired: &DesiredState) -> Option<String> {
     let pool = desired.pools.first();
     pool.and_then(|pool| pool.trouble.as_deref().map(str::to_owned))
 }
@@ -89,7 +89,7 @@ async fn a_machine_that_does_not_end_is_replaced_and_said_to_be_there() {
     until_true("a machine", || shelf.count() == 1).await;
     shelf.pass(LONG_MS);
     until_true("another one", || shelf.count() == 2).await;
-    let stays = |it: &Desired| trouble(it).is_some_and(|text| text.contains("still runs"));
+    let stays = |it: &DesiredState| trouble(it).is_some_and(|text| text.contains("still runs"));
     until(&store, "the trouble told", stays).await;
     beat_of(&store, "m1", &of, false).await;
     shelf.looked_at().await;

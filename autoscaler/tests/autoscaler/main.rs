@@ -15,6 +15,6 @@ mod world;
 use std::sync::{Arc, atomic::Ordering};
 
 use sextant_fleet::unsteady::UnsteadyStore;
-use sextant_metadata::{Count, Desired, MetadataStore};
+use sextant_metadata::{Count, DesiredState, MetadataStore};
 use sextant_types::{Digest, ModelId, VariantId, WorkerId};
 use tokio::sync::watch;

@@ -74,7 +74,7 @@ async fn publish_steps(store: &UnsteadyStore, of: &DeviceType) {
     }
 }
 
-fn needed(desired: &Desired, name: &str) -> u32 {
+fn needed(desired: &DesiredState, name: &str) -> u32 {
     let of = desired
         .variants
         .iter()
@@ -104,7 +104,7 @@ async fn a_pipelines_plan_is_what_is_desired_and_each_decision_says_so() {
     for number in 0..3 {
         beat_of(&store, &format!("m{number}"), &of, false).await;
     }
-    let is_placed = |it: &Desired| (needed(it, "m-a"), needed(it, "m-b")) == (2, 1);
+    let is_placed = |it: &DesiredState| (needed(it, "m-a"), needed(it, "m-b")) == (2, 1);
     let placed = until(&store, "the steps' variants", is_placed).await;
     assert_eq!(wants(&placed, "small"), Some(3), "the demand counts once");
     let of_variant = placed.decisions.iter().rev();
@@ -134,7 +134,7 @@ async fn a_plan_for_which_there_is_no_room_leaves_the_steps_to_the_plan_for_all(
 }
 
 /// The largest batches that are desired, by variant.
-fn batches(desired: &Desired) -> Vec<(&str, u32)> {
+fn batches(desired: &DesiredState) -> Vec<(&str, u32)> {
     let batches = desired.batches.iter();
     batches
         .map(|it| (it.variant.as_str(), it.max_rows))
@@ -205,7 +205,7 @@ fn row_of(step: &str, after: &[&str], asks: &str, runs: u64) -> ApplicationDeman
 }
 
 /// What is desired on workers that answer 1,000 rows a second each, once these steps were asked.
-async fn planned(applications: Vec<ApplicationDemand>, workers: u32) -> Arc<Desired> {
+async fn planned(applications: Vec<ApplicationDemand>, workers: u32) -> Arc<DesiredState> {
     let store = Arc::new(UnsteadyStore::new(256));
     let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
     for name in ["m-a", "m-b", "m-c"] {
@@ -226,7 +226,7 @@ async fn planned(applications: Vec<ApplicationDemand>, workers: u32) -> Arc<Desi
 }
 
 /// Rows a second that the plan has for a step, by the decision about the workers.
-fn rate_of(desired: &Desired, step: &str) -> f64 {
+fn rate_of(desired: &DesiredState, step: &str) -> f64 {
     let told = &desired.decisions[0].reason;
     let begin = format!("its step `{step}` (");
     let rest = told

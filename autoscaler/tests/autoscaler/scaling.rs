@@ -90,7 +90,7 @@ async fn ask_rows(
     store.set_demand(demand).await.unwrap();
 }
 
-pub(super) fn wants(desired: &Desired, name: &str) -> Option<u32> {
+pub(super) fn wants(desired: &DesiredState, name: &str) -> Option<u32> {
     let name = DeviceTypeName::new(name).unwrap();
     desired.pool(&name).map(|pool: &Pool| pool.desired)
 }
@@ -206,7 +206,7 @@ async fn a_variant_that_no_query_is_answered_by_is_not_planned_with() {
     beat_of(&store, "m0", &of, false).await;
     ask(&store, 250, Targets::default()).await;
     let more = until(&store, "workers", |it| wants(it, "small") > Some(2)).await;
-    let planned = |it: &Desired, name: &str| {
+    let planned = |it: &DesiredState, name: &str| {
         let mut all = it.variants.iter();
         all.any(|of| of.variant.as_str() == name && of.needed > 0)
     };
@@ -356,7 +356,7 @@ async fn a_provider_that_fails_is_said_to_and_asked_again() {
     publish(&store, variant("m-a")).await;
     shelf.fail(true);
     run(&store, pool(&shelf, &of, 1, 8));
-    let trouble = |it: &Desired| it.pools.first().and_then(|pool| pool.trouble.clone());
+    let trouble = |it: &DesiredState| it.pools.first().and_then(|pool| pool.trouble.clone());
     let told = until(&store, "the trouble told", |it| trouble(it).is_some()).await;
     let text = trouble(&told).unwrap();
     assert!(

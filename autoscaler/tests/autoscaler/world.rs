@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use sextant_autoscaler::{Config, Service};
 use sextant_fleet::{Token, unsteady::UnsteadyStore};
-use sextant_metadata::{Desired, MetadataStore, WorkerRecord};
+use sextant_metadata::{DesiredState, MetadataStore, WorkerRecord};
 use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, DeviceType, DeviceTypeName, Digest, EngineName, Metric,
     ModelId, Optimization, Precision, Profile, Signature, Surroundings, Variant, VariantId,
@@ -116,7 +116,7 @@ pub fn start(store: &Arc<UnsteadyStore>, token: Option<Token>) {
     tokio::spawn(service.run(std::future::pending()));
 }
 
-pub async fn recorded(store: &UnsteadyStore) -> Option<Arc<Desired>> {
+pub async fn recorded(store: &UnsteadyStore) -> Option<Arc<DesiredState>> {
     store.snapshot().await.unwrap().desired
 }
 
@@ -190,8 +190,8 @@ fn record_of(of: &Arc<DeviceType>) -> WorkerRecord {
 pub async fn until(
     store: &UnsteadyStore,
     what: &str,
-    is: impl Fn(&Desired) -> bool,
-) -> Arc<Desired> {
+    is: impl Fn(&DesiredState) -> bool,
+) -> Arc<DesiredState> {
     let begun = std::time::Instant::now();
     loop {
         let desired = recorded(store).await;

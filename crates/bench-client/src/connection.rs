@@ -46,7 +46,7 @@ pub(crate) enum Broken {
 
 /// A request that only needs to be written.
 #[derive(Debug, Clone)]
-pub(crate) struct Prepared(Bytes);
+pub(crate) struct PreparedRequest(Bytes);
 
 // === impl Connection ===
 
@@ -74,7 +74,7 @@ impl Connection {
     }
 
     /// Sends a request and reads its answer to the end.
-    pub(crate) async fn send(&mut self, prepared: &Prepared) -> Result<Reply<'_>, Broken> {
+    pub(crate) async fn send(&mut self, prepared: &PreparedRequest) -> Result<Reply<'_>, Broken> {
         let was_used = std::mem::replace(&mut self.is_used, true);
         self.buffer.clear();
         let head = match self.begin(&prepared.0).await {
@@ -148,9 +148,9 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-// === impl Prepared ===
+// === impl PreparedRequest ===
 
-impl Prepared {
+impl PreparedRequest {
     /// A message to `uri` with the headers that every request to the endpoint has.
     pub(crate) fn new(endpoint: &Endpoint, uri: &Uri, message: &Message) -> Self {
         let mut request = format!("POST {uri} HTTP/1.1\r\n").into_bytes();

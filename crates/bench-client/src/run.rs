@@ -16,7 +16,7 @@ use tokio::{runtime, sync::mpsc, time::Instant};
 
 use crate::{
     Arrivals, Endpoint, Error, Message, Progress, Tally, closed,
-    connection::{Broken, Connection, Prepared},
+    connection::{Broken, Connection, PreparedRequest},
     open::{self, Pool},
     reply::Outcome,
     tally::Times,
@@ -77,7 +77,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) endpoint: Arc<Endpoint>,
-    prepared: Vec<Prepared>,
+    prepared: Vec<PreparedRequest>,
     next: AtomicUsize,
     pub(crate) clock: Clock,
     pub(crate) timeout: Duration,
@@ -196,6 +196,13 @@ impl Plan {
         if self.threads == 0 || self.most_connections == 0 || self.duration.is_zero() {
             return refuse("threads, connections and the duration must be above 0".to_owned());
         }
+        let times = [START, self.warm_up, self.duration, self.timeout];
+        let end = times
+            .iter()
+            .try_fold(Instant::now(), |at, time| at.checked_add(*time));
+        if end.is_none() {
+            return refuse("it would end later than a clock can tell".to_owned());
+        }
         for stream in &self.streams {
             let name = &stream.name;
             let is_possible = match &stream.pace {
@@ -207,6 +214,12 @@ impl Plan {
             };
             if !is_possible {
                 return refuse(format!("`{name}`: rates and connections must be above 0"));
+            }
+            if stream
+                .latency_ms
+                .is_some_and(|ms| !(ms.is_finite() && ms > 0.0))
+            {
+                return refuse(format!("`{name}`: the latency target must be above 0"));
             }
             if stream.messages.is_empty() {
                 return refuse(format!("`{name}`: there is nothing to send"));
@@ -247,7 +260,7 @@ impl Lane {
     ) -> Result<Arc<Self>, Error> {
         let uri: Uri = endpoint.uri(&stream.path)?;
         let prepared = stream.messages.iter();
-        let prepared = prepared.map(|message| Prepared::new(endpoint, &uri, message));
+        let prepared = prepared.map(|message| PreparedRequest::new(endpoint, &uri, message));
         Ok(Arc::new(Self {
             endpoint: Arc::clone(endpoint),
             prepared: prepared.collect(),
@@ -259,7 +272,7 @@ impl Lane {
             reads_answers: stream.reads_answers,
             limit: stream
                 .latency_ms
-                .map(|ms| Duration::from_secs_f64(ms / 1e3)),
+                .map(|ms| Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::MAX)),
         }))
     }
 

@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 
 /// What a server has seen, and how it answers.
 #[derive(Default)]
-struct Seen {
+struct ServerLog {
     requests: AtomicUsize,
     now: AtomicUsize,
     most_at_once: AtomicUsize,
@@ -37,7 +37,7 @@ struct Seen {
     is_silent: bool,
 }
 
-async fn answer(State(seen): State<Arc<Seen>>) -> Response {
+async fn answer(State(seen): State<Arc<ServerLog>>) -> Response {
     let number = seen.requests.fetch_add(1, Ordering::Relaxed);
     let now = seen.now.fetch_add(1, Ordering::Relaxed) + 1;
     seen.most_at_once.fetch_max(now, Ordering::Relaxed);
@@ -64,7 +64,7 @@ async fn answer(State(seen): State<Arc<Seen>>) -> Response {
 }
 
 /// Runs a load against a server of its own, and returns what it counted.
-fn load(seen: Seen, change: impl FnOnce(&mut Plan)) -> (Arc<Seen>, Tally, Arc<Progress>) {
+fn load(seen: ServerLog, change: impl FnOnce(&mut Plan)) -> (Arc<ServerLog>, Tally, Arc<Progress>) {
     let seen = Arc::new(seen);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -110,8 +110,28 @@ fn due(ms: impl Iterator<Item = u64>) -> Pace {
 }
 
 #[test]
+fn what_no_clock_can_measure_is_refused() {
+    // Nobody is asked before.
+    let endpoint = Endpoint::new("http://127.0.0.1:9", None, HeaderMap::new());
+    let endpoint = endpoint.expect("an address");
+    let refused = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = plan();
+        change(&mut plan);
+        let ran = run(&endpoint, &plan, &Arc::new(Progress::default()));
+        matches!(ran, Err(Error::Plan(_)))
+    };
+    for ms in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let change = |plan: &mut Plan| plan.streams[0].latency_ms = Some(ms);
+        assert!(refused(&change), "{ms}");
+    }
+    assert!(refused(&|plan: &mut Plan| plan.duration = Duration::MAX));
+    assert!(refused(&|plan: &mut Plan| plan.warm_up = Duration::MAX));
+    assert!(refused(&|plan: &mut Plan| plan.timeout = Duration::MAX));
+}
+
+#[test]
 fn a_closed_loop_has_one_query_under_way_on_each_connection() {
-    let (seen, tally, progress) = load(Seen::default(), |_| {});
+    let (seen, tally, progress) = load(ServerLog::default(), |_| {});
     assert!(seen.most_at_once.load(Ordering::Relaxed) <= 3);
     assert_eq!(seen.requests.load(Ordering::Relaxed) as u64, tally.sent);
     assert_eq!((tally.answered(), tally.broken.len()), (tally.sent, 0));
@@ -123,7 +143,7 @@ fn a_closed_loop_has_one_query_under_way_on_each_connection() {
 
 #[test]
 fn an_open_loop_sends_what_is_due_and_counts_none_of_the_warm_up() {
-    let (seen, tally, _) = load(Seen::default(), |plan| {
+    let (seen, tally, _) = load(ServerLog::default(), |plan| {
         plan.warm_up = Duration::from_millis(100);
         plan.duration = Duration::from_millis(200);
         // The last twenty are due when the load is over.
@@ -136,9 +156,9 @@ fn an_open_loop_sends_what_is_due_and_counts_none_of_the_warm_up() {
 
 #[test]
 fn refusals_are_counted_by_their_code() {
-    let refusing = Seen {
+    let refusing = ServerLog {
         refuses: true,
-        ..Seen::default()
+        ..ServerLog::default()
     };
     let (_, tally, progress) = load(refusing, |plan| plan.streams[0].pace = due(0..90));
     assert_eq!(tally.refused["overloaded"], 30);
@@ -148,9 +168,9 @@ fn refusals_are_counted_by_their_code() {
 
 #[test]
 fn a_server_that_closes_its_connections_loses_no_query() {
-    let closing = Seen {
+    let closing = ServerLog {
         closes: true,
-        ..Seen::default()
+        ..ServerLog::default()
     };
     let (_, tally, _) = load(closing, |plan| plan.streams[0].pace = due(0..60));
     assert_eq!((tally.answered(), tally.broken.len()), (60, 0), "{tally:?}");
@@ -161,9 +181,9 @@ fn a_server_that_closes_its_connections_loses_no_query() {
 #[test]
 fn a_stall_is_seen_by_all_queries_that_are_due_meanwhile() {
     const STALL_MS: u64 = 400;
-    let stalling = Seen {
+    let stalling = ServerLog {
         stall: Some((100, Duration::from_millis(STALL_MS))),
-        ..Seen::default()
+        ..ServerLog::default()
     };
     let (_, tally, _) = load(stalling, |plan| {
         plan.threads = 1;
@@ -184,9 +204,9 @@ fn a_stall_is_seen_by_all_queries_that_are_due_meanwhile() {
 
 #[test]
 fn what_is_not_answered_in_time_is_given_up() {
-    let silent = Seen {
+    let silent = ServerLog {
         is_silent: true,
-        ..Seen::default()
+        ..ServerLog::default()
     };
     let (_, tally, _) = load(silent, |plan| {
         plan.timeout = Duration::from_millis(50);

@@ -90,7 +90,7 @@ struct Budget {
 /// The page that lists the queries that are kept.
 #[derive(Debug, Template)]
 #[template(path = "kept.html")]
-pub struct Kept {
+pub struct QueriesPage {
     /// What is around it.
     pub frame: Frame,
     /// Newest first.
@@ -100,16 +100,16 @@ pub struct Kept {
 /// The page of one query.
 #[derive(Debug, Template)]
 #[template(path = "answered.html")]
-pub struct Answered {
+pub struct QueryPage {
     /// What is around it.
     pub frame: Frame,
     /// Which.
     pub query: ExplainedQuery,
 }
 
-// === impl Kept ===
+// === impl QueriesPage ===
 
-impl Kept {
+impl QueriesPage {
     fn verdict(&self) -> String {
         let refused = self.queries.iter().filter(|of| !of.is_answered()).count();
         let late = self.queries.iter().filter(|of| of.is_late()).count();

@@ -7,7 +7,7 @@ mod desired;
 mod frontier;
 mod stages;
 
-pub use desired::{Bar, Desired};
+pub use desired::{Bar, DesiredChart};
 pub use frontier::{Frontier, Point, Shape};
 pub use stages::{Stage, Stages};
 

@@ -53,10 +53,11 @@ pub fn rate(value: impl Number<f64>) -> String {
 
 /// A share of one, in per cent: rounded down, so that only all of it is `100 %`.
 pub fn share(value: impl Number<f64>) -> String {
-    let percent = value.get() * 100.0;
-    match percent {
-        percent if percent >= 100.0 => "100 %".to_owned(),
-        percent => format!("{:.1} %", (percent * 10.0).floor() / 10.0),
+    // At once: 0.29 times 100 is a little less than 29.
+    let tenths = (value.get() * 1000.0).floor();
+    match tenths {
+        tenths if tenths >= 1000.0 => "100 %".to_owned(),
+        tenths => format!("{:.1} %", tenths / 10.0),
     }
 }
 
@@ -166,6 +167,11 @@ mod tests {
     #[test]
     fn only_all_of_it_is_a_hundred_per_cent() {
         assert_eq!([1.0, 0.9999, 0.5].map(share), ["100 %", "99.9 %", "50.0 %"]);
+        // Every whole per cent of a hundred is itself, however it is stored.
+        for percent in 0..100 {
+            let expected = format!("{percent}.0 %");
+            assert_eq!(share(f64::from(percent) / 100.0), expected);
+        }
     }
 
     #[test]

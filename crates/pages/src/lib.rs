@@ -1,8 +1,8 @@
 //! The pages for people: views, templates and charts.
 //!
 //! A view is read from the very document that the API answers, so that a page shows what a program is told and
-//! nothing else. Entry points: [`Frame`], which is around every page, and the views [`Served`], [`Registered`],
-//! [`Size`], [`Kept`], [`Answered`], [`SignIn`], [`Refused`] and [`Manual`].
+//! nothing else. Entry points: [`Frame`], which is around every page, and the views [`ServicePage`], [`RegistryPage`],
+//! [`Size`], [`QueriesPage`], [`QueryPage`], [`SignIn`], [`RefusalPage`] and [`Manual`].
 //!
 //! **Invariant:** nothing here knows HTTP, a store or a clock. A page loads files of this crate alone ([`file()`]), has no
 //! style or script of its own inside, and reads the same without scripts.
@@ -18,12 +18,12 @@ mod served;
 mod sign_in;
 mod size;
 
-pub use answer::{Answered, ExplainedQuery, Kept};
+pub use answer::{ExplainedQuery, QueriesPage, QueryPage};
 pub use askama::Error;
 pub use assets::{Asset, file};
 pub use frame::{Frame, Page, Question};
 pub use manual::Manual;
-pub use registered::{Job, Model, Pipeline, Registered, Variant};
-pub use served::{Served, Status};
-pub use sign_in::{Refused, SignIn};
+pub use registered::{Job, Model, Pipeline, RegistryPage, Variant};
+pub use served::{ServicePage, Status};
+pub use sign_in::{RefusalPage, SignIn};
 pub use size::{Decision, Scaling, Size};

@@ -131,7 +131,7 @@ pub struct Pipeline {
 /// The page.
 #[derive(Debug, Template)]
 #[template(path = "registered.html")]
-pub struct Registered {
+pub struct RegistryPage {
     /// What is around it.
     pub frame: Frame,
     /// Sorted by name.
@@ -146,9 +146,9 @@ pub struct Registered {
     pub jobs: Vec<Job>,
 }
 
-// === impl Registered ===
+// === impl RegistryPage ===
 
-impl Registered {
+impl RegistryPage {
     /// Applications with variants, and these, fastest first, as the picture numbers them.
     fn frontiers(&self) -> Vec<(&str, Vec<&Variant>)> {
         let names = self.variants.iter().map(|of| of.application.as_str());

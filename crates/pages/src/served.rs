@@ -63,7 +63,7 @@ enum Fare {
 /// The page.
 #[derive(Debug, Template)]
 #[template(path = "served.html")]
-pub struct Served {
+pub struct ServicePage {
     /// What is around it.
     pub frame: Frame,
     /// All applications that the caller sees.
@@ -72,9 +72,9 @@ pub struct Served {
     pub fleet_per_hour_usd: Option<f64>,
 }
 
-// === impl Served ===
+// === impl ServicePage ===
 
-impl Served {
+impl ServicePage {
     fn asking(&self) -> impl Iterator<Item = &Status> {
         let of = self.applications.iter();
         of.filter(|of| of.fare() != Fare::Idle)

@@ -19,7 +19,7 @@ pub struct SignIn {
 /// A page that cannot be had.
 #[derive(Debug, Template)]
 #[template(path = "refused.html")]
-pub struct Refused {
+pub struct RefusalPage {
     /// What is around it.
     pub frame: Frame,
     /// What the code means.

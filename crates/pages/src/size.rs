@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::{
     Frame, Question,
-    chart::{Bar, Desired},
+    chart::{Bar, DesiredChart},
     figures,
 };
 
@@ -22,7 +22,7 @@ pub struct Scaling {
     variants: Vec<VariantCount>,
     demand: Option<Demand>,
     cost_per_hour_usd: Cost,
-    held_back: Vec<HeldBack>,
+    held_back: Vec<Cutback>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -90,7 +90,7 @@ struct Cost {
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct HeldBack {
+struct Cutback {
     application: String,
     reason: String,
 }
@@ -168,7 +168,7 @@ impl Size {
             ready: pool.up,
             between: pool.going(),
         });
-        let chart = Desired {
+        let chart = DesiredChart {
             title: "Desired workers beside actual ones. The table beside has the figures.",
             bars: bars.collect(),
         };
@@ -183,7 +183,7 @@ impl Size {
             ready: of.ready,
             between: of.loading,
         });
-        let chart = Desired {
+        let chart = DesiredChart {
             title: "Desired instances beside those that serve. The table beside has the figures.",
             bars: bars.collect(),
         };
@@ -233,8 +233,11 @@ impl VariantCount {
 impl Class {
     fn words(&self) -> String {
         let all = [
-            self.latency_ms
-                .map(|most| format!("within {}", figures::ms(most))),
+            // Those of a class are less than twice as long as the shortest.
+            self.latency_ms.map(|least| {
+                let (least, most) = (figures::ms(least), figures::ms(2.0 * least));
+                format!("latency {least} to {most}")
+            }),
             self.min_accuracy
                 .map(|least| format!("accuracy {least:.2}")),
             self.max_error.map(|most| format!("error {most:.2}")),

@@ -6,8 +6,8 @@ use flate2::{Compression, write::GzEncoder};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sextant_pages::{
-    Answered, Frame, Kept, Page, Pipeline, Question, Refused, Registered, Served, SignIn, Size,
-    file,
+    Frame, Page, Pipeline, QueriesPage, QueryPage, Question, RefusalPage, RegistryPage,
+    ServicePage, SignIn, Size, file,
 };
 
 const NOW_MS: u64 = 1_764_000_000_000;
@@ -43,13 +43,13 @@ fn status(name: &str, in_time: u64, asked: u64, ms: f64) -> Value {
         "cost_per_hour_usd": 0.384})
 }
 
-fn served() -> Served {
+fn served() -> ServicePage {
     let statuses = [
         status("digits", 24_312, 24_320, 1.9),
         status("speech-to-text", 812, 1_240, 31.0),
         status("thumbnails", 0, 0, 0.0),
     ];
-    Served {
+    ServicePage {
         frame: frame(Question::Served),
         applications: statuses.map(read).to_vec(),
         fleet_per_hour_usd: Some(1.92),
@@ -68,7 +68,7 @@ fn variant(number: usize, state: Option<&str>) -> Value {
         "cost_per_1k_usd": 0.000_002 * number_ms, "instances": instances.unwrap_or_else(|| json!([]))})
 }
 
-fn registered() -> Registered {
+fn registered() -> RegistryPage {
     let states = [
         Some("active"),
         None,
@@ -96,7 +96,7 @@ fn registered() -> Registered {
         job("job-2", "offline", "succeeded", 40),
         job("job-1", "register", "failed", 3),
     ];
-    Registered {
+    RegistryPage {
         pipelines: vec![
             Pipeline {
                 name: "photos".to_owned(),
@@ -174,19 +174,19 @@ fn query(id: &str, outcome: &str) -> Value {
             "total_us": 12_000.0}})
 }
 
-fn kept() -> Kept {
+fn kept() -> QueriesPage {
     let queries = ["answered", "target_infeasible", "overloaded"];
     let queries = (1..)
         .zip(queries)
         .map(|(at, outcome)| read(query(&format!("q-{at}"), outcome)));
-    Kept {
+    QueriesPage {
         frame: frame(Question::Answer),
         queries: queries.collect(),
     }
 }
 
-fn answered(outcome: &str) -> Answered {
-    Answered {
+fn answered(outcome: &str) -> QueryPage {
+    QueryPage {
         frame: frame(Question::Answer),
         query: read(query("q-17", outcome)),
     }
@@ -202,7 +202,7 @@ fn sign_in() -> SignIn {
 
 /// Every page, by its name.
 fn pages() -> Vec<(&'static str, String)> {
-    let refused = Refused {
+    let refused = RefusalPage {
         frame: frame(Question::Size),
         title: "The key does not allow it".to_owned(),
         detail: "the key lacks the scope `query`".to_owned(),
@@ -276,12 +276,12 @@ fn what_clients_name_is_text_and_nothing_else() {
     variant["accuracy"]["metric"] = json!(HOSTILE);
     let (served, registered) = (served(), registered());
     let texts = [
-        Served {
+        ServicePage {
             applications: vec![read(status)],
             ..served
         }
         .text(),
-        Registered {
+        RegistryPage {
             variants: vec![read(variant)],
             pipelines: vec![Pipeline {
                 name: HOSTILE.to_owned(),
@@ -291,7 +291,7 @@ fn what_clients_name_is_text_and_nothing_else() {
             ..registered
         }
         .text(),
-        Answered {
+        QueryPage {
             frame: frame(Question::Answer),
             query: read(explained),
         }
@@ -340,6 +340,14 @@ fn the_pages_answer_their_questions() {
         let (_, text) = found.expect("a page");
         assert!(text.contains(words), "{name}: {text}");
     }
+}
+
+#[test]
+fn a_class_of_targets_is_shown_with_both_its_ends() {
+    let text = size().text().expect("it is written");
+    let class = "latency 16.0 ms to 32.0 ms, accuracy 0.95";
+    // What is asked for, and what each of two decisions was made for.
+    assert_eq!(text.matches(class).count(), 3, "{text}");
 }
 
 /// With `SEXTANT_PAGES` the pages are written into that folder, to be looked at.

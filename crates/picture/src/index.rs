@@ -16,7 +16,7 @@ use sextant_types::{
     uploaded_qualities,
 };
 
-pub use self::known::{DEFAULT_SLOT_HOUR_USD, Host, Known, Queueing};
+pub use self::known::{DEFAULT_SLOT_HOUR_USD, Host, IndexedVariant, Queueing};
 use self::{basis::Basis, versions::Versions};
 use crate::input_size::{CLASSES, InputSize};
 
@@ -70,10 +70,10 @@ pub struct Usable<'a> {
 pub struct Scope {
     /// The application, by number and by name.
     application: (ApplicationIx, ApplicationId),
-    members: Vec<Arc<Known>>,
+    members: Vec<Arc<IndexedVariant>>,
     index: Index,
     /// Where queries come in several sizes: by class of size, made by the first query of a class.
-    sized: Option<Sized>,
+    sized: Option<SizeClasses>,
     /// Of a model: the least quality of answers to queries that ask for none.
     usual_quality: Option<Quality>,
     /// The quality of the most accurate of its files as they were uploaded; `None` where no accuracy is known.
@@ -83,7 +83,7 @@ pub struct Scope {
 }
 
 /// Indices of one scope by class of size.
-struct Sized {
+struct SizeClasses {
     /// Those that are taken for dominated.
     dominated: BTreeSet<(VariantIx, KindIx)>,
     classes: Box<[OnceLock<Box<Index>>]>,
@@ -93,7 +93,7 @@ struct Sized {
 #[derive(Default)]
 pub struct Snapshot {
     /// By ordinal; `None` where a variant was retired.
-    known: IndexVec<VariantIx, Option<Arc<Known>>>,
+    known: IndexVec<VariantIx, Option<Arc<IndexedVariant>>>,
     by_variant: HashMap<VariantId, VariantIx>,
     applications: HashMap<ApplicationId, Arc<Scope>>,
     models: HashMap<ModelId, Arc<Scope>>,
@@ -180,10 +180,10 @@ impl Snapshot {
                 kept.contains(&variant.spec.engine) && known.is_of(variant, instances, quality)
             });
             snapshot.insert(known.cloned().unwrap_or_else(|| {
-                Arc::new(Known {
+                Arc::new(IndexedVariant {
                     quality,
                     application: interner.application(&variant.application),
-                    ..Known::new(ordinal, variant, (instances, able), around)
+                    ..IndexedVariant::new(ordinal, variant, (instances, able), around)
                 })
             }));
         }
@@ -192,12 +192,12 @@ impl Snapshot {
     }
 
     /// A published variant by its number.
-    pub fn known(&self, ordinal: VariantIx) -> Option<&Arc<Known>> {
+    pub fn known(&self, ordinal: VariantIx) -> Option<&Arc<IndexedVariant>> {
         self.known.known(ordinal)
     }
 
     /// A published variant.
-    pub fn variant(&self, id: &VariantId) -> Option<&Arc<Known>> {
+    pub fn variant(&self, id: &VariantId) -> Option<&Arc<IndexedVariant>> {
         self.known(*self.by_variant.get(id)?)
     }
 
@@ -236,7 +236,7 @@ impl Snapshot {
     }
 
     /// Every published variant, by ordinal.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Known>> {
+    pub fn all(&self) -> impl Iterator<Item = &Arc<IndexedVariant>> {
         self.known.iter().flatten()
     }
 
@@ -262,7 +262,7 @@ impl Snapshot {
         entries.iter().any(|entry| is(entry.readiness))
     }
 
-    fn insert(&mut self, known: Arc<Known>) {
+    fn insert(&mut self, known: Arc<IndexedVariant>) {
         self.by_variant
             .insert(known.variant.id.clone(), known.ordinal);
         let ordinal = known.ordinal;
@@ -270,7 +270,7 @@ impl Snapshot {
     }
 
     fn index_scopes(&mut self, before: &Self) {
-        let mut groups: IndexVec<ApplicationIx, Vec<Arc<Known>>> = IndexVec::default();
+        let mut groups: IndexVec<ApplicationIx, Vec<Arc<IndexedVariant>>> = IndexVec::default();
         for known in self.known.iter().flatten() {
             groups.grown(known.application).push(Arc::clone(known));
         }
@@ -280,16 +280,16 @@ impl Snapshot {
     }
 
     /// Indexes an application with all of its variants, and its models.
-    fn index_application(&mut self, members: &[Arc<Known>], before: &Self) {
+    fn index_application(&mut self, members: &[Arc<IndexedVariant>], before: &Self) {
         let application = &members[0].variant.application;
         let answering = self.versions.answering(members);
         let known = before.applications.get(application);
         let known = known.filter(|known| known.is_of(&answering)).cloned();
-        let answers = |known: &Known| self.versions.answers(&known.variant.model);
+        let answers = |known: &IndexedVariant| self.versions.answers(&known.variant.model);
         let scope = known.or_else(|| self.scope(answering, answers).map(Arc::new));
         self.applications
             .extend(scope.map(|scope| (application.clone(), scope)));
-        let mut models: BTreeMap<&ModelId, Vec<Arc<Known>>> = BTreeMap::new();
+        let mut models: BTreeMap<&ModelId, Vec<Arc<IndexedVariant>>> = BTreeMap::new();
         for known in members {
             let of_model = models.entry(&known.variant.model).or_default();
             of_model.push(Arc::clone(known));
@@ -303,7 +303,7 @@ impl Snapshot {
         }
     }
 
-    fn model_scope(&self, model: &ModelId, members: Vec<Arc<Known>>) -> Option<Scope> {
+    fn model_scope(&self, model: &ModelId, members: Vec<Arc<IndexedVariant>>) -> Option<Scope> {
         let usual_quality = usual::usual_quality(&members);
         let scope = self.scope(members, |known| known.variant.model == *model)?;
         Some(Scope {
@@ -315,7 +315,11 @@ impl Snapshot {
     /// The index of `members`, among which are all of their application that `within` says so of.
     /// Who is dominated is known from the registration, among all variants of the application: where
     /// the one that dominates is not a member or cannot be loaded, it is judged again among these.
-    fn scope(&self, members: Vec<Arc<Known>>, within: impl Fn(&Known) -> bool) -> Option<Scope> {
+    fn scope(
+        &self,
+        members: Vec<Arc<IndexedVariant>>,
+        within: impl Fn(&IndexedVariant) -> bool,
+    ) -> Option<Scope> {
         let first = members.first()?;
         let signature = first.variant.signature.clone();
         let holds = |id: &VariantId| {
@@ -334,7 +338,7 @@ impl Snapshot {
         if !unsure.is_empty() {
             mark_dominated(&mut entries, &unsure);
         }
-        let sized = signature.is_dynamic().then(|| Sized::new(&entries));
+        let sized = signature.is_dynamic().then(|| SizeClasses::new(&entries));
         Some(Scope {
             application: (first.application, first.variant.application.clone()),
             index: Index::new(entries),
@@ -356,7 +360,7 @@ impl Scope {
     }
 
     /// Whether it was made of these.
-    fn is_of(&self, members: &[Arc<Known>]) -> bool {
+    fn is_of(&self, members: &[Arc<IndexedVariant>]) -> bool {
         let mut pairs = self.members.iter().zip(members);
         self.members.len() == members.len() && pairs.all(|(one, other)| Arc::ptr_eq(one, other))
     }
@@ -390,9 +394,9 @@ impl Scope {
     }
 }
 
-// === impl Sized ===
+// === impl SizeClasses ===
 
-impl Sized {
+impl SizeClasses {
     fn new(entries: &[Entry]) -> Self {
         let dominated = entries.iter().filter(|entry| entry.dominated);
         Self {
@@ -401,7 +405,7 @@ impl Sized {
         }
     }
 
-    fn index(&self, members: &[Arc<Known>], extent: InputSize) -> Index {
+    fn index(&self, members: &[Arc<IndexedVariant>], extent: InputSize) -> Index {
         let entries = members.iter().flat_map(|known| known.entries(extent));
         let entries = entries.map(|entry| Entry {
             dominated: self.dominated.contains(&(entry.ordinal, entry.kind)),

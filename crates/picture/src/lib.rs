@@ -25,8 +25,8 @@ mod tenants;
 
 pub use crate::{
     index::{
-        DEFAULT_SLOT_HOUR_USD, Host, Interner, Known, Queueing, Scope, Snapshot, Surroundings,
-        Usable,
+        DEFAULT_SLOT_HOUR_USD, Host, IndexedVariant, Interner, Queueing, Scope, Snapshot,
+        Surroundings, Usable,
     },
     input_size::InputSize,
     loading::{ahead_s, desired, in_order},

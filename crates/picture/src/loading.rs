@@ -47,7 +47,7 @@ pub fn desired(
 pub fn in_order(
     desired: &[DesiredVariant],
     snapshot: &Snapshot,
-) -> Vec<(VariantIx, placement::Desired)> {
+) -> Vec<(VariantIx, placement::DesiredPlacement)> {
     let known = desired.iter().filter_map(|of| {
         let known = snapshot.variant(&of.variant)?;
         let bytes = known.variant.profile.peak_memory_bytes;
@@ -56,7 +56,7 @@ pub fn in_order(
     let mut in_order: Vec<_> = known.collect();
     in_order.sort_by_key(|(first, ordinal, _)| (*first, *ordinal));
     let list = (0..).zip(in_order).map(|(order, (_, ordinal, of))| {
-        let desired = placement::Desired {
+        let desired = placement::DesiredPlacement {
             devices: match of.workers {
                 Count::Everywhere => u32::MAX,
                 Count::Workers(count) => count,

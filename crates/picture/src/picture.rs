@@ -8,8 +8,8 @@ use std::{
 use sextant_metadata::{DeviceTypes, Instance, InstanceState, View, Worker};
 use sextant_scaling as scaling;
 use sextant_scaling::{
-    Choice, Device, Footprint, Need, PlannerInput, Policy, Problem, Staffed, fleet::Measured,
-    rate_for_class, tenants::Tenants,
+    Choice, Device, Footprint, Need, PlannerInput, Policy, Problem, ReservedCapacity,
+    fleet::Measurement, rate_for_class, tenants::Tenants,
 };
 use sextant_schedule::Nanos;
 use sextant_selection::Readiness;
@@ -23,7 +23,7 @@ use sextant_types::{
 use crate::{
     Forecast, Interner,
     feasible::{Terms, could_answer},
-    pipelines::{Able, Plans, Staff},
+    pipelines::{EligibleVariant, Plans, Staff},
     tenants::Set,
 };
 
@@ -66,7 +66,7 @@ pub struct Kind {
     /// Whether a provider starts and ends them.
     pub managed: bool,
     /// What they say of themselves.
-    pub measured: Measured,
+    pub measured: Measurement,
     /// What surrounds the engines on one of them; none that is known of.
     pub surroundings: Option<Surroundings>,
 }
@@ -91,10 +91,10 @@ pub struct Picture {
     pub set: Set,
     tenants: Tenants,
     /// What could run the steps of pipelines, where any ask.
-    pub(crate) able: Vec<Able>,
+    pub(crate) able: Vec<EligibleVariant>,
     /// What the plans of pipelines have run their steps.
     pub staff: Vec<Staff>,
-    staffed: Staffed,
+    staffed: ReservedCapacity,
 }
 
 // === impl Picture ===
@@ -148,7 +148,7 @@ impl Picture {
             merits: Vec::new(),
             able: Vec::new(),
             staff: Vec::new(),
-            staffed: Staffed::default(),
+            staffed: ReservedCapacity::default(),
         };
         picture.add_choices(view, (options, interner));
         picture.preferences = picture.preferences();
@@ -181,7 +181,7 @@ impl Picture {
     }
 
     /// A variant on a type of device, by their names.
-    pub(crate) fn able_on(&self, variant: &str, kind: &str) -> Option<(&Able, &Kind)> {
+    pub(crate) fn able_on(&self, variant: &str, kind: &str) -> Option<(&EligibleVariant, &Kind)> {
         let mut able = self.able.iter();
         able.find_map(|of| {
             let on = &self.kinds[of.kind.get() as usize];
@@ -226,7 +226,7 @@ impl Picture {
                 let terms = Terms::expected(of, profile, &kind.facts, options.round_trip);
                 let entry = terms.entry((number, on), Readiness::Inactive);
                 if has_steps {
-                    self.able.push(Able {
+                    self.able.push(EligibleVariant {
                         variant: Arc::clone(&published),
                         number,
                         kind: on,
@@ -452,7 +452,7 @@ fn kinds(
         let busy = workers.iter().map(|worker| worker.record.utilization);
         let busy: f64 = busy.filter(|share| share.is_finite()).sum();
         Kind {
-            measured: Measured {
+            measured: Measurement {
                 devices: up,
                 busy_share: (busy / f64::from(up.max(1))).clamp(0.0, 1.0),
                 interfered: has(InstanceState::Interfered),

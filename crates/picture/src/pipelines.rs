@@ -20,10 +20,10 @@ use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
     Choice, Graph, Routes, Whole,
     estimate::Load,
-    parts::{self, Often, Part},
+    parts::{self, Frequency, Part},
     plan::{Options as Effort, Plan, Problem, search, with_residual},
 };
-use sextant_scaling::{Reserved, Staffed};
+use sextant_scaling::{Reservation, ReservedCapacity};
 use sextant_schedule::{LatencyTable, Nanos};
 use sextant_types::{
     ApplicationId, Profile, Quality, Route, StepOf, Variant, VariantId, WholeAccuracy,
@@ -61,11 +61,11 @@ const EFFORT: Effort = Effort {
 
 /// Plans that were made, by pipeline.
 #[derive(Debug, Default)]
-pub struct Plans(BTreeMap<ApplicationId, Made>);
+pub struct Plans(BTreeMap<ApplicationId, CachedPlan>);
 
 /// A plan and what it was made for.
 #[derive(Debug)]
-struct Made {
+struct CachedPlan {
     pipeline: ApplicationId,
     question: Question,
     plan: Option<Plan>,
@@ -87,7 +87,7 @@ struct Question {
 
 /// A variant on a type of device that has the engine and the memory for it.
 #[derive(Debug, Clone)]
-pub(crate) struct Able {
+pub(crate) struct EligibleVariant {
     pub variant: Arc<Variant>,
     pub number: VariantIx,
     pub kind: KindIx,
@@ -115,17 +115,17 @@ pub struct Staff {
     /// The latency target of the whole, ms.
     pub target_ms: f64,
     /// Where it runs.
-    pub reserved: Reserved,
+    pub reserved: Reservation,
 }
 
 /// The steps of a pipeline that are asked.
-struct Asked<'a> {
+struct PipelineDemand<'a> {
     /// In an order in which each comes after those that it waits for.
-    steps: Vec<AskedStep<'a>>,
+    steps: Vec<StepDemand<'a>>,
     target_ms: f64,
 }
 
-struct AskedStep<'a> {
+struct StepDemand<'a> {
     of: &'a StepOf,
     /// Positions of its forecasts.
     outlooks: Vec<usize>,
@@ -141,11 +141,11 @@ struct AskedStep<'a> {
 impl Plans {
     /// The plans for what a picture has of pipelines. Pipelines for which there is no plan, or no room, are left to the plan
     /// for everything else.
-    pub fn of(&mut self, picture: &Picture) -> (Staffed, Vec<Staff>) {
+    pub fn of(&mut self, picture: &Picture) -> (ReservedCapacity, Vec<Staff>) {
         let mut asked = asked(&picture.outlooks);
         asked.retain(|_, asked| !asked.is_bounded(picture));
         self.0.retain(|pipeline, _| asked.contains_key(pipeline));
-        let (mut staffed, mut all) = (Staffed::default(), Vec::new());
+        let (mut staffed, mut all) = (ReservedCapacity::default(), Vec::new());
         for (pipeline, asked) in &asked {
             let Some(question) = asked.question(picture) else {
                 continue;
@@ -153,7 +153,7 @@ impl Plans {
             let known = self.0.remove(pipeline);
             let made = match known.filter(|made| made.question.lasts(&question)) {
                 Some(made) => made,
-                None => Made::new(pipeline.clone(), question),
+                None => CachedPlan::new(pipeline.clone(), question),
             };
             let staff = made.staff(picture);
             self.0.insert(pipeline.clone(), made);
@@ -170,7 +170,7 @@ impl Plans {
 }
 
 /// Whether there may be as many devices.
-fn has_room(picture: &Picture, staffed: &Staffed, staff: &[Staff]) -> bool {
+fn has_room(picture: &Picture, staffed: &ReservedCapacity, staff: &[Staff]) -> bool {
     let mut devices = vec![0.0; picture.kinds.len()];
     let all = staffed.reserved.iter();
     for of in all.chain(staff.iter().map(|it| &it.reserved)) {
@@ -186,10 +186,10 @@ fn has_room(picture: &Picture, staffed: &Staffed, staff: &[Staff]) -> bool {
 }
 
 /// Steps by their names and by whom they ask: a step that is split is several.
-type Steps<'a> = BTreeMap<(&'a str, &'a Route), AskedStep<'a>>;
+type Steps<'a> = BTreeMap<(&'a str, &'a Route), StepDemand<'a>>;
 
 /// What is asked by steps, by pipeline; pipelines without a target, and those of which a step is missing, are left out.
-fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, Asked<'_>> {
+fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, PipelineDemand<'_>> {
     let mut all: BTreeMap<&ApplicationId, (Steps<'_>, f64)> = BTreeMap::new();
     // A step that nobody asks any more may be one of an earlier version.
     let asked = outlooks
@@ -203,7 +203,7 @@ fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, Asked<'_>> {
         let (steps, target_ms) = all
             .entry(&of.pipeline)
             .or_insert((BTreeMap::new(), f64::INFINITY));
-        let step = steps.entry((&of.step, &of.asks)).or_insert(AskedStep {
+        let step = steps.entry((&of.step, &of.asks)).or_insert(StepDemand {
             of,
             outlooks: Vec::new(),
             runs: 0.0,
@@ -223,8 +223,8 @@ fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, Asked<'_>> {
         .into_iter()
         .filter_map(|(pipeline, (steps, target_ms))| {
             let steps = steps.into_values().collect();
-            let steps = parts::in_order(steps, |it: &AskedStep<'_>| (&it.of.step, &it.of.after))?;
-            let asked = Asked { steps, target_ms };
+            let steps = parts::in_order(steps, |it: &StepDemand<'_>| (&it.of.step, &it.of.after))?;
+            let asked = PipelineDemand { steps, target_ms };
             asked
                 .target_ms
                 .is_finite()
@@ -233,9 +233,9 @@ fn asked(outlooks: &[Forecast]) -> BTreeMap<ApplicationId, Asked<'_>> {
     all.collect()
 }
 
-// === impl Asked ===
+// === impl PipelineDemand ===
 
-impl Asked<'_> {
+impl PipelineDemand<'_> {
     /// Whether an application that it asks may not use as much as it asks for.
     fn is_bounded(&self, picture: &Picture) -> bool {
         let outlooks = self.steps.iter().flat_map(|step| &step.outlooks);
@@ -257,7 +257,7 @@ impl Asked<'_> {
                 step: asked.of.step.clone(),
                 asks: asked.of.asks.name().to_owned(),
                 after: asked.of.after.clone(),
-                often: Often::OfAll(share),
+                often: Frequency::OfAll(share),
                 rows,
                 choices: asked.choices(picture, least > 0.0),
             });
@@ -309,9 +309,9 @@ impl Asked<'_> {
     }
 }
 
-// === impl AskedStep ===
+// === impl StepDemand ===
 
-impl AskedStep<'_> {
+impl StepDemand<'_> {
     /// What its queries tell of the accuracy of the whole.
     fn told<'a>(&'a self, picture: &'a Picture) -> impl Iterator<Item = &'a WholeAccuracy> {
         let loads = self.outlooks.iter();
@@ -322,7 +322,7 @@ impl AskedStep<'_> {
     /// What may run it: what it asks, where it is good enough, on the types of devices of which there may be one. Whether its
     /// accuracy counts, whoever asks says.
     fn choices(&self, picture: &Picture, is_accuracy_asked: bool) -> Vec<Choice> {
-        let is_good_enough = |of: &&Able| {
+        let is_good_enough = |of: &&EligibleVariant| {
             let mut outlooks = self.outlooks.iter().map(|at| &picture.outlooks[*at]);
             outlooks.all(|outlook| outlook.need.class.least_quality().is_met_by(of.quality))
         };
@@ -341,9 +341,9 @@ impl AskedStep<'_> {
     }
 }
 
-// === impl Able ===
+// === impl EligibleVariant ===
 
-impl Able {
+impl EligibleVariant {
     fn is_asked(&self, by: &Route) -> bool {
         match by {
             Route::Application(id) => *id == self.variant.application,
@@ -392,9 +392,9 @@ impl Question {
     }
 }
 
-// === impl Made ===
+// === impl CachedPlan ===
 
-impl Made {
+impl CachedPlan {
     /// The cheapest plan for a sample that is drawn at the rate.
     fn new(pipeline: ApplicationId, question: Question) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(SEED);
@@ -455,7 +455,7 @@ impl Made {
                     replicas: group.replicas,
                     rps: *load,
                     target_ms: self.question.target as f64 / 1e6,
-                    reserved: Reserved {
+                    reserved: Reservation {
                         variant: able.number,
                         device: able.kind,
                         devices,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use sextant_metadata::{Desired, Instance, View, Worker};
-use sextant_scaling::fleet::{Removable, leaving};
+use sextant_metadata::{DesiredState, Instance, View, Worker};
+use sextant_scaling::fleet::{RemovableDevice, leaving};
 use sextant_types::{DeviceTypeName, WorkerId, index::VariantIx};
 
 use crate::Interner;
@@ -13,13 +13,13 @@ pub struct Seat {
     /// Which.
     pub id: WorkerId,
     /// What depends on it.
-    pub removable: Removable,
+    pub removable: RemovableDevice,
 }
 
 /// Workers of a type that stay, with what depends on each.
 pub fn seats(
     view: &View,
-    desired: &Desired,
+    desired: &DesiredState,
     name: &DeviceTypeName,
     interner: &Interner,
 ) -> Vec<Seat> {
@@ -33,7 +33,7 @@ pub fn seats(
     workers
         .map(|worker| Seat {
             id: worker.id.clone(),
-            removable: Removable {
+            removable: RemovableDevice {
                 busy_share: worker.record.utilization,
                 holds: holds.remove(&worker.id).unwrap_or_default(),
                 since_ms: worker.record.since_ms,
@@ -57,7 +57,11 @@ fn is_of(worker: &Worker, name: &DeviceTypeName) -> bool {
 }
 
 /// By desired variant: workers that stay on which it serves.
-pub fn copies(view: &View, desired: &Desired, interner: &Interner) -> BTreeMap<VariantIx, u32> {
+pub fn copies(
+    view: &View,
+    desired: &DesiredState,
+    interner: &Interner,
+) -> BTreeMap<VariantIx, u32> {
     let mut copies = BTreeMap::new();
     for variant in holdings(view, desired, interner).into_values().flatten() {
         *copies.entry(variant).or_default() += 1;
@@ -67,7 +71,7 @@ pub fn copies(view: &View, desired: &Desired, interner: &Interner) -> BTreeMap<V
 
 /// Returns the workers to be emptied before they end: those that an administrator has taken out, and surplus workers
 /// that hold the only copy of a desired variant.
-pub fn emptying(view: &View, desired: &Desired, interner: &Interner) -> Vec<WorkerId> {
+pub fn emptying(view: &View, desired: &DesiredState, interner: &Interner) -> Vec<WorkerId> {
     let copies = copies(view, desired, interner);
     let managed = desired.pools.iter().filter(|pool| pool.provider.is_some());
     let workers = view.workers.values();
@@ -76,7 +80,8 @@ pub fn emptying(view: &View, desired: &Desired, interner: &Interner) -> Vec<Work
     for pool in managed {
         let seats = seats(view, desired, &pool.device_type, interner);
         let surplus = seats.len().saturating_sub(pool.desired as usize);
-        let removable: Vec<Removable> = seats.iter().map(|seat| seat.removable.clone()).collect();
+        let removable: Vec<RemovableDevice> =
+            seats.iter().map(|seat| seat.removable.clone()).collect();
         let leavers = leaving(&removable, &copies, surplus);
         let full = leavers.iter().filter(|leaver| !leaver.alone.is_empty());
         emptying.extend(full.map(|leaver| seats[leaver.at].id.clone()));
@@ -87,7 +92,7 @@ pub fn emptying(view: &View, desired: &Desired, interner: &Interner) -> Vec<Work
 /// By worker that stays: the desired variants that serve on it.
 fn holdings(
     view: &View,
-    desired: &Desired,
+    desired: &DesiredState,
     interner: &Interner,
 ) -> BTreeMap<WorkerId, Vec<VariantIx>> {
     let mut holdings: BTreeMap<WorkerId, Vec<VariantIx>> = BTreeMap::new();

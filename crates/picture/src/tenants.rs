@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use sextant_metadata::{HeldBack, View};
+use sextant_metadata::{Cutback, View};
 use sextant_scaling::{
     Need,
     tenants::{Cut, Limit, Tenant, Tenants},
@@ -66,13 +66,13 @@ impl Set {
     }
 
     /// Who is held back by what, and why, sorted.
-    pub fn held_back(&self, outlooks: &[Forecast], cuts: &[Cut]) -> Vec<HeldBack> {
+    pub fn held_back(&self, outlooks: &[Forecast], cuts: &[Cut]) -> Vec<Cutback> {
         let each = cuts.iter().filter_map(|cut| {
             let forecast = outlooks.get(cut.need as usize)?;
             Some((forecast.need.application.clone(), cut.limit))
         });
         let each: BTreeSet<(ApplicationId, Limit)> = each.collect();
-        let held_back = each.into_iter().map(|(application, limit)| HeldBack {
+        let held_back = each.into_iter().map(|(application, limit)| Cutback {
             reason: self.reason(&application, limit),
             limit: match limit {
                 Limit::Budget => sextant_metadata::Limit::Budget,

@@ -15,7 +15,9 @@ use std::{
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use sextant_pipeline::{Definition, Graph, Known, Loaded, Pipelines, Target, Unbounded};
+use sextant_pipeline::{
+    CheckContext, Definition, Graph, LoadedPipeline, Pipelines, Target, UnboundedMemory,
+};
 use sextant_rpc::{Answer, Dispatch, DispatcherClient, Query, QueryError, Timings};
 use sextant_types::{
     ApplicationId, DataType, ModelId, NamedTensor, Route, Signature, Targets, Tensor, TensorSpec,
@@ -100,16 +102,16 @@ fn pipelines(definition: Value) -> Result<Arc<Pipelines>, Box<dyn std::error::Er
             defaults: Targets::default(),
         })
     };
-    let known = Known {
+    let known = CheckContext {
         targets: &targets,
         files: &BTreeMap::new(),
     };
-    let loaded = Loaded::new(Graph::new(definition, &known)?, 1)?;
+    let loaded = LoadedPipeline::new(Graph::new(definition, &known)?, 1)?;
     let echo = Echo {
         model: "echo".parse()?,
         variant: "echo-b1".parse()?,
     };
-    let pipelines = Pipelines::over(Arc::new(echo), Arc::new(Unbounded));
+    let pipelines = Pipelines::over(Arc::new(echo), Arc::new(UnboundedMemory));
     pipelines.set(HashMap::from([("chain".parse()?, Arc::new(loaded))]));
     Ok(pipelines)
 }

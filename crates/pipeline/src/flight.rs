@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sextant_planning::{
     Nanos,
-    dropping::{Dropping, Goal, Ran, Stage, Watch},
+    dropping::{Dropping, Goal, Stage, StepRun, Watch},
 };
-use sextant_rpc::StepTaken;
+use sextant_rpc::StepRecord;
 
 use crate::{Graph, counts::Counts};
 
@@ -53,7 +53,7 @@ pub(crate) struct Flight<'a> {
 
 /// Why a query is not let in.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Crowded {
+pub(crate) struct Congestion {
     /// The step to which most is on its way.
     pub step: usize,
     /// Rows that are.
@@ -99,7 +99,7 @@ impl Traffic {
         &self,
         counts: &Counts,
         (arrived, latency): (Instant, Option<Duration>),
-    ) -> Result<Flight<'_>, Crowded> {
+    ) -> Result<Flight<'_>, Congestion> {
         let now = self.nanos(Instant::now());
         let target = latency.map_or(NEVER, |it| Nanos::try_from(it.as_nanos()).unwrap_or(NEVER));
         let goal = Goal {
@@ -118,11 +118,14 @@ impl Traffic {
                 ..goal
             },
         };
-        state.dropping.arrive(now, judged).map_err(|full| Crowded {
-            step: full.step,
-            pending: full.pending,
-            takes: Duration::from_nanos(full.takes),
-        })?;
+        state
+            .dropping
+            .arrive(now, judged)
+            .map_err(|full| Congestion {
+                step: full.step,
+                pending: full.pending,
+                takes: Duration::from_nanos(full.takes),
+            })?;
         let counted = (0..self.after.len()).map(|step| state.dropping.expected(step));
         Ok(Flight {
             counted: counted.collect(),
@@ -166,7 +169,7 @@ impl Flight<'_> {
     }
 
     /// The step has ended.
-    pub fn ended(&mut self, step: usize, taken: Option<&StepTaken>) {
+    pub fn ended(&mut self, step: usize, taken: Option<&StepRecord>) {
         let now = self.traffic.nanos(Instant::now());
         let mut state = self.traffic.state.lock();
         let rows = self.counted[step];
@@ -174,7 +177,7 @@ impl Flight<'_> {
         let Some(taken) = taken else { return };
         let ns = |us: f64| (us * 1e3) as Nanos;
         if taken.compute_us > 0.0 {
-            let ran = Ran {
+            let ran = StepRun {
                 rows,
                 batch: taken.batch_rows.max(1),
                 run: ns(taken.compute_us),

@@ -21,7 +21,7 @@ use crate::{
     condition::Condition,
     definition::{Action, Step},
     draw,
-    split::Asked,
+    split::SplitTarget,
 };
 
 use resolve::Resolver;
@@ -40,7 +40,7 @@ pub struct Invalid {
 }
 
 /// What a definition is checked against.
-pub struct Known<'a> {
+pub struct CheckContext<'a> {
     /// What can be asked.
     pub targets: &'a dyn Fn(&Route) -> Result<Target, QueryError>,
     /// The files that transforms need, by their paths.
@@ -96,7 +96,7 @@ pub(crate) struct Node {
 
 /// What a node does.
 pub(crate) enum Work {
-    Ask(Arc<[Asked]>),
+    Ask(Arc<[SplitTarget]>),
     Transform(Arc<Transform>),
     Python(Arc<Function>),
 }
@@ -152,7 +152,7 @@ impl Graph {
     ///
     /// # Errors
     /// What is wrong with it, and in which step.
-    pub fn new(definition: Definition, known: &Known<'_>) -> Result<Self, Invalid> {
+    pub fn new(definition: Definition, known: &CheckContext<'_>) -> Result<Self, Invalid> {
         definition.application()?;
         let actions = definition.actions()?;
         let steps = definition.steps.iter().zip(&actions);
@@ -242,7 +242,7 @@ impl Part {
         pipeline: &str,
         step: &Step,
         action: &Action,
-        known: &Known<'_>,
+        known: &CheckContext<'_>,
     ) -> Result<Self, Invalid> {
         if !matches!(action, Action::Ask(_)) && !step.targets.is_empty() {
             return Err(Invalid::step(
@@ -294,7 +294,7 @@ impl Part {
 fn asked(
     step: &Step,
     all: &[(Route, f64)],
-    known: &Known<'_>,
+    known: &CheckContext<'_>,
 ) -> Result<(Work, Signature), Invalid> {
     let mut asked = Vec::with_capacity(all.len());
     let mut signature: Option<Signature> = None;
@@ -315,7 +315,7 @@ fn asked(
             );
             return Err(Invalid::step(&step.name, "split", why));
         }
-        asked.push(Asked {
+        asked.push(SplitTarget {
             route: route.clone(),
             targets,
             weight: *weight,

@@ -37,10 +37,10 @@ pub use crate::{
     definition::{
         Default, Definition, Input, OnError, Share, Sources, Step, StepTargets, Validation,
     },
-    graph::{Graph, Invalid, Known, Target},
-    memory::{Memory, Part, Unbounded},
+    graph::{CheckContext, Graph, Invalid, Target},
+    memory::{Memory, Part, UnboundedMemory},
     nesting::Nesting,
-    python::{Call, Called, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
-    service::{Loaded, Pipelines},
-    whole::{Measured, StepShare, Whole},
+    python::{Call, CallResult, Function, Interpreter, NoPython, PythonOptions, PythonTensor},
+    service::{LoadedPipeline, Pipelines},
+    whole::{Measurement, StepShare, Whole},
 };

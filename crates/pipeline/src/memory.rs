@@ -20,9 +20,9 @@ pub type Part = Box<dyn Send + Sync>;
 
 /// As much as the machine has.
 #[derive(Debug, Clone, Copy)]
-pub struct Unbounded;
+pub struct UnboundedMemory;
 
-impl Memory for Unbounded {
+impl Memory for UnboundedMemory {
     fn take(&self, _: u64) -> Result<Part, QueryError> {
         Ok(Box::new(()))
     }

@@ -22,7 +22,7 @@ pub(crate) struct Pace {
 
 /// What lies ahead of each step, its own included, ms.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ahead {
+pub(crate) struct RemainingTime {
     expected: Vec<f64>,
     own: Vec<f64>,
 }
@@ -58,7 +58,7 @@ impl Pace {
     }
 
     /// What lies ahead of each step now.
-    pub(crate) fn ahead(&self, graph: &Graph) -> Ahead {
+    pub(crate) fn ahead(&self, graph: &Graph) -> RemainingTime {
         let count = graph.nodes.len();
         let own: Vec<f64> = (0..count)
             .map(|node| self.expected(node).unwrap_or(UNKNOWN_MS))
@@ -70,13 +70,13 @@ impl Pace {
             let most = behind.map(|(later, _)| expected[later]).fold(0.0, f64::max);
             expected[node] += most;
         }
-        Ahead { expected, own }
+        RemainingTime { expected, own }
     }
 }
 
-// === impl Ahead ===
+// === impl RemainingTime ===
 
-impl Ahead {
+impl RemainingTime {
     /// How much of the time that is left a step may take, ms.
     pub fn budget(&self, node: usize, left_ms: f64) -> f64 {
         left_ms * self.own[node] / self.expected[node]

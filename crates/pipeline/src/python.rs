@@ -98,7 +98,7 @@ pub struct Call {
 }
 
 /// What a call gave.
-pub struct Called {
+pub struct CallResult {
     /// In the order of the signature, checked against it.
     pub outputs: Vec<NamedTensor>,
     /// The memory of the outputs, which was taken before they were read.
@@ -132,7 +132,7 @@ pub trait Interpreter: Send + Sync {
     ///
     /// # Errors
     /// What it raised, or what became of its process; that it gave something else than it says; that there is no room.
-    async fn call(&self, function: &Arc<Function>, call: Call) -> Result<Called, QueryError>;
+    async fn call(&self, function: &Arc<Function>, call: Call) -> Result<CallResult, QueryError>;
 }
 
 /// Where no Python is run, and why.
@@ -302,7 +302,7 @@ impl Interpreter for NoPython {
         self.state()
     }
 
-    async fn call(&self, _: &Arc<Function>, _: Call) -> Result<Called, QueryError> {
+    async fn call(&self, _: &Arc<Function>, _: Call) -> Result<CallResult, QueryError> {
         Err(self
             .state()
             .err()

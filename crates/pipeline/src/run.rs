@@ -15,7 +15,7 @@ use std::{
 use arc_swap::ArcSwap;
 use futures::{StreamExt, stream::FuturesUnordered};
 use sextant_rpc::{
-    Answer, DispatcherClient, Explanation, ForStep, Query, QueryError, StepTaken, Timings,
+    Answer, DispatcherClient, Explanation, ForStep, Query, QueryError, StepRecord, Timings,
 };
 use sextant_types::{Code, ModelId, NamedTensor, VariantId};
 use tokio::sync::Semaphore;
@@ -23,15 +23,15 @@ use tokio::sync::Semaphore;
 use crate::{
     Graph, Interpreter, Memory, OnError, Part, Whole,
     counts::{Counts, Outcome},
-    flight::{Crowded, Flight, Traffic},
+    flight::{Congestion, Flight, Traffic},
     graph::{Node, Origin, Work},
-    pace::{Ahead, Pace},
-    service::Known,
+    pace::{Pace, RemainingTime},
+    service::Catalog,
     split::Seed,
-    whole::Demanded,
+    whole::AccuracyDemand,
 };
 
-use step::{Begun, Gave, Terms};
+use step::{StepResult, StepTask, Terms};
 
 /// Rows of one query that are asked at once: those of others have their turns between them.
 pub(crate) const ROWS_AT_ONCE: usize = 64;
@@ -50,14 +50,14 @@ pub(crate) struct Means {
 
 /// What the queries of a pipeline find around it.
 #[derive(Clone, Copy)]
-pub(crate) struct Around<'a> {
+pub(crate) struct QueryContext<'a> {
     pub means: &'a Means,
     /// The pipelines as they were when the query came: it ends on the versions that it began with.
-    pub known: &'a Known,
+    pub known: &'a Catalog,
     /// The step of an outer pipeline that the query is for.
     pub outer: Option<&'a ForStep>,
     /// The accuracy that the query asks of the outermost pipeline.
-    pub demanded: Option<&'a Demanded>,
+    pub demanded: Option<&'a AccuracyDemand>,
 }
 
 /// How the answers of a pipeline are called: it is their model, and its version the variant.
@@ -85,7 +85,7 @@ const LEAST_MS: f64 = 1e-3;
 const LONGEST_MS: f64 = 86_400_000.0;
 
 /// What became of a step.
-enum Ended {
+enum StepEnd {
     Gave(Vec<NamedTensor>),
     Skipped(String),
 }
@@ -96,14 +96,14 @@ struct Way<'a> {
     pace: &'a Pace,
     counts: &'a Counts,
     flight: Flight<'a>,
-    ahead: Ahead,
-    around: Around<'a>,
+    ahead: RemainingTime,
+    around: QueryContext<'a>,
     query: &'a Query,
     inputs: Vec<NamedTensor>,
-    ended: Vec<Option<Ended>>,
-    taken: Vec<StepTaken>,
+    ended: Vec<Option<StepEnd>>,
+    taken: Vec<StepRecord>,
     /// What became of the steps of pipelines that are steps.
-    within: Vec<StepTaken>,
+    within: Vec<StepRecord>,
     /// What its draws follow from; nothing as long as no step is split.
     seed: Option<Seed>,
     /// What its steps have made, as long as the query lasts.
@@ -116,7 +116,7 @@ struct Way<'a> {
 /// Which step failed, in which of its rows, and why.
 pub(crate) async fn answer(
     ready: &Ready,
-    around: Around<'_>,
+    around: QueryContext<'_>,
     mut query: Query,
 ) -> Result<Answer, QueryError> {
     let Ready {
@@ -137,7 +137,7 @@ pub(crate) async fn answer(
         bound.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
     let latency_ms = query.targets.latency_ms.filter(|_| !query.best_effort);
     let latency = latency_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
-    let demanded = Demanded::of(&whole, &query.targets);
+    let demanded = AccuracyDemand::of(&whole, &query.targets);
     let flight = traffic
         .enter(counts, (query.arrived, latency))
         .map_err(|crowded| {
@@ -150,7 +150,7 @@ pub(crate) async fn answer(
         counts,
         flight,
         ahead: pace.ahead(graph),
-        around: Around {
+        around: QueryContext {
             outer: query.step.as_deref(),
             // What a step asks of the pipeline that it is, is not asked of the whole.
             demanded: match query.step {
@@ -175,7 +175,7 @@ pub(crate) async fn answer(
 }
 
 /// Why a query is given up before its first step.
-fn refused(fullest: &Node, crowded: Crowded, latency_ms: Option<f64>) -> QueryError {
+fn refused(fullest: &Node, crowded: Congestion, latency_ms: Option<f64>) -> QueryError {
     let takes_ms = crowded.takes.as_secs_f64() * 1e3;
     let latency_ms = latency_ms.unwrap_or(f64::INFINITY);
     let too_long =
@@ -238,13 +238,13 @@ impl<'a> Way<'a> {
                         }
                         Err(error) => self.failed(at, in_step(node, error))?,
                     },
-                    Err(Unready::Skipped(why)) => {
-                        let gave = |it: &usize| matches!(self.ended[*it], Some(Ended::Gave(_)));
+                    Err(SkipReason::Skipped(why)) => {
+                        let gave = |it: &usize| matches!(self.ended[*it], Some(StepEnd::Gave(_)));
                         let could = node.after.is_empty() || node.after.iter().any(gave);
                         self.counts.skipped(at, could);
                         self.skip(node, at, why);
                     }
-                    Err(Unready::Failed(why)) => {
+                    Err(SkipReason::Failed(why)) => {
                         let error = QueryError::new(Code::InvalidTensor, why);
                         self.failed(at, in_step(node, error))?;
                     }
@@ -262,11 +262,11 @@ impl<'a> Way<'a> {
     }
 
     /// What a step takes, once all that it waits for has ended; or why it does not run.
-    fn inputs_of(&self, node: &Node) -> Result<Vec<NamedTensor>, Unready> {
+    fn inputs_of(&self, node: &Node) -> Result<Vec<NamedTensor>, SkipReason> {
         if let Some(condition) = &node.condition {
             let mentioned = node.after.iter().map(|at| {
                 let outputs: &[NamedTensor] = match &self.ended[*at] {
-                    Some(Ended::Gave(outputs)) => outputs,
+                    Some(StepEnd::Gave(outputs)) => outputs,
                     _ => &[],
                 };
                 (self.graph.nodes[*at].name.as_ref(), outputs)
@@ -274,19 +274,19 @@ impl<'a> Way<'a> {
             match condition.holds(mentioned) {
                 Ok(true) => {}
                 Ok(false) => {
-                    return Err(Unready::Skipped(format!(
+                    return Err(SkipReason::Skipped(format!(
                         "`{}` does not hold",
                         condition.text()
                     )));
                 }
-                Err(why) => return Err(Unready::Failed(why)),
+                Err(why) => return Err(SkipReason::Failed(why)),
             }
         }
         let specs = node.signature.inputs.iter().zip(&node.inputs);
         let inputs = specs.map(|(spec, origins)| {
             let found = origins.iter().find_map(|origin| self.tensor(*origin));
             let missing = || {
-                Unready::Skipped(format!(
+                SkipReason::Skipped(format!(
                     "there is nothing for `{}`: {}",
                     spec.name,
                     self.why(origins)
@@ -303,7 +303,7 @@ impl<'a> Way<'a> {
         match origin {
             Origin::Input(at) => self.inputs.get(at),
             Origin::Output(node, at) => match &self.ended[node] {
-                Some(Ended::Gave(outputs)) => outputs.get(at),
+                Some(StepEnd::Gave(outputs)) => outputs.get(at),
                 _ => None,
             },
         }
@@ -313,7 +313,7 @@ impl<'a> Way<'a> {
     fn why(&self, origins: &[Origin]) -> String {
         let reasons = origins.iter().filter_map(|origin| match origin {
             Origin::Output(node, _) => match &self.ended[*node] {
-                Some(Ended::Skipped(why)) => Some(format!(
+                Some(StepEnd::Skipped(why)) => Some(format!(
                     "step `{}` was skipped, {why}",
                     self.graph.nodes[*node].name
                 )),
@@ -325,7 +325,7 @@ impl<'a> Way<'a> {
     }
 
     /// Lets a step begin with the time that is left for it.
-    fn begin(&mut self, at: usize, inputs: Vec<NamedTensor>) -> Result<Begun<'a>, QueryError> {
+    fn begin(&mut self, at: usize, inputs: Vec<NamedTensor>) -> Result<StepTask<'a>, QueryError> {
         let graph = self.graph;
         let (node, query) = (&graph.nodes[at], self.query);
         let due = self.flight.ask(at, asked_rows(node, &inputs));
@@ -361,7 +361,7 @@ impl<'a> Way<'a> {
             sticky: query.sticky,
             number: self.number(node),
         };
-        Begun::new(node, inputs, terms, self.around)
+        StepTask::new(node, inputs, terms, self.around)
     }
 
     /// Which of those whom a step may ask the query falls to.
@@ -388,12 +388,12 @@ impl<'a> Way<'a> {
     }
 
     fn skip(&mut self, node: &Node, at: usize, why: String) {
-        self.taken.push(StepTaken::skipped(&node.name, &why));
-        self.ended[at] = Some(Ended::Skipped(why));
+        self.taken.push(StepRecord::skipped(&node.name, &why));
+        self.ended[at] = Some(StepEnd::Skipped(why));
         self.flight.ended(at, None);
     }
 
-    fn gave(&mut self, at: usize, gave: Gave) {
+    fn gave(&mut self, at: usize, gave: StepResult) {
         let taken = &gave.taken;
         self.pace.ran(at, taken.total_us / 1e3);
         self.flight.ended(at, Some(taken));
@@ -403,7 +403,7 @@ impl<'a> Way<'a> {
         self.taken.push(gave.taken);
         self.within.extend(gave.within);
         self.held.extend(gave.held);
-        self.ended[at] = Some(Ended::Gave(gave.outputs));
+        self.ended[at] = Some(StepEnd::Gave(gave.outputs));
     }
 
     /// What becomes of the query now that a step has failed.
@@ -416,11 +416,11 @@ impl<'a> Way<'a> {
             OnError::Fail => return Err(error),
             OnError::Skip => self.skip(node, at, why),
             OnError::Default => {
-                self.taken.push(StepTaken {
+                self.taken.push(StepRecord {
                     outcome: "default".into(),
-                    ..StepTaken::skipped(&node.name, &why)
+                    ..StepRecord::skipped(&node.name, &why)
                 });
-                self.ended[at] = Some(Ended::Gave(node.default.clone()));
+                self.ended[at] = Some(StepEnd::Gave(node.default.clone()));
             }
         }
         Ok(())
@@ -495,7 +495,7 @@ fn asked_rows(node: &Node, inputs: &[NamedTensor]) -> f64 {
 }
 
 /// Why a step does not run.
-enum Unready {
+enum SkipReason {
     Skipped(String),
     Failed(String),
 }

@@ -13,7 +13,7 @@ use crate::{
     counts::{Counts, StepCounts},
     flight::Traffic,
     pace::Pace,
-    run::{self, Around, Means, Names, Ready},
+    run::{self, Means, Names, QueryContext, Ready},
     whole::Whole,
 };
 
@@ -25,18 +25,18 @@ mod offline;
 /// A query ends on the version that it began with, whatever is [set](Self::set) meanwhile.
 pub struct Pipelines {
     means: Means,
-    loaded: ArcSwap<Known>,
+    loaded: ArcSwap<Catalog>,
 }
 
 /// Pipelines by their names, and those that are variants by the applications that they are variants of.
 #[derive(Default)]
-pub(crate) struct Known {
-    pipelines: HashMap<ApplicationId, Arc<Loaded>>,
-    composites: HashMap<ApplicationId, Vec<Arc<Loaded>>>,
+pub(crate) struct Catalog {
+    pipelines: HashMap<ApplicationId, Arc<LoadedPipeline>>,
+    composites: HashMap<ApplicationId, Vec<Arc<LoadedPipeline>>>,
 }
 
 /// A pipeline as a front end has it.
-pub struct Loaded {
+pub struct LoadedPipeline {
     /// The version of its definition, from 1.
     pub version: u32,
     /// Tells it from another one of its name and version: a pipeline that is deleted and made again begins at 1 anew.
@@ -45,9 +45,9 @@ pub struct Loaded {
     state: Result<Ready, String>,
 }
 
-// === impl Loaded ===
+// === impl LoadedPipeline ===
 
-impl Loaded {
+impl LoadedPipeline {
     /// One that can run.
     ///
     /// # Errors
@@ -134,11 +134,11 @@ impl Loaded {
     }
 }
 
-// === impl Known ===
+// === impl Catalog ===
 
-impl Known {
+impl Catalog {
     /// The pipeline that a route names.
-    pub(crate) fn of(&self, route: &Route) -> Option<&Arc<Loaded>> {
+    pub(crate) fn of(&self, route: &Route) -> Option<&Arc<LoadedPipeline>> {
         match route {
             Route::Application(id) => self.pipelines.get(id),
             Route::Model(_) | Route::Variant(_) => None,
@@ -194,8 +194,8 @@ impl Pipelines {
     }
 
     /// What is known from now on.
-    pub fn set(&self, pipelines: HashMap<ApplicationId, Arc<Loaded>>) {
-        let mut composites: HashMap<ApplicationId, Vec<Arc<Loaded>>> = HashMap::new();
+    pub fn set(&self, pipelines: HashMap<ApplicationId, Arc<LoadedPipeline>>) {
+        let mut composites: HashMap<ApplicationId, Vec<Arc<LoadedPipeline>>> = HashMap::new();
         let mut sorted: Vec<_> = pipelines.iter().collect();
         sorted.sort_by_key(|(name, _)| *name);
         for (_, pipeline) in sorted {
@@ -206,14 +206,14 @@ impl Pipelines {
                     .push(Arc::clone(pipeline));
             }
         }
-        self.loaded.store(Arc::new(Known {
+        self.loaded.store(Arc::new(Catalog {
             pipelines,
             composites,
         }));
     }
 
     /// The pipelines that are variants of an application, sorted by name.
-    pub fn composites(&self, application: &ApplicationId) -> Vec<Arc<Loaded>> {
+    pub fn composites(&self, application: &ApplicationId) -> Vec<Arc<LoadedPipeline>> {
         let known = self.loaded.load();
         known
             .composites
@@ -223,7 +223,7 @@ impl Pipelines {
     }
 
     /// A pipeline.
-    pub fn get(&self, application: &ApplicationId) -> Option<Arc<Loaded>> {
+    pub fn get(&self, application: &ApplicationId) -> Option<Arc<LoadedPipeline>> {
         self.loaded.load().pipelines.get(application).cloned()
     }
 
@@ -235,17 +235,17 @@ impl Pipelines {
     }
 
     /// All that are known.
-    pub fn all(&self) -> HashMap<ApplicationId, Arc<Loaded>> {
+    pub fn all(&self) -> HashMap<ApplicationId, Arc<LoadedPipeline>> {
         self.loaded.load().pipelines.clone()
     }
 
     /// The pipeline that a route names.
-    fn of(&self, route: &Route) -> Option<Arc<Loaded>> {
+    fn of(&self, route: &Route) -> Option<Arc<LoadedPipeline>> {
         self.loaded.load().of(route).cloned()
     }
 
     /// The pipeline that a route names, and those beside it.
-    fn with(&self, route: &Route) -> Option<(Arc<Known>, Arc<Loaded>)> {
+    fn with(&self, route: &Route) -> Option<(Arc<Catalog>, Arc<LoadedPipeline>)> {
         let known = self.loaded.load();
         let pipeline = Arc::clone(known.of(route)?);
         Some((Guard::into_inner(known), pipeline))
@@ -256,7 +256,7 @@ impl Pipelines {
 impl Dispatch for Pipelines {
     async fn query(&self, query: Query) -> Result<Answer, QueryError> {
         if let Some((known, pipeline)) = self.with(&query.route) {
-            let around = Around {
+            let around = QueryContext {
                 means: &self.means,
                 known: &known,
                 outer: None,

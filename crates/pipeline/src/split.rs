@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 /// One whom a step may ask.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Asked {
+pub(crate) struct SplitTarget {
     pub route: Route,
     pub targets: Targets,
     /// Its part of the queries, beside the weights of the others.
@@ -21,7 +21,7 @@ pub(crate) struct Asked {
 pub(crate) struct Seed([u8; 32]);
 
 /// Position of the one of several that a number from 0 to below 1 falls to.
-pub(crate) fn drawn(asked: &[Asked], number: f64) -> Option<usize> {
+pub(crate) fn drawn(asked: &[SplitTarget], number: f64) -> Option<usize> {
     let all: f64 = asked.iter().map(|it| it.weight).sum();
     let mut left = number * all;
     let found = asked.iter().position(|it| {

@@ -3,12 +3,12 @@
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
-use sextant_rpc::{QueryError, StepTaken};
+use sextant_rpc::{QueryError, StepRecord};
 use sextant_types::{Accuracy, Code, Targets, VariantId, WholeAccuracy};
 
 /// What was measured of a pipeline on its validation set.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct Measurement {
     /// How right it is, with its interval.
     pub accuracy: Accuracy,
     /// Median time of a record that was asked alone, loads left out, ms.
@@ -46,14 +46,14 @@ pub enum Whole {
     #[default]
     Unmeasured,
     /// It is being measured. What was measured before is of another version of it or of its models, and holds no more.
-    Pending(Option<Measured>),
+    Pending(Option<Measurement>),
     /// This was measured, and nothing has changed since.
-    Current(Measured),
+    Current(Measurement),
 }
 
 /// The accuracy that a query asks of the whole and that this was measured to have.
 #[derive(Debug)]
-pub(crate) struct Demanded {
+pub(crate) struct AccuracyDemand {
     least: f64,
     measured: f64,
     whole: Arc<Whole>,
@@ -66,7 +66,7 @@ const MEASURING_RETRY_MS: f64 = 1000.0;
 
 impl Whole {
     /// What holds now.
-    pub fn current(&self) -> Option<&Measured> {
+    pub fn current(&self) -> Option<&Measurement> {
         match self {
             Self::Current(measured) => Some(measured),
             Self::Unmeasured | Self::Pending(_) => None,
@@ -112,9 +112,9 @@ impl Whole {
     }
 }
 
-// === impl Demanded ===
+// === impl AccuracyDemand ===
 
-impl Demanded {
+impl AccuracyDemand {
     /// What targets ask of the whole; `None` where they ask for no accuracy or for more than it has, and where what is measured
     /// is no share of right answers.
     pub fn of(whole: &Arc<Whole>, targets: &Targets) -> Option<Self> {
@@ -140,9 +140,9 @@ impl Demanded {
     }
 }
 
-// === impl Measured ===
+// === impl Measurement ===
 
-impl Measured {
+impl Measurement {
     fn check(&self, name: &str, targets: &Targets) -> Result<(), QueryError> {
         let refused = |message: String| Err(QueryError::new(Code::TargetInfeasible, message));
         let of = &self.accuracy;
@@ -178,7 +178,7 @@ impl Measured {
 
 impl StepShare {
     /// Counts what became of a step in one more query.
-    pub fn count(&mut self, taken: &StepTaken) {
+    pub fn count(&mut self, taken: &StepRecord) {
         match taken.outcome.as_ref() {
             "skipped" => self.skipped += 1,
             _ => {

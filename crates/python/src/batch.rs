@@ -11,14 +11,14 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sextant_pipeline::{Call, Called, Function, Memory, Part};
+use sextant_pipeline::{Call, CallResult, Function, Memory, Part};
 use sextant_rpc::QueryError;
 use sextant_types::{Code, NamedTensor, Tensor};
 use tokio::sync::oneshot;
 
 use crate::{
     pool::Key,
-    process::{Gave, step_failed},
+    process::{CallOutput, step_failed},
 };
 
 /// Most bytes of the inputs of several queries in one call.
@@ -41,14 +41,14 @@ pub(crate) struct Line {
 }
 
 /// A query that waits.
-pub(crate) struct Waiting {
+pub(crate) struct WaitingCall {
     call: Call,
     rows: u32,
     bytes: u64,
     came: Instant,
     /// How long it had waited when its call began.
     waited: Duration,
-    reply: Option<oneshot::Sender<Result<Called, QueryError>>>,
+    reply: Option<oneshot::Sender<Result<CallResult, QueryError>>>,
 }
 
 /// All that wait, by what they wait for.
@@ -57,7 +57,7 @@ pub(crate) struct Lines(Mutex<HashMap<Line, State>>);
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingCall>,
     pace: Pace,
 }
 
@@ -67,7 +67,7 @@ struct Pace([f64; SIZES]);
 
 /// One that may join a call: its rows, its bytes, and the seconds that are left to it.
 #[derive(Debug, Clone, Copy)]
-struct Joining {
+struct JoinRequest {
     rows: u32,
     bytes: u64,
     left_s: f64,
@@ -75,7 +75,7 @@ struct Joining {
 
 /// How many of those that wait run in one call: at least the first.
 fn together(
-    waiting: impl IntoIterator<Item = Joining>,
+    waiting: impl IntoIterator<Item = JoinRequest>,
     most_rows: u32,
     expected_s: impl Fn(u32) -> Option<f64>,
 ) -> usize {
@@ -92,12 +92,12 @@ fn together(
 }
 
 /// Rows of all of them.
-pub(crate) fn rows(batch: &[Waiting]) -> u32 {
+pub(crate) fn rows(batch: &[WaitingCall]) -> u32 {
     batch.iter().map(|it| it.rows).sum()
 }
 
 /// What a call gets of all of them.
-pub(crate) struct Joined {
+pub(crate) struct BatchInputs {
     pub(crate) inputs: Vec<NamedTensor>,
     /// Where what is given is counted.
     pub(crate) memory: Arc<dyn Memory>,
@@ -106,12 +106,12 @@ pub(crate) struct Joined {
 }
 
 /// The inputs of all of them, in room that is taken before they are joined.
-pub(crate) fn join(batch: &[Waiting]) -> Result<Joined, QueryError> {
+pub(crate) fn join(batch: &[WaitingCall]) -> Result<BatchInputs, QueryError> {
     let nobody = || QueryError::new(Code::Internal, "nobody waits");
     let first = &batch.first().ok_or_else(nobody)?.call;
     let memory = Arc::clone(&first.memory);
     if batch.len() == 1 {
-        return Ok(Joined {
+        return Ok(BatchInputs {
             inputs: first.inputs.clone(),
             memory,
             _room: None,
@@ -126,7 +126,7 @@ pub(crate) fn join(batch: &[Waiting]) -> Result<Joined, QueryError> {
         Ok(NamedTensor::new(&input.name, joined))
     });
     let inputs = columns.collect::<Result<_, QueryError>>()?;
-    Ok(Joined {
+    Ok(BatchInputs {
         inputs,
         memory,
         _room: Some(room),
@@ -134,7 +134,7 @@ pub(crate) fn join(batch: &[Waiting]) -> Result<Joined, QueryError> {
 }
 
 /// What a call gave, unless it has other rows than it took.
-pub(crate) fn checked((outputs, part): Gave, rows: u32) -> Result<Gave, QueryError> {
+pub(crate) fn checked((outputs, part): CallOutput, rows: u32) -> Result<CallOutput, QueryError> {
     let is_wrong = |it: &&NamedTensor| it.tensor.rows() != rows as usize;
     match outputs.iter().find(is_wrong) {
         Some(wrong) => Err(step_failed(format!(
@@ -147,7 +147,7 @@ pub(crate) fn checked((outputs, part): Gave, rows: u32) -> Result<Gave, QueryErr
 }
 
 /// Gives each its rows of what a call gave. The memory is that of all until the last has gone.
-pub(crate) fn share((outputs, part): Gave, batch: Vec<Waiting>) {
+pub(crate) fn share((outputs, part): CallOutput, batch: Vec<WaitingCall>) {
     let (part, all) = (Arc::new(part), rows(&batch));
     let mut first = 0;
     for waiting in batch {
@@ -181,9 +181,9 @@ impl Line {
     }
 }
 
-// === impl Waiting ===
+// === impl WaitingCall ===
 
-impl Waiting {
+impl WaitingCall {
     /// A query that begins to wait. Whoever waits for its reply is told of by [`Lines::wait`].
     pub(crate) fn new(call: Call, rows: u32) -> Self {
         let held = call.inputs.iter().map(|it| it.tensor.held_bytes() as u64);
@@ -203,14 +203,14 @@ impl Waiting {
     }
 
     /// Answers it, which was called alone.
-    pub(crate) fn reply(self, gave: Result<Gave, QueryError>) {
+    pub(crate) fn reply(self, gave: Result<CallOutput, QueryError>) {
         let rows = self.rows;
         self.reply_of(gave, rows);
     }
 
-    fn reply_of(self, gave: Result<Gave, QueryError>, batch_rows: u32) {
+    fn reply_of(self, gave: Result<CallOutput, QueryError>, batch_rows: u32) {
         let waited = self.waited;
-        let called = gave.map(|(outputs, part)| Called {
+        let called = gave.map(|(outputs, part)| CallResult {
             outputs,
             part,
             waited,
@@ -222,9 +222,9 @@ impl Waiting {
         }
     }
 
-    fn joining(&self, now: Instant) -> Joining {
+    fn joining(&self, now: Instant) -> JoinRequest {
         let left = |until: Instant| until.saturating_duration_since(now).as_secs_f64();
-        Joining {
+        JoinRequest {
             rows: self.rows,
             bytes: self.bytes,
             left_s: self.call.until.map_or(f64::INFINITY, left),
@@ -250,8 +250,8 @@ impl Lines {
     pub(crate) fn wait(
         &self,
         line: &Line,
-        mut waiting: Waiting,
-    ) -> oneshot::Receiver<Result<Called, QueryError>> {
+        mut waiting: WaitingCall,
+    ) -> oneshot::Receiver<Result<CallResult, QueryError>> {
         let (reply, receiver) = oneshot::channel();
         waiting.reply = Some(reply);
         let mut lines = self.0.lock();
@@ -264,12 +264,12 @@ impl Lines {
     }
 
     /// Those that run in the next call, none where all have gone. Those that are overdue are told so.
-    pub(crate) fn take(&self, line: &Line, most_rows: u32) -> Vec<Waiting> {
+    pub(crate) fn take(&self, line: &Line, most_rows: u32) -> Vec<WaitingCall> {
         let mut lines = self.0.lock();
         let Some(state) = lines.get_mut(line) else {
             return Vec::new();
         };
-        let mut waiting: VecDeque<Waiting> = VecDeque::with_capacity(state.waiting.len());
+        let mut waiting: VecDeque<WaitingCall> = VecDeque::with_capacity(state.waiting.len());
         for one in state.waiting.drain(..).filter(|it| !it.has_gone()) {
             match one.is_overdue() {
                 true => one.reply(Err(overdue())),

@@ -9,7 +9,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::{Found, HARNESS};
+use crate::{HARNESS, PythonInterpreter};
 
 /// What the interpreter has in its environment: libraries that compute with one thread, since calls run side by side.
 const ENVIRONMENT: [(&str, &str); 4] = [
@@ -21,7 +21,7 @@ const ENVIRONMENT: [(&str, &str); 4] = [
 
 /// What the child is told on its command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Confined {
+pub struct Confinement {
     /// Address space that it may take, bytes.
     pub memory_bytes: u64,
     /// The interpreter's program.
@@ -32,11 +32,11 @@ pub struct Confined {
     pub packages: Vec<PathBuf>,
 }
 
-// === impl Confined ===
+// === impl Confinement ===
 
-impl Confined {
+impl Confinement {
     /// What an interpreter that was found needs.
-    pub fn of(found: &Found, packages: Option<&Path>, memory_bytes: u64) -> Self {
+    pub fn of(found: &PythonInterpreter, packages: Option<&Path>, memory_bytes: u64) -> Self {
         let folders = found.folders.iter().filter(|folder| is_narrow(folder));
         Self {
             memory_bytes,

@@ -28,7 +28,7 @@ print(json.dumps({'executable': sys.executable, 'version': '.'.join(map(str, sys
 
 /// An interpreter that can run steps.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Found {
+pub struct PythonInterpreter {
     /// Its program.
     pub executable: PathBuf,
     /// Its version, such as `3.11.7`.
@@ -77,7 +77,7 @@ pub enum Error {
 ///
 /// # Errors
 /// When it does not start, says nothing of use, or has no NumPy.
-pub fn find(interpreter: &Path, packages: &[PathBuf]) -> Result<Found, Error> {
+pub fn find(interpreter: &Path, packages: &[PathBuf]) -> Result<PythonInterpreter, Error> {
     let path = || interpreter.to_owned();
     let mut child = Command::new(interpreter)
         .args(["-I", "-B", "-c", QUESTION])
@@ -101,7 +101,7 @@ pub fn find(interpreter: &Path, packages: &[PathBuf]) -> Result<Found, Error> {
     let mut said = receiver.recv_timeout(PATIENCE).unwrap_or_default();
     // It may have ended.
     child.kill().ok();
-    let found: Option<Found> = serde_json::from_str(said.trim()).ok();
+    let found: Option<PythonInterpreter> = serde_json::from_str(said.trim()).ok();
     let Some(found) = found else {
         if let Some(stderr) = &mut child.stderr {
             stderr.read_to_string(&mut said).ok();

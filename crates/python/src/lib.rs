@@ -1,7 +1,7 @@
 //! Functions of Python files, called in processes of their own.
 //!
 //! A step of a pipeline may be a function that a user wrote. It is code, so it runs in a child: the service's own program
-//! confines itself ([`Confined`]) and becomes the configured interpreter, which runs `harness.py`. The child has a socket to
+//! confines itself ([`Confinement`]) and becomes the configured interpreter, which runs `harness.py`. The child has a socket to
 //! whoever has started it, and nothing else: no environment, no network, no file but those of the interpreter and its
 //! packages, limits of memory, and a time for each call.
 //!
@@ -18,8 +18,8 @@ mod pool;
 mod process;
 
 pub use crate::{
-    confined::Confined,
-    found::{Error, Found, find},
+    confined::Confinement,
+    found::{Error, PythonInterpreter, find},
     pool::{Python, Settings},
 };
 

@@ -22,8 +22,8 @@ pub(crate) enum Request<'a> {
     /// Call it with the tensors whose elements follow.
     Call {
         function: &'a str,
-        inputs: Vec<Sent<'a>>,
-        gives: Vec<Given<'a>>,
+        inputs: Vec<TensorHeader<'a>>,
+        gives: Vec<ExpectedTensor<'a>>,
     },
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 
 /// A tensor that is sent, without its elements.
 #[derive(Debug, Serialize)]
-pub(crate) struct Sent<'a> {
+pub(crate) struct TensorHeader<'a> {
     name: &'a str,
     datatype: DataType,
     shape: &'a [usize],
@@ -61,7 +61,7 @@ pub(crate) struct Sent<'a> {
 
 /// A tensor that is expected.
 #[derive(Debug, Serialize)]
-pub(crate) struct Given<'a> {
+pub(crate) struct ExpectedTensor<'a> {
     name: &'a str,
     datatype: DataType,
 }
@@ -76,12 +76,12 @@ pub(crate) struct Head {
 }
 
 /// A tensor's head and elements.
-pub(crate) fn pack<'a>(name: &'a str, tensor: &'a Tensor) -> (Sent<'a>, Vec<Bytes>) {
+pub(crate) fn pack<'a>(name: &'a str, tensor: &'a Tensor) -> (TensorHeader<'a>, Vec<Bytes>) {
     let elements = match tensor.data() {
         Data::Plain(bytes) => vec![bytes.clone()],
         Data::Strings(texts) => vec![texts.bytes().clone(), texts.places().clone()],
     };
-    let sent = Sent {
+    let sent = TensorHeader {
         name,
         datatype: tensor.data_type(),
         shape: tensor.shape(),
@@ -91,9 +91,9 @@ pub(crate) fn pack<'a>(name: &'a str, tensor: &'a Tensor) -> (Sent<'a>, Vec<Byte
     (sent, elements)
 }
 
-// === impl Given ===
+// === impl ExpectedTensor ===
 
-impl<'a> From<&'a TensorSpec> for Given<'a> {
+impl<'a> From<&'a TensorSpec> for ExpectedTensor<'a> {
     fn from(spec: &'a TensorSpec) -> Self {
         Self {
             name: &spec.name,

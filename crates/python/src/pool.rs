@@ -20,14 +20,14 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use sextant_isolation::{Death, Program};
-use sextant_pipeline::{Call, Called, Function, Interpreter, Memory, Part};
+use sextant_pipeline::{Call, CallResult, Function, Interpreter, Memory, Part};
 use sextant_rpc::QueryError;
 use sextant_types::{Code, Digest, NamedTensor};
 use tokio::sync::Semaphore;
 
 use crate::{
-    batch::{self, Line, Lines, Waiting},
-    process::{Failed, Gave, Ill, Process, step_failed},
+    batch::{self, Line, Lines, WaitingCall},
+    process::{CallFailure, CallOutput, ChildFailure, Process, step_failed},
 };
 
 /// Longest time from the start of a child until its file has run.
@@ -46,7 +46,7 @@ const MOST_SAID: usize = 500;
 /// How functions are called.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What starts a child: a program that runs [`crate::Confined`].
+    /// What starts a child: a program that runs [`crate::Confinement`].
     pub program: Program,
     /// Most children at once.
     pub processes: usize,
@@ -112,7 +112,7 @@ impl Python {
         &self,
         function: &Arc<Function>,
         order: Order,
-    ) -> Result<(Option<Gave>, Duration), QueryError> {
+    ) -> Result<(Option<CallOutput>, Duration), QueryError> {
         let came = Instant::now();
         let key = Key::of(function);
         self.0.check_rest(&key)?;
@@ -137,8 +137,8 @@ impl Python {
     async fn call_together(
         &self,
         function: &Arc<Function>,
-        waiting: Waiting,
-    ) -> Result<Called, QueryError> {
+        waiting: WaitingCall,
+    ) -> Result<CallResult, QueryError> {
         let line = Line::of(function);
         self.0.check_rest(&line.key)?;
         let mut reply = self.0.lines.wait(&line, waiting);
@@ -164,12 +164,16 @@ impl Python {
     }
 
     /// Calls a function in its turn, alone.
-    async fn call_alone(&self, function: &Arc<Function>, call: Call) -> Result<Called, QueryError> {
+    async fn call_alone(
+        &self,
+        function: &Arc<Function>,
+        call: Call,
+    ) -> Result<CallResult, QueryError> {
         let order = Order::Call(call.inputs, Some(call.sent), call.memory);
         let (gave, waited) = self.carry_out(function, order).await?;
         let nothing = || QueryError::new(Code::Internal, "the call gave nothing");
         let (outputs, part) = gave.ok_or_else(nothing)?;
-        Ok(Called {
+        Ok(CallResult {
             outputs,
             part,
             waited,
@@ -196,14 +200,14 @@ impl Interpreter for Python {
         self.carry_out(function, Order::Find).await.map(drop)
     }
 
-    async fn call(&self, function: &Arc<Function>, call: Call) -> Result<Called, QueryError> {
+    async fn call(&self, function: &Arc<Function>, call: Call) -> Result<CallResult, QueryError> {
         let bound = function.signature.bind(call.inputs);
         let (inputs, rows) =
             bound.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
         let call = Call { inputs, ..call };
         match function.signature.batched {
             true => {
-                let waiting = Waiting::new(call, rows);
+                let waiting = WaitingCall::new(call, rows);
                 self.call_together(function, waiting).await
             }
             false => self.call_alone(function, call).await,
@@ -243,8 +247,8 @@ impl Shared {
         &self,
         line: &Line,
         function: &Function,
-        batch: &[Waiting],
-    ) -> Result<Gave, QueryError> {
+        batch: &[WaitingCall],
+    ) -> Result<CallOutput, QueryError> {
         let joined = batch::join(batch)?;
         let order = Order::Call(joined.inputs.clone(), None, Arc::clone(&joined.memory));
         let (rows, begun) = (batch::rows(batch), Instant::now());
@@ -261,7 +265,7 @@ impl Shared {
         key: &Key,
         function: &Function,
         order: Order,
-    ) -> Result<Option<Gave>, QueryError> {
+    ) -> Result<Option<CallOutput>, QueryError> {
         self.check_rest(key)?;
         let mut process = match self.idle(key) {
             Some(process) => process,
@@ -279,11 +283,11 @@ impl Shared {
                 self.keep(key, process);
                 Ok(gave)
             }
-            Err(Failed::Call(error)) => {
+            Err(CallFailure::Call(error)) => {
                 self.keep(key, process);
                 Err(error)
             }
-            Err(Failed::Child(ill)) => Err(self.ended(key, process, ill, limit)),
+            Err(CallFailure::Child(ill)) => Err(self.ended(key, process, ill, limit)),
         }
     }
 
@@ -317,8 +321,10 @@ impl Shared {
         let mut process = started.map_err(|error| self.not_started(&error))?;
         match process.load(function, START) {
             Ok(()) => Ok(process),
-            Err(Failed::Call(error)) => Err(self.ended(key, process, Ill::Said(error), START)),
-            Err(Failed::Child(ill)) => Err(self.ended(key, process, ill, START)),
+            Err(CallFailure::Call(error)) => {
+                Err(self.ended(key, process, ChildFailure::Said(error), START))
+            }
+            Err(CallFailure::Child(ill)) => Err(self.ended(key, process, ill, START)),
         }
     }
 
@@ -336,16 +342,16 @@ impl Shared {
     }
 
     /// Ends a child that is of no more use, and says why.
-    fn ended(&self, key: &Key, process: Process, ill: Ill, limit: Duration) -> QueryError {
+    fn ended(&self, key: &Key, process: Process, ill: ChildFailure, limit: Duration) -> QueryError {
         let death = process.end();
         let error = match ill {
-            Ill::Said(error) => error,
-            Ill::Slow => {
+            ChildFailure::Said(error) => error,
+            ChildFailure::Slow => {
                 let ms = limit.as_millis();
                 let message = format!("it took longer than `{ms}` ms, and was ended");
                 QueryError::new(Code::TimeExceeded, message)
             }
-            Ill::Gone => gone(&death),
+            ChildFailure::Gone => gone(&death),
         };
         tracing::warn!(pipeline = key.pipeline, %error, "a process of Python steps was ended");
         let mut state = self.state.lock();

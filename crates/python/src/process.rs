@@ -14,7 +14,7 @@ use sextant_pipeline::{Function, Memory, Part};
 use sextant_rpc::QueryError;
 use sextant_types::{Code, NamedTensor};
 
-use crate::message::{Given, Head, Kind, Reply, Request, pack};
+use crate::message::{ExpectedTensor, Head, Kind, Reply, Request, pack};
 
 /// Most bytes that a call gives.
 const MOST_BYTES: u64 = 256 << 20;
@@ -25,23 +25,23 @@ const READ_BYTES: usize = 64 << 10;
 /// A child that runs the functions of one file.
 pub(crate) struct Process {
     child: Child,
-    from: BufReader<Timed>,
-    to: Timed,
+    from: BufReader<TimedStream>,
+    to: TimedStream,
 }
 
 /// What a call gave: tensors, and their memory.
-pub(crate) type Gave = (Vec<NamedTensor>, Part);
+pub(crate) type CallOutput = (Vec<NamedTensor>, Part);
 
 /// Why a call gave nothing.
-pub(crate) enum Failed {
+pub(crate) enum CallFailure {
     /// The child is as good as before.
     Call(QueryError),
     /// The child is of no more use: it is ended.
-    Child(Ill),
+    Child(ChildFailure),
 }
 
 /// Why a child is of no more use.
-pub(crate) enum Ill {
+pub(crate) enum ChildFailure {
     /// It took too long.
     Slow,
     /// It is gone.
@@ -51,7 +51,7 @@ pub(crate) enum Ill {
 }
 
 /// A stream that gives up at a moment.
-struct Timed {
+struct TimedStream {
     stream: UnixStream,
     until: Instant,
 }
@@ -69,11 +69,11 @@ impl Process {
         let until = Instant::now() + limit;
         Ok(Self {
             child,
-            to: Timed {
+            to: TimedStream {
                 stream: own.try_clone()?,
                 until,
             },
-            from: BufReader::with_capacity(READ_BYTES, Timed { stream: own, until }),
+            from: BufReader::with_capacity(READ_BYTES, TimedStream { stream: own, until }),
         })
     }
 
@@ -88,7 +88,7 @@ impl Process {
     }
 
     /// Has it run the file of a function.
-    pub(crate) fn load(&mut self, function: &Function, limit: Duration) -> Result<(), Failed> {
+    pub(crate) fn load(&mut self, function: &Function, limit: Duration) -> Result<(), CallFailure> {
         let beside = function.files.iter();
         let request = Request::Load {
             path: &function.path,
@@ -102,13 +102,13 @@ impl Process {
         self.ask(&request, &files.cloned().collect::<Vec<_>>(), limit)?;
         match self.ready() {
             // What the file has begun, it would not end.
-            Err(Failed::Call(error)) => Err(Failed::Child(Ill::Said(error))),
+            Err(CallFailure::Call(error)) => Err(CallFailure::Child(ChildFailure::Said(error))),
             other => other,
         }
     }
 
     /// Asks for a function.
-    pub(crate) fn find(&mut self, function: &Function, limit: Duration) -> Result<(), Failed> {
+    pub(crate) fn find(&mut self, function: &Function, limit: Duration) -> Result<(), CallFailure> {
         let name = &function.name;
         self.ask(&Request::Find { function: name }, &[], limit)?;
         self.ready()
@@ -121,19 +121,24 @@ impl Process {
         inputs: &[NamedTensor],
         memory: &Arc<dyn Memory>,
         limit: Duration,
-    ) -> Result<Gave, Failed> {
+    ) -> Result<CallOutput, CallFailure> {
         let packed = inputs.iter().map(|input| pack(&input.name, &input.tensor));
         let (sent, elements): (Vec<_>, Vec<_>) = packed.unzip();
         let request = Request::Call {
             function: &function.name,
             inputs: sent,
-            gives: function.signature.outputs.iter().map(Given::from).collect(),
+            gives: function
+                .signature
+                .outputs
+                .iter()
+                .map(ExpectedTensor::from)
+                .collect(),
         };
         self.ask(&request, &elements.concat(), limit)?;
         match self.reply()? {
             Reply::Gave { outputs } => self.outputs(function, outputs, memory),
             Reply::Failed { kind, text } => Err(failed(kind, &text)),
-            Reply::Ready {} => Err(Failed::Child(Ill::Said(nonsense()))),
+            Reply::Ready {} => Err(CallFailure::Child(ChildFailure::Said(nonsense()))),
         }
     }
 
@@ -142,17 +147,17 @@ impl Process {
         function: &Function,
         heads: Vec<Head>,
         memory: &Arc<dyn Memory>,
-    ) -> Result<Gave, Failed> {
+    ) -> Result<CallOutput, CallFailure> {
         let specs = &function.signature.outputs;
         if heads.len() != specs.len() {
-            return Err(Failed::Child(Ill::Said(nonsense())));
+            return Err(CallFailure::Child(ChildFailure::Said(nonsense())));
         }
         let bytes = heads
             .iter()
             .fold(0, |sum: u64, head| sum.saturating_add(head.bytes()));
         if bytes > MOST_BYTES {
             let message = format!("it gave `{bytes}` bytes, and at most `{MOST_BYTES}` are taken");
-            return Err(Failed::Child(Ill::Said(QueryError::new(
+            return Err(CallFailure::Child(ChildFailure::Said(QueryError::new(
                 Code::TooLarge,
                 message,
             ))));
@@ -178,7 +183,7 @@ impl Process {
                 // The next answer begins behind it.
                 io::copy(&mut self.from.by_ref().take(bytes), &mut io::sink())
                     .map_err(|error| ill(&error))?;
-                Err(Failed::Call(error))
+                Err(CallFailure::Call(error))
             }
         }
     }
@@ -188,23 +193,23 @@ impl Process {
         request: &Request<'_>,
         blobs: &[Bytes],
         limit: Duration,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), CallFailure> {
         let until = Instant::now() + limit;
         self.to.until = until;
         self.from.get_mut().until = until;
         frame::write(&mut self.to, request, blobs).map_err(|error| ill(&error))
     }
 
-    fn reply(&mut self) -> Result<Reply, Failed> {
+    fn reply(&mut self) -> Result<Reply, CallFailure> {
         let reply = frame::read_head(&mut self.from).map_err(|error| ill(&error))?;
-        reply.ok_or(Failed::Child(Ill::Gone))
+        reply.ok_or(CallFailure::Child(ChildFailure::Gone))
     }
 
-    fn ready(&mut self) -> Result<(), Failed> {
+    fn ready(&mut self) -> Result<(), CallFailure> {
         match self.reply()? {
             Reply::Ready {} => Ok(()),
             Reply::Failed { kind, text } => Err(failed(kind, &text)),
-            Reply::Gave { .. } => Err(Failed::Child(Ill::Said(nonsense()))),
+            Reply::Gave { .. } => Err(CallFailure::Child(ChildFailure::Said(nonsense()))),
         }
     }
 }
@@ -218,31 +223,34 @@ fn nonsense() -> QueryError {
     step_failed("its process answered something else than what it was asked".to_owned())
 }
 
-fn failed(kind: Kind, text: &str) -> Failed {
+fn failed(kind: Kind, text: &str) -> CallFailure {
     match kind {
-        Kind::Raised => Failed::Call(step_failed(format!("it raised an exception: {text}"))),
-        Kind::Wrong => Failed::Call(step_failed(format!("it {text}"))),
+        Kind::Raised => CallFailure::Call(step_failed(format!("it raised an exception: {text}"))),
+        Kind::Wrong => CallFailure::Call(step_failed(format!("it {text}"))),
         Kind::Memory => {
             let message = "it needs more memory than `pipelines.python.memory_bytes`".to_owned();
-            Failed::Child(Ill::Said(QueryError::new(Code::MemoryExceeded, message)))
+            CallFailure::Child(ChildFailure::Said(QueryError::new(
+                Code::MemoryExceeded,
+                message,
+            )))
         }
     }
 }
 
-fn ill(error: &io::Error) -> Failed {
-    Failed::Child(match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Ill::Slow,
+fn ill(error: &io::Error) -> CallFailure {
+    CallFailure::Child(match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ChildFailure::Slow,
         io::ErrorKind::UnexpectedEof
         | io::ErrorKind::BrokenPipe
         | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::NotConnected => Ill::Gone,
-        _ => Ill::Said(nonsense()),
+        | io::ErrorKind::NotConnected => ChildFailure::Gone,
+        _ => ChildFailure::Said(nonsense()),
     })
 }
 
-// === impl Timed ===
+// === impl TimedStream ===
 
-impl Timed {
+impl TimedStream {
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.until.saturating_duration_since(Instant::now());
         match left.is_zero() {
@@ -252,14 +260,14 @@ impl Timed {
     }
 }
 
-impl Read for Timed {
+impl Read for TimedStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
         self.stream.read(into)
     }
 }
 
-impl Write for Timed {
+impl Write for TimedStream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
         self.stream.write(from)

@@ -84,7 +84,9 @@ impl Tolerance {
         let of_row = self.of_row * finite.map(f64::abs).fold(0.0, f64::max);
         ones.iter().zip(others).all(|(a, b)| {
             let limit = self.absolute + (self.relative * a.abs().max(b.abs())).max(of_row);
-            a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= limit
+            // With something infinite the limit is, too.
+            let is_within = limit.is_finite() && (a - b).abs() <= limit;
+            a == b || (a.is_nan() && b.is_nan()) || is_within
         })
     }
 }

@@ -46,7 +46,7 @@ pub use id::{
 pub use index::{IndexVec, PoolIx};
 pub use offline::OfflineSpec;
 pub use padding::{InvalidPadding, OutputAxis, Padding};
-pub use profile::{BatchLatency, Concurrent, Profile, ShapeProfile, Sizes};
+pub use profile::{BatchLatency, ConcurrentRun, Profile, ShapeProfile, Sizes};
 pub use release::{InvalidPercent, Line, Release, Releases, Stage};
 pub use resources::{InvalidResources, Isolation, Resources, USUAL_PRIORITY};
 pub use route::Route;
@@ -62,6 +62,6 @@ pub use target::{
 pub use tensor::{Data, DataType, Element, Fill, InvalidTensor, NamedTensor, Tensor};
 pub use texts::{Texts, TextsBuilder};
 pub use variant::{
-    EngineName, Expected, Optimization, Precision, Variant, VariantSpec, as_uploaded,
+    EngineName, ExpectedProfile, Optimization, Precision, Variant, VariantSpec, as_uploaded,
     uploaded_qualities, uploaded_quality,
 };

@@ -50,7 +50,7 @@ pub struct Profile {
     /// Run times of lone queries side by side, in increasing order of their number from two on; empty
     /// where that was not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub concurrent: Vec<Concurrent>,
+    pub concurrent: Vec<ConcurrentRun>,
 }
 
 /// What was measured at which sizes of the inputs' dynamic dimensions beside the batch; empty where
@@ -73,7 +73,7 @@ pub struct Sizes {
 /// Run time of one query while exactly so many run side by side, each on threads of its own: a tuple
 /// of SERF (section V).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Concurrent {
+pub struct ConcurrentRun {
     /// Queries that run side by side, at least 2.
     pub running: u16,
     /// Mean, ms.
@@ -141,7 +141,7 @@ impl Profile {
             concurrent: self
                 .concurrent
                 .iter()
-                .map(|of| Concurrent {
+                .map(|of| ConcurrentRun {
                     mean_ms: of.mean_ms * factor,
                     ..*of
                 })
@@ -165,9 +165,9 @@ impl Profile {
     }
 }
 
-// === impl Concurrent ===
+// === impl ConcurrentRun ===
 
-impl Concurrent {
+impl ConcurrentRun {
     /// From run times in ms; `None` without any.
     pub fn of(running: u16, times_ms: &[f64]) -> Option<Self> {
         let count = times_ms.len() as f64;

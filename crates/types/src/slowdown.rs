@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{DeviceTypeName, EngineName, Expected, Profile, Variant, VariantId};
+use crate::{DeviceTypeName, EngineName, ExpectedProfile, Profile, Variant, VariantId};
 
 /// By how much an estimate may be off.
 pub const UNCERTAINTY: f64 = 1.5;
@@ -55,7 +55,7 @@ impl Slowdowns {
 
     /// What to expect of a variant on a type of device. One that another dominates is expected to be slowed down there at
     /// least as much as that one was.
-    pub fn expected<'a>(&self, variant: &'a Variant, on: &DeviceTypeName) -> Expected<'a> {
+    pub fn expected<'a>(&self, variant: &'a Variant, on: &DeviceTypeName) -> ExpectedProfile<'a> {
         let engine = self.engines.get(&(variant.spec.engine.clone(), on.clone()));
         let of_type = || self.types.get(on);
         let factor = engine.or_else(of_type).copied().unwrap_or(self.usual);

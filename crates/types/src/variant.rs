@@ -187,7 +187,7 @@ fn is_not(value: &bool) -> bool {
 
 /// A profile on a type of device.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Expected<'a> {
+pub struct ExpectedProfile<'a> {
     /// Measured there or not.
     pub profile: Cow<'a, Profile>,
     /// It was measured on another type of device.
@@ -263,13 +263,13 @@ impl Variant {
 
     /// What to expect on a type of device: what was measured there, else what was measured at
     /// registration with times `factor` times as long. [`crate::Slowdowns`] has the factors.
-    pub fn expected(&self, on: &DeviceTypeName, factor: f64) -> Expected<'_> {
+    pub fn expected(&self, on: &DeviceTypeName, factor: f64) -> ExpectedProfile<'_> {
         match self.measured(on) {
-            Some(profile) => Expected {
+            Some(profile) => ExpectedProfile {
                 profile: Cow::Borrowed(profile),
                 estimated: false,
             },
-            None => Expected {
+            None => ExpectedProfile {
                 profile: self.profile.slowed(factor),
                 estimated: true,
             },

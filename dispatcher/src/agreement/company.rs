@@ -18,7 +18,7 @@ use sextant_types::{
     convert,
 };
 
-use super::{Agreements, Compared, Sample, run};
+use super::{Agreements, ComparisonCounts, Sample, run};
 use crate::Dispatcher;
 
 /// So many of the last queries with other values take a variant out of batches.
@@ -46,7 +46,8 @@ impl Agreements {
         of.latest = (of.latest << 1 | u32::from(differs)) & ((1 << LAST) - 1);
         let leaves = difference == Difference::Shape || of.latest.count_ones() >= ENOUGH;
         of.has_left |= leaves;
-        let is_little = |of: &Compared| !of.has_left && (1..u64::from(LAST)).contains(&of.alone);
+        let is_little =
+            |of: &ComparisonCounts| !of.has_left && (1..u64::from(LAST)).contains(&of.alone);
         let is_early = compared.values().any(is_little);
         self.is_early.store(is_early, Ordering::Relaxed);
         leaves

@@ -68,8 +68,11 @@ fn reals(tensor: &Tensor) -> Option<Vec<f64>> {
     )
 }
 
-/// The first of the greatest.
+/// The first of the greatest; none where one is no number.
 fn greatest(values: &[f64]) -> Option<usize> {
+    if values.iter().any(|value| value.is_nan()) {
+        return None;
+    }
     let mut best: Option<(usize, f64)> = None;
     for (at, value) in values.iter().enumerate() {
         if best.is_none_or(|(_, greatest)| *value > greatest) {
@@ -125,10 +128,40 @@ impl Looks {
             Self::Same => a == b,
             Self::Near => {
                 let square = |sum: f64, x: f64| sum + x * x;
-                let apart = a.iter().zip(b).map(|(a, b)| a - b).fold(0.0, square);
-                let length = b.iter().copied().fold(0.0, square);
-                apart.sqrt() <= FURTHEST * length.sqrt()
+                // Places that are masked out are infinite, or no numbers, in both.
+                let is_same = |a: &f64, b: &f64| a == b || (a.is_nan() && b.is_nan());
+                let differ = a.iter().zip(b).filter(|(a, b)| !is_same(a, b));
+                let apart = differ.map(|(a, b)| a - b).fold(0.0, square);
+                let finite = b.iter().copied().filter(|b| b.is_finite());
+                apart.sqrt() <= FURTHEST * finite.fold(0.0, square).sqrt()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MASKED: f64 = f64::NEG_INFINITY;
+
+    #[test]
+    fn numbers_are_near_where_the_same_places_are_infinite() {
+        let near = |a: [f64; 3], b: [f64; 3]| Looks::Near.alike(3, &a, &b);
+        assert!(near([MASKED, 30.0, 40.0], [MASKED, 30.0, 40.1]));
+        assert!(!near([MASKED, 30.0, 40.0], [MASKED, 30.0, 41.0]));
+        assert!(!near([1.0, 30.0, 40.0], [MASKED, 30.0, 40.0]));
+        assert!(!near([MASKED, 30.0, 40.0], [1.0, 30.0, 40.0]));
+        assert!(!near([f64::NAN, 30.0, 40.0], [1.0, 30.0, 40.0]));
+        assert!(near([f64::NAN, 30.0, 40.0], [f64::NAN, 30.0, 40.0]));
+    }
+
+    #[test]
+    fn what_is_no_number_is_no_class() {
+        let same = |a: [f64; 2], b: [f64; 2]| Looks::Greatest.alike(2, &a, &b);
+        assert!(same([2.0, 1.0], [0.9, 0.1]));
+        assert!(!same([f64::NAN, 1.0], [0.9, 0.1]));
+        assert!(!same([f64::NAN; 2], [0.9, 0.1]));
+        assert!(same([f64::NAN; 2], [0.1, f64::NAN]));
     }
 }

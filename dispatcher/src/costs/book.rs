@@ -30,7 +30,7 @@ pub(crate) struct Payer<'a> {
 
 /// Who pays, as a row has it; without a variant for those that there was no row for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Named {
+pub(crate) struct PayerKey {
     pub(crate) application: ApplicationId,
     pub(crate) variant: Option<VariantId>,
     pub(crate) device_type: Option<DeviceTypeName>,
@@ -41,10 +41,10 @@ pub(crate) struct Named {
 pub(crate) struct Book {
     most: usize,
     /// By variant, then by type of device: few.
-    variants: BTreeMap<VariantId, Vec<(Named, Tally)>>,
+    variants: BTreeMap<VariantId, Vec<(PayerKey, Tally)>>,
     /// How many rows these have.
     named: usize,
-    others: BTreeMap<ApplicationId, (Named, Tally)>,
+    others: BTreeMap<ApplicationId, (PayerKey, Tally)>,
     unattributed_usd: f64,
 }
 
@@ -110,7 +110,7 @@ impl Book {
     }
 
     /// Sorted by who pays.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (&Named, &Tally)> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&PayerKey, &Tally)> {
         let named = self.variants.values().flatten();
         let mut rows: Vec<_> = named.chain(self.others.values()).collect();
         rows.sort_by(|a, b| a.0.cmp(&b.0));
@@ -139,7 +139,7 @@ impl Book {
             if self.others.len() >= most {
                 return None;
             }
-            let named = Named {
+            let named = PayerKey {
                 application: application.clone(),
                 variant: None,
                 device_type: None,
@@ -152,15 +152,15 @@ impl Book {
 }
 
 impl Payer<'_> {
-    fn find(&self, rows: &[(Named, Tally)]) -> Option<usize> {
-        let is_same = |named: &Named| {
+    fn find(&self, rows: &[(PayerKey, Tally)]) -> Option<usize> {
+        let is_same = |named: &PayerKey| {
             named.device_type.as_ref() == self.device_type && named.application == *self.application
         };
         rows.iter().position(|(named, _)| is_same(named))
     }
 
-    fn named(&self) -> Named {
-        Named {
+    fn named(&self) -> PayerKey {
+        PayerKey {
             application: self.application.clone(),
             variant: Some(self.variant.clone()),
             device_type: self.device_type.cloned(),

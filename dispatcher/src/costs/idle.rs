@@ -6,7 +6,7 @@
 
 /// What is loaded on a device.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Kept<T> {
+pub(crate) struct Resident<T> {
     /// Who it is.
     pub(crate) by: T,
     /// Memory that it needs.
@@ -15,9 +15,9 @@ pub(crate) struct Kept<T> {
 
 /// Splits an amount by memory, and equally where nothing needs any. The parts add up to the amount;
 /// there are none where nothing is loaded.
-pub(crate) fn split<T: Copy>(usd: f64, kept: &[Kept<T>]) -> Vec<(T, f64)> {
+pub(crate) fn split<T: Copy>(usd: f64, kept: &[Resident<T>]) -> Vec<(T, f64)> {
     let all: f64 = kept.iter().map(|one| one.bytes as f64).sum();
-    let part = |one: &Kept<T>| match all > 0.0 {
+    let part = |one: &Resident<T>| match all > 0.0 {
         true => usd * (one.bytes as f64 / all),
         false => usd / kept.len() as f64,
     };
@@ -28,9 +28,10 @@ pub(crate) fn split<T: Copy>(usd: f64, kept: &[Kept<T>]) -> Vec<(T, f64)> {
 mod tests {
     use super::*;
 
-    fn kept(bytes: &[u64]) -> Vec<Kept<usize>> {
+    fn kept(bytes: &[u64]) -> Vec<Resident<usize>> {
         let kept = bytes.iter().enumerate();
-        kept.map(|(by, bytes)| Kept { by, bytes: *bytes }).collect()
+        kept.map(|(by, bytes)| Resident { by, bytes: *bytes })
+            .collect()
     }
 
     #[test]

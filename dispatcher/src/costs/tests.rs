@@ -26,8 +26,8 @@ fn variant(name: &str) -> Arc<Variant> {
     })
 }
 
-fn ran(variant: &Variant, seconds: f64) -> Ran<'_> {
-    Ran {
+fn ran(variant: &Variant, seconds: f64) -> BatchRun<'_> {
+    BatchRun {
         variant,
         slots: 2,
         run_us: seconds * 1e6,
@@ -61,7 +61,7 @@ fn a_batch_pays_for_its_slots_and_jobs_for_their_rows() {
 fn what_runs_and_what_idles_add_up_to_the_price_of_the_device() {
     let (costs, tariff) = (Costs::new(), tariff("w"));
     let (small, large) = (variant("small"), variant("large"));
-    let device = [Occupied {
+    let device = [Occupancy {
         tariff: Arc::clone(&tariff),
         loaded: vec![(Arc::clone(&small), 100), (Arc::clone(&large), 300)],
     }];
@@ -94,7 +94,7 @@ fn what_runs_and_what_idles_add_up_to_the_price_of_the_device() {
 #[test]
 fn a_device_with_nothing_loaded_is_nobodys_and_one_that_is_gone_costs_nothing() {
     let costs = Costs::new();
-    let device = |name| Occupied {
+    let device = |name| Occupancy {
         tariff: tariff(name),
         loaded: Vec::new(),
     };

@@ -30,7 +30,7 @@ const IDLE_WINDOWS: u32 = 10;
 
 /// How a query ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum QueryOutcome {
     /// In time.
     Answered,
     /// Too late.
@@ -45,7 +45,7 @@ pub(crate) enum Ended {
 
 /// Rows of a query.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Asked {
+pub(crate) struct QueryRows {
     pub(crate) rows: u32,
     /// How many rows of a measured size one of them is worth.
     pub(crate) worth: f64,
@@ -138,7 +138,7 @@ pub(crate) struct Totals {
 }
 
 /// What was not told yet: it is, or the next time with what comes then.
-pub(crate) struct Unreported(Vec<(Arc<Row>, Totals)>);
+pub(crate) struct ReportBacklog(Vec<(Arc<Row>, Totals)>);
 
 // === impl Counts ===
 
@@ -150,7 +150,7 @@ impl Counts {
         (application, application_id): (ApplicationIx, &ApplicationId),
         (class, step): (TargetClass, Option<&ForStep>),
         variant: Option<(VariantIx, &VariantId)>,
-        query: (Ended, Asked, Duration),
+        query: (QueryOutcome, QueryRows, Duration),
         latency_ms: Option<f64>,
     ) {
         let key = Key {
@@ -230,17 +230,17 @@ impl Counts {
     }
 
     /// What has been counted and not told.
-    pub(crate) fn unreported(&self) -> Unreported {
+    pub(crate) fn unreported(&self) -> ReportBacklog {
         let rows = self.rows.load();
         let rows = rows.by_key.values();
-        Unreported(
+        ReportBacklog(
             rows.map(|row| (Arc::clone(row), row.unreported()))
                 .collect(),
         )
     }
 
     /// It was told. Rows in which nothing is counted any more are given up.
-    pub(crate) fn told(&self, unreported: &Unreported) {
+    pub(crate) fn told(&self, unreported: &ReportBacklog) {
         for (row, totals) in &unreported.0 {
             row.told.add_all(totals);
             row.latency.clear();
@@ -328,9 +328,9 @@ impl Row {
     }
 }
 
-// === impl Unreported ===
+// === impl ReportBacklog ===
 
-impl Unreported {
+impl ReportBacklog {
     /// As the store takes it, sorted.
     pub(crate) fn demand(&self) -> Vec<ApplicationDemand> {
         let news = self.0.iter().filter(|(_, totals)| !totals.is_zero());
@@ -398,9 +398,9 @@ impl Default for Span {
 // === impl Tally ===
 
 impl Tally {
-    fn add(&self, (ended, asked, waited): (Ended, Asked, Duration)) {
+    fn add(&self, (ended, asked, waited): (QueryOutcome, QueryRows, Duration)) {
         match ended {
-            Ended::Kept => self.kept.fetch_add(1, Ordering::Relaxed),
+            QueryOutcome::Kept => self.kept.fetch_add(1, Ordering::Relaxed),
             _ => {
                 let sized = f64::from(asked.rows) * asked.worth * 1e3;
                 self.sized_rows.fetch_add(sized as u64, Ordering::Relaxed);
@@ -411,10 +411,10 @@ impl Tally {
         let runs = (asked.runs * 1e3).round() as u64;
         self.runs.fetch_add(runs, Ordering::Relaxed);
         let counter = match ended {
-            Ended::Answered | Ended::Kept => &self.answered,
-            Ended::Late => &self.late,
-            Ended::GivenUp => &self.given_up,
-            Ended::Refused(code) => &self.refused[code as usize],
+            QueryOutcome::Answered | QueryOutcome::Kept => &self.answered,
+            QueryOutcome::Late => &self.late,
+            QueryOutcome::GivenUp => &self.given_up,
+            QueryOutcome::Refused(code) => &self.refused[code as usize],
         };
         counter.fetch_add(1, Ordering::Relaxed);
         let us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);

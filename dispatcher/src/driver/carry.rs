@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 use super::Driver;
 use crate::{
     budget::Charge,
-    costs::{Ran, Tariff},
-    loads::{LoadOrder, Meant},
+    costs::{BatchRun, Tariff},
+    loads::{LoadOrder, VariantEntry},
     pending::{Done, Pending, Refusal, Reply},
 };
 
@@ -33,11 +33,11 @@ struct Batch {
     life: u64,
     rows: u32,
     expected: Nanos,
-    waiting: Vec<Waiting>,
+    waiting: Vec<Waiter>,
 }
 
 /// One who waits for its part of a batch.
-struct Waiting {
+struct Waiter {
     online: bool,
     rows: u32,
     charge: Option<Charge>,
@@ -55,7 +55,7 @@ struct Bill {
 }
 
 /// A batch that was not sent to its device.
-pub(super) struct Unsent {
+pub(super) struct UnsentBatch {
     pub(super) id: BatchId,
     pub(super) device: DeviceIx,
     pub(super) variant: VariantIx,
@@ -65,7 +65,7 @@ pub(super) struct Unsent {
 
 impl Driver {
     /// Does what was decided. Tells of a batch that was not sent to its device.
-    pub(super) fn carry_out(&self, action: Action<Pending>) -> Option<Unsent> {
+    pub(super) fn carry_out(&self, action: Action<Pending>) -> Option<UnsentBatch> {
         match action {
             Action::Drop {
                 request, reason, ..
@@ -119,7 +119,7 @@ impl Driver {
                     expected,
                     ..
                 },
-                Meant::Published(variant),
+                VariantEntry::Published(variant),
             ) => LoadOrder::Load {
                 variant: number,
                 load: Load {
@@ -129,7 +129,7 @@ impl Driver {
                     expected: Duration::from_nanos(expected),
                 },
             },
-            (placement::Action::Load { .. }, Meant::Retired(_)) => return,
+            (placement::Action::Load { .. }, VariantEntry::Retired(_)) => return,
             (placement::Action::Unload { .. }, meant) => LoadOrder::Unload {
                 variant: number,
                 id: meant.id().clone(),
@@ -143,7 +143,7 @@ impl Driver {
         mut batch: Batch,
         mut requests: Vec<Request<Pending>>,
         (earliest, latest): (Nanos, Nanos),
-    ) -> Option<Unsent> {
+    ) -> Option<UnsentBatch> {
         requests.retain(|request| !request.payload.is_given_up());
         batch.rows = requests.iter().map(|request| request.rows).sum();
         // Who holds a driver keeps it: only its own end finds nobody to answer to.
@@ -152,7 +152,7 @@ impl Driver {
         let member = members.get(batch.device);
         let receiver = member.and_then(|of| Some((of, of.client.clone()?)));
         let (Some((member, client)), Some(first)) = (receiver, requests.first()) else {
-            return Some(Unsent {
+            return Some(UnsentBatch {
                 id: batch.id,
                 device: batch.device,
                 variant: batch.number,
@@ -181,7 +181,7 @@ impl Driver {
             } = request.payload;
             let rows = request.rows;
             parts.push(inputs.into_part(&variant, &member.id, bill.second_usd()));
-            batch.waiting.push(Waiting {
+            batch.waiting.push(Waiter {
                 online,
                 rows,
                 charge,
@@ -238,7 +238,7 @@ impl Driver {
         let waiting = batch.waiting;
         match outcome {
             Err(error) => {
-                for Waiting { charge, reply, .. } in waiting {
+                for Waiter { charge, reply, .. } in waiting {
                     drop(charge);
                     drop(reply.send(Err(Refusal::Worker(error.clone()))));
                 }
@@ -255,7 +255,7 @@ impl Driver {
                 let took = (batch.rows, run_us(&result.timings));
                 self.pay(bill, took, answered.map(|(one, _)| one.online));
                 for (one, outputs) in waiting.into_iter().zip(result.outputs) {
-                    let Waiting {
+                    let Waiter {
                         rows,
                         charge,
                         reply,
@@ -291,7 +291,7 @@ impl Driver {
             queries += 1;
             offline += u64::from(!online);
         }
-        let ran = Ran {
+        let ran = BatchRun {
             variant: &bill.variant,
             slots: bill.slots,
             run_us,

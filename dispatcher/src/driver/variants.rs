@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sextant_controller::{Loaded, OnKind, VariantSpec};
-use sextant_placement::Desired;
+use sextant_controller::{LoadResult, OnKind, VariantSpec};
+use sextant_placement::DesiredPlacement;
 use sextant_schedule::Nanos;
 use sextant_types::{
     Variant, VariantId,
@@ -41,7 +41,7 @@ impl Driver {
 
     /// What the autoscaler wants loaded, by variant in order, and after how long without a query
     /// other variants may be unloaded, ns.
-    pub(crate) fn on_desired(&self, desired: &[(VariantIx, Desired)], idle_unload: Nanos) {
+    pub(crate) fn on_desired(&self, desired: &[(VariantIx, DesiredPlacement)], idle_unload: Nanos) {
         self.step(|controller, now, actions| {
             controller.on_desired(now, desired, idle_unload, actions);
         });
@@ -54,7 +54,7 @@ impl Driver {
 
     /// The worker at position `at` serves `variant`, whoever had it loaded.
     pub(crate) fn on_found(&self, at: DeviceIx, variant: VariantIx) {
-        self.on_load_result(at, variant, Loaded::Found);
+        self.on_load_result(at, variant, LoadResult::Found);
     }
 
     /// The worker at position `at` serves `variant` no longer.
@@ -80,14 +80,16 @@ impl Driver {
         match moved {
             LoadOutcome::Loaded { variant, took } => {
                 let nanos = took.as_nanos().try_into().unwrap_or(Nanos::MAX);
-                self.on_load_result(at, variant, Loaded::After(nanos));
+                self.on_load_result(at, variant, LoadResult::After(nanos));
             }
-            LoadOutcome::LoadFailed { variant } => self.on_load_result(at, variant, Loaded::Failed),
+            LoadOutcome::LoadFailed { variant } => {
+                self.on_load_result(at, variant, LoadResult::Failed)
+            }
             LoadOutcome::Unloaded { variant } => self.on_unloaded(at, variant),
         }
     }
 
-    fn on_load_result(&self, at: DeviceIx, variant: VariantIx, loaded: Loaded) {
+    fn on_load_result(&self, at: DeviceIx, variant: VariantIx, loaded: LoadResult) {
         self.step(|controller, now, actions| {
             controller.on_load_result(now, at, variant, loaded, actions);
         });

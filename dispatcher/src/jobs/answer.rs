@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use sextant_records::{Answered, Record, Refused};
+use sextant_records::{Record, RecordAnswer, RecordFailure};
 use sextant_registry::Job;
 use sextant_rpc::{Answer, Query, QueryError};
 use sextant_types::{Code, NamedTensor, OfflineSpec, Route, Signature, Tensor, VariantId};
@@ -50,7 +50,7 @@ impl JobService {
         job: &Job,
         addressee: &Addressee,
         records: Vec<Record>,
-    ) -> Result<Vec<Answered>, Stop> {
+    ) -> Result<Vec<RecordAnswer>, Stop> {
         let mut answers = Vec::with_capacity(records.len());
         let mut group: Vec<Vec<NamedTensor>> = Vec::new();
         for record in records {
@@ -60,7 +60,7 @@ impl JobService {
                     self.answer_group(job, addressee, (&mut group, &mut answers))
                         .await?;
                     let code = Code::InvalidRecord;
-                    answers.push(Err(Refused { code, message }));
+                    answers.push(Err(RecordFailure { code, message }));
                     continue;
                 }
             };
@@ -82,7 +82,7 @@ impl JobService {
         &self,
         job: &Job,
         addressee: &Addressee,
-        (group, answers): (&mut Vec<Vec<NamedTensor>>, &mut Vec<Answered>),
+        (group, answers): (&mut Vec<Vec<NamedTensor>>, &mut Vec<RecordAnswer>),
     ) -> Result<(), Stop> {
         let records = std::mem::take(group);
         if records.is_empty() {
@@ -102,7 +102,7 @@ impl JobService {
             }
             Err(error) if error.code.kind().is_retryable() => return Err(Stop::from_query(error)),
             Err(error) => {
-                let refused = Refused {
+                let refused = RecordFailure {
                     code: error.code,
                     message: error.message,
                 };

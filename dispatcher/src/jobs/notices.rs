@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use sextant_objects::ObjectPath;
 use sextant_records::Files;
 use sextant_registry::{Job, Registry};
-use sextant_rpc::{NotDelivered, Notice, Notify};
+use sextant_rpc::{DeliveryFailure, Notice, Notify};
 use sextant_types::{
     JobId,
     offline::{OfflineStep, WEBHOOK_NOTE, notes_folder, shown_webhook},
@@ -51,17 +51,17 @@ pub(crate) struct Notices {
     told: BTreeMap<JobId, u64>,
     /// Of the jobs that ended by then nothing is left to find, but for the overlap.
     looked_ms: u64,
-    waiting: BTreeMap<JobId, Waiting>,
+    waiting: BTreeMap<JobId, PendingNotice>,
 }
 
-struct Waiting {
+struct PendingNotice {
     job: Job,
     url: String,
     attempts: u32,
     due: Instant,
 }
 
-type Outcome = Result<u16, NotDelivered>;
+type Outcome = Result<u16, DeliveryFailure>;
 
 impl Notices {
     pub(crate) fn new(registry: Registry, files: Files, notifier: Arc<dyn Notify>) -> Self {
@@ -79,7 +79,7 @@ impl Notices {
     pub(crate) async fn work(&mut self) -> Duration {
         self.look().await;
         let now = Instant::now();
-        let is_due = |entry: &(&JobId, &Waiting)| entry.1.due <= now;
+        let is_due = |entry: &(&JobId, &PendingNotice)| entry.1.due <= now;
         let due = self.waiting.iter().filter(is_due);
         let due: Vec<JobId> = due.map(|(id, _)| id.clone()).take(MOST_UNDER_WAY).collect();
         let mut under_way = JoinSet::new();
@@ -144,7 +144,7 @@ impl Notices {
             self.told.insert(job.id, job.updated_ms);
             return Ok(());
         }
-        let waiting = Waiting {
+        let waiting = PendingNotice {
             url,
             attempts: 0,
             due: Instant::now(),
@@ -203,7 +203,7 @@ fn record_path(job: &JobId) -> ObjectPath {
     ObjectPath::parse(&path).expect("a job's name fits a path")
 }
 
-fn notice(waiting: &Waiting) -> Notice {
+fn notice(waiting: &PendingNotice) -> Notice {
     let job = &waiting.job;
     let step = job.step.parse::<OfflineStep>().ok();
     let error = job.error.as_ref();

@@ -15,7 +15,7 @@ use super::{
 
 /// What joining came to.
 #[derive(Debug, Default)]
-pub(crate) struct Joined {
+pub(crate) struct JoinSummary {
     /// Bytes of all files of answers.
     pub(crate) bytes: u64,
     /// Files that tell which records of an array were not answered.
@@ -31,8 +31,8 @@ impl JobService {
         layout: &Layout,
         ledger: &Ledger,
         signature: &Signature,
-    ) -> Result<Joined, Stop> {
-        let mut joined = Joined::default();
+    ) -> Result<JoinSummary, Stop> {
+        let mut joined = JoinSummary::default();
         for target in &layout.targets {
             self.join_one(job, layout, ledger, (target, signature), &mut joined)
                 .await?;
@@ -46,7 +46,7 @@ impl JobService {
         layout: &Layout,
         ledger: &Ledger,
         (target, signature): (&Target, &Signature),
-        joined: &mut Joined,
+        joined: &mut JoinSummary,
     ) -> Result<(), Stop> {
         let place = |chunk| ledger.part(chunk, layout.place(chunk).first);
         let chunks = target.chunks.clone();

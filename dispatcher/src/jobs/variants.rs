@@ -1,7 +1,7 @@
 //! Jobs whose records a variant answers.
 
 use async_trait::async_trait;
-use sextant_picture::{InputSize, Known};
+use sextant_picture::{IndexedVariant, InputSize};
 use sextant_rpc::{Answer, Dispatch, Offline, OnlineLoad, Query, QueryError};
 use sextant_selection::{Demand, distance};
 use sextant_types::{Code, OfflineSpec, Prefer, Route, Signature, VariantId};
@@ -43,7 +43,8 @@ impl Dispatcher {
         addressed
             .into_iter()
             .min_by(|a, b| {
-                let cost = |known: &Known| known.least_cost_per_1k_usd(InputSize::default());
+                let cost =
+                    |known: &IndexedVariant| known.least_cost_per_1k_usd(InputSize::default());
                 cost(a)
                     .total_cmp(&cost(b))
                     .then_with(|| a.variant.id.cmp(&b.variant.id))

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sextant_registry::Failure;
 use sextant_rpc::{Infer, InferError, InferOutcome, Part, WorkerClient};
 use sextant_types::{
-    BatchLatency, Code, Concurrent, DataType, Fill, NamedTensor, Profile, ShapeProfile, Sizes,
+    BatchLatency, Code, ConcurrentRun, DataType, Fill, NamedTensor, Profile, ShapeProfile, Sizes,
     Tensor, TensorSpec, Texts, Variant, fit,
 };
 use tokio::sync::oneshot;
@@ -167,7 +167,7 @@ impl Subject<'_> {
         &self,
         running: u16,
         registered_ms: f64,
-    ) -> Result<Option<Concurrent>, Trouble> {
+    ) -> Result<Option<ConcurrentRun>, Trouble> {
         wait_for_quiet(self.worker, self.config).await?;
         let inputs = inputs(self.variant, 1, &self.variant.profile.sizes.dims).unwrap_or_default();
         let expected_ms = registered_ms * UNKNOWN;
@@ -178,7 +178,7 @@ impl Subject<'_> {
                 times.push(took?);
             }
         }
-        Ok(Concurrent::of(running, &times))
+        Ok(ConcurrentRun::of(running, &times))
     }
 
     /// Times of runs in order of length, ms. The first run warms up and is not counted.

@@ -33,7 +33,7 @@ struct Leaver {
 }
 
 /// A desired variant that serves on no worker that stays.
-struct Alone<'a> {
+struct SoleInstance<'a> {
     variant: &'a VariantId,
     on: &'a WorkerId,
 }
@@ -134,7 +134,7 @@ fn staying<'a>(view: &View, present: &'a [Present]) -> Vec<&'a Present> {
 
 /// Desired variants that serve on workers that are to leave and on none of those that stay. Where no
 /// autoscaler has said what is desired, it is everything that is published.
-fn alone<'a>(view: &'a View, stay: &[&Present]) -> Vec<Alone<'a>> {
+fn alone<'a>(view: &'a View, stay: &[&Present]) -> Vec<SoleInstance<'a>> {
     let staying: BTreeSet<&WorkerId> = stay.iter().map(|one| &one.id).collect();
     let is_desired = |variant: &VariantId| match &view.desired {
         Some(desired) => desired.of(variant).is_some(),
@@ -149,7 +149,7 @@ fn alone<'a>(view: &'a View, stay: &[&Present]) -> Vec<Alone<'a>> {
     let safe: BTreeSet<&VariantId> = safe.iter().map(|it| &it.key.variant).collect();
     let others = others.into_iter().map(|it| &it.key);
     let alone = others.filter(|key| leaves(view, &key.worker) && !safe.contains(&key.variant));
-    let alone = alone.map(|key| Alone {
+    let alone = alone.map(|key| SoleInstance {
         variant: &key.variant,
         on: &key.worker,
     });

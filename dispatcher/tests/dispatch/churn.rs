@@ -12,7 +12,7 @@ use sextant_rpc::Dispatch;
 
 use crate::{
     fleet::{Fleet, ask},
-    severable::{Holding, Post},
+    severable::{HoldingFrontEnd, Post},
     world::{PATIENCE, SLOW, output, query, row, wait_until},
 };
 
@@ -67,7 +67,7 @@ async fn client(
                 let answer = dispatcher.query(query(&[value, 0.0])).await?;
                 return Ok(output(&answer));
             }
-            let holding = Holding::new(&post, row(&[value, 0.0]));
+            let holding = HoldingFrontEnd::new(&post, row(&[value, 0.0]));
             let holder = Arc::clone(&holding) as _;
             dispatcher.place(ask(number << 32 | at), holder).await?;
             Ok(holding.outputs().unwrap_or_default())

@@ -9,7 +9,7 @@ use sextant_types::{DeviceType, DeviceTypeName, EngineName};
 
 use crate::{
     fleet::{Fleet, ask},
-    severable::Holding,
+    severable::HoldingFrontEnd,
     world::{Kind, PATIENCE, SLOW, World, query, row, wait_until},
 };
 
@@ -94,7 +94,7 @@ async fn a_query_in_a_shared_batch_pays_by_rows() {
 async fn a_front_end_is_told_what_its_inputs_will_cost() {
     let fleet = Fleet::new(1).await;
     let world = &fleet.world;
-    let holding = Holding::new(&fleet.post, row(&[1.0, 0.0]));
+    let holding = HoldingFrontEnd::new(&fleet.post, row(&[1.0, 0.0]));
     let holder = Arc::clone(&holding) as _;
     world.dispatcher.place(ask(1), holder).await.unwrap();
     let assigned = holding.assignments.lock().unwrap()[0].clone();

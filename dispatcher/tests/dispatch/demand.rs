@@ -13,7 +13,7 @@ use sextant_types::{Code, TargetClass, Targets, VariantId, WholeAccuracy};
 
 use crate::{
     fleet::{Fleet, ask},
-    severable::Holding,
+    severable::HoldingFrontEnd,
     world::{
         Kind, PATIENCE, SLOW, World, for_step, query, row, targets, variant_route, wait_until,
     },
@@ -196,7 +196,7 @@ async fn queries_of_front_ends_are_told_and_those_that_met_no_leader_are_not() {
     assert_eq!(error.code, Code::Unavailable);
     world.dispatcher.set_leading(true);
     wait_until(|| world.dispatcher.is_loaded(&variant_route("m-a"))).await;
-    let holding = Holding::new(&fleet.post, row(&[1.0, 0.0]));
+    let holding = HoldingFrontEnd::new(&fleet.post, row(&[1.0, 0.0]));
     let placed = world.dispatcher.place(ask(1), holding as _);
     tokio::time::timeout(PATIENCE, placed)
         .await

@@ -13,7 +13,7 @@ use sextant_schedule::Delay;
 use sextant_types::{ApplicationId, Code, Route, Targets, WorkerId};
 
 use crate::{
-    severable::{Holding, Post, Severable},
+    severable::{HoldingFrontEnd, Post, Severable},
     world::{Kind, PATIENCE, World, output, query, row, targets, variant_route, wait_until},
 };
 
@@ -46,7 +46,7 @@ impl Fleet {
 
     /// Places one held query; the worker that ran it.
     async fn place(&self, number: u64) -> WorkerId {
-        let holding = Holding::new(&self.post, row(&[1.0, 0.0]));
+        let holding = HoldingFrontEnd::new(&self.post, row(&[1.0, 0.0]));
         let holder = Arc::clone(&holding) as _;
         let dispatcher = &self.world.dispatcher;
         dispatcher.place(ask(number), holder).await.unwrap();
@@ -197,7 +197,7 @@ async fn nothing_new_goes_to_a_worker_that_drains() {
 #[tokio::test(flavor = "multi_thread")]
 async fn inputs_that_never_come_are_no_fault_of_the_engine() {
     let fleet = Fleet::new(2).await;
-    let holding = Holding::new(&fleet.post, Vec::new());
+    let holding = HoldingFrontEnd::new(&fleet.post, Vec::new());
     let holder = Arc::clone(&holding);
     let placed = fleet.world.dispatcher.place(ask(1), holder).await;
     assert_eq!(placed.unwrap_err().code, Code::Unavailable);
@@ -212,7 +212,7 @@ async fn the_holder_of_inputs_is_told_each_placement_once() {
     let fleet = Fleet::new(2).await;
     let world = &fleet.world;
     world.gate.close();
-    let holding = Holding::new(&fleet.post, row(&[5.5, 1.0]));
+    let holding = HoldingFrontEnd::new(&fleet.post, row(&[5.5, 1.0]));
     let (dispatcher, holder) = (Arc::clone(&world.dispatcher), Arc::clone(&holding));
     let mut asked = ask(1);
     asked.explain = true;
@@ -246,7 +246,7 @@ async fn a_query_that_nobody_waits_for_takes_no_place_in_a_batch() {
     world.gate.close();
     let first = world.send(query(&[1.0, 0.0]));
     wait_until(|| world.gate.entered.load(Ordering::SeqCst) == 1).await;
-    let holding = Holding::new(&fleet.post, row(&[2.0, 0.0]));
+    let holding = HoldingFrontEnd::new(&fleet.post, row(&[2.0, 0.0]));
     let (dispatcher, holder) = (Arc::clone(&world.dispatcher), Arc::clone(&holding));
     let placed = tokio::spawn(async move { dispatcher.place(ask(1), holder).await });
     let third = world.send(query(&[3.0, 0.0]));

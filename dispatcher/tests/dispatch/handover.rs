@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     fleet::{Fleet, ask},
-    severable::Holding,
+    severable::HoldingFrontEnd,
     world::{Kind, PATIENCE, World, output, query, row, targets, variant_route, wait_until},
 };
 
@@ -47,7 +47,7 @@ async fn who_stands_by_knows_everything_and_gives_nothing_out() {
     let error = standby.query(query(&[1.0, 0.0])).await.unwrap_err();
     assert_eq!(error.code, Code::Unavailable);
     assert!(error.retry_after_ms.is_some());
-    let holding = Holding::new(&fleet.post, row(&[1.0, 0.0]));
+    let holding = HoldingFrontEnd::new(&fleet.post, row(&[1.0, 0.0]));
     let placed = standby.place(ask(1), Arc::clone(&holding) as _).await;
     assert_eq!(placed.unwrap_err().code, Code::Unavailable);
     assert!(holding.assignments.lock().unwrap().is_empty());

@@ -10,7 +10,7 @@ use std::{
 
 use sextant_dispatcher::Config;
 use sextant_metadata::{
-    Command, Count, Desired, DesiredVariant, InProcessStore, InstanceKey, InstanceState, Pool,
+    Command, Count, DesiredState, DesiredVariant, InProcessStore, InstanceKey, InstanceState, Pool,
     Transition,
 };
 use sextant_rpc::{Load, WorkerClient};
@@ -59,14 +59,14 @@ async fn state(world: &World, variant: &Variant, at: usize) -> InstanceState {
 }
 
 /// Queries one after another, each of which must be answered.
-struct Asking {
+struct QueryLoop {
     stop: Arc<AtomicBool>,
     answered: tokio::task::JoinHandle<u32>,
 }
 
-// === impl Asking ===
+// === impl QueryLoop ===
 
-impl Asking {
+impl QueryLoop {
     fn begin(world: &Arc<World>) -> Self {
         let (world, stop) = (Arc::clone(world), Arc::new(AtomicBool::new(false)));
         let stopped = Arc::clone(&stop);
@@ -93,7 +93,7 @@ async fn a_variant_moves_to_a_quiet_worker_and_every_query_is_answered() {
     let (world, variant) = world(2).await;
     let world = Arc::new(world);
     interfere(&world, &variant, 0).await;
-    let asking = Asking::begin(&world);
+    let asking = QueryLoop::begin(&world);
     let moved = async {
         loop {
             let states = [0, 1].map(|at| state(&world, &variant, at));
@@ -125,7 +125,7 @@ async fn a_variant_that_a_quiet_worker_has_leaves_the_one_that_is_slowed_down() 
     let both = tokio::time::timeout(PATIENCE, both).await;
     both.expect("both have it");
     interfere(&world, &variant, 0).await;
-    let asking = Asking::begin(&world);
+    let asking = QueryLoop::begin(&world);
     let left = async {
         while state(&world, &variant, 0).await != InstanceState::Inactive {
             tokio::task::yield_now().await;
@@ -166,7 +166,7 @@ async fn what_a_worker_that_is_to_leave_has_alone_moves_to_one_that_stays() {
             needed: 1,
         };
         let emptying = emptying.iter().map(|at| world.workers[*at].info().worker);
-        Desired::new(1, vec![of], 600_000).with_emptying(emptying.collect())
+        DesiredState::new(1, vec![of], 600_000).with_emptying(emptying.collect())
     };
     world.metadata.set_desired(desired(&[0, 1])).await.unwrap();
     let moved = async {
@@ -201,7 +201,7 @@ async fn a_worker_that_was_taken_out_leaves_once_what_it_has_serves_elsewhere() 
     let (world, variant) = world(2).await;
     let world = Arc::new(world);
     let running = world.run_worker(0);
-    let asking = Asking::begin(&world);
+    let asking = QueryLoop::begin(&world);
     take_out(&world, 0).await;
     // No autoscaler has said what is desired: everything that serves is.
     has_left(&world, running, 0).await;
@@ -245,7 +245,7 @@ async fn a_worker_stays_until_the_one_in_its_place_is_there_and_the_next_leader_
             facts: None,
             trouble: None,
         };
-        Desired::new(1, Vec::new(), 600_000).with_scaling(vec![pool], Vec::new())
+        DesiredState::new(1, Vec::new(), 600_000).with_scaling(vec![pool], Vec::new())
     };
     world.metadata.set_desired(desired(2)).await.unwrap();
     let running = world.run_worker(0);

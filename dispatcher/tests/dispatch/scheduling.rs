@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 
 use sextant_baselines::{Options, Policy};
 use sextant_dispatcher::{Choice, Config, Tenant};
-use sextant_metadata::{Command, Desired, InstanceKey, PlannedBatch, Transition};
+use sextant_metadata::{Command, DesiredState, InstanceKey, PlannedBatch, Transition};
 use sextant_profile::Estimation;
 use sextant_rpc::{ActionKind, Answer, Query, QueryError};
 use sextant_schedule::Delay;
-use sextant_types::{ApplicationId, Code, Concurrent, DeviceType, DeviceTypeName, EngineName};
+use sextant_types::{ApplicationId, Code, ConcurrentRun, DeviceType, DeviceTypeName, EngineName};
 use tokio::task::JoinHandle;
 
 use crate::world::{
@@ -418,7 +418,7 @@ async fn what_was_measured_side_by_side_decides_the_threads() {
     let world = World::with_cores(by_load(None), 1, 2).await;
     world
         .serve_with("app", NARROW, |variant| {
-            variant.profile.concurrent = vec![Concurrent {
+            variant.profile.concurrent = vec![ConcurrentRun {
                 running: 2,
                 mean_ms: 60.0,
                 scv: 0.0,
@@ -512,7 +512,7 @@ async fn batches_are_no_larger_than_a_plan_has_them_on_its_devices() {
         (vec![planned("large", 1)], [4; 4]),
     ];
     for (number, (plan, expected)) in (1..).zip(plans) {
-        let desired = Desired::new(number, Vec::new(), u64::MAX).with_batches(plan);
+        let desired = DesiredState::new(number, Vec::new(), u64::MAX).with_batches(plan);
         world.metadata.set_desired(desired).await.unwrap();
         let told = async {
             while batches_of_four(&world).await != expected {

@@ -38,7 +38,7 @@ struct Calls {
 }
 
 /// The front end of one query.
-pub struct Holding {
+pub struct HoldingFrontEnd {
     pub post: Arc<Post>,
     /// Nothing is sent where there are none.
     pub inputs: Vec<NamedTensor>,
@@ -187,7 +187,7 @@ impl Work for Severable {
     }
 }
 
-impl Holding {
+impl HoldingFrontEnd {
     pub fn new(post: &Arc<Post>, inputs: Vec<NamedTensor>) -> Arc<Self> {
         Arc::new(Self {
             post: Arc::clone(post),
@@ -204,7 +204,7 @@ impl Holding {
     }
 }
 
-impl Holder for Holding {
+impl Holder for HoldingFrontEnd {
     fn assign(&self, assignment: Assignment) {
         if !self.inputs.is_empty() {
             let mut inputs = self.post.inputs.lock().unwrap();

@@ -79,12 +79,16 @@ impl World {
     }
 
     /// A dispatcher over `count` workers of one core each.
-    pub async fn with(config: impl Into<Scheduled>, count: usize) -> Self {
+    pub async fn with(config: impl Into<DispatcherSettings>, count: usize) -> Self {
         Self::with_cores(config, count, 1).await
     }
 
     /// A dispatcher over `count` workers of `cores` each.
-    pub async fn with_cores(config: impl Into<Scheduled>, count: usize, cores: u16) -> Self {
+    pub async fn with_cores(
+        config: impl Into<DispatcherSettings>,
+        count: usize,
+        cores: u16,
+    ) -> Self {
         let store = Arc::new(InProcessStore::new());
         Self::over(store, config, (count, cores), |worker| worker).await
     }
@@ -93,7 +97,7 @@ impl World {
     /// `reach` makes of them.
     pub async fn over(
         metadata: Arc<dyn MetadataStore>,
-        config: impl Into<Scheduled>,
+        config: impl Into<DispatcherSettings>,
         (count, cores): (usize, u16),
         reach: impl Fn(WorkerClient) -> WorkerClient,
     ) -> Self {
@@ -111,7 +115,7 @@ impl World {
     /// The workers by their cores and types.
     async fn made_of(
         metadata: Arc<dyn MetadataStore>,
-        config: Scheduled,
+        config: DispatcherSettings,
         devices: Vec<(u16, Option<Arc<DeviceType>>)>,
         reach: impl Fn(WorkerClient) -> WorkerClient,
     ) -> Self {
@@ -298,18 +302,18 @@ impl World {
 }
 
 /// A dispatcher's settings, and another scheduling policy where it has not ours.
-pub struct Scheduled {
+pub struct DispatcherSettings {
     config: Config,
     by: Option<schedule::Options>,
 }
 
-impl From<Config> for Scheduled {
+impl From<Config> for DispatcherSettings {
     fn from(config: Config) -> Self {
         Self { config, by: None }
     }
 }
 
-impl From<schedule::Options> for Scheduled {
+impl From<schedule::Options> for DispatcherSettings {
     fn from(by: schedule::Options) -> Self {
         Self {
             config: Config::default(),
@@ -319,7 +323,7 @@ impl From<schedule::Options> for Scheduled {
 }
 
 fn start(
-    Scheduled { config, by }: Scheduled,
+    DispatcherSettings { config, by }: DispatcherSettings,
     workers: Vec<WorkerClient>,
     metadata: &Arc<dyn MetadataStore>,
     stop: &tokio::sync::watch::Sender<bool>,

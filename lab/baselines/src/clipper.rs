@@ -13,7 +13,7 @@
 
 use crate::{Options, Policy};
 
-use super::replicas::{Demand, Formed, Replicas, Share, Sharing, View};
+use super::replicas::{Demand, LaneBatch, Replicas, Share, Sharing, View};
 
 mod limit;
 
@@ -28,7 +28,7 @@ pub(super) struct Clipper {
 
 /// The limit of a replica, of either kind.
 #[derive(Debug, Default)]
-pub(super) struct Learned {
+pub(super) struct ReplicaLimit {
     aimd: Aimd,
     quantile: Quantile,
 }
@@ -45,7 +45,7 @@ impl Clipper {
 }
 
 impl Sharing for Clipper {
-    type Memory = Learned;
+    type Memory = ReplicaLimit;
 
     fn frontends(&self) -> u32 {
         1
@@ -69,10 +69,10 @@ impl Sharing for Clipper {
         plan
     }
 
-    fn form<T>(&self, view: &View<'_, T>, learned: &Learned) -> Formed {
+    fn form<T>(&self, view: &View<'_, T>, learned: &ReplicaLimit) -> LaneBatch {
         let passed = view.requests.due_before(view.now.saturating_add(1));
         if passed == view.requests.len() {
-            return Formed {
+            return LaneBatch {
                 passed,
                 rows: 0,
                 ready_at: 0,
@@ -86,7 +86,7 @@ impl Sharing for Clipper {
         let limit = limit.min(view.spec.max_rows);
         let (_, rows) = view.fit(passed, limit);
         let full = rows >= limit || !view.spec.batched;
-        Formed {
+        LaneBatch {
             passed,
             rows,
             ready_at: match view.requests.arrived(passed) {
@@ -96,7 +96,7 @@ impl Sharing for Clipper {
         }
     }
 
-    fn learn(&self, learned: &mut Learned, rows: u32, ran: u64, target: u64) {
+    fn learn(&self, learned: &mut ReplicaLimit, rows: u32, ran: u64, target: u64) {
         if self.quantile {
             learned.quantile.learn(rows, ran);
         } else {

@@ -4,7 +4,7 @@
 //! one orders by the planned start as Fig 16 of Symphony does, which on a busy device is little
 //! more than the order of the last arrivals.
 
-use sextant_schedule::{DropReason, Formed, Rule, View};
+use sextant_schedule::{DropReason, NextBatch, Rule, View};
 
 /// The rule of `eager` and `eager-weak`.
 #[derive(Debug, Clone, Copy)]
@@ -27,15 +27,15 @@ impl Eager {
 impl Rule for Eager {
     type Memory = ();
 
-    fn form<T>(&mut self, view: &View<'_, T>, (): &mut ()) -> Formed {
+    fn form<T>(&mut self, view: &View<'_, T>, (): &mut ()) -> NextBatch {
         let reason = DropReason::Expired;
         let Some((passed, rows)) = view.first_batch() else {
-            return Formed::none(view.queue.len(), reason);
+            return NextBatch::none(view.queue.len(), reason);
         };
         let deadline = view.queue.deadline(passed);
         let latest = view.latest(deadline, rows);
         let planned = view.earliest(rows).max(view.latest(deadline, rows + 1));
-        Formed {
+        NextBatch {
             passed,
             reason,
             rows,

@@ -18,7 +18,7 @@
 use crate::Options;
 use sextant_schedule::Nanos;
 
-use super::replicas::{Demand, Formed, Replicas, Share, Sharing, View};
+use super::replicas::{Demand, LaneBatch, Replicas, Share, Sharing, View};
 
 mod pack;
 
@@ -55,7 +55,7 @@ impl Sharing for Nexus {
         pack::plan(demands, devices)
     }
 
-    fn form<T>(&self, view: &View<'_, T>, (): &()) -> Formed {
+    fn form<T>(&self, view: &View<'_, T>, (): &()) -> LaneBatch {
         let most = view.planned.min(view.spec.max_rows).max(1);
         // The target may have changed since the plan was made.
         let alone = view.spec.latency.rows_within(view.target / 2, most).max(1);
@@ -63,7 +63,7 @@ impl Sharing for Nexus {
         while passed < view.requests.len() {
             let (_, rows) = view.fit(passed, alone);
             if view.ends(rows) <= view.requests.deadline(passed) {
-                return Formed {
+                return LaneBatch {
                     passed,
                     rows,
                     ready_at: 0,
@@ -71,7 +71,7 @@ impl Sharing for Nexus {
             }
             passed += 1;
         }
-        Formed {
+        LaneBatch {
             passed,
             rows: 0,
             ready_at: 0,

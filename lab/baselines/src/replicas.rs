@@ -41,7 +41,7 @@ pub(super) struct View<'a, T> {
 
 /// The next batch of a lane.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Formed {
+pub(super) struct LaneBatch {
     /// How many of the first requests are dropped.
     pub passed: usize,
     /// Most rows of those after them; 0 for no batch.
@@ -87,7 +87,7 @@ pub(super) trait Sharing: std::fmt::Debug + Send {
     fn plan(&self, demands: &[Demand<'_>], slots: u32) -> Vec<Vec<Share>>;
 
     /// The next batch of a lane that is not empty.
-    fn form<T>(&self, view: &View<'_, T>, memory: &Self::Memory) -> Formed;
+    fn form<T>(&self, view: &View<'_, T>, memory: &Self::Memory) -> LaneBatch;
 
     /// A batch of `rows` rows ran for `ran` ns.
     fn learn(&self, _memory: &mut Self::Memory, _rows: u32, _ran: Nanos, _target: Nanos) {}
@@ -253,8 +253,8 @@ impl<T, S: Sharing> Replicas<T, S> {
     }
 
     /// Asks how a lane batches, and drops what it gives up.
-    fn form(&mut self, now: Nanos, slot: SlotIx, lane: u32, actions: &mut Actions<T>) -> Formed {
-        let none = Formed {
+    fn form(&mut self, now: Nanos, slot: SlotIx, lane: u32, actions: &mut Actions<T>) -> LaneBatch {
+        let none = LaneBatch {
             passed: 0,
             rows: 0,
             ready_at: NEVER,

@@ -11,7 +11,7 @@ use sextant_types::index::{DeviceIx, IndexVec, QueueIx, SlotIx};
 
 /// A batch under way.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sent {
+pub(super) struct SlotBatch {
     number: u64,
     /// Its queue.
     pub queue: QueueIx,
@@ -29,7 +29,7 @@ pub(super) struct Sent {
 struct Slot {
     pool: PoolIx,
     device: DeviceIx,
-    sent: VecDeque<Sent>,
+    sent: VecDeque<SlotBatch>,
 }
 
 #[derive(Debug, Default)]
@@ -53,9 +53,9 @@ pub(super) struct Slots {
     numbers: u64,
 }
 
-// === impl Sent ===
+// === impl SlotBatch ===
 
-impl Sent {
+impl SlotBatch {
     fn end(&self) -> Nanos {
         self.start.saturating_add(self.expected)
     }
@@ -168,7 +168,7 @@ impl Slots {
             self.batches.len() as u32 - 1
         });
         self.batches[at as usize] = (number, slot);
-        let sent = Sent {
+        let sent = SlotBatch {
             number,
             queue: batch.queue,
             rows: batch.rows,
@@ -188,7 +188,7 @@ impl Slots {
     /// A batch has left its slot; tells the slot and what is known of the batch, its true start
     /// included. `None` for a batch that is not under way: a late answer of a device that was given
     /// up changes nothing.
-    pub fn finish(&mut self, now: Nanos, batch: BatchId) -> Option<(SlotIx, Sent)> {
+    pub fn finish(&mut self, now: Nanos, batch: BatchId) -> Option<(SlotIx, SlotBatch)> {
         let entry = self.batches.get_mut(batch.at as usize)?;
         if entry.0 != batch.number || batch.number == 0 {
             return None;

@@ -12,7 +12,7 @@
 //! timers drop or invalidate is formed again and ranked (low rates stalled until the next arrival).
 
 use crate::Options;
-use sextant_schedule::{Cause, DropReason, Formed, NEVER, Nanos, Rule, View};
+use sextant_schedule::{Cause, DropReason, NEVER, Nanos, NextBatch, Rule, View};
 
 /// The rule of `symphony`.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ pub struct SymphonyPaper;
 
 /// What [`SymphonyPaper`] remembers of a queue on a pool.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Planned {
+pub struct QueuePlan {
     at: Nanos,
     latest: Nanos,
     stalled: bool,
@@ -59,13 +59,13 @@ impl Symphony {
 impl Rule for Symphony {
     type Memory = Window;
 
-    fn form<T>(&mut self, view: &View<'_, T>, window: &mut Window) -> Formed {
+    fn form<T>(&mut self, view: &View<'_, T>, window: &mut Window) -> NextBatch {
         let reason = DropReason::Shed;
         if view.rate_changed || window.target == 0 {
             window.target = staggered_rows(view);
         }
         let Some((passed, rows)) = window.choose(view) else {
-            return Formed::none(view.queue.len(), DropReason::Expired);
+            return NextBatch::none(view.queue.len(), DropReason::Expired);
         };
         let deadline = view.queue.deadline(passed);
         let latest = view.latest(deadline, rows);
@@ -81,7 +81,7 @@ impl Rule for Symphony {
         };
         let start = now.max(want.min(latest));
         let sent = view.delay.before_start(rows);
-        Formed {
+        NextBatch {
             passed,
             reason,
             rows,
@@ -157,12 +157,12 @@ impl Window {
 }
 
 impl Rule for SymphonyPaper {
-    type Memory = Planned;
+    type Memory = QueuePlan;
 
-    fn form<T>(&mut self, view: &View<'_, T>, planned: &mut Planned) -> Formed {
+    fn form<T>(&mut self, view: &View<'_, T>, planned: &mut QueuePlan) -> NextBatch {
         let reason = DropReason::Expired;
         let Some((passed, rows)) = view.first_batch() else {
-            return Formed::none(view.queue.len(), reason);
+            return NextBatch::none(view.queue.len(), reason);
         };
         let deadline = view.queue.deadline(passed);
         let latest = view.latest(deadline, rows);
@@ -184,7 +184,7 @@ impl Rule for SymphonyPaper {
                 planned.stalled |= passed > 0 || at_hand > planned.latest;
             }
         }
-        Formed {
+        NextBatch {
             passed,
             reason,
             rows,

@@ -5,7 +5,7 @@
 //! when its deadline has passed, not when it has become impossible. Batches may therefore be late.
 
 use crate::Options;
-use sextant_schedule::{DropReason, Formed, NEVER, Rule, View};
+use sextant_schedule::{DropReason, NEVER, NextBatch, Rule, View};
 
 /// The rule of `timeout`.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ impl Timeout {
 impl Rule for Timeout {
     type Memory = ();
 
-    fn form<T>(&mut self, view: &View<'_, T>, (): &mut ()) -> Formed {
+    fn form<T>(&mut self, view: &View<'_, T>, (): &mut ()) -> NextBatch {
         let queue = view.queue;
         let mut passed = 0;
         while passed < queue.len() && queue.deadline(passed) <= view.now {
@@ -47,11 +47,11 @@ impl Rule for Timeout {
         }
         let reason = DropReason::Expired;
         if passed == queue.len() {
-            return Formed::none(passed, reason);
+            return NextBatch::none(passed, reason);
         }
         let (rows, complete) = self.rows(queue.rows_from(passed), view.max_rows);
         let arrived = queue.arrived(passed);
-        Formed {
+        NextBatch {
             passed,
             reason,
             rows: rows.max(queue.rows_of(passed)),

@@ -10,7 +10,7 @@ use sextant_links::{
     front::{DispatcherHalf, FrontEnd, FrontOptions},
     grpc::{
         Caller, ConnectorConfig, Fence, GrpcConfig, GrpcConnector, GrpcServer, Hello, Protocol,
-        Roles, Roster, RosterOptions, Seen,
+        Roles, Roster, RosterEvent, RosterOptions,
     },
     link::Clock,
     mailbox::{Mailbox, MailboxOptions},
@@ -89,7 +89,7 @@ pub async fn join(
     let found = async {
         let mut there = 0;
         while there < workers {
-            if let Seen::Up(_, client) = seen.recv().await.context("the roster has ended")? {
+            if let RosterEvent::Up(_, client) = seen.recv().await.context("the roster has ended")? {
                 dispatcher.add_worker(client);
                 there += 1;
             }

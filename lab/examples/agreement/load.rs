@@ -19,7 +19,7 @@ use crate::service;
 const AWAKE: Duration = Duration::from_micros(150);
 
 /// What became of a query.
-pub struct Sent {
+pub struct QueryRecord {
     /// When it came, ns from the beginning.
     pub at: Nanos,
     /// From then to its answer.
@@ -63,7 +63,7 @@ pub fn replay(
     service: &DispatcherClient,
     trace: &Trace,
     target: Duration,
-) -> Result<Vec<Sent>> {
+) -> Result<Vec<QueryRecord>> {
     let begun = Instant::now() + Duration::from_millis(50);
     let mut answers = Vec::with_capacity(trace.requests.len());
     for (at, _) in &trace.requests {
@@ -74,7 +74,7 @@ pub fn replay(
         answers.push(runtime.spawn(async move {
             let answer = dispatcher.query(query).await.ok();
             let latency = arrived.elapsed();
-            Sent {
+            QueryRecord {
                 at,
                 latency,
                 answer,

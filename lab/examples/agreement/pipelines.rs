@@ -15,7 +15,9 @@ use anyhow::{Context, Result, anyhow};
 use async_trait::async_trait;
 use serde_json::json;
 use sextant_baselines::Options;
-use sextant_pipeline::{Definition, Graph, Known, Loaded, Pipelines, Target, Unbounded};
+use sextant_pipeline::{
+    CheckContext, Definition, Graph, LoadedPipeline, Pipelines, Target, UnboundedMemory,
+};
 use sextant_planning::{
     Choice, Routes, Scale, Step,
     dropping::Policy,
@@ -146,14 +148,17 @@ fn front_end(services: &[Service], policy: Policy) -> Result<DispatcherClient> {
             defaults: Targets::default(),
         })
     };
-    let known = Known {
+    let known = CheckContext {
         targets: &targets,
         files: &BTreeMap::new(),
     };
     let graph = Graph::new(definition, &known)?;
     let name = ApplicationId::new(service::APPLICATION)?;
-    let pipelines = Pipelines::over(Arc::new(steps), Arc::new(Unbounded));
-    pipelines.set(HashMap::from([(name, Arc::new(Loaded::new(graph, 1)?))]));
+    let pipelines = Pipelines::over(Arc::new(steps), Arc::new(UnboundedMemory));
+    pipelines.set(HashMap::from([(
+        name,
+        Arc::new(LoadedPipeline::new(graph, 1)?),
+    )]));
     Ok(pipelines)
 }
 

@@ -13,7 +13,9 @@ use sextant_engine::{
     Engine,
     emulated::{EmulatedEngine, EmulatedModel},
 };
-use sextant_metadata::{Count, Desired, DesiredVariant, InProcessStore, Instance, MetadataStore};
+use sextant_metadata::{
+    Count, DesiredState, DesiredVariant, InProcessStore, Instance, MetadataStore,
+};
 use sextant_objects::{LocalStore, ObjectStore};
 use sextant_rpc::{DispatcherClient, WorkerClient};
 use sextant_schedule::{Delay, LatencyTable};
@@ -143,7 +145,7 @@ impl Service {
             pinned: false,
             needed: 0,
         };
-        let wanted = Desired::new(1, vec![everywhere], u64::MAX);
+        let wanted = DesiredState::new(1, vec![everywhere], u64::MAX);
         metadata.set_desired(wanted).await?;
         let is_serving = |of: &Instance| of.state.is_serving();
         let ready = async {

@@ -31,7 +31,7 @@ mod load;
 #[path = "../agreement/service.rs"]
 mod service;
 
-use load::Sent;
+use load::QueryRecord;
 use service::{Kind, Service};
 
 const EXPERIMENT: &str = "prices";
@@ -138,7 +138,7 @@ impl Comparison {
 
     fn live(&self, trace: &Trace) -> Result<Figures> {
         let sent = load::replay(&self.runtime, &self.service.dispatcher, trace, self.target)?;
-        let sent: Vec<Sent> = sent.into_iter().filter(|of| of.at >= WARM_UP).collect();
+        let sent: Vec<QueryRecord> = sent.into_iter().filter(|of| of.at >= WARM_UP).collect();
         let answered = || sent.iter().filter_map(|of| Some((of, of.answer.as_ref()?)));
         let count = answered().count().max(1) as f64;
         let good = answered().filter(|(of, _)| of.latency <= self.target);

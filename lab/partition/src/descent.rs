@@ -37,7 +37,7 @@ pub(super) struct Division<'a> {
     pub(super) clusters: Vec<usize>,
     tallies: Vec<Tally>,
     pub(super) move_cost: f64,
-    standing: Standing,
+    standing: ClusterTotals,
 }
 
 /// A model to another sub-cluster, and one of that one's in its place.
@@ -50,7 +50,7 @@ pub(super) struct Change {
 
 /// What all sub-clusters together amount to.
 #[derive(Debug, Clone, Default)]
-struct Standing {
+struct ClusterTotals {
     excess: f64,
     squares: f64,
     /// Sub-clusters with the largest deviations, largest first.
@@ -105,7 +105,7 @@ impl<'a> Division<'a> {
             move_cost: costs.map(|(to, model)| cost_of(model, *to)).sum(),
             clusters,
             tallies,
-            standing: Standing::default(),
+            standing: ClusterTotals::default(),
         };
         division.stand();
         division
@@ -241,7 +241,7 @@ impl<'a> Division<'a> {
     }
 
     fn stand(&mut self) {
-        let mut standing = Standing::default();
+        let mut standing = ClusterTotals::default();
         for (cluster, tally) in self.tallies.iter().enumerate() {
             let sums = self.sums(&tally.load);
             standing.excess += sums.excess;

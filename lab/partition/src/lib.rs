@@ -38,7 +38,7 @@ pub use effort::Effort;
 pub use error::{Error, Limit};
 pub use heuristic::heuristic;
 pub use load::Load;
-pub use milp::{Found, MilpLimits, Solved, milp};
+pub use milp::{Finder, MilpLimits, Solution, milp};
 pub use problem::Problem;
 pub use random::random;
 

@@ -29,7 +29,7 @@ pub struct MilpLimits {
 
 /// Who found a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum Finder {
     /// The solver, and it has proved that none is better; where the heuristic found one as good, its
     /// partition may be the answer.
     Optimal,
@@ -41,11 +41,11 @@ pub enum Found {
 
 /// What came of the integer programme.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Solved {
+pub struct Solution {
     /// The best partition.
     pub partition: Partition,
     /// Who found it.
-    pub found: Found,
+    pub found: Finder,
     /// The solver's own best, where it found one.
     pub own: Option<Partition>,
     /// No partition's objective is below this, as far as the solver has proved it.
@@ -64,7 +64,7 @@ pub fn milp(
     problem: &Problem<'_>,
     limits: &MilpLimits,
     effort: &mut Effort<'_>,
-) -> Result<Solved, Error> {
+) -> Result<Solution, Error> {
     let ours = heuristic(problem, effort);
     let programme = Programme::new(problem);
     let mut options = SolveOptions::default();
@@ -81,7 +81,7 @@ pub fn milp(
             let own = outcome.solution().map(|solution| programme.read(solution));
             let own = own.and_then(|clusters| problem.partition(clusters).ok());
             let (partition, found) = better(own.as_ref(), ours, outcome.is_optimal())?;
-            Ok(Solved {
+            Ok(Solution {
                 partition,
                 found,
                 own,
@@ -98,27 +98,30 @@ fn better(
     own: Option<&Partition>,
     ours: Result<Partition, Error>,
     is_optimal: bool,
-) -> Result<(Partition, Found), Error> {
+) -> Result<(Partition, Finder), Error> {
     let Some(own) = own else {
-        return Ok((ours?, Found::Heuristic));
+        return Ok((ours?, Finder::Heuristic));
     };
     // Below an optimum lies another by roundings alone.
     let (partition, found) = match ours {
-        Ok(ours) if ours.objective < own.objective => (ours, Found::Heuristic),
-        _ => (own.clone(), Found::Solver),
+        Ok(ours) if ours.objective < own.objective => (ours, Finder::Heuristic),
+        _ => (own.clone(), Finder::Solver),
     };
     match is_optimal {
-        true => Ok((partition, Found::Optimal)),
+        true => Ok((partition, Finder::Optimal)),
         false => Ok((partition, found)),
     }
 }
 
 /// What is left when the solver found nothing: it has failed, or there is nothing to be found.
-fn without_solver(ours: Result<Partition, Error>, error: &microlp::Error) -> Result<Solved, Error> {
+fn without_solver(
+    ours: Result<Partition, Error>,
+    error: &microlp::Error,
+) -> Result<Solution, Error> {
     match ours {
-        Ok(partition) => Ok(Solved {
+        Ok(partition) => Ok(Solution {
             partition,
-            found: Found::Heuristic,
+            found: Finder::Heuristic,
             own: None,
             bound: 0.0,
             nodes: 0,

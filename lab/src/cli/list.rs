@@ -7,7 +7,7 @@ use sextant_simulator::report::Sheet;
 use super::{Error, output::Output};
 
 /// One of them.
-struct Shipped {
+struct ShippedExperiment {
     name: String,
     cells: usize,
     title: String,
@@ -33,10 +33,10 @@ pub fn print(output: Output) -> Result<(), Error> {
     }
 }
 
-fn shipped() -> Result<Vec<Shipped>, Error> {
+fn shipped() -> Result<Vec<ShippedExperiment>, Error> {
     let mut shipped = Vec::new();
     let mut add = |name, cells, title, source| {
-        shipped.push(Shipped {
+        shipped.push(ShippedExperiment {
             name,
             cells,
             title,

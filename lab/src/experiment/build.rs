@@ -14,12 +14,12 @@ use crate::{
 use sextant_simulator::{
     Device, Error, Jitter, Model, Network, Shape, Source, Span,
     profiles::{self, Profile, nanos},
-    workload::{ClosedLoop, Mixed, Spread, Spreading, open_loop},
+    workload::{ClosedLoop, MixedSource, Spread, Spreading, open_loop},
 };
 
 /// A cell ready to run.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedCell {
     setting: Setting,
     pub(super) groups: Vec<Part>,
     /// By model: its share of the rate that is varied.
@@ -33,9 +33,9 @@ pub(super) struct Prepared {
 /// Bounds on the measured time when it follows from the requests, s.
 const MEASURED_S: (f64, f64) = (0.5, 600.0);
 
-// === impl Prepared ===
+// === impl PreparedCell ===
 
-impl Prepared {
+impl PreparedCell {
     pub(super) fn new(cell: &Cell) -> Result<Self, Error> {
         let (mut models, mut groups) = (Vec::new(), Vec::new());
         let slowdowns: Vec<f64> = match cell.fleet.as_slice() {
@@ -154,7 +154,7 @@ impl Prepared {
             return Ok(open_source);
         }
         sources.insert(0, (open, open_source));
-        Ok(Box::new(Mixed::new(sources)))
+        Ok(Box::new(MixedSource::new(sources)))
     }
 
     /// What no scheduler can exceed with the arrivals of `seed`. `None` where those depend on the

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{build::Prepared, memory::MemorySpec};
+use super::{build::PreparedCell, memory::MemorySpec};
 use crate::Setting;
 use crate::azure::Mapping;
 use sextant_simulator::Error;
@@ -252,7 +252,7 @@ impl Cell {
     /// # Errors
     /// When a profile or a model of it cannot be found.
     pub fn setting(&self) -> Result<Setting, Error> {
-        Ok(Prepared::new(self)?.into_setting())
+        Ok(PreparedCell::new(self)?.into_setting())
     }
 }
 

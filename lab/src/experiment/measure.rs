@@ -2,7 +2,7 @@
 
 use sextant_baselines::Policy;
 
-use super::{Cell, Experiment, Kind, Record, build::Prepared, label::Label, spread};
+use super::{Cell, Experiment, Kind, Record, build::PreparedCell, label::Label, spread};
 use crate::{
     bound,
     goodput::{Goodput, Search},
@@ -40,7 +40,7 @@ impl Unit<'_> {
         if self.experiment.kind == Kind::Spread {
             return Ok(self.spread());
         }
-        let mut prepared = Prepared::new(self.cell)?;
+        let mut prepared = PreparedCell::new(self.cell)?;
         let Some(policy) = self.policy else {
             return self.about_cell(&prepared);
         };
@@ -86,7 +86,7 @@ impl Unit<'_> {
     }
 
     /// Figures that no policy changes.
-    fn about_cell(&self, prepared: &Prepared) -> Result<Vec<Record>, Error> {
+    fn about_cell(&self, prepared: &PreparedCell) -> Result<Vec<Record>, Error> {
         let label = self.label(None);
         let mut records = Vec::new();
         let of_devices = matches!(
@@ -122,7 +122,7 @@ impl Unit<'_> {
     }
 
     /// What knowledge of each seed's arrivals would allow, and the mean.
-    fn clairvoyant(&self, prepared: &Prepared) -> Result<Vec<Record>, Error> {
+    fn clairvoyant(&self, prepared: &PreparedCell) -> Result<Vec<Record>, Error> {
         let mut records = Vec::new();
         for seed in 1..=self.seeds {
             let bound = prepared.clairvoyant_bound_rps(self.cell, seed)?;
@@ -150,7 +150,7 @@ impl Unit<'_> {
 /// The runs of one (cell, policy, seed).
 pub(super) struct Run<'a> {
     pub(super) cell: &'a Cell,
-    pub(super) prepared: &'a mut Prepared,
+    pub(super) prepared: &'a mut PreparedCell,
     pub(super) policy: Policy,
     pub(super) seed: u64,
     pub(super) runs: u32,
@@ -303,7 +303,7 @@ impl Run<'_> {
 
     /// What the first type of device carries alone, then all devices at multiples of that.
     fn prices(&mut self) -> Result<(), Error> {
-        let mut alone = Prepared::new(self.cell)?;
+        let mut alone = PreparedCell::new(self.cell)?;
         alone.keep_first_kind();
         std::mem::swap(self.prepared, &mut alone);
         let cheap = self.search();

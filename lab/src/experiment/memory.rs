@@ -6,7 +6,7 @@ use sextant_placement as placement;
 use sextant_profile::Estimation;
 use sextant_schedule::Nanos;
 
-use super::{Cell, build::Prepared};
+use super::{Cell, build::PreparedCell};
 use crate::paged::{Paging, Residence};
 use sextant_simulator::{Error, Jitter, profiles::nanos};
 
@@ -58,7 +58,7 @@ pub enum Scatter {
 pub(super) fn paging(
     cell: &Cell,
     spec: &MemorySpec,
-    prepared: &Prepared,
+    prepared: &PreparedCell,
     policy: Policy,
 ) -> Result<Paging, Error> {
     let (mut residences, mut classes) = (Vec::new(), Vec::new());

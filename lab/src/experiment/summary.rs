@@ -38,8 +38,8 @@ pub(super) fn comparisons(experiment: &Experiment, records: &[Record]) -> Vec<Re
             policy: Some(*policy),
             seed: None,
         };
-        let over_eager = |cell: &OfCell| Some(cell.of(*policy)? / cell.of(Policy::Eager)?);
-        let over_bound = |cell: &OfCell| Some(cell.of(*policy)? / cell.bound?);
+        let over_eager = |cell: &CellSummary| Some(cell.of(*policy)? / cell.of(Policy::Eager)?);
+        let over_bound = |cell: &CellSummary| Some(cell.of(*policy)? / cell.bound?);
         if let Some(mean) = table.geometric_mean(over_eager) {
             made.push(label.record("geometric_mean_over_eager_share", mean));
         }
@@ -52,10 +52,10 @@ pub(super) fn comparisons(experiment: &Experiment, records: &[Record]) -> Vec<Re
 
 /// Mean goodput by cell and policy.
 struct Goodputs {
-    cells: Vec<OfCell>,
+    cells: Vec<CellSummary>,
 }
 
-struct OfCell {
+struct CellSummary {
     name: String,
     bound: Option<f64>,
     clairvoyant: Option<f64>,
@@ -66,7 +66,7 @@ struct OfCell {
 
 impl Goodputs {
     fn of(records: &[Record]) -> Self {
-        let mut cells: Vec<OfCell> = Vec::new();
+        let mut cells: Vec<CellSummary> = Vec::new();
         for record in records.iter().filter(|record| record.seed.is_none()) {
             let Some(name) = &record.cell else { continue };
             let known = cells.last().is_some_and(|cell| cell.name == *name);
@@ -74,7 +74,7 @@ impl Goodputs {
                 continue;
             }
             if !known {
-                cells.push(OfCell {
+                cells.push(CellSummary {
                     name: name.clone(),
                     bound: None,
                     clairvoyant: None,
@@ -94,7 +94,7 @@ impl Goodputs {
     }
 
     /// `None` without cells, or when one of them has no value or none above zero.
-    fn geometric_mean(&self, value: impl Fn(&OfCell) -> Option<f64>) -> Option<f64> {
+    fn geometric_mean(&self, value: impl Fn(&CellSummary) -> Option<f64>) -> Option<f64> {
         let mut logs = 0.0;
         for cell in &self.cells {
             logs += value(cell)
@@ -106,7 +106,7 @@ impl Goodputs {
     }
 }
 
-impl OfCell {
+impl CellSummary {
     fn of(&self, policy: Policy) -> Option<f64> {
         let found = self.policies.iter().find(|(known, _)| *known == policy);
         found.map(|(_, rps)| *rps)

@@ -9,7 +9,7 @@ const PUBLISHED_FAILURES: f64 = 58.0 / 208e6;
 
 /// How a report is told.
 #[derive(Debug, Clone, Copy)]
-struct Telling<'a> {
+struct ReportStyle<'a> {
     label: Label<'a>,
     cell: &'a str,
     /// Names of the classes, by position.
@@ -35,7 +35,7 @@ impl Run<'_> {
         let world = PagedWorld::new(&setting, &paging)?;
         let report = world.run(source.as_mut(), self.prepared.span());
         let names: Vec<&str> = self.prepared.groups.iter().map(Part::name).collect();
-        let telling = Telling {
+        let telling = ReportStyle {
             label: self.label,
             cell: &self.cell.name,
             names: &names,
@@ -47,9 +47,9 @@ impl Run<'_> {
     }
 }
 
-// === impl Telling ===
+// === impl ReportStyle ===
 
-impl Telling<'_> {
+impl ReportStyle<'_> {
     /// All figures of a report.
     fn records(&self, report: &Report) -> Vec<Record> {
         let mut records = Vec::new();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sextant_controller::{
-    Action, Actions, Controller, DeviceSpec, Loaded, OnKind, Options, VariantSpec,
+    Action, Actions, Controller, DeviceSpec, LoadResult, OnKind, Options, VariantSpec,
 };
 use sextant_placement as placement;
 use sextant_profile::Run;
@@ -108,7 +108,7 @@ impl Control {
         took: Option<Nanos>,
     ) {
         self.expected.remove(&(device, model));
-        let loaded = took.map_or(Loaded::Failed, Loaded::After);
+        let loaded = took.map_or(LoadResult::Failed, LoadResult::After);
         self.controller
             .on_load_result(now, device, model, loaded, &mut self.actions);
     }

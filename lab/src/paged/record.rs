@@ -8,7 +8,7 @@ use sextant_types::index::{IndexVec, VariantIx};
 use super::{
     Paging, Reason,
     telemetry::{Class, Failure, Interval, Report},
-    worker::Ran,
+    worker::RunSpan,
 };
 use sextant_simulator::Span;
 
@@ -119,7 +119,7 @@ impl Recorder {
     }
 
     /// A batch ran.
-    pub(super) fn ran(&mut self, ran: Ran, rows: u32, predicted: Nanos) {
+    pub(super) fn ran(&mut self, ran: RunSpan, rows: u32, predicted: Nanos) {
         self.busy(ran, |interval| &mut interval.exec_busy);
         if let Some(at) = self.interval(ran.start) {
             self.report.infer.add(predicted, ran.end - ran.start);
@@ -129,7 +129,7 @@ impl Recorder {
     }
 
     /// A LOAD has ended.
-    pub(super) fn loaded(&mut self, now: Nanos, ran: Result<Ran, Failure>, predicted: Nanos) {
+    pub(super) fn loaded(&mut self, now: Nanos, ran: Result<RunSpan, Failure>, predicted: Nanos) {
         let begun = ran.map_or(now, |ran| ran.start);
         if let Ok(ran) = ran {
             self.busy(ran, |interval| &mut interval.load_busy);
@@ -148,7 +148,7 @@ impl Recorder {
     }
 
     /// Shares a busy time out to the intervals in which it lies.
-    fn busy(&mut self, ran: Ran, part: impl Fn(&mut Interval) -> &mut Nanos) {
+    fn busy(&mut self, ran: RunSpan, part: impl Fn(&mut Interval) -> &mut Nanos) {
         let (mut from, until) = (ran.start.max(self.span.from), ran.end.min(self.span.until));
         while from < until {
             let Some(at) = self.interval(from) else {

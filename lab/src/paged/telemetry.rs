@@ -58,7 +58,7 @@ pub struct Report {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     /// Which kind.
-    pub what: What,
+    pub what: ActionKind,
     /// On which device.
     pub device: DeviceIx,
     /// Of which model.
@@ -71,7 +71,7 @@ pub struct Step {
 
 /// A kind of action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum ActionKind {
     /// A batch.
     Infer,
     /// A LOAD.

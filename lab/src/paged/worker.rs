@@ -50,11 +50,11 @@ pub(super) struct Window {
 pub(super) enum Outcome {
     Infer {
         batch: u32,
-        ran: Result<Ran, Failure>,
+        ran: Result<RunSpan, Failure>,
     },
     Load {
         model: VariantIx,
-        ran: Result<Ran, Failure>,
+        ran: Result<RunSpan, Failure>,
     },
     Unload {
         model: VariantIx,
@@ -63,7 +63,7 @@ pub(super) enum Outcome {
 
 /// From when until when something ran, ns.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ran {
+pub(super) struct RunSpan {
     pub(super) start: Nanos,
     pub(super) end: Nanos,
 }
@@ -74,7 +74,7 @@ pub(super) struct Worker {
     load: Executor<Load>,
     free_pages: u32,
     /// Models that occupy pages.
-    held: BTreeMap<VariantIx, Held>,
+    held: BTreeMap<VariantIx, Holding>,
     noise: Noise,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Noise {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct Holding {
     pages: u32,
     loaded: bool,
 }
@@ -216,7 +216,7 @@ impl Worker {
                 Failure::NoMemory
             } else {
                 self.free_pages -= load.pages;
-                let held = Held {
+                let held = Holding {
                     pages: load.pages,
                     loaded: false,
                 };

@@ -98,7 +98,7 @@ struct File {
     time_limit_s: f64,
     cell: Vec<Cell>,
     #[serde(default)]
-    quick: Quick,
+    quick: QuickSettings,
 }
 
 #[derive(Deserialize)]
@@ -110,7 +110,7 @@ enum Kind {
 /// What the reduced version changes.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Quick {
+struct QuickSettings {
     cells: Vec<String>,
     seeds: Option<u64>,
     steps: Option<u64>,

@@ -7,7 +7,7 @@ use std::{
 
 use sextant_partition as partition;
 use sextant_partition::{
-    Found, Limits, MilpLimits, Model, Partition, Policy, Problem, heuristic, milp, random,
+    Finder, Limits, MilpLimits, Model, Partition, Policy, Problem, heuristic, milp, random,
 };
 use sextant_types::random::Random;
 
@@ -36,7 +36,7 @@ struct Outcome {
 
 struct Solver {
     own: Option<Partition>,
-    found: Found,
+    found: Finder,
     nodes: u64,
     bound: f64,
 }
@@ -224,8 +224,8 @@ impl Solver {
     fn figures(&self) -> Vec<(&'static str, f64)> {
         let mut figures = vec![
             ("solver_found_share", share(self.own.is_some())),
-            ("solver_used_share", share(self.found != Found::Heuristic)),
-            ("solver_proved_share", share(self.found == Found::Optimal)),
+            ("solver_used_share", share(self.found != Finder::Heuristic)),
+            ("solver_proved_share", share(self.found == Finder::Optimal)),
             ("solver_nodes_count", self.nodes as f64),
             ("solver_bound_percent", 100.0 * self.bound),
         ];

@@ -57,7 +57,7 @@ const MEASURED: Service = Service {
 
 /// A request of a job's minute: the first has number 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Sent {
+pub(super) struct MinuteRequest {
     pub(super) at: Nanos,
     pub(super) minute: usize,
     pub(super) number: u32,
@@ -106,7 +106,12 @@ impl Law {
     }
 
     /// The request after `sent`, where `count` come in its minute.
-    pub(super) fn next(self, sent: Sent, count: u32, gaps: &mut ChaCha8Rng) -> Option<Sent> {
+    pub(super) fn next(
+        self,
+        sent: MinuteRequest,
+        count: u32,
+        gaps: &mut ChaCha8Rng,
+    ) -> Option<MinuteRequest> {
         let number = sent.number + 1;
         if number >= count {
             return None;
@@ -122,7 +127,7 @@ impl Law {
             }
             Self::Burst { .. } => sent.at,
         };
-        Some(Sent { at, number, ..sent })
+        Some(MinuteRequest { at, number, ..sent })
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Nanos, SECOND, Setting, law::Sent, metric::Record};
+use super::{Nanos, SECOND, Setting, law::MinuteRequest, metric::Record};
 use sextant_simulator::{Arrival, Source};
 
 /// See the module.
@@ -46,7 +46,7 @@ struct Emitter<'a> {
     /// The next that begins.
     minute: usize,
     /// The next request of each minute that has begun; one may last longer than a minute.
-    next: BinaryHeap<Reverse<Sent>>,
+    next: BinaryHeap<Reverse<MinuteRequest>>,
     gaps: ChaCha8Rng,
 }
 
@@ -209,7 +209,8 @@ impl<'a> Emitter<'a> {
             }
             let (minute, number) = (self.minute, 0);
             if self.setting.rates.count(minute, self.job) > 0 {
-                self.next.push(Reverse(Sent { at, minute, number }));
+                self.next
+                    .push(Reverse(MinuteRequest { at, minute, number }));
             }
             self.minute += 1;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sextant_scaling::autoscale::{Seen, TICK_S};
+use sextant_scaling::autoscale::{Observation, TICK_S};
 
 use super::{Nanos, SECOND, cluster::Executor, job::Job, seconds};
 
@@ -70,9 +70,9 @@ impl Watch {
     }
 
     /// What there is to see at the end of a tick.
-    pub(super) fn seen(&self, job: &Job, executor: &Executor) -> Seen<'_> {
+    pub(super) fn seen(&self, job: &Job, executor: &Executor) -> Observation<'_> {
         let sum: f64 = self.ended.iter().map(|(_, ms)| ms).sum();
-        Seen {
+        Observation {
             desired: self.desired,
             running: job.running(),
             busy: executor.is_busy(),

@@ -10,7 +10,7 @@ use super::{
     Law, Nanos, Rates, Report, SECOND,
     cluster::{Executor, Start},
     job::{Job, Request},
-    law::Sent,
+    law::MinuteRequest,
     metric::{Record, report},
     seconds,
     watch::{TICK, Watch},
@@ -235,7 +235,7 @@ impl World {
         }
         let count = self.setting.rates.count(minute, job);
         let at = self.now;
-        let sent = Sent { at, minute, number };
+        let sent = MinuteRequest { at, minute, number };
         if let Some(next) = self.setting.law.next(sent, count, &mut self.gaps) {
             self.at(next.at, Event::Arrive(job, minute, next.number));
         }

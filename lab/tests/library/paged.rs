@@ -2,14 +2,14 @@
 
 use sextant_baselines::{Options, Policy};
 use sextant_lab::Setting;
-use sextant_lab::paged::{Class, PagedWorld, Paging, Report, Residence, Step, What};
+use sextant_lab::paged::{ActionKind, Class, PagedWorld, Paging, Report, Residence, Step};
 use sextant_placement as placement;
 use sextant_profile::Estimation;
 use sextant_schedule::{Delay, NEVER};
 use sextant_simulator::{
     Device, Histogram, Jitter, Model, Network, Shape, Source, Span, profiles,
     trace::Trace,
-    workload::{Gaps, Mixed, Rate, Spread, Spreading, Stream, open_loop, zipf},
+    workload::{Gaps, MixedSource, Rate, Spread, Spreading, Stream, open_loop, zipf},
 };
 use sextant_types::index::DeviceIx;
 
@@ -128,7 +128,7 @@ fn all(report: &Report) -> Class {
     report.total().class_total()
 }
 
-fn steps(report: &Report, device: DeviceIx, what: What) -> Vec<Step> {
+fn steps(report: &Report, device: DeviceIx, what: ActionKind) -> Vec<Step> {
     let of = |step: &&Step| step.device == device && step.what == what;
     report.log.iter().filter(of).copied().collect()
 }
@@ -143,12 +143,12 @@ fn assert_one_at_a_time(steps: &[Step], about: &str) {
 fn most_pages(report: &Report, device: DeviceIx) -> i64 {
     let mut changes: Vec<(u64, i64)> = Vec::new();
     changes.extend(
-        steps(report, device, What::Load)
+        steps(report, device, ActionKind::Load)
             .iter()
             .map(|step| (step.start, 7)),
     );
     changes.extend(
-        steps(report, device, What::Unload)
+        steps(report, device, ActionKind::Unload)
             .iter()
             .map(|step| (step.end, -7)),
     );
@@ -173,8 +173,8 @@ fn devices_do_one_batch_and_one_load_at_a_time_and_both_side_by_side() {
             let mut together = 0;
             for device in DeviceIx::first::<2>() {
                 let (infers, loads) = (
-                    steps(&report, device, What::Infer),
-                    steps(&report, device, What::Load),
+                    steps(&report, device, ActionKind::Infer),
+                    steps(&report, device, ActionKind::Load),
                 );
                 assert_one_at_a_time(&infers, &about);
                 assert_one_at_a_time(&loads, &about);
@@ -241,8 +241,8 @@ fn a_request_of_a_model_that_is_not_loaded_is_answered_after_a_load() {
         let report = case.run(&mut single("0").replay(1.0), 1);
         let all = all(&report);
         assert_eq!((all.sent, all.cold, all.cold_good), (1, 1, 1), "{}", pair.0);
-        let load = steps(&report, DeviceIx::new(0), What::Load);
-        let infer = steps(&report, DeviceIx::new(0), What::Infer);
+        let load = steps(&report, DeviceIx::new(0), ActionKind::Load);
+        let infer = steps(&report, DeviceIx::new(0), ActionKind::Infer);
         assert_eq!((load.len(), infer.len()), (1, 1), "{}", pair.0);
         assert_eq!(load[0].end - load[0].start, LOAD);
         assert!(infer[0].start >= load[0].end, "{}", pair.0);
@@ -340,7 +340,7 @@ fn a_busy_model_is_served_beside_many_that_have_to_be_loaded() {
         };
         let others: Vec<u32> = (1..101).collect();
         let spreading = Spreading::new(others.clone(), spread, 2).unwrap();
-        let mut source = Mixed::new(vec![
+        let mut source = MixedSource::new(vec![
             (vec![0], busy.unwrap()),
             (others, Box::new(spreading)),
         ]);

@@ -20,7 +20,7 @@ section! {
         interfere_enter: f64 = Thresholds::default().interfere_enter, within 1.0..=1e6;
         /// It is so until they take less than so many times.
         interfere_leave: f64 = Thresholds::default().interfere_leave, within 1.0..=1e6;
-        /// Batches between two looks below which run times say nothing.
+        /// Batches between two looks below which run times say nothing, unless the batches have run for 200 ms together.
         min_batches: u64 = Thresholds::default().min_batches, within 1.0..=1e9;
         /// Looks in a row that must agree before a state is entered.
         enter_looks: u32 = Thresholds::default().enter_windows, within 1.0..=3600.0;

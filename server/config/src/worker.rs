@@ -38,7 +38,7 @@ section! {
         /// its own for each artefact, so that an input that crashes an engine or takes all memory ends its
         /// own query and nothing else; `keys`, so with models that were registered with a key that is no
         /// administrator's, and in this process with others. An application may say otherwise (`resources.isolation`).
-        isolation: WorkerIsolation = WorkerIsolation::None;
+        isolation: WorkerIsolation = WorkerIsolation::Keys;
         /// Memory that such a process may take for weights and runs, bytes.
         process_memory_bytes: Option<u64> = None, unset "`worker.memory_bytes`",
             within 67_108_864.0..=ANY;

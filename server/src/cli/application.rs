@@ -4,10 +4,11 @@ use std::str::FromStr;
 
 use clap::Subcommand;
 use reqwest::Method;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use sextant_types::{ApplicationId, Isolation, Prefer, byte_size};
 
-use super::{Client, Error, Output, register};
+use super::{Client, Error, Output, register, targets::number};
 
 /// Create, show, change and delete applications.
 #[derive(Debug, Subcommand)]
@@ -55,31 +56,31 @@ pub struct Set {
     remove_preset: Vec<String>,
     /// Most that its answers may cost, US dollars an hour.
     #[arg(long, value_name = "USD")]
-    budget_per_hour: Option<Given<f64>>,
+    budget_per_hour: Option<OptionalValue<Number>>,
     /// Workers' worth of load that is planned for it even when nobody asks.
     #[arg(long, value_name = "WORKERS")]
-    least_workers: Option<Given<u32>>,
+    least_workers: Option<OptionalValue<u32>>,
     /// Most workers' worth of load that is planned for it.
     #[arg(long, value_name = "WORKERS")]
-    most_workers: Option<Given<u32>>,
+    most_workers: Option<OptionalValue<u32>>,
     /// Where there is not enough for all, a higher one goes first: 0 to 255.
     #[arg(long)]
-    priority: Option<Given<u8>>,
+    priority: Option<OptionalValue<u8>>,
     /// Its share beside others of the same priority.
     #[arg(long)]
-    weight: Option<Given<f64>>,
+    weight: Option<OptionalValue<Number>>,
     /// Bytes of its answers that are kept for queries with the same inputs, such as `16MiB`.
     #[arg(long, value_name = "BYTES")]
-    cache_bytes: Option<Given<Bytes>>,
+    cache_bytes: Option<OptionalValue<Bytes>>,
     /// Seconds for which an answer is kept.
     #[arg(long, value_name = "SECONDS")]
-    cache_ttl_s: Option<Given<u32>>,
+    cache_ttl_s: Option<OptionalValue<u32>>,
     /// Where engines run its models: `process`, each in a process of its own; `worker`, in that of the worker.
     #[arg(long, value_name = "WHERE")]
-    isolation: Option<Given<Isolation>>,
+    isolation: Option<OptionalValue<Isolation>>,
     /// Take feedback on its answers: `on`, or settings such as `keep_days=30,reward=lower`; `none` takes none.
     #[arg(long, value_name = "SETTINGS")]
-    feedback: Option<Given<Taking>>,
+    feedback: Option<OptionalValue<FeedbackOptions>>,
 }
 
 /// What its queries ask for.
@@ -90,23 +91,23 @@ struct Settings {
     description: Option<String>,
     /// Deadline of queries that state none, milliseconds.
     #[arg(long, value_name = "MS")]
-    latency_ms: Option<Given<f64>>,
+    latency_ms: Option<OptionalValue<Number>>,
     /// Least accuracy of the answers to queries that state none.
     #[arg(long, value_name = "VALUE")]
-    min_accuracy: Option<Given<f64>>,
+    min_accuracy: Option<OptionalValue<Number>>,
     /// Greatest error of the answers to queries that state none.
     #[arg(long, value_name = "VALUE", conflicts_with = "min_accuracy")]
-    max_error: Option<Given<f64>>,
+    max_error: Option<OptionalValue<Number>>,
     /// Least accuracy of the answers to queries that state none, as a share of the uploaded file's: above 0, at most 1.
     #[arg(long, value_name = "SHARE")]
-    min_relative_accuracy: Option<Given<f64>>,
+    min_relative_accuracy: Option<OptionalValue<Number>>,
     /// Most US dollars for a thousand queries that state no cost.
     #[arg(long, value_name = "USD")]
-    max_cost_per_1k_usd: Option<Given<f64>>,
+    max_cost_per_1k_usd: Option<OptionalValue<Number>>,
     /// Which variant answers queries that state none of these, of those that meet the targets: `cost`, `accuracy` or
     /// `latency`.
     #[arg(long, value_name = "WHAT")]
-    prefer: Option<Given<Prefer>>,
+    prefer: Option<OptionalValue<Prefer>>,
     /// Targets by name, which queries may ask for: `fast:latency_ms=5,min_accuracy=0.9`; as often as needed.
     #[arg(long, value_name = "NAME:TARGETS")]
     preset: Vec<Preset>,
@@ -114,7 +115,11 @@ struct Settings {
 
 /// What is taken of feedback.
 #[derive(Debug, Clone, PartialEq)]
-struct Taking(Map<String, Value>);
+struct FeedbackOptions(Map<String, Value>);
+
+/// A number that a document can carry.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+struct Number(f64);
 
 /// A number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -122,7 +127,7 @@ struct Bytes(u64);
 
 /// A value, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Given<T>(Option<T>);
+struct OptionalValue<T>(Option<T>);
 
 /// A name and targets.
 #[derive(Debug, Clone, PartialEq)]
@@ -131,7 +136,7 @@ struct Preset {
     targets: Map<String, Value>,
 }
 
-impl<T: FromStr> FromStr for Given<T> {
+impl<T: FromStr> FromStr for OptionalValue<T> {
     type Err = T::Err;
 
     fn from_str(text: &str) -> Result<Self, T::Err> {
@@ -139,6 +144,14 @@ impl<T: FromStr> FromStr for Given<T> {
             "none" => Ok(Self(None)),
             text => text.parse().map(|value| Self(Some(value))),
         }
+    }
+}
+
+impl FromStr for Number {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        number(text).map(Self)
     }
 }
 
@@ -151,7 +164,7 @@ impl FromStr for Bytes {
     }
 }
 
-impl FromStr for Taking {
+impl FromStr for FeedbackOptions {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -181,10 +194,10 @@ impl FromStr for Preset {
         let each = targets.split(',').filter(|target| !target.is_empty());
         let targets = each.map(|target| {
             let (name, number) = target.split_once('=').ok_or(how)?;
-            let number: f64 = number
+            let number = number
                 .trim()
-                .parse()
-                .map_err(|_| format!("`{number}` is no number: {how}"))?;
+                .parse::<Number>()
+                .map_err(|reason| format!("{reason}: {how}"))?;
             Ok((name.trim().to_owned(), json!(number)))
         });
         Ok(Self {
@@ -312,7 +325,7 @@ impl Set {
         if !resources.is_empty() {
             document.insert("resources".to_owned(), Value::Object(resources));
         }
-        if let Some(Given(feedback)) = &self.feedback {
+        if let Some(OptionalValue(feedback)) = &self.feedback {
             let settings = feedback.as_ref().map(|taking| json!(taking.0));
             document.insert("feedback".to_owned(), json!(settings));
         }
@@ -379,8 +392,8 @@ mod tests {
             "budget_per_hour_usd": 2.5, "most_workers": null, "cache_bytes": 16 << 20,
         }});
         assert_eq!(set.document(), wanted);
-        assert!("many".parse::<Given<u32>>().is_err());
-        assert!("16 many".parse::<Given<Bytes>>().is_err());
+        assert!("many".parse::<OptionalValue<u32>>().is_err());
+        assert!("16 many".parse::<OptionalValue<Bytes>>().is_err());
     }
 
     #[test]
@@ -421,7 +434,11 @@ mod tests {
             of("keep_days=7,reward=lower"),
             json!({"keep_days": 7, "reward": "lower"})
         );
-        assert!("keep_days".parse::<Given<Taking>>().is_err());
+        assert!(
+            "keep_days"
+                .parse::<OptionalValue<FeedbackOptions>>()
+                .is_err()
+        );
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub struct Bench {
         value_name = "NAME[:OPTION=VALUE,..]",
         required_unless_present_any = ["body", "trace"]
     )]
-    application: Vec<application::Asked>,
+    application: Vec<application::BenchTarget>,
     #[command(flatten)]
     pace: PaceOptions,
     /// For how long queries are counted, such as `30s` or `5m` [default: 10s, or the trace's length].
@@ -93,7 +93,8 @@ impl Bench {
         let progress = Arc::new(load::Progress::default());
         let (watched, sent) = (Arc::clone(&progress), plan.clone());
         let sending = tokio::task::spawn_blocking(move || load::run(&endpoint, &sent, &watched));
-        let live = Live::new(Arc::clone(&progress), plan.warm_up + plan.duration);
+        let length = plan.warm_up.saturating_add(plan.duration);
+        let live = Live::new(Arc::clone(&progress), length);
         let ended = live.until(sending).await;
         let (tallies, counted) = ended.map_err(|error| Error::Runtime(error.into()))??;
         show::print(&summaries(&plan, &tallies, counted), output)
@@ -107,7 +108,7 @@ impl Bench {
         };
         let length = trace.as_ref().map(load::Trace::length);
         // What is due at its very end counts.
-        let whole = length.map(|length| length + Duration::from_millis(1));
+        let whole = length.map(|length| length.saturating_add(Duration::from_millis(1)));
         let default_warm_up = if trace.is_some() {
             Duration::ZERO
         } else {

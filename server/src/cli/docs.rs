@@ -75,3 +75,19 @@ fn describe(command: &Command, page: &mut String) {
 fn the_commands_are_consistent() {
     Arguments::command().debug_assert();
 }
+
+#[test]
+fn a_registration_that_is_tried_again_takes_nothing_new() {
+    let mut command = Arguments::command();
+    command.build();
+    let register = command.find_subcommand("register").expect("a command");
+    let of = |id: &str| register.get_arguments().find(|it| it.get_id() == id);
+    let retry = of("retry").expect("an argument");
+    let refused = register.get_arg_conflicts_with(retry);
+    for argument in register.get_arguments() {
+        let id = argument.get_id().as_str();
+        let is_of_both = ["retry", "name", "no_wait", "server", "json", "help"].contains(&id);
+        let is_refused = refused.iter().any(|it| it.get_id() == id);
+        assert!(is_of_both || is_refused, "`{id}` would be ignored");
+    }
+}

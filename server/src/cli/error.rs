@@ -3,6 +3,7 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -73,6 +74,20 @@ pub enum Error {
         job: String,
         /// How many.
         failed: u64,
+    },
+    /// Items of a file of feedback were refused.
+    #[error("`{refused}` of the items were refused; what is accepted is kept")]
+    RefusedItems {
+        /// How many.
+        refused: u64,
+    },
+    /// Of the thresholds that were tried none is good enough.
+    #[error(
+        "no threshold makes the pipeline right often enough for `{least}`: nothing is registered"
+    )]
+    NoThreshold {
+        /// What was asked for.
+        least: f64,
     },
     /// A file cannot be read or written.
     #[error("{}", of_file(.path, .source))]
@@ -259,6 +274,12 @@ impl Problem {
     /// Whether its stable code is `code`.
     pub fn is(&self, code: &str) -> bool {
         self.field("code") == Some(code)
+    }
+
+    /// When to try again, where it passes by itself.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let ms = self.document.get("retry_after_ms").and_then(Value::as_u64);
+        ms.map(Duration::from_millis)
     }
 
     fn field(&self, name: &str) -> Option<&str> {

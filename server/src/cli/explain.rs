@@ -1,6 +1,6 @@
 //! `sextant explain`: what the service decided, and why.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::value_parser;
 use reqwest::Method;
@@ -19,6 +19,9 @@ use events::Events;
 
 /// Pause before a stream that was cut off is opened again.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// For so long a server that does not answer is asked again.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What can be explained.
 #[derive(Debug, clap::Subcommand)]
@@ -85,10 +88,17 @@ impl Scaling {
     /// Shows what follows the decision with the number `known`, until the server refuses to tell more or
     /// nobody reads it any more.
     async fn follow(&self, client: &Client, output: Output, mut known: u64) -> Result<(), Error> {
+        let mut until = Instant::now() + PATIENCE;
         loop {
             let request = client.request(Method::GET, &["v1", "scaling", "events"]);
             let request = request.header("last-event-id", known);
-            let mut stream = client.send(request).await?;
+            let mut stream = match client.send(request).await {
+                Err(Error::Unreachable { .. } | Error::Http { .. }) if Instant::now() < until => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                answered => answered?,
+            };
             let mut events = Events::default();
             // It ends with its server, or where something between cuts it off.
             while let Ok(Some(piece)) = stream.chunk().await {
@@ -99,6 +109,7 @@ impl Scaling {
                     }
                 }
             }
+            until = Instant::now() + PATIENCE;
             tokio::time::sleep(PAUSE).await;
         }
     }

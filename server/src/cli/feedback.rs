@@ -103,7 +103,11 @@ impl Feedback {
                     .header(CONTENT_TYPE, "application/x-ndjson")
                     .body(read(&file)?);
                 let taken: Value = client.answer(request).await?;
-                output.either(&taken, || taken_text(&taken))
+                output.either(&taken, || taken_text(&taken))?;
+                match taken["refused"].as_u64().unwrap_or(0) {
+                    0 => Ok(()),
+                    refused => Err(Error::RefusedItems { refused }),
+                }
             }
             Self::Accuracy { application } => {
                 let path = ["v1", "applications", application.as_str(), "accuracy"];

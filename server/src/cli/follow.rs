@@ -106,15 +106,23 @@ pub async fn follow(client: &Client, id: &str, quiet: bool) -> Result<(Job, Valu
     }
 }
 
-/// A job's document. A server that restarts is waited for: the job goes on where it was.
+/// A job's document. A server that restarts is waited for, and one that refuses for now: the job goes on where it was.
 async fn look(client: &Client, id: &str) -> Result<Value, Error> {
     let until = Instant::now() + PATIENCE;
     loop {
-        match client.get(&["v1", "jobs", id]).await {
-            Err(Error::Unreachable { .. } | Error::Http { .. }) if Instant::now() < until => {
-                tokio::time::sleep(PERIOD).await;
-            }
-            looked => return looked,
+        let error = match client.get(&["v1", "jobs", id]).await {
+            Ok(document) => return Ok(document),
+            Err(error) => error,
+        };
+        let pause = match &error {
+            Error::Unreachable { .. } | Error::Http { .. } => Some(PERIOD),
+            // A key may ask so often and no more.
+            Error::Problem(problem) => problem.retry_after().map(|it| it.max(PERIOD)),
+            _ => None,
+        };
+        match pause.filter(|pause| Instant::now() + *pause < until) {
+            Some(pause) => tokio::time::sleep(pause).await,
+            None => return Err(error),
         }
     }
 }
@@ -182,5 +190,43 @@ impl Display {
         if let Self::Bar(bar) = self {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_look_that_is_refused_for_now_is_taken_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        let later = json!({"code": "rate_limited", "detail": "later", "retry_after_ms": 1});
+        let over = json!({"id": "j", "kind": "register", "state": "succeeded"});
+        let serving = tokio::spawn(async move {
+            for (status, document) in [("429 Later", later), ("200 OK", over)] {
+                let (mut stream, _) = listener.accept().await.expect("a client");
+                let read = stream.read(&mut [0; 4096]).await.expect("a request");
+                assert!(read > 0);
+                let body = document.to_string();
+                let answer = format!(
+                    "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+                     connection: close\r\n\r\n{body}",
+                    body.len()
+                );
+                let written = stream.write_all(answer.as_bytes()).await;
+                written.expect("it waits");
+            }
+        });
+        let client = Client::new(&format!("http://{address}")).expect("an address");
+        let (job, _) = follow(&client, "j", true).await.expect("it is followed");
+        assert_eq!(job.state, "succeeded");
+        serving.await.expect("both were asked for");
     }
 }

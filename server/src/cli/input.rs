@@ -28,7 +28,7 @@ enum Source {
 
 /// What the server knows about an input of the model: fills in what a JSON array does not tell.
 #[derive(Debug, Clone, serde::Deserialize)]
-pub struct Known {
+pub struct InputSpec {
     /// Name in the graph.
     pub name: String,
     /// `FP32`, ..
@@ -60,7 +60,7 @@ impl FromStr for Input {
 
 impl Input {
     /// Reads the value and makes it what the API takes.
-    pub fn tensor(&self, known: &[Known]) -> Result<Value, Error> {
+    pub fn tensor(&self, known: &[InputSpec]) -> Result<Value, Error> {
         let bytes = self.read()?;
         let known = known.iter().find(|known| known.name == self.name);
         self.interpret(&bytes, known)
@@ -86,7 +86,7 @@ impl Input {
         })
     }
 
-    fn interpret(&self, bytes: &[u8], known: Option<&Known>) -> Result<Value, String> {
+    fn interpret(&self, bytes: &[u8], known: Option<&InputSpec>) -> Result<Value, String> {
         if bytes.starts_with(npy::MAGIC) {
             let file = Bytes::copy_from_slice(bytes);
             let tensor = npy::read(&file).map_err(|problem| problem.to_string())?;
@@ -110,7 +110,7 @@ impl Input {
     }
 
     /// A nested array: its shape is what it looks like, its type what the model takes.
-    fn nested(&self, nested: &Value, known: Option<&Known>) -> Result<Value, String> {
+    fn nested(&self, nested: &Value, known: Option<&InputSpec>) -> Result<Value, String> {
         let mut data = Vec::new();
         let shape = flatten(nested, &mut data)?;
         let data_type = match known {
@@ -126,7 +126,7 @@ impl Input {
 }
 
 /// A lone record gets the batch dimension that the model has in front.
-fn with_batch(mut shape: Vec<u64>, known: Option<&Known>) -> Vec<u64> {
+fn with_batch(mut shape: Vec<u64>, known: Option<&InputSpec>) -> Vec<u64> {
     if known.is_some_and(|known| {
         known.shape.len() == shape.len() + 1 && known.shape.first().is_some_and(|dim| *dim <= 1)
     }) {
@@ -169,8 +169,8 @@ fn guess(data: &[Value]) -> &'static str {
 mod tests {
     use super::*;
 
-    fn pixels() -> Known {
-        Known {
+    fn pixels() -> InputSpec {
+        InputSpec {
             name: "pixels".to_owned(),
             datatype: "FP32".to_owned(),
             shape: vec![-1, 3],

@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 use sextant_engine::read_range;
 use sextant_onnx::{
     ModelInfo,
-    adapt::{self, Declared, Plain, plain, widen},
+    adapt::{self, DeclaredSignature, Plain, plain, widen},
     external::{self, Files},
     fit, inspect, outline,
     ranks::{self, Unknown},
     turn::turn,
 };
 use sextant_types::{Metric, Signature, TensorSpec};
-use sextant_variant_gen::validation::Scored;
+use sextant_variant_gen::validation::ScoringTarget;
 
 use super::{Error, Output, register};
-use engines::Able;
+use engines::EngineCheck;
 
 mod engines;
 
@@ -54,13 +54,13 @@ const UNTRIED: &str =
     "it is large: engines are asked when it is registered, which maps it in place of reading it";
 
 /// What was found out.
-struct Found {
-    engines: Vec<Able>,
+struct Inspection {
+    engines: Vec<EngineCheck>,
     info: ModelInfo,
     plain: Plain,
     /// What has no shape before it is registered.
     unknown: Unknown,
-    scored: Scored,
+    scored: ScoringTarget,
     /// Whether batches have to be tried to know whether it takes them.
     may_be_batched: bool,
 }
@@ -72,7 +72,7 @@ impl InspectModel {
         output.either(&found.document(), || found.text())
     }
 
-    fn inspect(&self) -> Result<Found, Error> {
+    fn inspect(&self) -> Result<Inspection, Error> {
         let folder = register::Folder::open(&self.model)?;
         let model = folder.map_or_else(|| self.model.clone(), |folder| folder.model);
         let refused = |error| refused(&self.model, &error);
@@ -87,8 +87,8 @@ impl InspectModel {
         let info = inspect(&shown).map_err(refused)?;
         let metric = Metric::parse(&self.metric).unwrap_or(Metric::Top1);
         let scored = match self.declaration.chooses_outputs() {
-            true => Scored::default(),
-            false => Scored::by(metric, &info.signature),
+            true => ScoringTarget::default(),
+            false => ScoringTarget::by(metric, &info.signature),
         };
         let wide = match info.signature.batched {
             true => None,
@@ -97,7 +97,7 @@ impl InspectModel {
                 None => widen(&shown).map_err(refused)?,
             },
         };
-        Ok(Found {
+        Ok(Inspection {
             engines: engines_of(&plain.model, &unknown).map_err(refused)?,
             may_be_batched: wide.is_some(),
             info,
@@ -109,7 +109,11 @@ impl InspectModel {
 }
 
 /// The inputs and outputs of a model as it is declared.
-pub fn signature(model: &Path, data: &[PathBuf], declared: &Declared) -> Result<Signature, Error> {
+pub fn signature(
+    model: &Path,
+    data: &[PathBuf],
+    declared: &DeclaredSignature,
+) -> Result<Signature, Error> {
     let refused = |error| refused(model, &error);
     let plain = read_model(model, data, declared)?;
     let unknown = ranks::unknown(&plain.model).map_err(refused)?;
@@ -142,7 +146,7 @@ fn to_be_found(unknown: &Unknown) -> impl Iterator<Item = String> + '_ {
 }
 
 /// The engines that load the model; none are asked where what they have to know comes with the validation set.
-fn engines_of(model: &Bytes, unknown: &Unknown) -> Result<Vec<Able>, sextant_onnx::Error> {
+fn engines_of(model: &Bytes, unknown: &Unknown) -> Result<Vec<EngineCheck>, sextant_onnx::Error> {
     if is_outline(model)? {
         return Ok(Vec::new());
     }
@@ -154,7 +158,11 @@ fn engines_of(model: &Bytes, unknown: &Unknown) -> Result<Vec<Able>, sextant_onn
 }
 
 /// A model with the files beside it, as it would be registered.
-fn read_model(model: &Path, data: &[PathBuf], declared: &Declared) -> Result<Plain, Error> {
+fn read_model(
+    model: &Path,
+    data: &[PathBuf],
+    declared: &DeclaredSignature,
+) -> Result<Plain, Error> {
     let refused = |error| refused(model, &error);
     let name = |path: &Path| {
         let name = path.file_name().unwrap_or_default();
@@ -227,9 +235,9 @@ fn read(path: &Path) -> Result<Bytes, Error> {
     read.map_err(|source| unread(path, source))
 }
 
-// === impl Found ===
+// === impl Inspection ===
 
-impl Found {
+impl Inspection {
     fn batches(&self) -> String {
         if let Some(advice) = adapt::advice_on_single_numbers(&self.info.signature) {
             return format!("no: {advice}");
@@ -288,7 +296,7 @@ impl Found {
             "scored_output": self.scored_output(),
             "classes": self.classes(),
             "changes": self.plain.changes,
-            "engines": self.engines.iter().map(Able::document).collect::<Vec<_>>(),
+            "engines": self.engines.iter().map(EngineCheck::document).collect::<Vec<_>>(),
         })
     }
 
@@ -330,7 +338,7 @@ impl Found {
                 true => "  none\n".to_owned(),
                 false => changes.collect::<String>(),
             },
-            self.engines.iter().map(Able::line).collect::<String>()
+            self.engines.iter().map(EngineCheck::line).collect::<String>()
         )
         .trim_end()
         .to_owned()

@@ -13,6 +13,9 @@ use super::{
     targets::{Addressee, Targets},
 };
 
+/// Most jobs that the service tells at once.
+const MOST_OF_A_PAGE: &str = "1000";
+
 /// How files of records are read.
 const READ: [&str; 6] = ["jsonl", "npy", "npz", "csv", "parquet", "file"];
 
@@ -184,8 +187,24 @@ async fn follow_to_the_end(
     }
 }
 
+/// All jobs, the newest first.
+async fn pages(client: &Client) -> Result<Vec<Value>, Error> {
+    let mut all = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let mut parameters = vec![("limit", MOST_OF_A_PAGE)];
+        parameters.extend(after.as_deref().map(|after| ("after", after)));
+        let page: Value = client.get_with(&["v1", "jobs"], &parameters).await?;
+        all.extend_from_slice(rows(&page, "/jobs"));
+        after = page.get("next").and_then(Value::as_str).map(str::to_owned);
+        if after.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
 async fn list(client: &Client, output: Output) -> Result<(), Error> {
-    let answer: Value = client.get(&["v1", "jobs"]).await?;
+    let answer = json!({"jobs": pages(client).await?});
     let mut table = Table::new(&["job", "kind", "state", "#progress", "step"]);
     for document in rows(&answer, "/jobs") {
         let job = follow::read(document)?;

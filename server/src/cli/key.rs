@@ -9,6 +9,7 @@ use super::{
     Client, Error, Output,
     listing::or,
     output::{Table, cell, rows},
+    targets::number,
 };
 
 /// A day, ms.
@@ -41,7 +42,7 @@ pub struct Create {
     #[arg(long, value_name = "NAME")]
     application: Option<ApplicationId>,
     /// Requests a second in the long run.
-    #[arg(long, value_name = "PER_SECOND")]
+    #[arg(long, value_name = "PER_SECOND", value_parser = number)]
     rate: Option<f64>,
     /// Requests at once after a pause [default: as many as in a second].
     #[arg(long, value_name = "REQUESTS", requires = "rate")]

@@ -33,7 +33,7 @@ pub enum Pipeline {
         #[arg(long)]
         replace: bool,
         #[command(flatten)]
-        whole: whole::Whole,
+        whole: whole::WholeOptions,
     },
     /// Check a definition against what is registered; nothing is changed.
     Check {
@@ -136,7 +136,7 @@ fn read(file: &PathBuf) -> Result<Vec<u8>, Error> {
 
 async fn register(
     client: &Client,
-    (file, whole): (&PathBuf, whole::Whole),
+    (file, whole): (&PathBuf, whole::WholeOptions),
     replace: bool,
     output: Output,
 ) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use sextant_planning::{
-    Graph, Learnt, Routes, Whole,
+    Graph, Routes, VisitCounts, Whole,
     estimate::Load,
     plan::{Options, Plan as Planned, Problem, cg_peak, next_cheaper, search, with_residual},
     profiles::{Set, names},
@@ -190,7 +190,7 @@ fn none(problem: &Problem<'_>, factor: f64) -> String {
 
 /// The answer as JSON.
 fn told(pipeline: &str, problem: &Problem<'_>, plan: &Planned) -> Value {
-    let learnt = Learnt::from_routes(problem.graph, problem.load.routes);
+    let learnt = VisitCounts::from_routes(problem.graph, problem.load.routes);
     let next = next_cheaper(problem, plan).map(|next| {
         json!({
             "cost_per_hour_usd": next.cost,
@@ -220,7 +220,7 @@ fn figures(problem: &Problem<'_>, plan: &Planned) -> Value {
     })
 }
 
-fn steps(problem: &Problem<'_>, plan: &Planned, learnt: Option<&Learnt>) -> Value {
+fn steps(problem: &Problem<'_>, plan: &Planned, learnt: Option<&VisitCounts>) -> Value {
     let steps = problem.graph.steps().iter().zip(&plan.steps).enumerate();
     let steps = steps.map(|(at, (step, plan))| {
         let groups = plan.groups.iter().map(|group| {

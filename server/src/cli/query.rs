@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Client, Error, Output,
-    input::{Input, Known},
+    input::{Input, InputSpec},
     output::{Table, candidates, cell, rows},
     targets::{Addressee, Targets},
 };
@@ -65,7 +65,7 @@ impl Query {
 
     /// Inputs as the server describes them; without a description the query is sent as it is and
     /// the server says what is wrong with it.
-    async fn signature(&self, client: &Client) -> Vec<Known> {
+    async fn signature(&self, client: &Client) -> Vec<InputSpec> {
         let Some(application) = self.application(client).await else {
             return Vec::new();
         };

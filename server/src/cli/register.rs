@@ -27,7 +27,7 @@ mod declared;
 mod folder;
 mod options;
 
-use convert::{Conversion, Converted, Source};
+use convert::{Conversion, ConvertedModel, Source};
 use dataset::Dataset;
 use options::Images;
 
@@ -89,7 +89,7 @@ pub struct Register {
     #[arg(
         long,
         conflicts_with_all = [
-            "application", "metric", "model", "validation", "no_labels", "data", "output", "constant", "input_name", "output_name", "classes", "mask", "pad", "python", "trust", "keep_onnx",
+            "application", "metric", "model", "validation", "no_labels", "data", "metric_model", "output", "constant", "input_name", "output_name", "classes", "mask", "pad", "python", "trust", "keep_onnx",
             "image_size",
             "image_resize", "image_mean", "image_std", "images",
         ]
@@ -168,7 +168,7 @@ impl Register {
         let beside = folder::validation(model);
         let validation = self.validation.as_ref().or(beside.as_ref());
         let converted = self.converted(model, validation, output).await?;
-        let converted = converted.as_ref().map(Converted::path);
+        let converted = converted.as_ref().map(ConvertedModel::path);
         let model = converted.as_ref().unwrap_or(model);
         let folder = Folder::open(model)?;
         let file = folder.as_ref().map_or(model, |folder| &folder.model);
@@ -196,7 +196,7 @@ impl Register {
         model: &Path,
         validation: Option<&PathBuf>,
         output: Output,
-    ) -> Result<Option<Converted>, Error> {
+    ) -> Result<Option<ConvertedModel>, Error> {
         let table = validation.map(|path| Dataset::table(path)).transpose()?;
         let table = table.as_ref().and_then(Option::as_ref);
         let source = Source {

@@ -23,19 +23,19 @@ pub struct Addressee {
 #[derive(Debug, Args)]
 pub struct Targets {
     /// Answer within so many milliseconds, counted from the arrival of the request.
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_parser = number, value_name = "MS")]
     latency_ms: Option<f64>,
     /// Least accuracy: compared with the lower bound of the measured interval.
-    #[arg(long, value_name = "VALUE")]
+    #[arg(long, value_parser = number, value_name = "VALUE")]
     min_accuracy: Option<f64>,
     /// Greatest mean error: compared with the upper bound of the measured interval.
-    #[arg(long, value_name = "VALUE", conflicts_with = "min_accuracy")]
+    #[arg(long, value_parser = number, value_name = "VALUE", conflicts_with = "min_accuracy")]
     max_error: Option<f64>,
     /// Least share of the accuracy of the file as it was uploaded, such as 0.99.
-    #[arg(long, value_name = "SHARE")]
+    #[arg(long, value_parser = number, value_name = "SHARE")]
     min_relative_accuracy: Option<f64>,
     /// Most US dollars for a thousand queries.
-    #[arg(long, value_name = "USD")]
+    #[arg(long, value_parser = number, value_name = "USD")]
     max_cost_per_1k_usd: Option<f64>,
     /// Which of the variants that meet all of that answers: `cost` (the cheapest), `accuracy` or `latency`.
     #[arg(long, value_name = "WHAT")]
@@ -43,6 +43,12 @@ pub struct Targets {
     /// One of the application's presets: its targets where no others are stated.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
+}
+
+/// A number that a document can carry: NaN and infinities would be none there, and ask for nothing.
+pub fn number(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+    number.ok_or_else(|| format!("`{text}` is no number"))
 }
 
 impl Addressee {
@@ -94,5 +100,43 @@ impl Targets {
             .map(|prefer| ("prefer".to_owned(), json!(prefer)));
         let targets: Map<String, Value> = targets.into_iter().chain(prefer).collect();
         (!targets.is_empty()).then_some(Value::Object(targets))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use crate::cli::Arguments;
+
+    #[test]
+    fn what_a_document_cannot_carry_is_no_number() {
+        for line in [
+            "query -a digits --input x=[1] --latency-ms {}",
+            "query -a digits --input x=[1] --min-accuracy {}",
+            "query -a digits --input x=[1] --max-error {}",
+            "query -a digits --input x=[1] --min-relative-accuracy {}",
+            "query -a digits --input x=[1] --max-cost-per-1k-usd {}",
+            "bench -a digits:min_accuracy={}",
+            "application create digits --min-accuracy {}",
+            "application set digits --budget-per-hour {}",
+            "application set digits --weight {}",
+            "application set digits --preset fast:latency_ms={}",
+            "version shadow mlp 2 --percent {}",
+            "version canary mlp 2 --percent {}",
+            "version canary mlp 2 --percent 5 --judge --max-error-share {}",
+            "version shadow mlp 2 --judge --min-agreement {}",
+            "key create --name camera --scope query --rate {}",
+        ] {
+            let is_taken = |value: &str| {
+                let line = line.replace("{}", value);
+                let command = Arguments::command().no_binary_name(true);
+                command.try_get_matches_from(line.split(' ')).is_ok()
+            };
+            assert!(is_taken("0.5"), "{line}");
+            for value in ["nan", "inf", "infinity", "1e999"] {
+                assert!(!is_taken(value), "{line}: {value}");
+            }
+        }
     }
 }

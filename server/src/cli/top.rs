@@ -3,7 +3,7 @@
 use std::{
     io::{self, IsTerminal},
     path::PathBuf,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use clap::Args;
@@ -43,35 +43,52 @@ impl Top {
             return Err(Error::Usage(text.to_owned()));
         }
         // What cannot be asked at all is told before the screen is taken.
-        let mut seen = Ok(Status::of_all().fetch(client).await?);
+        let seen = Status::of_all().fetch(client).await?;
+        let every = Duration::from_secs(self.every.max(1));
         let mut terminal = ratatui::try_init().map_err(unusable)?;
-        let watched = loop {
-            match show(&mut terminal, client, &seen, self.every) {
-                Ok(true) => break Ok(()),
-                Ok(false) => seen = Status::of_all().fetch(client).await,
-                Err(error) => break Err(unusable(error)),
-            }
-        };
+        let watched = watch(left(), renewed(&mut terminal, client, (seen, every))).await;
         ratatui::restore();
-        watched
+        watched.map_err(unusable)
     }
 }
 
-/// Draws what was seen and waits; whether somebody wants to leave.
-fn show(
+/// Until somebody leaves, also while a service that hangs is waited for.
+async fn watch(
+    left: impl Future<Output = io::Result<()>>,
+    renewed: impl Future<Output = io::Error>,
+) -> io::Result<()> {
+    tokio::select! {
+        left = left => left,
+        error = renewed => Err(error),
+    }
+}
+
+/// Draws what was seen and looks again, until the terminal fails.
+async fn renewed(
     terminal: &mut DefaultTerminal,
     client: &Client,
-    seen: &Result<Value, Error>,
-    seconds: u64,
-) -> io::Result<bool> {
-    terminal.draw(|frame| draw(frame, &client.server(), seen))?;
-    let end = Instant::now() + Duration::from_secs(seconds.max(1));
-    while Instant::now() < end {
-        if event::poll(NOTICED)? && leaves(&event::read()?) {
-            return Ok(true);
+    (seen, every): (Value, Duration),
+) -> io::Error {
+    let mut seen = Ok(seen);
+    loop {
+        if let Err(error) = terminal.draw(|frame| draw(frame, &client.server(), &seen)) {
+            return error;
         }
+        tokio::time::sleep(every).await;
+        seen = Status::of_all().fetch(client).await;
     }
-    Ok(false)
+}
+
+/// Waits until somebody wants to leave.
+async fn left() -> io::Result<()> {
+    loop {
+        while event::poll(Duration::ZERO)? {
+            if leaves(&event::read()?) {
+                return Ok(());
+            }
+        }
+        tokio::time::sleep(NOTICED).await;
+    }
 }
 
 fn leaves(event: &Event) -> bool {
@@ -173,6 +190,13 @@ mod tests {
         let reason = "it restarts".to_owned();
         let text = drawn(&Err(Error::Answer { reason }));
         assert!(text.contains("unexpected answer: it restarts"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn somebody_leaves_while_the_service_says_nothing() {
+        let key = std::future::ready(Ok(()));
+        let left = watch(key, std::future::pending()).await;
+        assert!(left.is_ok(), "{left:?}");
     }
 
     #[test]

@@ -8,38 +8,39 @@ use sextant_types::ModelId;
 use super::{
     Client, Error, Output,
     output::{Table, cell, rows},
+    targets::number,
 };
 
 /// List, try, promote and roll back versions of models.
 #[derive(Debug, Subcommand)]
 pub enum Version {
     /// List the versions of a model.
-    List(Named),
+    List(ModelArguments),
     /// Have a version run queries once more that the current one has answered, where a worker has nothing else to do, and
     /// compare.
-    Shadow(Tried),
+    Shadow(ShadowArguments),
     /// Have a version answer a share of the queries.
     Canary(Canary),
     /// End the trial of a version: it answers whoever names it, and nobody else.
-    Candidate(Numbered),
+    Candidate(VersionArguments),
     /// Show what versions have done while one of them is tried.
-    Trials(Named),
+    Trials(ModelArguments),
     /// Make a version current.
-    Promote(Numbered),
+    Promote(VersionArguments),
     /// Make the version current again in whose place the current one came.
-    Rollback(Named),
+    Rollback(ModelArguments),
 }
 
 /// Which model.
 #[derive(Debug, Args)]
-pub struct Named {
+pub struct ModelArguments {
     /// Its name, or `application:name`.
     model: ModelId,
 }
 
 /// Which version.
 #[derive(Debug, Args)]
-pub struct Numbered {
+pub struct VersionArguments {
     /// The model's name, or `application:name`.
     model: ModelId,
     /// The version's number.
@@ -48,11 +49,11 @@ pub struct Numbered {
 
 /// Which version is to be a shadow.
 #[derive(Debug, Args)]
-pub struct Tried {
+pub struct ShadowArguments {
     #[command(flatten)]
-    of: Numbered,
+    of: VersionArguments,
     /// Share of the queries that it runs once more, percent.
-    #[arg(long, default_value_t = 100.0)]
+    #[arg(long, default_value_t = 100.0, value_parser = number)]
     percent: f64,
     #[command(flatten)]
     rules: Rules,
@@ -62,9 +63,9 @@ pub struct Tried {
 #[derive(Debug, Args)]
 pub struct Canary {
     #[command(flatten)]
-    of: Numbered,
+    of: VersionArguments,
     /// Share of the queries that it answers, percent.
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     percent: f64,
     #[command(flatten)]
     rules: Rules,
@@ -80,10 +81,10 @@ pub struct Rules {
     #[arg(long, requires = "judge")]
     auto_promote: bool,
     /// Share of its queries that it may fail.
-    #[arg(long, requires = "judge", value_name = "SHARE")]
+    #[arg(long, requires = "judge", value_name = "SHARE", value_parser = number)]
     max_error_share: Option<f64>,
     /// Share of the rows in which a shadow must agree with the current version.
-    #[arg(long, requires = "judge", value_name = "SHARE")]
+    #[arg(long, requires = "judge", value_name = "SHARE", value_parser = number)]
     min_agreement: Option<f64>,
     /// Answers before it is promoted.
     #[arg(long, requires = "judge", value_name = "COUNT")]
@@ -94,16 +95,16 @@ impl Version {
     /// Does it.
     pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
         match self {
-            Self::List(Named { model }) => {
+            Self::List(ModelArguments { model }) => {
                 let versions = versions(client, &model).await?;
                 output.either(&versions, || listed(&versions))
             }
-            Self::Trials(Named { model }) => {
+            Self::Trials(ModelArguments { model }) => {
                 let path = ["v1", "models", model.as_str(), "trials"];
                 let trials: Value = client.get(&path).await?;
                 output.either(&trials, || tried(&trials))
             }
-            Self::Shadow(Tried { of, percent, rules }) => {
+            Self::Shadow(ShadowArguments { of, percent, rules }) => {
                 let body = json!({"stage": "shadow", "percent": percent, "rules": rules.body()});
                 change(client, &of, &body, output).await
             }
@@ -115,11 +116,11 @@ impl Version {
                 let body = json!({"stage": "candidate"});
                 change(client, &of, &body, output).await
             }
-            Self::Promote(Numbered { model, version }) => {
+            Self::Promote(VersionArguments { model, version }) => {
                 let seen = versions(client, &model).await?["current"].clone();
                 act(client, (&model, version, "promotion"), &seen, output).await
             }
-            Self::Rollback(Named { model }) => {
+            Self::Rollback(ModelArguments { model }) => {
                 let seen = versions(client, &model).await?["current"].clone();
                 let version = seen.as_u64().and_then(|it| u32::try_from(it).ok());
                 let version = version.unwrap_or_default();
@@ -147,7 +148,12 @@ async fn versions(client: &Client, model: &ModelId) -> Result<Value, Error> {
         .await
 }
 
-async fn change(client: &Client, of: &Numbered, body: &Value, output: Output) -> Result<(), Error> {
+async fn change(
+    client: &Client,
+    of: &VersionArguments,
+    body: &Value,
+    output: Output,
+) -> Result<(), Error> {
     let version = of.version.to_string();
     let path = ["v1", "models", of.model.as_str(), "versions", &version];
     let request = client.request(Method::PATCH, &path).json(body);

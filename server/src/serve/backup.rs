@@ -39,7 +39,7 @@ pub(crate) async fn restore(
 /// read, and nothing is made.
 pub(super) async fn belong_together(config: &Config) -> Option<bool> {
     let mut registry = Dump::open(&place(config).ok()?).await.ok()?;
-    if config.objects.url.is_none() && !config.data_dir.join("objects").is_dir() {
+    if stores::objects_folder(config).is_some_and(|folder| !folder.is_dir()) {
         return None;
     }
     let objects = stores::open_beside(config).await.ok()?;

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::{
     LEASE_MS, Process,
-    port::{Caller, Port, Seen},
+    port::{Caller, Port, WorkerEvent},
     stores::Stores,
 };
 use sextant_config::Config;
@@ -152,11 +152,11 @@ fn lead(
     let caller = Caller::Dispatcher(token.clone());
     // Those of this process, too, are reached through the port, which refuses who leads no more.
     port.follow_workers(stores, caller, &[], process, move |seen| match seen {
-        Seen::Up(worker, client) => {
+        WorkerEvent::Up(worker, client) => {
             tracing::info!(%worker, "reached");
             known.add_worker(client);
         }
-        Seen::Down(worker) => {
+        WorkerEvent::Down(worker) => {
             tracing::warn!(%worker, "lost");
             known.remove_worker(&worker);
         }

@@ -13,10 +13,10 @@ use sextant_api::Readiness;
 
 /// Folders that the process needs, held open: a removed one has no name left, whatever is at its path now.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Kept(Vec<(PathBuf, Arc<File>)>);
+pub(super) struct HeldFolders(Vec<(PathBuf, Arc<File>)>);
 
 /// Ready as `readiness` says, and while every folder is still there.
-pub(super) fn ready_while_kept(kept: Kept, readiness: Readiness) -> Readiness {
+pub(super) fn ready_while_kept(kept: HeldFolders, readiness: Readiness) -> Readiness {
     Arc::new(move || {
         kept.check()?;
         readiness()
@@ -49,9 +49,9 @@ impl FolderLock {
     }
 }
 
-// === impl Kept ===
+// === impl HeldFolders ===
 
-impl Kept {
+impl HeldFolders {
     /// Has a folder watched from now on.
     pub(super) fn add(&mut self, folder: &Path) -> io::Result<()> {
         let folder = folder.canonicalize()?;
@@ -86,7 +86,7 @@ mod tests {
         let outer = tempfile::tempdir().expect("a folder");
         let folder = outer.path().join("data");
         fs::create_dir(&folder).expect("free");
-        let mut kept = Kept::default();
+        let mut kept = HeldFolders::default();
         kept.add(&folder).expect("it is there");
         let ready = ready_while_kept(kept, Arc::new(|| Ok(())));
         assert_eq!(ready(), Ok(()));
@@ -100,7 +100,7 @@ mod tests {
         fs::create_dir(&folder).expect("free");
         assert!(ready().is_err(), "another one is at its path");
         let unready: Readiness = Arc::new(|| Err("something else".to_owned()));
-        let both = ready_while_kept(Kept::default(), unready);
+        let both = ready_while_kept(HeldFolders::default(), unready);
         assert_eq!(both(), Err("something else".to_owned()));
     }
 

@@ -20,8 +20,8 @@ use tokio::net::TcpListener;
 use super::{
     Process, announce,
     descriptors::max_connections,
-    folder::{Kept, ready_while_kept},
-    port::{Caller, Port, Seen},
+    folder::{HeldFolders, ready_while_kept},
+    port::{Caller, Port, WorkerEvent},
     python,
     stores::Stores,
 };
@@ -207,7 +207,7 @@ async fn bind_grpc(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAd
 pub(super) async fn observe(
     listener: TcpListener,
     metrics: Registry,
-    kept: Kept,
+    kept: HeldFolders,
     process: &Process,
 ) -> anyhow::Result<()> {
     let address = listener
@@ -244,15 +244,15 @@ fn follow_workers(
         &local,
         process,
         move |seen| match seen {
-            Seen::Up(worker, _) if own.contains(&worker) => {}
-            Seen::Up(worker, client) => {
+            WorkerEvent::Up(worker, _) if own.contains(&worker) => {}
+            WorkerEvent::Up(worker, client) => {
                 let (metadata, parts) = (Arc::clone(&metadata), parts.clone());
                 tokio::spawn(async move {
                     let device = device_of(metadata.as_ref(), &worker).await;
                     parts.add(WorkerPart { device, client });
                 });
             }
-            Seen::Down(worker) => {
+            WorkerEvent::Down(worker) => {
                 parts.remove(&worker);
             }
         },

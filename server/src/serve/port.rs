@@ -27,7 +27,7 @@ pub(super) enum Caller {
 
 /// What is seen of a worker of the fleet.
 #[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "there is no port"))]
-pub(super) enum Seen {
+pub(super) enum WorkerEvent {
     /// It can be reached; a later client replaces an earlier one.
     Up(WorkerId, WorkerClient),
     /// It cannot be reached any more.

@@ -38,7 +38,7 @@ struct Phase {
 }
 
 /// Ends all services when one panics.
-struct Watched {
+struct PanicGuard {
     panicked: Arc<AtomicBool>,
     stop: CancellationToken,
 }
@@ -80,7 +80,7 @@ pub(super) async fn keep_up(
     }
 }
 
-impl Drop for Watched {
+impl Drop for PanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.panicked.store(true, Ordering::Release);
@@ -104,8 +104,8 @@ impl Process {
         }
     }
 
-    fn watched(&self) -> Watched {
-        Watched {
+    fn watched(&self) -> PanicGuard {
+        PanicGuard {
             panicked: Arc::clone(&self.panicked),
             stop: self.first(),
         }
@@ -166,7 +166,7 @@ impl Process {
 }
 
 impl Phase {
-    fn spawn<F>(&mut self, watched: Watched, service: impl FnOnce(CancellationToken) -> F)
+    fn spawn<F>(&mut self, watched: PanicGuard, service: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {

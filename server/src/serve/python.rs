@@ -6,7 +6,7 @@ use anyhow::Context;
 use sextant_api::{Interpreter, NoPython};
 use sextant_config::Config;
 use sextant_isolation::Program;
-use sextant_python::{Confined, Found, Python, Settings};
+use sextant_python::{Confinement, Python, PythonInterpreter, Settings};
 
 /// What the process is told on its command line. It reads no configuration, which has secrets.
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub struct Step {
 impl Step {
     /// Becomes the interpreter, which reads its orders from standard input, a socket.
     pub fn run(self) -> anyhow::Result<()> {
-        let confined = Confined {
+        let confined = Confinement {
             memory_bytes: self.memory_bytes,
             executable: self.executable,
             readable: self.readable,
@@ -42,7 +42,7 @@ impl Step {
 }
 
 /// The interpreter of the configuration, as it is on this machine; `None` where steps in Python are off.
-pub(super) fn look(config: &Config) -> anyhow::Result<Option<Found>> {
+pub(super) fn look(config: &Config) -> anyhow::Result<Option<PythonInterpreter>> {
     let python = &config.pipelines.python;
     if !python.enabled {
         return Ok(None);
@@ -63,7 +63,7 @@ pub(super) fn build(config: &Config) -> anyhow::Result<Arc<dyn Interpreter>> {
         }
     };
     let python = &config.pipelines.python;
-    let confined = Confined::of(&found, python.packages.as_deref(), python.memory_bytes);
+    let confined = Confinement::of(&found, python.packages.as_deref(), python.memory_bytes);
     let mut arguments: Vec<OsString> = vec!["step".into()];
     arguments.extend(confined.flags());
     tracing::info!(version = found.version, interpreter = %found.executable.display(), "steps in Python can run");

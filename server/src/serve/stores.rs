@@ -1,6 +1,6 @@
 //! What the roles share: registry, artefacts, metadata. Of the process itself, or of servers.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use sextant_metadata::{InProcessRates, InProcessStore, MetadataStore, RateStore};
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 #[cfg(not(feature = "fleet"))]
 use super::UNBUILT;
 use super::{
-    folder::{FolderLock, Kept},
+    folder::{FolderLock, HeldFolders},
     storage,
 };
 use sextant_config::{Config, Role};
@@ -39,7 +39,7 @@ pub(super) struct Stores {
     /// Names this life of this process as the owner of leases.
     pub(super) owner: String,
     /// Folders without which the process is not ready.
-    pub(super) kept: Kept,
+    pub(super) kept: HeldFolders,
     _folder: FolderLock,
 }
 
@@ -197,14 +197,18 @@ async fn end_sweep(registry: &Registry) -> Result<(), sextant_registry::Error> {
     registry.acquit(&condemned).await
 }
 
-/// The data folder, and that of the artefacts where this process has it.
-fn keep(config: &Config) -> anyhow::Result<Kept> {
-    let mut kept = Kept::default();
-    let objects = match &config.objects.url {
+/// The folder of the artefacts; `None` where they are in a bucket.
+pub(super) fn objects_folder(config: &Config) -> Option<PathBuf> {
+    match &config.objects.url {
         None => Some(config.data_dir.join("objects")),
         Some(url) => url.strip_prefix("file://").map(Into::into),
-    };
-    for folder in [Some(config.data_dir.clone()), objects]
+    }
+}
+
+/// The data folder, and that of the artefacts where this process has it.
+fn keep(config: &Config) -> anyhow::Result<HeldFolders> {
+    let mut kept = HeldFolders::default();
+    for folder in [Some(config.data_dir.clone()), objects_folder(config)]
         .into_iter()
         .flatten()
     {

@@ -14,7 +14,7 @@ use sextant_api::WorkerPart;
 use sextant_engine::Engine;
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
-use sextant_worker::{End, Isolated, Watchdog, Worker};
+use sextant_worker::{End, IsolationPolicy, Watchdog, Worker};
 use tokio_util::sync::CancellationToken;
 
 use super::{Process, devices::Place, port::Port, stores::Stores};
@@ -24,7 +24,7 @@ use sextant_config::{Config, DeviceSpec, Role, WorkerIsolation};
 const PERIOD_MS: u64 = 1000;
 
 /// Ends a process that has nothing but workers when the last of them has left.
-struct Last {
+struct LastWorkerGuard {
     /// Workers that have not left.
     count: AtomicUsize,
     /// Ends the process as a signal does; none where it plays other roles.
@@ -42,7 +42,7 @@ pub(super) async fn build(
 ) -> anyhow::Result<Vec<WorkerPart>> {
     let mut parts = Vec::with_capacity(places.len());
     let mut workers = Vec::with_capacity(places.len());
-    let last = Arc::new(Last::new(config, places.len(), process));
+    let last = Arc::new(LastWorkerGuard::new(config, places.len(), process));
     let meter = Arc::default();
     for place in places {
         let Place {
@@ -116,7 +116,7 @@ fn settings(
         thresholds: settings.health.thresholds(),
         isolated: match is_cpu {
             true => isolated(settings.isolation),
-            false => Isolated::Nothing,
+            false => IsolationPolicy::Nothing,
         },
         pin: (is_cpu && !settings.pin.is_empty()).then_some(pin),
         period_ms: PERIOD_MS.min(lease_ms / 3),
@@ -126,17 +126,17 @@ fn settings(
     }
 }
 
-fn isolated(setting: WorkerIsolation) -> Isolated {
+fn isolated(setting: WorkerIsolation) -> IsolationPolicy {
     match setting {
-        WorkerIsolation::None => Isolated::Nothing,
-        WorkerIsolation::Keys => Isolated::Foreign,
-        WorkerIsolation::Process => Isolated::Everything,
+        WorkerIsolation::None => IsolationPolicy::Nothing,
+        WorkerIsolation::Keys => IsolationPolicy::Foreign,
+        WorkerIsolation::Process => IsolationPolicy::Everything,
     }
 }
 
-// === impl Last ===
+// === impl LastWorkerGuard ===
 
-impl Last {
+impl LastWorkerGuard {
     fn new(config: &Config, count: usize, process: &Process) -> Self {
         let alone = config.roles.0.iter().all(|role| *role == Role::Worker);
         Self {

@@ -2,10 +2,10 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use sextant_scaling::fleet::{LONGEST_STAY, Leaver, Removable, leaving};
+use sextant_scaling::fleet::{LONGEST_STAY, Leaver, RemovableDevice, leaving};
 
 use super::{
-    devices::{Device, Held, State},
+    devices::{Device, Residency, State},
     world::{Event, World, nanos},
 };
 use sextant_types::index::{DeviceIx, VariantIx};
@@ -44,7 +44,8 @@ impl World<'_> {
             }
             let since = *self.surplus_since[kind].get_or_insert(self.now);
             let forced = u128::from(self.now - since) > LONGEST_STAY.as_nanos();
-            let removable: Vec<Removable> = there.iter().map(|at| self.removable(*at)).collect();
+            let removable: Vec<RemovableDevice> =
+                there.iter().map(|at| self.removable(*at)).collect();
             let leavers = leaving(&removable, &self.copies(), there.len() - desired);
             for leaver in &leavers {
                 let device = there[leaver.at];
@@ -141,17 +142,17 @@ impl World<'_> {
     }
 
     /// Those that are not up serve nobody.
-    fn removable(&self, at: DeviceIx) -> Removable {
+    fn removable(&self, at: DeviceIx) -> RemovableDevice {
         match self.devices[at].as_ref() {
-            Some(of) if of.state == State::Up => Removable {
+            Some(of) if of.state == State::Up => RemovableDevice {
                 busy_share: of.busy_share,
                 holds: self.desired_on(of).collect(),
                 since_ms: of.since / 1_000_000,
                 emptying: of.emptying,
             },
-            _ => Removable {
+            _ => RemovableDevice {
                 since_ms: u64::MAX,
-                ..Removable::default()
+                ..RemovableDevice::default()
             },
         }
     }
@@ -185,7 +186,7 @@ impl World<'_> {
     fn desired_on<'a>(&'a self, of: &'a Device) -> impl Iterator<Item = VariantIx> + 'a {
         let desired = self.control.desired().iter();
         let desired = desired.filter(|(_, desired)| desired.devices > 0);
-        let here = desired.filter(|(variant, _)| of.held.get(variant) == Some(&Held::Loaded));
+        let here = desired.filter(|(variant, _)| of.held.get(variant) == Some(&Residency::Loaded));
         here.map(|(variant, _)| *variant)
     }
 

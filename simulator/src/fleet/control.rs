@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use sextant_controller as controller;
 use sextant_controller::{Actions, Controller, DeviceSpec, VariantSpec};
-use sextant_picture::{Known, Queueing};
-use sextant_placement::Desired;
+use sextant_picture::{IndexedVariant, Queueing};
+use sextant_placement::DesiredPlacement;
 use sextant_schedule::{NEVER, Nanos, Schedulers};
 use sextant_selection as select;
 use sextant_selection::{Decision, Demand};
 
-use super::{Seen, Setting, Shown};
+use super::{FleetView, Setting, ShownDevice};
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
 /// Memory is counted in millions of bytes.
@@ -34,15 +34,15 @@ pub(super) struct Control {
     pub(super) controller: Controller<Token>,
     pub(super) actions: Actions<Token>,
     /// What is there, as the dispatcher and the autoscaler see it.
-    pub(super) shown: Shown,
+    pub(super) shown: FleetView,
     /// Whether what is there has changed since that was shown.
     pub(super) is_stale: bool,
     /// What is desired, as the controller was told.
-    desired: Vec<(VariantIx, Desired)>,
+    desired: Vec<(VariantIx, DesiredPlacement)>,
 }
 
 /// What selection asks about the load.
-struct Waits<'a> {
+struct LoadView<'a> {
     controller: &'a Controller<Token>,
     now: Nanos,
 }
@@ -58,7 +58,7 @@ impl Control {
         let mut control = Self {
             controller: Controller::new(&options),
             actions: Actions::new(),
-            shown: Shown::new(setting),
+            shown: FleetView::new(setting),
             is_stale: true,
             desired: Vec::new(),
         };
@@ -115,7 +115,7 @@ impl Control {
             rows: 1,
             prefer: targets.prefer.unwrap_or_default(),
         };
-        let waits = Waits {
+        let waits = LoadView {
             controller: &self.controller,
             now,
         };
@@ -126,7 +126,7 @@ impl Control {
     pub(super) fn want(
         &mut self,
         now: Nanos,
-        desired: Vec<(VariantIx, Desired)>,
+        desired: Vec<(VariantIx, DesiredPlacement)>,
         idle_unload: Nanos,
     ) {
         if self.desired != desired {
@@ -142,22 +142,22 @@ impl Control {
     }
 
     /// What is desired, as it was last told.
-    pub(super) fn desired(&self) -> &[(VariantIx, Desired)] {
+    pub(super) fn desired(&self) -> &[(VariantIx, DesiredPlacement)] {
         &self.desired
     }
 }
 
 /// Every variant that some type of device runs, as the controller knows it: by what is known of it where a device of
 /// each type is up.
-fn specs(setting: &Setting, shown: &mut Shown) -> Vec<(VariantIx, VariantSpec)> {
-    let each = (0..setting.types.len()).map(|kind| Seen {
+fn specs(setting: &Setting, shown: &mut FleetView) -> Vec<(VariantIx, VariantSpec)> {
+    let each = (0..setting.types.len()).map(|kind| ShownDevice {
         device: DeviceIx::new(kind as u32),
         kind,
         busy_share: 0.0,
         variants: Vec::new(),
     });
     shown.show(each.collect());
-    let known: Vec<Arc<Known>> = shown.snapshot().all().cloned().collect();
+    let known: Vec<Arc<IndexedVariant>> = shown.snapshot().all().cloned().collect();
     let specs = known.iter().map(|known| {
         let application = setting.variants[known.ordinal].application;
         let tenant = setting.applications[application].tenant;
@@ -179,7 +179,7 @@ fn specs(setting: &Setting, shown: &mut Shown) -> Vec<(VariantIx, VariantSpec)> 
     specs
 }
 
-impl select::Load for Waits<'_> {
+impl select::Load for LoadView<'_> {
     fn wait_ms(&self, variant: VariantIx, kind: KindIx) -> f64 {
         let on = self.controller.runs_on(variant);
         let here = on.filter(|(_, of, _)| *of == kind);

@@ -10,7 +10,7 @@ use sextant_types::index::VariantIx;
 
 use super::DeviceType;
 use slots::Slots;
-pub(super) use slots::{Job, Left};
+pub(super) use slots::{FinishedBatch, Job};
 use watch::Watch;
 
 /// Where a device is in its life.
@@ -26,7 +26,7 @@ pub(super) enum State {
 
 /// What there is of a variant on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Held {
+pub(super) enum Residency {
     Loading,
     Loaded,
 }
@@ -39,7 +39,7 @@ pub(super) struct Device {
     /// Tells it from those that had its number before.
     pub(super) life: u64,
     pub(super) since: Nanos,
-    pub(super) held: BTreeMap<VariantIx, Held>,
+    pub(super) held: BTreeMap<VariantIx, Residency>,
     pub(super) slots: Slots,
     /// When the slots are looked at next, as it was scheduled last.
     pub(super) next: Nanos,

@@ -13,7 +13,7 @@ use crate::{
 
 /// A recording whose models are classes.
 #[derive(Debug)]
-struct Recorded {
+struct TraceReplay {
     trace: Arc<Trace>,
     /// By model of the recording.
     classes: Vec<u32>,
@@ -23,7 +23,7 @@ struct Recorded {
 /// The queries of a setting; the model of an arrival is the position of its class.
 pub(super) fn source(setting: &Setting) -> Result<Box<dyn Source>, Error> {
     if let Some(trace) = &setting.recorded {
-        return Ok(Box::new(Recorded::new(trace, setting)?));
+        return Ok(Box::new(TraceReplay::new(trace, setting)?));
     }
     let stream = |(model, class): (u32, &super::Class)| Stream {
         model,
@@ -34,9 +34,9 @@ pub(super) fn source(setting: &Setting) -> Result<Box<dyn Source>, Error> {
     open_loop(&streams, setting.seed)
 }
 
-// === impl Recorded ===
+// === impl TraceReplay ===
 
-impl Recorded {
+impl TraceReplay {
     fn new(trace: &Arc<Trace>, setting: &Setting) -> Result<Self, Error> {
         let class_of = |name: &String| {
             let named = |of: &super::Class| setting.applications[of.application].name == *name;
@@ -59,7 +59,7 @@ impl Recorded {
     }
 }
 
-impl Source for Recorded {
+impl Source for TraceReplay {
     fn peek(&mut self) -> Option<Nanos> {
         let (at, _) = self.trace.requests.get(self.next)?;
         Some(*at)

@@ -15,7 +15,7 @@ use super::{Setting, Variant, setting};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Registered {
+pub(super) struct Registrations {
     /// By position; whatever their names are, they sort as they are numbered.
     pub(super) applications: IndexVec<ApplicationIx, ApplicationId>,
     pub(super) variants: IndexVec<VariantIx, Arc<sextant_types::Variant>>,
@@ -23,9 +23,9 @@ pub(super) struct Registered {
     pub(super) types: Vec<Arc<DeviceType>>,
 }
 
-// === impl Registered ===
+// === impl Registrations ===
 
-impl Registered {
+impl Registrations {
     pub(super) fn of(setting: &Setting) -> Self {
         let engines = setting.variants.iter().map(engine);
         let engines: Vec<EngineName> = engines.collect();

@@ -13,7 +13,7 @@
 
 use sextant_scaling::{
     autoscale,
-    autoscale::{Autoscaler, Seen, Service, TICK_S},
+    autoscale::{Autoscaler, Observation, Service, TICK_S},
 };
 
 use super::{Setting, variants::Presences};
@@ -121,8 +121,8 @@ impl Replicas {
         let mut devices: Vec<u32> = setting.types.iter().map(|of| of.least).collect();
         if now_s > 0 && now_s.is_multiple_of(TICK_S) {
             let jobs = self.jobs.iter();
-            let seen: Vec<Seen<'_>> = jobs
-                .map(|job| Seen {
+            let seen: Vec<Observation<'_>> = jobs
+                .map(|job| Observation {
                     desired: job.desired,
                     running: there.up(job.kind).count() as u32,
                     busy: false,

@@ -14,7 +14,7 @@ const TURNS_S: f64 = 600.0;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     /// By class of queries.
-    pub classes: Vec<Counted>,
+    pub classes: Vec<QueryCounts>,
     /// By type: device hours that are paid for.
     pub device_hours: Vec<f64>,
     /// What those cost, US dollars.
@@ -37,7 +37,7 @@ pub struct Report {
 
 /// What became of queries.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Counted {
+pub struct QueryCounts {
     /// They came.
     pub sent: u64,
     /// Answered in time.
@@ -54,8 +54,8 @@ pub struct Counted {
 
 impl Report {
     /// All classes together.
-    pub fn total(&self) -> Counted {
-        let mut total = Counted::default();
+    pub fn total(&self) -> QueryCounts {
+        let mut total = QueryCounts::default();
         for class in &self.classes {
             total.sent += class.sent;
             total.in_time += class.in_time;
@@ -174,7 +174,7 @@ impl Report {
     }
 }
 
-impl Counted {
+impl QueryCounts {
     /// Queries that have ended, however.
     pub fn ended(&self) -> u64 {
         self.in_time + self.late + self.refused

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use sextant_placement::Desired;
+use sextant_placement::DesiredPlacement;
 use sextant_scaling::{
     Options, Scaler,
     autoscale::TICK_S,
-    demand::{Ended, Forecast, Load},
+    demand::{DemandSample, Forecast, Load},
 };
 use sextant_types::index::VariantIx;
 
 use super::{
-    Policy, Setting, Shown,
+    FleetView, Policy, Setting,
     replicas::{Replicas, Traffic},
     variants::Presences,
 };
@@ -20,14 +20,14 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Autoscaler {
     policy: Policy,
-    decides: Decides,
+    decides: Decider,
     /// By class.
     loads: Vec<Load>,
 }
 
 /// Who decides how many devices there are.
 #[derive(Debug)]
-enum Decides {
+enum Decider {
     /// Nobody: everything stays as it is.
     Nobody,
     Scaler(Box<Scaler>),
@@ -40,7 +40,7 @@ pub(super) struct Look {
     /// By type: how many devices.
     pub(super) devices: Vec<u32>,
     /// By variant in order.
-    pub(super) variants: Vec<(VariantIx, Desired)>,
+    pub(super) variants: Vec<(VariantIx, DesiredPlacement)>,
 }
 
 impl Autoscaler {
@@ -59,9 +59,9 @@ impl Autoscaler {
             scaler
         };
         let decides = match (policy, policy.planner()) {
-            (Policy::Replicas(rule), _) => Decides::Replicas(Replicas::new(setting, rule)),
-            (_, Some(planner)) => Decides::Scaler(Box::new(scaler(planner))),
-            (_, None) => Decides::Nobody,
+            (Policy::Replicas(rule), _) => Decider::Replicas(Replicas::new(setting, rule)),
+            (_, Some(planner)) => Decider::Scaler(Box::new(scaler(planner))),
+            (_, None) => Decider::Nobody,
         };
         Self {
             policy,
@@ -71,7 +71,7 @@ impl Autoscaler {
     }
 
     /// Queries of all classes that ended in the `window_ms` before `now_ms`.
-    pub(super) fn observe(&mut self, now_ms: u64, window_ms: u64, ended: &[Ended]) {
+    pub(super) fn observe(&mut self, now_ms: u64, window_ms: u64, ended: &[DemandSample]) {
         for (load, ended) in self.loads.iter_mut().zip(ended) {
             load.observe(now_ms, window_ms, *ended);
         }
@@ -80,12 +80,12 @@ impl Autoscaler {
     /// Whether a tick of a rule about replicas ends at `now_ms`.
     pub(super) fn reads_traffic(&self, now_ms: u64) -> bool {
         let is_tick = now_ms.is_multiple_of(u64::from(TICK_S) * 1000);
-        matches!(self.decides, Decides::Replicas(_)) && now_ms > 0 && is_tick
+        matches!(self.decides, Decider::Replicas(_)) && now_ms > 0 && is_tick
     }
 
     /// What came in the tick that ends now, by class.
     pub(super) fn on_traffic(&mut self, traffic: &[Traffic]) {
-        if let Decides::Replicas(replicas) = &mut self.decides {
+        if let Decider::Replicas(replicas) = &mut self.decides {
             replicas.observe(traffic);
         }
     }
@@ -95,17 +95,17 @@ impl Autoscaler {
         &mut self,
         setting: &Setting,
         now_ms: u64,
-        (there, shown): (&Presences<'_>, &mut Shown),
+        (there, shown): (&Presences<'_>, &mut FleetView),
     ) -> Look {
         let scaler = match &mut self.decides {
-            Decides::Scaler(scaler) => scaler,
-            Decides::Replicas(replicas) => {
+            Decider::Scaler(scaler) => scaler,
+            Decider::Replicas(replicas) => {
                 return Look {
                     devices: replicas.decide((now_ms / 1000) as u32, setting, there),
                     variants: preloaded(setting),
                 };
             }
-            Decides::Nobody => {
+            Decider::Nobody => {
                 return Look {
                     devices: setting.types.iter().map(|of| of.initial).collect(),
                     variants: preloaded(setting),
@@ -130,12 +130,12 @@ impl Autoscaler {
 }
 
 /// Variants that are pinned to applications, everywhere, the smallest first.
-fn preloaded(setting: &Setting) -> Vec<(VariantIx, Desired)> {
+fn preloaded(setting: &Setting) -> Vec<(VariantIx, DesiredPlacement)> {
     let pinned = setting.applications.iter().filter_map(|of| of.pinned);
     let sized = pinned.map(|at| (setting.variants[at].memory_mb, at));
     let sized: BTreeSet<(u32, VariantIx)> = sized.collect();
     let everywhere = (0..).zip(sized).map(|(order, (_, variant))| {
-        let desired = Desired {
+        let desired = DesiredPlacement {
             devices: u32::MAX,
             pinned: true,
             order,

@@ -143,12 +143,12 @@ pub struct Entry {
     /// Whether it answers one query at a time.
     pub apart: bool,
     /// By type of device: what was measured there; where nothing was, the run times count.
-    pub measured: Vec<Option<Measured>>,
+    pub measured: Vec<Option<Measurement>>,
 }
 
 /// What was measured of a variant on a type of device.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
+pub struct Measurement {
     /// In increasing order of size, never empty.
     pub batches: Vec<BatchLatency>,
     /// Time to load it, ms.

@@ -15,11 +15,11 @@ use sextant_types::{
     index::{ApplicationIx, DeviceIx, KindIx, VariantIx},
 };
 
-use super::{Class, Setting, registered::Registered, registered::name};
+use super::{Class, Setting, registered::Registrations, registered::name};
 
 /// A device that takes work.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct ShownDevice {
     /// Its number.
     pub device: DeviceIx,
     /// Position of its type.
@@ -31,28 +31,28 @@ pub struct Seen {
 }
 
 /// See the module.
-pub struct Shown {
-    registered: Registered,
+pub struct FleetView {
+    registered: Registrations,
     view: View,
     interner: Interner,
     facts: BTreeMap<DeviceTypeName, Arc<DeviceType>>,
     slowdowns: Slowdowns,
     snapshot: Snapshot,
     /// The devices that were shown last.
-    devices: Vec<Seen>,
+    devices: Vec<ShownDevice>,
     /// What may answer an application of which no variant is published.
     nothing: Index,
 }
 
-impl fmt::Debug for Shown {
+impl fmt::Debug for FleetView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shown").finish_non_exhaustive()
+        f.debug_struct("FleetView").finish_non_exhaustive()
     }
 }
 
-// === impl Seen ===
+// === impl ShownDevice ===
 
-impl Seen {
+impl ShownDevice {
     /// Whether another one differs in nothing but how busy it is.
     fn is_like(&self, other: &Self) -> bool {
         let what = |seen: &Self| (seen.device, seen.kind);
@@ -60,12 +60,12 @@ impl Seen {
     }
 }
 
-// === impl Shown ===
+// === impl FleetView ===
 
-impl Shown {
+impl FleetView {
     /// Of a setting of which no device is up.
     pub fn new(setting: &Setting) -> Self {
-        let registered = Registered::of(setting);
+        let registered = Registrations::of(setting);
         let mut interner = Interner::default();
         for application in registered.applications.iter() {
             interner.application(application);
@@ -98,7 +98,7 @@ impl Shown {
     }
 
     /// These devices and no others take work now.
-    pub fn show(&mut self, devices: Vec<Seen>) {
+    pub fn show(&mut self, devices: Vec<ShownDevice>) {
         let is_same = self.devices.len() == devices.len()
             && (self.devices.iter().zip(&devices)).all(|(one, other)| one.is_like(other));
         self.devices = devices;
@@ -156,7 +156,7 @@ impl Shown {
         &mut self,
         planned: &BTreeMap<VariantIx, u32>,
         warm_memory_share: f64,
-    ) -> Vec<(VariantIx, sextant_placement::Desired)> {
+    ) -> Vec<(VariantIx, sextant_placement::DesiredPlacement)> {
         let named = planned.iter().map(|(variant, count)| {
             let id = &self.registered.variants[*variant].id;
             (id.clone(), *count)
@@ -255,7 +255,7 @@ impl Shown {
         &self.registered.applications[application]
     }
 
-    fn worker(&self, seen: &Seen) -> Worker {
+    fn worker(&self, seen: &ShownDevice) -> Worker {
         let facts = &self.registered.types[seen.kind];
         Worker {
             id: name::<WorkerId>("d", seen.device.get()),

@@ -6,7 +6,7 @@ use super::replicas::Traffic;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Inside {
+pub(super) struct TrafficMeter {
     classes: Vec<Counter>,
     /// When it was read last.
     read: Nanos,
@@ -23,9 +23,9 @@ struct Counter {
     until: Nanos,
 }
 
-// === impl Inside ===
+// === impl TrafficMeter ===
 
-impl Inside {
+impl TrafficMeter {
     pub(super) fn new(classes: usize) -> Self {
         Self {
             classes: vec![Counter::default(); classes],

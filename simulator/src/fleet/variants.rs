@@ -5,8 +5,8 @@ use sextant_metadata::InstanceState;
 use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
 use super::{
-    Seen,
-    devices::{Device, Held, State},
+    ShownDevice,
+    devices::{Device, Residency, State},
 };
 
 /// A look at all devices.
@@ -22,11 +22,11 @@ impl Presences<'_> {
     }
 
     /// All that are up and stay, as their workers would say it.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(super) fn seen(&self) -> Vec<ShownDevice> {
         let all = self.devices.numbered();
         let up = all.filter_map(|(at, device)| Some((at, device.as_ref()?)));
         let up = up.filter(|(_, device)| device.state == State::Up);
-        let seen = up.map(|(at, device)| Seen {
+        let seen = up.map(|(at, device)| ShownDevice {
             device: at,
             kind: device.kind,
             busy_share: device.busy_share,
@@ -39,10 +39,10 @@ impl Presences<'_> {
 fn states(device: &Device) -> Vec<(VariantIx, InstanceState)> {
     let held = device.held.iter().map(|(variant, held)| {
         let state = match (held, device.watch.condition(*variant)) {
-            (Held::Loading, _) => InstanceState::Loading,
-            (Held::Loaded, Condition::Healthy) => InstanceState::Active,
-            (Held::Loaded, Condition::Overloaded) => InstanceState::Overloaded,
-            (Held::Loaded, Condition::Interfered) => InstanceState::Interfered,
+            (Residency::Loading, _) => InstanceState::Loading,
+            (Residency::Loaded, Condition::Healthy) => InstanceState::Active,
+            (Residency::Loaded, Condition::Overloaded) => InstanceState::Overloaded,
+            (Residency::Loaded, Condition::Interfered) => InstanceState::Interfered,
         };
         (*variant, state)
     });

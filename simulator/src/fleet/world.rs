@@ -10,7 +10,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use sextant_controller::{Action, Actions};
-use sextant_scaling::demand::Ended;
+use sextant_scaling::demand::DemandSample;
 use sextant_schedule::{BatchId, NEVER, Nanos, Request, Schedulers};
 use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
 
@@ -18,9 +18,9 @@ use super::{
     Policy, Report, Setting,
     control::{Control, Token},
     devices::{Device, State},
-    report::Counted,
+    report::QueryCounts,
     scaling::Autoscaler,
-    traffic::Inside,
+    traffic::TrafficMeter,
 };
 use crate::Source;
 
@@ -50,8 +50,8 @@ pub(super) struct World<'a> {
     vacant_batches: Vec<u32>,
     random: ChaCha8Rng,
     /// By class: what has ended since the last look.
-    ended: Vec<Ended>,
-    inside: Inside,
+    ended: Vec<DemandSample>,
+    inside: TrafficMeter,
     looks: u64,
     /// Queries of the measured time without an answer.
     open: u64,
@@ -101,7 +101,7 @@ impl<'a> World<'a> {
             now: 0,
             span: (from, from + nanos(setting.measured_s * 1e3)),
             report: Report {
-                classes: vec![Counted::default(); setting.classes.len()],
+                classes: vec![QueryCounts::default(); setting.classes.len()],
                 device_hours: vec![0.0; setting.types.len()],
                 answers: setting.variants.iter().map(|_| 0).collect(),
                 seconds: setting.measured_s,
@@ -117,8 +117,8 @@ impl<'a> World<'a> {
             batches: Vec::new(),
             vacant_batches: Vec::new(),
             random: ChaCha8Rng::seed_from_u64(setting.seed),
-            ended: vec![Ended::default(); setting.classes.len()],
-            inside: Inside::new(setting.classes.len()),
+            ended: vec![DemandSample::default(); setting.classes.len()],
+            inside: TrafficMeter::new(setting.classes.len()),
             looks: 0,
             open: 0,
             setting,

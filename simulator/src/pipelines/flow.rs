@@ -17,7 +17,7 @@ const AFTER: Nanos = 3_600_000_000_000;
 
 /// What became of the queries.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Served {
+pub struct FlowResult {
     /// By query: latency, ns; `NEVER` where a step was dropped.
     pub latencies: Vec<Nanos>,
     /// Time that devices spent on queries that were not answered in time, over all that they spent, 0 to 1; of the
@@ -63,7 +63,7 @@ pub fn serve(
     load: Load<'_>,
     (target, dropping): (Nanos, Policy),
     options: &impl Schedulers,
-) -> Served {
+) -> FlowResult {
     let setting = setting(graph, plan, options);
     let dropping = Dropping::new(dropping, stages(graph, plan, load.routes));
     let mut flow = Flow::new(graph, load, (target, dropping));
@@ -286,7 +286,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    fn served(self, plan: &Plan) -> Served {
+    fn served(self, plan: &Plan) -> FlowResult {
         let steps = self.graph.steps();
         let (mut wasted, mut all) = (0.0, 0.0);
         for (query, latency) in self.latencies.iter().enumerate() {
@@ -305,7 +305,7 @@ impl<'a> Flow<'a> {
             all += took;
             wasted += if *latency > self.target { took } else { 0.0 };
         }
-        Served {
+        FlowResult {
             latencies: self.latencies,
             wasted_share: if all > 0.0 { wasted / all } else { 0.0 },
         }

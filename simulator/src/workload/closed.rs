@@ -22,7 +22,7 @@ pub struct ClosedLoop {
 const LEAST_CYCLE: Nanos = 1_000_000;
 
 /// Several sources as one. Each model belongs to one of them.
-pub struct Mixed {
+pub struct MixedSource {
     sources: Vec<Box<dyn Source>>,
     /// By model: its source.
     owner: Vec<usize>,
@@ -87,9 +87,9 @@ impl Source for ClosedLoop {
     }
 }
 
-// === impl Mixed ===
+// === impl MixedSource ===
 
-impl Mixed {
+impl MixedSource {
     /// Sources with the models of each.
     pub fn new(sources: Vec<(Vec<u32>, Box<dyn Source>)>) -> Self {
         let mut owner = Vec::new();
@@ -112,7 +112,7 @@ impl Mixed {
     }
 }
 
-impl Source for Mixed {
+impl Source for MixedSource {
     fn peek(&mut self) -> Option<Nanos> {
         let mut least = None;
         for (at, source) in self.sources.iter_mut().enumerate() {

@@ -10,7 +10,7 @@ use crate::{Arrival, Error, Source};
 
 /// A superposition of Poisson processes; each request costs the same for any number of models.
 #[derive(Debug)]
-pub struct Superposed {
+pub struct Superposition {
     columns: Vec<Column>,
     /// Mean time between two requests, ns; infinite when none come.
     gap_ns: f64,
@@ -27,9 +27,9 @@ struct Column {
     other: u32,
 }
 
-// === impl Superposed ===
+// === impl Superposition ===
 
-impl Superposed {
+impl Superposition {
     /// From (model, requests per second).
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Superposed {
     }
 }
 
-impl Source for Superposed {
+impl Source for Superposition {
     #[inline]
     fn peek(&mut self) -> Option<Nanos> {
         self.gap_ns.is_finite().then_some(self.at_ns as Nanos)

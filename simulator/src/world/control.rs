@@ -1,7 +1,7 @@
 //! Who decides in a world: the controller, as in a fleet, or for comparison its scheduler alone.
 
 use sextant_controller as controller;
-use sextant_controller::{Controller, DeviceSpec, Loaded, OnKind, VariantSpec};
+use sextant_controller::{Controller, DeviceSpec, LoadResult, OnKind, VariantSpec};
 use sextant_placement as placement;
 use sextant_profile::Estimation;
 use sextant_schedule as schedule;
@@ -138,7 +138,7 @@ impl Control {
                             now,
                             device,
                             VariantIx::new(at),
-                            Loaded::Found,
+                            LoadResult::Found,
                             actions,
                         );
                     }

@@ -12,7 +12,7 @@ use sextant_planning::{
 };
 use sextant_schedule::{LatencyTable, NEVER, Nanos};
 use sextant_simulator::{
-    pipelines::{Served, arrivals, serve},
+    pipelines::{FlowResult, arrivals, serve},
     workload::{Gaps, Rate},
 };
 
@@ -158,7 +158,7 @@ fn who_cannot_finish_is_given_up_before_the_first_step() {
     };
     let options = Options::of(Scheduler::Eager);
     let run = |policy| serve(&graph, &plan, load, (target, policy), &options);
-    let good = |served: &Served| served.latencies.iter().filter(|it| **it <= target).count();
+    let good = |served: &FlowResult| served.latencies.iter().filter(|it| **it <= target).count();
     let ours = run(Policy::Sextant);
     let others = [Policy::None, Policy::Clipper, Policy::Nexus, Policy::Pard].map(run);
     let best = others.iter().map(good).max().unwrap();

@@ -1,8 +1,8 @@
 use sextant_simulator::{
     Arrival, Source,
     workload::{
-        ClosedLoop, Gaps, Mixed, OpenLoop, Piece, Rate, Spread, Spreading, Stream, Superposed,
-        equal, open_loop, zipf,
+        ClosedLoop, Gaps, MixedSource, OpenLoop, Piece, Rate, Spread, Spreading, Stream,
+        Superposition, equal, open_loop, zipf,
     },
 };
 
@@ -70,7 +70,7 @@ fn superposed_streams_keep_their_shares_and_gaps() {
         .enumerate()
         .map(|(at, share)| (at as u32, share * 5_000.0))
         .collect();
-    let mut source = Superposed::new(&rates, 11).unwrap();
+    let mut source = Superposition::new(&rates, 11).unwrap();
     let arrivals = take(&mut source, 150_000);
     let (mean, variation) = statistics(&arrivals);
     assert!((mean * 5_000.0 - 1.0).abs() < 0.015 && (variation - 1.0).abs() < 0.03);
@@ -237,7 +237,7 @@ fn a_client_that_is_refused_at_once_does_not_stop_time() {
 fn mixed_sources_come_in_order_and_hear_of_their_own_answers() {
     let open = open_loop(&[one(Gaps::Constant, 1_000.0)], 1).unwrap();
     let closed = ClosedLoop::new(&[1], 1, 0);
-    let mut mixed = Mixed::new(vec![(vec![0], open), (vec![1], Box::new(closed))]);
+    let mut mixed = MixedSource::new(vec![(vec![0], open), (vec![1], Box::new(closed))]);
     let mut last = 0;
     let mut by_model = [0, 0];
     for _ in 0..1_000 {

@@ -12,7 +12,7 @@ const LEAST_SECONDS: u64 = 3;
 
 /// What the command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct ChaosOptions {
     /// The first run's seed.
     pub seed: u64,
     /// How many runs.
@@ -27,7 +27,7 @@ pub struct Asked {
     pub again: Option<PathBuf>,
 }
 
-impl Asked {
+impl ChaosOptions {
     /// Reads the arguments.
     ///
     /// # Errors
@@ -114,8 +114,8 @@ mod tests {
     use super::*;
     use crate::chaos::history::History;
 
-    fn read(line: &str) -> Asked {
-        Asked::read(line.split_whitespace().map(str::to_owned)).unwrap()
+    fn read(line: &str) -> ChaosOptions {
+        ChaosOptions::read(line.split_whitespace().map(str::to_owned)).unwrap()
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
         for line in wrong {
             let words = line.split_whitespace().map(str::to_owned);
             assert!(
-                Asked::read(words).and_then(|it| it.plans()).is_err(),
+                ChaosOptions::read(words).and_then(|it| it.plans()).is_err(),
                 "{line}"
             );
         }

@@ -36,7 +36,7 @@ pub struct Plan {
     pub registrations: Vec<Registration>,
     /// Which part of the devices' work fails.
     #[serde(default)]
-    pub failing: Failing,
+    pub failing: FailureRates,
     /// What goes wrong, by time.
     pub faults: Vec<Fault>,
     /// How long the registry is away when a job is under way after the load, milliseconds.
@@ -108,7 +108,7 @@ pub struct Registration {
 
 /// Which part of the devices' work fails, in hundredths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failing {
+pub struct FailureRates {
     /// Of all loads.
     pub loads: u64,
     /// Of all batches.

@@ -146,7 +146,7 @@ async fn play(stage: &Arc<Stage>) -> Result<(), String> {
     let changes = tokio::spawn(artefacts::change(Arc::clone(stage)));
     let jobs = jobs::submit(stage, begun);
     let registrations = registrations::submit(stage, begun);
-    let aside = aside::Aside::start(stage, begun);
+    let aside = aside::SideLoad::start(stage, begun);
     let watch = tokio::spawn(stage::watch(Arc::clone(stage)));
     faults::carry_out(stage, begun).await;
     stage.history.note(Event::Healed);

@@ -2,7 +2,7 @@
 
 use super::Case;
 use crate::onnx::{
-    Hostile, Message, attribute, endless_body, floats, node, number_attribute, scalar,
+    HostileModel, Message, attribute, endless_body, floats, node, number_attribute, scalar,
     tensor_value, value,
 };
 
@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Bytes that are no model, or only a part of one.
 fn no_models() -> Vec<Case> {
-    let good = Hostile::No.bytes();
+    let good = HostileModel::No.bytes();
     let mut nested = Vec::new();
     for _ in 0..4000 {
         let mut outer = Message::default();
@@ -113,7 +113,7 @@ fn graphs() -> Vec<Case> {
     let of = |name, nodes: &[Message]| Case::model(name, model(&graph(nodes, |_| {})));
     let mut foreign = node("Relu", &["x"], "y");
     foreign.text(7, "com.example");
-    let chain = |count| Hostile::Chain(count).bytes();
+    let chain = |count| HostileModel::Chain(count).bytes();
     let mut self_made = node("Relu", &["x"], "y");
     self_made.message(5, &attribute("body", 5, 6, &relu(|_| {})));
     vec![
@@ -294,11 +294,11 @@ fn runs() -> Vec<Case> {
     let mut back = node("Cast", &["divided"], "y");
     back.message(5, &number_attribute("to", 1));
     vec![
-        Case::model("endless", Hostile::Endless.bytes()),
+        Case::model("endless", HostileModel::Endless.bytes()),
         Case::model("endless-and-growing", growing()),
-        Case::model("four-gigabytes", Hostile::Huge(4 << 30).bytes()),
-        Case::model("a-hundred-gigabytes", Hostile::Huge(100 << 30).bytes()),
-        Case::model("more-than-there-is", Hostile::Huge(1 << 62).bytes()),
+        Case::model("four-gigabytes", HostileModel::Huge(4 << 30).bytes()),
+        Case::model("a-hundred-gigabytes", HostileModel::Huge(100 << 30).bytes()),
+        Case::model("more-than-there-is", HostileModel::Huge(1 << 62).bytes()),
         of(
             "whole-division-by-zero",
             &[cast, node("Div", &["whole", "zero"], "divided"), back],

@@ -23,7 +23,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sextant_tests::{
     Api, Fleet, FleetSettings, Tally, digits,
-    steps::{answers, learn, loaded_on, workers},
+    steps::{answers, is_serving, learn, loaded_on, workers},
     until,
 };
 

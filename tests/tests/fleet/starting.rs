@@ -13,12 +13,12 @@ use tempfile::TempDir;
 use super::*;
 
 /// A front end that may not have its stores yet. Killed when dropped.
-struct Starting {
+struct StartingFrontEnd {
     child: Child,
     folder: TempDir,
 }
 
-impl Starting {
+impl StartingFrontEnd {
     fn over(fleet: &Fleet, patience_ms: u64) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let log = File::create(folder.path().join("log")).expect("the log opens");
@@ -72,7 +72,7 @@ impl Starting {
     }
 }
 
-impl Drop for Starting {
+impl Drop for StartingFrontEnd {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
@@ -83,7 +83,7 @@ impl Drop for Starting {
 async fn a_process_waits_for_a_store_and_goes_on_when_it_is_there() {
     let mut fleet = Fleet::over_stores(FleetSettings::default());
     fleet.redis.kill();
-    let starting = Starting::over(&fleet, 600_000);
+    let starting = StartingFrontEnd::over(&fleet, 600_000);
     starting.says("a store is away").await;
     fleet.redis.restart();
     starting.says("listening on").await;
@@ -92,7 +92,7 @@ async fn a_process_waits_for_a_store_and_goes_on_when_it_is_there() {
     assert!(status.success(), "{status}: {log}");
 
     fleet.s3.kill();
-    let starting = Starting::over(&fleet, 600_000);
+    let starting = StartingFrontEnd::over(&fleet, 600_000);
     starting.says("a store is away").await;
     fleet.s3.restart();
     starting.says("listening on").await;
@@ -102,7 +102,7 @@ async fn a_process_waits_for_a_store_and_goes_on_when_it_is_there() {
 async fn a_process_that_waits_for_a_store_ends_when_it_is_told_to() {
     let mut fleet = Fleet::over_stores(FleetSettings::default());
     fleet.postgres.kill();
-    let starting = Starting::over(&fleet, 600_000);
+    let starting = StartingFrontEnd::over(&fleet, 600_000);
     starting.says("PostgreSQL does not answer").await;
     starting.is_told_to_end();
     let (status, log) = starting.ended().await;
@@ -113,7 +113,7 @@ async fn a_process_that_waits_for_a_store_ends_when_it_is_told_to() {
 async fn a_process_without_patience_ends_and_names_the_store() {
     let mut fleet = Fleet::over_stores(FleetSettings::default());
     fleet.s3.kill();
-    let (status, log) = Starting::over(&fleet, 0).ended().await;
+    let (status, log) = StartingFrontEnd::over(&fleet, 0).ended().await;
     assert!(!status.success(), "{log}");
     assert!(log.contains("objects.url"), "{log}");
 }

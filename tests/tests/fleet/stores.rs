@@ -117,7 +117,7 @@ async fn a_budget_outlives_the_loss_of_the_metadata() {
     until("the variants are published again", || async {
         let instances = api.get("/v1/instances").await.json(200);
         let all = instances["instances"].as_array().into_iter().flatten();
-        (all.filter(|it| it["state"] == "active").count() >= 2).then_some(())
+        (all.filter(|it| is_serving(it)).count() >= 2).then_some(())
     })
     .await;
     let answer = api.post("/v1/queries", &query).await;

@@ -3,11 +3,11 @@
 use super::*;
 use sextant_tests::{
     Load,
-    upgrade::{Before, upgrade},
+    upgrade::{OldVersion, upgrade},
 };
 
 /// A process that speaks, and understands, the version of the messages before this release's alone.
-const BEFORE: Before = Before::Settings(&["fleet.protocol=3"]);
+const BEFORE: OldVersion = OldVersion::Settings(&["fleet.protocol=3"]);
 
 #[tokio::test]
 async fn a_fleet_of_the_release_before_is_upgraded_without_a_failed_query() {

@@ -470,3 +470,28 @@ async fn a_model_that_is_worse_than_it_was_measured_is_told_to_be_trained_again(
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("level"), "{shown}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_of_which_an_item_is_refused_is_sent_with_an_error() {
+    let cluster = taking(json!({})).await;
+    let answer = ask(&cluster.api(), &[0]).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("labels.jsonl");
+    let good = json!({"token": token(&answer), "label": 7});
+    let bad = json!({"token": "none of ours", "label": 7});
+    let send = |items: &[&Value]| {
+        let lines: Vec<String> = items.iter().map(|item| format!("{item}\n")).collect();
+        std::fs::write(&file, lines.concat()).expect("written");
+        let sent = cluster.client(&["feedback", "send", &file.to_string_lossy()]);
+        let told = String::from_utf8_lossy(&sent.stdout).into_owned();
+        (sent.status.code(), told)
+    };
+    let (code, told) = send(&[&good]);
+    assert_eq!(code, Some(0), "{told}");
+    let (code, told) = send(&[&good, &bad]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(
+        told.contains("1 accepted") && told.contains("item 1"),
+        "{told}"
+    );
+}

@@ -20,13 +20,13 @@ fn service(set: &[&str]) -> TestCluster {
 }
 
 /// Registers a model under an application of its own name.
-async fn register(api: &Api, name: &str, model: onnx::Hostile) {
+async fn register(api: &Api, name: &str, model: onnx::HostileModel) {
     api.create_application(name).await;
     let upload = Upload {
         application: name,
         name,
         model: model.bytes(),
-        validation: onnx::Hostile::RECORDS.into(),
+        validation: onnx::HostileModel::RECORDS.into(),
         validation_name: "validation.jsonl",
     };
     let job = api.register(upload).await;
@@ -57,8 +57,8 @@ fn executors(cluster: &TestCluster) -> usize {
 async fn a_query_that_never_ends_is_ended_and_costs_nobody_else() {
     let cluster = service(&[]);
     let api = cluster.api();
-    register(&api, "turns", onnx::Hostile::Turns).await;
-    register(&api, "good", onnx::Hostile::No).await;
+    register(&api, "turns", onnx::HostileModel::Turns).await;
+    register(&api, "good", onnx::HostileModel::No).await;
     assert_eq!(answered(&api, "turns").await, json!([3.0, 0.0]));
     assert_eq!(answered(&api, "good").await, json!([3.0, 0.0]));
     let before = executors(&cluster);
@@ -94,8 +94,8 @@ fn isolated() -> TestCluster {
 async fn a_query_that_takes_too_much_memory_is_answered_and_costs_nobody_else() {
     let cluster = isolated();
     let api = cluster.api();
-    register(&api, "room", onnx::Hostile::Room).await;
-    register(&api, "good", onnx::Hostile::No).await;
+    register(&api, "room", onnx::HostileModel::Room).await;
+    register(&api, "good", onnx::HostileModel::No).await;
     assert_eq!(answered(&api, "room").await, json!([4.0, 0.0]));
     assert_eq!(answered(&api, "good").await, json!([3.0, 0.0]));
     // 100 MB is within the limit, 8 GB and more are not.
@@ -117,8 +117,8 @@ async fn a_query_that_takes_too_much_memory_is_answered_and_costs_nobody_else() 
 async fn an_isolated_query_that_never_ends_is_ended_with_its_process() {
     let cluster = isolated();
     let api = cluster.api();
-    register(&api, "turns", onnx::Hostile::Turns).await;
-    register(&api, "good", onnx::Hostile::No).await;
+    register(&api, "turns", onnx::HostileModel::Turns).await;
+    register(&api, "good", onnx::HostileModel::No).await;
     assert_eq!(answered(&api, "turns").await, json!([3.0, 0.0]));
     assert_eq!(answered(&api, "good").await, json!([3.0, 0.0]));
     let [first, other] = cluster.children("host")[..] else {
@@ -140,7 +140,7 @@ async fn an_isolated_query_that_never_ends_is_ended_with_its_process() {
 async fn processes_that_are_killed_under_load_lose_no_query() {
     let cluster = isolated();
     let api = cluster.api();
-    register(&api, "good", onnx::Hostile::No).await;
+    register(&api, "good", onnx::HostileModel::No).await;
     assert_eq!(answered(&api, "good").await, json!([3.0, 0.0]));
     let asking = (0..4).map(|_| async {
         for _ in 0..200 {
@@ -179,7 +179,7 @@ async fn answered_or_none(api: &Api, application: &str) -> Option<()> {
 async fn inputs_that_would_take_more_memory_than_there_is_are_refused_before_they_run() {
     let cluster = service(&["variants.memory_bytes=1073741824"]);
     let api = cluster.api();
-    register(&api, "square", onnx::Hostile::Square).await;
+    register(&api, "square", onnx::HostileModel::Square).await;
     let ask = async |length: usize| {
         let query = json!({"application": "square", "inputs": [
             {"name": "x", "shape": [1, length], "datatype": "FP32", "data": vec![1.0; length]},

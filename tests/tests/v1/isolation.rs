@@ -68,8 +68,8 @@ async fn register(api: &Api, name: &str) -> Value {
     let upload = Upload {
         application: name,
         name,
-        model: onnx::Hostile::No.bytes(),
-        validation: onnx::Hostile::RECORDS.into(),
+        model: onnx::HostileModel::No.bytes(),
+        validation: onnx::HostileModel::RECORDS.into(),
         validation_name: "validation.jsonl",
     };
     let job = api.register(upload).await;

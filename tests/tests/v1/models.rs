@@ -322,13 +322,13 @@ async fn another_name_under_the_same_application_is_the_applications() {
     api.post("/v1/queries", &query).await.json(200);
 }
 
-/// A model of [`onnx::Hostile`] with a name of its own.
-fn hostile(name: &str, model: onnx::Hostile) -> Upload<'_> {
+/// A model of [`onnx::HostileModel`] with a name of its own.
+fn hostile(name: &str, model: onnx::HostileModel) -> Upload<'_> {
     Upload {
         application: name,
         name,
         model: model.bytes(),
-        validation: onnx::Hostile::RECORDS.into(),
+        validation: onnx::HostileModel::RECORDS.into(),
         validation_name: "validation.jsonl",
     }
 }
@@ -348,17 +348,17 @@ async fn a_model_that_is_hard_on_an_engine_fails_alone() {
     for name in ["endless", "deep", "huge", "good"] {
         api.create_application(name).await;
     }
-    let endless = hostile("endless", onnx::Hostile::Endless);
+    let endless = hostile("endless", onnx::HostileModel::Endless);
     assert_eq!(failure(&api, endless).await, "time_exceeded");
     // A gigabyte more than the limit, and less than the machine has.
-    let huge = hostile("huge", onnx::Hostile::Huge(4 << 30));
+    let huge = hostile("huge", onnx::HostileModel::Huge(4 << 30));
     assert_eq!(failure(&api, huge).await, "memory_exceeded");
     // An engine that descends by the depth of the graph has the stack for it.
     let deep = api
-        .register(hostile("deep", onnx::Hostile::Chain(6000)))
+        .register(hostile("deep", onnx::HostileModel::Chain(6000)))
         .await;
     assert_eq!(deep["state"], "succeeded", "{deep}");
-    let good = api.register(hostile("good", onnx::Hostile::No)).await;
+    let good = api.register(hostile("good", onnx::HostileModel::No)).await;
     assert_eq!(good["state"], "succeeded", "{good}");
     for name in ["deep", "good"] {
         let query = json!({"application": name, "inputs": [
@@ -387,7 +387,7 @@ async fn a_registration_that_never_ends_can_be_cancelled_and_the_next_one_procee
         api.create_application(name).await;
     }
     let accepted = api
-        .upload(hostile("endless", onnx::Hostile::Endless))
+        .upload(hostile("endless", onnx::HostileModel::Endless))
         .await
         .json(202);
     let job = accepted["job"].as_str().expect("a job").to_owned();
@@ -405,6 +405,6 @@ async fn a_registration_that_never_ends_can_be_cancelled_and_the_next_one_procee
             .status
             .is_success()
     );
-    let good = api.register(hostile("good", onnx::Hostile::No)).await;
+    let good = api.register(hostile("good", onnx::HostileModel::No)).await;
     assert_eq!(good["state"], "succeeded", "{good}");
 }

@@ -167,14 +167,13 @@ async fn the_threshold_of_a_cascade_is_chosen_on_a_validation_set() {
         ];
         let output = cluster.client(&[&["--json", "pipeline", "tune", &file][..], &of].concat());
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(
-            output.status.success(),
-            "{text}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        serde_json::from_str::<Value>(&text).expect("JSON")
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let answer = serde_json::from_str::<Value>(&text);
+        let answer = answer.unwrap_or_else(|_| panic!("no JSON: {text}{told}"));
+        (output.status.code(), answer)
     };
-    let answer = tune("0.9");
+    let (code, answer) = tune("0.9");
+    assert_eq!(code, Some(0), "{answer}");
     let tried = answer["tried"].as_array().expect("a list");
     let of = |row: &Value, name: &str| row[name].as_f64().expect("a number");
     let (never, always) = (&tried[0], &tried[3]);
@@ -206,10 +205,40 @@ async fn the_threshold_of_a_cascade_is_chosen_on_a_validation_set() {
         .map(|it| &it["name"])
         .collect();
     assert_eq!(names, ["careful-digits"], "those that were tried are gone");
+    let (code, answer) = tune("0.9999");
     assert!(
-        tune("0.9999")["chosen"].is_null(),
+        answer["chosen"].is_null(),
         "none of them is as right as that"
     );
+    assert_eq!(code, Some(1), "nothing is registered");
+    // What somebody has registered under the name of those that are tried stays.
+    let definition = String::from_utf8(example("tuned.yaml")).expect("text");
+    let own = definition
+        .replace("careful-digits", "careful-digits-tuning")
+        .replace("THRESHOLD", "0.5");
+    let api = cluster.api();
+    let made = api.send_bytes(
+        Method::POST,
+        "/v1/pipelines",
+        "application/yaml",
+        Some(own.into_bytes()),
+    );
+    made.await.json(201);
+    let (file, set) = (file.to_string_lossy(), set.to_string_lossy());
+    let refused = cluster.client(&[
+        "pipeline",
+        "tune",
+        &file,
+        "--validation",
+        &set,
+        "--min-accuracy",
+        "0.9",
+    ]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(text.contains("careful-digits-tuning"), "{text}");
+    let kept = api.get("/v1/pipelines/careful-digits-tuning").await;
+    assert_eq!(kept.json(200)["version"], 1);
 }
 
 async fn with_sentences() -> TestCluster {

@@ -1,7 +1,7 @@
 //! Registrations wait for each other no longer than they must, and outlive the service.
 
 use serde_json::Value;
-use sextant_tests::{Api, Settings, TestCluster, Upload, onnx::Hostile, until};
+use sextant_tests::{Api, Settings, TestCluster, Upload, onnx::HostileModel, until};
 
 fn settings(more: &[&str]) -> Settings {
     let common = ["variants.max_batch=4", "variants.memory_bytes=3221225472"];
@@ -13,7 +13,7 @@ fn settings(more: &[&str]) -> Settings {
 }
 
 /// Begins a registration under an application of its own name; the job.
-async fn begin(api: &Api, name: &str, model: Hostile, validation: Vec<u8>) -> String {
+async fn begin(api: &Api, name: &str, model: HostileModel, validation: Vec<u8>) -> String {
     api.create_application(name).await;
     let upload = Upload {
         application: name,
@@ -64,15 +64,15 @@ async fn a_good_model_is_ready_beside_endless_ones() {
         "variants.slow_registration_ms=500",
     ]));
     let api = cluster.api();
-    let records = || Hostile::RECORDS.into();
+    let records = || HostileModel::RECORDS.into();
     let mut endless = Vec::new();
     for name in ["endless-1", "endless-2"] {
-        let job = begin(&api, name, Hostile::Endless, records()).await;
+        let job = begin(&api, name, HostileModel::Endless, records()).await;
         in_step(&api, &job, "inspect").await;
         endless.push(job);
     }
     // There is no place left, and these two cannot end.
-    let good = begin(&api, "good", Hostile::No, records()).await;
+    let good = begin(&api, "good", HostileModel::No, records()).await;
     let good = api.job_over(&good).await;
     assert_eq!(good["state"], "succeeded", "{good}");
     for job in &endless {
@@ -91,14 +91,14 @@ async fn a_registration_that_gets_no_processor_is_waited_for() {
         "variants.slow_registration_ms=3000",
     ]));
     let api = cluster.api();
-    let records = || Hostile::RECORDS.into();
-    let halted = begin(&api, "halted", Hostile::No, records()).await;
+    let records = || HostileModel::RECORDS.into();
+    let halted = begin(&api, "halted", HostileModel::No, records()).await;
     in_step(&api, &halted, "measure:").await;
     let processes = cluster.children("measure");
     assert!(!processes.is_empty(), "nobody measures");
     processes.iter().for_each(|it| cluster.halt_child(*it));
     // It begins when the other is slow, which is past the limit of a step.
-    let good = begin(&api, "good", Hostile::No, records()).await;
+    let good = begin(&api, "good", HostileModel::No, records()).await;
     let good = api.job_over(&good).await;
     assert_eq!(good["state"], "succeeded", "{good}");
     assert_eq!(api.job(&halted).await["state"], "running");
@@ -115,7 +115,7 @@ async fn a_configuration_has_a_limit_beside_that_of_its_steps() {
     let cluster = TestCluster::start(settings(&["variants.longest_configuration_ms=3000"]));
     let api = cluster.api();
     let slow = "{\"inputs\":{\"x\":[300000,0]},\"label\":0}\n".repeat(20_000);
-    let job = begin(&api, "slow", Hostile::Turns, slow.into()).await;
+    let job = begin(&api, "slow", HostileModel::Turns, slow.into()).await;
     let job = api.job_over(&job).await;
     assert_eq!(job["error"]["code"], "time_exceeded", "{job}");
     let message = job["error"]["message"].as_str().unwrap_or_default();
@@ -134,8 +134,8 @@ async fn the_end_of_the_service_says_nothing_about_a_model() {
     let job = begin(
         &cluster.api(),
         "good",
-        Hostile::No,
-        Hostile::RECORDS.repeat(100).into(),
+        HostileModel::No,
+        HostileModel::RECORDS.repeat(100).into(),
     )
     .await;
     let mut kills = 0;

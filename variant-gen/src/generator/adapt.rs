@@ -11,7 +11,7 @@ use sextant_onnx::{
 };
 use sextant_types::{Optimization, Precision, Signature};
 
-use super::{Registration, inspect::is_half, rewrite::only, sets::Wrapped};
+use super::{Registration, inspect::is_half, rewrite::only, sets::WrappedSet};
 use crate::{
     Error, Isolation,
     isolation::{
@@ -19,14 +19,14 @@ use crate::{
         protocol::{Action, Order, Origin},
     },
     measure::{self, Batches, MeasureError},
-    rewriting::{Lone, Look, OTHERS, Wide},
-    validation::{RecordShapes, Scored},
+    rewriting::{Lone, Look, OTHERS, WidenedFile},
+    validation::{RecordShapes, ScoringTarget},
 };
 
 /// A file that can be served.
-pub(super) struct Readable {
+pub(super) struct ServableFile {
     pub(super) info: ModelInfo,
-    pub(super) scored: Scored,
+    pub(super) scored: ScoringTarget,
     /// The file, where it is not the one that was uploaded.
     pub(super) adapted: Option<ModelFile>,
     pub(super) changes: Vec<String>,
@@ -35,7 +35,7 @@ pub(super) struct Readable {
     /// Why queries share no batches, where that was found.
     pub(super) apart: Option<String>,
     /// The validation set with names for inputs that it calls otherwise.
-    pub(super) named: Option<Wrapped>,
+    pub(super) named: Option<WrappedSet>,
 }
 
 /// Said where a record has as many dimensions as an input.
@@ -70,7 +70,7 @@ impl Registration<'_> {
         &mut self,
         uploaded: ModelFile,
         engines: &[Arc<dyn Engine>],
-    ) -> Result<Readable, Error> {
+    ) -> Result<ServableFile, Error> {
         let (file, changed) = match self.with_data(&uploaded).await? {
             Some((file, change)) => (file, Some(change)),
             None => (uploaded, None),
@@ -102,7 +102,7 @@ impl Registration<'_> {
             self.check_batches((&plain.model, input), (&info, &scored), engines)
                 .await?;
         }
-        let mut readable = Readable {
+        let mut readable = ServableFile {
             scored,
             info,
             changes: plain.changes.clone(),
@@ -119,7 +119,7 @@ impl Registration<'_> {
             }
             return Ok(readable);
         };
-        let Wide { info, model, how } = wide;
+        let WidenedFile { info, model, how } = wide;
         let scored = self.scored(&plain, &info);
         let batches = self.batches(Origin::Tried, (&info, false));
         let differ = self
@@ -129,7 +129,7 @@ impl Registration<'_> {
         readable.astray = differ.iter().flatten().filter_map(name).collect();
         if differ.as_ref().is_some_and(|differ| differ.is_empty()) {
             readable.changes.push(how);
-            readable = Readable {
+            readable = ServableFile {
                 info,
                 scored,
                 adapted: Some(self.over_weights(&model)),
@@ -202,10 +202,10 @@ impl Registration<'_> {
     }
 
     /// What is scored: the first of the outputs that were named, or the one that the metric is meant for.
-    fn scored(&self, plain: &Plain, info: &ModelInfo) -> Scored {
+    fn scored(&self, plain: &Plain, info: &ModelInfo) -> ScoringTarget {
         let mut scored = match self.model.outputs.is_empty() {
-            true => Scored::by(self.application.metric, &info.signature),
-            false => Scored::default(),
+            true => ScoringTarget::by(self.application.metric, &info.signature),
+            false => ScoringTarget::default(),
         };
         scored.classes = classes(plain, &info.signature, scored.output);
         if !scored.classes.is_empty() {
@@ -229,7 +229,7 @@ impl Registration<'_> {
         &mut self,
         (model, batches): (&Bytes, Batches),
         signature: &Signature,
-        scored: &Scored,
+        scored: &ScoringTarget,
         engines: &[Arc<dyn Engine>],
     ) -> Result<Option<Vec<usize>>, Error> {
         let isolation = self.parts.config.isolation.clone();
@@ -291,7 +291,7 @@ impl Registration<'_> {
         &mut self,
         (model, batches): (&Bytes, Batches),
         signature: &Signature,
-        scored: &Scored,
+        scored: &ScoringTarget,
         engine: Option<&Arc<dyn Engine>>,
     ) -> Result<Option<Vec<usize>>, Error> {
         let Some(engine) = engine.cloned() else {

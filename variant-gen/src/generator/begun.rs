@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The mark.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Begun {
+struct StartMark {
     /// In how many claims of the job.
     starts: u32,
     /// The latest of them, by its number among all claims.
@@ -64,7 +64,7 @@ impl Generator {
 /// A mark of this claim as it was without it; `None` where it is none.
 fn before(noted: &Step, claim: u32) -> Option<Value> {
     let is_mark = noted.name.starts_with(&step::begun("")) || noted.result["outcome"] == "begun";
-    let begun: Begun = serde_json::from_value(noted.result.clone()).ok()?;
+    let begun: StartMark = serde_json::from_value(noted.result.clone()).ok()?;
     if !is_mark || begun.claim != claim {
         return None;
     }
@@ -78,7 +78,7 @@ impl Registration<'_> {
     pub(super) async fn count(&mut self, step: &str) -> Result<(), Error> {
         let (mark, claim) = (step::begun(step), self.claim_number());
         let before = self.stored.get(&mark).cloned();
-        let before: Option<Begun> = before.and_then(|value| serde_json::from_value(value).ok());
+        let before: Option<StartMark> = before.and_then(|value| serde_json::from_value(value).ok());
         let starts = before.map_or(0, |before| {
             // Trying again within one claim is no sign of a process that ended.
             before
@@ -88,7 +88,7 @@ impl Registration<'_> {
         if starts >= self.parts.config.starts {
             return Err(Error::Interrupted { attempts: starts });
         }
-        let begun = Begun {
+        let begun = StartMark {
             starts: starts + 1,
             claim,
         };
@@ -102,7 +102,7 @@ impl Registration<'_> {
     }
 
     /// Leaves the mark once this process has grown.
-    fn watch(&self, mark: String, begun: Begun) -> Watch {
+    fn watch(&self, mark: String, begun: StartMark) -> Watch {
         let registry = self.parts.registry.clone();
         let (job, owner) = (self.claim.job.id.clone(), self.claim.owner.clone());
         let before = memory::resident().unwrap_or(u64::MAX);

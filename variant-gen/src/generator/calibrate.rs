@@ -15,13 +15,14 @@ use std::{
 use sextant_engine::{Engine, LoadRequest, LoadedModel, ModelFile};
 use sextant_objects::digest_of;
 use sextant_onnx::quantize::{
-    Calibration, Quantized, Ranges, Source, activation_graph, calibration_graph, quantize_static,
+    Calibration, QuantizedModel, Ranges, Source, activation_graph, calibration_graph,
+    quantize_static,
 };
 use sextant_types::{Accuracy, Metric, Optimization, Precision, Signature};
 
 use crate::{
     measure::{self, Cancel, Effort, Subject},
-    rewriting::Made,
+    rewriting::RewriteOutput,
     score::CustomMetric,
     validation::ValidationSet,
 };
@@ -55,16 +56,20 @@ pub(crate) struct Sample {
 }
 
 /// Ranges, and what was found out about them.
-struct Calibrated {
+struct CalibratedRanges {
     ranges: Ranges,
     /// Why they are not the whole ones, where they are not.
     note: Option<String>,
 }
 
 /// Runs the model with its ranges as further outputs, and finds out whether they are those to take.
-fn calibrate(model: &ModelFile, sample: &Sample, cancel: &Cancel) -> Result<Calibrated, String> {
+fn calibrate(
+    model: &ModelFile,
+    sample: &Sample,
+    cancel: &Cancel,
+) -> Result<CalibratedRanges, String> {
     let whole = ranges(model, sample, cancel)?;
-    let kept = |ranges| Calibrated { ranges, note: None };
+    let kept = |ranges| CalibratedRanges { ranges, note: None };
     // What cannot be scored here says so when it is measured.
     let (Some(of_model), Some(of_whole)) = (
         sample.score(model, Precision::Fp32, cancel),
@@ -99,7 +104,7 @@ fn calibrate(model: &ModelFile, sample: &Sample, cancel: &Cancel) -> Result<Cali
         accuracy.value,
         of_whole.value
     );
-    Ok(Calibrated {
+    Ok(CalibratedRanges {
         ranges,
         note: Some(note),
     })
@@ -168,15 +173,19 @@ pub(crate) fn quantized(
     model: &ModelFile,
     sample: &Sample,
     cancel: &Cancel,
-) -> Result<Made<InEightBits>, String> {
-    let Calibrated { ranges, note } = calibrate(model, sample, cancel)?;
+) -> Result<RewriteOutput<InEightBits>, String> {
+    let CalibratedRanges { ranges, note } = calibrate(model, sample, cancel)?;
     let made = with_ranges(model, &ranges, cancel)?;
-    Ok(Made::one((made.nodes, note), made.model))
+    Ok(RewriteOutput::one((made.nodes, note), made.model))
 }
 
 /// A model with these ranges. Whoever waits for the process that calibrates is told that it gets on: weights of some
 /// gigabytes take longer than a run may.
-fn with_ranges(model: &ModelFile, ranges: &Ranges, cancel: &Cancel) -> Result<Quantized, String> {
+fn with_ranges(
+    model: &ModelFile,
+    ranges: &Ranges,
+    cancel: &Cancel,
+) -> Result<QuantizedModel, String> {
     let (sender, made) = mpsc::channel();
     thread::scope(|scope| {
         // It is waited for.

@@ -4,10 +4,10 @@
 //! whichever job stored it, and only what the engine needs besides is done. A configuration that fails
 //! in a way that may pass is left open while others run; it is given up with the end of the job.
 
-use super::{Claim, Generator, Measured, Registration, Summary, publish::Outcome};
+use super::{Claim, Generator, MeasureOutcome, Registration, Summary, publish::Outcome};
 use crate::{
     Config, Error, extension,
-    step::{self, Extended},
+    step::{self, ExtensionResult},
 };
 use sextant_types::time::unix_ms;
 
@@ -27,7 +27,7 @@ impl Generator {
             return Ok(());
         };
         let name = step::extend(engine);
-        let unable = Extended::Unable {
+        let unable = ExtensionResult::Unable {
             code: error.code().as_str().to_owned(),
             reason: error.to_string(),
         };
@@ -73,7 +73,7 @@ impl Registration<'_> {
         for (configuration, measured) in outcome.measured {
             let name = step::measure(configuration);
             if self.passing.contains_key(&name) {
-                self.put::<Measured>(&name, measured).await?;
+                self.put::<MeasureOutcome>(&name, measured).await?;
             }
         }
         Ok(())

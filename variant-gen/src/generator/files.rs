@@ -44,7 +44,7 @@ pub(super) type Sources = HashMap<String, Arc<File>>;
 
 /// A model's file in the artefact store.
 #[derive(Debug, Clone)]
-pub(super) struct Stored {
+pub(super) struct StoredFile {
     pub(super) digest: Digest,
     pub(super) size_bytes: u64,
 }
@@ -220,7 +220,7 @@ impl Registration<'_> {
     }
 
     /// Stores a model's file.
-    pub(super) async fn put_model(&self, file: &ModelFile) -> Result<Stored, Error> {
+    pub(super) async fn put_model(&self, file: &ModelFile) -> Result<StoredFile, Error> {
         if let Some((whole, stored)) = &self.whole
             && whole.graph == file.graph
             && self.parts.objects.has_blob(&stored.digest).await?
@@ -229,7 +229,7 @@ impl Registration<'_> {
         }
         match file.weights {
             Some(_) => self.put_parts(file.clone(), Vec::new()).await,
-            None => Ok(Stored {
+            None => Ok(StoredFile {
                 digest: self.parts.objects.put_blob(file.graph.clone()).await?,
                 size_bytes: file.graph.len() as u64,
             }),
@@ -246,7 +246,7 @@ impl Registration<'_> {
     }
 
     /// The file of a model whose tensors call the files beside it by these names.
-    async fn put_parts(&self, file: ModelFile, names: Vec<String>) -> Result<Stored, Error> {
+    async fn put_parts(&self, file: ModelFile, names: Vec<String>) -> Result<StoredFile, Error> {
         let sources = sources(&file, &names)?;
         let compose = Compose {
             names: names.clone(),
@@ -256,7 +256,7 @@ impl Registration<'_> {
         let parts = parts(&pieces_told, made, (&file, &names)).map_err(Error::Unable)?;
         let put = self.parts.objects.put_blob_stream(pieces(parts, sources));
         let put = put.await?;
-        Ok(Stored {
+        Ok(StoredFile {
             digest: put.digest,
             size_bytes: put.size_bytes,
         })

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use sextant_types::Signature;
 
-use super::{Registration, rewrite::only, sets::Wrapped};
+use super::{Registration, rewrite::only, sets::WrappedSet};
 use crate::{
     Error,
-    rewriting::{Fit, Fitted, Look, Looking, Vocabulary},
+    rewriting::{Fit, FitResult, Look, LookOptions, Vocabulary},
 };
 
 impl Registration<'_> {
@@ -17,7 +17,7 @@ impl Registration<'_> {
         graph: &Bytes,
         changed: Option<&str>,
         application: Option<Signature>,
-    ) -> Result<(Fitted, Option<Wrapped>), Error> {
+    ) -> Result<(FitResult, Option<WrappedSet>), Error> {
         let bits = |numbers: &Vec<f64>| numbers.iter().map(|it| it.to_bits()).collect();
         let constants = self.model.constants.iter();
         let fit = Fit {
@@ -42,16 +42,16 @@ impl Registration<'_> {
     /// The columns of the scored output in the application's order, labels of its type, and what can be seen of batches.
     pub(super) async fn look(
         &mut self,
-        fitted: Fitted,
+        fitted: FitResult,
         application: Option<Signature>,
     ) -> Result<Look, Error> {
         let known = match application {
             Some(_) => self.parts.registry.classes_before(&self.model).await?,
             None => Vec::new(),
         };
-        let Fitted { plain, is_lone, .. } = fitted;
+        let FitResult { plain, is_lone, .. } = fitted;
         let graph = plain.model.clone();
-        let looking = Looking {
+        let looking = LookOptions {
             plain,
             is_lone,
             may_widen: application.as_ref().is_none_or(|it| it.batched),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use sextant_engine::ModelFile;
 use sextant_types::{Digest, Precision};
 
-use super::{Generated, Inspected, Registration, calibrate, rewrite::only};
+use super::{Generation, Inspection, Registration, calibrate, rewrite::only};
 use crate::{
     Error, Isolation,
     isolation::protocol::{Action, Calibrate},
@@ -17,7 +17,7 @@ use crate::{
 type Quantized = Result<(Bytes, Vec<String>, Option<String>), String>;
 
 /// The file of a quantised model, and where it is stored.
-type Kept = (ModelFile, Digest);
+type QuantizedFile = (ModelFile, Digest);
 
 impl Registration<'_> {
     /// Makes the artefact of a precision, or says why there is none. The same model and
@@ -25,8 +25,8 @@ impl Registration<'_> {
     pub(super) async fn generate(
         &mut self,
         precision: Precision,
-        inspected: &Inspected,
-    ) -> Result<Generated, Error> {
+        inspected: &Inspection,
+    ) -> Result<Generation, Error> {
         let name = step::generate(precision);
         if let Some(generated) = self.stored(&name) {
             return Ok(generated);
@@ -35,7 +35,7 @@ impl Registration<'_> {
         let (generated, made) = match precision {
             // Engines that compute in these convert the weights while they load.
             Precision::Fp32 | Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => {
-                let generated = Generated::Made {
+                let generated = Generation::Made {
                     artefact: inspected.base(&self.model).0,
                     size_bytes: inspected.base(&self.model).1,
                     nodes: Vec::new(),
@@ -50,7 +50,7 @@ impl Registration<'_> {
                 Ok(()) => self.quantize(precision, inspected).await?,
                 Err(Error::Interrupted { attempts }) => {
                     let reason = format!("the process ended `{attempts}` times while it was made");
-                    (Generated::Skipped { reason }, None)
+                    (Generation::Skipped { reason }, None)
                 }
                 Err(error) => return Err(error),
             },
@@ -68,8 +68,8 @@ impl Registration<'_> {
     async fn quantize(
         &mut self,
         precision: Precision,
-        inspected: &Inspected,
-    ) -> Result<(Generated, Option<Kept>), Error> {
+        inspected: &Inspection,
+    ) -> Result<(Generation, Option<QuantizedFile>), Error> {
         let model = self.read_artefact(inspected.base(&self.model).0).await?;
         let quantized = match precision {
             Precision::Int8Static => self.quantize_static(model.clone(), inspected).await?,
@@ -82,10 +82,10 @@ impl Registration<'_> {
         };
         let (file, nodes, note) = match quantized {
             Ok((made, nodes, note)) => (model.with_graph(made), nodes, note),
-            Err(reason) => return Ok((Generated::Skipped { reason }, None)),
+            Err(reason) => return Ok((Generation::Skipped { reason }, None)),
         };
         let stored = self.put_model(&file).await?;
-        let generated = Generated::Made {
+        let generated = Generation::Made {
             artefact: stored.digest,
             size_bytes: stored.size_bytes,
             nodes,
@@ -98,7 +98,7 @@ impl Registration<'_> {
     async fn quantize_static(
         &mut self,
         model: ModelFile,
-        inspected: &Inspected,
+        inspected: &Inspection,
     ) -> Result<Quantized, Error> {
         let config = &self.parts.config;
         if let Some(isolation) = config.isolation.clone() {
@@ -133,7 +133,7 @@ impl Registration<'_> {
             .map(|((nodes, note), made)| (made, nodes, note)))
     }
 
-    fn calibration_batch(&self, inspected: &Inspected) -> usize {
+    fn calibration_batch(&self, inspected: &Inspection) -> usize {
         match inspected.signature.batched {
             true => usize::from(self.parts.config.effort.evaluation_batch),
             false => 1,
@@ -145,7 +145,7 @@ impl Registration<'_> {
         &mut self,
         isolation: Isolation,
         (model, how): (ModelFile, Calibrate),
-        inspected: &Inspected,
+        inspected: &Inspection,
     ) -> Result<Quantized, Error> {
         let digest = inspected.base(&self.model).0;
         let action = Action::Calibrate(how);

@@ -12,13 +12,13 @@ use sextant_types::{
     EngineName, ModelId, Optimization, Precision, Signature, TensorSpec, VariantId, VariantSpec,
 };
 
-use super::{Inspected, Registration, adapt::Readable};
+use super::{Inspection, Registration, adapt::ServableFile};
 use crate::{
     Error,
-    isolation::protocol::Checked,
+    isolation::protocol::SetSummary,
     measure::MeasureError,
     step::{self, UNLABELLED},
-    validation::{Invalid, Scored, row_shape},
+    validation::{Invalid, ScoringTarget, row_shape},
 };
 
 /// Why queries share nothing where the file has no batch dimension.
@@ -30,8 +30,8 @@ const HALF: &str =
 
 impl Registration<'_> {
     /// Refuses what cannot be registered; the first model fixes the application's signature.
-    pub(super) async fn inspect(&mut self) -> Result<Inspected, Error> {
-        if let Some(inspected) = self.stored::<Inspected>(step::INSPECT) {
+    pub(super) async fn inspect(&mut self) -> Result<Inspection, Error> {
+        if let Some(inspected) = self.stored::<Inspection>(step::INSPECT) {
             self.labelled = inspected.labelled;
             return Ok(inspected);
         }
@@ -45,7 +45,7 @@ impl Registration<'_> {
         let engines = self.parts.engines.iter();
         let engines = engines.filter(|it| it.reads(&file.graph));
         let engines: Vec<_> = engines.cloned().collect();
-        let Readable {
+        let ServableFile {
             info,
             scored,
             adapted,
@@ -86,7 +86,7 @@ impl Registration<'_> {
             Some(file) => Some(self.put_model(file).await?),
             None => None,
         };
-        let inspected = Inspected {
+        let inspected = Inspection {
             signature: info.signature,
             records: checked.records,
             weights_bytes: info.weights_bytes,
@@ -114,7 +114,7 @@ impl Registration<'_> {
     }
 
     /// Whether the set has labels, as was said of it.
-    fn has_labels(&self, set: &Checked) -> Result<bool, Error> {
+    fn has_labels(&self, set: &SetSummary) -> Result<bool, Error> {
         match (set.is_labelled, self.model.unlabelled) {
             (false, false) => Err(Invalid::Unlabelled.into()),
             (true, true) => Err(Invalid::Labelled.into()),
@@ -127,7 +127,7 @@ impl Registration<'_> {
         &self,
         engine: Option<Arc<dyn Engine>>,
         manifest: ModelFile,
-    ) -> Result<Readable, Error> {
+    ) -> Result<ServableFile, Error> {
         let has_data = self.model.data.iter().any(|file| file.name != METRIC_FILE);
         if !self.model.outputs.is_empty() || !self.model.constants.is_empty() || has_data {
             let reason = "it is a manifest: its runtime says what its inputs and outputs are, and it has no data beside it";
@@ -151,7 +151,7 @@ impl Registration<'_> {
         let load = move |_: &_| engine.load(&request);
         let model = self.parts.threads.run(load).await?;
         let model = model.map_err(MeasureError::Load)?;
-        let scored = Scored::by(self.application.metric, model.signature());
+        let scored = ScoringTarget::by(self.application.metric, model.signature());
         let info = ModelInfo {
             ir_version: 0,
             opset: 0,
@@ -166,7 +166,7 @@ impl Registration<'_> {
             batch_first: None,
             indices: Vec::new(),
         };
-        Ok(Readable {
+        Ok(ServableFile {
             info,
             scored,
             adapted: None,
@@ -178,7 +178,11 @@ impl Registration<'_> {
     }
 
     /// What is scored, with the classes that the model's owner has named.
-    fn with_classes(&self, scored: Scored, signature: &Signature) -> Result<Scored, Error> {
+    fn with_classes(
+        &self,
+        scored: ScoringTarget,
+        signature: &Signature,
+    ) -> Result<ScoringTarget, Error> {
         let classes = match scored.classes.is_empty() {
             true => &self.model.classes,
             false => &scored.classes,
@@ -206,7 +210,7 @@ impl Registration<'_> {
                 classes.len(),
                 output.name
             ))),
-            _ => Ok(Scored {
+            _ => Ok(ScoringTarget {
                 classes: classes.clone(),
                 own: self.own_classes.clone(),
                 ..scored
@@ -214,7 +218,11 @@ impl Registration<'_> {
         }
     }
 
-    async fn show_scored(&self, scored: &Scored, signature: &Signature) -> Result<(), Error> {
+    async fn show_scored(
+        &self,
+        scored: &ScoringTarget,
+        signature: &Signature,
+    ) -> Result<(), Error> {
         let Some(output) = signature.outputs.get(scored.output) else {
             return Ok(());
         };

@@ -7,7 +7,7 @@ use sextant_objects::digest_of;
 use sextant_registry::METRIC_FILE;
 use sextant_types::{Code, Metric, Signature};
 
-use super::{Registration, adapt::request, sets::Wrapped};
+use super::{Registration, adapt::request, sets::WrappedSet};
 use crate::{
     Error,
     isolation::{
@@ -15,13 +15,13 @@ use crate::{
         protocol::{Action, Order},
     },
     measure,
-    validation::{Labels, Scored},
+    validation::{Labels, ScoringTarget},
 };
 
 impl Registration<'_> {
     /// Stores the validation set with the graph of the metric, and takes it from now on, where the application is
     /// scored by one of the model's owner.
-    pub(super) async fn take_judge(&mut self) -> Result<Option<Wrapped>, Error> {
+    pub(super) async fn take_judge(&mut self) -> Result<Option<WrappedSet>, Error> {
         let graph = self.model.data.iter().find(|file| file.name == METRIC_FILE);
         let is_custom = self.application.metric == Metric::Custom;
         let refuse = |why: &str| Err(Error::MetricModel(why.to_owned()));
@@ -47,9 +47,9 @@ impl Registration<'_> {
     pub(super) async fn label(
         &mut self,
         file: ModelFile,
-        of: (&Signature, &Scored),
+        of: (&Signature, &ScoringTarget),
         engines: &[Arc<dyn Engine>],
-    ) -> Result<Wrapped, Error> {
+    ) -> Result<WrappedSet, Error> {
         let labels = self.first_answers(file, of, engines).await?;
         let labelled = self.wrap(|front| front.labelled(labels), None).await?;
         self.validation = None;
@@ -60,7 +60,7 @@ impl Registration<'_> {
     async fn first_answers(
         &mut self,
         file: ModelFile,
-        of: (&Signature, &Scored),
+        of: (&Signature, &ScoringTarget),
         engines: &[Arc<dyn Engine>],
     ) -> Result<Vec<Labels>, Error> {
         let mut reasons = Vec::new();
@@ -85,7 +85,7 @@ impl Registration<'_> {
     async fn answers(
         &mut self,
         file: ModelFile,
-        (signature, scored): (&Signature, &Scored),
+        (signature, scored): (&Signature, &ScoringTarget),
         engine: Arc<dyn Engine>,
     ) -> Result<Vec<Labels>, Error> {
         let metric = self.application.metric;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use sextant_engine::{Engine, Error as EngineError, LoadRequest, ModelFile};
 use sextant_types::{Accuracy, Code, Digest, EngineName};
 
-use super::{Generated, Inspected, Measured, Registration};
+use super::{Generation, Inspection, MeasureOutcome, Registration};
 use crate::{
     Error, Isolation,
     configuration::{Configuration, unsupported_type},
@@ -23,8 +23,8 @@ use crate::{
 pub(super) struct Trial<'a> {
     pub engine: Arc<dyn Engine>,
     pub configuration: &'a Configuration,
-    pub generated: &'a Generated,
-    pub inspected: &'a Inspected,
+    pub generated: &'a Generation,
+    pub inspected: &'a Inspection,
     /// What was measured before on the same devices.
     pub rivals: &'a [Rival],
     /// Whether nothing of the same engine runs that comes before it.
@@ -35,11 +35,11 @@ pub(super) struct Trial<'a> {
 
 impl Registration<'_> {
     /// Measures a configuration, or says why it does not run.
-    pub(super) async fn measure(&mut self, trial: &Trial<'_>) -> Result<Measured, Error> {
+    pub(super) async fn measure(&mut self, trial: &Trial<'_>) -> Result<MeasureOutcome, Error> {
         let name = step::measure(trial.configuration);
         let starts = match self.stored.get(&name).cloned().map(serde_json::from_value) {
             // Trying again within one claim is no sign of a process that ended.
-            Some(Ok(Measured::Begun { starts, claim })) => {
+            Some(Ok(MeasureOutcome::Begun { starts, claim })) => {
                 starts - u32::from(claim == self.claim_number()).min(starts)
             }
             Some(Ok(_)) => return self.stored(&name).ok_or(Error::Interrupted { attempts: 0 }),
@@ -58,20 +58,21 @@ impl Registration<'_> {
     pub(super) fn is_spared(
         &self,
         trial: &Trial<'_>,
-        measured: &[(Configuration, Measured)],
+        measured: &[(Configuration, MeasureOutcome)],
     ) -> Option<String> {
-        let Generated::Made { size_bytes, .. } = trial.generated else {
+        let Generation::Made { size_bytes, .. } = trial.generated else {
             return None;
         };
         if !self.is_large(*size_bytes) {
             return None;
         }
         let size = size_bytes >> 20;
-        let most = self.parts.config.cores.max(1);
-        let threads = trial.configuration.threads;
-        if trial.engine.capabilities().threads && threads < most {
+        let (threads, cores) = (trial.configuration.threads, self.parts.config.cores.max(1));
+        let at_once = cores / threads.max(1);
+        if trial.engine.capabilities().threads && at_once > 1 {
             return Some(format!(
-                "with fewer threads than `{most}` several batches would run at once, each with weights of its own: the                  file has `{size}` MiB (`limits.map_model_bytes`)"
+                "with `{threads}` of `{cores}` threads `{at_once}` batches would run at once, each with weights of its own: \
+                 the file has `{size}` MiB (`limits.map_model_bytes`)"
             ));
         }
         let maps = |name: &EngineName| {
@@ -80,7 +81,7 @@ impl Registration<'_> {
         };
         let mut done = measured.iter();
         let is_served = done.any(|(before, result)| {
-            matches!(result, Measured::Done { .. }) && maps(&before.engine)
+            matches!(result, MeasureOutcome::Done { .. }) && maps(&before.engine)
         });
         (is_served && !trial.engine.maps_weights()).then(|| {
             format!(
@@ -94,13 +95,13 @@ impl Registration<'_> {
         &mut self,
         trial: &Trial<'_>,
         reason: String,
-    ) -> Result<Measured, Error> {
+    ) -> Result<MeasureOutcome, Error> {
         let name = step::measure(trial.configuration);
         if let Some(measured) = self.stored(&name) {
             return Ok(measured);
         }
         self.begin(&name).await?;
-        let measured = Measured::Pruned { reason };
+        let measured = MeasureOutcome::Pruned { reason };
         self.store(&name, &measured).await?;
         Ok(measured)
     }
@@ -110,17 +111,17 @@ impl Registration<'_> {
         name: &str,
         starts: u32,
         trial: &Trial<'_>,
-    ) -> Result<Measured, Error> {
+    ) -> Result<MeasureOutcome, Error> {
         let artefact = match trial.generated {
-            Generated::Made { artefact, .. } => *artefact,
-            Generated::Skipped { reason } => {
-                return Ok(Measured::skipped(Code::UnsupportedOperator, reason));
+            Generation::Made { artefact, .. } => *artefact,
+            Generation::Skipped { reason } => {
+                return Ok(MeasureOutcome::skipped(Code::UnsupportedOperator, reason));
             }
         };
         let capabilities = trial.engine.capabilities();
         if let Some(data_type) = unsupported_type(&capabilities, &trial.inspected.signature) {
             let reason = format!("the engine takes no tensors of {data_type}");
-            return Ok(Measured::skipped(Code::UnsupportedOperator, reason));
+            return Ok(MeasureOutcome::skipped(Code::UnsupportedOperator, reason));
         }
         let crashes = self.crashes.get(trial.engine.name()).copied();
         if let Some(crashes) = crashes.filter(|crashes| *crashes >= self.parts.config.most_crashes)
@@ -129,18 +130,18 @@ impl Registration<'_> {
                 "engine `{}` crashed or did not end with `{crashes}` other configurations",
                 trial.engine.name()
             );
-            return Ok(Measured::skipped(Code::EngineCrashed, reason));
+            return Ok(MeasureOutcome::skipped(Code::EngineCrashed, reason));
         }
         if let Some(reason) = self.budget_is_spent(trial) {
-            return Ok(Measured::Pruned { reason });
+            return Ok(MeasureOutcome::Pruned { reason });
         }
         // An engine that is isolated takes another process down, which says so.
         let is_isolated = self.is_isolated(trial.engine.name());
         if starts >= self.parts.config.starts && !is_isolated {
             let reason = format!("the process ended `{starts}` times while it was measured");
-            return Ok(Measured::skipped(Code::EngineFailed, reason));
+            return Ok(MeasureOutcome::skipped(Code::EngineFailed, reason));
         }
-        let begun = Measured::Begun {
+        let begun = MeasureOutcome::Begun {
             starts: starts + 1,
             claim: self.claim_number(),
         };
@@ -148,7 +149,7 @@ impl Registration<'_> {
             self.put(name, &begun).await?;
         }
         match self.run(artefact, trial).await? {
-            Ok(measurement) => Ok(Measured::Done {
+            Ok(measurement) => Ok(MeasureOutcome::Done {
                 measurement: Box::new(measurement),
             }),
             Err(error) => {
@@ -184,10 +185,10 @@ impl Registration<'_> {
     }
 
     /// Whether a configuration that does not run is left out, or the whole job ends.
-    fn judge(&mut self, name: &str, error: MeasureError) -> Result<Measured, Error> {
+    fn judge(&mut self, name: &str, error: MeasureError) -> Result<MeasureOutcome, Error> {
         match error {
             error if error.is_of_no_model() => Err(error.into()),
-            MeasureError::Pruned(reason) => Ok(Measured::Pruned { reason }),
+            MeasureError::Pruned(reason) => Ok(MeasureOutcome::Pruned { reason }),
             // The set does not fit the model: no other configuration can do better.
             MeasureError::Score(ScoreError::Invalid(invalid)) if !self.extends() => {
                 Err(invalid.into())
@@ -198,7 +199,7 @@ impl Registration<'_> {
                 Err(error.into())
             }
             other => {
-                let skipped = Measured::skipped(other.code(), other.to_string());
+                let skipped = MeasureOutcome::skipped(other.code(), other.to_string());
                 if self.extends() && other.may_pass() {
                     self.passing.insert(name.to_owned(), other);
                 }
@@ -299,7 +300,7 @@ impl Registration<'_> {
     }
 
     /// What a process of its own is to do with an artefact.
-    pub(super) fn order(&self, action: Action, artefact: Digest, inspected: &Inspected) -> Order {
+    pub(super) fn order(&self, action: Action, artefact: Digest, inspected: &Inspection) -> Order {
         Order {
             action,
             artefact,

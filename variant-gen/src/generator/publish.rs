@@ -8,7 +8,7 @@ use sextant_types::{
 };
 
 use super::{
-    Configuration, Generated, Inspected, Measured, Phase, Registration, Summary,
+    Configuration, Generation, Inspection, MeasureOutcome, Phase, Registration, Summary,
     inspect::variant_id, warnings,
 };
 use crate::{
@@ -20,9 +20,9 @@ const REASONS: usize = 3;
 
 /// What the earlier steps came to.
 pub(super) struct Outcome<'a> {
-    pub inspected: &'a Inspected,
-    pub generated: &'a BTreeMap<Precision, Generated>,
-    pub measured: &'a [(Configuration, Measured)],
+    pub inspected: &'a Inspection,
+    pub generated: &'a BTreeMap<Precision, Generation>,
+    pub measured: &'a [(Configuration, MeasureOutcome)],
 }
 
 impl Registration<'_> {
@@ -86,11 +86,11 @@ impl Registration<'_> {
     ) -> Result<Vec<Variant>, Error> {
         let mut variants = Vec::new();
         for (configuration, measured) in outcome.measured {
-            let Measured::Done { measurement } = measured else {
+            let MeasureOutcome::Done { measurement } = measured else {
                 continue;
             };
             let made = outcome.generated.get(&configuration.precision);
-            let Some(Generated::Made { artefact, .. }) = made else {
+            let Some(Generation::Made { artefact, .. }) = made else {
                 continue;
             };
             for max_batch in BATCHES {
@@ -110,7 +110,7 @@ impl Registration<'_> {
         (configuration, measurement): (&Configuration, &Measurement),
         artefact: Digest,
         max_batch: u16,
-        inspected: &Inspected,
+        inspected: &Inspection,
     ) -> Result<Variant, Error> {
         let spec = configuration.variant(max_batch);
         let device = self.parts.config.device(&spec.engine);
@@ -155,24 +155,24 @@ impl Outcome<'_> {
         let mut changes = self.inspected.changes.clone();
         for (precision, generated) in self.generated {
             match generated {
-                Generated::Skipped { reason } => {
+                Generation::Skipped { reason } => {
                     skipped.insert(precision.name().to_owned(), reason.clone());
                 }
-                Generated::Made { note, .. } => changes.extend(note.clone()),
+                Generation::Made { note, .. } => changes.extend(note.clone()),
             }
         }
         let (mut configurations, mut pruned) = (0, BTreeMap::new());
         for (configuration, measured) in self.measured {
             let known = skipped.contains_key(configuration.precision.name());
             match measured {
-                Measured::Done { .. } => configurations += 1,
-                Measured::Pruned { reason } => {
+                MeasureOutcome::Done { .. } => configurations += 1,
+                MeasureOutcome::Pruned { reason } => {
                     pruned.insert(configuration.name(), reason.clone());
                 }
-                Measured::Skipped { reason, .. } if !known => {
+                MeasureOutcome::Skipped { reason, .. } if !known => {
                     skipped.insert(configuration.name(), reason.clone());
                 }
-                Measured::Skipped { .. } | Measured::Begun { .. } => {}
+                MeasureOutcome::Skipped { .. } | MeasureOutcome::Begun { .. } => {}
             }
         }
         changes.extend(warnings::of(variants, self.inspected.guess.as_ref()));
@@ -205,11 +205,11 @@ fn usual(variants: &[Variant]) -> Option<(String, f64)> {
 
 /// Why no configuration of the model as it was registered runs: an operator that is missing says
 /// more than a file that is not understood.
-fn nothing_runs(measured: &[(Configuration, Measured)]) -> Error {
+fn nothing_runs(measured: &[(Configuration, MeasureOutcome)]) -> Error {
     let mut reasons: Vec<String> = Vec::new();
     let mut codes: Vec<Code> = Vec::new();
     for (configuration, measured) in measured {
-        let Measured::Skipped { code, reason } = measured else {
+        let MeasureOutcome::Skipped { code, reason } = measured else {
             continue;
         };
         if configuration.precision != Precision::Fp32 {

@@ -22,7 +22,7 @@ use crate::{
     },
     measure::{self, MeasureError},
     rewriting::{Declare, Probe},
-    validation::{self, Expected, Scored},
+    validation::{self, ScoringTarget, SetRequirements},
 };
 
 /// What to do about an input.
@@ -41,7 +41,7 @@ const UNBATCHED: &str = "batches of records are not answered as the records are 
 const MOST_PROBED_BYTES: u64 = 64 << 20;
 
 /// The shapes of each output in each run.
-type Found = Vec<Vec<Vec<u64>>>;
+type RunShapes = Vec<Vec<Vec<u64>>>;
 
 impl Registration<'_> {
     /// Declares the shapes that are missing.
@@ -165,7 +165,7 @@ impl Registration<'_> {
     pub(super) async fn check_batches(
         &mut self,
         (model, input): (&Bytes, &str),
-        (info, scored): (&ModelInfo, &Scored),
+        (info, scored): (&ModelInfo, &ScoringTarget),
         engines: &[Arc<dyn Engine>],
     ) -> Result<(), Error> {
         let batches = self.batches(Origin::Tried, (info, false));
@@ -186,7 +186,7 @@ impl Registration<'_> {
         probe: &Bytes,
         signature: &Signature,
         engines: &[Arc<dyn Engine>],
-    ) -> Result<Found, Error> {
+    ) -> Result<RunShapes, Error> {
         let isolation = self.parts.config.isolation.clone();
         let isolated = isolation.and_then(|isolation| {
             let mut engines = engines.iter();
@@ -196,7 +196,7 @@ impl Registration<'_> {
         let found = match (isolated, engines.first()) {
             (Some(isolated), _) => self.probe_isolated(isolated, probe, signature).await?,
             (None, Some(engine)) => self.probe_here(engine.clone(), probe, signature).await?,
-            (None, None) => return Ok(Found::new()),
+            (None, None) => return Ok(RunShapes::new()),
         };
         match found {
             Err(error) if error.is_of_no_model() => Err(error.into()),
@@ -210,14 +210,14 @@ impl Registration<'_> {
         (isolation, engine): (Isolation, String),
         probe: &Bytes,
         signature: &Signature,
-    ) -> Result<Result<Found, MeasureError>, Error> {
+    ) -> Result<Result<RunShapes, MeasureError>, Error> {
         let order = Order {
             action: Action::Shapes { engine },
             artefact: digest_of(probe),
             signature: signature.clone(),
             // Its labels may be anything.
             metric: Metric::Custom,
-            scored: Scored::default(),
+            scored: ScoringTarget::default(),
             limits: self.parts.config.limits,
         };
         let task = Task {
@@ -236,15 +236,15 @@ impl Registration<'_> {
         engine: Arc<dyn Engine>,
         probe: &Bytes,
         signature: &Signature,
-    ) -> Result<Result<Found, MeasureError>, Error> {
+    ) -> Result<Result<RunShapes, MeasureError>, Error> {
         let set = self.read_set().await?;
         let limits = self.parts.config.limits;
         let (request, signature) = (request(&self.over_weights(probe)), signature.clone());
         let run = move |cancel: &_| {
-            let expected = Expected {
+            let expected = SetRequirements {
                 signature: &signature,
                 metric: Metric::Custom,
-                scored: &Scored::default(),
+                scored: &ScoringTarget::default(),
                 limits,
             };
             let set = validation::read(&set, expected).map_err(measure::unfit)?;

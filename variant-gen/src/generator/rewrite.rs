@@ -8,7 +8,7 @@ use super::Registration;
 use crate::{
     Error,
     isolation::protocol::Action,
-    rewriting::{Made, Rewrite},
+    rewriting::{Rewrite, RewriteOutput},
 };
 
 impl Registration<'_> {
@@ -17,7 +17,7 @@ impl Registration<'_> {
         &self,
         graph: &Bytes,
         how: R,
-    ) -> Result<Made<R::Found>, Error> {
+    ) -> Result<RewriteOutput<R::Found>, Error> {
         self.rewrite_file(graph.clone().into(), Vec::new(), how)
             .await
     }
@@ -28,7 +28,7 @@ impl Registration<'_> {
         file: ModelFile,
         beside: Vec<Bytes>,
         how: R,
-    ) -> Result<Made<R::Found>, Error> {
+    ) -> Result<RewriteOutput<R::Found>, Error> {
         let Some(isolation) = self.parts.config.isolation.clone() else {
             let rewrite = move |_: &_| how.rewrite(&file, &beside);
             return Ok(self.parts.threads.run(rewrite).await??);
@@ -45,7 +45,7 @@ impl Registration<'_> {
 }
 
 /// The one file that was made.
-pub(super) fn only<T>(made: Made<T>) -> (T, Bytes) {
+pub(super) fn only<T>(made: RewriteOutput<T>) -> (T, Bytes) {
     let file = made.files.into_iter().next();
     (made.found, file.unwrap_or_default())
 }

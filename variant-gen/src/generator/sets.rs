@@ -20,19 +20,22 @@ use crate::{
     Error,
     isolation::{
         SetFile, Source, Task,
-        protocol::{Action, Checked, Order},
+        protocol::{Action, Order, SetSummary},
     },
     measure::MeasureError,
     score::ScoreError,
     step,
-    validation::{self, Expected, Found, Front, Invalid, RecordShapes, Scored, ValidationSet},
+    validation::{
+        self, Front, FrontSearch, Invalid, RecordShapes, ScoringTarget, SetRequirements,
+        ValidationSet,
+    },
 };
 
 /// Bytes that are held of a file at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// A validation set with something in front of its file, as it is stored.
-pub(super) struct Wrapped {
+pub(super) struct WrappedSet {
     digest: Digest,
     front: Bytes,
     /// What follows: parts of stored files.
@@ -83,12 +86,12 @@ impl Registration<'_> {
     pub(super) async fn check_set(
         &mut self,
         signature: &Signature,
-        scored: &Scored,
-    ) -> Result<Checked, Error> {
+        scored: &ScoringTarget,
+    ) -> Result<SetSummary, Error> {
         let metric = self.application.metric;
         let Some(isolation) = self.parts.config.isolation.clone() else {
             let set = self.validation(signature, scored).await?;
-            let check = move |_: &_| Checked::of(&set, metric);
+            let check = move |_: &_| SetSummary::of(&set, metric);
             return self.parts.threads.run(check).await;
         };
         let task = Task {
@@ -120,7 +123,7 @@ impl Registration<'_> {
                 batched: false,
             },
             metric: self.application.metric,
-            scored: Scored::default(),
+            scored: ScoringTarget::default(),
             limits: self.parts.config.limits,
         }
     }
@@ -147,7 +150,7 @@ impl Registration<'_> {
     pub(super) async fn validation(
         &mut self,
         signature: &Signature,
-        scored: &Scored,
+        scored: &ScoringTarget,
     ) -> Result<Arc<ValidationSet>, Error> {
         if let Some(validation) = &self.validation {
             return Ok(validation.clone());
@@ -157,7 +160,7 @@ impl Registration<'_> {
         let scored = scored.clone();
         let limits = self.parts.config.limits;
         let read = self.parts.threads.run(move |_| {
-            let expected = Expected {
+            let expected = SetRequirements {
                 signature: &signature,
                 metric,
                 scored: &scored,
@@ -176,7 +179,7 @@ impl Registration<'_> {
         &mut self,
         change: impl FnOnce(Front) -> Front,
         judge: Option<Digest>,
-    ) -> Result<Wrapped, Error> {
+    ) -> Result<WrappedSet, Error> {
         let objects = Arc::clone(&self.parts.objects);
         let set = self.validation_file();
         let size = self.set_bytes(&set).await?;
@@ -198,7 +201,7 @@ impl Registration<'_> {
             step: step::INSPECT.to_owned(),
             source,
         })?;
-        let mut wrapped = Wrapped {
+        let mut wrapped = WrappedSet {
             digest: set,
             front,
             parts,
@@ -215,19 +218,19 @@ impl Registration<'_> {
             let beginning = 0..bytes.min(size);
             let beginning = self.parts.objects.get_blob_range(set, beginning).await?;
             match Front::find(&beginning)? {
-                Found::Front(front) => return Ok(front),
-                Found::More(needed) if needed > size => {
+                FrontSearch::Front(front) => return Ok(front),
+                FrontSearch::More(needed) if needed > size => {
                     let why = "what stands in front of it is cut short".to_owned();
                     return Err(Invalid::Archive(why).into());
                 }
-                Found::More(needed) => bytes = needed,
+                FrontSearch::More(needed) => bytes = needed,
             }
         }
     }
 
     /// Stores it again where a sweep of the artefact store was quicker than the step that names it;
     /// from now on none can be.
-    pub(super) async fn ensure_wrapped(&self, set: &Wrapped) -> Result<(), Error> {
+    pub(super) async fn ensure_wrapped(&self, set: &WrappedSet) -> Result<(), Error> {
         let objects = &self.parts.objects;
         if !objects.has_blob(&set.digest).await? {
             let pieces = pieces(objects, set).await?;
@@ -248,7 +251,7 @@ fn told<T>(answer: Result<T, MeasureError>) -> Result<T, Error> {
 /// What stands in front, and the parts behind it, in pieces.
 async fn pieces(
     objects: &Arc<dyn ObjectStore>,
-    wrapped: &Wrapped,
+    wrapped: &WrappedSet,
 ) -> Result<ByteStream<'static>, Error> {
     let (front, parts) = (wrapped.front.clone(), wrapped.parts.clone());
     let mut sources = Sources::new();

@@ -10,9 +10,9 @@ use sextant_types::{Accuracy, Digest, Metric, Optimization, Padding, Precision, 
 
 use crate::{
     guess::{self, Guess},
-    measure::{Batches, Effort, Measurement, Refused, Rival},
-    rewriting::{Rewriting, Rewritten},
-    validation::{Labels, Limits, RecordShapes, Scored, ValidationSet},
+    measure::{Batches, Effort, Measurement, Refusal, Rival},
+    rewriting::{RewriteReply, Rewriting},
+    validation::{Labels, Limits, RecordShapes, ScoringTarget, ValidationSet},
 };
 
 /// What is to be done, beside files.
@@ -27,7 +27,7 @@ pub struct Order {
     /// How outputs are scored.
     pub metric: Metric,
     /// Which output is.
-    pub scored: Scored,
+    pub scored: ScoringTarget,
     /// How large the validation set may be.
     pub limits: Limits,
 }
@@ -108,7 +108,7 @@ impl Action {
 
 /// What is known of a validation set that fits its model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Checked {
+pub struct SetSummary {
     /// Its records.
     pub records: u64,
     /// Whether they have labels.
@@ -117,7 +117,7 @@ pub struct Checked {
     pub guess: Option<Guess>,
 }
 
-impl Checked {
+impl SetSummary {
     /// Of a set that was read.
     pub fn of(set: &ValidationSet, metric: Metric) -> Self {
         let is_labelled = set.is_labelled();
@@ -175,7 +175,7 @@ pub enum Answer {
     /// The end of an order.
     Measured(Box<Measurement>),
     /// The same of a rewriting or a calibration. Its files follow the line.
-    Rewritten(Rewritten),
+    Rewritten(RewriteReply),
     /// The positions of the outputs by which batches differ from their records.
     Batches(Vec<usize>),
     /// The shape of each output, for each batch.
@@ -187,7 +187,7 @@ pub enum Answer {
     /// Bytes that the process grew by while it read the model; 0 where that is not known.
     Weighed(u64),
     /// The set fits.
-    Checked(Checked),
+    Checked(SetSummary),
     /// The shape of a record of each input.
     RecordShapes(RecordShapes),
     /// The end of an order whose validation set cannot be read or does not fit.
@@ -198,5 +198,5 @@ pub enum Answer {
         of_shapes: bool,
     },
     /// The end of an order that cannot be measured.
-    Refused(Refused),
+    Refused(Refusal),
 }

@@ -35,7 +35,7 @@ pub(crate) enum Source {
 }
 
 /// Why not all of it was poured.
-pub(crate) enum Spilt {
+pub(crate) enum PourFailure {
     /// Whoever takes it is gone.
     NobodyTakes(io::Error),
     /// It cannot be read, or is not wanted any more.
@@ -46,30 +46,30 @@ pub(crate) enum Spilt {
 
 impl SetFile {
     /// Writes all of it. Blocks; the caller is no task of the runtime.
-    pub(crate) fn pour(&self, to: &mut impl Write, cancel: &Cancel) -> Result<(), Spilt> {
+    pub(crate) fn pour(&self, to: &mut impl Write, cancel: &Cancel) -> Result<(), PourFailure> {
         let mut buffer = Vec::new();
         let mut at = 0;
         while at < self.bytes {
-            cancel.check().map_err(Spilt::Source)?;
+            cancel.check().map_err(PourFailure::Source)?;
             let end = self.bytes.min(at + PIECE_BYTES);
             let written = match &self.source {
                 Source::File(file) => {
                     // One buffer serves all pieces: what threads allocate for others piles up in the allocator.
                     buffer.resize((end - at) as usize, 0);
                     let read = file.read_exact_at(&mut buffer, at);
-                    read.map_err(|error| Spilt::Source(unreadable(&error)))?;
+                    read.map_err(|error| PourFailure::Source(unreadable(&error)))?;
                     to.write_all(&buffer)
                 }
                 Source::Store(objects, runtime) => {
                     let piece = objects.get_blob_range(&self.digest, at..end);
                     let piece = runtime.block_on(piece);
-                    to.write_all(&piece.map_err(|error| Spilt::Source(failed(&error)))?)
+                    to.write_all(&piece.map_err(|error| PourFailure::Source(failed(&error)))?)
                 }
             };
-            written.map_err(Spilt::NobodyTakes)?;
+            written.map_err(PourFailure::NobodyTakes)?;
             at = end;
         }
-        to.flush().map_err(Spilt::NobodyTakes)
+        to.flush().map_err(PourFailure::NobodyTakes)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a file answers to the records of a validation set that has no labels.
 
-use sextant_engine::{Engine, LoadRequest};
+use sextant_engine::{Engine, LoadRequest, LoadedModel};
 use sextant_types::Metric;
 
 use super::{Cancel, MeasureError, ScoreError, load_once, run};
@@ -9,7 +9,8 @@ use crate::{
     validation::{Invalid, Labels, ValidationSet},
 };
 
-/// The answers to all records, each group's, as labels of a metric. At most `batch` records run together.
+/// The answers to all records, each group's, as labels of a metric. At most `batch` records run together; one at a time
+/// where the file takes no batches of that size.
 ///
 /// # Errors
 /// What the engine says, or that answers cannot be labels of this metric.
@@ -21,20 +22,30 @@ pub fn answers(
     cancel: &Cancel,
 ) -> Result<Vec<Labels>, MeasureError> {
     let model = load_once(engine, request, cancel)?;
+    match in_batches(model.as_ref(), validation, (metric, batch), cancel) {
+        Err(MeasureError::Run { .. }) if batch > 1 => {
+            in_batches(model.as_ref(), validation, (metric, 1), cancel)
+        }
+        answered => answered,
+    }
+}
+
+fn in_batches(
+    model: &dyn LoadedModel,
+    validation: &ValidationSet,
+    (metric, batch): (Metric, usize),
+    cancel: &Cancel,
+) -> Result<Vec<Labels>, MeasureError> {
     let scored = model.signature().outputs.get(validation.scored());
     let name = scored.map_or("", |output| &*output.name);
     let mut groups = Vec::new();
     for part in validation.parts(batch) {
         cancel.check()?;
         if part.begins {
-            groups.push(Answers::new(metric, name));
+            groups.push(Answers::new(metric, name, part.start));
         }
         let inputs = validation.rows(part.start, part.count);
-        let outputs = run(
-            model.as_ref(),
-            &inputs.map_err(ScoreError::from)?,
-            part.count,
-        )?;
+        let outputs = run(model, &inputs.map_err(ScoreError::from)?, part.count)?;
         let output = outputs.get(validation.scored()).ok_or(Invalid::NoOutput);
         let output = output.map_err(ScoreError::from)?;
         if let Some(group) = groups.last_mut() {

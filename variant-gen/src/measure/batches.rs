@@ -63,7 +63,7 @@ pub struct Batches {
 
 /// What single precision answers to records of the validation set alone, by their position among those that are compared.
 #[derive(Debug, Default)]
-pub struct Uploaded(Mutex<BTreeMap<usize, Vec<Tensor>>>);
+pub struct UploadedAnswers(Mutex<BTreeMap<usize, Vec<Tensor>>>);
 
 /// Runs batches of records and compares them with the records one by one: the positions of the outputs that differ, none
 /// where the model takes batches. The validation set has been read for the signature with a batch dimension.
@@ -148,7 +148,7 @@ impl Sweep<'_> {
     }
 }
 
-impl Uploaded {
+impl UploadedAnswers {
     /// What the first of the records is answered.
     pub(super) fn first(&self) -> Option<Vec<Tensor>> {
         self.0.lock().get(&0).cloned()
@@ -170,12 +170,12 @@ struct Table<'a> {
     /// Outputs that differ from run to run.
     drawn: BTreeSet<usize>,
     /// What was found, by output.
-    found: BTreeMap<usize, Found>,
+    found: BTreeMap<usize, OutputComparison>,
 }
 
 /// What was found of an output.
 #[derive(Debug, Clone, Copy, Default)]
-struct Found {
+struct OutputComparison {
     is_misshapen: bool,
     compared: u32,
     near_ties: u32,
@@ -346,7 +346,7 @@ impl<'a> Table<'a> {
     }
 
     /// Leaves what records are answered alone for the variants in other precisions.
-    fn leave(&self, uploaded: &Uploaded) {
+    fn leave(&self, uploaded: &UploadedAnswers) {
         let mut kept = uploaded.0.lock();
         let size = |of: &[Tensor]| of.iter().map(Tensor::byte_len).sum::<usize>();
         let mut bytes: usize = kept.values().map(|of| size(of)).sum();
@@ -360,9 +360,9 @@ impl<'a> Table<'a> {
     }
 }
 
-// === impl Found ===
+// === impl OutputComparison ===
 
-impl Found {
+impl OutputComparison {
     fn has_other_values(&self) -> bool {
         let most_ties = self.compared / PER_NEAR_TIE + 1;
         match self.distances.is_empty() {

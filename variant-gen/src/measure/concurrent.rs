@@ -11,7 +11,7 @@ use std::{
 };
 
 use sextant_engine::LoadedModel;
-use sextant_types::{Concurrent, NamedTensor};
+use sextant_types::{ConcurrentRun, NamedTensor};
 
 use super::{MeasureError, ScoreError, milliseconds, run, sweep::Sweep};
 
@@ -21,7 +21,7 @@ const RUNS: u32 = 10;
 impl Sweep<'_> {
     /// For each number of queries that fill the cores with the threads that each has. Only lone
     /// queries: where rows share batches, waiting is shortened by batching.
-    pub(super) fn concurrent(&self) -> Result<Vec<Concurrent>, MeasureError> {
+    pub(super) fn concurrent(&self) -> Result<Vec<ConcurrentRun>, MeasureError> {
         let threads = self.subject.request.threads.max(1);
         let most = self.effort.concurrent_cores / threads;
         let inputs = self.subject.validation.repeated(1);
@@ -29,7 +29,7 @@ impl Sweep<'_> {
         let measured = (2..=most).map(|running| {
             self.cancel.check()?;
             let times = side_by_side(self.model, &inputs, running)?;
-            Ok(Concurrent::of(running, &times))
+            Ok(ConcurrentRun::of(running, &times))
         });
         let measured: Result<Vec<_>, MeasureError> = measured.collect();
         Ok(measured?.into_iter().flatten().collect())

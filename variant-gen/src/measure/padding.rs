@@ -84,8 +84,11 @@ fn distance(alone: &[Tensor], together: &[Tensor]) -> f64 {
     let distances = pairs.map(|(a, b)| match (reals(a), reals(b)) {
         _ if a.shape() != b.shape() => 1.0,
         (Some(a), Some(b)) => {
-            let length: f64 = a.iter().map(|a| a * a).sum();
-            let apart: f64 = a.iter().zip(&b).map(|(a, b)| (a - b).powi(2)).sum();
+            // Places that are masked out are infinite in both.
+            let square = |(a, b): (&f64, &f64)| if a == b { 0.0 } else { (a - b).powi(2) };
+            let finite = a.iter().filter(|a| a.is_finite());
+            let length: f64 = finite.map(|a| a * a).sum();
+            let apart: f64 = a.iter().zip(&b).map(square).sum();
             match apart == 0.0 {
                 true => 0.0,
                 false => (apart / length.max(f64::MIN_POSITIVE)).sqrt().min(1.0),
@@ -96,4 +99,26 @@ fn distance(alone: &[Tensor], together: &[Tensor]) -> f64 {
     // What is not a number is not the same.
     let distances = distances.map(|share| if share.is_nan() { 1.0 } else { share });
     distances.fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_infinite_in_both_is_no_distance() {
+        let row = |values: [f32; 3]| {
+            let row = Tensor::from_elements(vec![1, 3], &values);
+            [row.expect("three elements")]
+        };
+        let masked = row([f32::NEG_INFINITY, 3.0, 4.0]);
+        assert_eq!(distance(&masked, &masked), 0.0);
+        let near = distance(&masked, &row([f32::NEG_INFINITY, 3.0, 4.5]));
+        assert!((near - 0.1).abs() < 1e-9, "{near}");
+        let open = row([0.0, 3.0, 4.0]);
+        let nothing = row([f32::NAN; 3]);
+        for (one, other) in [(&masked, &open), (&open, &masked), (&nothing, &nothing)] {
+            assert_eq!(distance(one, other), 1.0);
+        }
+    }
 }

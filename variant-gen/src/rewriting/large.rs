@@ -9,7 +9,7 @@ use sextant_onnx::{
 };
 use sextant_types::Code;
 
-use super::{Made, Rewrite, Rewriting, Unable, most_made};
+use super::{Rewrite, RewriteFailure, RewriteOutput, Rewriting, most_made};
 
 /// [`ModelFile::outline`] of a file of which nothing has been read.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -42,9 +42,9 @@ pub enum Piece {
 impl Rewrite for Outline {
     type Found = ();
 
-    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<()>, Error> {
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<()>, Error> {
         let files = file.outline()?.into();
-        Ok(Made { found: (), files })
+        Ok(RewriteOutput { found: (), files })
     }
 
     fn told(self) -> Rewriting {
@@ -61,7 +61,7 @@ impl Compose {
 impl Rewrite for Compose {
     type Found = Vec<Piece>;
 
-    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Self::Found>, Error> {
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<Self::Found>, Error> {
         let read = |location: &str, range| {
             let weights = file.weights.as_ref()?;
             let opened = match location {
@@ -84,7 +84,7 @@ impl Rewrite for Compose {
             },
         });
         let pieces = pieces.collect();
-        Ok(Made::one(pieces, made.freeze()))
+        Ok(RewriteOutput::one(pieces, made.freeze()))
     }
 
     fn told(self) -> Rewriting {
@@ -97,8 +97,8 @@ pub(crate) fn parts(
     pieces: &[Piece],
     mut made: Bytes,
     (file, names): (&ModelFile, &[String]),
-) -> Result<Vec<Part>, Unable> {
-    let unfit = || Unable {
+) -> Result<Vec<Part>, RewriteFailure> {
+    let unfit = || RewriteFailure {
         code: Code::Internal,
         message: "the process that measures puts a file together of parts that are not there"
             .to_owned(),
@@ -121,7 +121,7 @@ pub(crate) fn parts(
         all = all.saturating_add(part.length());
         match all <= most {
             true => Ok(part),
-            false => Err(Unable {
+            false => Err(RewriteFailure {
                 code: Code::MemoryExceeded,
                 message: format!(
                     "what is made of the model has more than `{most}` bytes, which is the most of files of this size"

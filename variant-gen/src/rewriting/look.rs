@@ -7,13 +7,13 @@ use sextant_onnx::{
     Error, ModelInfo,
     adapt::{self, Plain},
     fit, inspect,
-    rows::{self, Counted},
+    rows::{self, CountedOutput},
     turn::turn,
 };
 use sextant_types::{Metric, Signature};
 
-use super::{Made, Rewrite, Rewriting};
-use crate::validation::Scored;
+use super::{Rewrite, RewriteOutput, Rewriting};
+use crate::validation::ScoringTarget;
 
 /// Said where a model is declared without a batch dimension and takes batches all the same.
 const WIDENED: &str = "its inputs or outputs are declared without a batch dimension; batches of 1, 2 and 3 \
@@ -36,7 +36,7 @@ const MIXED: &str = "so queries share no batches, and each is answered in a run 
 
 /// What [`Look`] goes by. Its file has the names of its application.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Looking {
+pub struct LookOptions {
     /// What was made of it before; the file itself comes beside it.
     pub(crate) plain: Plain,
     pub(crate) vocabulary: Vocabulary,
@@ -67,7 +67,7 @@ pub struct Look {
     /// What the model itself calls the classes of the scored output, where its application has other words.
     pub(crate) own_classes: Vec<String>,
     /// With a batch dimension, where it is declared without one and may have one.
-    pub(crate) wide: Option<Wide>,
+    pub(crate) wide: Option<WidenedFile>,
     /// Which operator takes a figure from all rows of a batch, in words.
     pub(crate) mixes: Option<String>,
     /// Why a query is one record, where the file declares otherwise.
@@ -76,7 +76,7 @@ pub struct Look {
 
 /// A file that was given a batch dimension.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Wide {
+pub struct WidenedFile {
     pub(crate) info: ModelInfo,
     /// The file. As text it is left out.
     #[serde(skip)]
@@ -85,10 +85,10 @@ pub struct Wide {
     pub(crate) how: String,
 }
 
-impl Rewrite for Looking {
+impl Rewrite for LookOptions {
     type Found = Look;
 
-    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<Made<Look>, Error> {
+    fn rewrite(&self, file: &ModelFile, _: &[Bytes]) -> Result<RewriteOutput<Look>, Error> {
         let mut plain = self.plain.clone();
         plain.model = file.graph.clone();
         let (plain, own_classes) = self.vocabulary.fit(plain)?;
@@ -99,7 +99,7 @@ impl Rewrite for Looking {
         };
         let wide = look.wide.iter().map(|it| it.model.clone());
         let files = [look.plain.model.clone()].into_iter().chain(wide).collect();
-        Ok(Made { found: look, files })
+        Ok(RewriteOutput { found: look, files })
     }
 
     fn told(self) -> Rewriting {
@@ -114,8 +114,8 @@ impl Vocabulary {
     fn fit(&self, mut plain: Plain) -> Result<(Plain, Vec<String>), Error> {
         let signature = inspect(&plain.model)?.signature;
         let scored = match self.metric {
-            Some(metric) => Scored::by(metric, &signature),
-            None => Scored::default(),
+            Some(metric) => ScoringTarget::by(metric, &signature),
+            None => ScoringTarget::default(),
         };
         let Some(output) = signature.outputs.get(scored.output) else {
             return Ok((plain, Vec::new()));
@@ -181,7 +181,7 @@ impl Look {
             },
         };
         let wide = wide.map(|(model, how)| {
-            Ok::<_, Error>(Wide {
+            Ok::<_, Error>(WidenedFile {
                 info: inspect(&model)?,
                 model,
                 how: how.to_owned(),
@@ -192,8 +192,8 @@ impl Look {
     }
 
     /// What is said of a first dimension that counts something else, by the file's own names.
-    fn said_of(&self, counted: &Counted) -> String {
-        let Counted {
+    fn said_of(&self, counted: &CountedOutput) -> String {
+        let CountedOutput {
             output,
             counts,
             batch,

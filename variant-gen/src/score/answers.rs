@@ -11,6 +11,8 @@ use crate::validation::{Expectation, Labels};
 pub(crate) struct Answers {
     metric: Metric,
     output: String,
+    /// Records before the next one, those of other groups too.
+    records: usize,
     /// Labels of each record; none before the first.
     per_record: Option<usize>,
     values: Expectation,
@@ -23,11 +25,12 @@ pub(crate) fn labels_of(groups: Vec<Answers>) -> Result<Vec<Labels>, ScoreError>
 }
 
 impl Answers {
-    /// None yet, for a metric and an output, which is called `output` in messages.
-    pub(crate) fn new(metric: Metric, output: &str) -> Self {
+    /// None yet, for a metric and an output, which is called `output` in messages, behind so many records.
+    pub(crate) fn new(metric: Metric, output: &str, records: usize) -> Self {
         Self {
             metric,
             output: output.to_owned(),
+            records,
             per_record: None,
             values: Expectation::Unknown,
             parts: Vec::new(),
@@ -35,7 +38,8 @@ impl Answers {
     }
 
     /// The next records' output. What is scored by classes is labelled with the greatest of each vector, for
-    /// `auc` with one column with whether it is above a half.
+    /// `auc` with one column with whether it is above a half. Where a record may have several labels, it has those
+    /// whose probability is a half and more.
     pub(crate) fn push(&mut self, output: &Tensor, records: usize) -> Result<(), ScoreError> {
         let metric = self.metric.name();
         let missing = || Invalid::MissingLabels { metric };
@@ -52,12 +56,12 @@ impl Answers {
             | Metric::Cosine
             | Metric::BoxOverlap => {
                 let values = reals(output).ok_or_else(missing)?;
-                self.count(values.len(), records)?;
-                match &mut self.values {
-                    Expectation::Real(all) => all.extend(values),
-                    none => *none = Expectation::Real(values),
-                }
-                Ok(())
+                self.numbers(values, records)
+            }
+            Metric::F1MultiLabel => {
+                let values = reals(output).ok_or_else(missing)?;
+                let tags = values.iter().map(|it| f64::from(u8::from(*it >= 0.5)));
+                self.numbers(tags.collect(), records)
             }
             _ => {
                 let values = reals(output).ok_or_else(missing)?;
@@ -68,6 +72,12 @@ impl Answers {
                 };
                 let classes: Vec<u64> = values.chunks_exact(columns).map(class).collect();
                 self.count(classes.len(), records)?;
+                let mut vectors = values.chunks_exact(columns);
+                let is_none = |row: &[f64]| row.iter().any(|it| it.is_nan());
+                if let Some(at) = vectors.position(is_none) {
+                    return Err(self.not_finite(at, (classes.len(), records)));
+                }
+                self.records += records;
                 match &mut self.values {
                     Expectation::Classes(all) => all.extend(classes),
                     none => *none = Expectation::Classes(classes),
@@ -75,6 +85,31 @@ impl Answers {
                 Ok(())
             }
         }
+    }
+
+    /// The next records' labels, which are numbers.
+    fn numbers(&mut self, values: Vec<f64>, records: usize) -> Result<(), ScoreError> {
+        self.count(values.len(), records)?;
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            return Err(self.not_finite(at, (values.len(), records)));
+        }
+        self.records += records;
+        match &mut self.values {
+            Expectation::Real(all) => all.extend(values),
+            none => *none = Expectation::Real(values),
+        }
+        Ok(())
+    }
+
+    /// Why the label at this place of so many, of so many records, is none.
+    fn not_finite(&self, at: usize, (labels, records): (usize, usize)) -> ScoreError {
+        let each = (labels / records.max(1)).max(1);
+        let invalid = Invalid::AnswersNotFinite {
+            output: self.output.clone(),
+            metric: self.metric.name(),
+            record: self.records + at / each + 1,
+        };
+        invalid.into()
     }
 
     /// Takes up how many labels each of the next records has: as many as those before.
@@ -140,12 +175,56 @@ fn joined(parts: &[Tensor], per_record: usize) -> Result<Tensor, ScoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::score::Scorer;
+
+    #[test]
+    fn answers_of_several_labels_are_all_that_are_found() {
+        let sure = |values: &[f32]| Tensor::from_elements(vec![2, 3], values).expect("it fits");
+        let mut answers = Answers::new(Metric::F1MultiLabel, "tags", 0);
+        let found = answers.push(&sure(&[0.9, 0.6, 0.1, 0.2, 0.5, 0.4]), 2);
+        found.expect("as many each");
+        let labels = answers.finish().expect("labels");
+        let wanted = vec![1.0, 1.0, 0.0, 0.0, 1.0, 0.0];
+        assert_eq!(labels.values, Expectation::Real(wanted));
+        // The greatest is the same, and a label beside it is lost.
+        let mut scorer = Scorer::new(Metric::F1MultiLabel, &labels, "tags");
+        let scored = scorer.push(&sure(&[0.9, 0.3, 0.1, 0.2, 0.5, 0.4]), 2);
+        scored.expect("scores");
+        assert_eq!(scorer.finish(2).value, 4.0 / 5.0);
+    }
+
+    #[test]
+    fn answers_that_are_not_finite_are_no_labels() {
+        for (metric, wrong) in [
+            (Metric::MeanAbsoluteError, f32::NAN),
+            (Metric::MeanAbsoluteError, f32::NEG_INFINITY),
+            (Metric::Top1, f32::NAN),
+        ] {
+            let mut answers = Answers::new(metric, "scores", 7);
+            let scores = |values: &[f32]| Tensor::from_elements(vec![2, 2], values);
+            let good = scores(&[0.0; 4]).expect("it fits");
+            answers.push(&good, 2).expect("labels");
+            let bad = scores(&[0.0, 0.0, 1.0, wrong]).expect("it fits");
+            let error = answers.push(&bad, 2).expect_err("no label").to_string();
+            assert!(
+                error.contains("output `scores` of record `11`") && error.contains(&metric.name()),
+                "{error}"
+            );
+        }
+        // A class that is ruled out is less than all others.
+        let mut answers = Answers::new(Metric::Top1, "scores", 0);
+        let ruled_out = Tensor::from_elements(vec![1, 2], &[f32::NEG_INFINITY, 0.0]);
+        let ruled_out = ruled_out.expect("it fits");
+        answers.push(&ruled_out, 1).expect("a label");
+        let labels = answers.finish().expect("labels");
+        assert_eq!(labels.values, Expectation::Classes(vec![1]));
+    }
 
     #[test]
     fn answers_that_differ_in_length_are_no_labels() {
         let boxes = |count: usize| Tensor::from_elements(vec![count, 4], &vec![1f32; count * 4]);
         for metric in [Metric::BoxOverlap, Metric::Exact, Metric::Top1] {
-            let mut answers = Answers::new(metric, "boxes");
+            let mut answers = Answers::new(metric, "boxes", 0);
             for records in [1, 2] {
                 let even = boxes(2 * records).expect("it fits");
                 answers.push(&even, records).expect("as many each");

@@ -21,7 +21,7 @@ const RECALLS: usize = 101;
 
 /// What was found in one record.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct RecordDetections {
     boxes: Vec<Detection>,
     /// Labels by class.
     labels: BTreeMap<u32, u32>,
@@ -87,7 +87,7 @@ impl Scorer<'_> {
                 return Err(self.not_finite(self.records + at));
             }
             let want = &wanted[at * per_record..(at + 1) * per_record];
-            found.push(Found::of(have, want));
+            found.push(RecordDetections::of(have, want));
         }
         if let Evidence::Boxes(all) = &mut self.evidence {
             all.extend(found);
@@ -96,9 +96,9 @@ impl Scorer<'_> {
     }
 }
 
-// === impl Found ===
+// === impl RecordDetections ===
 
-impl Found {
+impl RecordDetections {
     /// Boxes with `x1, y1, x2, y2, sure, class` by labels with `x1, y1, x2, y2, class`. What has a class below 0,
     /// or is not sure at all, is none: padding.
     fn of(have: &[f64], want: &[f64]) -> Self {
@@ -140,7 +140,7 @@ impl Found {
 }
 
 /// Mean average precision with its interval.
-pub(super) fn interval(found: &[Found]) -> Interval {
+pub(super) fn interval(found: &[RecordDetections]) -> Interval {
     let mut classes: BTreeMap<u32, Class> = BTreeMap::new();
     for (record, found) in found.iter().enumerate() {
         for (class, labels) in &found.labels {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sextant_types::Metric;
 
-use super::boxes::{self, Found};
+use super::boxes::{self, RecordDetections};
 use crate::interval::{self, Interval};
 
 /// What is kept of each record, or of each of its labels.
@@ -12,8 +12,8 @@ use crate::interval::{self, Interval};
 pub(super) enum Evidence {
     /// By record: a share or an error. The metric is their mean, or the root of it.
     Scores(Vec<f64>),
-    /// By label: the class that was predicted, and the label.
-    Classes(Vec<(u32, u32)>),
+    /// By record: the class of each of its labels.
+    Classes(Predictions),
     /// By label: how sure the model is of the second class, and whether the label is that class.
     Ranks(Vec<(f64, bool)>),
     /// By record: squared error, sum of the labels, sum of their squares, how many they are.
@@ -22,7 +22,32 @@ pub(super) enum Evidence {
     /// are found or there. The metric is the ratio of the sums.
     Ratios(Vec<(u32, u32)>),
     /// By record: what was found of what there is.
-    Boxes(Vec<Found>),
+    Boxes(Vec<RecordDetections>),
+}
+
+/// The class that was predicted, if any was, and the label.
+type Prediction = (Option<u32>, u32);
+
+/// The predictions of records, one after the other: those of a sequence belong together.
+#[derive(Debug, Default)]
+pub(super) struct Predictions {
+    all: Vec<Prediction>,
+    /// Where those of each record end.
+    ends: Vec<usize>,
+}
+
+// === impl Predictions ===
+
+impl Predictions {
+    pub(super) fn push(&mut self, record: impl Iterator<Item = Prediction>) {
+        self.all.extend(record);
+        self.ends.push(self.all.len());
+    }
+
+    fn of(&self, record: usize) -> &[Prediction] {
+        let start = record.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.all[start..self.ends[record]]
+    }
 }
 
 // === impl Evidence ===
@@ -30,7 +55,7 @@ pub(super) enum Evidence {
 impl Evidence {
     pub(super) fn of(metric: Metric) -> Self {
         match metric {
-            Metric::F1 | Metric::F1Micro => Self::Classes(Vec::new()),
+            Metric::F1 | Metric::F1Micro => Self::Classes(Predictions::default()),
             Metric::Auc => Self::Ranks(Vec::new()),
             Metric::R2 => Self::Squares(Vec::new()),
             Metric::TokenAccuracy | Metric::F1MultiLabel => Self::Ratios(Vec::new()),
@@ -57,15 +82,16 @@ impl Evidence {
                 }
                 _ => interval::bootstrap(scores),
             },
-            Self::Classes(classes) => {
+            Self::Classes(predictions) => {
                 let of = |draws: &mut dyn Iterator<Item = usize>| {
-                    let drawn = draws.map(|at| classes[at]);
+                    let drawn = draws.flat_map(|record| predictions.of(record).iter().copied());
                     match metric {
                         Metric::F1Micro => micro(drawn),
                         _ => macro_average(drawn),
                     }
                 };
-                interval::bootstrap_of(classes.len(), of)
+                let (records, labels) = (predictions.ends.len(), predictions.all.len());
+                interval::bootstrap_within(records, labels, of)
             }
             Self::Ranks(ranks) => {
                 let (area, positives, negatives) = area(ranks);
@@ -93,15 +119,17 @@ impl Evidence {
 }
 
 /// F1 of each class that is predicted or a label, averaged.
-fn macro_average(pairs: impl Iterator<Item = (u32, u32)>) -> f64 {
+fn macro_average(pairs: impl Iterator<Item = Prediction>) -> f64 {
     /// Right, predicted, labels.
     type Counts = (u64, u64, u64);
     let mut classes: BTreeMap<u32, Counts> = BTreeMap::new();
     for (predicted, label) in pairs {
-        classes.entry(predicted).or_default().1 += 1;
+        if let Some(predicted) = predicted {
+            classes.entry(predicted).or_default().1 += 1;
+        }
         let of_label = classes.entry(label).or_default();
         of_label.2 += 1;
-        of_label.0 += u64::from(predicted == label);
+        of_label.0 += u64::from(predicted == Some(label));
     }
     // 2 TP / (2 TP + FP + FN), where TP + FP is what was predicted and TP + FN what there is.
     let f1 = |(right, predicted, labels): &Counts| {
@@ -110,11 +138,11 @@ fn macro_average(pairs: impl Iterator<Item = (u32, u32)>) -> f64 {
     classes.values().map(f1).sum::<f64>() / classes.len().max(1) as f64
 }
 
-/// With one label and one prediction each, precision and recall are the share that is right.
-fn micro(pairs: impl Iterator<Item = (u32, u32)>) -> f64 {
+/// With one label and one prediction each, precision and recall are the share that is right. No prediction is a wrong one.
+fn micro(pairs: impl Iterator<Item = Prediction>) -> f64 {
     let (mut right, mut all) = (0_u64, 0_u64);
     for (predicted, label) in pairs {
-        right += u64::from(predicted == label);
+        right += u64::from(predicted == Some(label));
         all += 1;
     }
     right as f64 / all.max(1) as f64

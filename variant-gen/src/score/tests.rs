@@ -44,6 +44,34 @@ fn the_first_of_equal_maxima_is_the_answer() {
 fn not_a_number_finds_nothing() {
     let output = floats(&[1, 3], &[f32::NAN, 1.0, 0.0]);
     assert_eq!(score(Metric::TopK(2), &classes(&[1]), &output).value, 0.0);
+    // Not even the first class, of which there are most.
+    let output = floats(&[4, 2], &[[f32::NAN; 6].as_slice(), &[0.0, 1.0]].concat());
+    for metric in [Metric::F1, Metric::F1Micro] {
+        let nothing = classes(&[0, 0, 0, 0]);
+        assert_eq!(score(metric, &nothing, &output).value, 0.0, "{metric:?}");
+    }
+    let last = classes(&[0, 0, 0, 1]);
+    assert_eq!(score(Metric::F1, &last, &output).value, 0.5);
+    assert_eq!(score(Metric::F1Micro, &last, &output).value, 0.25);
+}
+
+/// The positions of a sequence stand or fall together: two records say as little as two labels.
+#[test]
+fn intervals_of_classes_are_of_whole_records() {
+    let labels = Labels {
+        per_record: 100,
+        values: Expectation::Classes(vec![0; 200]),
+    };
+    let [right, wrong] = [[1.0f32, 0.0], [0.0, 1.0]].map(|row| row.repeat(100));
+    let output = floats(&[2, 100, 2], &[right, wrong].concat());
+    let accuracy = score(Metric::F1Micro, &labels, &output);
+    assert_eq!(
+        (accuracy.lower, accuracy.value, accuracy.upper),
+        (0.0, 0.5, 1.0)
+    );
+    let one_by_one = floats(&[200, 2], &[1.0f32, 0.0, 0.0, 1.0].repeat(100));
+    let accuracy = score(Metric::F1Micro, &classes(&[0; 200]), &one_by_one);
+    assert!(accuracy.lower > 0.4 && accuracy.upper < 0.6, "{accuracy:?}");
 }
 
 #[test]

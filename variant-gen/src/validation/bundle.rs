@@ -8,7 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use sextant_types::Names;
 
-use super::{Expected, Invalid, Labels, ValidationSet, read_file};
+use super::{Invalid, Labels, SetRequirements, ValidationSet, read_file};
 
 /// What such a file begins with.
 const MAGIC: &[u8] = b"sextant-labels/1\n";
@@ -44,7 +44,7 @@ pub(crate) struct Front {
 }
 
 /// What was found at the beginning of a file.
-pub(crate) enum Found {
+pub(crate) enum FrontSearch {
     Front(Front),
     /// So many bytes of it are needed.
     More(u64),
@@ -93,9 +93,9 @@ impl Front {
     pub(crate) const LEAST_BYTES: u64 = MAGIC.len() as u64 + 8;
 
     /// By the first bytes of a file, [`Self::LEAST_BYTES`] where it has so many.
-    pub(crate) fn find(beginning: &[u8]) -> Result<Found, Invalid> {
+    pub(crate) fn find(beginning: &[u8]) -> Result<FrontSearch, Invalid> {
         let Some(rest) = beginning.strip_prefix(MAGIC) else {
-            return Ok(Found::Front(Self::default()));
+            return Ok(FrontSearch::Front(Self::default()));
         };
         let (length, rest) = rest.split_first_chunk::<8>().ok_or_else(broken)?;
         let length = u64::from_le_bytes(*length);
@@ -105,8 +105,8 @@ impl Front {
         }
         let start = Self::LEAST_BYTES + length;
         match rest.get(..length as usize) {
-            None => Ok(Found::More(start)),
-            Some(head) => Ok(Found::Front(Self {
+            None => Ok(FrontSearch::More(start)),
+            Some(head) => Ok(FrontSearch::Front(Self {
                 head: read_head(head)?,
                 start,
             })),
@@ -161,7 +161,7 @@ impl Bundle {
     }
 
     /// The validation set.
-    pub(super) fn read(&self, expected: Expected<'_>) -> Result<ValidationSet, Invalid> {
+    pub(super) fn read(&self, expected: SetRequirements<'_>) -> Result<ValidationSet, Invalid> {
         let names = &self.head.names;
         let set = read_file(&self.file, expected, names)?;
         let judge = Some(&self.judge).filter(|judge| !judge.is_empty());

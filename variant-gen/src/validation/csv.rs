@@ -8,7 +8,7 @@ use sextant_formats::{json::Elements, table};
 use sextant_types::{DataType, NamedTensor, Names, TensorSpec};
 
 use super::{
-    Expected, Invalid, Raw, RowShape, ValidationSet, assemble, labels,
+    Invalid, Raw, RowShape, SetRequirements, ValidationSet, assemble, labels,
     line::{self, Rows},
     meant, row_shape,
 };
@@ -19,7 +19,7 @@ const LABEL: &str = "label";
 /// Reads the rows.
 pub(super) fn read(
     bytes: &Bytes,
-    expected: Expected<'_>,
+    expected: SetRequirements<'_>,
     names: &Names,
 ) -> Result<ValidationSet, Invalid> {
     let most = line::most_bytes(expected)?;
@@ -42,7 +42,7 @@ pub(super) fn read(
 }
 
 /// A column under the name of the input that it belongs to.
-fn renamed(column: &str, names: &Names, expected: Expected<'_>) -> String {
+fn renamed(column: &str, names: &Names, expected: SetRequirements<'_>) -> String {
     let column = column.trim();
     let whole = meant(column, names, expected.signature);
     match column.rsplit_once('.') {
@@ -68,7 +68,7 @@ fn broken(error: &::csv::Error, at: u64, most: u64) -> Invalid {
 
 /// The rows as they come.
 struct Table<'a> {
-    expected: Expected<'a>,
+    expected: SetRequirements<'a>,
     inputs: Vec<Column>,
     labels: Option<Column>,
     records: usize,
@@ -89,7 +89,7 @@ struct Column {
 // === impl Table ===
 
 impl<'a> Table<'a> {
-    fn new(head: &'a StringRecord, expected: Expected<'a>) -> Result<Self, Invalid> {
+    fn new(head: &'a StringRecord, expected: SetRequirements<'a>) -> Result<Self, Invalid> {
         let signature = expected.signature;
         let inputs: Vec<&str> = signature.inputs.iter().map(|it| it.name.as_str()).collect();
         let column = |column: &'a str| match column.trim() {

@@ -122,6 +122,20 @@ pub enum Invalid {
         /// Elements of others.
         other: String,
     },
+    /// The uploaded file answers a record with NaN, or with something infinite where numbers are compared.
+    #[error(
+        "the validation set has no `labels`, and what the uploaded file answers cannot take their place: output `{output}` \
+         of record `{record}` has no finite number where `{metric}` needs one: add labels, leave the record out, or take \
+         another metric"
+    )]
+    AnswersNotFinite {
+        /// The scored output.
+        output: String,
+        /// The metric.
+        metric: String,
+        /// Number of the record, from 1.
+        record: usize,
+    },
     /// The name of the labels is that of an input.
     #[error(
         "the model has an input `labels`, and the array of this name in an .npz archive holds the labels: save the set as \

@@ -9,8 +9,8 @@ use sextant_formats::json::{Elements, nested_shape};
 use sextant_types::{DataType, Metric, NamedTensor, Names, Signature};
 
 use super::{
-    Expected, Invalid, Limits, Raw, RowShape, ValidationSet, assemble, fit_row, labels, line,
-    meant, row_shape, shape_text, shapes::Shape,
+    Invalid, Limits, Raw, RowShape, SetRequirements, ValidationSet, assemble, fit_row, labels,
+    line, meant, row_shape, shape_text, shapes::Shape,
 };
 
 #[derive(Deserialize)]
@@ -31,7 +31,7 @@ const SOME_LABELS: &str =
 /// lengths come up.
 pub(super) fn read(
     bytes: &Bytes,
-    expected: Expected<'_>,
+    expected: SetRequirements<'_>,
     names: &Names,
 ) -> Result<ValidationSet, Invalid> {
     let (mut data_type, shape) = labels::untyped(expected)?;
@@ -135,7 +135,7 @@ impl Record<Value> {
     }
 
     /// The shapes of all in it that may differ from record to record.
-    fn lengths(&self, of_label: RowShape<'_>, expected: Expected<'_>) -> Vec<Vec<usize>> {
+    fn lengths(&self, of_label: RowShape<'_>, expected: SetRequirements<'_>) -> Vec<Vec<usize>> {
         let signature = expected.signature;
         let inputs = signature.inputs.iter().filter_map(|spec| {
             let differs = row_shape(spec, signature.batched).contains(&None);
@@ -154,7 +154,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn new(expected: Expected<'a>, (data_type, shape): (DataType, RowShape<'a>)) -> Self {
+    fn new(expected: SetRequirements<'a>, (data_type, shape): (DataType, RowShape<'a>)) -> Self {
         let signature = expected.signature;
         let columns = signature.inputs.iter().map(|spec| {
             let shape = row_shape(spec, signature.batched);
@@ -220,7 +220,7 @@ impl<'a> Column<'a> {
         name: &'a str,
         data_type: DataType,
         shape: RowShape<'a>,
-        expected: Expected<'a>,
+        expected: SetRequirements<'a>,
     ) -> Self {
         Self {
             name,

@@ -6,7 +6,7 @@ use sextant_types::{
     convert::{self, Number},
 };
 
-use super::{BOX, Expected, Invalid, RowShape, fit_row, row_shape};
+use super::{BOX, Invalid, RowShape, SetRequirements, fit_row, row_shape};
 
 /// The class of a token that is not scored, as PyTorch has it in labels.
 const PASSED_OVER: i128 = -100;
@@ -39,7 +39,7 @@ pub enum Expectation {
 }
 
 /// Checks labels against metric and output.
-pub(super) fn fit(labels: &Tensor, expected: Expected<'_>) -> Result<Labels, Invalid> {
+pub(super) fn fit(labels: &Tensor, expected: SetRequirements<'_>) -> Result<Labels, Invalid> {
     let output = expected.output()?;
     let row = row_shape(output, expected.signature.batched);
     let context = Context {
@@ -92,7 +92,7 @@ pub(super) fn fit(labels: &Tensor, expected: Expected<'_>) -> Result<Labels, Inv
 struct Context<'a> {
     labels: &'a Tensor,
     output: &'a TensorSpec,
-    expected: Expected<'a>,
+    expected: SetRequirements<'a>,
 }
 
 impl Context<'_> {
@@ -261,7 +261,7 @@ fn integers(labels: &Tensor) -> Option<impl Iterator<Item = i128> + '_> {
 }
 
 /// The type in which labels are read when the file does not say one.
-pub(super) fn untyped(expected: Expected<'_>) -> Result<(DataType, RowShape<'_>), Invalid> {
+pub(super) fn untyped(expected: SetRequirements<'_>) -> Result<(DataType, RowShape<'_>), Invalid> {
     let output = expected.output()?;
     let row = row_shape(output, expected.signature.batched);
     Ok(match expected.metric {

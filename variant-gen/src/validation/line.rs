@@ -9,7 +9,7 @@ use std::{
 
 use sextant_types::{DataType, TensorSpec};
 
-use super::{Expected, Invalid, RowShape, labels, row_shape};
+use super::{Invalid, RowShape, SetRequirements, labels, row_shape};
 
 /// What any line may have, for names, brackets and labels.
 const COMMON_BYTES: u64 = 64 << 10;
@@ -25,7 +25,7 @@ const AHEAD_BYTES: u64 = 64 << 10;
 
 /// The most bytes of a record that fits, as text. Where the model or its labels take any length, and for texts, that is a
 /// fixed number.
-pub(super) fn most_bytes(expected: Expected<'_>) -> Result<u64, Invalid> {
+pub(super) fn most_bytes(expected: SetRequirements<'_>) -> Result<u64, Invalid> {
     let (label_type, label) = labels::untyped(expected)?;
     let is_any = matches!(expected.metric, sextant_types::Metric::Custom);
     let label = (!is_any).then(|| of_elements((label_type, label), 0));

@@ -7,12 +7,12 @@ use sextant_formats::{
 };
 use sextant_types::{NamedTensor, Names};
 
-use super::{Expected, Invalid, LABELS, Raw, ValidationSet, assemble, meant};
+use super::{Invalid, LABELS, Raw, SetRequirements, ValidationSet, assemble, meant};
 
 /// Reads the arrays, each at most once and never past the limit.
 pub(super) fn read(
     bytes: &Bytes,
-    expected: Expected<'_>,
+    expected: SetRequirements<'_>,
     names: &Names,
 ) -> Result<ValidationSet, Invalid> {
     let specs = &expected.signature.inputs;
@@ -54,7 +54,7 @@ pub(super) fn read(
     assemble(&[Raw { inputs, labels }], expected)
 }
 
-fn check_name(name: &str, expected: Expected<'_>) -> Result<(), Invalid> {
+fn check_name(name: &str, expected: SetRequirements<'_>) -> Result<(), Invalid> {
     let inputs = &expected.signature.inputs;
     if name == LABELS || inputs.iter().any(|input| input.name == name) {
         return Ok(());

@@ -6,7 +6,7 @@ use super::{DETECTION, row_shape};
 
 /// What is scored.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Scored {
+pub struct ScoringTarget {
     /// Position of the output.
     pub output: usize,
     /// What each of its columns stands for, where the model says so: labels may then be names.
@@ -17,7 +17,7 @@ pub struct Scored {
     pub own: Vec<String>,
 }
 
-impl Scored {
+impl ScoringTarget {
     /// The output that the metric is meant for. Top-k looks at scores: the first output of floats with a class
     /// axis. `exact` looks at answers: the first output of integers, booleans or strings. Errors are of
     /// numbers: the first output of floats. Where there is none the first output is taken.

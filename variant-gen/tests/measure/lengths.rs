@@ -114,7 +114,7 @@ fn run_texts(
     let signature = texts();
     let line = "{\"inputs\": {\"tokens\": [1, 2, 3, 4, 5, 6], \"mask\": [1, 1, 1, 1, 1, 1]}, \
                 \"label\": [27]}\n";
-    let expected = Expected {
+    let expected = SetRequirements {
         signature: &signature,
         metric: Metric::MeanAbsoluteError,
         scored: &FIRST,

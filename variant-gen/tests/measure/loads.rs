@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 
 /// Its first load takes longer than the others.
-struct Preparing {
+struct SlowFirstLoad {
     keeps: bool,
     first: Duration,
     loads: Arc<AtomicU32>,
@@ -14,7 +14,7 @@ struct Preparing {
 /// What a load takes that finds everything prepared, ms.
 const AGAIN_MS: f64 = 2.0;
 
-impl Preparing {
+impl SlowFirstLoad {
     fn new(keeps: bool, first_ms: u64) -> Self {
         Self {
             keeps,
@@ -28,7 +28,7 @@ impl Preparing {
     }
 }
 
-impl Engine for Preparing {
+impl Engine for SlowFirstLoad {
     fn name(&self) -> &'static str {
         "preparing"
     }
@@ -63,7 +63,7 @@ fn the_first_load_is_told_apart_where_the_engine_keeps_what_it_prepared() {
         loads: 3,
         ..quick()
     };
-    let engine = Preparing::new(true, 100);
+    let engine = SlowFirstLoad::new(true, 100);
     let measured = run(&engine, effort).expect("measures");
     assert_eq!(engine.loads(), 1 + 3);
     assert!(measured.load_ms >= AGAIN_MS && measured.load_ms < 100.0);
@@ -76,7 +76,7 @@ fn the_first_load_is_told_apart_where_the_engine_keeps_what_it_prepared() {
 /// A first load longer than what repetitions may take in all says nothing of how long those take.
 #[test]
 fn one_load_behind_a_long_first_one_is_timed() {
-    let engine = Preparing::new(true, 400);
+    let engine = SlowFirstLoad::new(true, 400);
     let measured = run(&engine, quick()).expect("measures");
     assert_eq!(engine.loads(), 2);
     assert!(measured.load_ms < 400.0, "{}", measured.load_ms);
@@ -88,7 +88,7 @@ fn loads_that_are_alike_are_told_as_one() {
         loads: 3,
         ..quick()
     };
-    let engine = Preparing::new(false, 4);
+    let engine = SlowFirstLoad::new(false, 4);
     let measured = run(&engine, effort).expect("measures");
     assert_eq!((engine.loads(), measured.first_load_ms), (3, None));
     assert_eq!(measured.profile(1).first_ms(), measured.load_ms);

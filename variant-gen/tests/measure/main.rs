@@ -21,7 +21,7 @@ use sextant_types::{
 use sextant_variant_gen::{
     configuration::Configuration,
     measure::{Cancel, Effort, MeasureError, Measurement, Rival, Subject, measure, rivals},
-    validation::{Expected, Limits, Scored, ValidationSet, read},
+    validation::{Limits, ScoringTarget, SetRequirements, ValidationSet, read},
 };
 
 mod lengths;
@@ -29,7 +29,7 @@ mod loads;
 mod races;
 
 /// The first output, whose columns have no names.
-static FIRST: Scored = Scored {
+static FIRST: ScoringTarget = ScoringTarget {
     output: 0,
     classes: Vec::new(),
     own: Vec::new(),
@@ -50,7 +50,7 @@ fn signature() -> Signature {
 
 fn validation() -> ValidationSet {
     let lines = "{\"inputs\": {\"x\": [1, 2]}, \"label\": 0}\n".repeat(5);
-    let expected = Expected {
+    let expected = SetRequirements {
         signature: &signature(),
         metric: Metric::Top1,
         scored: &FIRST,
@@ -261,12 +261,12 @@ fn a_cancelled_measurement_stops() {
 }
 
 /// An engine that waits for room until its load is ended.
-struct Full(mpsc::Sender<()>);
+struct FullEngine(mpsc::Sender<()>);
 
 /// Longest wait for what must come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-impl Engine for Full {
+impl Engine for FullEngine {
     fn name(&self) -> &'static str {
         "full"
     }
@@ -301,7 +301,7 @@ impl Engine for Full {
 fn a_load_under_way_ends_with_the_measurement() {
     let (signature, validation) = (signature(), validation());
     let (begins, begun) = mpsc::channel();
-    let engine = Full(begins);
+    let engine = FullEngine(begins);
     let subject = subject(&engine, &signature, &validation, Metric::Top1);
     let cancel = Cancel::default();
     let cancelled = cancel.clone();

@@ -76,12 +76,12 @@ fn a_near_copy_is_left_out_where_it_is_no_faster() {
 }
 
 /// Counts loads.
-struct Counted {
+struct CountingEngine {
     engine: EmulatedEngine,
     loads: AtomicU32,
 }
 
-impl Engine for Counted {
+impl Engine for CountingEngine {
     fn name(&self) -> &'static str {
         self.engine.name()
     }
@@ -104,7 +104,7 @@ impl Engine for Counted {
 fn only_what_is_measured_in_full_is_loaded_again() {
     let (signature, validation) = (signature(), validation());
     let loads = |rivals: &[Rival]| {
-        let engine = Counted {
+        let engine = CountingEngine {
             engine: slow(),
             loads: AtomicU32::new(0),
         };

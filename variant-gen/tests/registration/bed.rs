@@ -19,7 +19,7 @@ use sextant_types::{
 };
 use sextant_variant_gen::{
     Config, Error, Generator, RegistrationService, Stores,
-    checkpoint::{Checkpoint, Phase, Unwatched},
+    checkpoint::{Checkpoint, NoWatch, Phase},
     measure::Effort,
 };
 use tokio::sync::{Notify, watch};
@@ -37,9 +37,9 @@ pub fn ort() -> OrtEngine {
 }
 
 /// ONNX Runtime with one optimisation level and one thread: fewer configurations to wait for.
-pub struct Limited(OrtEngine);
+pub struct LimitedEngine(OrtEngine);
 
-impl Engine for Limited {
+impl Engine for LimitedEngine {
     fn name(&self) -> &'static str {
         self.0.name()
     }
@@ -63,7 +63,7 @@ impl Engine for Limited {
 }
 
 pub fn limited() -> Vec<Arc<dyn Engine>> {
-    vec![Arc::new(Limited(ort()))]
+    vec![Arc::new(LimitedEngine(ort()))]
 }
 
 /// Steps of a registration with [`limited`], in order.
@@ -146,7 +146,7 @@ impl Bed {
     }
 
     pub fn generator(&self, config: Config) -> Generator {
-        self.watched(config, Arc::new(Unwatched))
+        self.watched(config, Arc::new(NoWatch))
     }
 
     pub fn watched(&self, config: Config, checkpoint: Arc<dyn Checkpoint>) -> Generator {

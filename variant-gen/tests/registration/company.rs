@@ -29,12 +29,12 @@ fn config() -> Config {
 }
 
 /// How a registration ended.
-struct Registered {
+struct RegistrationResult {
     variants: Vec<Variant>,
     changes: String,
 }
 
-impl Registered {
+impl RegistrationResult {
     fn in_single_precision(&self) -> impl Iterator<Item = &Variant> {
         let variants = self.variants.iter();
         variants.filter(|variant| variant.spec.precision == Precision::Fp32)
@@ -54,7 +54,7 @@ impl Registered {
 }
 
 /// Registers a model with records that have no labels, of `x` and what else is given.
-async fn register(model: &Bytes, records: impl Fn(usize) -> String) -> Registered {
+async fn register(model: &Bytes, records: impl Fn(usize) -> String) -> RegistrationResult {
     let lines = (0..24).map(|at| format!("{{\"inputs\": {{{}}}}}\n", records(at)));
     let set: Bytes = lines.collect::<String>().into();
     let bed = Bed::new().await;
@@ -62,7 +62,7 @@ async fn register(model: &Bytes, records: impl Fn(usize) -> String) -> Registere
     let job = bed.submit_to("errors", "m", model, &set).await;
     let job = bed.run_to_end(bed.generator(config()), &job.job.id).await;
     assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
-    Registered {
+    RegistrationResult {
         variants: bed.variants("m").await,
         changes: job.result.expect("a result")["changes"].to_string(),
     }

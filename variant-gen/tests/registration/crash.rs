@@ -1,10 +1,10 @@
 //! Each step interrupted and failed at each of its moments.
 
-use std::{future::Future, sync::Arc, task::Poll, time::Duration};
+use std::{collections::BTreeSet, future::Future, sync::Arc, task::Poll, time::Duration};
 
 use sextant_isolation::Program;
-use sextant_registry::{JobState, ModelStatus};
-use sextant_types::{Code, ModelId, Variant};
+use sextant_registry::{Act, JobState, ModelStatus, VersionChange};
+use sextant_types::{Code, ModelId, Stage, Variant};
 use sextant_variant_gen::{
     Config, Error, Isolation, Publisher, RegistrationService, checkpoint::Phase, step,
 };
@@ -361,6 +361,49 @@ async fn a_deletion_stopped_anywhere_is_completed_by_the_next_one() {
             assert!(done.is_ok(), "{done:?}");
             break;
         }
+        polls += 1;
+    }
+}
+
+/// Whichever moment of showing the versions another process switches them at, the switch is shown in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switch_while_another_process_shows_the_versions_is_shown() {
+    let bed = Bed::new().await;
+    for seed in [SEED, SEED + 1] {
+        bed.register_well("m", &model(seed), &validation(SEED))
+            .await;
+    }
+    let application = bed.model("m").await.application;
+    let (mut next, mut current) = ("m.v2", "m");
+    let mut polls = 1;
+    loop {
+        let publisher = || Publisher::new(bed.registry.clone(), Arc::clone(&bed.metadata));
+        let (here, there) = (publisher(), publisher());
+        let mut showing = std::pin::pin!(here.show_application(&application));
+        let ended = within(polls, showing.as_mut()).await.is_some();
+        let change = VersionChange {
+            model: ModelId::new(next).expect("valid"),
+            act: Act::To(Stage::Current),
+            rules: None,
+            seen: None,
+            since_ms: None,
+        };
+        let switched = bed.registry.change_version(&change, 5).await;
+        switched.expect("switches");
+        there.show_application(&application).await.expect("shows");
+        if !ended {
+            showing.await.expect("shows");
+        }
+        let variants = bed.metadata.variants().await.expect("reads");
+        let shown = variants
+            .iter()
+            .filter(|it| it.release.stage == Stage::Current);
+        let shown: BTreeSet<&str> = shown.map(|it| it.model.as_str()).collect();
+        assert_eq!(shown, BTreeSet::from([next]), "{polls}");
+        if ended {
+            break;
+        }
+        std::mem::swap(&mut next, &mut current);
         polls += 1;
     }
 }

@@ -14,7 +14,7 @@ use sextant_registry::{Job, JobFilter, JobKind, JobState, ModelStatus};
 use sextant_types::{EngineName, ModelId, Optimization, Precision, Variant};
 use sextant_variant_gen::{
     Config, Error, Generator, RegistrationService,
-    checkpoint::{Checkpoint, Phase, Unwatched},
+    checkpoint::{Checkpoint, NoWatch, Phase},
     frontier,
 };
 use tokio::sync::watch;
@@ -38,7 +38,7 @@ const STEPS: [&str; 4] = [
 type Load = fn(usize) -> Result<(), EngineError>;
 
 /// ONNX Runtime under another name.
-pub struct Later {
+pub struct RenamedEngine {
     inner: OrtEngine,
     name: &'static str,
     precisions: Vec<Precision>,
@@ -47,7 +47,7 @@ pub struct Later {
     reads: bool,
 }
 
-impl Later {
+impl RenamedEngine {
     fn new(name: &'static str, precisions: &[Precision]) -> Self {
         Self {
             inner: ort(),
@@ -77,7 +77,7 @@ impl Later {
     }
 }
 
-impl Engine for Later {
+impl Engine for RenamedEngine {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -129,14 +129,14 @@ fn later(bed: &Bed, engine: Arc<dyn Engine>, checkpoint: Arc<dyn Checkpoint>) ->
 }
 
 fn plain(bed: &Bed, engine: Arc<dyn Engine>) -> Generator {
-    later(bed, engine, Arc::new(Unwatched))
+    later(bed, engine, Arc::new(NoWatch))
 }
 
 /// A bed with a model that was registered with the first engine.
 async fn registered() -> (Bed, Vec<Variant>) {
     let bed = Bed::new().await;
     let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
-    let first = Generator::new(bed.stores(), vec![Later::first()], quick());
+    let first = Generator::new(bed.stores(), vec![RenamedEngine::first()], quick());
     let job = bed.run_to_end(first, &job.id).await;
     assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
     let variants = bed.variants("m").await;
@@ -201,7 +201,7 @@ fn unmarked(variants: &[Variant]) -> Vec<Variant> {
 async fn what_a_later_engine_adds_stands_beside_what_was_there() {
     let (bed, before) = registered().await;
     let recorder = Arc::new(Recorder::default());
-    let generator = later(&bed, Arc::new(Later::second()), recorder.clone());
+    let generator = later(&bed, Arc::new(RenamedEngine::second()), recorder.clone());
     let jobs = run_until_settled(&bed, generator).await;
     assert_eq!(jobs.len(), 1);
     assert_eq!(jobs[0].state, JobState::Succeeded, "{:?}", jobs[0].error);
@@ -224,7 +224,7 @@ async fn what_a_later_engine_adds_stands_beside_what_was_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_extension_killed_at_any_moment_is_completed_by_the_next_process() {
     let (whole, _) = registered().await;
-    run_until_settled(&whole, plain(&whole, Arc::new(Later::second()))).await;
+    run_until_settled(&whole, plain(&whole, Arc::new(RenamedEngine::second()))).await;
     let wanted: Vec<_> = whole.variants("m").await;
     let wanted: Vec<_> = wanted.into_iter().map(unmeasured).collect();
     for (step, phase) in STEPS
@@ -233,7 +233,7 @@ async fn an_extension_killed_at_any_moment_is_completed_by_the_next_process() {
     {
         let (mut bed, before) = registered().await;
         let trap = Trap::new(step, phase, Action::Hang);
-        let engine = Arc::new(Later::second());
+        let engine = Arc::new(RenamedEngine::second());
         let service = RegistrationService::new(later(&bed, engine, trap.clone()), "killed");
         tokio::select! {
             () = service.run(std::future::pending()) => unreachable!("it is never stopped"),
@@ -245,7 +245,7 @@ async fn an_extension_killed_at_any_moment_is_completed_by_the_next_process() {
             assert_eq!(bed.variants("m").await, before, "{step} {phase:?}");
         }
         bed.restart().await;
-        let generator = plain(&bed, Arc::new(Later::second()));
+        let generator = plain(&bed, Arc::new(RenamedEngine::second()));
         let published = generator.publisher().publish_all().await;
         let wanted_now = if ended { 9 } else { 3 };
         assert_eq!(
@@ -267,7 +267,7 @@ async fn an_extension_killed_at_any_moment_is_completed_by_the_next_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_cannot_run_the_model_is_tried_once() {
     let (bed, before) = registered().await;
-    let refusing = || Later::that(|_| Err(EngineError::Unsupported("`Gemm`".to_owned())));
+    let refusing = || RenamedEngine::that(|_| Err(EngineError::Unsupported("`Gemm`".to_owned())));
     let jobs = run_until_settled(&bed, plain(&bed, refusing())).await;
     assert_eq!(jobs.len(), 1);
     assert_eq!(jobs[0].state, JobState::Succeeded);
@@ -286,9 +286,9 @@ async fn an_engine_that_cannot_run_the_model_is_tried_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_of_other_files_is_left_out() {
     let (bed, before) = registered().await;
-    let engine = Later {
+    let engine = RenamedEngine {
         reads: false,
-        ..Later::second()
+        ..RenamedEngine::second()
     };
     let jobs = run_until_settled(&bed, plain(&bed, Arc::new(engine))).await;
     assert!(jobs.is_empty());
@@ -300,7 +300,7 @@ async fn an_engine_of_other_files_is_left_out() {
 async fn an_engine_that_is_not_there_at_first_is_tried_again() {
     let (bed, _) = registered().await;
     // Both configurations twice, each in a job of its own.
-    let engine = Later::that(|load| match load < 4 {
+    let engine = RenamedEngine::that(|load| match load < 4 {
         true => Err(EngineError::OutOfMemory("for now".into())),
         false => Ok(()),
     });
@@ -315,7 +315,7 @@ async fn an_engine_that_is_not_there_at_first_is_tried_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_runs_is_published_although_something_else_failed() {
     let (bed, _) = registered().await;
-    let engine = Later::that(|load| match load {
+    let engine = RenamedEngine::that(|load| match load {
         0 => Err(EngineError::OutOfMemory("of the large one".into())),
         _ => Ok(()),
     });
@@ -330,7 +330,11 @@ async fn what_runs_is_published_although_something_else_failed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_panics_again_and_again_is_left_out() {
     let (bed, before) = registered().await;
-    let jobs = run_until_settled(&bed, plain(&bed, Later::that(|_| panic!("on purpose")))).await;
+    let jobs = run_until_settled(
+        &bed,
+        plain(&bed, RenamedEngine::that(|_| panic!("on purpose"))),
+    )
+    .await;
     let failed = jobs.iter().filter(|job| job.state == JobState::Failed);
     // Three times for each of the two configurations.
     assert_eq!((failed.count(), jobs.len()), (6, 7));
@@ -346,7 +350,7 @@ async fn an_extension_that_is_cancelled_changes_nothing_and_is_not_begun_again()
     for step in ["measure:later-gpu-fp32-all-t1", "publish"] {
         let (bed, before) = registered().await;
         let trap = Trap::new(step, Phase::Worked, Action::Hang);
-        let generator = later(&bed, Arc::new(Later::second()), trap.clone());
+        let generator = later(&bed, Arc::new(RenamedEngine::second()), trap.clone());
         let cancelling = async {
             trap.reached.notified().await;
             assert_eq!(bed.model("m").await.status, ModelStatus::Ready);
@@ -367,14 +371,14 @@ async fn an_extension_that_is_cancelled_changes_nothing_and_is_not_begun_again()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_processes_share_the_work_by_their_engines() {
     let bed = Bed::new().await;
-    let first = Generator::new(bed.stores(), vec![Later::first()], quick());
+    let first = Generator::new(bed.stores(), vec![RenamedEngine::first()], quick());
     let first = RegistrationService::new(first, "first");
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn(first.run(async move {
         stopped.await.ok();
     }));
     // The second is there before the model, and leaves its registration to the first.
-    let second = plain(&bed, Arc::new(Later::second()));
+    let second = plain(&bed, Arc::new(RenamedEngine::second()));
     let (file, set) = (model(SEED), validation(SEED));
     let submitting = bed.submit("m", &file, &set);
     let (jobs, submitted) = tokio::join!(run_until_settled(&bed, second), submitting);
@@ -395,19 +399,24 @@ async fn a_registration_that_another_engine_ends_is_extended_by_the_first() {
     let mut bed = Bed::new().await;
     let job = bed.submit("m", &model(SEED), &validation(SEED)).await.job;
     let trap = Trap::new("publish", Phase::Begin, Action::Hang);
-    let first = Generator::watched(bed.stores(), vec![Later::first()], quick(), trap.clone());
+    let first = Generator::watched(
+        bed.stores(),
+        vec![RenamedEngine::first()],
+        quick(),
+        trap.clone(),
+    );
     tokio::select! {
         () = RegistrationService::new(first, "killed").run(std::future::pending()) => {}
         () = trap.reached.notified() => {}
     }
     bed.restart().await;
-    let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(Later::second())];
+    let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(RenamedEngine::second())];
     let second = Generator::new(bed.stores(), engines, quick());
     let job = bed.run_to_end(second, &job.id).await;
     assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
     assert_eq!(bed.variants("m").await.len(), 6);
     let recorder = Arc::new(Recorder::default());
-    let generator = later(&bed, Later::first(), recorder.clone());
+    let generator = later(&bed, RenamedEngine::first(), recorder.clone());
     generator.plan().await.expect("plans");
     let name = EngineName("ort".to_owned());
     let id = ModelId::new("m").expect("valid");

@@ -8,7 +8,7 @@ use sextant_variant_gen::{Claim, Generator};
 
 use crate::{
     bed::{Bed, model, quick, validation},
-    extensions::{Later, extending},
+    extensions::{RenamedEngine, extending},
 };
 
 const SEED: u64 = 5;
@@ -168,7 +168,11 @@ async fn a_start_reads_each_variant_once() {
 /// What the plan for an engine that comes later reads, and one of the extensions.
 async fn extension(others: usize) -> (u64, Reads) {
     let bed = beside(others).await;
-    let generator = Generator::new(bed.stores(), vec![Arc::new(Later::second())], extending());
+    let generator = Generator::new(
+        bed.stores(),
+        vec![Arc::new(RenamedEngine::second())],
+        extending(),
+    );
     generator
         .publisher()
         .publish_all()

@@ -164,3 +164,22 @@ async fn engines_that_hold_a_large_file_are_left_to_those_who_have_no_other() {
         }
     }
 }
+
+/// Numbers of threads double: there is none for all of six cores, nor of three.
+#[tokio::test]
+async fn a_large_model_has_variants_whatever_the_number_of_cores_is() {
+    let bed = Bed::new().await;
+    for (name, cores, threads) in [("three", 3, 2), ("six", 6, 4)] {
+        let job = bed.submit(name, &model(), &validation(3)).await.job;
+        let config = Config { cores, ..mapping() };
+        let engines: Vec<Arc<dyn Engine>> = vec![Arc::new(ort())];
+        let generator = Generator::new(bed.stores(), engines, config);
+        let job = bed.run_to_end(generator, &job.id).await;
+        assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
+        let variants = bed.variants(name).await;
+        assert!(!variants.is_empty());
+        for variant in variants {
+            assert_eq!(variant.spec.threads, threads, "{}", variant.id);
+        }
+    }
+}

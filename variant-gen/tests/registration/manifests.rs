@@ -17,7 +17,7 @@ const MOST_ROWS: usize = 2;
 /// Has one model, which its manifest names.
 struct Owner(OrtEngine);
 
-struct Owned(Arc<dyn LoadedModel>);
+struct OwnedModel(Arc<dyn LoadedModel>);
 
 impl Engine for Owner {
     fn name(&self) -> &'static str {
@@ -46,11 +46,11 @@ impl Engine for Owner {
             model: model(1).into(),
             ..request.clone()
         })?;
-        Ok(Arc::new(Owned(model)))
+        Ok(Arc::new(OwnedModel(model)))
     }
 }
 
-impl LoadedModel for Owned {
+impl LoadedModel for OwnedModel {
     fn signature(&self) -> &Signature {
         self.0.signature()
     }
@@ -96,6 +96,23 @@ async fn only_the_engine_that_has_the_model_makes_variants() {
     assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
     let variants = bed.variants("ours").await;
     assert!(variants.iter().all(|it| it.spec.engine.0 == "ort"));
+}
+
+/// Labels are asked for in batches that the owner does not take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_of_small_batches_answers_a_set_without_labels() {
+    let bed = Bed::new().await;
+    let manifest = Bytes::from_static(b"{\"model\":\"mine\"}");
+    let records = "{\"inputs\": {\"input\": [0, 1, 2, 3, 4, 5, 6, 7]}}\n".repeat(40);
+    let job = bed.submit("theirs", &manifest, &records.into()).await;
+    let job = bed.run_to_end(generator(&bed), &job.job.id).await;
+    assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
+    let variants = bed.variants("theirs").await;
+    assert!(!variants.is_empty());
+    for variant in variants {
+        let accuracy = variant.accuracy;
+        assert_eq!((accuracy.value, accuracy.records), (1.0, 40));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,11 +9,12 @@ use bytes::Bytes;
 use npyz::{WriterBuilder, npz::NpzWriter};
 use sextant_types::{DataType, Metric, Signature, Tensor, TensorSpec};
 use sextant_variant_gen::validation::{
-    Expectation, Expected, Invalid, Labels, Limits, Scored, ValidationSet, read, with_labels,
+    Expectation, Invalid, Labels, Limits, ScoringTarget, SetRequirements, ValidationSet, read,
+    with_labels,
 };
 
 /// The first output, whose columns have no names.
-static FIRST: Scored = Scored {
+static FIRST: ScoringTarget = ScoringTarget {
     output: 0,
     classes: Vec::new(),
     own: Vec::new(),
@@ -36,8 +37,8 @@ fn classifier() -> Signature {
     }
 }
 
-fn expected(signature: &Signature, metric: Metric) -> Expected<'_> {
-    Expected {
+fn expected(signature: &Signature, metric: Metric) -> SetRequirements<'_> {
+    SetRequirements {
         signature,
         metric,
         scored: &FIRST,

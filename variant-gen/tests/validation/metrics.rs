@@ -65,12 +65,12 @@ fn labelled() -> Signature {
 
 #[test]
 fn each_metric_is_of_the_output_that_it_is_meant_for() {
-    let of = |metric| Scored::by(metric, &labelled()).output;
+    let of = |metric| ScoringTarget::by(metric, &labelled()).output;
     assert_eq!(of(Metric::Top1), 1);
     assert_eq!(of(Metric::TopK(2)), 1);
     assert_eq!(of(Metric::Exact), 0);
     assert_eq!(of(Metric::MeanAbsoluteError), 1);
-    let only_scores = |metric| Scored::by(metric, &classifier()).output;
+    let only_scores = |metric| ScoringTarget::by(metric, &classifier()).output;
     assert_eq!(only_scores(Metric::Exact), 0);
 }
 
@@ -78,12 +78,12 @@ fn each_metric_is_of_the_output_that_it_is_meant_for() {
 fn labels_are_classes_where_the_model_names_them() {
     let signature = labelled();
     let read = |classes: [&str; 3], file: &Bytes| {
-        let scored = Scored {
+        let scored = ScoringTarget {
             output: 1,
             classes: classes.map(str::to_owned).to_vec(),
             own: Vec::new(),
         };
-        let expected = Expected {
+        let expected = SetRequirements {
             scored: &scored,
             ..expected(&signature, Metric::Top1)
         };

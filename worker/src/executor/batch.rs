@@ -12,11 +12,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use sextant_engine::{Error, Interrupt, Staged, check_inputs};
+use sextant_engine::{Error, Interrupt, StagedBatch, check_inputs};
 use sextant_rpc::InferError;
 use sextant_types::{Amounts, InvalidTensor, NamedTensor, Padding, Tensor};
 
-use super::open::{Watched, failure};
+use super::open::{WatchSlot, failure};
 use crate::instance::Instance;
 
 /// Outputs of each part, or why it alone failed.
@@ -26,13 +26,13 @@ pub(super) type Outputs = Vec<PartOutputs>;
 type PartOutputs = Result<Vec<Tensor>, InferError>;
 
 /// A batch after INPUT.
-pub(super) struct Prepared {
+pub(super) struct PreparedBatch {
     pub(super) instance: Arc<Instance>,
     parts: Vec<Vec<NamedTensor>>,
     /// Why the model does not take some of them, by index.
     faults: BTreeMap<usize, String>,
     /// `None`: the parts run one by one.
-    joined: Option<Joined>,
+    joined: Option<BatchInputs>,
     /// The length to which the parts of the joined inputs were padded.
     padded: Option<u64>,
     /// How long INPUT took.
@@ -40,25 +40,25 @@ pub(super) struct Prepared {
 }
 
 /// The parts' inputs as one batch.
-pub(super) struct Joined {
+pub(super) struct BatchInputs {
     /// Empty for a lone part, whose inputs are those of the part, and where the engine put them together.
     inputs: Vec<NamedTensor>,
     /// The length to which parts were padded.
     padded: Option<u64>,
-    staged: Option<Box<dyn Staged>>,
+    staged: Option<Box<dyn StagedBatch>>,
 }
 
 /// A batch after EXEC.
-pub(super) enum Ran {
+pub(super) enum ExecutedBatch {
     /// The joined outputs are on the device; with EXEC's time on the device's clock.
-    Staged(Box<dyn Staged>, Option<Duration>),
+    Staged(Box<dyn StagedBatch>, Option<Duration>),
     /// The joined outputs.
     Joined(Vec<Tensor>),
     /// The outputs of each part.
     Apart(Outputs),
 }
 
-impl Prepared {
+impl PreparedBatch {
     /// INPUT: checks the parts, joins them and takes them to the device. How long it took is the
     /// caller's to note.
     pub(super) fn new(
@@ -99,7 +99,7 @@ impl Prepared {
         Ok(prepared)
     }
 
-    fn stage(&self) -> Result<Option<Joined>, Error> {
+    fn stage(&self) -> Result<Option<BatchInputs>, Error> {
         let (inputs, padded) = match self.lone() {
             Some(_) => (Vec::new(), None),
             None if !self.instance.shares_batches() => return Ok(None),
@@ -107,7 +107,7 @@ impl Prepared {
                 let staged = self.stage_joined()?;
                 if staged.is_some() {
                     let (inputs, padded) = (Vec::new(), None);
-                    return Ok(Some(Joined {
+                    return Ok(Some(BatchInputs {
                         inputs,
                         padded,
                         staged,
@@ -121,7 +121,7 @@ impl Prepared {
         };
         let given = self.lone().unwrap_or(&inputs);
         let staged = self.instance.call(|| self.instance.model.stage(given))?;
-        Ok(Some(Joined {
+        Ok(Some(BatchInputs {
             inputs,
             padded,
             staged,
@@ -129,7 +129,7 @@ impl Prepared {
     }
 
     /// Has the engine put parts together on their way to the device, where nothing is padded.
-    fn stage_joined(&self) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage_joined(&self) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         let (instance, variant) = (&self.instance, &self.instance.variant);
         let parts: Vec<&[NamedTensor]> = self.good().collect();
         if variant.padding.is_some() {
@@ -200,7 +200,7 @@ impl Prepared {
     }
 
     /// Takes out what holds memory of the device, for a batch whose instance has left.
-    pub(super) fn leave(&mut self) -> (Option<Joined>, Arc<Instance>) {
+    pub(super) fn leave(&mut self) -> (Option<BatchInputs>, Arc<Instance>) {
         (self.joined.take(), Arc::clone(&self.instance))
     }
 
@@ -210,7 +210,7 @@ impl Prepared {
     }
 
     /// EXEC. Fails as a whole only where no part can be answered.
-    pub(super) fn exec(&mut self, watched: &Watched) -> Result<Ran, Error> {
+    pub(super) fn exec(&mut self, watched: &WatchSlot) -> Result<ExecutedBatch, Error> {
         let Some(joined) = self.joined.take() else {
             return self.exec_apart(watched);
         };
@@ -222,16 +222,20 @@ impl Prepared {
         }
     }
 
-    fn exec_joined(&self, joined: Joined, watched: &Watched) -> Result<Ran, Error> {
+    fn exec_joined(
+        &self,
+        joined: BatchInputs,
+        watched: &WatchSlot,
+    ) -> Result<ExecutedBatch, Error> {
         let (instance, interrupt) = (&self.instance, next_run(watched)?);
         if let Some(mut staged) = joined.staged {
             let device = instance.run(|| staged.exec())?;
-            return Ok(Ran::Staged(staged, device));
+            return Ok(ExecutedBatch::Staged(staged, device));
         }
         let inputs = self.lone().unwrap_or(&joined.inputs);
         let outputs = instance.run(|| instance.model.run_interruptible(inputs, &interrupt))?;
         self.check_rows(&outputs)?;
-        Ok(Ran::Joined(outputs))
+        Ok(ExecutedBatch::Joined(outputs))
     }
 
     /// Refuses joined outputs of which nobody can tell whose a row is.
@@ -245,12 +249,12 @@ impl Prepared {
         Err(other_rows())
     }
 
-    fn exec_apart(&self, watched: &Watched) -> Result<Ran, Error> {
+    fn exec_apart(&self, watched: &WatchSlot) -> Result<ExecutedBatch, Error> {
         let mut alone = |part: &[NamedTensor]| match self.exec_alone(part, watched) {
             Err(error) if error.is_loss() || matches!(error, Error::Restarted(_)) => Err(error),
             outputs => Ok(outputs.map_err(|error| failure(&error))),
         };
-        self.answer(&mut alone).map(Ran::Apart)
+        self.answer(&mut alone).map(ExecutedBatch::Apart)
     }
 
     /// What `good` says of each part that the model takes, and the fault of each that it does not.
@@ -267,7 +271,7 @@ impl Prepared {
             .collect()
     }
 
-    fn exec_alone(&self, part: &[NamedTensor], watched: &Watched) -> Result<Vec<Tensor>, Error> {
+    fn exec_alone(&self, part: &[NamedTensor], watched: &WatchSlot) -> Result<Vec<Tensor>, Error> {
         let (model, interrupt) = (&self.instance.model, next_run(watched)?);
         self.instance.run(|| match model.stage(part)? {
             None => model.run_interruptible(part, &interrupt),
@@ -289,11 +293,11 @@ impl Prepared {
     }
 
     /// OUTPUT: takes the outputs from the device and cuts them, one list for each part.
-    pub(super) fn output(self, ran: Ran) -> Result<Outputs, Error> {
+    pub(super) fn output(self, ran: ExecutedBatch) -> Result<Outputs, Error> {
         let mut joined = match ran {
-            Ran::Apart(outputs) => return Ok(outputs),
-            Ran::Joined(outputs) => outputs,
-            Ran::Staged(staged, _) => {
+            ExecutedBatch::Apart(outputs) => return Ok(outputs),
+            ExecutedBatch::Joined(outputs) => outputs,
+            ExecutedBatch::Staged(staged, _) => {
                 let outputs = self.instance.call(|| staged.collect())?;
                 self.check_rows(&outputs)?;
                 outputs
@@ -319,7 +323,7 @@ impl Prepared {
 }
 
 /// What ends the run that begins now.
-fn next_run(watched: &Watched) -> Result<Interrupt, Error> {
+fn next_run(watched: &WatchSlot) -> Result<Interrupt, Error> {
     // Nobody waits for the answer any more.
     let given_up = || Error::Lost("it was given up".to_owned());
     watched.next_run().ok_or_else(given_up)

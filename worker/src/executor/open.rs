@@ -39,12 +39,12 @@ pub(super) struct Fields {
 /// Where a thread leaves the batch that it has handed to the engine, so that the watchdog can answer
 /// it if the thread does not come back.
 #[derive(Default)]
-pub(super) struct Watched {
-    running: Mutex<Option<Running>>,
+pub(super) struct WatchSlot {
+    running: Mutex<Option<RunningBatch>>,
     ended: AtomicBool,
 }
 
-pub(super) struct Running {
+pub(super) struct RunningBatch {
     pub(super) open: Open,
     pub(super) instance: Arc<Instance>,
     /// When the present run began; the calls before it count with the first.
@@ -172,17 +172,17 @@ impl Drop for Open {
     }
 }
 
-// === impl Watched ===
+// === impl WatchSlot ===
 
-impl Watched {
+impl WatchSlot {
     /// The thread is about to call the engine.
-    pub(super) fn begin(&self, running: Running) {
+    pub(super) fn begin(&self, running: RunningBatch) {
         *self.lock() = Some(running);
     }
 
     /// The engine has come back. `None` when the batch was given up in the meantime: the thread has
     /// been replaced and must end.
-    pub(super) fn end(&self) -> Option<Running> {
+    pub(super) fn end(&self) -> Option<RunningBatch> {
         self.lock().take()
     }
 
@@ -199,7 +199,7 @@ impl Watched {
 
     /// Asks a run that is past its limit to end. Takes the batch away from a thread whose run cannot be
     /// ended, or does not.
-    pub(super) fn take_overdue(&self, now: Instant) -> Option<Running> {
+    pub(super) fn take_overdue(&self, now: Instant) -> Option<RunningBatch> {
         let mut running = self.lock();
         if running.as_mut().is_some_and(|it| it.is_stuck(now)) {
             return running.take();
@@ -216,14 +216,14 @@ impl Watched {
         self.ended.load(Ordering::Acquire)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+    fn lock(&self) -> MutexGuard<'_, Option<RunningBatch>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-// === impl Running ===
+// === impl RunningBatch ===
 
-impl Running {
+impl RunningBatch {
     /// Whether the thread is given up. A run that is past its limit is asked to end first.
     fn is_stuck(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.since) <= self.limit {

@@ -11,16 +11,16 @@ use sextant_rpc::{BatchResult, BatchTimings, InferError};
 
 use super::{
     Core,
-    batch::{Prepared, Ran},
-    open::{Open, Running, Watched, refusal},
+    batch::{ExecutedBatch, PreparedBatch},
+    open::{Open, RunningBatch, WatchSlot, refusal},
     queue::{After, Batch, Finished, Input, IoTask, Key, Task},
 };
 use sextant_types::NamedTensor;
 
 use crate::{
-    busy::{Amount, Held},
+    busy::{Amount, SlotGuard},
     instance::{Instance, panic_text},
-    pin::Pinned,
+    pin::ThreadPin,
 };
 
 /// A batch's turn on the device.
@@ -32,10 +32,10 @@ struct Turn {
 }
 
 /// The thread has been given up while it was in the engine, and must end.
-struct Replaced;
+struct Abandonment;
 
 /// An EXEC thread, until the shutdown.
-pub(super) fn exec(core: &Core, watched: &Watched, mut pinned: Pinned) {
+pub(super) fn exec(core: &Core, watched: &WatchSlot, mut pinned: ThreadPin) {
     pinned.apply(&core.pins);
     while let Some(task) = core.queue.next() {
         pinned.apply(&core.pins);
@@ -50,7 +50,7 @@ pub(super) fn exec(core: &Core, watched: &Watched, mut pinned: Pinned) {
 }
 
 /// The IO thread, until the shutdown.
-pub(super) fn io(core: &Core, watched: &Watched) {
+pub(super) fn io(core: &Core, watched: &WatchSlot) {
     while let Some(task) = core.queue.next_io() {
         let work = || match task {
             IoTask::Stage(key, batch) => stage(core, watched, key, batch),
@@ -66,9 +66,9 @@ pub(super) fn io(core: &Core, watched: &Watched) {
 /// answered as failed when it is dropped, and the thread goes on.
 fn guard(
     core: &Core,
-    watched: &Watched,
-    work: impl FnOnce() -> Result<(), Replaced>,
-) -> Result<(), Replaced> {
+    watched: &WatchSlot,
+    work: impl FnOnce() -> Result<(), Abandonment>,
+) -> Result<(), Abandonment> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         tracing::error!("the worker panicked: {}", panic_text(&*panic));
         let key = watched.end().and_then(|running| running.place);
@@ -78,7 +78,7 @@ fn guard(
 }
 
 /// INPUT of a batch ahead of its turn.
-fn stage(core: &Core, watched: &Watched, key: Key, batch: Batch) -> Result<(), Replaced> {
+fn stage(core: &Core, watched: &WatchSlot, key: Key, batch: Batch) -> Result<(), Abandonment> {
     let Batch { open, input } = batch;
     let Input::Parts { parts, .. } = input else {
         put_back(core, &key, Batch { open, input });
@@ -97,8 +97,8 @@ fn stage(core: &Core, watched: &Watched, key: Key, batch: Batch) -> Result<(), R
         return Ok(());
     };
     watched.begin(running(core, open, &instance, begun, Some(key)));
-    let prepared = Prepared::new(Arc::clone(&instance), parts);
-    let open = watched.end().ok_or(Replaced)?.open;
+    let prepared = PreparedBatch::new(Arc::clone(&instance), parts);
+    let open = watched.end().ok_or(Abandonment)?.open;
     match prepared {
         Ok(mut prepared) => {
             prepared.took = begun.elapsed();
@@ -120,7 +120,12 @@ fn put_back(core: &Core, key: &Key, batch: Batch) {
 }
 
 /// A batch whose turn has come.
-fn execute(core: &Core, watched: &Watched, batch: Batch, begun: Instant) -> Result<(), Replaced> {
+fn execute(
+    core: &Core,
+    watched: &WatchSlot,
+    batch: Batch,
+    begun: Instant,
+) -> Result<(), Abandonment> {
     let Batch { open, input } = batch;
     if open.is_late(begun) {
         open.refuse(InferError::TooLate);
@@ -147,7 +152,7 @@ fn execute(core: &Core, watched: &Watched, batch: Batch, begun: Instant) -> Resu
     };
     watched.begin(running(core, open, &instance, begun, None));
     let ran = input_and_exec(core, watched, &instance, (ready.ok_or(parts), turn));
-    let open = watched.end().ok_or(Replaced)?.open;
+    let open = watched.end().ok_or(Abandonment)?.open;
     // The weights' version is compared again: what was unloaded meanwhile is not answered with.
     let ran = match ran {
         _ if instance.is_void() => Err(InferError::WeightsChanged(open.variant.clone())),
@@ -172,15 +177,15 @@ fn execute(core: &Core, watched: &Watched, batch: Batch, begun: Instant) -> Resu
 /// INPUT, unless it was done ahead, and EXEC, unless INPUT took until after `latest`.
 fn input_and_exec(
     core: &Core,
-    watched: &Watched,
+    watched: &WatchSlot,
     instance: &Arc<Instance>,
-    (ready, turn): (Result<Prepared, Vec<Vec<NamedTensor>>>, Turn),
+    (ready, turn): (Result<PreparedBatch, Vec<Vec<NamedTensor>>>, Turn),
 ) -> Result<Option<After>, Error> {
     let begun = turn.begun;
     let (mut prepared, started) = match ready {
         Ok(prepared) => (prepared, begun),
         Err(parts) => {
-            let mut prepared = Prepared::new(Arc::clone(instance), parts)?;
+            let mut prepared = PreparedBatch::new(Arc::clone(instance), parts)?;
             let started = Instant::now();
             prepared.took = started - begun;
             (prepared, started)
@@ -209,7 +214,7 @@ fn input_and_exec(
 }
 
 /// OUTPUT, and the answer.
-fn output(core: &Core, watched: &Watched, finished: Finished) -> Result<(), Replaced> {
+fn output(core: &Core, watched: &WatchSlot, finished: Finished) -> Result<(), Abandonment> {
     let Finished { mut open, after } = finished;
     let After {
         prepared,
@@ -222,16 +227,16 @@ fn output(core: &Core, watched: &Watched, finished: Finished) -> Result<(), Repl
         started.saturating_duration_since(open.arrived),
     );
     let device = match &ran {
-        Ran::Staged(_, device) => *device,
-        Ran::Joined(_) | Ran::Apart(_) => None,
+        ExecutedBatch::Staged(_, device) => *device,
+        ExecutedBatch::Joined(_) | ExecutedBatch::Apart(_) => None,
     };
     let instance = Arc::clone(&prepared.instance);
     // Only what is still on the device takes a call of the engine.
-    let (begun, outputs) = if let Ran::Staged(..) = ran {
+    let (begun, outputs) = if let ExecutedBatch::Staged(..) = ran {
         let begun = Instant::now();
         watched.begin(running(core, open, &instance, begun, None));
         let outputs = prepared.output(ran);
-        open = watched.end().ok_or(Replaced)?.open;
+        open = watched.end().ok_or(Abandonment)?.open;
         (begun, outputs)
     } else {
         (ended, prepared.output(ran))
@@ -273,14 +278,14 @@ fn running(
     instance: &Arc<Instance>,
     since: Instant,
     place: Option<Key>,
-) -> Running {
+) -> RunningBatch {
     // The profile's largest batch, where nothing is known of this one.
     let (spec, profile) = (&instance.variant.spec, &instance.variant.profile);
     let profiled_ms = profile.latency_ms(u32::from(spec.max_batch));
     let profiled = Duration::try_from_secs_f64(profiled_ms / 1e3);
     let expected = open.expected.max(profiled.unwrap_or_default());
     let watchdog = &core.config.watchdog;
-    Running {
+    RunningBatch {
         limit: watchdog.batch_limit(expected),
         grace: match instance.is_isolated {
             true => watchdog.kill_grace(),
@@ -303,7 +308,7 @@ fn us(duration: Duration) -> f64 {
 
 impl Core {
     /// Counts a batch whose EXEC was to take so long, ns, among what its process does.
-    fn meter(&self, prepared: &Prepared, expected: u64) {
+    fn meter(&self, prepared: &PreparedBatch, expected: u64) {
         let variant = &prepared.instance.variant;
         let is_elsewhere = prepared.instance.is_isolated || self.queue.dedicated();
         let threads = u64::from(variant.spec.threads.max(1));
@@ -316,7 +321,7 @@ impl Core {
     }
 
     /// Occupies the batch's slots for its EXEC.
-    fn hold(&self, prepared: &Prepared, started: Instant, offline_rows: u32) -> Held {
+    fn hold(&self, prepared: &PreparedBatch, started: Instant, offline_rows: u32) -> SlotGuard {
         let instance = &prepared.instance;
         let (slots, from) = if self.queue.dedicated() {
             (1, started)

@@ -11,11 +11,11 @@ use sextant_rpc::InferError;
 
 use super::{
     Core,
-    open::{Running, Watched},
+    open::{RunningBatch, WatchSlot},
     run,
 };
 use crate::{
-    pin::{self, Pinned},
+    pin::{self, ThreadPin},
     timed_queue::lock,
 };
 
@@ -34,7 +34,7 @@ pub(super) enum Role {
 
 struct Member {
     role: Role,
-    watched: Arc<Watched>,
+    watched: Arc<WatchSlot>,
     thread: JoinHandle<()>,
 }
 
@@ -93,7 +93,7 @@ impl Threads {
 }
 
 /// Answers a batch whose thread is stuck and gives its instance up.
-fn answer(core: &Core, running: Running, now: Instant) {
+fn answer(core: &Core, running: RunningBatch, now: Instant) {
     let ran = now.saturating_duration_since(running.since);
     let reason = format!("the engine has not come back for `{}` ms", ran.as_millis());
     core.shared.give_up(&running.instance, &reason);
@@ -107,7 +107,7 @@ fn answer(core: &Core, running: Running, now: Instant) {
 
 impl Member {
     fn start(core: &Arc<Core>, role: Role) -> io::Result<Self> {
-        let watched = Arc::<Watched>::default();
+        let watched = Arc::<WatchSlot>::default();
         let (shared_core, shared_watched) = (Arc::clone(core), Arc::clone(&watched));
         let name = match role {
             Role::Exec(number) => format!("sextant-exec-{number}"),
@@ -120,7 +120,7 @@ impl Member {
                 let (core, watched) = (shared_core, shared_watched);
                 pin::wake_exactly();
                 match role {
-                    Role::Exec(number) => run::exec(&core, &watched, Pinned::new(number)),
+                    Role::Exec(number) => run::exec(&core, &watched, ThreadPin::new(number)),
                     Role::Io => run::io(&core, &watched),
                 }
                 watched.leave();

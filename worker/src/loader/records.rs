@@ -16,9 +16,9 @@ use crate::Worker;
 
 /// Variants whose record may be wrong, with their applications.
 #[derive(Default)]
-pub(crate) struct Doubtful(Mutex<BTreeMap<VariantId, ApplicationId>>);
+pub(crate) struct DoubtfulRecords(Mutex<BTreeMap<VariantId, ApplicationId>>);
 
-impl Doubtful {
+impl DoubtfulRecords {
     pub(crate) fn add(&self, variant: VariantId, application: ApplicationId) {
         self.lock().insert(variant, application);
     }

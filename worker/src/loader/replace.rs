@@ -12,7 +12,7 @@ use sextant_metadata::{Command, Error};
 use sextant_rpc::{Load, LoadTimings, WorkError};
 use sextant_types::{Variant, time::unix_ms};
 
-use super::{Chosen, see_off};
+use super::{EngineChoice, see_off};
 use crate::{Worker, instance::Instance};
 
 impl Worker {
@@ -20,7 +20,7 @@ impl Worker {
     pub(super) async fn replace(
         &self,
         load: &Load,
-        chosen: Chosen,
+        chosen: EngineChoice,
         (loaded, arrived): (Arc<Instance>, Instant),
     ) -> Result<LoadTimings, WorkError> {
         let load = &Load {

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_engine::{Engine, Error, Interrupt, LoadRequest, LoadedModel, pages::Short};
+use sextant_engine::{Engine, Error, Interrupt, LoadRequest, LoadedModel, pages::PageShortage};
 use sextant_rpc::WorkError;
 use sextant_types::Variant;
 use tokio::sync::oneshot;
@@ -63,11 +63,11 @@ pub(crate) struct Turn {
     pub(crate) interrupt: Interrupt,
     /// Told when it begins.
     pub(crate) began: oneshot::Sender<Instant>,
-    pub(crate) reply: oneshot::Sender<Result<Opened, WorkError>>,
+    pub(crate) reply: oneshot::Sender<Result<LoadResult, WorkError>>,
 }
 
 /// What a load gave.
-pub(crate) struct Opened {
+pub(crate) struct LoadResult {
     pub(crate) model: Arc<dyn LoadedModel>,
     pub(crate) pages: Reservation,
     /// How long the engine took.
@@ -233,7 +233,7 @@ impl Turn {
             Err(Error::Failed(format!("the engine panicked: {text}")))
         });
         let opened = match loaded {
-            Ok(model) => Ok(Opened {
+            Ok(model) => Ok(LoadResult {
                 model,
                 pages,
                 took: began.elapsed(),
@@ -268,7 +268,7 @@ fn refused(variant: &Variant, error: &Error, ledger: &Ledger) -> WorkError {
     }
 }
 
-pub(crate) fn no_memory(variant: &Variant, short: Short, ledger: &Ledger) -> WorkError {
+pub(crate) fn no_memory(variant: &Variant, short: PageShortage, ledger: &Ledger) -> WorkError {
     WorkError::NoMemory {
         variant: variant.id.clone(),
         needed: short.needed,

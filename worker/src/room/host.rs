@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use sextant_engine::{
     Capabilities, Device, Engine, Error, Interrupt, LoadRequest, LoadedModel, ModelFile, Shortage,
-    Staged, pages::Short,
+    StagedBatch, pages::PageShortage,
 };
 use sextant_types::{Digest, NamedTensor, Precision, Signature, Tensor};
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
@@ -27,7 +27,7 @@ pub(super) struct Host {
     engine: Arc<dyn Engine>,
     worker: Weak<Worker>,
     runtime: Handle,
-    lingering: Arc<Lingering>,
+    lingering: Arc<LingeringHolds>,
 }
 
 /// An artefact at a precision.
@@ -35,22 +35,22 @@ type Key = (Digest, Precision);
 
 /// The holds of models that have just left.
 #[derive(Default)]
-struct Lingering(Mutex<Kept>);
+struct LingeringHolds(Mutex<HoldList>);
 
 #[derive(Default)]
-struct Kept {
+struct HoldList {
     /// Number of the last hold.
     number: u64,
     holds: Vec<(u64, Key, Hold)>,
 }
 
 /// A model that is measured, with the pages that are kept for it.
-struct Measured {
+struct MeasuredModel {
     key: Key,
     model: Arc<dyn LoadedModel>,
     hold: Option<Hold>,
     runtime: Handle,
-    lingering: Arc<Lingering>,
+    lingering: Arc<LingeringHolds>,
 }
 
 impl Host {
@@ -103,7 +103,7 @@ impl Host {
         let missing = hold.grow(pages);
         self.lingering.give(&mut hold, missing);
         hold.shrink(pages);
-        Ok(Arc::new(Measured {
+        Ok(Arc::new(MeasuredModel {
             key,
             model,
             hold: Some(hold),
@@ -213,7 +213,7 @@ fn wanted(
         short.needed, pages.page_bytes, pages.total
     );
     let free = pages.free;
-    let short = Short { free, ..short };
+    let short = PageShortage { free, ..short };
     Err(Error::OutOfMemory(Shortage::of_pages(reason, short)))
 }
 
@@ -280,7 +280,7 @@ impl Engine for Host {
     }
 }
 
-impl LoadedModel for Measured {
+impl LoadedModel for MeasuredModel {
     fn signature(&self) -> &Signature {
         self.model.signature()
     }
@@ -297,11 +297,14 @@ impl LoadedModel for Measured {
         self.model.run_interruptible(inputs, interrupt)
     }
 
-    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         self.model.stage(inputs)
     }
 
-    fn stage_joined(&self, parts: &[&[NamedTensor]]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage_joined(
+        &self,
+        parts: &[&[NamedTensor]],
+    ) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         self.model.stage_joined(parts)
     }
 
@@ -318,7 +321,7 @@ impl LoadedModel for Measured {
     }
 }
 
-impl Drop for Measured {
+impl Drop for MeasuredModel {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
         let lingering = Arc::clone(&self.lingering);
@@ -330,9 +333,9 @@ impl Drop for Measured {
     }
 }
 
-// === impl Lingering ===
+// === impl LingeringHolds ===
 
-impl Lingering {
+impl LingeringHolds {
     /// Keeps a model's hold; returns its number.
     fn put(&self, key: Key, hold: Hold) -> u64 {
         let mut kept = lock(&self.0);
@@ -387,7 +390,7 @@ mod tests {
             assert_eq!(hold.grow(pages), 0);
             hold
         };
-        let lingering = Lingering::default();
+        let lingering = LingeringHolds::default();
         let first = lingering.put(key(1), hold(3));
         let second = lingering.put(key(2), hold(5));
         assert!(lingering.take(key(3)).is_none());

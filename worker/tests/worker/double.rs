@@ -9,7 +9,7 @@ use std::{
 };
 
 use sextant_engine::{
-    Capabilities, Device, Engine, Error, Interrupt, LoadRequest, LoadedModel, Staged,
+    Capabilities, Device, Engine, Error, Interrupt, LoadRequest, LoadedModel, StagedBatch,
 };
 use sextant_types::{
     DataType, NamedTensor, Optimization, Precision, Signature, Tensor, TensorSpec,
@@ -262,7 +262,7 @@ impl LoadedModel for Loaded {
         }
     }
 
-    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         if !self.staged {
             return Ok(None);
         }
@@ -276,7 +276,10 @@ impl LoadedModel for Loaded {
     }
 
     /// Puts the parts together on the device, where they are alike.
-    fn stage_joined(&self, parts: &[&[NamedTensor]]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage_joined(
+        &self,
+        parts: &[&[NamedTensor]],
+    ) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         let tensors: Vec<&Tensor> = parts.iter().map(|part| &part[0].tensor).collect();
         match Tensor::concat(&tensors) {
             Ok(joined) => self.stage(&[NamedTensor::new("x", joined)]),
@@ -289,7 +292,7 @@ impl LoadedModel for Loaded {
     }
 }
 
-impl Staged for OnDevice {
+impl StagedBatch for OnDevice {
     fn exec(&mut self) -> Result<Option<Duration>, Error> {
         self.record
             .call(Step::Exec, self.key, || exec(&self.inputs))?;

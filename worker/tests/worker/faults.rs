@@ -209,7 +209,7 @@ async fn a_run_that_can_be_ended_costs_its_query_alone() {
 async fn the_end_of_an_engines_own_process_may_take_long() {
     let end_grace = Duration::from_millis(100);
     let mut config = impatient();
-    config.isolated = Isolated::Everything;
+    config.isolated = IsolationPolicy::Everything;
     config.watchdog.end_grace = end_grace;
     let mut world = World::with(Kind::Cpu, config).await;
     let (_stop, _service) = world.serve();

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use sextant_metadata::{
-    Candidate, Changes, Cursor, Demand, Desired, Error, Instance, Leader, Lease, Snapshot,
+    Candidate, Changes, Cursor, Demand, DesiredState, Error, Instance, Leader, Lease, Snapshot,
     Transition, Worker as KnownWorker, WorkerRecord,
 };
 use tokio::sync::watch;
 
 use super::{
-    room::{Full, loaded},
+    room::{FullWorker, loaded},
     *,
 };
 
@@ -139,7 +139,7 @@ impl MetadataStore for HeldStore {
         self.inner.resign(candidate).await
     }
 
-    async fn set_desired(&self, desired: Desired) -> Result<(), Error> {
+    async fn set_desired(&self, desired: DesiredState) -> Result<(), Error> {
         self.inner.set_desired(desired).await
     }
 
@@ -161,7 +161,7 @@ impl MetadataStore for HeldStore {
 }
 
 /// The second variant is unloaded although a call of the store is held.
-async fn second_goes(full: &Full) {
+async fn second_goes(full: &FullWorker) {
     let unloading = full.world.unloading(&full.variants[1]);
     let unloaded = tokio::time::timeout(PATIENCE, unloading).await;
     unloaded.expect("nothing keeps it").unwrap().unwrap();
@@ -170,7 +170,7 @@ async fn second_goes(full: &Full) {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_instances_make_room_while_a_heartbeat_is_under_way() {
     let store = HeldStore::new();
-    let mut full = Full::over(Kind::Dedicated, store.clone()).await;
+    let mut full = FullWorker::over(Kind::Dedicated, store.clone()).await;
     store.hold(Point::Heartbeat);
     let (_stop, _running) = full.world.serve();
     store.holds().await;
@@ -184,7 +184,7 @@ async fn idle_instances_make_room_while_a_heartbeat_is_under_way() {
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_go_while_another_one_makes_room() {
     let store = HeldStore::new();
-    let full = Full::over(Kind::Dedicated, store.clone()).await;
+    let full = FullWorker::over(Kind::Dedicated, store.clone()).await;
     store.hold(Point::Transition(full.variants[0].id.clone()));
     let loading = full.measure("m-6");
     store.holds().await;
@@ -196,7 +196,7 @@ async fn instances_go_while_another_one_makes_room() {
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_go_while_they_are_announced_again() {
     let store = HeldStore::new();
-    let mut full = Full::over(Kind::Dedicated, store.clone()).await;
+    let mut full = FullWorker::over(Kind::Dedicated, store.clone()).await;
     store.hold(Point::Transition(full.variants[0].id.clone()));
     store.is_fresh.store(true, Ordering::SeqCst);
     let (_stop, _running) = full.world.serve();

@@ -32,7 +32,7 @@ use sextant_types::{
     Accuracy, ApplicationId, BatchLatency, Digest, EngineName, Metric, ModelId, NamedTensor,
     Optimization, Precision, Profile, Tensor, Texts, Variant, VariantId, VariantSpec, WorkerId,
 };
-use sextant_worker::{Config, End, Isolated, Service, Watchdog, Worker};
+use sextant_worker::{Config, End, IsolationPolicy, Service, Watchdog, Worker};
 
 use double::{Double, PATIENCE, Record, Step, row, signature};
 

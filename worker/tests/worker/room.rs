@@ -6,7 +6,8 @@ use std::{
 };
 
 use sextant_engine::{
-    Capabilities, Error, Interrupt, LoadRequest, LoadedModel, Shortage, Staged, pages::Short,
+    Capabilities, Error, Interrupt, LoadRequest, LoadedModel, Shortage, StagedBatch,
+    pages::PageShortage,
 };
 use sextant_types::Signature;
 
@@ -18,7 +19,7 @@ mod limits;
 const PAGES: u64 = 1000;
 
 /// The engine of the tests on a device whose pages it counts itself.
-struct Paged {
+struct PagedEngine {
     inner: Double,
     free: Arc<AtomicU64>,
     /// Loads that were tried.
@@ -42,7 +43,7 @@ fn pages(model: &[u8]) -> u64 {
     }
 }
 
-impl Engine for Paged {
+impl Engine for PagedEngine {
     fn name(&self) -> &'static str {
         self.inner.name()
     }
@@ -69,7 +70,7 @@ impl Engine for Paged {
             if request.model.graph.starts_with(b"untold") {
                 return Err(Error::OutOfMemory(reason.into()));
             }
-            let short = Short { needed, free };
+            let short = PageShortage { needed, free };
             return Err(Error::OutOfMemory(Shortage::of_pages(reason, short)));
         }
         Ok(Arc::new(Paging {
@@ -89,7 +90,7 @@ impl LoadedModel for Paging {
         self.inner.run(inputs)
     }
 
-    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         self.inner.stage(inputs)
     }
 
@@ -109,7 +110,7 @@ impl Drop for Paging {
 }
 
 /// A worker whose device has five models, which are all that it can hold; the engine, and as it is measured with.
-pub struct Full {
+pub struct FullWorker {
     pub world: World,
     engine: Arc<dyn Engine>,
     host: Arc<dyn Engine>,
@@ -118,7 +119,7 @@ pub struct Full {
     tried: Arc<AtomicU64>,
 }
 
-impl Full {
+impl FullWorker {
     async fn new(kind: Kind) -> Self {
         Self::over(kind, Arc::new(InProcessStore::new())).await
     }
@@ -126,7 +127,7 @@ impl Full {
     pub async fn over(kind: Kind, metadata: Arc<dyn MetadataStore>) -> Self {
         let record = Arc::<Record>::default();
         let tried = Arc::<AtomicU64>::default();
-        let engine: Arc<dyn Engine> = Arc::new(Paged {
+        let engine: Arc<dyn Engine> = Arc::new(PagedEngine {
             inner: Double {
                 device: kind.device(),
                 staged: kind == Kind::Staged,
@@ -208,7 +209,7 @@ pub async fn loaded(loading: Measuring) -> Result<Arc<dyn LoadedModel>, Error> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_used_longest_ago_makes_room_for_what_is_measured() {
     for kind in [Kind::Dedicated, Kind::Staged] {
-        let full = Full::new(kind).await;
+        let full = FullWorker::new(kind).await;
         let world = &full.world;
         for name in ["m-2", "m-1", "m-3", "m-4", "m-5"] {
             world.infer(name, 1, now()).ok();
@@ -242,7 +243,7 @@ async fn what_was_used_longest_ago_makes_room_for_what_is_measured() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_runs_or_waits_stays_where_it_is() {
     for kind in [Kind::Dedicated, Kind::Staged] {
-        let full = Full::new(kind).await;
+        let full = FullWorker::new(kind).await;
         let world = &full.world;
         // Those used longest ago have a batch that runs and one that waits for its turn.
         world.record.hold(Step::Exec, Some(1));
@@ -271,7 +272,7 @@ async fn what_runs_or_waits_stays_where_it_is() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_waits_for_batches_that_are_under_way() {
-    let full = Full::new(Kind::Dedicated).await;
+    let full = FullWorker::new(Kind::Dedicated).await;
     let world = &full.world;
     world.record.hold(Step::Exec, None);
     let sent: Vec<Outcome> = (1..=5)
@@ -291,7 +292,7 @@ async fn it_waits_for_batches_that_are_under_way() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_goes_for_what_is_larger_than_the_device() {
-    let full = Full::new(Kind::Dedicated).await;
+    let full = FullWorker::new(Kind::Dedicated).await;
     let refused = loaded(full.measure("vast 1")).await.err().unwrap();
     assert!(matches!(refused, Error::OutOfMemory(_)), "{refused}");
     let text = refused.to_string();
@@ -304,7 +305,7 @@ async fn nothing_goes_for_what_is_larger_than_the_device() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_goes_for_memory_that_no_unload_frees() {
-    let full = Full::new(Kind::Dedicated).await;
+    let full = FullWorker::new(Kind::Dedicated).await;
     let refused = loaded(full.measure("fixed 1")).await.err().unwrap();
     assert!(matches!(refused, Error::OutOfMemory(_)), "{refused}");
     let text = refused.to_string();
@@ -315,7 +316,7 @@ async fn nothing_goes_for_memory_that_no_unload_frees() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_cannot_tell_what_it_needs_gets_more_than_the_file() {
-    let full = Full::new(Kind::Dedicated).await;
+    let full = FullWorker::new(Kind::Dedicated).await;
     let model = loaded(full.measure("untold 1")).await.unwrap();
     assert_eq!(full.loaded().len(), 3);
     drop(model);
@@ -326,7 +327,7 @@ async fn an_engine_that_cannot_tell_what_it_needs_gets_more_than_the_file() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_that_waits_for_room_can_be_called_off() {
-    let full = Full::new(Kind::Dedicated).await;
+    let full = FullWorker::new(Kind::Dedicated).await;
     let world = &full.world;
     world.record.hold(Step::Exec, None);
     let sent: Vec<Outcome> = (1..=5)
@@ -351,7 +352,7 @@ async fn a_load_that_waits_for_room_can_be_called_off() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_goes_for_a_load_that_would_still_not_fit() {
-    let full = Full::new(Kind::Dedicated).await;
+    let full = FullWorker::new(Kind::Dedicated).await;
     let world = &full.world;
     world.record.hold(Step::Exec, Some(1));
     let running = world.infer("m-1", 1, now());
@@ -372,7 +373,7 @@ async fn nothing_goes_for_a_load_that_would_still_not_fit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn models_that_do_not_fit_together_are_measured_one_after_the_other() {
-    let full = Full::new(Kind::Dedicated).await;
+    let full = FullWorker::new(Kind::Dedicated).await;
     let (first, second) = (full.measure("half 1"), full.measure("half 2"));
     let other = |loading: Measuring| async move { drop(loaded(loading).await.unwrap()) };
     tokio::join!(other(first), other(second));
@@ -381,7 +382,7 @@ async fn models_that_do_not_fit_together_are_measured_one_after_the_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_that_finds_the_pages_taken_is_refused_and_not_broken() {
-    let full = Full::new(Kind::Dedicated).await;
+    let full = FullWorker::new(Kind::Dedicated).await;
     let world = &full.world;
     let first = &full.variants[0];
     world.worker.unload(&first.id).await.unwrap();

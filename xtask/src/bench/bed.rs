@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::Arguments;
-use crate::provision::{Provisioned, tools};
+use crate::provision::{Provisions, tools};
 use crate::server::{self, Server};
 use crate::{models, paths, shell};
 
@@ -17,7 +17,7 @@ pub struct Bench<'a> {
     /// What was asked for.
     pub arguments: &'a Arguments,
     /// What the machine was given.
-    pub provisioned: Provisioned,
+    pub provisioned: Provisions,
     /// `sextant`, in release.
     pub binary: PathBuf,
     /// Models with random weights.
@@ -30,7 +30,7 @@ impl<'a> Bench<'a> {
     /// Builds what is measured; `folder` is the working folder's name.
     pub fn prepare(
         arguments: &'a Arguments,
-        provisioned: Provisioned,
+        provisioned: Provisions,
         folder: &str,
     ) -> Result<Self> {
         tools::wrk()?;
@@ -40,7 +40,7 @@ impl<'a> Bench<'a> {
     /// The same for experiments that send all queries themselves.
     pub fn prepare_without_wrk(
         arguments: &'a Arguments,
-        provisioned: Provisioned,
+        provisioned: Provisions,
         folder: &str,
     ) -> Result<Self> {
         let binary = server::build()?;

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 
 use crate::{
     paths,
-    provision::{Provisioned, needs::Need},
+    provision::{Provisions, needs::Need},
     shell,
 };
 
@@ -47,7 +47,7 @@ pub struct Enclosure {
 impl Enclosure {
     /// Makes them below the build outputs; `None` where the system is not Debian's and does not say what is a part
     /// of it.
-    pub fn make(needs: &[&Need], provisioned: &Provisioned) -> Result<Option<Self>> {
+    pub fn make(needs: &[&Need], provisioned: &Provisions) -> Result<Option<Self>> {
         let Some(system) = system() else {
             return Ok(None);
         };

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::load::{Arrivals, Manners};
-use super::phases::{Allowed, Phase};
+use super::phases::{Phase, Tolerance};
 use super::stack::{Kind, Stack};
 use super::{register, under_load};
 use crate::containers::engine::docker;
@@ -45,7 +45,7 @@ pub const PHASES: [(Phase, f64); 2] = [
         Phase {
             name: "autoscale: load rises, a worker dies",
             act: rise,
-            allowed: Allowed::Nothing,
+            allowed: Tolerance::Nothing,
         },
         MANY,
     ),
@@ -53,7 +53,7 @@ pub const PHASES: [(Phase, f64); 2] = [
         Phase {
             name: "autoscale: load falls",
             act: fall,
-            allowed: Allowed::Nothing,
+            allowed: Tolerance::Nothing,
         },
         FEW,
     ),

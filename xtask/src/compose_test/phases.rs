@@ -20,12 +20,12 @@ pub struct Phase {
     /// Does it, and returns once it is done.
     pub act: fn(&Stack) -> Result<()>,
     /// What clients may see beside answers.
-    pub allowed: Allowed,
+    pub allowed: Tolerance,
 }
 
 /// What clients may see of a phase beside answers. Lost queries and wrong answers are never allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Allowed {
+pub enum Tolerance {
     /// Nothing: every query is answered.
     Nothing,
     /// Refusals with a code.
@@ -36,53 +36,57 @@ pub enum Allowed {
 
 /// All phases.
 pub const PHASES: [Phase; 16] = [
-    phase("steady", |_| Ok(()), Allowed::Nothing),
+    phase("steady", |_| Ok(()), Tolerance::Nothing),
     phase(
         "scale workers to 4",
         |stack| scale(stack, 4),
-        Allowed::Nothing,
+        Tolerance::Nothing,
     ),
     phase(
         "scale workers to 1",
         |stack| scale(stack, 1),
-        Allowed::Refusals,
+        Tolerance::Refusals,
     ),
     phase(
         "scale workers to 2",
         |stack| scale(stack, 2),
-        Allowed::Nothing,
+        Tolerance::Nothing,
     ),
-    phase("kill -9 a worker", kill_worker, Allowed::Refusals),
-    phase("cut a worker off", cut_worker, Allowed::Refusals),
-    phase("pause a worker", pause_worker, Allowed::Refusals),
+    phase("kill -9 a worker", kill_worker, Tolerance::Refusals),
+    phase("cut a worker off", cut_worker, Tolerance::Refusals),
+    phase("pause a worker", pause_worker, Tolerance::Refusals),
     phase(
         "restart redis",
         |stack| restart(stack, "redis"),
-        Allowed::Refusals,
+        Tolerance::Refusals,
     ),
     phase(
         "restart postgres",
         |stack| restart(stack, "postgres"),
-        Allowed::Nothing,
+        Tolerance::Nothing,
     ),
-    phase("restart s3", |stack| restart(stack, "s3"), Allowed::Nothing),
-    phase("add a dispatcher", add_dispatcher, Allowed::Nothing),
-    phase("kill -9 the leader", kill_leader, Allowed::Refusals),
-    phase("upgrade the workers", upgrade_workers, Allowed::Refusals),
+    phase(
+        "restart s3",
+        |stack| restart(stack, "s3"),
+        Tolerance::Nothing,
+    ),
+    phase("add a dispatcher", add_dispatcher, Tolerance::Nothing),
+    phase("kill -9 the leader", kill_leader, Tolerance::Refusals),
+    phase("upgrade the workers", upgrade_workers, Tolerance::Refusals),
     phase(
         "upgrade the dispatchers",
         upgrade_dispatchers,
-        Allowed::Refusals,
+        Tolerance::Refusals,
     ),
-    phase("upgrade the others", upgrade_others, Allowed::Nothing),
+    phase("upgrade the others", upgrade_others, Tolerance::Nothing),
     phase(
         "upgrade the front end",
         |stack| recreate(stack, "api"),
-        Allowed::BrokenConnections,
+        Tolerance::BrokenConnections,
     ),
 ];
 
-const fn phase(name: &'static str, act: fn(&Stack) -> Result<()>, allowed: Allowed) -> Phase {
+const fn phase(name: &'static str, act: fn(&Stack) -> Result<()>, allowed: Tolerance) -> Phase {
     Phase { name, act, allowed }
 }
 

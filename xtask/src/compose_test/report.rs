@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::Seen;
+use super::PhaseReport;
 use super::outcomes::Tally;
-use super::phases::{Allowed, Phase};
+use super::phases::{Phase, Tolerance};
 use crate::containers::images::Images;
 use crate::shell::say;
 
@@ -76,7 +76,7 @@ impl Report {
     }
 
     /// What became of the queries of a phase.
-    pub fn phase(&mut self, phase: &Phase, seen: &Seen) {
+    pub fn phase(&mut self, phase: &Phase, seen: &PhaseReport) {
         for problem in problems(phase, seen) {
             self.fail(format!("{}: {problem}", phase.name));
         }
@@ -139,7 +139,7 @@ impl Report {
 }
 
 /// What of a phase must not be.
-fn problems(phase: &Phase, Seen { tally, counted, .. }: &Seen) -> Vec<String> {
+fn problems(phase: &Phase, PhaseReport { tally, counted, .. }: &PhaseReport) -> Vec<String> {
     let mut problems = Vec::new();
     if tally.answered == 0 {
         problems.push("nothing was answered".to_owned());
@@ -150,16 +150,16 @@ fn problems(phase: &Phase, Seen { tally, counted, .. }: &Seen) -> Vec<String> {
     if let Some(wrong) = tally.wrong.first() {
         problems.push(format!("{} wrong answers: {wrong}", tally.wrong.len()));
     }
-    if phase.allowed != Allowed::BrokenConnections && tally.without_an_answer() > 0 {
+    if phase.allowed != Tolerance::BrokenConnections && tally.without_an_answer() > 0 {
         problems.push(format!("{} connections broke", tally.without_an_answer()));
     }
-    if phase.allowed == Allowed::Nothing && tally.refusals() > 0 {
+    if phase.allowed == Tolerance::Nothing && tally.refusals() > 0 {
         problems.push(format!("refused: {}", codes(tally)));
     }
     // A front end that began again has forgotten what it counted.
     let got = tally.with_an_answer() + tally.asked_again;
     let same = *counted == Some(got);
-    if phase.allowed != Allowed::BrokenConnections && !same {
+    if phase.allowed != Tolerance::BrokenConnections && !same {
         problems.push(format!(
             "clients got {got} outcomes, the front end counted {counted:?}"
         ));
@@ -169,11 +169,11 @@ fn problems(phase: &Phase, Seen { tally, counted, .. }: &Seen) -> Vec<String> {
 
 fn line(
     phase: &Phase,
-    Seen {
+    PhaseReport {
         tally,
         took,
         counted,
-    }: &Seen,
+    }: &PhaseReport,
 ) -> Value {
     json!({
         "experiment": "compose",
@@ -193,7 +193,7 @@ fn line(
     })
 }
 
-fn row(phase: &Phase, Seen { tally, took, .. }: &Seen) -> String {
+fn row(phase: &Phase, PhaseReport { tally, took, .. }: &PhaseReport) -> String {
     format!(
         "| {} | {:.1} | {} | {} | {} | {} | {} | {} | {} | {} |",
         phase.name,
@@ -232,20 +232,20 @@ mod tests {
     use super::super::outcomes::Outcome;
     use super::*;
 
-    fn seen(outcomes: &[Outcome]) -> Seen {
+    fn seen(outcomes: &[Outcome]) -> PhaseReport {
         let mut tally = Tally::default();
         let now = std::time::Instant::now();
         for outcome in outcomes {
             tally.count(outcome.clone(), Duration::ZERO, now);
         }
-        Seen {
+        PhaseReport {
             counted: Some(tally.with_an_answer()),
             took: Duration::ZERO,
             tally,
         }
     }
 
-    fn is_well(allowed: Allowed, outcomes: &[Outcome]) -> bool {
+    fn is_well(allowed: Tolerance, outcomes: &[Outcome]) -> bool {
         let phase = Phase {
             name: "a phase",
             act: |_| Ok(()),
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn phases_allow_what_they_say() {
-        use Allowed::{BrokenConnections, Nothing, Refusals};
+        use Tolerance::{BrokenConnections, Nothing, Refusals};
         let answered = Outcome::Answered;
         let refused = [answered.clone(), Outcome::Refused("unavailable".to_owned())];
         let broken = [answered.clone(), Outcome::Broken];
@@ -272,15 +272,15 @@ mod tests {
         let answered = Outcome::Answered;
         for bad in [Outcome::Lost, Outcome::Wrong("a 7".to_owned())] {
             assert!(!is_well(
-                Allowed::BrokenConnections,
+                Tolerance::BrokenConnections,
                 &[answered.clone(), bad]
             ));
         }
-        assert!(!is_well(Allowed::BrokenConnections, &[]));
+        assert!(!is_well(Tolerance::BrokenConnections, &[]));
         let phase = Phase {
             name: "a phase",
             act: |_| Ok(()),
-            allowed: Allowed::Refusals,
+            allowed: Tolerance::Refusals,
         };
         let mut seen = seen(&[answered]);
         seen.counted = Some(2);

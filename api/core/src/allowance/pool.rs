@@ -34,7 +34,7 @@ pub enum Kind {
 
 /// What became of the wish to spend a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spent {
+pub enum SpendOutcome {
     /// It is spent.
     Yes,
     /// None is in hand; a block is on its way or can be asked for.
@@ -61,14 +61,14 @@ pub struct Pool {
     /// The store failed to answer last time.
     is_away: bool,
     /// What is admitted while the store is away, or slow.
-    alone: Option<Alone>,
+    alone: Option<LocalBucket>,
     /// Admitted while the store was away, and not yet counted: quotas only.
     debt: u32,
 }
 
 /// A bucket of this front end's own, for while the store is away.
 #[derive(Debug, Clone, Copy)]
-struct Alone {
+struct LocalBucket {
     tokens: f64,
     at_ms: u64,
 }
@@ -111,24 +111,24 @@ impl Pool {
     }
 
     /// Spends a token.
-    pub fn spend(&mut self, now_ms: u64) -> Spent {
+    pub fn spend(&mut self, now_ms: u64) -> SpendOutcome {
         self.begin_day(now_ms);
         if self.tokens > 0 {
             self.tokens -= 1;
-            return Spent::Yes;
+            return SpendOutcome::Yes;
         }
         if let Some(alone) = &mut self.alone {
             return match self.kind {
                 Kind::Rate(rate) => alone.spend(rate, now_ms),
                 Kind::Quota(_) => {
                     self.debt = self.debt.saturating_add(1);
-                    Spent::Yes
+                    SpendOutcome::Yes
                 }
             };
         }
         match self.not_before_ms.saturating_sub(now_ms) {
-            0 => Spent::Wait,
-            _ => Spent::No {
+            0 => SpendOutcome::Wait,
+            _ => SpendOutcome::No {
                 retry_after_ms: self.retry_after_ms(now_ms),
             },
         }
@@ -212,7 +212,7 @@ impl Pool {
             Kind::Rate(rate) => (rate.per_s / 1e3).min(rate.burst).max(1.0),
             Kind::Quota(_) => 1.0,
         };
-        self.alone.get_or_insert(Alone { tokens, at_ms });
+        self.alone.get_or_insert(LocalBucket { tokens, at_ms });
     }
 
     /// A quota's tokens are of one day.
@@ -242,17 +242,17 @@ impl Pool {
     }
 }
 
-impl Alone {
-    fn spend(&mut self, rate: Rate, now_ms: u64) -> Spent {
+impl LocalBucket {
+    fn spend(&mut self, rate: Rate, now_ms: u64) -> SpendOutcome {
         let elapsed_s = now_ms.saturating_sub(self.at_ms) as f64 / 1e3;
         self.tokens = (self.tokens + elapsed_s * rate.per_s).min(rate.burst);
         self.at_ms = self.at_ms.max(now_ms);
         if self.tokens >= 1.0 {
             self.tokens -= 1.0;
-            return Spent::Yes;
+            return SpendOutcome::Yes;
         }
         let missing_s = (1.0 - self.tokens) / rate.per_s;
-        Spent::No {
+        SpendOutcome::No {
             retry_after_ms: (missing_s * 1e3).ceil().max(1.0) as u64,
         }
     }

@@ -11,7 +11,7 @@ pub struct Actor {
 
 /// That the audit record has a change already, made with it: an extension of the response.
 #[derive(Debug, Clone, Copy)]
-pub struct Recorded;
+pub struct AuditMark;
 
 // === impl Actor ===
 

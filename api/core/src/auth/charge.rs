@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Caller, keyring::Key};
 use crate::{
-    allowance::{Refused, Usage},
+    allowance::{Refusal, Usage},
     problem::Problem,
 };
 
@@ -41,7 +41,7 @@ pub async fn charge(
     };
     match allowance.take().await {
         Ok(usage) => tell(&usage, headers),
-        Err(Refused { usage, why }) => {
+        Err(Refusal { usage, why }) => {
             tell(&usage, headers);
             let problem = Problem::new(Code::RateLimited, why);
             return Err(problem.retry_after_ms(usage.reset_ms.max(1)));
@@ -59,7 +59,7 @@ pub(crate) async fn charge_further(caller: &Caller) -> Result<(), Problem> {
         return Ok(());
     };
     let taken = allowance.take().await;
-    taken.map(drop).map_err(|Refused { usage, why }| {
+    taken.map(drop).map_err(|Refusal { usage, why }| {
         Problem::new(Code::RateLimited, why).retry_after_ms(usage.reset_ms.max(1))
     })
 }

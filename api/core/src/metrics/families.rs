@@ -15,7 +15,7 @@ use prometheus_client::{
 use sextant_rpc::Answer;
 use sextant_types::{ApplicationId, Code};
 
-use super::{recent::Recent, tally::Tally};
+use super::{recent::RecentMinute, tally::Tally};
 
 pub type Histograms = Family<ModelLabels, Histogram, fn() -> Histogram>;
 
@@ -52,7 +52,7 @@ pub struct Handles {
     pub rows: Histogram,
     pub tally: Tally,
     /// The last minute of its application.
-    pub recent: Option<Arc<Recent>>,
+    pub recent: Option<Arc<RecentMinute>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -214,7 +214,7 @@ impl Families {
     pub fn handles(
         &self,
         answer: &Answer,
-        (application, recent): (Option<ApplicationId>, Option<Arc<Recent>>),
+        (application, recent): (Option<ApplicationId>, Option<Arc<RecentMinute>>),
     ) -> Handles {
         let name = text(application.as_ref());
         let selections = |outcome| {

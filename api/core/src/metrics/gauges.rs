@@ -36,7 +36,7 @@ pub struct Gauges {
 
 /// The stores that are looked at.
 #[derive(Clone, Copy)]
-pub struct Looked<'a> {
+pub struct Stores<'a> {
     pub metadata: &'a dyn MetadataStore,
     pub registry: &'a sextant_registry::Registry,
     pub objects: &'a dyn ObjectStore,
@@ -107,7 +107,7 @@ impl Gauges {
     }
 
     /// Sets them from the stores.
-    pub async fn look(&self, stores: Looked<'_>) {
+    pub async fn look(&self, stores: Stores<'_>) {
         tokio::join!(
             self.ask("metadata", self.look_at_metadata(stores.metadata)),
             self.ask("registry", self.look_at_jobs(stores.registry)),

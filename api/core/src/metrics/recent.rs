@@ -22,14 +22,14 @@ const STEPS: u64 = 12;
 const PER_DOUBLING: f64 = 8.0;
 
 /// The last minute of all applications.
-pub struct Recents {
+pub struct RecentMinutes {
     begun: Instant,
-    by_application: RwLock<HashMap<ApplicationId, Arc<Recent>>>,
+    by_application: RwLock<HashMap<ApplicationId, Arc<RecentMinute>>>,
 }
 
 /// The last minute of an application.
 #[derive(Default)]
-pub struct Recent(Mutex<VecDeque<Step>>);
+pub struct RecentMinute(Mutex<VecDeque<Step>>);
 
 /// What is counted.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -72,9 +72,9 @@ struct Step {
     counts: Counts,
 }
 
-// === impl Recents ===
+// === impl RecentMinutes ===
 
-impl Recents {
+impl RecentMinutes {
     /// Nothing was asked yet.
     pub fn new() -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Recents {
     }
 
     /// The window of an application, which has one from its first query on.
-    pub fn of(&self, application: &ApplicationId) -> Arc<Recent> {
+    pub fn of(&self, application: &ApplicationId) -> Arc<RecentMinute> {
         if let Some(recent) = self.by_application.read().get(application) {
             return Arc::clone(recent);
         }
@@ -106,7 +106,7 @@ impl Recents {
     }
 
     /// Counts an answer.
-    pub fn answered(&self, recent: &Recent, answer: &Answer, elapsed: Duration) {
+    pub fn answered(&self, recent: &RecentMinute, answer: &Answer, elapsed: Duration) {
         recent.count(self.begun.elapsed(), |counts| counts.add(answer, elapsed));
     }
 
@@ -134,9 +134,9 @@ fn covered_s(now: Duration) -> f64 {
     now.saturating_sub(left_out).as_secs_f64().max(1.0)
 }
 
-// === impl Recent ===
+// === impl RecentMinute ===
 
-impl Recent {
+impl RecentMinute {
     fn count(&self, now: Duration, count: impl FnOnce(&mut Counts)) {
         let number = step(now);
         let mut steps = self.0.lock();
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_is_older_than_a_minute_is_forgotten() {
-        let recent = Recent::default();
+        let recent = RecentMinute::default();
         for second in [0, 30, 59, 60, 64] {
             let refused = |counts: &mut Counts| {
                 *counts.refused.entry(Code::Overloaded).or_default() += 1;

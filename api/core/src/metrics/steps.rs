@@ -12,7 +12,7 @@ use prometheus_client::{
     metrics::{MetricType, counter::ConstCounter},
     registry::Unit,
 };
-use sextant_pipeline::{Loaded, Pipelines, StepCounts};
+use sextant_pipeline::{LoadedPipeline, Pipelines, StepCounts};
 
 /// Looks at the pipelines of a front end at each scrape.
 pub struct Steps(Weak<Pipelines>);
@@ -67,7 +67,7 @@ impl Collector for Steps {
             return Ok(());
         };
         let names = pipelines.names().into_iter();
-        let loaded: Vec<(String, Arc<Loaded>)> = names
+        let loaded: Vec<(String, Arc<LoadedPipeline>)> = names
             .filter_map(|name| Some((name.to_string(), pipelines.get(&name)?)))
             .collect();
         let kind = MetricType::Counter;
@@ -99,7 +99,9 @@ impl Collector for Steps {
     }
 }
 
-fn of_each(loaded: &[(String, Arc<Loaded>)]) -> impl Iterator<Item = (&str, StepCounts<'_>)> {
+fn of_each(
+    loaded: &[(String, Arc<LoadedPipeline>)],
+) -> impl Iterator<Item = (&str, StepCounts<'_>)> {
     loaded
         .iter()
         .flat_map(|(name, loaded)| loaded.counts().map(move |counts| (name.as_str(), counts)))

@@ -8,7 +8,9 @@ use std::{
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
-use sextant_pipeline::{Definition, Graph, Invalid, Known, Loaded, Memory, Nesting, Part, Target};
+use sextant_pipeline::{
+    CheckContext, Definition, Graph, Invalid, LoadedPipeline, Memory, Nesting, Part, Target,
+};
 use sextant_registry::Pipeline;
 use sextant_rpc::QueryError;
 use sextant_types::{ApplicationId, Code, Route, Targets};
@@ -21,7 +23,7 @@ use crate::{ApiState, problem::Problem, targets::TargetsBody};
 const DIGITS: usize = 16;
 
 /// Pipelines that are read, by their names.
-type Read = HashMap<ApplicationId, Arc<Loaded>>;
+type Read = HashMap<ApplicationId, Arc<LoadedPipeline>>;
 
 /// The graph of a definition over what can be asked now.
 pub fn graph(
@@ -39,7 +41,7 @@ fn graph_over(
 ) -> Result<Graph, Invalid> {
     let _held = hold(state, definition.memory_to_read(files))?;
     let targets = |route: &Route| target(state, read, route);
-    let known = Known {
+    let known = CheckContext {
         targets: &targets,
         files,
     };
@@ -107,7 +109,7 @@ pub async fn refresh(state: &ApiState) -> Result<(), sextant_registry::Error> {
     }
     let all = pipelines.iter();
     let all = all.filter_map(|it| Some((it, &**loaded.get(&it.application)?)));
-    let all: Vec<(&Pipeline, &Loaded)> = all.collect();
+    let all: Vec<(&Pipeline, &LoadedPipeline)> = all.collect();
     whole::tell(state, &all).await?;
     state.pipelines().set(loaded);
     Ok(())
@@ -164,11 +166,15 @@ fn mark(pipeline: &Pipeline) -> String {
 }
 
 /// Whether a pipeline was read in the version that the registry has.
-pub fn is_of(known: &Loaded, pipeline: &Pipeline) -> bool {
+pub fn is_of(known: &LoadedPipeline, pipeline: &Pipeline) -> bool {
     known.version == pipeline.version && known.mark == mark(pipeline)
 }
 
-fn is_current((state, read): (&ApiState, &Read), known: &Loaded, pipeline: &Pipeline) -> bool {
+fn is_current(
+    (state, read): (&ApiState, &Read),
+    known: &LoadedPipeline,
+    pipeline: &Pipeline,
+) -> bool {
     let targets = |route: &Route| target(state, read, route);
     is_of(known, pipeline)
         && known
@@ -186,20 +192,23 @@ fn fits(state: &ApiState, graph: &Graph) -> Result<(), String> {
     }
 }
 
-async fn load((state, read): (&ApiState, &Read), pipeline: Pipeline) -> Loaded {
+async fn load((state, read): (&ApiState, &Read), pipeline: Pipeline) -> LoadedPipeline {
     let (name, version) = (pipeline.application.clone(), pipeline.version);
     let mark = mark(&pipeline);
     let loaded = match try_load((state, read), pipeline).await {
         Ok(loaded) => loaded,
         Err(why) => {
             tracing::debug!(pipeline = %name, version, why, "a pipeline cannot run now");
-            Loaded::unusable(version, why)
+            LoadedPipeline::unusable(version, why)
         }
     };
     loaded.marked(mark)
 }
 
-async fn try_load((state, read): (&ApiState, &Read), pipeline: Pipeline) -> Result<Loaded, String> {
+async fn try_load(
+    (state, read): (&ApiState, &Read),
+    pipeline: Pipeline,
+) -> Result<LoadedPipeline, String> {
     let definition = definition(&pipeline).map_err(|error| error.to_string())?;
     let mut files = BTreeMap::new();
     for (path, digest) in whole::of_steps(pipeline.files) {
@@ -210,5 +219,5 @@ async fn try_load((state, read): (&ApiState, &Read), pipeline: Pipeline) -> Resu
     let graph =
         graph_over((state, read), definition, &files).map_err(|invalid| invalid.to_string())?;
     fits(state, &graph)?;
-    Loaded::new(graph, pipeline.version).map_err(|error| error.to_string())
+    LoadedPipeline::new(graph, pipeline.version).map_err(|error| error.to_string())
 }

@@ -13,11 +13,11 @@ use std::{
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use sextant_pipeline::{Loaded, Measured, StepShare, Whole};
+use sextant_pipeline::{LoadedPipeline, Measurement, StepShare, Whole};
 use sextant_registry::{Error, Failure, Job, JobKind, JobState, NewJob, PipelineMeasure};
 use sextant_rpc::{
-    Answer, Dispatch, Query, QueryError, StepTaken,
-    examine::{Examination, Examinee, NotExamined},
+    Answer, Dispatch, Query, QueryError, StepRecord,
+    examine::{Examination, ExaminationFailure, Examinee},
 };
 use sextant_types::{
     ApplicationId, Code, JobId, NamedTensor, Route, Tensor, VariantId, time::unix_ms,
@@ -92,7 +92,7 @@ async fn look(state: &ApiState, owner: &str) -> Result<(), Problem> {
     }
 }
 
-fn spec(state: &ApiState, name: &ApplicationId, loaded: &Loaded) -> Option<Spec> {
+fn spec(state: &ApiState, name: &ApplicationId, loaded: &LoadedPipeline) -> Option<Spec> {
     Some(Spec {
         pipeline: name.clone(),
         version: loaded.version,
@@ -101,7 +101,11 @@ fn spec(state: &ApiState, name: &ApplicationId, loaded: &Loaded) -> Option<Spec>
 }
 
 /// The name of the job that measures a pipeline as it is now.
-pub(crate) fn job_of(state: &ApiState, name: &ApplicationId, loaded: &Loaded) -> Option<JobId> {
+pub(crate) fn job_of(
+    state: &ApiState,
+    name: &ApplicationId,
+    loaded: &LoadedPipeline,
+) -> Option<JobId> {
     named(&spec(state, name, loaded)?)
 }
 
@@ -123,7 +127,11 @@ pub async fn begin(state: &ApiState, name: &ApplicationId) -> Result<(), Problem
 }
 
 /// Makes the job that measures a pipeline as it is now. Where one has done so before, its result counts.
-async fn ask_for(state: &ApiState, name: &ApplicationId, loaded: &Loaded) -> Result<(), Problem> {
+async fn ask_for(
+    state: &ApiState,
+    name: &ApplicationId,
+    loaded: &LoadedPipeline,
+) -> Result<(), Problem> {
     let Some(spec) = spec(state, name, loaded) else {
         return Ok(());
     };
@@ -235,15 +243,15 @@ async fn measured(
         output: validation.and_then(|it| it.output.as_deref()),
         signature: &graph.signature,
     };
-    let mut asking = Asking::new(state, job, owner, &spec);
+    let mut asking = JobExaminee::new(state, job, owner, &spec);
     let accuracy = state
         .examiner()
         .examine(examination, &mut asking)
         .await
         .map_err(|error| match (asking.is_lost, &error) {
             (true, _) => Stop::NotOurs,
-            (false, NotExamined::Unfit(_)) => failed(Code::InvalidValidationSet, &error),
-            (false, NotExamined::Unanswered { .. }) => failed(Code::Unavailable, &error),
+            (false, ExaminationFailure::Unfit(_)) => failed(Code::InvalidValidationSet, &error),
+            (false, ExaminationFailure::Unanswered { .. }) => failed(Code::Unavailable, &error),
         })?;
     if self::spec(state, &spec.pipeline, &loaded).as_ref() != Some(&spec) {
         return Err(Stop::Changed);
@@ -254,7 +262,7 @@ async fn measured(
 }
 
 /// Asks records, one by one.
-struct Asking<'a> {
+struct JobExaminee<'a> {
     state: &'a ApiState,
     job: &'a Job,
     owner: &'a str,
@@ -280,9 +288,9 @@ struct Tally {
     prices: HashMap<VariantId, f64>,
 }
 
-// === impl Asking ===
+// === impl JobExaminee ===
 
-impl<'a> Asking<'a> {
+impl<'a> JobExaminee<'a> {
     fn new(state: &'a ApiState, job: &'a Job, owner: &'a str, spec: &Spec) -> Self {
         Self {
             state,
@@ -349,7 +357,7 @@ fn may_pass(error: &QueryError) -> bool {
 }
 
 #[async_trait]
-impl Examinee for Asking<'_> {
+impl Examinee for JobExaminee<'_> {
     async fn answer(
         &mut self,
         record: Vec<NamedTensor>,
@@ -386,7 +394,7 @@ impl Tally {
     }
 
     /// What a step lists for its rows, US dollars.
-    async fn listed(&mut self, state: &ApiState, step: &StepTaken) -> f64 {
+    async fn listed(&mut self, state: &ApiState, step: &StepRecord) -> f64 {
         let Some(variant) = &step.variant else {
             return 0.0;
         };
@@ -402,7 +410,7 @@ impl Tally {
         per_1k / 1000.0 * f64::from(step.rows)
     }
 
-    fn figures(mut self, accuracy: sextant_types::Accuracy) -> Measured {
+    fn figures(mut self, accuracy: sextant_types::Accuracy) -> Measurement {
         let times = match self.times_ms.is_empty() {
             true => &mut self.loaded_ms,
             false => &mut self.times_ms,
@@ -413,7 +421,7 @@ impl Tally {
             times.get(at.saturating_sub(1)).copied().unwrap_or_default()
         };
         let of_thousand = |usd: f64| usd / self.records.max(1) as f64 * 1000.0;
-        Measured {
+        Measurement {
             accuracy,
             p50_ms: quantile(0.5),
             p99_ms: quantile(0.99),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::Serialize;
-use sextant_pipeline::{Graph, Interval, Loaded, Measured, Whole};
+use sextant_pipeline::{Graph, Interval, LoadedPipeline, Measurement, Whole};
 use sextant_registry::{Error, ModelStatus, Pipeline, PipelineMeasure};
 use sextant_rpc::Dispatch;
 use sextant_types::{ApplicationId, Code, Digest, Metric, Route, Signature, TensorSpec};
@@ -160,7 +160,7 @@ pub fn scales(state: &ApiState, pipeline: &ApplicationId) -> Vec<ScaleBody> {
 
 /// What a definition says of the whole, checked.
 #[derive(Debug)]
-pub struct Checked {
+pub struct ValidationSpec {
     /// The digest of its validation set.
     pub set: Option<Digest>,
     /// The metric of the pipeline's application.
@@ -173,7 +173,7 @@ pub async fn checked(
     files: read::Files<'_>,
     graph: &Graph,
     keep: bool,
-) -> Result<Checked, Problem> {
+) -> Result<ValidationSpec, Problem> {
     let definition = &graph.definition;
     let whole = definition.whole().map_err(|invalid| refused(&invalid))?;
     let metric = definition.metric().map_err(|invalid| refused(&invalid))?;
@@ -181,7 +181,7 @@ pub async fn checked(
         check_variant_of(state, files.caller, (application, metric), graph).await?;
     }
     if !definition.is_measured() {
-        return Ok(Checked {
+        return Ok(ValidationSpec {
             set: None,
             metric: None,
         });
@@ -204,7 +204,7 @@ pub async fn checked(
         }
     };
     let of_whole = whole.and_then(|application| state.metric(&application));
-    Ok(Checked {
+    Ok(ValidationSpec {
         set: Some(set),
         metric: metric.or(of_whole).or(Some(METRIC)),
     })
@@ -312,7 +312,7 @@ async fn set_of(state: &ApiState, application: &ApplicationId) -> Result<Digest,
 
 /// The pipeline and what its steps follow: the models that may answer them, each in its version, and pipelines alike, each
 /// with its mark.
-pub fn followed(state: &ApiState, loaded: &Loaded) -> Option<String> {
+pub fn followed(state: &ApiState, loaded: &LoadedPipeline) -> Option<String> {
     let mut all = Vec::new();
     follow(state, loaded, &mut all)?;
     all.sort();
@@ -320,7 +320,7 @@ pub fn followed(state: &ApiState, loaded: &Loaded) -> Option<String> {
     Some(all.join(" "))
 }
 
-fn follow(state: &ApiState, loaded: &Loaded, all: &mut Vec<String>) -> Option<()> {
+fn follow(state: &ApiState, loaded: &LoadedPipeline, all: &mut Vec<String>) -> Option<()> {
     let graph = loaded.graph().ok()?;
     let (name, version, mark) = (&graph.definition.name, loaded.version, &loaded.mark);
     all.push(format!("{name}-v{version}#{mark}"));
@@ -338,7 +338,10 @@ fn follow(state: &ApiState, loaded: &Loaded, all: &mut Vec<String>) -> Option<()
 }
 
 /// Tells loaded pipelines what was measured of them.
-pub async fn tell(state: &ApiState, pipelines: &[(&Pipeline, &Loaded)]) -> Result<(), Error> {
+pub async fn tell(
+    state: &ApiState,
+    pipelines: &[(&Pipeline, &LoadedPipeline)],
+) -> Result<(), Error> {
     let mut sets = pipelines.iter().map(|(it, _)| it.files.contains_key(SET));
     if !sets.any(|has| has) {
         for (_, loaded) in pipelines {
@@ -357,11 +360,11 @@ pub async fn tell(state: &ApiState, pipelines: &[(&Pipeline, &Loaded)]) -> Resul
     Ok(())
 }
 
-fn whole(state: &ApiState, loaded: &Loaded, measure: Option<&PipelineMeasure>) -> Whole {
+fn whole(state: &ApiState, loaded: &LoadedPipeline, measure: Option<&PipelineMeasure>) -> Whole {
     let Some(measure) = measure else {
         return Whole::Pending(None);
     };
-    let figures: Option<Measured> = serde_json::from_value(measure.figures.clone()).ok();
+    let figures: Option<Measurement> = serde_json::from_value(measure.figures.clone()).ok();
     let holds = measure.version == loaded.version
         && followed(state, loaded).is_some_and(|now| now == measure.followed);
     match figures {
@@ -395,7 +398,7 @@ impl From<Interval> for IntervalBody {
 impl CompositeBody {
     fn new(
         graph: &Graph,
-        loaded: &Loaded,
+        loaded: &LoadedPipeline,
         application: &ApplicationId,
         (why, figures): (Option<&'static str>, Option<FiguresBody>),
     ) -> Self {
@@ -437,8 +440,8 @@ impl MeasuredBody {
     }
 }
 
-impl From<&Measured> for FiguresBody {
-    fn from(of: &Measured) -> Self {
+impl From<&Measurement> for FiguresBody {
+    fn from(of: &Measurement) -> Self {
         let accuracy = &of.accuracy;
         let steps = of.steps.iter();
         let variants =

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use sextant_types::Code;
 use utoipa::ToSchema;
 
-use super::{QueryBody, Written, answer, json_response, read, schema::AnswerBody};
+use super::{EncodedAnswer, QueryBody, answer, json_response, read, schema::AnswerBody};
 use crate::{
     ApiState,
     auth::{Caller, charge_further},
@@ -117,7 +117,7 @@ async fn one(
     caller: &Caller,
     (index, query): (usize, Bytes),
     arrived: Instant,
-) -> Result<Written, Problem> {
+) -> Result<EncodedAnswer, Problem> {
     let mut route = None;
     let answered = async {
         // The first one was counted with the request.
@@ -139,7 +139,7 @@ async fn one(
     answered
 }
 
-fn outcomes_json(outcomes: &[Result<Written, Problem>]) -> Vec<u8> {
+fn outcomes_json(outcomes: &[Result<EncodedAnswer, Problem>]) -> Vec<u8> {
     let trace = trace::current();
     let request_id = trace.as_ref().map(trace::Trace::request_id);
     let mut out = b"{\"outcomes\":[".to_vec();

@@ -15,7 +15,7 @@ use super::{json_response, schema::ExplanationBody};
 use crate::{
     ApiState,
     auth::Caller,
-    explanations::{Explained, Explanations, LONGEST_ID},
+    explanations::{Explanation, Explanations, LONGEST_ID},
     problem::{Problem, ProblemBody},
     trace,
 };
@@ -85,7 +85,7 @@ pub struct BudgetBody {
 }
 
 /// What is to be explained of a query, noted before it is sent on its way.
-pub struct Noted {
+pub struct ExplanationContext {
     route: Route,
     targets: Targets,
     read: Duration,
@@ -121,10 +121,10 @@ pub async fn get(
 /// Sends a query on its way that has no id of its own and asks for no explanation; one that is slow or refused is kept.
 pub async fn dispatch(state: &ApiState, caller: &Caller, query: Query) -> Result<Answer, Problem> {
     let (route, targets, arrived) = (query.route.clone(), query.targets, query.arrived);
-    let noted = Noted::new(&route, targets, (arrived.elapsed(), false));
+    let noted = ExplanationContext::new(&route, targets, (arrived.elapsed(), false));
     let answer = state.dispatcher().query(query).await;
     match &answer {
-        Ok(answer) if !Noted::is_slow(&targets, answer, arrived) => {}
+        Ok(answer) if !ExplanationContext::is_slow(&targets, answer, arrived) => {}
         Ok(answer) => noted.answered(state, caller, answer, arrived),
         Err(error) => noted.refused(state, caller, error, arrived),
     }
@@ -156,9 +156,9 @@ fn us(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-// === impl Noted ===
+// === impl ExplanationContext ===
 
-impl Noted {
+impl ExplanationContext {
     /// Of a query to `route` that took so long to read, and whether it said `explain`.
     pub fn new(route: &Route, targets: Targets, (read, asked): (Duration, bool)) -> Self {
         Self {
@@ -302,7 +302,7 @@ impl Noted {
         };
         let own = Some(&body.id).filter(|id| **id != body.request_id);
         for id in own.into_iter().chain([&body.request_id]) {
-            let explained = Explained {
+            let explained = Explanation {
                 id: id.clone(),
                 caller: caller.name().to_owned(),
                 application: state.application_of(&self.route),

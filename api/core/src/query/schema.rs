@@ -1,7 +1,7 @@
 //! Shapes that are written by hand on the hot path, described for OpenAPI.
 
 use serde::Serialize;
-use sextant_rpc::{Explanation, StepTaken};
+use sextant_rpc::{Explanation, StepRecord};
 use utoipa::ToSchema;
 
 use crate::problem::CandidateBody;
@@ -134,8 +134,8 @@ impl From<&Explanation> for ExplanationBody {
     }
 }
 
-impl From<&StepTaken> for StepBody {
-    fn from(step: &StepTaken) -> Self {
+impl From<&StepRecord> for StepBody {
+    fn from(step: &StepRecord) -> Self {
         Self {
             name: step.name.clone(),
             outcome: step.outcome.to_string(),

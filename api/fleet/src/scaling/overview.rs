@@ -7,7 +7,7 @@ use std::{
 
 use serde::Serialize;
 use sextant_metadata::{
-    ApplicationDemand, Count, Demand, Desired, DesiredVariant, DeviceTypes, Instance,
+    ApplicationDemand, Count, Demand, DesiredState, DesiredVariant, DeviceTypes, Instance,
     InstanceState, Pool, Snapshot,
 };
 use sextant_types::{ApplicationId, DeviceTypeName, TargetClass, VariantId};
@@ -179,7 +179,7 @@ pub struct CostBody {
 
 /// What is counted of queries of a class.
 #[derive(Default)]
-struct Counted {
+struct ClassCounts {
     offered: u64,
     answered: u64,
     kept: u64,
@@ -207,7 +207,7 @@ impl ScalingBody {
     }
 }
 
-fn held_back(desired: &Desired) -> Vec<HeldBackBody> {
+fn held_back(desired: &DesiredState) -> Vec<HeldBackBody> {
     let held_back = desired.held_back.iter().map(|of| HeldBackBody {
         application: of.application.to_string(),
         limit: of.limit.name(),
@@ -350,13 +350,13 @@ impl From<Count> for WorkersBody {
 
 impl DemandBody {
     fn new(state: &ApiState, demand: &Demand) -> Self {
-        let mut classes: BTreeMap<(&ApplicationId, TargetClass), Counted> = BTreeMap::new();
+        let mut classes: BTreeMap<(&ApplicationId, TargetClass), ClassCounts> = BTreeMap::new();
         for row in &demand.applications {
             let counted = classes.entry((&row.application, row.class));
             counted.or_default().add(row);
         }
         let window_s = demand.window_ms as f64 / 1000.0;
-        let body = |((application, class), counted): ((&ApplicationId, _), Counted)| {
+        let body = |((application, class), counted): ((&ApplicationId, _), ClassCounts)| {
             let class = ClassBody::new(state, application, &class);
             counted.over(window_s, application, class)
         };
@@ -367,7 +367,7 @@ impl DemandBody {
     }
 }
 
-impl Counted {
+impl ClassCounts {
     fn add(&mut self, row: &ApplicationDemand) {
         self.offered += row.offered;
         self.answered += row.answered;

@@ -1,7 +1,7 @@
 //! Figures of a variant as they are shown.
 
 use serde::Serialize;
-use sextant_types::{Accuracy, BatchLatency, Concurrent};
+use sextant_types::{Accuracy, BatchLatency, ConcurrentRun};
 use utoipa::ToSchema;
 
 /// A measured accuracy with its 95 % interval.
@@ -69,8 +69,8 @@ impl From<&Accuracy> for AccuracyBody {
     }
 }
 
-impl From<&Concurrent> for ConcurrentBody {
-    fn from(concurrent: &Concurrent) -> Self {
+impl From<&ConcurrentRun> for ConcurrentBody {
+    fn from(concurrent: &ConcurrentRun) -> Self {
         Self {
             running: concurrent.running,
             mean_ms: concurrent.mean_ms,

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
-use sextant_registry::Erased;
+use sextant_registry::ErasureScope;
 use sextant_types::{ApplicationId, Code};
 use utoipa::ToSchema;
 
@@ -53,9 +53,9 @@ pub async fn delete(
     let whose = match (&params.query, &params.subject) {
         (Some(text), None) => {
             query = query_of(state.tokens(), text)?;
-            Erased::Query(&query)
+            ErasureScope::Query(&query)
         }
-        (None, Some(subject)) => Erased::Subject(subject),
+        (None, Some(subject)) => ErasureScope::Subject(subject),
         _ => {
             let detail = "say whose with exactly one of `query` and `subject`";
             return Err(Problem::new(Code::InvalidRequest, detail));

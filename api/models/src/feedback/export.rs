@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use crate::{
     ApiState,
     extract::{Name, Params},
-    problem::{Problem, ProblemBody, Refused},
+    problem::{Problem, ProblemBody, Refusal},
 };
 
 /// Rows that are read at once.
@@ -107,7 +107,7 @@ pub async fn get(
         Format::Csv => ("text/csv; charset=utf-8", HEAD),
         Format::Parquet => return columns(state, name),
     };
-    let first = Next::First(head);
+    let first = PageStart::First(head);
     let pages = stream::try_unfold(first, move |next| {
         let (state, name) = (state.clone(), name.clone());
         async move { page(&state, &name, next, params.format).await }
@@ -134,12 +134,12 @@ fn columns(state: ApiState, name: ApplicationId) -> Result<Response, Problem> {
                 return Ok(None);
             }
             let rows = state.registry().feedback(&name, after.as_ref(), PAGE);
-            let rows = rows.await.map_err(|error| Refused(error.into()))?;
+            let rows = rows.await.map_err(|error| Refusal(error.into()))?;
             let after = rows.last().map(Feedback::place).or(after);
             let bytes = file
                 .append(&rows)
-                .map_err(|error| Refused(unwritten(&error)))?;
-            Ok::<_, Refused>(Some((bytes, (file, after))))
+                .map_err(|error| Refusal(unwritten(&error)))?;
+            Ok::<_, Refusal>(Some((bytes, (file, after))))
         }
     });
     let kind = "application/vnd.apache.parquet";
@@ -160,7 +160,7 @@ fn columns(_: ApiState, _: ApplicationId) -> Result<Response, Problem> {
 }
 
 /// What comes next.
-enum Next {
+enum PageStart {
     First(&'static str),
     Behind(FeedbackPlace),
 }
@@ -168,20 +168,20 @@ enum Next {
 async fn page(
     state: &ApiState,
     name: &ApplicationId,
-    next: Next,
+    next: PageStart,
     format: Format,
-) -> Result<Option<(Bytes, Next)>, Refused> {
+) -> Result<Option<(Bytes, PageStart)>, Refusal> {
     let (head, after) = match &next {
-        Next::First(head) => (*head, None),
-        Next::Behind(place) => ("", Some(place)),
+        PageStart::First(head) => (*head, None),
+        PageStart::Behind(place) => ("", Some(place)),
     };
     let rows = state.registry().feedback(name, after, PAGE).await;
-    let rows = rows.map_err(|error| Refused(error.into()))?;
+    let rows = rows.map_err(|error| Refusal(error.into()))?;
     let place = match (rows.last(), next) {
         (Some(last), _) => last.place(),
-        (None, Next::First("")) | (None, Next::Behind(_)) => return Ok(None),
+        (None, PageStart::First("")) | (None, PageStart::Behind(_)) => return Ok(None),
         // Only the head.
-        (None, Next::First(_)) => (
+        (None, PageStart::First(_)) => (
             u64::MAX >> 1,
             String::new(),
             0,
@@ -195,7 +195,7 @@ async fn page(
             Format::Csv | Format::Parquet => record(&mut out, row),
         }
     }
-    Ok(Some((out.into(), Next::Behind(place))))
+    Ok(Some((out.into(), PageStart::Behind(place))))
 }
 
 fn line(out: &mut Vec<u8>, row: &Feedback) {

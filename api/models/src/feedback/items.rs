@@ -4,12 +4,12 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
-use sextant_feedback::{Forged, Kind, Label, Prediction, Token, score};
+use sextant_feedback::{Forgery, Kind, Label, Prediction, Token, score};
 use sextant_registry::Feedback;
 use sextant_types::{ApplicationId, Code, Metric};
 use utoipa::ToSchema;
 
-use crate::{ApiState, auth::Caller, body::Held, body::too_large, json, problem::Problem};
+use crate::{ApiState, auth::Caller, body::ReservedBody, body::too_large, json, problem::Problem};
 
 /// Most items of a body.
 const MOST_ITEMS: usize = 100_000;
@@ -50,7 +50,7 @@ pub struct ItemBody {
 }
 
 /// The items of a body, and whether it is one and no list.
-pub(super) fn pieces(body: &Held, lines: bool) -> Result<(Vec<&[u8]>, bool), Problem> {
+pub(super) fn pieces(body: &ReservedBody, lines: bool) -> Result<(Vec<&[u8]>, bool), Problem> {
     let bytes: &[u8] = body.bytes();
     let (pieces, is_alone): (Vec<&[u8]>, bool) = match lines {
         true => {
@@ -83,11 +83,11 @@ pub(super) struct Reader<'a> {
     caller: &'a Caller,
     now_ms: u64,
     /// Tokens that were found good.
-    known: HashMap<String, Arc<Known>>,
+    known: HashMap<String, Arc<VerifiedToken>>,
 }
 
 /// A good token, and what its application takes.
-struct Known {
+struct VerifiedToken {
     token: Token,
     query: String,
     metric: Metric,
@@ -141,13 +141,13 @@ impl<'a> Reader<'a> {
     /// The better answer and the worse one.
     async fn preference(
         &mut self,
-        better: &Known,
+        better: &VerifiedToken,
         at: u32,
         other: &str,
         subject: Option<String>,
     ) -> Result<Vec<Feedback>, Problem> {
         let worse = self.token(other).await?;
-        let of = |known: &Known| known.token.application.clone();
+        let of = |known: &VerifiedToken| known.token.application.clone();
         if of(better) != of(&worse) || better.query == worse.query {
             let detail = "`preferred_to` is the token of another answer of the same application";
             return Err(invalid(detail).field("preferred_to"));
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
 
     fn row(
         &self,
-        known: &Known,
+        known: &VerifiedToken,
         row: u32,
         (kind, value, score): (Kind, String, Option<f64>),
         subject: Option<String>,
@@ -190,13 +190,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A token that is good, of an application that takes feedback from this caller.
-    async fn token(&mut self, text: &str) -> Result<Arc<Known>, Problem> {
+    async fn token(&mut self, text: &str) -> Result<Arc<VerifiedToken>, Problem> {
         if let Some(known) = self.known.get(text) {
             return Ok(Arc::clone(known));
         }
         let token = match self.state.tokens().read(text) {
             // Another front end may have made a key since.
-            Err(Forged::UnknownKey { .. }) if self.state.tokens().renew(self.state).await? => {
+            Err(Forgery::UnknownKey { .. }) if self.state.tokens().renew(self.state).await? => {
                 self.state.tokens().read(text)
             }
             read => read,
@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
             return Err(Problem::new(Code::FeedbackTooLate, detail));
         }
         let query = token.query();
-        let known = Arc::new(Known {
+        let known = Arc::new(VerifiedToken {
             token,
             query,
             metric,
@@ -234,7 +234,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A label as it is scored: the name of a class is its number.
-    async fn label(&self, value: Value, known: &Known) -> Result<Label, Problem> {
+    async fn label(&self, value: Value, known: &VerifiedToken) -> Result<Label, Problem> {
         let Value::String(text) = &value else {
             return label(&value);
         };

@@ -162,7 +162,7 @@ pub async fn of_application(
     let variants = state.metadata().variants().await?;
     let registered = variants.iter().filter(|it| it.application == *application);
     let registered = registered.map(|it| (it.id.clone(), it.accuracy)).collect();
-    let of = |(key, model): (&(ModelId, u32), &OfModel)| {
+    let of = |(key, model): (&(ModelId, u32), &ModelSums)| {
         let alarms = alarms.iter().filter(|alarm| alarm.model == key.0);
         model.body(key, (metric, &registered), alarms)
     };
@@ -185,18 +185,18 @@ pub async fn of_model(
 
 /// The sums of one model.
 #[derive(Debug, Default)]
-pub(super) struct OfModel {
+pub(super) struct ModelSums {
     pub(super) variants: BTreeMap<VariantId, BTreeMap<Kind, Sums>>,
     /// Of labels, in order.
     pub(super) hours: Vec<Hour>,
 }
 
 /// Accuracies that were measured at registration.
-pub(super) type Registered = BTreeMap<VariantId, Accuracy>;
+pub(super) type RegisteredAccuracies = BTreeMap<VariantId, Accuracy>;
 
 /// By model and version.
-pub(super) fn by_model(sums: &[FeedbackSums]) -> BTreeMap<(ModelId, u32), OfModel> {
-    let mut models: BTreeMap<(ModelId, u32), OfModel> = BTreeMap::new();
+pub(super) fn by_model(sums: &[FeedbackSums]) -> BTreeMap<(ModelId, u32), ModelSums> {
+    let mut models: BTreeMap<(ModelId, u32), ModelSums> = BTreeMap::new();
     let mut hours: BTreeMap<(ModelId, u32), BTreeMap<u64, Sums>> = BTreeMap::new();
     for row in sums {
         let key = (row.model.clone(), row.version);
@@ -215,11 +215,11 @@ pub(super) fn by_model(sums: &[FeedbackSums]) -> BTreeMap<(ModelId, u32), OfMode
     models
 }
 
-// === impl OfModel ===
+// === impl ModelSums ===
 
-impl OfModel {
+impl ModelSums {
     /// What was measured of the variant with the most scored rows.
-    pub(super) fn registered(&self, known: &Registered) -> Option<Accuracy> {
+    pub(super) fn registered(&self, known: &RegisteredAccuracies) -> Option<Accuracy> {
         let rows = |kinds: &BTreeMap<Kind, Sums>| kinds.get(&Kind::Label).map_or(0, |it| it.rows);
         let measured = self.variants.iter();
         let measured = measured.filter_map(|(id, kinds)| Some((rows(kinds), *known.get(id)?)));
@@ -229,7 +229,7 @@ impl OfModel {
     fn body<'a>(
         &self,
         (model, version): &(ModelId, u32),
-        (metric, known): (Metric, &Registered),
+        (metric, known): (Metric, &RegisteredAccuracies),
         alarms: impl Iterator<Item = &'a FeedbackAlarm>,
     ) -> ModelBody {
         let mut all: BTreeMap<Kind, Sums> = BTreeMap::new();

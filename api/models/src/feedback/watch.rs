@@ -12,7 +12,7 @@ use sextant_rpc::Notice;
 use sextant_types::{FeedbackSettings, ModelId, offline::shown_webhook, time::unix_ms};
 use tokio::time::sleep;
 
-use super::online::{Registered, by_model};
+use super::online::{RegisteredAccuracies, by_model};
 use crate::{ApiState, problem::Problem};
 
 /// How often is looked.
@@ -56,7 +56,7 @@ async fn watch(
     let sums = state.registry().feedback_sums(id).await?;
     let variants = state.metadata().variants().await?;
     let known = variants.iter().filter(|it| it.application == *id);
-    let known: Registered = known.map(|it| (it.id.clone(), it.accuracy)).collect();
+    let known: RegisteredAccuracies = known.map(|it| (it.id.clone(), it.accuracy)).collect();
     let now_ms = unix_ms();
     let mut found: Vec<(ModelId, Alarm)> = Vec::new();
     for ((model, _), of) in by_model(&sums) {

@@ -25,8 +25,8 @@ use sextant_types::{Code, Digest};
 use crate::{
     ApiState,
     codec::short,
-    problem::{Problem, Refused},
-    room::Taken,
+    problem::{Problem, Refusal},
+    room::Reservation,
     upload,
 };
 
@@ -44,7 +44,7 @@ const MEMBER_BYTES: usize = 128;
 
 /// What an archive holds.
 #[derive(Debug)]
-pub struct Unpacked {
+pub struct ArchiveContents {
     /// The ONNX file.
     pub model: PutBlob,
     /// The files beside it.
@@ -58,11 +58,11 @@ pub struct Unpacked {
 }
 
 /// A stored file that is an archive.
-struct Packed<'a> {
+struct StoredArchive<'a> {
     state: &'a ApiState,
     blob: PutBlob,
     /// The memory of its directory.
-    held: Taken,
+    held: Reservation,
     /// Bytes of the names of its files.
     names_bytes: u64,
 }
@@ -84,9 +84,9 @@ pub async fn unpacked(
     state: &ApiState,
     blob: PutBlob,
     stored: &mut Vec<Digest>,
-) -> Result<Option<Unpacked>, Problem> {
+) -> Result<Option<ArchiveContents>, Problem> {
     let mut done = vec![blob.digest];
-    let mut packed = Packed {
+    let mut packed = StoredArchive {
         state,
         blob,
         held: state.room().take_body(),
@@ -127,7 +127,7 @@ pub async fn unpacked(
         Some(member) => packed.classes(member).await?,
         None => Vec::new(),
     };
-    Ok(Some(Unpacked {
+    Ok(Some(ArchiveContents {
         model,
         data,
         validation,
@@ -137,7 +137,7 @@ pub async fn unpacked(
 }
 
 /// What is taken from an archive.
-struct Chosen {
+struct Selection {
     /// The ONNX file.
     model: Member,
     /// The files in its folder, by their names below it.
@@ -148,7 +148,7 @@ struct Chosen {
 }
 
 /// The ONNX file, and what belongs to it.
-fn chosen(members: Vec<Member>) -> Result<Chosen, Problem> {
+fn chosen(members: Vec<Member>) -> Result<Selection, Problem> {
     let mut seen = BTreeSet::new();
     if let Some(twice) = members.iter().find(|it| !seen.insert(it.path.clone())) {
         return Err(broken(&format!("`{}` is in it twice", short(&twice.path))));
@@ -207,7 +207,7 @@ fn chosen(members: Vec<Member>) -> Result<Chosen, Problem> {
     let mut sets = VALIDATION.iter().filter(|name| !name.ends_with(".parquet"));
     let validation = sets.find_map(|name| known(name));
     let config = known(CONFIG);
-    Ok(Chosen {
+    Ok(Selection {
         model: of_model.ok_or_else(|| broken("it changed while it was read"))?,
         beside: beside.into_iter().collect(),
         validation,
@@ -224,7 +224,7 @@ fn broken(why: &str) -> Problem {
 }
 
 fn damaged() -> io::Error {
-    io::Error::other(Refused(broken("it is damaged or cut short")))
+    io::Error::other(Refusal(broken("it is damaged or cut short")))
 }
 
 fn inner(name: &str) -> Result<String, Problem> {
@@ -236,9 +236,9 @@ fn inner(name: &str) -> Result<String, Problem> {
     })
 }
 
-// === impl Packed ===
+// === impl StoredArchive ===
 
-impl Packed<'_> {
+impl StoredArchive<'_> {
     async fn get(&self, start: u64, bytes: u64) -> Result<Bytes, Problem> {
         let end = start.saturating_add(bytes).min(self.blob.size_bytes);
         let range = start.min(end)..end;

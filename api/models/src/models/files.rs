@@ -22,7 +22,7 @@ use crate::{
     codec::short,
     json,
     problem::{Problem, refusal},
-    room::Taken,
+    room::Reservation,
     upload,
 };
 
@@ -65,7 +65,7 @@ struct Form {
     names: Renames,
     labels: Option<String>,
     data: Vec<DataFile>,
-    beside: Beside,
+    beside: ArchiveDefaults,
     /// All files that were stored.
     stored: Vec<Digest>,
     /// Of these, those that have been unpacked.
@@ -74,7 +74,7 @@ struct Form {
 
 /// What an archive says where the form does not.
 #[derive(Default)]
-struct Beside {
+struct ArchiveDefaults {
     validation: Option<PutBlob>,
     classes: Vec<String>,
 }
@@ -156,7 +156,7 @@ pub async fn from_store(
         },
         labels: body.labels,
         data,
-        beside: Beside::default(),
+        beside: ArchiveDefaults::default(),
         stored: Vec::new(),
         archives: Vec::new(),
     };
@@ -292,7 +292,7 @@ impl Form {
         };
         self.archives.extend(unpacked.packed);
         self.data.extend(unpacked.data);
-        self.beside = Beside {
+        self.beside = ArchiveDefaults {
             validation: unpacked.validation,
             classes: unpacked.classes,
         };
@@ -354,7 +354,7 @@ async fn store(
     (field, memory): (Field<'_>, &mut Memory),
     what: &'static str,
 ) -> Result<PutBlob, Problem> {
-    let _held: Taken = memory.of_file()?;
+    let _held: Reservation = memory.of_file()?;
     let progress = memory.progress().clone();
     let pieces = field.inspect(move |_| progress.made());
     let bytes = upload::limited(pieces, what, state.limits().max_model_bytes);

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde_json::json;
-use sextant_registry::{Error, Job, JobKind, ModelStatus, NewJob, NewModel, Once, Registration};
+use sextant_registry::{Error, Job, JobKind, ModelStatus, NewJob, NewModel, OnceKey, Registration};
 use sextant_types::{Code, time::unix_ms};
 use tokio::time::Instant;
 
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub async fn register(
     state: &ApiState,
     model: &NewModel,
-    once: Option<&Once>,
+    once: Option<&OnceKey>,
 ) -> Result<Registration, Problem> {
     let spec = json!({"model": model.name.as_str(), "application": model.application.as_str()});
     let job = NewJob::new(JobKind::Register, model.application.clone(), spec);

@@ -16,11 +16,11 @@ use utoipa::ToSchema;
 use super::FailureBody;
 use crate::{
     ApiState,
-    auth::{Actor, Recorded},
+    auth::{Actor, AuditMark},
     codec::short,
     extract::{self, Name},
     json,
-    precondition::Shown,
+    precondition::TaggedDocument,
     problem::{Problem, ProblemBody},
 };
 
@@ -183,7 +183,7 @@ pub async fn list(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let line = state.registry().versions(&name).await?;
-    Ok(Shown::new(&VersionsBody::new(&line)).answer(&headers))
+    Ok(TaggedDocument::new(&VersionsBody::new(&line)).answer(&headers))
 }
 
 /// What the versions of a name have done while one of them is tried: a canary's answers beside the current version's, and
@@ -345,16 +345,16 @@ async fn make(
         };
         actor.entry(now_ms, &subject, detail)
     };
-    let check = |line: &[Model]| Shown::new(&VersionsBody::new(line)).check(headers);
+    let check = |line: &[Model]| TaggedDocument::new(&VersionsBody::new(line)).check(headers);
     let registry = state.registry();
     let line = registry.change_version_on_record(&change, now_ms, (check, entry));
     let line = line.await??;
     // From here on it is made and on record, whether others are told of it or not.
     let answer = match show(state, &line).await {
-        Ok(()) => Shown::new(&VersionsBody::new(&line)).with(StatusCode::OK),
+        Ok(()) => TaggedDocument::new(&VersionsBody::new(&line)).with(StatusCode::OK),
         Err(problem) => problem.into_response(),
     };
-    Ok((Extension(Recorded), answer).into_response())
+    Ok((Extension(AuditMark), answer).into_response())
 }
 
 /// Shows versions as they are now to whoever answers queries.

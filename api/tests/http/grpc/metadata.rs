@@ -6,11 +6,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use sextant_api::Limits;
 
 use super::{INFER, OK, RESOURCE_EXHAUSTED, frame, query, read, request};
-use crate::served::Served;
+use crate::served::TestServer;
 
 #[tokio::test]
 async fn large_metadata_is_refused_with_a_code() {
-    let served = Served::answering(Limits::default()).await;
+    let served = TestServer::answering(Limits::default()).await;
     let stream = TokioIo::new(served.connect().await);
     let begun = http2::handshake(TokioExecutor::new(), stream).await;
     let (mut sender, connection) = begun.expect("a connection");

@@ -4,7 +4,7 @@ use sextant_types::Code;
 
 use super::{call::Context, proto};
 use crate::{
-    Named, PLATFORM, config,
+    PLATFORM, ResolvedName, config,
     config::ConfigTensorBody,
     problem::Problem,
     signature::SpecBody,
@@ -191,6 +191,10 @@ pub async fn repository_index(
 }
 
 /// What a name and a version stand for.
-pub async fn named(context: &Context, name: String, version: &str) -> Result<Named, Problem> {
-    Named::find(&context.state, context.caller()?, name, version).await
+pub async fn named(
+    context: &Context,
+    name: String,
+    version: &str,
+) -> Result<ResolvedName, Problem> {
+    ResolvedName::find(&context.state, context.caller()?, name, version).await
 }

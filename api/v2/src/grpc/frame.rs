@@ -12,7 +12,7 @@ use flate2::{
 use prost::Message;
 use sextant_types::Code;
 
-use crate::{body::body_too_large, problem::Problem, room::Taken};
+use crate::{body::body_too_large, problem::Problem, room::Reservation};
 
 /// Bytes before a message.
 pub const HEAD_BYTES: usize = 5;
@@ -69,7 +69,7 @@ pub fn only(body: &Bytes) -> Result<(Head, Bytes), Problem> {
 pub fn decode<M: Message + Default>(
     bytes: Bytes,
     encoding: Option<Encoding>,
-    (taken, max_bytes): (&mut Taken, usize),
+    (taken, max_bytes): (&mut Reservation, usize),
     weigh: fn(&[u8]) -> usize,
 ) -> Result<M, Problem> {
     let refuse = |detail: String| Problem::new(Code::InvalidRequest, detail);
@@ -128,7 +128,11 @@ fn put_head(out: &mut Vec<u8>, compressed: bool, length: usize) {
 }
 
 /// All of what is compressed, at most `max_bytes`.
-fn inflate(mut from: impl Read, taken: &mut Taken, max_bytes: usize) -> Result<Bytes, Problem> {
+fn inflate(
+    mut from: impl Read,
+    taken: &mut Reservation,
+    max_bytes: usize,
+) -> Result<Bytes, Problem> {
     let mut out = Vec::new();
     let mut piece = vec![0; PIECE_BYTES];
     loop {

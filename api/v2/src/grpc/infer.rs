@@ -11,14 +11,14 @@ use super::{
     proto, tensors,
 };
 use crate::{
-    Named,
-    ask::{Answered, Arrival, Question, ask, read_region},
+    ResolvedName,
+    ask::{Arrival, InferAnswer, Question, ask, read_region},
     auth::Caller,
     codec::Part,
     extract::check_query_id,
     footprint::Footprint,
     problem::Problem,
-    room::Taken,
+    room::Reservation,
 };
 
 /// Answers one query.
@@ -37,7 +37,7 @@ pub async fn model_infer(call: Call) -> Result<Response, Problem> {
     let compressed = head.compressed.then_some(encoding);
     let request = frame::decode(bytes, compressed, room, tensors::most_bytes)?;
     let left = context.left_at(arrived);
-    let asked = Asked {
+    let asked = CallContext {
         context: &context,
         caller: context.caller()?,
         arrived,
@@ -50,7 +50,7 @@ pub async fn model_infer(call: Call) -> Result<Response, Problem> {
 }
 
 /// How a query came.
-pub struct Asked<'a> {
+pub struct CallContext<'a> {
     /// The call.
     pub context: &'a Context,
     /// Who asks.
@@ -61,12 +61,12 @@ pub struct Asked<'a> {
 
 /// Answers a query that has been read, and counts what became of it.
 pub async fn answer(
-    asked: Asked<'_>,
+    asked: CallContext<'_>,
     request: proto::ModelInferRequest,
-) -> Result<(proto::ModelInferResponse, Taken), Problem> {
+) -> Result<(proto::ModelInferResponse, Reservation), Problem> {
     let state = &asked.context.state;
     let (arrived, name) = (asked.arrived, request.model_name.clone());
-    let named = Named::find(state, asked.caller, name, &request.model_version).await?;
+    let named = ResolvedName::find(state, asked.caller, name, &request.model_version).await?;
     let result = reply(asked, &named, request).await;
     if let Err(problem) = &result {
         state.count_query(Some(&named.route), Err((problem.code(), arrived.elapsed())));
@@ -75,11 +75,11 @@ pub async fn answer(
 }
 
 async fn reply(
-    asked: Asked<'_>,
-    named: &Named,
+    asked: CallContext<'_>,
+    named: &ResolvedName,
     request: proto::ModelInferRequest,
-) -> Result<(proto::ModelInferResponse, Taken), Problem> {
-    let Asked {
+) -> Result<(proto::ModelInferResponse, Reservation), Problem> {
+    let CallContext {
         context,
         caller,
         arrived,
@@ -88,7 +88,7 @@ async fn reply(
     check_query_id(&request.id)?;
     let is_typed = request.inputs.iter().any(|input| input.contents.is_some());
     let is_typed = is_typed && !state.answers_raw();
-    let regions = |taken: &mut Taken, part: &Part| read_region(state, caller, taken, part);
+    let regions = |taken: &mut Reservation, part: &Part| read_region(state, caller, taken, part);
     let signature = Cow::Borrowed(&named.signature);
     let mut footprint = Footprint::new(state.room(), Some(signature));
     let question = Question {
@@ -109,7 +109,7 @@ async fn reply(
         patience_ms: left.map(|left| left.as_secs_f64() * 1e3),
     };
     let asked = ask(state, (named, question), arrival, &mut footprint).await;
-    let Answered {
+    let InferAnswer {
         answer,
         outputs,
         token,

@@ -25,7 +25,7 @@ use crate::{
     ApiState,
     body::{body_too_large, broken},
     problem::Problem,
-    room::Taken,
+    room::Reservation,
 };
 
 /// Most queries of one stream that are on their way; further ones are not read before.
@@ -173,7 +173,7 @@ async fn reply(
     encoding: Encoding,
     (message, arrived): (Message, Instant),
     asked: &mut (String, String),
-) -> Result<(super::proto::ModelInferResponse, Taken), Problem> {
+) -> Result<(super::proto::ModelInferResponse, Reservation), Problem> {
     let Message {
         head,
         bytes,
@@ -189,7 +189,7 @@ async fn reply(
     let request: super::proto::ModelInferRequest =
         frame::decode(bytes, encoding, room, tensors::most_bytes)?;
     *asked = (request.id.clone(), request.model_name.clone());
-    let query = infer::Asked {
+    let query = infer::CallContext {
         context,
         caller,
         arrived,
@@ -201,14 +201,14 @@ async fn reply(
 struct Message {
     head: Head,
     bytes: Bytes,
-    taken: Taken,
+    taken: Reservation,
 }
 
 /// Messages as they arrive.
 struct Messages {
     body: Body,
     buffer: BytesMut,
-    taken: Taken,
+    taken: Reservation,
     max_bytes: usize,
     longest: Duration,
     /// When the rest of the message must be there.

@@ -12,8 +12,8 @@ use super::{
 use crate::{
     codec::{Part, Reader, binary, short},
     problem::Problem,
-    room::Taken,
-    selection::{Chosen, Output, Selection},
+    room::Reservation,
+    selection::{Output, SelectedOutput, Selection},
 };
 
 /// Bytes of a field that has been read, about: a parameter in a map.
@@ -28,7 +28,7 @@ pub fn inputs(
     inputs: Vec<Input>,
     raw: Vec<Bytes>,
     reader: &mut Reader<'_>,
-    regions: impl Fn(&mut Taken, &Part) -> Result<Bytes, Problem>,
+    regions: impl Fn(&mut Reservation, &Part) -> Result<Bytes, Problem>,
 ) -> Result<Vec<NamedTensor>, Problem> {
     let parts = inputs
         .iter()
@@ -262,7 +262,7 @@ pub fn selection(
     outputs: &[proto::model_infer_request::InferRequestedOutputTensor],
 ) -> Result<Selection, Problem> {
     let wanted = outputs.iter().map(|output| {
-        Ok(Chosen {
+        Ok(SelectedOutput {
             name: output.name.clone(),
             binary: None,
             classes: Parameters(&output.parameters).classes()?,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use sextant_types::{Code, NamedTensor};
 
 use super::{Part, Reader, TensorBody, binary, short};
-use crate::{extract::digits, problem::Problem, room::Taken};
+use crate::{extract::digits, problem::Problem, room::Reservation};
 
 /// Length of the JSON part of a body, in bytes; the rest is tensors.
 pub const HEADER_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -40,7 +40,7 @@ pub fn split(headers: &HeaderMap, body: &Bytes) -> Result<(Bytes, Bytes), Proble
 }
 
 /// Refuses shared memory, which belongs to the Open Inference Protocol.
-pub fn no_regions(_: &mut Taken, _: &Part) -> Result<Bytes, Problem> {
+pub fn no_regions(_: &mut Reservation, _: &Part) -> Result<Bytes, Problem> {
     let detail = "tensors in shared memory are taken under `/v2` alone";
     Err(Problem::new(Code::InvalidRegion, detail))
 }
@@ -50,7 +50,7 @@ pub fn inputs(
     bodies: Vec<TensorBody<'_>>,
     mut tail: Bytes,
     reader: &mut Reader<'_>,
-    regions: impl Fn(&mut Taken, &Part) -> Result<Bytes, Problem>,
+    regions: impl Fn(&mut Reservation, &Part) -> Result<Bytes, Problem>,
 ) -> Result<Vec<NamedTensor>, Problem> {
     let mut inputs = Vec::with_capacity(bodies.len());
     for (index, body) in bodies.into_iter().enumerate() {

@@ -55,13 +55,13 @@ impl From<sextant_storage::Error> for Problem {
 /// A problem on its way through a stream's error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?}")]
-pub struct Refused(pub Problem);
+pub struct Refusal(pub Problem);
 
 /// The reason where a stream was ended by this crate, somewhere among the causes of its error.
 pub fn refusal(error: &(dyn Error + 'static)) -> Option<Problem> {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if let Some(Refused(problem)) = error.downcast_ref() {
+        if let Some(Refusal(problem)) = error.downcast_ref() {
             return Some(problem.clone());
         }
         // What an error of reading holds is none of its causes.

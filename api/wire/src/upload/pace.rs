@@ -14,12 +14,12 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::{
     Limits,
-    problem::{Problem, Refused},
+    problem::{Problem, Refusal},
 };
 
 /// A body that ends with a coded refusal when it brings less than it must. Only the time counts in which
 /// it is waited for: a store that is slow is not the client's fault.
-pub struct Paced {
+pub struct PacedBody {
     body: Body,
     min_bytes_per_s: u64,
     grace: Duration,
@@ -37,7 +37,7 @@ pub fn paced(body: Body, limits: &Limits) -> Body {
     if limits.min_transfer_bytes_per_s == 0 {
         return body;
     }
-    Body::new(Paced {
+    Body::new(PacedBody {
         body,
         min_bytes_per_s: limits.min_transfer_bytes_per_s,
         grace: limits.transfer_grace,
@@ -49,11 +49,11 @@ pub fn paced(body: Body, limits: &Limits) -> Body {
     })
 }
 
-// === impl Paced ===
+// === impl PacedBody ===
 
-impl Paced {
+impl PacedBody {
     /// Ready when the body was waited for too long.
-    fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<Refused> {
+    fn poll_too_slow(&mut self, cx: &mut Context<'_>) -> Poll<Refusal> {
         loop {
             let since = *self.waits_since.get_or_insert_with(Instant::now);
             let waited = self.waited + since.elapsed();
@@ -82,16 +82,16 @@ impl Paced {
         self.waits_since = Some(Instant::now());
     }
 
-    fn refusal(&self) -> Refused {
+    fn refusal(&self) -> Refusal {
         let (least, grace) = (self.min_bytes_per_s, self.grace);
         let detail = format!(
             "the upload brought less than `{least}` bytes a second over {grace:?} and was ended"
         );
-        Refused(Problem::new(Code::InvalidRequest, detail))
+        Refusal(Problem::new(Code::InvalidRequest, detail))
     }
 }
 
-impl HttpBody for Paced {
+impl HttpBody for PacedBody {
     type Data = Bytes;
     type Error = axum::Error;
 

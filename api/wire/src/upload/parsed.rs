@@ -20,7 +20,7 @@ use sextant_types::Code;
 
 use crate::{
     body::DISCARD_BYTES,
-    problem::{Problem, Refused},
+    problem::{Problem, Refusal},
 };
 
 /// Most bytes that are sent and not parsed: those of a part's head, and the pieces in which a body comes.
@@ -37,7 +37,7 @@ struct Shared {
 }
 
 /// A body that waits for its parser.
-struct Parsed {
+struct ThrottledBody {
     body: Body,
     progress: Progress,
     /// Whether a piece was given last.
@@ -50,7 +50,7 @@ struct Parsed {
 /// The body of a form, and whom its parser tells how far it is.
 pub fn parsed(body: Body) -> (Body, Progress) {
     let progress = Progress::default();
-    let body = Body::new(Parsed {
+    let body = Body::new(ThrottledBody {
         body,
         progress: progress.clone(),
         has_given: false,
@@ -85,17 +85,17 @@ impl Progress {
     }
 }
 
-fn refusal() -> Refused {
+fn refusal() -> Refusal {
     let detail = format!(
         "more than `{MOST_UNPARSED_BYTES}` bytes of the form belong to no part of it: a part's head or the text \
          between two parts is longer than that"
     );
-    Refused(Problem::new(Code::TooLarge, detail))
+    Refusal(Problem::new(Code::TooLarge, detail))
 }
 
-// === impl Parsed ===
+// === impl ThrottledBody ===
 
-impl HttpBody for Parsed {
+impl HttpBody for ThrottledBody {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -7,7 +7,7 @@ use sextant_types::index::{IndexVec, VariantIx};
 
 /// Requests by variant, in order of their deadlines.
 #[derive(Debug)]
-pub(super) struct Cold<T> {
+pub(super) struct ColdQueue<T> {
     queues: IndexVec<VariantIx, RequestQueue<T>>,
     /// By variant: when its first request cannot be helped any more.
     expiries: IndexedHeap<VariantIx>,
@@ -16,9 +16,9 @@ pub(super) struct Cold<T> {
     waiting: usize,
 }
 
-// === impl Cold ===
+// === impl ColdQueue ===
 
-impl<T> Default for Cold<T> {
+impl<T> Default for ColdQueue<T> {
     fn default() -> Self {
         Self {
             queues: IndexVec::default(),
@@ -29,7 +29,7 @@ impl<T> Default for Cold<T> {
     }
 }
 
-impl<T> Cold<T> {
+impl<T> ColdQueue<T> {
     pub fn len(&self) -> usize {
         self.waiting
     }

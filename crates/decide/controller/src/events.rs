@@ -1,7 +1,8 @@
 //! Requests, results and time.
 
 use super::{
-    Action, Actions, BatchId, Controller, DropReason, Loaded, Nanos, Request, Shape, Tagged,
+    Action, Actions, BatchId, Controller, DropReason, LoadResult, Nanos, Request, Shape,
+    TaggedPayload,
 };
 use sextant_profile::Run;
 use sextant_types::index::{DeviceIx, QueueIx, VariantIx};
@@ -102,13 +103,13 @@ impl<T> Controller<T> {
         now: Nanos,
         device: DeviceIx,
         variant: VariantIx,
-        loaded: Loaded,
+        loaded: LoadResult,
         actions: &mut Actions<T>,
     ) {
-        if let Loaded::After(nanos) = loaded {
+        if let LoadResult::After(nanos) = loaded {
             self.learn_load(now, device, variant, nanos);
         }
-        let ok = loaded != Loaded::Failed;
+        let ok = loaded != LoadResult::Failed;
         self.placement
             .on_load_result(now, device, variant, ok, &mut self.moves);
         self.carry_out_moves(now, actions);
@@ -253,9 +254,9 @@ impl<T> Controller<T> {
     }
 }
 
-fn tagged<T>(queue: QueueIx, request: Request<T>) -> Request<Tagged<T>> {
+fn tagged<T>(queue: QueueIx, request: Request<T>) -> Request<TaggedPayload<T>> {
     Request {
-        payload: Tagged {
+        payload: TaggedPayload {
             queue,
             payload: request.payload,
         },

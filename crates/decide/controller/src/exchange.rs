@@ -1,7 +1,7 @@
 //! What the scheduler and the placement tell each other.
 
 use super::{
-    Action, Actions, Batch, BatchId, Controller, DropReason, NEVER, Nanos, Request, Tagged,
+    Action, Actions, Batch, BatchId, Controller, DropReason, NEVER, Nanos, Request, TaggedPayload,
 };
 use sextant_placement::{Action as Move, Presence};
 use sextant_schedule::Action as Decided;
@@ -53,7 +53,12 @@ impl<T> Controller<T> {
         self.moves = moves;
     }
 
-    fn carry_out_one(&mut self, now: Nanos, action: Decided<Tagged<T>>, out: &mut Actions<T>) {
+    fn carry_out_one(
+        &mut self,
+        now: Nanos,
+        action: Decided<TaggedPayload<T>>,
+        out: &mut Actions<T>,
+    ) {
         match action {
             Decided::Infer {
                 queue,
@@ -126,7 +131,7 @@ impl<T> Controller<T> {
         now: Nanos,
         device: DeviceIx,
         variant: VariantIx,
-        requests: Vec<Request<Tagged<T>>>,
+        requests: Vec<Request<TaggedPayload<T>>>,
         id: BatchId,
     ) {
         self.deactivate(now, device, variant);
@@ -138,7 +143,12 @@ impl<T> Controller<T> {
 
     /// Puts a request, of which the placement knows, where it has to wait; `late` is the reason when
     /// no LOAD could help it.
-    pub(super) fn admit(&mut self, now: Nanos, request: Request<Tagged<T>>, late: DropReason) {
+    pub(super) fn admit(
+        &mut self,
+        now: Nanos,
+        request: Request<TaggedPayload<T>>,
+        late: DropReason,
+    ) {
         let queue = request.payload.queue;
         let variant = self.variant_of(queue);
         if self.is_loaded(variant) {
@@ -182,7 +192,7 @@ impl<T> Controller<T> {
 
     /// By when its variant has to be loaded for a request to be met; `None` when it would be late even
     /// if it were loaded.
-    fn ready_by(&self, request: &Request<Tagged<T>>) -> Option<Nanos> {
+    fn ready_by(&self, request: &Request<TaggedPayload<T>>) -> Option<Nanos> {
         let (deadline, rows) = (request.deadline, request.rows);
         if deadline == NEVER {
             return Some(NEVER);
@@ -219,7 +229,7 @@ impl<T> Controller<T> {
     }
 }
 
-pub(super) fn untagged<T>(request: Request<Tagged<T>>) -> Request<T> {
+pub(super) fn untagged<T>(request: Request<TaggedPayload<T>>) -> Request<T> {
     Request {
         payload: request.payload.payload,
         rows: request.rows,

@@ -15,7 +15,7 @@ const LOOK: Nanos = 500_000_000;
 
 /// What came of a LOAD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loaded {
+pub enum LoadResult {
     /// It took so long, ns.
     After(Nanos),
     /// The variant was found loaded, whoever had it loaded.

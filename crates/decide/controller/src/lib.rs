@@ -46,12 +46,12 @@ mod queues;
 mod residence;
 mod variants;
 
-use cold::Cold;
+use cold::ColdQueue;
 use marks::Marks;
 use pools::Pools;
 use queues::{Key, Queue};
 
-pub use learning::Loaded;
+pub use learning::LoadResult;
 pub use queues::{Shape, Sharing, Slowdown};
 
 /// The policies of a controller.
@@ -67,7 +67,7 @@ pub struct Options<S = schedule::Options> {
 
 /// A request's payload with its queue, which a scheduler does not tell of what it drops.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Tagged<T> {
+struct TaggedPayload<T> {
     queue: QueueIx,
     payload: T,
 }
@@ -191,7 +191,7 @@ struct Batch {
 /// dropped, whatever is loaded and lost meanwhile. `now` never decreases.
 #[derive(Debug)]
 pub struct Controller<T> {
-    scheduler: Box<dyn Scheduler<Tagged<T>>>,
+    scheduler: Box<dyn Scheduler<TaggedPayload<T>>>,
     placement: Box<dyn Placement>,
     delay: Delay,
     variants: IndexVec<VariantIx, Option<Variant>>,
@@ -201,7 +201,7 @@ pub struct Controller<T> {
     /// The queues of variants with a surface.
     shaped: BTreeMap<(VariantIx, Key), QueueIx>,
     pools: Pools,
-    cold: Cold<Tagged<T>>,
+    cold: ColdQueue<TaggedPayload<T>>,
     /// Run times by kind and queue.
     estimates: Estimates,
     /// LOAD times by kind and variant, where they are estimated.
@@ -211,7 +211,7 @@ pub struct Controller<T> {
     /// By [`BatchId`]'s position.
     batches: Vec<Batch>,
     /// What the scheduler and the placement have said and nobody has carried out yet.
-    actions: schedule::Actions<Tagged<T>>,
+    actions: schedule::Actions<TaggedPayload<T>>,
     moves: placement::Actions,
     deadlines: Vec<Nanos>,
     /// Pools whose load is another one, and variants that have other pools or run times, since that
@@ -244,7 +244,7 @@ impl<T: std::fmt::Debug + Send + 'static> Controller<T> {
             vacant_queues: Vec::new(),
             shaped: BTreeMap::new(),
             pools: Pools::default(),
-            cold: Cold::default(),
+            cold: ColdQueue::default(),
             estimates: Estimates::new(options.estimation),
             loads: (options.estimation != Estimation::Profile).then(Rolling10::default),
             refresh_at: NEVER,

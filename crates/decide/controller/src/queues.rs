@@ -5,7 +5,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    Controller, LatencyTable, Nanos, OnKind, PoolIx, QueueSpec, Request, Tagged, VariantSpec,
+    Controller, LatencyTable, Nanos, OnKind, PoolIx, QueueSpec, Request, TaggedPayload, VariantSpec,
 };
 use sextant_types::index::{KindIx, QueueIx, VariantIx};
 
@@ -324,7 +324,7 @@ impl<T> Controller<T> {
     }
 
     /// Hands requests to the scheduler, those of one queue together.
-    pub(super) fn hand_in(&mut self, now: Nanos, requests: Vec<Request<Tagged<T>>>) {
+    pub(super) fn hand_in(&mut self, now: Nanos, requests: Vec<Request<TaggedPayload<T>>>) {
         let mut rest = requests;
         while let Some(queue) = rest.first().map(|request| request.payload.queue) {
             let (of_queue, others) = rest

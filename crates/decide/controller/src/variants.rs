@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Actions, Controller, Nanos, OnKind, Variant, VariantSpec};
-use sextant_placement::Desired;
+use sextant_placement::DesiredPlacement;
 use sextant_types::index::VariantIx;
 
 impl<T> Controller<T> {
@@ -94,7 +94,7 @@ impl<T> Controller<T> {
     pub fn on_desired(
         &mut self,
         now: Nanos,
-        desired: &[(VariantIx, Desired)],
+        desired: &[(VariantIx, DesiredPlacement)],
         idle_unload: Nanos,
         actions: &mut Actions<T>,
     ) {

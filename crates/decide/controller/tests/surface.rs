@@ -4,7 +4,7 @@
 
 use proptest::{collection::vec, prelude::*};
 use sextant_controller::{
-    Action, Controller, DeviceSpec, Loaded, OnKind, Options, Shape, Sharing, VariantSpec,
+    Action, Controller, DeviceSpec, LoadResult, OnKind, Options, Shape, Sharing, VariantSpec,
 };
 use sextant_profile::{BUCKET, Run, Surface};
 use sextant_schedule::{LatencyTable, NEVER, QueueSpec, Request};
@@ -145,7 +145,7 @@ fn long_queries_that_run_slower_leave_what_is_known_of_short_ones() {
         0,
         DeviceIx::new(0),
         VariantIx::new(0),
-        Loaded::Found,
+        LoadResult::Found,
         &mut actions,
     );
     let mut now = 0;

@@ -21,9 +21,9 @@ mod token;
 pub use alarm::{Alarm, AlarmKind, MOST_DROP, alarms};
 pub use outcome::outcome;
 pub use prediction::{MOST_PREDICTION_BYTES, Prediction};
-pub use score::{Label, Unfit, score};
+pub use score::{Label, LabelMismatch, score};
 pub use sums::{Hour, Kind, Sums, online, rewarded};
 pub use token::{
-    Forged, KEY_BYTES, Keys, LATEST_MS, Served, SigningKey, Token, check_bytes, serial_of,
+    AnswerSource, Forgery, KEY_BYTES, Keys, LATEST_MS, SigningKey, Token, check_bytes, serial_of,
     serial_text,
 };

@@ -56,7 +56,7 @@ fn real(value: &Value) -> Option<f64> {
 
 /// Why a label does not fit the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum LabelMismatch {
     /// It should name a class.
     #[error(
         "the label of this answer is a class: a whole number from 0 to 65534, or the name of one"
@@ -80,7 +80,7 @@ pub fn score(
     prediction: &Prediction,
     row: u32,
     label: &Label,
-) -> Result<Option<f64>, Unfit> {
+) -> Result<Option<f64>, LabelMismatch> {
     let row = row as usize;
     match prediction {
         Prediction::Unknown => Ok(None),
@@ -92,7 +92,7 @@ pub fn score(
         }
         Prediction::Numbers(numbers) => {
             let Label::Number(wanted) = label else {
-                return Err(Unfit::NoNumber);
+                return Err(LabelMismatch::NoNumber);
             };
             let have = numbers.get(row).map(|have| f64::from(*have));
             have.map(|have| error(metric, have, *wanted)).transpose()
@@ -105,23 +105,28 @@ pub fn score(
     }
 }
 
-fn class(label: &Label) -> Result<u16, Unfit> {
+fn class(label: &Label) -> Result<u16, LabelMismatch> {
     let Label::Number(number) = label else {
-        return Err(Unfit::NoClass);
+        return Err(LabelMismatch::NoClass);
     };
     let is_class = number.fract() == 0.0 && (0.0..f64::from(u16::MAX)).contains(number);
-    is_class.then_some(*number as u16).ok_or(Unfit::NoClass)
+    is_class
+        .then_some(*number as u16)
+        .ok_or(LabelMismatch::NoClass)
 }
 
-fn error(metric: Metric, have: f64, wanted: f64) -> Result<f64, Unfit> {
+fn error(metric: Metric, have: f64, wanted: f64) -> Result<f64, LabelMismatch> {
     let error = (have - wanted).abs();
     let score = match metric {
         Metric::RootMeanSquareError => error * error,
-        Metric::MeanAbsolutePercentageError if wanted == 0.0 => return Err(Unfit::Zero),
+        Metric::MeanAbsolutePercentageError if wanted == 0.0 => return Err(LabelMismatch::Zero),
         Metric::MeanAbsolutePercentageError => error / wanted.abs(),
         _ => error,
     };
-    score.is_finite().then_some(score).ok_or(Unfit::NoNumber)
+    score
+        .is_finite()
+        .then_some(score)
+        .ok_or(LabelMismatch::NoNumber)
 }
 
 fn digest(label: &Label) -> u64 {
@@ -180,17 +185,24 @@ mod tests {
         let classes = Prediction::of(Metric::Top1, &tensor(vec![1, 2], &[0.0, 1.0]), 1);
         let refused = |label: Label| score(Metric::Top1, &classes, 0, &label).unwrap_err();
         for number in [0.5, -1.0, f64::NAN, f64::INFINITY, 65_535.0] {
-            assert_eq!(refused(Label::Number(number)), Unfit::NoClass, "{number}");
+            assert_eq!(
+                refused(Label::Number(number)),
+                LabelMismatch::NoClass,
+                "{number}"
+            );
         }
-        assert_eq!(refused(Label::Text("x".into())), Unfit::NoClass);
+        assert_eq!(refused(Label::Text("x".into())), LabelMismatch::NoClass);
         let numbers = Prediction::Numbers(vec![1.0]);
         let error = |metric, label| score(metric, &numbers, 0, &label).unwrap_err();
         let text = Label::Text("x".into());
-        assert_eq!(error(Metric::MeanAbsoluteError, text), Unfit::NoNumber);
+        assert_eq!(
+            error(Metric::MeanAbsoluteError, text),
+            LabelMismatch::NoNumber
+        );
         let (mae, nan) = (Metric::MeanAbsoluteError, Label::Number(f64::NAN));
-        assert_eq!(error(mae, nan), Unfit::NoNumber);
+        assert_eq!(error(mae, nan), LabelMismatch::NoNumber);
         let mape = Metric::MeanAbsolutePercentageError;
-        assert_eq!(error(mape, Label::Number(0.0)), Unfit::Zero);
+        assert_eq!(error(mape, Label::Number(0.0)), LabelMismatch::Zero);
     }
 
     #[test]

@@ -31,7 +31,7 @@ const LONGEST: usize = 2304;
 
 /// What answered a query.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Served<'a> {
+pub struct AnswerSource<'a> {
     /// The application that was asked.
     pub application: &'a ApplicationId,
     /// The model that answered.
@@ -83,7 +83,7 @@ pub struct Keys(Vec<SigningKey>);
 
 /// A token that this service did not make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Forged {
+pub enum Forgery {
     /// It is signed with a key that is not known.
     #[error("the token is signed with key `{number}`, which is not known here, or no longer")]
     UnknownKey {
@@ -108,7 +108,7 @@ impl SigningKey {
     /// The token of an answer, as text.
     pub fn sign(
         &self,
-        served: &Served<'_>,
+        served: &AnswerSource<'_>,
         (at_ms, serial): (u64, u64),
         of: &Prediction,
     ) -> String {
@@ -150,21 +150,21 @@ impl Keys {
     /// Reads a token, if a service with these keys made it.
     ///
     /// # Errors
-    /// [`Forged`] for everything else.
-    pub fn read(&self, text: &str) -> Result<Token, Forged> {
+    /// [`Forgery`] for everything else.
+    pub fn read(&self, text: &str) -> Result<Token, Forgery> {
         if text.len() > LONGEST {
-            return Err(Forged::Broken);
+            return Err(Forgery::Broken);
         }
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| Forged::Broken)?;
-        let signed = bytes.len().checked_sub(MAC_BYTES).ok_or(Forged::Broken)?;
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| Forgery::Broken)?;
+        let signed = bytes.len().checked_sub(MAC_BYTES).ok_or(Forgery::Broken)?;
         let (body, mac) = bytes.split_at(signed);
-        let number = number(body).ok_or(Forged::Broken)?;
-        let key = self.key(number).ok_or(Forged::UnknownKey { number })?;
+        let number = number(body).ok_or(Forgery::Broken)?;
+        let key = self.key(number).ok_or(Forgery::UnknownKey { number })?;
         let mut right = key.mac.clone();
         right.update(body);
         let is_right = right.verify_truncated_left(mac);
-        is_right.map_err(|_| Forged::Broken)?;
-        read(body).ok_or(Forged::Broken)
+        is_right.map_err(|_| Forgery::Broken)?;
+        read(body).ok_or(Forgery::Broken)
     }
 }
 
@@ -224,7 +224,7 @@ pub fn check_bytes(bytes: &[u8]) {
     }
     let Some(token) = read(bytes) else { return };
     let signed = |token: &Token| {
-        let served = Served {
+        let served = AnswerSource {
             application: &token.application,
             model: &token.model,
             version: token.version,
@@ -261,8 +261,8 @@ mod tests {
 
     use super::*;
 
-    fn served<T>(variant: &str, rows: u32, then: impl FnOnce(Served<'_>) -> T) -> T {
-        then(Served {
+    fn served<T>(variant: &str, rows: u32, then: impl FnOnce(AnswerSource<'_>) -> T) -> T {
+        then(AnswerSource {
             application: &ApplicationId::new("digits").unwrap(),
             model: &ModelId::new("mlp").unwrap(),
             version: 3,
@@ -329,9 +329,9 @@ mod tests {
         let keys = Keys::new(vec![SigningKey::new(1, &[9; KEY_BYTES])]);
         let of = Prediction::Unknown;
         let forged = keys.read(&signed(&key(1), "v", &of));
-        assert_eq!(forged, Err(Forged::Broken));
+        assert_eq!(forged, Err(Forgery::Broken));
         let unknown = keys.read(&signed(&key(4), "v", &of));
-        assert_eq!(unknown, Err(Forged::UnknownKey { number: 4 }));
+        assert_eq!(unknown, Err(Forgery::UnknownKey { number: 4 }));
     }
 
     proptest! {

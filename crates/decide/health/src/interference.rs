@@ -90,7 +90,7 @@ pub enum Order {
 
 /// What was done for a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Told {
+struct Remedy {
     at_ms: u64,
     /// Whether it has found other cores; `None` while it has not answered.
     found: Option<bool>,
@@ -100,7 +100,7 @@ struct Told {
 #[derive(Debug, Clone, Default)]
 pub struct Mitigation {
     patience: Patience,
-    told: BTreeMap<DeviceIx, Told>,
+    told: BTreeMap<DeviceIx, Remedy>,
 }
 
 /// How much others use a core.
@@ -132,7 +132,7 @@ impl Mitigation {
         for place in places.iter().filter(|place| !place.interfered.is_empty()) {
             match self.told.get(&place.worker) {
                 None => {
-                    let told = Told {
+                    let told = Remedy {
                         at_ms: now_ms,
                         found: None,
                     };
@@ -161,7 +161,7 @@ impl Mitigation {
     }
 
     /// Whether other cores, or those that a worker still looks for, may end it.
-    fn may_help(&self, now_ms: u64, told: Told) -> bool {
+    fn may_help(&self, now_ms: u64, told: Remedy) -> bool {
         let settled = now_ms >= told.at_ms.saturating_add(self.patience.settle_ms);
         !settled && told.found != Some(false)
     }

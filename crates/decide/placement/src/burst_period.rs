@@ -25,7 +25,7 @@ const SPREAD: f64 = 0.05;
 
 /// When the next burst should begin, ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Expected {
+pub struct BurstForecast {
     /// Not before this, as far as the intervals tell.
     pub from: Nanos,
     /// Not after this.
@@ -39,7 +39,7 @@ pub struct BurstPeriod {
     last_burst: Nanos,
     intervals: [Nanos; INTERVALS],
     count: usize,
-    expected: Option<Expected>,
+    expected: Option<BurstForecast>,
 }
 
 // === impl BurstPeriod ===
@@ -68,11 +68,11 @@ impl BurstPeriod {
     }
 
     /// When the next burst is expected; `None` while no period is known.
-    pub fn expected(&self) -> Option<Expected> {
+    pub fn expected(&self) -> Option<BurstForecast> {
         self.expected
     }
 
-    fn predict(&self) -> Option<Expected> {
+    fn predict(&self) -> Option<BurstForecast> {
         let known = self.count.min(INTERVALS);
         if known < FEWEST {
             return None;
@@ -90,7 +90,7 @@ impl BurstPeriod {
         }
         // The last burst may have come early or late itself.
         let slack = (most - least) + median / 100;
-        Some(Expected {
+        Some(BurstForecast {
             from: self.last_burst + least.saturating_sub(slack),
             until: self.last_burst + most + slack,
         })

@@ -4,7 +4,7 @@ use super::{
     Actions, Nanos,
     device::Footprint,
     machine::Machine,
-    rule::{Rule, There},
+    rule::{LoadSite, Rule},
 };
 use sextant_schedule::NEVER;
 use sextant_types::index::{DeviceIx, VariantIx};
@@ -184,7 +184,7 @@ impl<R: Rule> Machine<R> {
             return 0.0;
         };
         let load = view.of.load_on(device, on.kind);
-        let there = There {
+        let there = LoadSite {
             ready: on.free_at(now).saturating_add(load),
             load,
             crowding: self.demand.load(device) as f64 / self.capacity as f64,

@@ -1,7 +1,7 @@
 //! What the machinery makes of a placement's events.
 
 use super::{
-    Actions, Demand, Desired, DeviceSpec, Nanos, Placement, Presence, VariantSpec,
+    Actions, Demand, DesiredPlacement, DeviceSpec, Nanos, Placement, Presence, VariantSpec,
     device::{Device, Footprint},
     machine::Machine,
     replicas::Replica,
@@ -88,7 +88,7 @@ impl<R: Rule> Placement for Machine<R> {
     fn on_desired(
         &mut self,
         now: Nanos,
-        desired: &[(VariantIx, Desired)],
+        desired: &[(VariantIx, DesiredPlacement)],
         idle_unload: Nanos,
         actions: &mut Actions,
     ) {

@@ -1,7 +1,7 @@
 //! What is to be kept loaded whether or not it is asked for, and what goes because nobody needs it.
 
 use super::{
-    Actions, Desired, Nanos, Presence, device::Footprint, machine::Machine, rule::Rule,
+    Actions, DesiredPlacement, Nanos, Presence, device::Footprint, machine::Machine, rule::Rule,
     variant::Variant,
 };
 use sextant_schedule::NEVER;
@@ -18,7 +18,7 @@ impl<R: Rule> Machine<R> {
     pub(super) fn keep_desired(
         &mut self,
         now: Nanos,
-        list: &[(VariantIx, Desired)],
+        list: &[(VariantIx, DesiredPlacement)],
         actions: &mut Actions,
     ) {
         self.pins = list.iter().any(|(_, desired)| desired.pinned);

@@ -17,7 +17,7 @@ pub(super) struct Kinds {
 
 /// A kind of device that can run a variant.
 #[derive(Debug, Clone, Copy)]
-struct Able {
+struct EligibleKind {
     kind: KindIx,
     /// Time of a LOAD by the profile, ns; 0 where nothing but the spec is known.
     told: Nanos,
@@ -27,7 +27,7 @@ struct Able {
 
 /// The kinds of devices that can run a variant.
 #[derive(Debug, Default)]
-pub(super) struct ByKind(SmallVec<[Able; 1]>);
+pub(super) struct ByKind(SmallVec<[EligibleKind; 1]>);
 
 // === impl Kinds ===
 
@@ -74,7 +74,7 @@ impl ByKind {
     pub fn set(&mut self, kinds: &[(KindIx, Nanos)]) {
         let again = kinds.iter().map(|(kind, told)| {
             let known = self.of(*kind).filter(|known| known.told == *told);
-            Able {
+            EligibleKind {
                 kind: *kind,
                 told: *told,
                 learnt: known.and_then(|known| known.learnt),
@@ -101,7 +101,7 @@ impl ByKind {
         self.of(kind).is_some()
     }
 
-    fn of(&self, kind: KindIx) -> Option<&Able> {
+    fn of(&self, kind: KindIx) -> Option<&EligibleKind> {
         self.0.iter().find(|able| able.kind == kind)
     }
 }

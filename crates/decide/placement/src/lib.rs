@@ -37,7 +37,7 @@ mod rule;
 mod sextant;
 mod variant;
 
-pub use burst_period::{BurstPeriod, Expected};
+pub use burst_period::{BurstForecast, BurstPeriod};
 pub use demand::Demand;
 pub use options::{Options, Policy, UnknownPolicy};
 
@@ -67,7 +67,7 @@ pub struct DeviceSpec {
 
 /// What is to be kept loaded of a variant, whether or not it is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Desired {
+pub struct DesiredPlacement {
     /// On how many devices; `u32::MAX` for every one that can run it.
     pub devices: u32,
     /// Never unloaded once it is loaded, and loaded where others have to go for it.
@@ -178,7 +178,7 @@ pub trait Placement: std::fmt::Debug + Send {
     fn on_desired(
         &mut self,
         now: Nanos,
-        desired: &[(VariantIx, Desired)],
+        desired: &[(VariantIx, DesiredPlacement)],
         idle_unload: Nanos,
         actions: &mut Actions,
     );

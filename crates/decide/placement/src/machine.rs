@@ -20,7 +20,7 @@ use super::{
     device::Device,
     kinds::Kinds,
     rule::{Rule, View},
-    variant::{Counted, Variant},
+    variant::{DemandModel, Variant},
 };
 use sextant_schedule::{IndexedHeap, NEVER};
 use sextant_types::index::{DeviceIx, IndexVec, VariantIx};
@@ -98,8 +98,8 @@ impl<R: Rule> Machine<R> {
         self.variants.known_mut(variant)
     }
 
-    pub(super) fn counted(&self, spec: &VariantSpec) -> Counted {
-        Counted {
+    pub(super) fn counted(&self, spec: &VariantSpec) -> DemandModel {
+        DemandModel {
             run: spec.run,
             capacity: self.capacity,
             margin: self.rule.margin(),

@@ -4,7 +4,7 @@ use super::{
     Actions, Nanos,
     device::Footprint,
     machine::Machine,
-    rule::{Foreseen, Rule},
+    rule::{Foresight, Rule},
 };
 use sextant_types::index::{DeviceIx, VariantIx};
 
@@ -17,8 +17,8 @@ impl<R: Rule> Machine<R> {
     pub(super) fn prefetch(&mut self, now: Nanos, actions: &mut Actions) {
         while let Some(foreseen) = self.rule.take_foreseen(now) {
             let (variant, until) = match foreseen {
-                Foreseen::Burst { variant, until } => (variant, until),
-                Foreseen::Ebb { variant } => (variant, now),
+                Foresight::Burst { variant, until } => (variant, until),
+                Foresight::Ebb { variant } => (variant, now),
             };
             // It is worth more, or less, than it was.
             self.value(now, variant);

@@ -18,7 +18,7 @@ pub(super) struct View<'a> {
 
 /// A device that could load a variant.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct There {
+pub(super) struct LoadSite {
     /// When the variant would be ready.
     pub ready: Nanos,
     /// Time of the LOAD, ns.
@@ -29,7 +29,7 @@ pub(super) struct There {
 
 /// What a rule has foreseen of a variant, now that its time has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Foreseen {
+pub(super) enum Foresight {
     /// It has to be ready soon, though nobody waits for it; from `until` on that will have been in
     /// vain.
     Burst { variant: VariantIx, until: Nanos },
@@ -55,7 +55,7 @@ pub(super) trait Rule: std::fmt::Debug + Send {
     }
 
     /// What is gained by loading a variant of the desired there; it is not loaded for nothing.
-    fn gain(&self, _view: &View<'_>, _there: &There) -> f64 {
+    fn gain(&self, _view: &View<'_>, _there: &LoadSite) -> f64 {
         1.0
     }
 
@@ -73,7 +73,7 @@ pub(super) trait Rule: std::fmt::Debug + Send {
     }
 
     /// Takes what was foreseen for now.
-    fn take_foreseen(&mut self, _now: Nanos) -> Option<Foreseen> {
+    fn take_foreseen(&mut self, _now: Nanos) -> Option<Foresight> {
         None
     }
 

@@ -34,7 +34,7 @@
 
 use super::{
     BurstPeriod, Nanos, Options,
-    rule::{Foreseen, Rule, There, View},
+    rule::{Foresight, LoadSite, Rule, View},
     variant::Variant,
 };
 use sextant_schedule::{IndexedHeap, RateMeter};
@@ -176,7 +176,7 @@ impl Rule for Sextant {
         BREADTH
     }
 
-    fn gain(&self, view: &View<'_>, there: &There) -> f64 {
+    fn gain(&self, view: &View<'_>, there: &LoadSite) -> f64 {
         let work = view.of.hoped_work().max(1) as f64;
         let unfulfilled = (view.priority / work).min(1.0);
         let ready = there.ready.saturating_add(self.margin);
@@ -213,7 +213,7 @@ impl Rule for Sextant {
         self.due.first().map(|(at, _)| at)
     }
 
-    fn take_foreseen(&mut self, now: Nanos) -> Option<Foreseen> {
+    fn take_foreseen(&mut self, now: Nanos) -> Option<Foresight> {
         let (_, variant) = self.due.first().filter(|(at, _)| *at <= now)?;
         self.due.remove(variant);
         let bursts = self.variants.get(variant)?.bursts;
@@ -226,9 +226,9 @@ impl Rule for Sextant {
             self.due.set(variant, expected.from.saturating_sub(LEAD));
         } else {
             let until = expected.until;
-            return Some(Foreseen::Burst { variant, until });
+            return Some(Foresight::Burst { variant, until });
         }
-        Some(Foreseen::Ebb { variant })
+        Some(Foresight::Ebb { variant })
     }
 
     fn postpone(&mut self, variant: VariantIx, at: Nanos) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use smallvec::SmallVec;
 
 use super::{
-    Desired, Nanos, Presence, VariantSpec,
+    DesiredPlacement, Nanos, Presence, VariantSpec,
     kinds::ByKind,
     relocate::Relocation,
     replicas::{Replica, Replicas},
@@ -46,7 +46,7 @@ pub(super) struct Variant {
     /// Asked for no more: it goes as soon as nothing runs.
     pub retired: bool,
     /// What is to be kept loaded of it, whether or not it is asked for.
-    pub desired: Option<Desired>,
+    pub desired: Option<DesiredPlacement>,
     pub replicas: Replicas,
     pub relocations: SmallVec<[Relocation; 1]>,
     /// Requests that wait, hopeful or not.
@@ -214,7 +214,7 @@ impl Variant {
 
     /// Counts a request that a LOAD could help.
     #[inline]
-    pub fn hope(&mut self, now: Nanos, deadline: Nanos, counted: Counted) {
+    pub fn hope(&mut self, now: Nanos, deadline: Nanos, counted: DemandModel) {
         let until = self.hopeful_until(deadline, self.least_load, counted.margin);
         let Some(until) = until.filter(|until| *until >= now) else {
             return;
@@ -308,7 +308,7 @@ fn pause(now: Nanos, look_ahead: Nanos, failures: u32) -> Nanos {
 
 /// How requests are counted as demand.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counted {
+pub(super) struct DemandModel {
     pub run: Nanos,
     pub capacity: Nanos,
     pub margin: Nanos,

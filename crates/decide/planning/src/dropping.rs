@@ -25,7 +25,7 @@ use sextant_schedule::NEVER;
 
 use crate::Nanos;
 
-pub use watch::{Ran, Watch};
+pub use watch::{StepRun, Watch};
 
 /// A rule by which queries are given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ pub struct Goal {
 
 /// A query is not let in: its time does not suffice for what is on its way to the steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Full {
+pub struct Overload {
     /// The step to which most is on its way, by the time that it takes.
     pub step: usize,
     /// Rows that are on their way to it.
@@ -258,7 +258,7 @@ impl Dropping {
     ///
     /// # Errors
     /// What is on its way to the steps does not leave it time enough.
-    pub fn arrive(&mut self, now: Nanos, goal: Goal) -> Result<(), Full> {
+    pub fn arrive(&mut self, now: Nanos, goal: Goal) -> Result<(), Overload> {
         if self.policy == Policy::Sextant && goal.target != NEVER {
             let is_idle = self.steps.iter().all(|step| step.pending <= 0.0);
             let margin = match is_idle {
@@ -270,7 +270,7 @@ impl Dropping {
             if finish > goal.until() {
                 let takes = finish.saturating_sub(now);
                 let pending = self.steps[step].pending;
-                return Err(Full {
+                return Err(Overload {
                     step,
                     pending,
                     takes,

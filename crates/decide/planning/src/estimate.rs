@@ -69,7 +69,7 @@ pub struct Estimate {
 
 /// What came of one step.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Served {
+pub(crate) struct StepResult {
     /// By query: when the step ended, ns; 0 where the query does not visit it.
     pub ends: Vec<Nanos>,
     pub busy: Nanos,
@@ -83,9 +83,9 @@ pub fn estimate(graph: &Graph, stations: &[Station], load: Load<'_>) -> Estimate
     let (mut busy, mut largest) = (Vec::new(), Vec::new());
     for (at, station) in stations.iter().enumerate() {
         let items = items(graph, load, at, |before| &ends[before]);
-        let mut served = Served {
+        let mut served = StepResult {
             ends: vec![0; load.arrivals.len()],
-            ..Served::default()
+            ..StepResult::default()
         };
         station::serve(station, &items, &mut served, |query, end| {
             let latest = &mut latest[query as usize];
@@ -144,10 +144,10 @@ pub(crate) fn serve(
     items: &[Item],
     queries: usize,
     ended: impl FnMut(u32, Nanos) -> bool,
-) -> Served {
-    let mut served = Served {
+) -> StepResult {
+    let mut served = StepResult {
         ends: vec![0; queries],
-        ..Served::default()
+        ..StepResult::default()
     };
     station::serve(station, items, &mut served, ended);
     served

@@ -7,7 +7,7 @@ const Z: f64 = 1.959_964;
 
 /// Counts of queries by step. Counts of several samples, or of live traffic, can be added.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Learnt {
+pub struct VisitCounts {
     steps: Vec<Counts>,
     queries: u64,
 }
@@ -44,9 +44,9 @@ pub struct StepScale {
     pub rows: Interval,
 }
 
-// === impl Learnt ===
+// === impl VisitCounts ===
 
-impl Learnt {
+impl VisitCounts {
     /// What the queries of a sample tell of the steps of a graph.
     pub fn from_routes(graph: &Graph, routes: &Routes) -> Self {
         let mut learnt = Self::default();

@@ -22,7 +22,7 @@ pub mod tune;
 mod whole;
 
 pub use graph::{Choice, Graph, Invalid, Scale, Step};
-pub use learn::{Interval, Learnt, StepScale};
+pub use learn::{Interval, StepScale, VisitCounts};
 pub use routes::{Fit, Routes};
 pub use whole::Whole;
 

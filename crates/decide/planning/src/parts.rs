@@ -24,7 +24,7 @@ pub struct Part {
     /// The names of the steps that it waits for. Without any it begins with the query.
     pub after: Vec<String>,
     /// How often it runs.
-    pub often: Often,
+    pub often: Frequency,
     /// Mean rows of a query that runs it.
     pub rows: f64,
     /// What may run it.
@@ -33,7 +33,7 @@ pub struct Part {
 
 /// How often a part runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Often {
+pub enum Frequency {
     /// As this share of all queries.
     OfAll(f64),
     /// With this probability where a part that it waits for ran.

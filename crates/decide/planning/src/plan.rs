@@ -18,14 +18,14 @@ mod walk;
 use crate::{
     Graph, Nanos,
     estimate::{Estimate, Load, Station, estimate},
-    whole::{NONE, Together},
+    whole::{CoVisits, NONE},
 };
 
 pub use coarse::{Unit, cg_mean, cg_peak, coarse, peak_rate};
 pub use greedy::inferline;
-pub use next::{Next, Why, next_cheaper};
+pub use next::{Alternative, Shortfall, next_cheaper};
 pub use residual::with_residual;
-pub use search::{Found, Options, exhaustive, search};
+pub use search::{Options, SearchResult, exhaustive, search};
 
 /// What is planned for.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +91,7 @@ impl Problem<'_> {
     pub fn accuracy(&self, plan: &Plan) -> f64 {
         let steps = self.graph.steps().iter().zip(&plan.steps);
         let least: Vec<f64> = steps.map(|(step, plan)| plan.accuracy(step)).collect();
-        Together::of(self.load.routes).accuracy(|at| least[at])
+        CoVisits::of(self.load.routes).accuracy(|at| least[at])
     }
 
     /// Whether a plan is accurate enough.

@@ -5,7 +5,7 @@
 
 use rand::Rng;
 
-use crate::{Graph, parts::Often};
+use crate::{Graph, parts::Frequency};
 
 /// Rows by query and step; 0 where a query did not visit a step.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -137,7 +137,7 @@ impl Fit {
         &mut self,
         after: &[usize],
         apart: &[usize],
-        often: Often,
+        often: Frequency,
         random: &mut impl Rng,
     ) -> f64 {
         let any = |of: &[usize], query: usize| of.iter().any(|at| self.ran[*at][query]);
@@ -150,8 +150,8 @@ impl Fit {
             .filter(|query| !any(apart, *query))
             .collect();
         let wanted = match often {
-            Often::OfAll(share) => share.max(0.0) * self.queries as f64,
-            Often::WhereItCould(probability) => probability.max(0.0) * comes.len() as f64,
+            Frequency::OfAll(share) => share.max(0.0) * self.queries as f64,
+            Frequency::WhereItCould(probability) => probability.max(0.0) * comes.len() as f64,
         };
         let wanted = (wanted.round() as usize).min(may.len());
         let mut ran = vec![false; self.queries];
@@ -165,9 +165,9 @@ impl Fit {
         }
         self.ran.push(ran);
         match often {
-            Often::WhereItCould(probability) => probability,
-            Often::OfAll(_) if comes.is_empty() => 0.0,
-            Often::OfAll(_) => wanted as f64 / comes.len() as f64,
+            Frequency::WhereItCould(probability) => probability,
+            Frequency::OfAll(_) if comes.is_empty() => 0.0,
+            Frequency::OfAll(_) => wanted as f64 / comes.len() as f64,
         }
     }
 }

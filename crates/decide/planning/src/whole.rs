@@ -21,7 +21,7 @@ pub struct Whole {
 
 /// How often queries visit the same steps.
 #[derive(Debug, Clone)]
-pub(crate) struct Together {
+pub(crate) struct CoVisits {
     /// Sets of steps, a bit for each, and the share of the queries that visit exactly those.
     sets: Vec<(u64, f64)>,
 }
@@ -60,9 +60,9 @@ impl Problem<'_> {
     }
 }
 
-// === impl Together ===
+// === impl CoVisits ===
 
-impl Together {
+impl CoVisits {
     /// Of a sample.
     pub fn of(routes: &Routes) -> Self {
         let mut sets: BTreeMap<u64, usize> = BTreeMap::new();

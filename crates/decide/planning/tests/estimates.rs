@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
     Choice, Fit, Graph, Nanos, Routes, Scale, Step,
     estimate::{Estimate, Load, Station, estimate},
-    parts::Often,
+    parts::Frequency,
 };
 use sextant_schedule::LatencyTable;
 
@@ -223,7 +223,7 @@ fn what_was_counted_is_drawn_whatever_branches_go_together() {
                 if !apart.is_empty() {
                     splits.push(apart.iter().copied().chain([at]).collect());
                 }
-                let probability = fit.add(after, apart, Often::OfAll(*share), random);
+                let probability = fit.add(after, apart, Frequency::OfAll(*share), random);
                 Step {
                     scale: Scale {
                         probability,

@@ -4,11 +4,11 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
-    Graph, Learnt, Nanos, Routes,
+    Graph, Nanos, Routes, VisitCounts,
     estimate::Load,
     plan::{
-        Options, Plan, Problem, Why, cg_mean, cg_peak, exhaustive, inferline, next_cheaper, search,
-        with_residual,
+        Options, Plan, Problem, Shortfall, cg_mean, cg_peak, exhaustive, inferline, next_cheaper,
+        search, with_residual,
     },
     profiles::{Set, names},
     tune::{Envelope, Rule, Tuner, Watch, timeline},
@@ -129,8 +129,8 @@ fn the_next_cheaper_plan_fails_and_says_why() {
     assert!(next.cost < plan.cost(&sample.graph));
     assert!(!problem.is_met(&next.plan));
     match next.why {
-        Why::Accuracy { accuracy } => assert!(accuracy < problem.min_accuracy),
-        Why::Latency { missed, .. } => assert!(missed > 0.01),
+        Shortfall::Accuracy { accuracy } => assert!(accuracy < problem.min_accuracy),
+        Shortfall::Latency { missed, .. } => assert!(missed > 0.01),
     }
 }
 
@@ -155,7 +155,7 @@ fn what_was_drawn_is_learnt_within_its_interval() {
     let set = Set::named("ec2-2018").unwrap();
     let graph = &set.pipeline("video-monitoring").unwrap().graph;
     let routes = Routes::draw(graph, 20_000, &mut ChaCha8Rng::seed_from_u64(3));
-    let mut learnt = Learnt::from_routes(graph, &routes);
+    let mut learnt = VisitCounts::from_routes(graph, &routes);
     let mut twice = learnt.clone();
     twice.merge(&learnt);
     for (at, step) in graph.steps().iter().enumerate() {

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use sextant_planning::{
     Choice, Graph, Nanos, Routes, Scale, Step, Whole,
     estimate::Load,
-    parts::{self, Often, Part},
+    parts::{self, Frequency, Part},
     plan::{Options, Plan, Problem, StepPlan, search},
     profiles::table,
 };
@@ -220,7 +220,7 @@ fn arms_that_exclude_each_other_add_up() {
         step: "score".to_owned(),
         asks: asks.to_owned(),
         after: Vec::new(),
-        often: Often::WhereItCould(0.25),
+        often: Frequency::WhereItCould(0.25),
         rows: 1.0,
         choices: vec![choice(asks, 0.6, 1.0)],
     };
@@ -247,7 +247,7 @@ fn what_was_measured_of_the_whole_is_the_accuracy_of_what_answered_then() {
         step: step.to_owned(),
         asks: "app".to_owned(),
         after: after.iter().map(|name| (*name).to_owned()).collect(),
-        often: Often::OfAll(1.0),
+        often: Frequency::OfAll(1.0),
         rows: 1.0,
         choices: vec![choice("low", 0.8, 1.0), choice("high", 0.9, 2.0)],
     };

@@ -8,7 +8,7 @@
 //!   of a batch size.
 //! - [`Tracker`] is ours: one slow-down that all batch sizes of a variant share, a slow correction
 //!   per size, and a quarantine for outliers.
-//! - [`SeenAround`] learns what surrounds the engines on a machine.
+//! - [`ProcessHistory`] learns what surrounds the engines on a machine.
 //! - [`Estimates`] keeps the tables of all variants on all pools, by either way.
 //!
 //! Ten runs of one size are few where many sizes are run rarely: one slow run is the estimate for
@@ -32,7 +32,7 @@ pub use estimates::{Estimates, Estimation, Patience, Run, UnknownEstimation};
 pub use fit::{Errors, Fit, Line, Method, fit};
 pub use rolling::{Rolling10, RollingKey};
 pub use surface::{BUCKET, Surface};
-pub use surroundings::{Seen, SeenAround};
+pub use surroundings::{ProcessHistory, ProcessSample};
 pub use table::table_of;
 pub use tracker::{Tracker, TrackerOptions};
 

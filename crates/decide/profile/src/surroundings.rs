@@ -37,7 +37,7 @@ const LEAST: f64 = 0.01;
 
 /// What was seen of a process in one window.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Seen {
+pub struct ProcessSample {
     /// Length of the window, s.
     pub wall_s: f64,
     /// Time that the process kept cores busy, s of a core.
@@ -50,7 +50,7 @@ pub struct Seen {
 
 /// What was seen of a process so far.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct SeenAround {
+pub struct ProcessHistory {
     stated_s: f64,
     spent_s: f64,
     /// The most stated time in a second of one window, cores.
@@ -59,11 +59,11 @@ pub struct SeenAround {
     idle: f64,
 }
 
-// === impl SeenAround ===
+// === impl ProcessHistory ===
 
-impl SeenAround {
+impl ProcessHistory {
     /// Takes in one window.
-    pub fn observe(&mut self, seen: Seen) {
+    pub fn observe(&mut self, seen: ProcessSample) {
         if seen.wall_s <= 0.0 {
             return;
         }

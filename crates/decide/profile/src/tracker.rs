@@ -55,7 +55,7 @@ pub struct Tracker {
     /// By rows - 1.
     sizes: Vec<Size>,
     residuals: Residuals,
-    recent: [Option<Recent>; RECENT],
+    recent: [Option<RecentRun>; RECENT],
     next_recent: usize,
     quarantined: u64,
     /// `common` and margin in the last table.
@@ -77,7 +77,7 @@ struct Size {
 
 /// A run and how it compared.
 #[derive(Debug, Clone, Copy)]
-struct Recent {
+struct RecentRun {
     rows: u32,
     residual: f64,
     suspicious: bool,
@@ -138,7 +138,7 @@ impl Tracker {
         let factor = factor.clamp(-FACTOR_MOST, FACTOR_MOST);
         let residual = factor - self.common - self.size(rows).factor;
         let suspicious = residual.abs() > self.tolerance();
-        self.recent[self.next_recent] = Some(Recent {
+        self.recent[self.next_recent] = Some(RecentRun {
             rows,
             residual,
             suspicious,
@@ -256,7 +256,7 @@ impl Tracker {
     /// believed while another has just run as expected.
     fn common_shift(&self, slower: bool) -> Option<f64> {
         let recent = || self.recent.iter().flatten();
-        let agrees = |run: &&Recent| run.suspicious && (run.residual > 0.0) == slower;
+        let agrees = |run: &&RecentRun| run.suspicious && (run.residual > 0.0) == slower;
         let count = recent().filter(agrees).count();
         let first = recent().find(agrees)?.rows;
         let several = recent().filter(agrees).any(|run| run.rows != first);

@@ -227,13 +227,13 @@ fn profile() -> LatencyTable {
 
 /// What both estimates said before each run, and what the run took.
 #[derive(Default)]
-struct Compared {
+struct EstimateErrors {
     /// Estimate over measured, less 1.
     ours: Vec<f64>,
     rolling: Vec<f64>,
 }
 
-impl Compared {
+impl EstimateErrors {
     /// Runs `count` batches; small sizes are common and large ones rare, as under low load.
     fn run(
         seed: u64,
@@ -283,7 +283,7 @@ fn mean_over(errors: &[f64]) -> f64 {
 #[test]
 fn with_outliers_ours_predicts_both_less_over_and_less_under() {
     for seed in 0..10 {
-        let compared = Compared::run(seed, 4_000, 0.01, 0.01, |_| 1.0);
+        let compared = EstimateErrors::run(seed, 4_000, 0.01, 0.01, |_| 1.0);
         let (ours, rolling) = (&compared.ours, &compared.rolling);
         assert!(
             share_under(ours, 0.0) < share_under(rolling, 0.0),
@@ -306,7 +306,7 @@ fn with_outliers_ours_predicts_both_less_over_and_less_under() {
 fn with_drift_ours_predicts_less_under() {
     for seed in 0..10 {
         let slow = |at: usize| 1.0 + 0.4 * (at as f64 / 2_000.0 * std::f64::consts::TAU).sin();
-        let compared = Compared::run(seed, 8_000, 0.01, 0.005, slow);
+        let compared = EstimateErrors::run(seed, 8_000, 0.01, 0.005, slow);
         let (ours, rolling) = (&compared.ours, &compared.rolling);
         assert!(
             share_under(ours, -0.02) < share_under(rolling, -0.02),
@@ -319,13 +319,14 @@ fn with_drift_ours_predicts_less_under() {
 #[test]
 fn a_shift_is_followed_within_a_handful_of_runs_over_all_sizes() {
     for seed in 0..10 {
-        let compared = Compared::run(
-            seed,
-            2_000,
-            0.01,
-            0.0,
-            |at| if at < 1_000 { 1.0 } else { 1.3 },
-        );
+        let compared =
+            EstimateErrors::run(
+                seed,
+                2_000,
+                0.01,
+                0.0,
+                |at| if at < 1_000 { 1.0 } else { 1.3 },
+            );
         let far_under = |errors: &[f64]| {
             let of_size = errors[1_000..].iter().filter(|error| **error < -0.05);
             of_size.count()

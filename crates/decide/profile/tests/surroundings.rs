@@ -1,10 +1,10 @@
 //! What surrounds the engines is learnt from how busy the machine is.
 
-use sextant_profile::{Seen, SeenAround};
+use sextant_profile::{ProcessHistory, ProcessSample};
 
 /// A second in which so much was stated and so many times as much was spent, beside an engine and an idle process.
-fn second(stated_s: f64, factor: f64) -> Seen {
-    Seen {
+fn second(stated_s: f64, factor: f64) -> ProcessSample {
+    ProcessSample {
         wall_s: 1.0,
         cpu_s: stated_s * factor + 0.3 + 0.05,
         engine_s: 0.3,
@@ -12,22 +12,22 @@ fn second(stated_s: f64, factor: f64) -> Seen {
     }
 }
 
-const IDLE: Seen = Seen {
+const IDLE: ProcessSample = ProcessSample {
     wall_s: 1.0,
     cpu_s: 0.05,
     engine_s: 0.0,
     stated_s: 0.0,
 };
 
-fn idle() -> SeenAround {
-    let mut around = SeenAround::default();
+fn idle() -> ProcessHistory {
+    let mut around = ProcessHistory::default();
     (0..50).for_each(|_| around.observe(IDLE));
     around
 }
 
 #[test]
 fn nothing_seen_is_what_is_stated() {
-    assert_eq!(SeenAround::default().factor(2.0), 1.0);
+    assert_eq!(ProcessHistory::default().factor(2.0), 1.0);
     assert_eq!(idle().factor(2.0), 1.0);
 }
 
@@ -62,11 +62,11 @@ fn other_work_of_the_process_is_forgotten() {
     let before = around.factor(2.0);
     // A registration takes both cores for a minute in which hardly anybody asks.
     for _ in 0..60 {
-        around.observe(Seen {
+        around.observe(ProcessSample {
             cpu_s: 2.0,
             ..second(0.001, 1.0)
         });
-        around.observe(Seen { cpu_s: 2.0, ..IDLE });
+        around.observe(ProcessSample { cpu_s: 2.0, ..IDLE });
     }
     let after = around.factor(2.0);
     assert!((after - before).abs() < 0.05, "{before} and {after}");
@@ -74,7 +74,7 @@ fn other_work_of_the_process_is_forgotten() {
 
 #[test]
 fn workers_of_one_process_share_its_cores() {
-    let around = SeenAround::default();
+    let around = ProcessHistory::default();
     let of = around.of_worker(4.0, (2, false));
     assert_eq!((of.cores, of.factor, of.shared), (2.0, 1.0, false));
 }

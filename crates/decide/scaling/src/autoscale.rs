@@ -1,6 +1,6 @@
 //! How many replicas each application has of a number of processors that all of them share.
 //!
-//! Entry points: [`Autoscaler::decide`] over what was [`Seen`] of each application, by a [`Policy`] by
+//! Entry points: [`Autoscaler::decide`] over an [`Observation`] of each application, by a [`Policy`] by
 //! name. A policy says how many replicas it wants; whoever carries that out knows what is there and how
 //! long it takes.
 //!
@@ -43,7 +43,7 @@ pub struct Setting {
 
 /// What was seen of one application.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct Observation<'a> {
     /// Replicas that were asked for last.
     pub desired: u32,
     /// Replicas that serve.
@@ -80,7 +80,7 @@ pub trait Autoscaler: std::fmt::Debug + Send {
     }
 
     /// What is desired at `now_s`, a multiple of [`TICK_S`].
-    fn decide(&mut self, now_s: u32, jobs: &[Seen<'_>]) -> Vec<Change>;
+    fn decide(&mut self, now_s: u32, jobs: &[Observation<'_>]) -> Vec<Change>;
 }
 
 named! {
@@ -139,7 +139,7 @@ impl Autoscaler for FairShare {
         (self.processors / jobs.max(1)).max(1)
     }
 
-    fn decide(&mut self, _now_s: u32, _jobs: &[Seen<'_>]) -> Vec<Change> {
+    fn decide(&mut self, _now_s: u32, _jobs: &[Observation<'_>]) -> Vec<Change> {
         Vec::new()
     }
 }

@@ -68,7 +68,7 @@ pub struct Load {
 
 /// What ended in a time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Ended {
+pub struct DemandSample {
     /// Queries, refused ones included.
     pub offered: f64,
     /// Of these: those that were late or refused for want of time, which more devices could have
@@ -94,7 +94,7 @@ pub struct Forecast {
 
 impl Load {
     /// So many queries ended in the `window_ms` that end at `now_ms`.
-    pub fn observe(&mut self, now_ms: u64, window_ms: u64, ended: Ended) {
+    pub fn observe(&mut self, now_ms: u64, window_ms: u64, ended: DemandSample) {
         self.arrivals.observe(now_ms, window_ms, ended.offered);
         if ended.offered > 0.0 {
             self.last_ms = now_ms;

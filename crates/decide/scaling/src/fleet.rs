@@ -43,7 +43,7 @@ const MOST_BAD: f64 = 0.75;
 
 /// What was measured of the devices of one type.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Measured {
+pub struct Measurement {
     /// Devices that are up.
     pub devices: u32,
     /// Share of their time in which they were busy, 0 to 1.
@@ -74,7 +74,7 @@ pub enum Trigger {
 
 /// A device that may leave.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Removable {
+pub struct RemovableDevice {
     /// Share of its time in which it is busy, 0 to 1.
     pub busy_share: f64,
     /// Desired variants that are loaded on it, by the caller's numbers.
@@ -95,9 +95,9 @@ pub struct Leaver {
     pub alone: Vec<VariantIx>,
 }
 
-// === impl Measured ===
+// === impl Measurement ===
 
-impl Measured {
+impl Measurement {
     /// Fewest devices by INFaaS's three triggers.
     pub fn infaas(&self) -> (u32, Option<Trigger>) {
         let more = self.devices.saturating_add(1);
@@ -213,7 +213,7 @@ fn cheapest(problem: &Problem, need: usize, up: &[u32]) -> Option<KindIx> {
 /// being emptied, those on which least depends, the least busy, the latest. `copies` says on how many
 /// devices that stay each desired variant is loaded, these included.
 pub fn leaving(
-    devices: &[Removable],
+    devices: &[RemovableDevice],
     copies: &BTreeMap<VariantIx, u32>,
     surplus: usize,
 ) -> Vec<Leaver> {

@@ -20,7 +20,7 @@
 mod cover;
 mod join;
 
-use self::{cover::Covers, join::Joined};
+use self::{cover::Covers, join::JointCover};
 use super::{Plan, Problem};
 
 /// What the program leaves open.
@@ -104,7 +104,7 @@ pub(super) fn serve(problem: &Problem, instances: Vec<u32>, slack: f64) -> Plan 
     plan
 }
 
-fn plan_of(problem: &Problem, joined: &Joined, slack: f64) -> Plan {
+fn plan_of(problem: &Problem, joined: &JointCover, slack: f64) -> Plan {
     let mut instances = vec![0; problem.choices.len()];
     for (position, count) in joined.instances() {
         instances[position] += count;

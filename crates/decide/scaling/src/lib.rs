@@ -42,8 +42,8 @@ pub mod warm;
 pub use infaas::Infaas;
 pub use packing::{Footprint, Room, spread};
 pub use recent_maximum::RecentMaximum;
-pub use reserved::{Reserved, Staffed};
-pub use scaler::{Decided, Desired, Kind, Options, PlannerInput, Scaler};
+pub use reserved::{Reservation, ReservedCapacity};
+pub use scaler::{DeviceTarget, Kind, Options, PlannerInput, Scaler, ScalingDecision};
 pub use symphony::Symphony;
 
 use sextant_types::{

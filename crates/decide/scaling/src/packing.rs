@@ -39,14 +39,14 @@ pub struct Room {
 
 /// By footprint: on how many devices it is loaded. Fewer than its least where there is not room.
 pub fn spread(footprints: &[Footprint], room: Room) -> Vec<u32> {
-    let mut whole = Filled::default();
+    let mut whole = Bin::default();
     for footprint in footprints {
         whole.take(footprint);
     }
     if whole.bytes <= room.memory_bytes {
         return vec![room.devices; footprints.len()];
     }
-    let mut devices = vec![Filled::default(); room.devices as usize];
+    let mut devices = vec![Bin::default(); room.devices as usize];
     let mut order: Vec<usize> = (0..footprints.len()).collect();
     order.sort_by_key(|at| {
         let it = &footprints[*at];
@@ -71,7 +71,7 @@ pub fn spread(footprints: &[Footprint], room: Room) -> Vec<u32> {
 }
 
 /// Gives the room that is left to further copies of what its load asks for.
-fn fill(footprints: &[Footprint], room: Room, devices: &mut [Filled], spread: &mut [u32]) {
+fn fill(footprints: &[Footprint], room: Room, devices: &mut [Bin], spread: &mut [u32]) {
     let mut open: Vec<usize> = (0..footprints.len())
         .filter(|at| footprints[*at].least > 0)
         .collect();
@@ -101,15 +101,15 @@ fn fill(footprints: &[Footprint], room: Room, devices: &mut [Filled], spread: &m
 
 /// What is loaded on a device.
 #[derive(Debug, Clone, Default)]
-struct Filled {
+struct Bin {
     bytes: u64,
     groups: BTreeMap<u32, u64>,
     variants: Vec<VariantIx>,
 }
 
-// === impl Filled ===
+// === impl Bin ===
 
-impl Filled {
+impl Bin {
     /// Bytes that a variant takes beside what is there.
     fn needs(&self, footprint: &Footprint) -> u64 {
         let there = self.groups.get(&footprint.group).copied().unwrap_or(0);

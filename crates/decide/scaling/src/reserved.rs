@@ -11,16 +11,16 @@ use crate::Problem;
 
 /// What the plans of pipelines have for themselves, and what is answered there.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Staffed {
+pub struct ReservedCapacity {
     /// The devices.
-    pub reserved: Vec<Reserved>,
+    pub reserved: Vec<Reservation>,
     /// Positions of the needs that they answer.
     pub needs: Vec<u32>,
 }
 
 /// Devices of one type that run a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Reserved {
+pub struct Reservation {
     /// The caller's number of the variant.
     pub variant: VariantIx,
     /// The type of device, by its position in [`Problem::devices`].
@@ -33,14 +33,14 @@ pub struct Reserved {
 
 /// What is set aside of each type of device.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Aside {
+pub(crate) struct Reserve {
     /// Whole devices.
     pub devices: u32,
     /// Of these, those that the load keeps busy.
     pub busy: f64,
 }
 
-impl Reserved {
+impl Reservation {
     /// On how many devices the variant is loaded.
     pub(crate) fn loaded(&self) -> u32 {
         whole(self.devices)
@@ -54,7 +54,7 @@ fn whole(devices: f64) -> u32 {
 }
 
 /// By type of device: what is set aside. Steps share devices that one of them does not fill.
-pub(crate) fn aside(reserved: &[Reserved], kinds: usize) -> Vec<Aside> {
+pub(crate) fn aside(reserved: &[Reservation], kinds: usize) -> Vec<Reserve> {
     let mut sums = vec![(0.0, 0.0); kinds];
     for of in reserved {
         if let Some((devices, busy)) = sums.get_mut(of.device.get() as usize) {
@@ -63,7 +63,7 @@ pub(crate) fn aside(reserved: &[Reserved], kinds: usize) -> Vec<Aside> {
         }
     }
     let sums = sums.into_iter();
-    sums.map(|(devices, busy)| Aside {
+    sums.map(|(devices, busy)| Reserve {
         devices: whole(devices),
         busy,
     })
@@ -71,7 +71,7 @@ pub(crate) fn aside(reserved: &[Reserved], kinds: usize) -> Vec<Aside> {
 }
 
 /// The problem without the devices that are set aside and without what they cost.
-pub(crate) fn without(mut problem: Problem, reserved: &[Reserved]) -> Problem {
+pub(crate) fn without(mut problem: Problem, reserved: &[Reservation]) -> Problem {
     let aside = aside(reserved, problem.devices.len());
     for (device, aside) in problem.devices.iter_mut().zip(aside) {
         let taken = aside.devices.min(device.most.max(device.least));

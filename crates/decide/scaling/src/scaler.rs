@@ -17,11 +17,11 @@ use sextant_types::index::VariantIx;
 use super::{
     Footprint, Infaas, Plan, Policy, Problem, RecentMaximum, Symphony,
     demand::{BAD_FADED_MS, Forecast},
-    fleet::{Measured, Trigger, bad_shares},
+    fleet::{Measurement, Trigger, bad_shares},
     instances::{self, Weights},
-    reserved::{self, Staffed},
+    reserved::{self, ReservedCapacity},
     shared::{self, Effort},
-    tenants::{Cut, Granted, Tenants},
+    tenants::{Cut, Grant, Tenants},
 };
 
 /// How long it is remembered by how much measured load exceeded a plan, ms. A plan that was too small is
@@ -72,7 +72,7 @@ pub struct Kind {
     /// are.
     pub managed: bool,
     /// What was measured of them; the bad share follows from the outlooks, and what it says is ignored.
-    pub measured: Measured,
+    pub measured: Measurement,
 }
 
 /// Everything that a look sees.
@@ -93,12 +93,12 @@ pub struct PlannerInput {
     /// what costs least is preferred for all.
     pub preferences: Vec<u32>,
     /// What the plans of pipelines have for themselves.
-    pub staffed: Staffed,
+    pub staffed: ReservedCapacity,
 }
 
 /// How many of the devices of a type there should be.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Desired {
+pub struct DeviceTarget {
     /// How many.
     pub devices: u32,
     /// What was measured that says that there must be more than planned.
@@ -109,7 +109,7 @@ pub struct Desired {
 
 /// What was decided.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Decided {
+pub struct ScalingDecision {
     /// The plan that may choose the devices, without those that are set aside.
     pub free: Plan,
     /// What that plan answers: the input's problem without what is not planned for.
@@ -119,7 +119,7 @@ pub struct Decided {
     /// The plan for the devices that are up.
     pub here: Plan,
     /// By type of device, in the problem's order.
-    pub devices: Vec<Desired>,
+    pub devices: Vec<DeviceTarget>,
     /// By type of device, in the problem's order: how many are set aside for the plans of pipelines.
     pub reserved: Vec<u32>,
     /// By the caller's number: on how many devices a variant should be loaded; none where on none.
@@ -187,7 +187,7 @@ impl Scaler {
     }
 
     /// What is desired now.
-    pub fn decide(&mut self, input: &PlannerInput, now_ms: u64) -> Decided {
+    pub fn decide(&mut self, input: &PlannerInput, now_ms: u64) -> ScalingDecision {
         let kept = self.options.cold_start_s.map(|cold_start_s| PlannerInput {
             problem: input.problem.kept(cold_start_s),
             ..input.clone()
@@ -206,7 +206,7 @@ impl Scaler {
         let devices = self.devices(input, (&free, &measured), now_ms);
         let variants = self.variants(input, &here, now_ms);
         let aside = reserved::aside(&input.staffed.reserved, input.kinds.len());
-        Decided {
+        ScalingDecision {
             reserved: aside.iter().map(|aside| aside.devices).collect(),
             free,
             problem: granted.problem,
@@ -223,7 +223,7 @@ impl Scaler {
         &mut self,
         input: &PlannerInput,
         fleet: Fleet,
-    ) -> (Option<PlannerInput>, Plan, Granted) {
+    ) -> (Option<PlannerInput>, Plan, Grant) {
         if input.staffed.reserved.is_empty() {
             let (plan, granted) = self.plan(input, fleet);
             return (None, plan, granted);
@@ -236,7 +236,7 @@ impl Scaler {
         }
         self.infaas = infaas;
         let open = PlannerInput {
-            staffed: Staffed::default(),
+            staffed: ReservedCapacity::default(),
             ..input.clone()
         };
         let (plan, granted) = self.plan(&open, fleet);
@@ -245,7 +245,7 @@ impl Scaler {
 
     /// A plan for what applications may use. Where it leaves something unanswered, what there is is divided
     /// among them.
-    fn plan(&mut self, input: &PlannerInput, fleet: Fleet) -> (Plan, Granted) {
+    fn plan(&mut self, input: &PlannerInput, fleet: Fleet) -> (Plan, Grant) {
         let mut granted = input.tenants.bounded(&of_fleet(input, fleet));
         let infaas = self.infaas.clone();
         let plan = self.preferred(input, &granted.problem, fleet);
@@ -275,7 +275,7 @@ impl Scaler {
     }
 
     /// As many devices as Symphony advises, and what they answer.
-    fn advised(&mut self, input: &PlannerInput, measured: &[Measured], now_ms: u64) -> Plan {
+    fn advised(&mut self, input: &PlannerInput, measured: &[Measurement], now_ms: u64) -> Plan {
         let mut problem = reserved::without(input.problem.clone(), &input.staffed.reserved);
         let kinds = input.kinds.iter().zip(measured);
         for (device, (kind, measured)) in problem.devices.iter_mut().zip(kinds) {
@@ -291,9 +291,9 @@ impl Scaler {
     fn devices(
         &mut self,
         input: &PlannerInput,
-        (free, measured): (&Plan, &[Measured]),
+        (free, measured): (&Plan, &[Measurement]),
         now_ms: u64,
-    ) -> Vec<Desired> {
+    ) -> Vec<DeviceTarget> {
         let aside = reserved::aside(&input.staffed.reserved, input.kinds.len());
         let busy = shared::busy_devices(&input.problem, free);
         let planned = free.devices.iter().zip(busy).zip(aside);
@@ -307,7 +307,7 @@ impl Scaler {
         for (((kind, device), (planned, busy)), now) in kinds.zip(&planned).zip(measured) {
             let measured = match is_settled {
                 true => *now,
-                false => Measured {
+                false => Measurement {
                     bad_share: 0.0,
                     ..*now
                 },
@@ -327,7 +327,7 @@ impl Scaler {
                 false => kind.up,
             };
             let devices = desired.clamp(device.least, most);
-            all.push(Desired {
+            all.push(DeviceTarget {
                 devices,
                 bad_share: now.bad_share,
                 trigger: match self.options.policy {
@@ -342,7 +342,7 @@ impl Scaler {
     }
 
     /// Remembers what is desired now.
-    fn take_over(&mut self, input: &PlannerInput, all: &[Desired], now_ms: u64) {
+    fn take_over(&mut self, input: &PlannerInput, all: &[DeviceTarget], now_ms: u64) {
         for (kind, desired) in input.kinds.iter().zip(all) {
             let before = self.desired.insert(kind.key, desired.devices);
             if desired.devices > before.unwrap_or(0) {
@@ -354,7 +354,7 @@ impl Scaler {
 
     /// Fewest devices by what became of queries, which is remembered, and by the states of instances, which is not; and
     /// why, where a plan has fewer.
-    fn fewest(&self, measured: Measured, plan: (u32, f64)) -> (u32, u32, Option<Trigger>) {
+    fn fewest(&self, measured: Measurement, plan: (u32, f64)) -> (u32, u32, Option<Trigger>) {
         let (must, trigger) = match self.options.policy {
             Policy::Sextant => measured.sextant(),
             Policy::Ilp | Policy::Infaas => measured.infaas(),
@@ -430,12 +430,12 @@ impl PlannerInput {
 }
 
 /// By type of device: what was measured, and what became of the queries that its devices answer.
-fn measured(input: &PlannerInput, here: &Plan) -> Vec<Measured> {
+fn measured(input: &PlannerInput, here: &Plan) -> Vec<Measurement> {
     let up: Vec<u32> = input.kinds.iter().map(|kind| kind.up).collect();
     let outlooks = input.tenants.judged(&input.problem, &input.outlooks);
     let bad = bad_shares(&input.problem, &outlooks, here, &up);
     let each = input.kinds.iter().zip(bad);
-    each.map(|(kind, bad_share)| Measured {
+    each.map(|(kind, bad_share)| Measurement {
         bad_share,
         ..kind.measured
     })

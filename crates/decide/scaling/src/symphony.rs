@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use super::fleet::{BAD, Measured, Trigger, lacking};
+use super::fleet::{BAD, Measurement, Trigger, lacking};
 
 /// Time between two pieces of advice, ms.
 const PERIOD_MS: u64 = 60_000;
@@ -22,11 +22,11 @@ const PERIOD_MS: u64 = 60_000;
 /// What is advised, by the caller's number of a type.
 #[derive(Debug, Clone, Default)]
 pub struct Symphony {
-    kinds: BTreeMap<u32, Advised>,
+    kinds: BTreeMap<u32, Advice>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Advised {
+struct Advice {
     devices: u32,
     /// Why there are more than before.
     trigger: Option<Trigger>,
@@ -41,11 +41,11 @@ struct Advised {
 impl Symphony {
     /// How many devices of a type there should be, from what was measured of those that are up.
     /// `is_whole`: as many are up as were desired, and they have loaded what they run. A period begins then.
-    pub fn advise(&mut self, key: u32, now_ms: u64, measured: Measured, is_whole: bool) -> u32 {
-        let of = self.kinds.entry(key).or_insert(Advised {
+    pub fn advise(&mut self, key: u32, now_ms: u64, measured: Measurement, is_whole: bool) -> u32 {
+        let of = self.kinds.entry(key).or_insert(Advice {
             devices: measured.devices,
             since_ms: now_ms,
-            ..Advised::default()
+            ..Advice::default()
         });
         if measured.devices == 0 && of.devices == 0 && measured.bad_share > BAD {
             (of.devices, of.trigger) = (1, Some(Trigger::BadRate));
@@ -69,14 +69,14 @@ impl Symphony {
     }
 }
 
-// === impl Advised ===
+// === impl Advice ===
 
-impl Advised {
+impl Advice {
     fn begin(&mut self, now_ms: u64) {
         (self.since_ms, self.looks, self.busy) = (now_ms, 0, 0.0);
     }
 
-    fn decide(&mut self, measured: Measured) {
+    fn decide(&mut self, measured: Measurement) {
         let count = measured.devices;
         if measured.bad_share > BAD {
             self.devices = count.saturating_add(lacking(count, measured.bad_share));

@@ -73,7 +73,7 @@ pub struct Cut {
 
 /// A problem without what is not planned for.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Granted {
+pub struct Grant {
     /// What is planned for.
     pub problem: Problem,
     /// What is not.
@@ -108,8 +108,8 @@ impl Default for Tenant {
 impl Tenants {
     /// The problem without what budgets do not pay for and what would take too many devices, and with
     /// what is kept for applications of which less is asked.
-    pub fn bounded(&self, problem: &Problem) -> Granted {
-        let mut granted = Granted {
+    pub fn bounded(&self, problem: &Problem) -> Grant {
+        let mut granted = Grant {
             problem: problem.clone(),
             cuts: Vec::new(),
         };
@@ -121,7 +121,7 @@ impl Tenants {
 
     /// The problem without what has to stand back for others; `None` where nobody comes before another.
     /// For problems that a plan leaves something unanswered of.
-    pub fn divided(&self, problem: &Problem) -> Option<Granted> {
+    pub fn divided(&self, problem: &Problem) -> Option<Grant> {
         let usual = Tenant::default();
         let is_usual =
             |tenant: &Tenant| tenant.priority == usual.priority && tenant.weight == usual.weight;
@@ -162,9 +162,9 @@ impl Tenants {
     }
 }
 
-// === impl Granted ===
+// === impl Grant ===
 
-impl Granted {
+impl Grant {
     fn bound(&mut self, tenant: Tenant, needs: &[(usize, Unit)]) {
         if let Some(budget) = tenant.budget_per_hour_usd {
             self.keep_affordable(needs, budget, |unit| unit.usd, Limit::Budget);

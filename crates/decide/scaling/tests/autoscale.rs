@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use sextant_scaling::autoscale::{
-    Aiad, Autoscaler, Change, Mark, Oneshot, Policy, Reactive, Seen, Service, Setting,
+    Aiad, Autoscaler, Change, Mark, Observation, Oneshot, Policy, Reactive, Service, Setting,
 };
 
 /// As in the published experiment: 154 ms a request, answers within 720 ms.
@@ -17,8 +17,8 @@ const SETTING: Setting = Setting {
     },
 };
 
-fn seen(desired: u32, mean_latency_ms: f64, arrivals: &[u32]) -> Seen<'_> {
-    Seen {
+fn seen(desired: u32, mean_latency_ms: f64, arrivals: &[u32]) -> Observation<'_> {
+    Observation {
         desired,
         running: desired,
         busy: false,
@@ -39,7 +39,7 @@ fn latencies() -> Vec<f64> {
 }
 
 /// At which decisions, counted from one, a job with ten replicas changes, and to how many.
-fn changes(mut decide: impl FnMut(Seen<'_>) -> Vec<Change>) -> Vec<(usize, u32)> {
+fn changes(mut decide: impl FnMut(Observation<'_>) -> Vec<Change>) -> Vec<(usize, u32)> {
     let mut changes = Vec::new();
     let all = latencies().into_iter().chain([125.0; 60]);
     for (at, latency) in (1..).zip(all.take(132)) {
@@ -72,7 +72,7 @@ fn beside_a_plan_bad_decisions_count_though_good_ones_come_between() {
 fn a_plan_by_rates_gives_each_job_what_its_largest_minute_needs() {
     let minute = [957, 496, 262, 1094, 1132, 460, 425, 599, 1028, 101];
     let ticks = minute.map(|count| [count, 0, 0, 0, 0, 0]);
-    let jobs: Vec<Seen<'_>> = ticks.iter().map(|ticks| seen(1, 100.0, ticks)).collect();
+    let jobs: Vec<Observation<'_>> = ticks.iter().map(|ticks| seen(1, 100.0, ticks)).collect();
     let planned = Mark::new(720.0).decide(60, &jobs);
     let targets: Vec<u32> = planned.iter().map(|change| change.target).collect();
     assert_eq!(targets, [4, 3, 2, 5, 5, 2, 2, 3, 5, 1]);
@@ -83,7 +83,7 @@ fn steady(per_minute: u32, minutes: usize) -> Vec<u32> {
     vec![per_minute / 6; minutes * 6]
 }
 
-fn targets(jobs: &[Seen<'_>]) -> Vec<u32> {
+fn targets(jobs: &[Observation<'_>]) -> Vec<u32> {
     let mut policy = Policy::Sextant.build(&SETTING);
     let now_s = u32::try_from(jobs[0].arrivals.len() * 10).unwrap();
     let mut desired: Vec<u32> = jobs.iter().map(|seen| seen.desired).collect();
@@ -118,7 +118,7 @@ fn nothing_moves_where_nothing_is_gained_nor_where_a_change_is_under_way() {
         [4, 4]
     );
     let (busy, quiet) = (steady(1500, 20), steady(60, 20));
-    let changing = Seen {
+    let changing = Observation {
         busy: true,
         ..seen(7, 100.0, &quiet)
     };

@@ -1,6 +1,8 @@
 //! Autoscalers in use, against numbers computed by hand from their documentation.
 
-use sextant_scaling::autoscale::{Autoscaler, Hpa, KedaQueue, Kpa, Policy, Seen, Service, Setting};
+use sextant_scaling::autoscale::{
+    Autoscaler, Hpa, KedaQueue, Kpa, Observation, Policy, Service, Setting,
+};
 
 /// 160 ms a request: one replica at its target of 0.8 takes 5 requests a second.
 const SETTING: Setting = Setting {
@@ -12,8 +14,8 @@ const SETTING: Setting = Setting {
     },
 };
 
-fn seen(desired: u32) -> Seen<'static> {
-    Seen {
+fn seen(desired: u32) -> Observation<'static> {
+    Observation {
         desired,
         running: desired,
         busy: false,
@@ -30,7 +32,7 @@ fn play<'a>(
     policy: &mut dyn Autoscaler,
     desired: u32,
     until_s: u32,
-    at: impl Fn(u32, u32) -> Seen<'a>,
+    at: impl Fn(u32, u32) -> Observation<'a>,
 ) -> Vec<(u32, u32)> {
     let (mut desired, mut changes) = (desired, Vec::new());
     for now_s in (10..=until_s).step_by(10) {
@@ -43,7 +45,7 @@ fn play<'a>(
 }
 
 /// Requests in each of two ticks.
-fn load(per_tick: u32, desired: u32) -> Seen<'static> {
+fn load(per_tick: u32, desired: u32) -> Observation<'static> {
     let arrivals: &[u32] = match per_tick {
         100 => &[100, 100],
         200 => &[200, 200],
@@ -52,7 +54,7 @@ fn load(per_tick: u32, desired: u32) -> Seen<'static> {
         560 => &[560, 560],
         _ => &[],
     };
-    Seen {
+    Observation {
         arrivals,
         ..seen(desired)
     }
@@ -93,7 +95,7 @@ fn hpa_takes_away_what_nothing_called_for_in_five_minutes() {
 #[test]
 fn kpa_goes_by_the_mean_of_a_minute() {
     let at = |running: u32, concurrency: &'static [f64]| {
-        let seen = Seen {
+        let seen = Observation {
             concurrency,
             ..seen(running)
         };
@@ -113,7 +115,7 @@ fn kpa_goes_by_the_mean_of_a_minute() {
 #[test]
 fn kpa_panics_for_a_minute_and_takes_nothing_away_meanwhile() {
     let mut kpa = Kpa::default();
-    let changes = play(&mut kpa, 2, 140, |now_s, desired| Seen {
+    let changes = play(&mut kpa, 2, 140, |now_s, desired| Observation {
         concurrency: match now_s {
             // 6 / 0.7 is more than twice 2.
             60 => &[1.0, 1.0, 1.0, 1.0, 1.0, 6.0],
@@ -129,7 +131,7 @@ fn kpa_panics_for_a_minute_and_takes_nothing_away_meanwhile() {
 #[test]
 fn keda_reads_the_queue_every_thirty_seconds_and_empties_slowly() {
     let mut keda = KedaQueue::default();
-    let changes = play(&mut keda, 1, 600, |now_s, desired| Seen {
+    let changes = play(&mut keda, 1, 600, |now_s, desired| Observation {
         waiting: match now_s {
             ..=30 => 23,
             31..90 => 100,

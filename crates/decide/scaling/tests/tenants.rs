@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use sextant_scaling::{
-    Choice, Decided, Device, Footprint, Kind, Need, Options, Plan, PlannerInput, Policy, Problem,
-    Scaler,
+    Choice, Device, Footprint, Kind, Need, Options, Plan, PlannerInput, Policy, Problem, Scaler,
+    ScalingDecision,
     demand::Forecast,
-    fleet::Measured,
+    fleet::Measurement,
     shared,
     shared::{Effort, staffed},
     tenants::{Cut, Limit, Tenant, Tenants},
@@ -86,7 +86,7 @@ fn unserved(plan: &Plan) -> f64 {
 }
 
 /// What a scaler plans where nothing is up yet.
-fn decide(problem: Problem, tenants: Tenants, policy: Policy) -> Decided {
+fn decide(problem: Problem, tenants: Tenants, policy: Policy) -> ScalingDecision {
     let footprints = problem.choices.iter().map(|choice| Footprint {
         variant: choice.variant,
         own_bytes: 1,
@@ -100,7 +100,7 @@ fn decide(problem: Problem, tenants: Tenants, policy: Policy) -> Decided {
         up: 0,
         memory_bytes: 100,
         managed: true,
-        measured: Measured::default(),
+        measured: Measurement::default(),
     });
     let input = PlannerInput {
         outlooks: Vec::new(),

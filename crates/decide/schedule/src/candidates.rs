@@ -16,8 +16,8 @@ use ranks::{Entries, Ranks};
 use sextant_types::index::{IndexVec, PoolIx, QueueIx};
 
 use super::{
-    Action, Actions, Cause, Delay, DropReason, Eagerness, Fleet, Formed, IndexedHeap, LatencyTable,
-    NEVER, Nanos, Place, Pool, QueueSpec, Request, RequestQueue, Rule, Surroundings,
+    Action, Actions, Cause, Delay, DropReason, Eagerness, Fleet, IndexedHeap, LatencyTable, NEVER,
+    Nanos, NextBatch, Place, Pool, QueueSpec, Request, RequestQueue, Rule, Surroundings,
     rule::{KEPT_BACK, PATIENCE, earliest},
     shares::Shares,
 };
@@ -252,7 +252,7 @@ impl<T, R: Rule> Candidates<T, R> {
     }
 
     /// Whether the time of a candidate has come. Without a free slot there is no haste.
-    fn may_start(&self, now: Nanos, pool: PoolIx, formed: &Formed) -> bool {
+    fn may_start(&self, now: Nanos, pool: PoolIx, formed: &NextBatch) -> bool {
         if formed.ready_at <= now {
             return true;
         }
@@ -292,7 +292,7 @@ impl<T, R: Rule> Candidates<T, R> {
         cause: Cause,
         free_at: Nanos,
         actions: &mut Actions<T>,
-    ) -> Option<(PoolIx, Option<Formed>)> {
+    ) -> Option<(PoolIx, Option<NextBatch>)> {
         let of = self.queues.known_mut(queue)?;
         let seat = of.seats.get_mut(at)?;
         let pool = seat.pool;

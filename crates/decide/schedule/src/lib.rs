@@ -31,9 +31,9 @@ mod spec;
 pub use candidates::Candidates;
 pub use heap::IndexedHeap;
 pub use latency::{InvalidLatency, LatencyTable};
-pub use pool::{BatchId, Fleet, Place, Pool, Running};
+pub use pool::{BatchId, Fleet, Place, Pool, RunningBatch};
 pub use queue::{RateMeter, RequestQueue};
-pub use rule::{Cause, Eagerness, Formed, Rule, Surroundings, View};
+pub use rule::{Cause, Eagerness, NextBatch, Rule, Surroundings, View};
 pub use shares::{Backlog, News, ahead};
 
 mod options;

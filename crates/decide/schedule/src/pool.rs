@@ -8,7 +8,7 @@ mod offers;
 
 use offers::Offers;
 
-pub use fleet::{BatchId, Fleet, Running};
+pub use fleet::{BatchId, Fleet, RunningBatch};
 
 /// What a batch occupies once it is placed.
 #[derive(Debug, Clone)]

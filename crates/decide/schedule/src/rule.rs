@@ -55,7 +55,7 @@ pub struct Surroundings<'a> {
 
 /// The next batch of a seat.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Formed {
+pub struct NextBatch {
     /// How many of the first requests cannot be part of it.
     pub passed: usize,
     /// Why they are dropped, when they are.
@@ -78,9 +78,9 @@ pub struct Formed {
 /// How much before its time a candidate may start on a pool as it is now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Eagerness {
-    /// This long before [`Formed::ready_at`].
+    /// This long before [`NextBatch::ready_at`].
     pub early: Nanos,
-    /// At any time, when its [`Formed::worth`] is at most this.
+    /// At any time, when its [`NextBatch::worth`] is at most this.
     pub worth: f32,
 }
 
@@ -90,7 +90,7 @@ pub trait Rule: std::fmt::Debug + Send {
     type Memory: Default + std::fmt::Debug + Send;
 
     /// The candidate of a seat whose queue is not empty.
-    fn form<T>(&mut self, view: &View<'_, T>, memory: &mut Self::Memory) -> Formed;
+    fn form<T>(&mut self, view: &View<'_, T>, memory: &mut Self::Memory) -> NextBatch;
 
     /// How eager candidates are on `pool`: not at all, if the rule does not say otherwise. Asked
     /// whenever slots are taken or given back.
@@ -134,12 +134,12 @@ impl Eagerness {
     /// that it follows changes by a few hundredths in that time, so that others need not be kept
     /// in order.
     #[inline]
-    pub(super) fn may_allow(&self, formed: &Formed) -> Option<f32> {
+    pub(super) fn may_allow(&self, formed: &NextBatch) -> Option<f32> {
         (formed.worth <= self.worth + 0.05).then_some(formed.worth)
     }
 
     #[inline]
-    pub(super) fn allows(&self, now: Nanos, formed: &Formed) -> bool {
+    pub(super) fn allows(&self, now: Nanos, formed: &NextBatch) -> bool {
         formed.ready_at <= now.saturating_add(self.early) || formed.worth <= self.worth
     }
 }
@@ -255,9 +255,9 @@ impl<T> View<'_, T> {
     }
 }
 
-// === impl Formed ===
+// === impl NextBatch ===
 
-impl Formed {
+impl NextBatch {
     /// Its place among the ready candidates of all queues, least first, kept back for the sake
     /// of other tenants or not.
     #[inline]

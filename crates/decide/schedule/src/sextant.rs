@@ -48,7 +48,7 @@
 //! devices beyond the next free one. For one queue on two devices that costs up to an eighth.
 
 use super::{
-    DropReason, Eagerness, Formed, NEVER, Nanos, Options, Pool, RequestQueue, Rule, View,
+    DropReason, Eagerness, NEVER, Nanos, NextBatch, Options, Pool, RequestQueue, Rule, View,
     pool::CROWDING_STEP,
 };
 
@@ -112,13 +112,13 @@ impl Sextant {
 impl Rule for Sextant {
     type Memory = Account;
 
-    fn form<T>(&mut self, view: &View<'_, T>, account: &mut Account) -> Formed {
+    fn form<T>(&mut self, view: &View<'_, T>, account: &mut Account) -> NextBatch {
         if view.rate_changed || account.price == 0.0 {
             account.estimate(view);
         }
         let queue = view.queue;
         let Some((mut passed, mut rows)) = view.first_batch() else {
-            return Formed::none(queue.len(), DropReason::Expired);
+            return NextBatch::none(queue.len(), DropReason::Expired);
         };
         let mut reason = DropReason::Expired;
         if view.pool.idle() <= 1 && !view.pool.is_shared(view.now) {
@@ -162,7 +162,7 @@ impl Sextant {
         passed: usize,
         rows: u32,
         reason: DropReason,
-    ) -> Formed {
+    ) -> NextBatch {
         let queue = view.queue;
         let deadline = queue.deadline(passed);
         let latest = view.latest(deadline, rows);
@@ -182,7 +182,7 @@ impl Sextant {
             true => account.next_look(view.now, quiet_at),
             false => NEVER,
         };
-        Formed {
+        NextBatch {
             passed,
             reason,
             rows,

@@ -101,12 +101,12 @@ pub(super) struct Shares {
     slots: Nanos,
     /// Queues of tenants that are not kept back any more.
     due: Vec<QueueIx>,
-    news: Changed,
+    news: ChangeList,
 }
 
 /// Tenants of whom something has changed since that was last asked for, each once.
 #[derive(Debug, Default)]
-struct Changed {
+struct ChangeList {
     list: Vec<TenantIx>,
     marked: IndexVec<TenantIx, bool>,
 }
@@ -428,9 +428,9 @@ impl Shares {
     }
 }
 
-// === impl Changed ===
+// === impl ChangeList ===
 
-impl Changed {
+impl ChangeList {
     #[inline]
     fn add(&mut self, tenant: TenantIx) {
         if !std::mem::replace(self.marked.grown(tenant), true) {

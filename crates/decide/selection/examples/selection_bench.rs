@@ -17,9 +17,9 @@ use sextant_types::{
 const SEED: u64 = 20_190_530;
 const QUERIES: usize = 20_000;
 
-struct Waits(Vec<f64>);
+struct WaitTimes(Vec<f64>);
 
-impl Load for Waits {
+impl Load for WaitTimes {
     fn wait_ms(&self, ordinal: VariantIx, _kind: KindIx) -> f64 {
         self.0[ordinal.get() as usize]
     }
@@ -70,7 +70,7 @@ fn demands(rng: &mut ChaCha8Rng) -> Vec<Demand> {
         .collect()
 }
 
-fn brute_force(entries: &[Entry], demand: &Demand, load: &Waits) -> Option<VariantIx> {
+fn brute_force(entries: &[Entry], demand: &Demand, load: &WaitTimes) -> Option<VariantIx> {
     let time = |entry: &Entry| match entry.readiness {
         Readiness::Active => entry.latency_ms + load.wait_ms(entry.ordinal, entry.kind),
         _ => entry.latency_ms + entry.load_ms,
@@ -112,7 +112,7 @@ fn main() {
     for count in [175, 10_000] {
         let mut rng = ChaCha8Rng::seed_from_u64(SEED);
         let entries = entries(count, &mut rng);
-        let waits = Waits((0..count).map(|_| rng.random_range(0.0..5.0)).collect());
+        let waits = WaitTimes((0..count).map(|_| rng.random_range(0.0..5.0)).collect());
         let demands = demands(&mut rng);
         let index = Index::new(entries.clone());
         for demand in demands.iter().take(500) {
@@ -133,7 +133,7 @@ fn main() {
 }
 
 /// Queries that a loaded variant answers, and those for which one has to be loaded (INFaaS, Table 7).
-fn table7(json: bool, (count, entries): (u32, &[Entry]), demands: &[Demand], waits: &Waits) {
+fn table7(json: bool, (count, entries): (u32, &[Entry]), demands: &[Demand], waits: &WaitTimes) {
     let warm = Index::new(entries.to_vec());
     let cold = entries.iter().map(|entry| Entry {
         readiness: Readiness::Inactive,

@@ -213,7 +213,7 @@ pub struct Index {
 
 /// A feasible candidate found in a class.
 #[derive(Clone, Copy)]
-struct Found {
+struct FeasibleCandidate {
     at: usize,
     wait_ms: f64,
 }
@@ -490,8 +490,8 @@ impl Class {
 
     /// The first feasible entry in order of cost; among entries of the same cost the one with
     /// the shortest wait.
-    fn cheapest(&self, demand: &Demand, load: &impl Load) -> Option<Found> {
-        let mut best: Option<Found> = None;
+    fn cheapest(&self, demand: &Demand, load: &impl Load) -> Option<FeasibleCandidate> {
+        let mut best: Option<FeasibleCandidate> = None;
         for (number, block) in self.blocks.iter().enumerate() {
             let start = number * BLOCK;
             if self.cost[start] > best.map_or(demand.max_cost_per_1k_usd, |b| self.cost[b.at]) {
@@ -512,8 +512,8 @@ impl Class {
         range: std::ops::Range<usize>,
         demand: &Demand,
         load: &impl Load,
-        mut best: Option<Found>,
-    ) -> Option<Found> {
+        mut best: Option<FeasibleCandidate>,
+    ) -> Option<FeasibleCandidate> {
         for at in range {
             if self.cost[at] > best.map_or(demand.max_cost_per_1k_usd, |b| self.cost[b.at]) {
                 break;
@@ -529,7 +529,7 @@ impl Class {
             let extra_ms = load.extra_ms(ordinal, self.kind[at], demand.rows);
             let total = self.latency[at] + wait_ms + extra_ms;
             if total <= demand.latency_ms && best.is_none_or(|b| wait_ms < b.wait_ms) {
-                best = Some(Found { at, wait_ms });
+                best = Some(FeasibleCandidate { at, wait_ms });
             }
         }
         best

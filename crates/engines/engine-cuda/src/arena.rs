@@ -11,7 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sextant_engine::{Error, Shortage, pages::Short};
+use sextant_engine::{Error, Shortage, pages::PageShortage};
 
 use crate::{
     driver::Paging,
@@ -124,7 +124,7 @@ impl Pages {
         let mut free = self.free.lock();
         if free.len() < count {
             let reason = format!("{count} pages are needed, {} are free", free.len());
-            let short = Short {
+            let short = PageShortage {
                 needed: count as u64,
                 free: free.len() as u64,
             };

@@ -16,7 +16,7 @@ use crate::{
     driver::Driver,
     lower::Target,
     model::{CudaModel, Resident},
-    prepared::{Limits, Places, Prepared},
+    prepared::{Limits, Places, PreparedModel},
 };
 
 /// Types of inputs and outputs.
@@ -66,7 +66,7 @@ struct Shared {
     config: Config,
     residents: LiveMap<Key, Resident>,
     /// Used last at the end.
-    prepared: Mutex<Vec<(Key, Arc<Prepared>)>>,
+    prepared: Mutex<Vec<(Key, Arc<PreparedModel>)>>,
 }
 
 // === impl Config ===
@@ -135,7 +135,7 @@ impl CudaEngine {
             })
     }
 
-    fn prepared(&self, request: &LoadRequest) -> Result<Arc<Prepared>, Error> {
+    fn prepared(&self, request: &LoadRequest) -> Result<Arc<PreparedModel>, Error> {
         let key = (request.artefact, request.precision);
         let mut kept = self.shared.prepared.lock();
         if let Some(index) = kept.iter().position(|(known, _)| *known == key) {
@@ -153,7 +153,7 @@ impl CudaEngine {
             window: self.shared.device.window(images.len()),
             images: self.place(images),
         };
-        let prepared = Prepared::new(&request.model.whole()?, target, limits, place)?;
+        let prepared = PreparedModel::new(&request.model.whole()?, target, limits, place)?;
         let prepared = Arc::new(prepared);
         let mut kept = self.shared.prepared.lock();
         // Of those in ordinary memory, only the last is kept.

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// A graph of one program, for its model's window, or for the pages that the model held when it was captured.
-pub(crate) struct Captured {
+pub(crate) struct CapturedGraph {
     device: Arc<Device>,
     pub program: Arc<Program>,
     /// `None` where nothing is computed: the outputs are inputs or weights.
@@ -21,9 +21,9 @@ pub(crate) struct Captured {
     pub outputs: Vec<(Address, Slot)>,
 }
 
-// === impl Captured ===
+// === impl CapturedGraph ===
 
-impl Captured {
+impl CapturedGraph {
     /// Captures a program whose weights lie where `weight` says.
     pub fn new(
         device: &Arc<Device>,
@@ -45,7 +45,7 @@ impl Captured {
     }
 }
 
-impl Drop for Captured {
+impl Drop for CapturedGraph {
     fn drop(&mut self) {
         if let Some(graph) = self.graph {
             self.device.driver.destroy_graph(graph);

@@ -3,17 +3,17 @@
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use sextant_engine::{Error, LoadedModel, Staged, check_inputs};
+use sextant_engine::{Error, LoadedModel, StagedBatch, check_inputs};
 use sextant_types::{Data, NamedTensor, Signature, Tensor};
 
 use crate::{
     arena::{PageLease, SpaceLease},
     device::{Device, Execution},
-    graphs::Captured,
+    graphs::CapturedGraph,
     operation::{Address, Staging},
-    parked::Parked,
+    parked::ParkedState,
     plan::{Program, Slot},
-    prepared::{Prepared, Shapes},
+    prepared::{PreparedModel, Shapes},
     writes::Writes,
 };
 
@@ -24,12 +24,12 @@ const GRAPHS: usize = 64;
 /// A model whose weights are in pages.
 pub(crate) struct Resident {
     device: Arc<Device>,
-    prepared: Arc<Prepared>,
+    prepared: Arc<PreparedModel>,
     pages: PageLease,
     /// Where the pages are read; `None` where they lie.
     window: Option<Address>,
     /// Used last at the end.
-    graphs: Mutex<Vec<(Shapes, Arc<Captured>)>>,
+    graphs: Mutex<Vec<(Shapes, Arc<CapturedGraph>)>>,
 }
 
 /// A handle.
@@ -40,7 +40,7 @@ pub(crate) struct CudaModel {
 /// A batch whose inputs are on the device.
 struct Batch {
     resident: Arc<Resident>,
-    captured: Arc<Captured>,
+    captured: Arc<CapturedGraph>,
     io: SpaceLease,
     staging: SpaceLease<Staging>,
     /// Rows of the batch and of the program, where they are counted.
@@ -49,14 +49,14 @@ struct Batch {
 }
 
 /// An input of a batch: the elements of one query, or of several one behind the other.
-struct Given<'a> {
+struct BatchInput<'a> {
     dims: Vec<usize>,
     pieces: Vec<&'a [u8]>,
 }
 
-// === impl Given ===
+// === impl BatchInput ===
 
-impl<'a> Given<'a> {
+impl<'a> BatchInput<'a> {
     fn of_one(input: &'a NamedTensor) -> Self {
         Self {
             dims: input.tensor.shape().to_vec(),
@@ -96,7 +96,7 @@ fn plain(tensor: &Tensor) -> Option<&[u8]> {
 impl Resident {
     /// Takes pages, fills them, and captures a graph for every shape that is known now. The graphs of the last time serve
     /// again: in a window wherever the pages lie, else in the pages that the model had.
-    pub fn load(device: &Arc<Device>, prepared: Arc<Prepared>) -> Result<Self, Error> {
+    pub fn load(device: &Arc<Device>, prepared: Arc<PreparedModel>) -> Result<Self, Error> {
         let wished = prepared.parked.lock().pages.clone();
         let pages = device.pages.lend(prepared.packing.pages(), &wished)?;
         let places = &prepared.places;
@@ -134,9 +134,9 @@ impl Resident {
         held.saturating_sub(filled) * page_bytes
     }
 
-    fn capture(&self, program: Arc<Program>) -> Result<Captured, Error> {
+    fn capture(&self, program: Arc<Program>) -> Result<CapturedGraph, Error> {
         let layout = &self.device.layout;
-        Captured::new(&self.device, program, |index| {
+        CapturedGraph::new(&self.device, program, |index| {
             let (page, offset) = self.prepared.packing.place(index);
             let page = match self.window {
                 Some(window) => window + u64::from(page) * layout.page_bytes,
@@ -147,7 +147,7 @@ impl Resident {
     }
 
     /// The graph for inputs of the given shapes; planned and captured now where none was foreseen.
-    fn captured(&self, shapes: Shapes) -> Result<Arc<Captured>, Error> {
+    fn captured(&self, shapes: Shapes) -> Result<Arc<CapturedGraph>, Error> {
         if let Some(captured) = self.known(&shapes) {
             return Ok(captured);
         }
@@ -165,7 +165,7 @@ impl Resident {
     }
 
     /// The graph for inputs of the given shapes, which counts as used now.
-    fn known(&self, shapes: &Shapes) -> Option<Arc<Captured>> {
+    fn known(&self, shapes: &Shapes) -> Option<Arc<CapturedGraph>> {
         let mut graphs = self.graphs.lock();
         let index = graphs.iter().position(|(known, _)| known == shapes)?;
         graphs[index..].rotate_left(1);
@@ -175,7 +175,7 @@ impl Resident {
 
 impl Drop for Resident {
     fn drop(&mut self) {
-        let parked = Parked {
+        let parked = ParkedState {
             pages: self.pages.pages().to_vec(),
             window: self.window,
             graphs: std::mem::take(&mut *self.graphs.lock()),
@@ -192,12 +192,12 @@ impl CudaModel {
     }
 
     /// A batch of inputs whose shapes are given.
-    fn batch(&self, given: &[Given<'_>]) -> Result<Batch, Error> {
+    fn batch(&self, given: &[BatchInput<'_>]) -> Result<Batch, Error> {
         let prepared = &self.resident.prepared;
         if given.iter().any(|input| input.dims.contains(&0)) {
             return Err(Error::InvalidInput("an input has no elements".to_owned()));
         }
-        let rows = given.first().map_or(1, Given::rows);
+        let rows = given.first().map_or(1, BatchInput::rows);
         if prepared.signature.batched && given.iter().any(|input| input.rows() != rows) {
             let reason = "the inputs have different numbers of rows";
             return Err(Error::InvalidInput(reason.to_owned()));
@@ -225,7 +225,7 @@ impl CudaModel {
 
     fn lone(&self, inputs: &[NamedTensor]) -> Result<Batch, Error> {
         check_inputs(&self.resident.prepared.signature, inputs)?;
-        let given: Vec<Given<'_>> = inputs.iter().map(Given::of_one).collect();
+        let given: Vec<BatchInput<'_>> = inputs.iter().map(BatchInput::of_one).collect();
         self.batch(&given)
     }
 }
@@ -241,19 +241,22 @@ impl LoadedModel for CudaModel {
         batch.collect()
     }
 
-    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         Ok(Some(Box::new(self.lone(inputs)?)))
     }
 
-    fn stage_joined(&self, parts: &[&[NamedTensor]]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage_joined(
+        &self,
+        parts: &[&[NamedTensor]],
+    ) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         let signature = &self.resident.prepared.signature;
         for part in parts {
             check_inputs(signature, part)?;
         }
         let inputs = signature.inputs.iter().enumerate();
-        let given: Option<Vec<Given<'_>>> = inputs
+        let given: Option<Vec<BatchInput<'_>>> = inputs
             .map(|(index, spec)| {
-                let given = Given::of_all(parts, index)?;
+                let given = BatchInput::of_all(parts, index)?;
                 spec.accepts(&given.dims).then_some(given)
             })
             .collect();
@@ -282,7 +285,7 @@ impl Batch {
 
     /// Takes the inputs to the device and waits until they are there. Rows that only the program has
     /// are zeros.
-    fn bring(&self, inputs: &[Given<'_>]) -> Result<(), Error> {
+    fn bring(&self, inputs: &[BatchInput<'_>]) -> Result<(), Error> {
         let program = &self.captured.program;
         let mut writes = Writes::default();
         let constants = program.constants.iter();
@@ -355,7 +358,7 @@ impl Batch {
     }
 }
 
-impl Staged for Batch {
+impl StagedBatch for Batch {
     fn exec(&mut self) -> Result<Option<Duration>, Error> {
         let device = &self.resident.device;
         let execution = device.execution();

@@ -11,9 +11,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::{
-    graphs::Captured,
+    graphs::CapturedGraph,
     operation::Address,
-    prepared::{Prepared, Shapes},
+    prepared::{PreparedModel, Shapes},
 };
 
 /// Of the memory that is left at the start, the part below which graphs are destroyed: one half.
@@ -21,13 +21,13 @@ const KEPT_FREE: u64 = 2;
 
 /// What a model has left on the device.
 #[derive(Default)]
-pub(crate) struct Parked {
+pub(crate) struct ParkedState {
     /// Where it lay.
     pub pages: Vec<u32>,
     /// Where it read them; `None` where they lie.
     pub window: Option<Address>,
     /// Good for the window, or for these pages.
-    pub graphs: Vec<(Shapes, Arc<Captured>)>,
+    pub graphs: Vec<(Shapes, Arc<CapturedGraph>)>,
 }
 
 /// See the module.
@@ -35,7 +35,7 @@ pub(crate) struct ParkedGraphs {
     /// Free memory, bytes, below which graphs are destroyed.
     scarce_bytes: u64,
     /// Models that have gone, the last at the end. Some have come back.
-    gone: Mutex<Vec<Weak<Prepared>>>,
+    gone: Mutex<Vec<Weak<PreparedModel>>>,
 }
 
 // === impl ParkedGraphs ===
@@ -50,7 +50,7 @@ impl ParkedGraphs {
     }
 
     /// Keeps what a model leaves.
-    pub fn park(&self, model: &Arc<Prepared>, parked: Parked) {
+    pub fn park(&self, model: &Arc<PreparedModel>, parked: ParkedState) {
         let has_graphs = !parked.graphs.is_empty();
         *model.parked.lock() = parked;
         let mut gone = self.gone.lock();
@@ -75,7 +75,7 @@ impl ParkedGraphs {
     }
 
     /// The model that went longest ago, which is forgotten here.
-    fn oldest(&self) -> Option<Arc<Prepared>> {
+    fn oldest(&self) -> Option<Arc<PreparedModel>> {
         let mut gone = self.gone.lock();
         while !gone.is_empty() {
             if let Some(model) = gone.remove(0).upgrade() {

@@ -12,7 +12,7 @@ use crate::{
     arena::SpaceLease,
     device::Images,
     lower::{Graph, Target, Weights, lower},
-    parked::Parked,
+    parked::ParkedState,
     plan::{Packing, Program},
 };
 
@@ -43,7 +43,7 @@ pub(crate) struct Places {
 }
 
 /// See the module.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedModel {
     pub signature: Signature,
     graph: Graph,
     target: Target,
@@ -52,7 +52,7 @@ pub(crate) struct Prepared {
     pub packing: Packing,
     pub places: Places,
     /// What the last time on the device has left.
-    pub parked: Mutex<Parked>,
+    pub parked: Mutex<ParkedState>,
     /// Planned while the artefact was prepared.
     pub programs: BTreeMap<Shapes, Arc<Program>>,
     /// Whether a batch may run in a program for more rows.
@@ -60,9 +60,9 @@ pub(crate) struct Prepared {
     limits: Limits,
 }
 
-// === impl Prepared ===
+// === impl PreparedModel ===
 
-impl Prepared {
+impl PreparedModel {
     /// Reads, lowers and packs a file.
     ///
     /// `place` finds places for the pages' bytes.

@@ -19,12 +19,12 @@ use crate::{
 /// The models that are loaded now.
 #[derive(Default)]
 pub(crate) struct Models {
-    read: LiveMap<Digest, Read>,
+    read: LiveMap<Digest, ParsedModel>,
     models: LiveMap<(Digest, Precision, u16), OpenvinoModel>,
 }
 
 /// A file that was read, with its weights.
-pub(crate) struct Read {
+pub(crate) struct ParsedModel {
     /// Whoever makes a session from it looks at it alone.
     pub(crate) model: Mutex<Model>,
     pub(crate) signature: Signature,
@@ -39,7 +39,7 @@ pub(crate) struct Read {
 
 /// A way to compute an artefact.
 struct OpenvinoModel {
-    read: Arc<Read>,
+    read: Arc<ParsedModel>,
     pool: Arc<Pool<Session>>,
 }
 
@@ -51,7 +51,7 @@ impl Models {
         let open = || {
             let read = self
                 .read
-                .get_or_make(request.artefact, || Read::open(request))?;
+                .get_or_make(request.artefact, || ParsedModel::open(request))?;
             OpenvinoModel::new(read, request.precision, threads)
         };
         let model = self.models.get_or_make(key, open)?;
@@ -65,9 +65,9 @@ impl Models {
     }
 }
 
-// === impl Read ===
+// === impl ParsedModel ===
 
-impl Read {
+impl ParsedModel {
     fn open(request: &LoadRequest) -> Result<Self, Error> {
         let info = sextant_onnx::inspect(&request.model.graph)
             .map_err(|error| Error::InvalidModel(error.to_string()))?;
@@ -108,7 +108,7 @@ fn mapped(model: &ModelFile) -> Result<Option<String>, Error> {
 // === impl OpenvinoModel ===
 
 impl OpenvinoModel {
-    fn new(read: Arc<Read>, precision: Precision, threads: u16) -> Result<Self, Error> {
+    fn new(read: Arc<ParsedModel>, precision: Precision, threads: u16) -> Result<Self, Error> {
         let first = Session::open(&read, precision, threads)?;
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let source = Arc::clone(&read);

@@ -6,7 +6,7 @@ use openvino::{
 use sextant_engine::Error;
 use sextant_types::{Data, NamedTensor, Precision, Signature, Tensor, TensorSpec};
 
-use crate::{failure, model::Read, tensors};
+use crate::{failure, model::ParsedModel, tensors};
 
 /// Largest input that a model is warmed up with, bytes: what a file declares is not worth more.
 const MOST_WARM_BYTES: usize = 64 << 20;
@@ -74,11 +74,11 @@ pub(crate) struct Session {
     /// Whether inputs of these sizes were run and did not fail.
     has_run: bool,
     /// The inputs of the last run, in the signature's order: a run of the same sizes writes over them.
-    inputs: Vec<Option<Held>>,
+    inputs: Vec<Option<BoundTensor>>,
 }
 
 /// A tensor that the request reads.
-struct Held {
+struct BoundTensor {
     shape: Vec<usize>,
     tensor: openvino::Tensor,
 }
@@ -86,7 +86,11 @@ struct Held {
 impl Session {
     /// Prepares a model that was read, and runs one row of zeros where its sizes are fixed: OpenVINO brings
     /// the weights into the order that its kernels want when it first runs them.
-    pub(crate) fn open(read: &Read, precision: Precision, threads: u16) -> Result<Self, Error> {
+    pub(crate) fn open(
+        read: &ParsedModel,
+        precision: Precision,
+        threads: u16,
+    ) -> Result<Self, Error> {
         let mut core = Core::new().map_err(|error| Error::Failed(error.to_string()))?;
         let threads = threads.to_string();
         let properties = [
@@ -150,7 +154,7 @@ impl Session {
         };
         let held = self.inputs.get_mut(at);
         let held = held.ok_or_else(|| tensors::invalid(input, "the model has no such input"))?;
-        let fits = |held: &&mut Held| held.shape == input.tensor.shape();
+        let fits = |held: &&mut BoundTensor| held.shape == input.tensor.shape();
         if let Some(held) = held.as_mut().filter(fits) {
             return tensors::fill(&mut held.tensor, bytes);
         }
@@ -159,7 +163,7 @@ impl Session {
         tensors::fill(&mut tensor, bytes)?;
         let set = self.request.set_tensor(&input.name, &tensor);
         set.map_err(|error| failure::run(&error))?;
-        *held = Some(Held {
+        *held = Some(BoundTensor {
             shape: input.tensor.shape().to_vec(),
             tensor,
         });

@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Bytes.
-struct Held {
+struct MemoryUse {
     /// By the first way to run the model.
     one: f64,
     /// By all of them.
@@ -70,7 +70,11 @@ struct Held {
     file: f64,
 }
 
-fn measure(engine: &OrtEngine, artefact: u8, level: Optimization) -> Result<Held, Box<dyn Error>> {
+fn measure(
+    engine: &OrtEngine,
+    artefact: u8,
+    level: Optimization,
+) -> Result<MemoryUse, Box<dyn Error>> {
     let before = resident_bytes()?;
     let mut handles = Vec::new();
     let mut held = Vec::new();
@@ -83,7 +87,7 @@ fn measure(engine: &OrtEngine, artefact: u8, level: Optimization) -> Result<Held
         handles.push(handle);
         held.push(resident_bytes()? - before);
     }
-    Ok(Held {
+    Ok(MemoryUse {
         one: held[0],
         all: held[held.len() - 1],
         file: handles[0].weights_bytes() as f64,

@@ -9,6 +9,7 @@
 
 use std::{
     fmt,
+    ops::RangeInclusive,
     path::PathBuf,
     sync::{
         Arc,
@@ -25,7 +26,8 @@ use ort::{
     },
 };
 use sextant_engine::{
-    Capabilities, Device, DeviceMemory, Engine, Error, Interrupt, LiveMap, LoadRequest, LoadedModel,
+    Capabilities, Device, DeviceMemory, Engine, Error, Interrupt, LiveMap, LoadRequest,
+    LoadedModel, check_indices,
 };
 use sextant_types::{
     DataType, Digest, NamedTensor, Optimization, Precision, Signature, Tensor, TensorSpec,
@@ -79,11 +81,15 @@ struct Shared {
     models: LiveMap<Key, GpuModel>,
     /// Loads and unloads that have begun or ended: what a run took is not known while this changes.
     moves: AtomicU64,
+    /// Loads that go on: nor is it then.
+    moving: AtomicU64,
 }
 
 struct GpuModel {
     sessions: Sessions,
     shared: Arc<Shared>,
+    /// What inputs may hold that are looked up in tables: beyond them, kernels of GPUs answer zeros without a word.
+    indices: Vec<(String, RangeInclusive<i64>)>,
     weights_bytes: u64,
     /// Bytes of the device's memory that it has taken, its weights included.
     taken: AtomicU64,
@@ -116,6 +122,7 @@ impl GpuEngine {
             gpu,
             models: LiveMap::default(),
             moves: AtomicU64::new(0),
+            moving: AtomicU64::new(0),
         };
         let trial = shared.provided(None, Precision::Fp32);
         trial.map_err(|error| Error::Unavailable {
@@ -206,7 +213,7 @@ impl Shared {
     fn open(this: &Arc<Self>, request: &LoadRequest) -> Result<GpuModel, Error> {
         let info = sextant_onnx::inspect(&request.model.graph)
             .map_err(|error| Error::InvalidModel(error.to_string()))?;
-        let moving = Moving::new(this);
+        let moving = MoveGuard::new(this);
         let before = this.free();
         let session = this.session(&info.signature, request)?;
         let taken = before.saturating_sub(this.free());
@@ -225,6 +232,7 @@ impl Shared {
         Ok(GpuModel {
             sessions: Sessions::new(info.signature, session, 1, again)?,
             shared: Arc::clone(this),
+            indices: info.indices,
             weights_bytes: info.weights_bytes,
             taken: AtomicU64::new(taken),
         })
@@ -324,25 +332,33 @@ impl Shared {
         i32::try_from(self.gpu.ordinal).unwrap_or(i32::MAX)
     }
 
+    /// The loads and unloads so far; `None` while one goes on.
+    fn settled(&self) -> Option<u64> {
+        let moves = self.moves.load(Ordering::Acquire);
+        (self.moving.load(Ordering::Acquire) == 0).then_some(moves)
+    }
+
     /// Free memory of the device, bytes; 0 where nobody knows, so that nothing seems taken.
     fn free(&self) -> u64 {
         (self.gpu.free_bytes)().unwrap_or(0)
     }
 }
 
-/// A load or unload that goes on.
-struct Moving<'a>(&'a Shared);
+/// A load that goes on.
+struct MoveGuard<'a>(&'a Shared);
 
-impl<'a> Moving<'a> {
+impl<'a> MoveGuard<'a> {
     fn new(shared: &'a Shared) -> Self {
+        shared.moving.fetch_add(1, Ordering::AcqRel);
         shared.moves.fetch_add(1, Ordering::AcqRel);
         Self(shared)
     }
 }
 
-impl Drop for Moving<'_> {
+impl Drop for MoveGuard<'_> {
     fn drop(&mut self) {
         self.0.moves.fetch_add(1, Ordering::AcqRel);
+        self.0.moving.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -362,12 +378,13 @@ impl LoadedModel for GpuModel {
         inputs: &[NamedTensor],
         interrupt: &Interrupt,
     ) -> Result<Vec<Tensor>, Error> {
-        let moves = self.shared.moves.load(Ordering::Acquire);
+        check_indices(&self.indices, inputs)?;
+        let settled = self.shared.settled();
         let before = self.shared.free();
         let outputs = self.sessions.run(inputs, interrupt);
         let grown = before.saturating_sub(self.shared.free());
         // Else it may be another model's.
-        if grown > 0 && moves == self.shared.moves.load(Ordering::Acquire) {
+        if grown > 0 && settled.is_some() && settled == self.shared.settled() {
             self.taken.fetch_add(grown, Ordering::AcqRel);
         }
         outputs

@@ -42,12 +42,12 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// A running child. Ended when dropped.
 pub(crate) struct Child {
     id: Pid,
-    watched: Arc<Watched>,
+    watched: Arc<ChildState>,
     _stdin: Option<ChildStdin>,
 }
 
 /// What the threads around a child share.
-struct Watched {
+struct ChildState {
     name: &'static str,
     state: Mutex<State>,
     ended: Condvar,
@@ -70,7 +70,7 @@ impl Child {
         let mut process = command(program, port)?.spawn()?;
         let id = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
         let id = id.ok_or_else(|| io::Error::other("the system gave no process id"))?;
-        let watched = Arc::new(Watched {
+        let watched = Arc::new(ChildState {
             name,
             state: Mutex::default(),
             ended: Condvar::new(),
@@ -181,9 +181,9 @@ fn command(program: &Program, port: u16) -> io::Result<Command> {
     Ok(command)
 }
 
-// === impl Watched ===
+// === impl ChildState ===
 
-impl Watched {
+impl ChildState {
     /// Waits for the end, which it then records.
     fn watch(&self, mut process: process::Child, id: Pid, closed: &mpsc::Receiver<()>) {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;

@@ -18,7 +18,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sextant_engine::{
-    Capabilities, Device, Engine, Error, Interrupt, LiveMap, LoadRequest, LoadedModel,
+    Capabilities, Device, Engine, Error, Interrupt, LiveMap, LoadRequest, LoadedModel, is_manifest,
 };
 use sextant_types::{DataType, Digest, Optimization, Precision};
 
@@ -35,7 +35,7 @@ mod wire;
 
 pub use config::{Binary, InvalidConfig, Load, Program, RemoteConfig, Source};
 pub use manifest::Manifest;
-pub use metadata::Declared;
+pub use metadata::TensorDeclaration;
 
 use crate::{
     model::{RemoteModel, Weights},
@@ -102,8 +102,9 @@ impl Engine for RemoteEngine {
         }
     }
 
+    /// Others' files are not looked into: that takes many times their size.
     fn reads(&self, model: &Bytes) -> bool {
-        self.manifest(model).is_ok()
+        is_manifest(model) && self.manifest(model).is_ok()
     }
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {

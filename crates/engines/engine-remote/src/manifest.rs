@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sextant_engine::Error;
 
-use crate::{metadata::Declared, text::shorten};
+use crate::{metadata::TensorDeclaration, text::shorten};
 
 /// The only format.
 pub const FORMAT: &str = "sextant-remote/1";
@@ -43,10 +43,10 @@ pub struct Manifest {
     pub weights_bytes: u64,
     /// Its inputs, for a runtime that does not describe them, or not as it takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub inputs: Vec<Declared>,
+    pub inputs: Vec<TensorDeclaration>,
     /// Its outputs; declared with the inputs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub outputs: Vec<Declared>,
+    pub outputs: Vec<TensorDeclaration>,
 }
 
 /// Reads and checks a manifest.

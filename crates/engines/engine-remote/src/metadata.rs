@@ -21,15 +21,15 @@ const MAX_NAME_BYTES: usize = 1024;
 #[derive(Debug, Deserialize)]
 pub(crate) struct ModelMetadata {
     #[serde(default)]
-    inputs: Vec<Described>,
+    inputs: Vec<TensorDescription>,
     #[serde(default)]
-    outputs: Vec<Described>,
+    outputs: Vec<TensorDescription>,
 }
 
 /// An input or output, as a server or a manifest describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Declared {
+pub struct TensorDeclaration {
     /// Its name.
     pub name: String,
     /// Its type as the protocol calls it: `FP32`, `INT64`, `BYTES`, ..
@@ -40,7 +40,7 @@ pub struct Declared {
 
 /// What else a server says of them is passed over.
 #[derive(Debug, Deserialize)]
-struct Described {
+struct TensorDescription {
     name: String,
     datatype: String,
     shape: Vec<i64>,
@@ -66,8 +66,8 @@ pub(crate) fn read(json: &[u8]) -> Result<ModelMetadata, String> {
     })
 }
 
-impl From<&Declared> for Described {
-    fn from(declared: &Declared) -> Self {
+impl From<&TensorDeclaration> for TensorDescription {
+    fn from(declared: &TensorDeclaration) -> Self {
         Self {
             name: declared.name.clone(),
             datatype: declared.datatype.clone(),
@@ -81,7 +81,7 @@ impl From<&Declared> for Described {
 impl ModelMetadata {
     /// What a manifest declares, in the place of what the server says; `None` where it declares nothing.
     pub(crate) fn declared(manifest: &Manifest) -> Option<Self> {
-        let all = |of: &[Declared]| of.iter().map(Described::from).collect();
+        let all = |of: &[TensorDeclaration]| of.iter().map(TensorDescription::from).collect();
         (!manifest.inputs.is_empty()).then(|| Self {
             inputs: all(&manifest.inputs),
             outputs: all(&manifest.outputs),
@@ -103,7 +103,7 @@ impl ModelMetadata {
     }
 }
 
-fn specs(direction: &str, described: &[Described]) -> Result<Vec<TensorSpec>, Error> {
+fn specs(direction: &str, described: &[TensorDescription]) -> Result<Vec<TensorSpec>, Error> {
     if described.is_empty() || described.len() > MAX_TENSORS {
         let count = described.len();
         return Err(invalid(&format!(
@@ -126,9 +126,9 @@ fn invalid(reason: &str) -> Error {
     ))
 }
 
-// === impl Described ===
+// === impl TensorDescription ===
 
-impl Described {
+impl TensorDescription {
     fn spec(&self, direction: &str) -> Result<TensorSpec, Error> {
         let name = shorten(&self.name);
         if self.name.is_empty() || self.name.len() > MAX_NAME_BYTES {

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use sextant_engine::{Error, LoadedModel, Staged, check_inputs};
+use sextant_engine::{Error, LoadedModel, StagedBatch, check_inputs};
 use sextant_types::{NamedTensor, Signature, Tensor};
 
 use crate::{
@@ -134,7 +134,7 @@ impl LoadedModel for RemoteModel {
     }
 
     /// INPUT writes the request, EXEC is the exchange, OUTPUT reads the answer.
-    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         Ok(Some(Box::new(self.batch(inputs)?)))
     }
 
@@ -196,7 +196,7 @@ impl Handle {
 
 // === impl Batch ===
 
-impl Staged for Batch {
+impl StagedBatch for Batch {
     fn exec(&mut self) -> Result<Option<Duration>, Error> {
         let State::Ready(payload) = std::mem::replace(&mut self.state, State::Spent) else {
             return Err(Error::Failed("the batch was run before".to_owned()));

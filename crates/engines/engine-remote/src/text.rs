@@ -16,11 +16,11 @@ pub(crate) fn shorten(message: &str) -> String {
 /// What an error's body says: the protocol's `error`, a problem document's `detail`, or its text.
 pub(crate) fn of_error(body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
-    struct Said {
+    struct ErrorBody {
         error: Option<String>,
         detail: Option<String>,
     }
-    let said = serde_json::from_slice::<Said>(body);
+    let said = serde_json::from_slice::<ErrorBody>(body);
     let said = said.ok().and_then(|said| said.error.or(said.detail));
     match said {
         Some(text) => shorten(&text),

@@ -32,8 +32,8 @@ pub use device::EmulatedDevice;
 pub use failures::Failures;
 pub use jitter::Jitter;
 
-use device::{Held, Running};
-use failures::Failing;
+use device::{DeviceState, PageGuard};
+use failures::FailureModel;
 use model::Loaded;
 use pace::Pace;
 
@@ -78,8 +78,8 @@ pub struct EmulatedEngine {
     describe: Arc<Describe>,
     pace: Pace,
     speed: f64,
-    device: Option<Arc<Running>>,
-    failing: Option<Arc<Failing>>,
+    device: Option<Arc<DeviceState>>,
+    failing: Option<Arc<FailureModel>>,
     live: Arc<Live>,
 }
 
@@ -89,7 +89,7 @@ type Live = Mutex<HashMap<Digest, Weak<Resident>>>;
 struct Resident {
     model: EmulatedModel,
     /// Their pages, on a device that counts them.
-    _held: Option<Held>,
+    _held: Option<PageGuard>,
 }
 
 impl EmulatedEngine {
@@ -113,7 +113,7 @@ impl EmulatedEngine {
     #[must_use]
     pub fn on(mut self, device: EmulatedDevice) -> Self {
         self.speed = device.speed;
-        self.device = Some(Arc::new(Running::new(device)));
+        self.device = Some(Arc::new(DeviceState::new(device)));
         self.live = Arc::default();
         self
     }
@@ -128,7 +128,7 @@ impl EmulatedEngine {
     /// The same engine, whose work fails now and then.
     #[must_use]
     pub fn failing(mut self, failures: Failures) -> Self {
-        self.failing = Some(Arc::new(Failing::new(failures)));
+        self.failing = Some(Arc::new(FailureModel::new(failures)));
         self
     }
 

@@ -19,7 +19,7 @@ struct State {
 }
 
 /// Forgets how to end what has ended, also by a panic.
-struct Over<'i>(&'i Interrupt);
+struct InterruptGuard<'i>(&'i Interrupt);
 
 impl Interrupt {
     /// Asks what runs to end, and at once whatever begins under it later. Returns without waiting for
@@ -48,7 +48,7 @@ impl Interrupt {
         }
         state.end = Some(Box::new(end));
         drop(state);
-        let _over = Over(self);
+        let _over = InterruptGuard(self);
         work()
     }
 
@@ -57,7 +57,7 @@ impl Interrupt {
     }
 }
 
-impl Drop for Over<'_> {
+impl Drop for InterruptGuard<'_> {
     fn drop(&mut self) {
         self.0.lock().end = None;
     }

@@ -246,7 +246,7 @@ pub trait LoadedModel: Send + Sync {
 
     /// INPUT alone: takes the inputs to the device, so that EXEC can begin at once. `None` from
     /// engines that read the host's memory, whose batches are [`Self::run`].
-    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         let _ = inputs;
         Ok(None)
     }
@@ -254,7 +254,10 @@ pub trait LoadedModel: Send + Sync {
     /// INPUT of several queries as one batch: their inputs, each of which the model takes alone, are put one behind the
     /// other on their way to the device, and never into memory of the host. `None` where they cannot be, and from engines
     /// that do not do this: then the caller joins them.
-    fn stage_joined(&self, parts: &[&[NamedTensor]]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage_joined(
+        &self,
+        parts: &[&[NamedTensor]],
+    ) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         let _ = parts;
         Ok(None)
     }
@@ -280,7 +283,7 @@ pub trait LoadedModel: Send + Sync {
 ///
 /// Contract: stages of different batches may overlap on different threads, except that one thread
 /// at a time executes on a dedicated device.
-pub trait Staged: Send {
+pub trait StagedBatch: Send {
     /// EXEC: runs the batch and waits for its end. Returns the time on the device's clock, where it
     /// has one.
     fn exec(&mut self) -> Result<Option<Duration>, Error>;

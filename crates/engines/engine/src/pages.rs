@@ -28,7 +28,7 @@ pub struct PageSet(Vec<PageId>);
 /// Fewer pages are free than are needed; nothing was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("`{needed}` pages are needed, `{free}` are free")]
-pub struct Short {
+pub struct PageShortage {
     /// Pages that were asked for.
     pub needed: u64,
     /// Pages that are free.
@@ -67,10 +67,10 @@ impl PageCache {
     }
 
     /// Takes `count` pages, in no particular order, or none.
-    pub fn acquire(&mut self, count: u64) -> Result<PageSet, Short> {
+    pub fn acquire(&mut self, count: u64) -> Result<PageSet, PageShortage> {
         let free = self.free();
         if count > free {
-            return Err(Short {
+            return Err(PageShortage {
                 needed: count,
                 free,
             });
@@ -154,7 +154,7 @@ mod tests {
                 Err(short) => assert_eq!(
                     (short, count > free),
                     (
-                        Short {
+                        PageShortage {
                             needed: count,
                             free
                         },

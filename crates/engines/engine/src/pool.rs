@@ -50,7 +50,7 @@ impl<S: Send + 'static> Pool<S> {
 
     /// Runs `work` with a session that nobody else uses.
     pub fn with<R>(self: &Arc<Self>, work: impl FnOnce(&mut S) -> R) -> R {
-        let mut taken = Taken {
+        let mut taken = SessionGuard {
             session: Some(self.take()),
             pool: self,
         };
@@ -107,12 +107,12 @@ impl<S: Send + 'static> Pool<S> {
 }
 
 /// Gives the session back, even if the run panics.
-struct Taken<'p, S> {
+struct SessionGuard<'p, S> {
     session: Option<S>,
     pool: &'p Pool<S>,
 }
 
-impl<S> Drop for Taken<'_, S> {
+impl<S> Drop for SessionGuard<'_, S> {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
             self.pool.state.lock().idle.push(session);

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use crate::pages::Short;
+use crate::pages::PageShortage;
 
 /// Memory of a device that is missing for a load or a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     reason: String,
-    pages: Option<Short>,
+    pages: Option<PageShortage>,
     is_fixed: bool,
 }
 
@@ -22,7 +22,7 @@ impl Shortage {
     }
 
     /// Too few of the device's pages are free, as `reason` says.
-    pub fn of_pages(reason: String, short: Short) -> Self {
+    pub fn of_pages(reason: String, short: PageShortage) -> Self {
         Self {
             reason,
             pages: Some(short),
@@ -32,7 +32,7 @@ impl Shortage {
 
     /// Pages that are needed and that are free, where it is pages that are missing; `None` where it is other memory,
     /// or where the engine cannot tell.
-    pub fn pages(&self) -> Option<Short> {
+    pub fn pages(&self) -> Option<PageShortage> {
         self.pages
     }
 

@@ -9,7 +9,7 @@ use sextant_engine::{
     Device, DeviceMemory, Engine, Error, LoadRequest,
     conformance::{Fixture, Fixtures, random_inputs},
     emulated::{EmulatedDevice, EmulatedEngine, EmulatedModel, Failures, Jitter, emulate},
-    pages::Short,
+    pages::PageShortage,
 };
 use sextant_types::{DataType, Digest, Optimization, Precision};
 
@@ -199,7 +199,7 @@ fn pages_are_taken_by_artefact_and_given_back() {
         Err(Error::OutOfMemory(shortage)) => {
             let text = shortage.to_string();
             assert!(text.contains("`2` pages"), "{text}");
-            assert_eq!(shortage.pages(), Some(Short { needed: 2, free: 1 }));
+            assert_eq!(shortage.pages(), Some(PageShortage { needed: 2, free: 1 }));
         }
         other => panic!("{:?}", other.map(|_| "loaded")),
     }

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// What the threads of the child share.
-struct Served {
+struct ChildState {
     engine: Arc<dyn Engine>,
     models: Mutex<HashMap<u32, Arc<dyn LoadedModel>>>,
     next: AtomicU32,
@@ -36,7 +36,7 @@ struct Served {
 /// When standard input is not the socket of an [`crate::IsolatedEngine`].
 pub fn serve(engine: Arc<dyn Engine>) -> io::Result<()> {
     let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let served = Arc::new(Served {
+    let served = Arc::new(ChildState {
         engine,
         models: Mutex::default(),
         next: AtomicU32::new(0),
@@ -55,7 +55,7 @@ pub fn serve(engine: Arc<dyn Engine>) -> io::Result<()> {
     Ok(())
 }
 
-impl Served {
+impl ChildState {
     fn serve(&self, link: &mut Link) -> io::Result<()> {
         while let Some((request, from)) = link.next()? {
             let work: Box<dyn FnOnce() -> Result<Answer, Error> + '_> = match request {

@@ -52,7 +52,7 @@ const BATCHED: &str = "sextant.batched";
 
 /// What a model's owner says of its inputs and outputs.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Declared {
+pub struct DeclaredSignature {
     /// The outputs that are served, in this order; empty for all.
     pub outputs: Vec<String>,
     /// Inputs that are the same in every query.
@@ -78,7 +78,7 @@ pub struct Plain {
 /// [`Error::NotOnnx`] when the bytes are no model, [`Error::NoSuchOutput`] and [`Error::NoSuchInput`] when it has none
 /// of a name, [`Error::Constant`] when an input cannot have its value, [`Error::UnsupportedValue`] when no output that is
 /// wanted can be made a tensor.
-pub fn plain(bytes: &Bytes, declared: &Declared) -> Result<Plain, Error> {
+pub fn plain(bytes: &Bytes, declared: &DeclaredSignature) -> Result<Plain, Error> {
     let mut model = decode(bytes)?;
     let outputs = &declared.outputs;
     let mut plain = Plain {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::{
     Error, decode, encode,
     proto::{GraphProto, ModelProto, TensorProto},
-    walk::{self, Found},
+    walk::{self, WalkItem},
 };
 
 /// Files by the names under which they were given.
@@ -24,7 +24,7 @@ pub fn locations(bytes: &Bytes) -> Result<BTreeSet<String>, Error> {
     let model = decode(bytes)?;
     let mut locations = BTreeSet::new();
     walk::model::<Error>(&model, &mut |found| {
-        if let Found::Tensor(tensor) = found
+        if let WalkItem::Tensor(tensor) = found
             && tensor.is_external()
         {
             locations.extend(tensor.location().map(str::to_owned));

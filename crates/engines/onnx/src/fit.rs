@@ -15,4 +15,4 @@ mod classes;
 mod names;
 
 pub use classes::{Vocabulary, classes};
-pub use names::{Named, names, relax};
+pub use names::{RenamedModel, names, relax};

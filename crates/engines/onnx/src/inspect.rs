@@ -16,7 +16,7 @@ use crate::{
         type_proto,
     },
     tensor::{element_type, foreign_type},
-    walk::{self, Found},
+    walk::{self, WalkItem},
 };
 
 /// What a model is, without running it.
@@ -123,7 +123,7 @@ fn count(model: &ModelProto) -> Result<Counts, Error> {
     let mut counts = Counts::default();
     walk::model(model, &mut |found| {
         match found {
-            Found::Node(node) => {
+            WalkItem::Node(node) => {
                 if node.op_type().is_empty() {
                     return Err(Error::NotOnnx(format!(
                         "node `{}` has no operator",
@@ -143,7 +143,7 @@ fn count(model: &ModelProto) -> Result<Counts, Error> {
                     other => format!("{other}::{}", node.op_type()),
                 });
             }
-            Found::Tensor(tensor) => {
+            WalkItem::Tensor(tensor) => {
                 tensor.check()?;
                 counts.bytes += tensor.data_bytes()?;
                 if tensor.is_float() {

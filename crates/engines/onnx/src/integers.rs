@@ -2,10 +2,11 @@
 //!
 //! Some engines compute such integers in 32 bits. That is enough for positions, classes and counts, which is what models
 //! answer in integers, and for what they pass on of inputs that fit. Sums and products of inputs, and floats that are
-//! made integers, may not fit, and would come out wrong without a word. Followed is how large a value can be at most,
-//! from the inputs on, node by node; what is not known can be of any size.
+//! made integers, may not fit, and would come out wrong without a word. Nor is a small integer right that follows from
+//! such a sum: a remainder, a comparison, where the greatest is. Followed is how large a value can be at most, from the
+//! inputs on, node by node; what is not known can be of any size.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sextant_types::{DataType, Tensor, convert};
 
@@ -16,6 +17,9 @@ use crate::{
 
 /// Largest magnitude of a positive number in 32 bits.
 const MOST: f64 = i32::MAX as f64;
+
+/// Taken for the size of what follows from an integer that may have been cut.
+const CUT: f64 = i64::MAX as f64;
 
 /// Taken for the size of a dimension, and so for a position or a count: larger ones would be of tensors that no
 /// query has.
@@ -91,6 +95,9 @@ const UNITS: [&str; 18] = [
     "Cos",
 ];
 
+/// Operators that answer something small of integers however large.
+const SMALL: [&str; 5] = ["Mod", "Clip", "ArgMax", "ArgMin", "NonZero"];
+
 /// How small and how large the magnitudes of a value's elements can be.
 #[derive(Debug, Clone, Copy)]
 struct Range {
@@ -134,28 +141,54 @@ fn declared(value: &ValueInfoProto) -> Option<DataType> {
 /// How large the elements of each value of the main graph can be; nodes come in the order in which they run.
 fn magnitudes(graph: &GraphProto) -> HashMap<&str, Range> {
     let mut known = HashMap::new();
+    let mut floats: HashSet<&str> = HashSet::new();
     for input in &graph.input {
-        let most = of_type(declared(input));
+        let data_type = declared(input);
+        let most = of_type(data_type);
         known.insert(input.name(), Range { least: 0.0, most });
+        if data_type.is_some_and(convert::is_float) {
+            floats.insert(input.name());
+        }
     }
     for constant in &graph.initializer {
         known.insert(constant.name(), of_constant(constant));
+        if constant.is_float() {
+            floats.insert(constant.name());
+        }
     }
     for node in &graph.node {
         let is_standard = matches!(node.domain(), "" | "ai.onnx");
+        let are_floats = makes_floats(node, &floats);
         for (at, output) in node.output.iter().enumerate() {
             let range = match is_standard {
                 true if node.is("Constant") => of_attributes(node),
                 true => Range {
                     least: 0.0,
-                    most: of_node(node, at, &known),
+                    most: of_node(node, at, (&known, &floats)),
                 },
                 false => ANY,
             };
             known.insert(output.as_str(), range);
+            if are_floats {
+                floats.insert(output.as_str());
+            }
         }
     }
     known
+}
+
+/// Whether a node answers with floats, as one does that is given some and makes nothing else of them.
+fn makes_floats(node: &NodeProto, floats: &HashSet<&str>) -> bool {
+    match node.attribute("to").filter(|_| node.is("Cast")) {
+        Some(to) => i32::try_from(to.i())
+            .ok()
+            .and_then(element_type)
+            .is_some_and(convert::is_float),
+        None => {
+            let mut inputs = node.input.iter();
+            !POSITIONS.contains(&node.op_type()) && inputs.any(|it| floats.contains(it.as_str()))
+        }
+    }
 }
 
 /// Engines refuse integers of inputs that do not fit.
@@ -199,7 +232,11 @@ fn of_constant(tensor: &TensorProto) -> Range {
     })
 }
 
-fn of_node(node: &NodeProto, output: usize, known: &HashMap<&str, Range>) -> f64 {
+fn of_node(
+    node: &NodeProto,
+    output: usize,
+    (known, floats): (&HashMap<&str, Range>, &HashSet<&str>),
+) -> f64 {
     let range = |at: usize| {
         let name = node.input.get(at).filter(|name| !name.is_empty());
         name.map(|name| known.get(name.as_str()).copied().unwrap_or(ANY))
@@ -208,7 +245,14 @@ fn of_node(node: &NodeProto, output: usize, known: &HashMap<&str, Range>) -> f64
     let given = |from: usize| (from..node.input.len()).filter_map(of);
     let any = |from: usize| of(from).unwrap_or(f64::INFINITY);
     let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let is_cut = |at: usize| {
+        let name = node.input.get(at);
+        let is_integer = name.is_some_and(|name| !floats.contains(name.as_str()));
+        is_integer && of(at).is_some_and(|most| most > MOST && most.is_finite())
+    };
     match node.op_type() {
+        op if SMALL.contains(&op) && is_cut(0) => CUT,
+        op if UNITS.contains(&op) && (is_cut(0) || is_cut(1)) => CUT,
         op if POSITIONS.contains(&op) => POSITION,
         op if UNITS.contains(&op) => 1.0,
         "ConstantOfShape" => node
@@ -217,6 +261,7 @@ fn of_node(node: &NodeProto, output: usize, known: &HashMap<&str, Range>) -> f64
         "TopK" if output == 1 => POSITION,
         "TopK" => any(0),
         // The first is the condition.
+        "Where" if is_cut(0) => CUT,
         "Where" => most(&mut given(1)),
         op if PASS_ON_FIRST.contains(&op) => any(0),
         "ScatterElements" | "ScatterND" => any(0).max(any(2)),
@@ -231,7 +276,9 @@ fn of_node(node: &NodeProto, output: usize, known: &HashMap<&str, Range>) -> f64
         "Mul" if any(0) == 0.0 || any(1) == 0.0 => 0.0,
         "Mul" => any(0) * any(1),
         "Div" if range(1).is_some_and(|divisor| divisor.least >= 1.0) => any(0),
-        "Mod" => any(0).min(any(1)),
+        // Of the dividend's sign, or the divisor's: -1 leaves one less than that.
+        "Mod" if node.attribute("fmod").is_some_and(|it| it.i() != 0) => any(0).min(any(1)),
+        "Mod" => any(1),
         "ReduceSum" | "CumSum" => any(0) * POSITION,
         "Range" => any(0).max(any(1)),
         _ => f64::INFINITY,

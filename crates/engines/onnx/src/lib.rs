@@ -39,7 +39,8 @@ pub mod weights;
 pub use error::Error;
 pub use inspect::{ModelInfo, inspect};
 pub use quantize::{
-    Calibration, Quantized, Ranges, Weights, calibration_graph, quantize_dynamic, quantize_static,
+    Calibration, QuantizedModel, Ranges, Weights, calibration_graph, quantize_dynamic,
+    quantize_static,
 };
 pub use weights::{SHARED_LOCATION, Split, Weight, split_weights, stored_weights};
 

@@ -112,7 +112,10 @@ pub fn compose(
         false => Ok(()),
     })?;
     let graph = model.graph.take().unwrap_or_default();
-    let large: Vec<Large> = large.into_iter().map(Large::of).collect::<Result<_, _>>()?;
+    let large: Vec<LargeTensor> = large
+        .into_iter()
+        .map(LargeTensor::of)
+        .collect::<Result<_, _>>()?;
     Ok(laid_out(&model, &graph, large))
 }
 
@@ -394,13 +397,13 @@ fn varint(value: u64) -> u64 {
 // === Writing ===
 
 /// A tensor and its data.
-struct Large {
+struct LargeTensor {
     /// Everything but the data.
     head: Vec<u8>,
     data: Part,
 }
 
-impl Large {
+impl LargeTensor {
     fn of(mut tensor: TensorProto) -> Result<Self, Error> {
         let data = match tensor.raw_data.take() {
             Some(raw) => {
@@ -468,7 +471,7 @@ impl Large {
 }
 
 /// The file: the model without its graph, the graph without its large tensors, and those.
-fn laid_out(model: &ModelProto, graph: &GraphProto, large: Vec<Large>) -> Vec<Part> {
+fn laid_out(model: &ModelProto, graph: &GraphProto, large: Vec<LargeTensor>) -> Vec<Part> {
     let mut before = model.encode_to_vec();
     encode_varint(MODEL_GRAPH << 3 | WITH_LENGTH, &mut before);
     let graph = graph.encode_to_vec();
@@ -488,7 +491,7 @@ fn laid_out(model: &ModelProto, graph: &GraphProto, large: Vec<Large>) -> Vec<Pa
 }
 
 /// The paddings of tensors and the length of the graph, which begins with that length at `at`.
-fn paddings(at: u64, graph: u64, large: &[Large]) -> (Vec<u64>, u64) {
+fn paddings(at: u64, graph: u64, large: &[LargeTensor]) -> (Vec<u64>, u64) {
     let bare = graph + large.iter().map(|it| it.length(0)).sum::<u64>();
     // How long that length is depends on the paddings, which depend on it.
     for taken in [varint(bare), varint(bare) + 1] {

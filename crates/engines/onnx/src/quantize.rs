@@ -54,7 +54,7 @@ impl<'a> From<&'a bytes::Bytes> for Source<'a> {
 
 /// A quantised model.
 #[derive(Debug, Clone)]
-pub struct Quantized {
+pub struct QuantizedModel {
     /// The rewritten file.
     pub model: bytes::Bytes,
     /// Names of the nodes that compute in 8 bits now, in the graph's order; a node without name

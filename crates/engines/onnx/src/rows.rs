@@ -16,7 +16,7 @@ use crate::{
         AttributeProto, Dimension, GraphProto, NodeProto, ValueInfoProto, dimension, type_proto,
     },
     turn::is_batch_name,
-    walk::{self, Found},
+    walk::{self, WalkItem},
 };
 
 /// Operators that find one scale for all of their first input, by set and name.
@@ -40,7 +40,7 @@ const MADE_UP: [&str; 5] = ["unk", "dim", "dyn", "sym", "none"];
 
 /// An output whose first dimension counts something else than the batch, by the file's own names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountedOutput {
     /// The output's name.
     pub output: String,
     /// What its first dimension is called.
@@ -57,7 +57,7 @@ pub fn mixes_rows(bytes: &Bytes) -> Result<Option<String>, Error> {
     let model = decode(bytes)?;
     let constants = constants(model.graph.as_ref());
     let found = walk::model(&model, &mut |found| match found {
-        Found::Node(node) if is_scaled(node) && !is_constant(node, &constants) => {
+        WalkItem::Node(node) if is_scaled(node) && !is_constant(node, &constants) => {
             let operator = node.op_type();
             Err(format!(
                 "`{operator}` finds one scale for all rows of a batch"
@@ -73,7 +73,7 @@ pub fn mixes_rows(bytes: &Bytes) -> Result<Option<String>, Error> {
 ///
 /// # Errors
 /// [`Error::NotOnnx`] when the bytes are no model.
-pub fn counted_output(bytes: &Bytes) -> Result<Option<Counted>, Error> {
+pub fn counted_output(bytes: &Bytes) -> Result<Option<CountedOutput>, Error> {
     let model = decode(bytes)?;
     let Some(graph) = &model.graph else {
         return Ok(None);
@@ -90,7 +90,7 @@ pub fn counted_output(bytes: &Bytes) -> Result<Option<Counted>, Error> {
     }
     let counted = graph.output.iter().find_map(|output| {
         let counts = first_dimension(output).and_then(symbol)?;
-        (!symbols.contains(counts) && names_a_count(counts)).then(|| Counted {
+        (!symbols.contains(counts) && names_a_count(counts)).then(|| CountedOutput {
             output: output.name().to_owned(),
             counts: counts.to_owned(),
             batch: batch.map(str::to_owned),

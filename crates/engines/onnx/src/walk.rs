@@ -4,14 +4,14 @@
 use crate::proto::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
 
 /// Something found on the walk.
-pub(crate) enum Found<'a> {
+pub(crate) enum WalkItem<'a> {
     /// A node of any graph or function.
     Node(&'a NodeProto),
     /// A constant of any graph, function or attribute.
     Tensor(&'a TensorProto),
 }
 
-type Visit<'v, E> = dyn FnMut(Found<'_>) -> Result<(), E> + 'v;
+type Visit<'v, E> = dyn FnMut(WalkItem<'_>) -> Result<(), E> + 'v;
 
 /// Visits everything; stops at the first error.
 pub(crate) fn model<E>(model: &ModelProto, visit: &mut Visit<'_, E>) -> Result<(), E> {
@@ -33,11 +33,11 @@ pub(crate) fn model<E>(model: &ModelProto, visit: &mut Visit<'_, E>) -> Result<(
 /// Visits everything in a graph; stops at the first error.
 pub(crate) fn graph<E>(graph: &GraphProto, visit: &mut Visit<'_, E>) -> Result<(), E> {
     for tensor in &graph.initializer {
-        visit(Found::Tensor(tensor))?;
+        visit(WalkItem::Tensor(tensor))?;
     }
     for sparse in &graph.sparse_initializer {
         for tensor in sparse.values.iter().chain(&sparse.indices) {
-            visit(Found::Tensor(tensor))?;
+            visit(WalkItem::Tensor(tensor))?;
         }
     }
     nodes(&graph.node, visit)
@@ -45,7 +45,7 @@ pub(crate) fn graph<E>(graph: &GraphProto, visit: &mut Visit<'_, E>) -> Result<(
 
 fn nodes<E>(nodes: &[NodeProto], visit: &mut Visit<'_, E>) -> Result<(), E> {
     for node in nodes {
-        visit(Found::Node(node))?;
+        visit(WalkItem::Node(node))?;
         attributes(&node.attribute, visit)?;
     }
     Ok(())
@@ -54,12 +54,12 @@ fn nodes<E>(nodes: &[NodeProto], visit: &mut Visit<'_, E>) -> Result<(), E> {
 fn attributes<E>(attributes: &[AttributeProto], visit: &mut Visit<'_, E>) -> Result<(), E> {
     for attribute in attributes {
         for tensor in attribute.t.as_deref().into_iter().chain(&attribute.tensors) {
-            visit(Found::Tensor(tensor))?;
+            visit(WalkItem::Tensor(tensor))?;
         }
         let sparse = attribute.sparse_tensor.as_deref();
         for sparse in sparse.into_iter().chain(&attribute.sparse_tensors) {
             for tensor in sparse.values.iter().chain(&sparse.indices) {
-                visit(Found::Tensor(tensor))?;
+                visit(WalkItem::Tensor(tensor))?;
             }
         }
         for graph in attribute.g.as_deref().into_iter().chain(&attribute.graphs) {

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use sextant_onnx::{
     Error,
-    adapt::{Declared, plain, unbatched, widen},
+    adapt::{DeclaredSignature, plain, unbatched, widen},
     builder::{BATCH, Dim, ModelBuilder},
     decode, encode, inspect,
     proto::{AttributeProto, ModelProto, NodeProto, ValueInfoProto, type_proto},
@@ -15,10 +15,10 @@ use sextant_types::DataType;
 
 const ROW: Dim = Dim::Fixed(4);
 
-fn keeping(outputs: &[&str]) -> Declared {
-    Declared {
+fn keeping(outputs: &[&str]) -> DeclaredSignature {
+    DeclaredSignature {
         outputs: outputs.iter().map(|it| (*it).to_owned()).collect(),
-        ..Declared::default()
+        ..DeclaredSignature::default()
     }
 }
 
@@ -67,7 +67,7 @@ fn a_map_becomes_a_tensor_with_a_column_for_each_class() {
         inspect(&file),
         Err(Error::UnsupportedValue { .. })
     ));
-    let plain = plain(&file, &Declared::default()).unwrap();
+    let plain = plain(&file, &DeclaredSignature::default()).unwrap();
     assert_eq!(
         outputs(&plain.model),
         ["label INT64 [?, 1]", "chances FP32 [?, 2]"]
@@ -85,7 +85,7 @@ fn a_map_becomes_a_tensor_with_a_column_for_each_class() {
 #[test]
 fn what_is_plain_stays_as_it_is() {
     let file = sextant_onnx::builder::mlp(&[4, 8, 3], 1);
-    let plain = plain(&file, &Declared::default()).unwrap();
+    let plain = plain(&file, &DeclaredSignature::default()).unwrap();
     assert_eq!(
         (plain.model, plain.changes, plain.classes),
         (file, vec![], vec![])
@@ -97,7 +97,7 @@ fn other_sequences_are_left_out_unless_nothing_else_is_there() {
     let mut model = mapped(numbers());
     let graph = model.graph.as_mut().unwrap();
     graph.node.last_mut().unwrap().op_type = Some("Sequencer".to_owned());
-    let made = plain(&encode(&model), &Declared::default()).unwrap();
+    let made = plain(&encode(&model), &DeclaredSignature::default()).unwrap();
     assert_eq!(outputs(&made.model), ["label INT64 [?, 1]"]);
     assert!(made.changes[0].contains("`chances`"), "{:?}", made.changes);
     let wanted = plain(&encode(&model), &keeping(&["chances"])).unwrap();
@@ -148,7 +148,9 @@ fn text_is_normalised_in_a_locale_that_is_everywhere() {
         (Some("en_US"), "C.UTF-8"),
         (Some("tr_TR"), "tr_TR"),
     ] {
-        let made = plain(&model(before), &Declared::default()).unwrap().model;
+        let made = plain(&model(before), &DeclaredSignature::default())
+            .unwrap()
+            .model;
         let graph = decode(&made).unwrap().graph.unwrap();
         let locale = graph.node[0]
             .attribute("locale")
@@ -239,7 +241,7 @@ fn files_that_are_no_models_are_refused() {
         Bytes::from_static(b"no model"),
         Bytes::from(vec![0xff; 64]),
     ] {
-        assert!(plain(&file, &Declared::default()).is_err());
+        assert!(plain(&file, &DeclaredSignature::default()).is_err());
         assert!(widen(&file).is_err());
         assert!(turn(&file).is_err());
     }

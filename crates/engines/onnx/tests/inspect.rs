@@ -373,9 +373,12 @@ fn wide_output(nodes: &[(&str, &[&str], &str)], data_type: DataType) -> Option<S
     builder.constant("shape", &[2], &[-1_i64, 4]);
     builder.constant("half", &[], &[0.5_f32]);
     for (operator, inputs, output) in nodes {
-        let to = AttributeProto::int("to", 7);
-        let attributes = if *operator == "Cast" {
-            vec![to]
+        let (operator, to) = match *operator {
+            "CastToFloat" => ("Cast", 1),
+            operator => (operator, 7),
+        };
+        let attributes = if operator == "Cast" {
+            vec![AttributeProto::int("to", to)]
         } else {
             Vec::new()
         };
@@ -399,6 +402,28 @@ fn integers_that_may_not_fit_32_bits_are_found() {
         ],
         &[("ArgMax", &["x"], "at"), ("Div", &["at", "half"], "y")],
         &[("Unheard", &["a"], "y")],
+        // Small, and wrong where the sum was cut.
+        &[("Add", &["a", "b"], "sum"), ("Mod", &["sum", "seven"], "y")],
+        &[
+            ("Mul", &["a", "seven"], "product"),
+            ("Clip", &["product", "seven", "seven"], "y"),
+        ],
+        &[
+            ("Add", &["a", "b"], "sum"),
+            ("Greater", &["seven", "sum"], "less"),
+            ("Cast", &["less"], "y"),
+        ],
+        &[("Sub", &["a", "b"], "apart"), ("ArgMax", &["apart"], "y")],
+        &[
+            ("Add", &["a", "b"], "sum"),
+            ("Greater", &["sum", "seven"], "more"),
+            ("Where", &["more", "seven", "a"], "y"),
+        ],
+        &[
+            ("Add", &["a", "b"], "sum"),
+            ("Mod", &["sum", "seven"], "rest"),
+            ("Clip", &["rest", "seven", "seven"], "y"),
+        ],
     ] {
         assert_eq!(wide(nodes), y, "{nodes:?}");
     }
@@ -406,7 +431,25 @@ fn integers_that_may_not_fit_32_bits_are_found() {
         &[("Identity", &["a"][..], "y")][..],
         &[("ArgMax", &["x"], "y")],
         &[("ArgMax", &["x"], "at"), ("Mul", &["at", "seven"], "y")],
-        &[("Add", &["a", "b"], "sum"), ("Mod", &["sum", "seven"], "y")],
+        &[("Mod", &["a", "seven"], "y")],
+        &[
+            ("Greater", &["a", "seven"], "more"),
+            ("Cast", &["more"], "y"),
+        ],
+        &[
+            ("Greater", &["a", "seven"], "more"),
+            ("Where", &["more", "seven", "a"], "y"),
+        ],
+        // Floats are not cut.
+        &[
+            ("CastToFloat", &["a"], "number"),
+            ("Add", &["number", "number"], "twice"),
+            ("ArgMax", &["twice"], "y"),
+        ],
+        &[
+            ("Cast", &["x"], "any"),
+            ("Clip", &["any", "seven", "seven"], "y"),
+        ],
         &[
             ("TopK", &["x", "seven"], "best"),
             ("ArgMax", &["best"], "at"),

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use sextant_onnx::{
     Error,
-    adapt::{Declared, Plain, advice_on_single_numbers, plain},
+    adapt::{DeclaredSignature, Plain, advice_on_single_numbers, plain},
     builder::{BATCH, Dim, ModelBuilder},
     decode, encode, inspect,
     proto::{AttributeProto, GraphProto, ModelProto, TypeProto, ValueInfoProto, type_proto},
@@ -49,7 +49,7 @@ fn a_default_becomes_a_constant_that_engines_may_compute_with() {
     graph
         .input
         .push(ValueInfoProto::tensor("shift", DataType::Fp32, &one));
-    let made = plain(&encode(&model), &Declared::default()).unwrap();
+    let made = plain(&encode(&model), &DeclaredSignature::default()).unwrap();
     assert_eq!(inputs(&made), ["x"]);
     assert_eq!(made.changes.len(), 1, "{:?}", made.changes);
     let change = &made.changes[0];
@@ -76,7 +76,7 @@ fn many_defaults_are_counted_and_not_listed() {
         builder.input(&name, DataType::Fp32, &[Dim::Fixed(1)]);
         builder.constant(&name, &[1], &[0f32]);
     }
-    let made = plain(&builder.build(), &Declared::default()).unwrap();
+    let made = plain(&builder.build(), &DeclaredSignature::default()).unwrap();
     let change = &made.changes[0];
     assert!(change.ends_with("`unused2` and 6 others"), "{change}");
 }
@@ -131,7 +131,7 @@ fn optional_inputs_and_outputs_are_always_there() {
         inspect(&file),
         Err(Error::UnsupportedValue { .. })
     ));
-    let made = plain(&file, &Declared::default()).unwrap();
+    let made = plain(&file, &DeclaredSignature::default()).unwrap();
     let info = inspect(&made.model).unwrap();
     assert!(info.signature.batched);
     assert_eq!(info.signature.inputs[0].shape_text(), "[?, 4]");
@@ -144,7 +144,7 @@ fn an_optional_input_that_is_passed_on_is_refused() {
     let mut model = optional();
     let graph = model.graph.as_mut().unwrap();
     graph.node[0].op_type = Some("Identity".to_owned());
-    let made = plain(&encode(&model), &Declared::default()).unwrap();
+    let made = plain(&encode(&model), &DeclaredSignature::default()).unwrap();
     let error = inspect(&made.model).unwrap_err().to_string();
     assert!(error.contains("input `x` is optional"), "{error}");
 }
@@ -166,9 +166,9 @@ fn scaled_by(data_type: DataType, dims: &[Dim]) -> Bytes {
 }
 
 fn with_scale(file: &Bytes, values: &[f64]) -> Result<Plain, Error> {
-    let declared = Declared {
+    let declared = DeclaredSignature {
         constants: [("scale".to_owned(), values.to_vec())].into(),
-        ..Declared::default()
+        ..DeclaredSignature::default()
     };
     plain(file, &declared)
 }
@@ -252,9 +252,9 @@ fn what_only_other_outputs_need_is_taken_out() {
     builder.output("z", DataType::Fp32, &[BATCH, Dim::Fixed(2)]);
     let file: Bytes = builder.build();
     let kept = |outputs: &[&str]| {
-        let declared = Declared {
+        let declared = DeclaredSignature {
             outputs: outputs.iter().map(|it| (*it).to_owned()).collect(),
-            ..Declared::default()
+            ..DeclaredSignature::default()
         };
         let made = plain(&file, &declared).unwrap();
         decode(&made.model).unwrap().graph.unwrap()

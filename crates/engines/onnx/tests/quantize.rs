@@ -160,6 +160,63 @@ fn rectifiers_behind_integer_kernels_disappear() {
     );
 }
 
+/// Two convolutions with rectifiers between: operators with what they read besides.
+fn rectified(between: &[(&str, &[&str])]) -> Bytes {
+    let mut builder = ModelBuilder::new("rectified", 5);
+    let image = [BATCH, Dim::Fixed(1), Dim::Fixed(4), Dim::Fixed(4)];
+    builder.input("image", DataType::Fp32, &image);
+    builder.input("most", DataType::Fp32, &[]);
+    builder.output("y", DataType::Fp32, &image);
+    builder.random("w", &[1, 1, 1, 1], 1.0);
+    builder.constant("zero", &[], &[0.0f32]);
+    builder.constant("six", &[], &[6.0f32]);
+    builder.node("Conv", &["image", "w"], &["v0"]);
+    for (at, (operator, others)) in between.iter().enumerate() {
+        let (from, to) = (format!("v{at}"), format!("v{}", at + 1));
+        let mut inputs = vec![from.as_str()];
+        inputs.extend_from_slice(others);
+        builder.node(operator, &inputs, &[&to]);
+    }
+    let last = format!("v{}", between.len());
+    builder.node("Conv", &[&last, "w"], &["y"]);
+    builder.build()
+}
+
+#[test]
+fn one_rectifier_behind_another_stays() {
+    let clip: (&str, &[&str]) = ("Clip", &["zero", "six"]);
+    let relu: (&str, &[&str]) = ("Relu", &[]);
+    for (between, left) in [
+        (vec![relu], 0),
+        (vec![clip], 0),
+        (vec![relu, clip], 1),
+        (vec![relu, relu], 1),
+        (vec![clip, relu, relu], 2),
+    ] {
+        let model = rectified(&between);
+        let fixed = graph(&quantize_static(&model, &ranges(&model)).unwrap().model);
+        let stays = count(&fixed, "Relu") + count(&fixed, "Clip");
+        assert_eq!(stays, left, "{between:?}");
+        // Whatever is read was made before.
+        let mut made: Vec<&str> = fixed.input.iter().map(|it| it.name()).collect();
+        made.extend(constants(&fixed));
+        for node in &fixed.node {
+            for read in &node.input {
+                assert!(made.contains(&read.as_str()), "{between:?}: {read}");
+            }
+            made.extend(node.output.iter().map(String::as_str));
+        }
+        assert!(made.contains(&"y"));
+    }
+}
+
+#[test]
+fn an_upper_end_that_is_computed_is_kept() {
+    let model = rectified(&[("Clip", &["zero", "most"])]);
+    let fixed = graph(&quantize_static(&model, &ranges(&model)).unwrap().model);
+    assert_eq!(count(&fixed, "Clip"), 1);
+}
+
 #[test]
 fn old_operator_sets_get_one_scale_or_are_refused() {
     let old = |version| twice().opset(version).build();

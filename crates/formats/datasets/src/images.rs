@@ -21,7 +21,7 @@ mod preprocessing;
 
 pub use preprocessing::{Filter, Preprocessing, Resize};
 
-use labels::Labelled;
+use labels::LabelledImage;
 
 /// Pixels that a resized image may have.
 const MOST_PIXELS: u64 = 1 << 28;
@@ -29,7 +29,7 @@ const MOST_PIXELS: u64 = 1 << 28;
 /// Images of a folder, with their labels.
 #[derive(Debug)]
 pub struct Folder {
-    images: Vec<Labelled>,
+    images: Vec<LabelledImage>,
     /// The folders that the images lie in, sorted: the classes.
     classes: Vec<String>,
 }

@@ -92,7 +92,7 @@ pub struct Ranges<F> {
 }
 
 /// What follows a place in a file.
-pub struct Following<F> {
+pub struct RangeReader<F> {
     read: F,
     range: Range<u64>,
     piece: Bytes,
@@ -213,10 +213,10 @@ impl<F> ChunkReader for Ranges<F>
 where
     F: Fn(Range<u64>) -> io::Result<Bytes> + Clone + Send + Sync,
 {
-    type T = Following<F>;
+    type T = RangeReader<F>;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        Ok(Following {
+        Ok(RangeReader {
             read: self.read.clone(),
             range: start..self.size,
             piece: Bytes::new(),
@@ -233,7 +233,7 @@ where
     }
 }
 
-impl<F: Fn(Range<u64>) -> io::Result<Bytes>> Read for Following<F> {
+impl<F: Fn(Range<u64>) -> io::Result<Bytes>> Read for RangeReader<F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.piece.is_empty() && !self.range.is_empty() {
             let end = self.range.end.min(self.range.start + PIECE_BYTES);

@@ -22,7 +22,7 @@ pub mod pickle;
 
 /// What a file or a folder holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Saved {
+pub enum FrameworkFormat {
     /// A pickle, or what joblib writes: an estimator of scikit-learn, LightGBM or XGBoost, or anything else.
     Pickle,
     /// A program of TorchScript.
@@ -100,7 +100,7 @@ const OF_WEIGHTS: [&str; 11] = [
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn of(path: &Path) -> io::Result<Option<Saved>> {
+pub fn of(path: &Path) -> io::Result<Option<FrameworkFormat>> {
     if path.is_dir() {
         return Ok(folder(path));
     }
@@ -109,10 +109,10 @@ pub fn of(path: &Path) -> io::Result<Option<Saved>> {
     of_file(&name, &mut File::open(path)?)
 }
 
-fn folder(path: &Path) -> Option<Saved> {
+fn folder(path: &Path) -> Option<FrameworkFormat> {
     let has = |name: &str| path.join(name).is_file();
     if has("saved_model.pb") {
-        return Some(Saved::SavedModel);
+        return Some(FrameworkFormat::SavedModel);
     }
     let has_onnx = [path.to_owned(), path.join("onnx")];
     if has_onnx.iter().any(|folder| has_suffix(folder, "onnx")) || !has(CONFIG) {
@@ -126,7 +126,7 @@ fn folder(path: &Path) -> Option<Saved> {
     let config: Value = serde_json::from_slice(&config).unwrap_or_default();
     let architecture = config["architectures"][0].as_str();
     (safe || pickled).then(|| {
-        Saved::HuggingFace(HuggingFace {
+        FrameworkFormat::HuggingFace(HuggingFace {
             architecture: architecture.map(str::to_owned),
             has_pickles: !safe,
             has_code: config["auto_map"].is_object(),
@@ -142,7 +142,7 @@ fn has_suffix(folder: &Path, suffix: &str) -> bool {
 }
 
 /// What a file of this name, in lower case, holds.
-fn of_file(name: &str, file: &mut (impl Read + Seek)) -> io::Result<Option<Saved>> {
+fn of_file(name: &str, file: &mut (impl Read + Seek)) -> io::Result<Option<FrameworkFormat>> {
     let beginning = members::part(file, 0, LEGACY.len() as u64)?;
     let is = |suffixes: &[&str]| {
         name.rsplit_once('.')
@@ -154,27 +154,30 @@ fn of_file(name: &str, file: &mut (impl Read + Seek)) -> io::Result<Option<Saved
         return Ok(Some(saved));
     }
     if name.ends_with(".weights.h5") {
-        return Ok(Some(Saved::Weights(Library::Keras)));
+        return Ok(Some(FrameworkFormat::Weights(Library::Keras)));
     }
     if beginning.starts_with(HDF5) {
-        return Ok(Some(Saved::Hdf5));
+        return Ok(Some(FrameworkFormat::Hdf5));
     }
     if beginning == LEGACY {
         return legacy(file).map(Some);
     }
     let by_name = [
-        (&["safetensors"][..], Saved::Weights(Library::HuggingFace)),
-        (&PICKLES, Saved::Pickle),
-        (&TORCH, Saved::TorchModule),
-        (&["keras"], Saved::Keras),
-        (&["h5", "hdf5"], Saved::Hdf5),
+        (
+            &["safetensors"][..],
+            FrameworkFormat::Weights(Library::HuggingFace),
+        ),
+        (&PICKLES, FrameworkFormat::Pickle),
+        (&TORCH, FrameworkFormat::TorchModule),
+        (&["keras"], FrameworkFormat::Keras),
+        (&["h5", "hdf5"], FrameworkFormat::Hdf5),
     ];
     let found = by_name.into_iter().find(|(suffixes, _)| is(suffixes));
     Ok(found.map(|(_, saved)| saved))
 }
 
 /// What a zip holds, by its members.
-fn archive(file: &mut (impl Read + Seek)) -> io::Result<Option<Saved>> {
+fn archive(file: &mut (impl Read + Seek)) -> io::Result<Option<FrameworkFormat>> {
     let Some(members) = members::list(file)? else {
         return Ok(None);
     };
@@ -185,16 +188,16 @@ fn archive(file: &mut (impl Read + Seek)) -> io::Result<Option<Saved>> {
         members.iter().find(move |member| is(&member.name))
     };
     if has("config.json") && has("metadata.json") && has("model.weights.h5") {
-        return Ok(Some(Saved::Keras));
+        return Ok(Some(FrameworkFormat::Keras));
     }
     if within("archive_format").is_some() || has("serialized_exported_program.json") {
-        return Ok(Some(Saved::ExportedProgram));
+        return Ok(Some(FrameworkFormat::ExportedProgram));
     }
     let Some(data) = within("data.pkl") else {
         return Ok(None);
     };
     if within("constants.pkl").is_some() {
-        return Ok(Some(Saved::TorchScript));
+        return Ok(Some(FrameworkFormat::TorchScript));
     }
     let pickle = members::read(file, data, MAX_PICKLE_BYTES)?;
     let names = pickle.as_deref().and_then(pickle::names);
@@ -202,12 +205,12 @@ fn archive(file: &mut (impl Read + Seek)) -> io::Result<Option<Saved>> {
 }
 
 /// What was saved by PyTorch before 1.6.
-fn legacy(file: &mut (impl Read + Seek)) -> io::Result<Saved> {
+fn legacy(file: &mut (impl Read + Seek)) -> io::Result<FrameworkFormat> {
     let bytes = members::part(file, 0, MAX_PICKLE_BYTES)?;
     let (mut rest, mut last) = (&bytes[..], None);
     for _ in 0..LEGACY_PICKLES {
         let Some((names, behind)) = pickle::names(rest) else {
-            return Ok(Saved::TorchModule);
+            return Ok(FrameworkFormat::TorchModule);
         };
         (rest, last) = (behind, Some(names));
     }
@@ -215,15 +218,17 @@ fn legacy(file: &mut (impl Read + Seek)) -> io::Result<Saved> {
 }
 
 /// Weights alone name nothing but tensors and what holds them.
-fn of_names(names: Option<pickle::Names>) -> Saved {
+fn of_names(names: Option<pickle::Names>) -> FrameworkFormat {
     let is_of_weights = |name: &String| {
         let module = name.split(' ').next().unwrap_or_default();
         let is_numpy = module.starts_with("numpy.");
         is_numpy || OF_WEIGHTS.contains(&module)
     };
     match names {
-        Some(names) if names.iter().all(is_of_weights) => Saved::Weights(Library::PyTorch),
-        _ => Saved::TorchModule,
+        Some(names) if names.iter().all(is_of_weights) => {
+            FrameworkFormat::Weights(Library::PyTorch)
+        }
+        _ => FrameworkFormat::TorchModule,
     }
 }
 

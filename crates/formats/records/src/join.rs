@@ -46,7 +46,7 @@ pub struct Join<'a> {
 
 /// What became of writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Written {
+enum WriteOutcome {
     Whole,
     /// The store took no more, or it was not confirmed.
     Broken,
@@ -126,7 +126,7 @@ impl<'a> Join<'a> {
             let put = self.files.store().put_stream(path, Box::pin(pieces));
             let (sent, put) = tokio::join!(self.send(sender, errors, confirm()), put);
             match (sent?, put) {
-                (Some(Written::Whole), Ok(bytes)) => return Ok(Some(bytes)),
+                (Some(WriteOutcome::Whole), Ok(bytes)) => return Ok(Some(bytes)),
                 (None, _) => return Ok(None),
                 (_, Err(error)) if may_pass(&error) && attempt < ATTEMPTS => {
                     tracing::debug!(%error, attempt, "the output is written again");
@@ -134,7 +134,7 @@ impl<'a> Join<'a> {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 (_, Err(error)) => return Err(error.into()),
-                (Some(Written::Broken), Ok(_)) => {
+                (Some(WriteOutcome::Broken), Ok(_)) => {
                     return Err(Error::Changed {
                         path: path.to_string(),
                     });
@@ -149,7 +149,7 @@ impl<'a> Join<'a> {
         sender: mpsc::Sender<io::Result<Bytes>>,
         errors: bool,
         confirm: impl Future<Output = bool>,
-    ) -> Result<Option<Written>, Error> {
+    ) -> Result<Option<WriteOutcome>, Error> {
         let sent = match (errors, self.format) {
             (true, _) => self.send_errors(&sender).await,
             (false, RecordFormat::Jsonl | RecordFormat::File) => self.send_lines(&sender).await,
@@ -160,12 +160,12 @@ impl<'a> Join<'a> {
         };
         let broken = |reason: &'static str| sender.send(Err(io::Error::other(reason)));
         match sent {
-            Ok(Written::Whole) if confirm.await => Ok(Some(Written::Whole)),
-            Ok(Written::Whole) => {
+            Ok(WriteOutcome::Whole) if confirm.await => Ok(Some(WriteOutcome::Whole)),
+            Ok(WriteOutcome::Whole) => {
                 broken("the writer lost its claim").await.ok();
                 Ok(None)
             }
-            Ok(Written::Broken) => Ok(Some(Written::Broken)),
+            Ok(WriteOutcome::Broken) => Ok(Some(WriteOutcome::Broken)),
             Err(error) => {
                 broken("a part could not be read").await.ok();
                 Err(error)

@@ -31,6 +31,6 @@ pub use files::Files;
 pub use join::{Join, check_output};
 pub use json::parse as parse_line;
 pub use outline::{Mark, Outline};
-pub use part::{Answered, Chunk, Column, PartHeader, Refused, Tally};
+pub use part::{Chunk, Column, PartHeader, RecordAnswer, RecordFailure, Tally};
 pub use reader::{Reader, Record};
 pub use whole::WholeFile;

@@ -22,11 +22,11 @@ const MARK: &[u8; 4] = b"SXP1";
 const HEADER_GUESS_BYTES: u64 = 4096;
 
 /// The outputs of one record, or why there are none.
-pub type Answered = Result<Vec<NamedTensor>, Refused>;
+pub type RecordAnswer = Result<Vec<NamedTensor>, RecordFailure>;
 
 /// Why a record was not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct RecordFailure {
     /// A stable code.
     pub code: Code,
     /// What happened.
@@ -39,7 +39,7 @@ pub struct Chunk<'a> {
     /// Place of the first record in the output, from 0.
     pub first: u64,
     /// In the order of the records.
-    pub answers: &'a [Answered],
+    pub answers: &'a [RecordAnswer],
     /// Whether the outputs have a batch dimension, of one row.
     pub batched: bool,
     /// The files that the records are, by their paths; none where they are parts of files.

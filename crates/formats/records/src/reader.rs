@@ -11,7 +11,7 @@ use crate::{
     lines::Lines,
     parquet::Table,
     tensors::{self, Array},
-    whole::Wholes,
+    whole::WholeFiles,
 };
 
 /// The inputs of one record, with a batch of one where the model has batches; or why there are
@@ -31,7 +31,7 @@ enum Source {
     Rows(Rows, Lines),
     Table(Table),
     Arrays { arrays: Vec<Array>, next: u64 },
-    Wholes(Wholes),
+    Wholes(WholeFiles),
 }
 
 impl Reader {
@@ -63,7 +63,7 @@ impl Reader {
             RecordFormat::Parquet => {
                 Source::Table(Table::open(files, path, (size, first), signature).await?)
             }
-            RecordFormat::File => Source::Wholes(Wholes::new(outline, signature, first)),
+            RecordFormat::File => Source::Wholes(WholeFiles::new(outline, signature, first)),
             format @ (RecordFormat::Npy | RecordFormat::Npz) => {
                 let arrays = tensors::arrays(files, path, (format, size), signature).await?;
                 Source::Arrays {

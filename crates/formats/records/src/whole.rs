@@ -22,7 +22,7 @@ pub struct WholeFile {
 }
 
 /// Reads such files one after the other.
-pub(crate) struct Wholes {
+pub(crate) struct WholeFiles {
     left: std::vec::IntoIter<WholeFile>,
     input: String,
     /// Dimensions of the input, the batch included.
@@ -66,9 +66,9 @@ impl Outline {
     }
 }
 
-// === impl Wholes ===
+// === impl WholeFiles ===
 
-impl Wholes {
+impl WholeFiles {
     pub fn new(outline: &Outline, signature: &Signature, first: u64) -> Self {
         let from = usize::try_from(first).unwrap_or(usize::MAX);
         let left: Vec<WholeFile> = outline.files.iter().skip(from).cloned().collect();

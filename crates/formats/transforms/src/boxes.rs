@@ -41,7 +41,7 @@ fn hundred() -> usize {
 
 /// A box with a score: corners `x1, y1, x2, y2`.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct ScoredBox {
     corners: [f32; 4],
     score: f32,
     class: usize,
@@ -86,23 +86,23 @@ pub(crate) fn nms(options: &NmsOptions, inputs: &[NamedTensor]) -> Result<Vec<Na
         numbers::floats("boxes", boxes)?,
         numbers::floats("scores", scores)?,
     );
-    let mut found: Vec<Found> = match classes {
+    let mut found: Vec<ScoredBox> = match classes {
         0 => Vec::new(),
         _ => boxes
             .chunks_exact(4)
             .zip(scores.chunks_exact(classes))
-            .map(|(sides, scores)| Found::new(sides, scores, options.centers))
+            .map(|(sides, scores)| ScoredBox::new(sides, scores, options.centers))
             .filter(|it| it.score >= options.min_score)
             .collect(),
     };
     found.sort_by(|a, b| b.score.total_cmp(&a.score));
     found.truncate(MOST_CANDIDATES);
-    let mut kept: Vec<Found> = Vec::new();
+    let mut kept: Vec<ScoredBox> = Vec::new();
     for candidate in found {
         if kept.len() == options.most {
             break;
         }
-        let is_covered = |better: &Found| {
+        let is_covered = |better: &ScoredBox| {
             better.class == candidate.class && better.shared(&candidate) > options.iou
         };
         if !kept.iter().any(is_covered) {
@@ -119,9 +119,9 @@ pub(crate) fn nms(options: &NmsOptions, inputs: &[NamedTensor]) -> Result<Vec<Na
     ])
 }
 
-// === impl Found ===
+// === impl ScoredBox ===
 
-impl Found {
+impl ScoredBox {
     fn new(sides: &[f32], scores: &[f32], centers: bool) -> Self {
         let at = |index: usize| sides.get(index).copied().unwrap_or(0.0);
         let corners = match centers {

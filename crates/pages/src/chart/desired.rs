@@ -22,16 +22,16 @@ pub struct Bar<'a> {
 
 /// Rows, from above.
 #[derive(Debug)]
-pub struct Desired<'a> {
+pub struct DesiredChart<'a> {
     /// What the picture shows.
     pub title: &'a str,
     /// The rows.
     pub bars: Vec<Bar<'a>>,
 }
 
-// === impl Desired ===
+// === impl DesiredChart ===
 
-impl Desired<'_> {
+impl DesiredChart<'_> {
     /// The picture: above the line what is there, an outline around the desired count.
     pub fn draw(&self) -> String {
         let height = self.bars.len() as f64 * ROW + 2.0;

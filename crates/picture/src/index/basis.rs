@@ -16,7 +16,7 @@ use super::{Surroundings, Usable};
 pub(super) struct Basis {
     general: Option<General>,
     /// The workers that have an engine, by engine.
-    able: BTreeMap<EngineName, Vec<Able>>,
+    able: BTreeMap<EngineName, Vec<EligibleWorker>>,
 }
 
 #[derive(PartialEq)]
@@ -28,7 +28,7 @@ struct General {
 
 /// What of a worker matters to the variants that it can run.
 #[derive(PartialEq)]
-struct Able {
+struct EligibleWorker {
     at: DeviceIx,
     kind: KindIx,
     device_type: Option<DeviceTypeName>,
@@ -43,7 +43,7 @@ impl Basis {
         able: &BTreeMap<&EngineName, Vec<Usable<'_>>>,
     ) -> Self {
         let able = able.iter().map(|(engine, workers)| {
-            let workers = workers.iter().map(Able::from);
+            let workers = workers.iter().map(EligibleWorker::from);
             ((*engine).clone(), workers.collect())
         });
         Self {
@@ -70,7 +70,7 @@ impl Basis {
     }
 }
 
-impl From<&Usable<'_>> for Able {
+impl From<&Usable<'_>> for EligibleWorker {
     fn from(worker: &Usable<'_>) -> Self {
         Self {
             at: worker.at,

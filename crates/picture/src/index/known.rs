@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use sextant_controller::{OnKind, VariantSpec};
-use sextant_metadata::{Desired, InstanceState};
+use sextant_metadata::{DesiredState, InstanceState};
 use sextant_placement::Shared;
 use sextant_profile::Surface;
 use sextant_schedule::{LatencyTable, Nanos, QueueSpec};
@@ -32,7 +32,7 @@ pub struct Queueing {
 }
 
 /// One published variant.
-pub struct Known {
+pub struct IndexedVariant {
     /// Its number.
     pub ordinal: VariantIx,
     /// The number of its application.
@@ -95,9 +95,9 @@ const NOWHERE: KindIx = KindIx::new(u32::MAX);
 /// about where instances begin to count as interfered.
 const SLOWED: f64 = 2.0;
 
-// === impl Known ===
+// === impl IndexedVariant ===
 
-impl Known {
+impl IndexedVariant {
     /// From the states of its instances by position, and the workers that have its engine.
     pub(super) fn new(
         ordinal: VariantIx,
@@ -245,7 +245,7 @@ impl Known {
 
     /// A kind of device that has its engine, for the controller. One of which nothing is known runs it
     /// as it ran where it was registered. `desired` may bound its batches there.
-    pub fn on_kind(&self, kind: KindIx, desired: Option<&Desired>) -> OnKind {
+    pub fn on_kind(&self, kind: KindIx, desired: Option<&DesiredState>) -> OnKind {
         let host = self.hosts.iter().find(|host| host.kind == kind);
         let elsewhere = host.filter(|host| !host.measured_here);
         let planned = desired.zip(self.type_of(kind));

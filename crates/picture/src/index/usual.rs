@@ -14,14 +14,14 @@ use sextant_types::{
     uploaded_quality,
 };
 
-use super::{Known, Scope, Snapshot};
+use super::{IndexedVariant, Scope, Snapshot};
 use crate::input_size::InputSize;
 
 /// Steps of least qualities: demand is counted by hundredths, rounded to the strict side.
 const STEPS: f64 = 100.0;
 
 /// The least quality of a model's usual answers; `None` where no variant computes as the file says.
-pub(super) fn usual_quality(members: &[Arc<Known>]) -> Option<Quality> {
+pub(super) fn usual_quality(members: &[Arc<IndexedVariant>]) -> Option<Quality> {
     let measured: Vec<_> = members.iter().map(measured).collect();
     let least = uploaded_quality(&measured)?;
     let usual = members
@@ -35,7 +35,7 @@ pub(super) fn usual_quality(members: &[Arc<Known>]) -> Option<Quality> {
     })
 }
 
-fn measured(known: &Arc<Known>) -> (Precision, &Accuracy) {
+fn measured(known: &Arc<IndexedVariant>) -> (Precision, &Accuracy) {
     (known.variant.spec.precision, &known.variant.accuracy)
 }
 
@@ -50,7 +50,7 @@ fn lesser(one: Quality, other: Quality) -> Quality {
 
 /// The quality of the most accurate file among `members` as it was uploaded. Where none of them computes as its
 /// file says, that of the most accurate. Only of those whose accuracy is known.
-pub(super) fn reference(members: &[Arc<Known>]) -> Option<f64> {
+pub(super) fn reference(members: &[Arc<IndexedVariant>]) -> Option<f64> {
     let measured = members.iter().map(measured);
     let measured: Vec<_> = measured.filter(|(_, it)| it.kind.is_accuracy()).collect();
     uploaded_quality(&measured).or_else(|| {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use sextant_types::{Line, ModelId, Releases, Route};
 
-use super::{Known, Scope, Snapshot};
+use super::{IndexedVariant, Scope, Snapshot};
 
 /// Which versions there are, and which of them answer.
 #[derive(Default)]
@@ -37,7 +37,7 @@ impl Versions {
     }
 
     /// Those of an application's variants that take part in what it answers.
-    pub(super) fn answering(&self, members: &[Arc<Known>]) -> Vec<Arc<Known>> {
+    pub(super) fn answering(&self, members: &[Arc<IndexedVariant>]) -> Vec<Arc<IndexedVariant>> {
         let answering = members.iter().filter(|it| self.answers(&it.variant.model));
         answering.cloned().collect()
     }
@@ -73,7 +73,7 @@ impl Snapshot {
     pub fn members<'a>(
         &'a self,
         route: &'a Route,
-    ) -> Box<dyn Iterator<Item = &'a Arc<Known>> + 'a> {
+    ) -> Box<dyn Iterator<Item = &'a Arc<IndexedVariant>> + 'a> {
         let scope = match route {
             Route::Application(id) => self.application(id),
             Route::Model(reference) => self.model(reference),

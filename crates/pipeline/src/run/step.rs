@@ -6,14 +6,14 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream};
-use sextant_rpc::{Answer, DispatcherClient, ForStep, Query, QueryError, StepTaken};
+use sextant_rpc::{Answer, DispatcherClient, ForStep, Query, QueryError, StepRecord};
 use sextant_transforms::Transform;
 use sextant_types::{Code, NamedTensor, Route, StepOf, Targets, TensorSpec};
 use tokio::sync::Semaphore;
 
-use super::{Around, ROWS_AT_ONCE, elapsed_us, rows};
+use super::{QueryContext, ROWS_AT_ONCE, elapsed_us, rows};
 use crate::{
-    Call, Called, Function, Interpreter, Loaded, Memory, Part,
+    Call, CallResult, Function, Interpreter, LoadedPipeline, Memory, Part,
     graph::{Node, Work},
     split,
 };
@@ -25,9 +25,9 @@ const RETRY_MS: u64 = 1;
 const MOST_RETRY_MS: u64 = 1000;
 
 /// A step that was given its inputs. It owns them, so that steps run side by side.
-pub(super) struct Begun<'a> {
+pub(super) struct StepTask<'a> {
     name: Arc<str>,
-    work: Doing<'a>,
+    work: StepWork<'a>,
     memory: Arc<dyn Memory>,
     /// What it is asked for; several where it is asked row by row.
     asked: Vec<Vec<NamedTensor>>,
@@ -60,9 +60,9 @@ pub(super) struct Terms {
 }
 
 /// What it does.
-enum Doing<'a> {
+enum StepWork<'a> {
     Ask {
-        whom: Whom<'a>,
+        whom: Answerer<'a>,
         route: Route,
         targets: Targets,
         terms: Box<Terms>,
@@ -76,28 +76,28 @@ enum Doing<'a> {
 }
 
 /// Who answers what a step asks.
-enum Whom<'a> {
+enum Answerer<'a> {
     Dispatcher(DispatcherClient),
     /// A pipeline that is a step of this one.
-    Pipeline(Arc<Loaded>, Around<'a>),
+    Pipeline(Arc<LoadedPipeline>, QueryContext<'a>),
 }
 
 /// The result of one set of inputs.
-type Made = (Vec<NamedTensor>, Part);
+type StepOutput = (Vec<NamedTensor>, Part);
 
 /// What a step gave.
-pub(super) struct Gave {
+pub(super) struct StepResult {
     pub outputs: Vec<NamedTensor>,
-    pub taken: StepTaken,
+    pub taken: StepRecord,
     /// What became of the steps within it.
-    pub within: Vec<StepTaken>,
+    pub within: Vec<StepRecord>,
     /// The memory of its outputs.
     pub held: Vec<Part>,
 }
 
-// === impl Begun ===
+// === impl StepTask ===
 
-impl<'a> Begun<'a> {
+impl<'a> StepTask<'a> {
     /// Gives a step its inputs, cut into rows where it is asked for each.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ impl<'a> Begun<'a> {
         node: &Node,
         inputs: Vec<NamedTensor>,
         terms: Terms,
-        around: Around<'a>,
+        around: QueryContext<'a>,
     ) -> Result<Self, QueryError> {
         let (means, begun) = (around.means, Instant::now());
         let asked = match node.cut.is_empty() {
@@ -118,8 +118,8 @@ impl<'a> Begun<'a> {
                 let nobody = || QueryError::new(Code::Internal, "it has nobody to ask");
                 let at = split::drawn(all, terms.number).ok_or_else(nobody)?;
                 let drawn = &all[at];
-                Doing::Ask {
-                    whom: Whom::of(&drawn.route, around),
+                StepWork::Ask {
+                    whom: Answerer::of(&drawn.route, around),
                     route: drawn.route.clone(),
                     targets: Targets {
                         latency_ms: terms.budget_ms,
@@ -131,10 +131,10 @@ impl<'a> Begun<'a> {
                 }
             }
             Work::Transform(transform) => {
-                Doing::Transform(Arc::clone(transform), Arc::clone(&means.cores))
+                StepWork::Transform(Arc::clone(transform), Arc::clone(&means.cores))
             }
             Work::Python(function) => {
-                Doing::Python(Arc::clone(function), Arc::clone(&means.python))
+                StepWork::Python(Arc::clone(function), Arc::clone(&means.python))
             }
         };
         Ok(Self {
@@ -152,7 +152,7 @@ impl<'a> Begun<'a> {
     }
 
     /// Runs the step, as often as it may be tried.
-    pub async fn run(self) -> Result<Gave, QueryError> {
+    pub async fn run(self) -> Result<StepResult, QueryError> {
         match self.timeout {
             None => self.try_often().await,
             Some(timeout) => tokio::time::timeout(timeout, self.try_often())
@@ -167,7 +167,7 @@ impl<'a> Begun<'a> {
         }
     }
 
-    async fn try_often(&self) -> Result<Gave, QueryError> {
+    async fn try_often(&self) -> Result<StepResult, QueryError> {
         let mut left = self.retries;
         loop {
             match self.once().await {
@@ -181,21 +181,21 @@ impl<'a> Begun<'a> {
         }
     }
 
-    async fn once(&self) -> Result<Gave, QueryError> {
-        let mut gave = Gave {
+    async fn once(&self) -> Result<StepResult, QueryError> {
+        let mut gave = StepResult {
             outputs: Vec::new(),
-            taken: StepTaken::answered(&self.name),
+            taken: StepRecord::answered(&self.name),
             within: Vec::new(),
             held: Vec::new(),
         };
         let of_rows = match &self.work {
-            Doing::Transform(transform, cores) => {
+            StepWork::Transform(transform, cores) => {
                 self.all_transformed((transform, cores), &mut gave).await?
             }
-            Doing::Python(function, python) => {
+            StepWork::Python(function, python) => {
                 self.all_called((function, python), &mut gave).await?
             }
-            Doing::Ask { .. } => self.all_asked(&mut gave).await?,
+            StepWork::Ask { .. } => self.all_asked(&mut gave).await?,
         };
         gave.outputs = self.joined(of_rows)?;
         gave.taken.total_us = elapsed_us(self.begun);
@@ -205,13 +205,13 @@ impl<'a> Begun<'a> {
     async fn all_transformed(
         &self,
         how: (&Arc<Transform>, &Arc<Semaphore>),
-        gave: &mut Gave,
+        gave: &mut StepResult,
     ) -> Result<Vec<Vec<NamedTensor>>, QueryError> {
         let rows = stream::iter(0..self.asked.len());
         let made = rows
             .map(|row| self.transform(how, &self.asked[row]))
             .buffered(ROWS_AT_ONCE);
-        let made: Vec<Made> = self.in_rows(made).await?;
+        let made: Vec<StepOutput> = self.in_rows(made).await?;
         gave.taken.compute_us = elapsed_us(self.begun);
         let (outputs, parts): (Vec<_>, Vec<_>) = made.into_iter().unzip();
         gave.held = parts;
@@ -221,13 +221,13 @@ impl<'a> Begun<'a> {
     async fn all_called(
         &self,
         how: (&Arc<Function>, &Arc<dyn Interpreter>),
-        gave: &mut Gave,
+        gave: &mut StepResult,
     ) -> Result<Vec<Vec<NamedTensor>>, QueryError> {
         let rows = stream::iter(0..self.asked.len());
         let called = rows
             .map(|row| self.call(how, &self.asked[row]))
             .buffered(ROWS_AT_ONCE);
-        let called: Vec<Option<Called>> = self.in_rows(called).await?;
+        let called: Vec<Option<CallResult>> = self.in_rows(called).await?;
         let taken = &mut gave.taken;
         for it in called.iter().flatten() {
             taken.queue_us = taken.queue_us.max(it.waited.as_secs_f64() * 1e6);
@@ -244,7 +244,7 @@ impl<'a> Begun<'a> {
         Ok(outputs.collect())
     }
 
-    async fn all_asked(&self, gave: &mut Gave) -> Result<Vec<Vec<NamedTensor>>, QueryError> {
+    async fn all_asked(&self, gave: &mut StepResult) -> Result<Vec<Vec<NamedTensor>>, QueryError> {
         let rows = stream::iter(0..self.asked.len());
         let answers = rows
             .map(|row| self.ask(&self.asked[row]))
@@ -287,7 +287,7 @@ impl<'a> Begun<'a> {
         &self,
         (transform, cores): (&Arc<Transform>, &Arc<Semaphore>),
         inputs: &[NamedTensor],
-    ) -> Result<Made, QueryError> {
+    ) -> Result<StepOutput, QueryError> {
         let needed = self.memory.take(transform.needs_bytes(inputs))?;
         let outputs = transformed(transform, (cores, needed), inputs).await?;
         let part = self.memory.take(held_bytes(&outputs))?;
@@ -300,7 +300,7 @@ impl<'a> Begun<'a> {
         &self,
         (function, python): (&Arc<Function>, &Arc<dyn Interpreter>),
         inputs: &[NamedTensor],
-    ) -> Result<Option<Called>, QueryError> {
+    ) -> Result<Option<CallResult>, QueryError> {
         if function.signature.batched && has_no_rows(inputs) {
             return Ok(None);
         }
@@ -316,7 +316,7 @@ impl<'a> Begun<'a> {
 
     /// Asks for one set of inputs. A batch of no rows is not asked for: nothing is known of it.
     async fn ask(&self, inputs: &[NamedTensor]) -> Result<Option<Answer>, QueryError> {
-        let Doing::Ask {
+        let StepWork::Ask {
             whom,
             route,
             targets,
@@ -333,23 +333,25 @@ impl<'a> Begun<'a> {
         let query = Query {
             targets: *targets,
             best_effort: terms.best_effort,
-            explain: terms.explain && matches!(whom, Whom::Pipeline(..)),
+            explain: terms.explain && matches!(whom, Answerer::Pipeline(..)),
             sticky: whom.sticky(terms),
             offline: terms.offline,
             step: step.clone(),
             ..Query::new(route.clone(), inputs.to_vec(), self.begun)
         };
         match whom {
-            Whom::Dispatcher(dispatcher) => dispatcher.query(query).await.map(Some),
-            Whom::Pipeline(pipeline, around) => nested(pipeline, *around, query).await.map(Some),
+            Answerer::Dispatcher(dispatcher) => dispatcher.query(query).await.map(Some),
+            Answerer::Pipeline(pipeline, around) => {
+                nested(pipeline, *around, query).await.map(Some)
+            }
         }
     }
 
     /// The steps of a pipeline that has answered, under the name of the step that it is.
-    fn within(&self, answer: &mut Answer) -> Vec<StepTaken> {
+    fn within(&self, answer: &mut Answer) -> Vec<StepRecord> {
         let explanation = answer.explanation.take();
         let steps = explanation.map(|it| it.steps).unwrap_or_default();
-        let named = steps.into_iter().map(|step| StepTaken {
+        let named = steps.into_iter().map(|step| StepRecord {
             name: format!("{}.{}", self.name, step.name),
             ..step
         });
@@ -362,9 +364,9 @@ impl<'a> Begun<'a> {
             return Ok(gave.pop().unwrap_or_default());
         }
         let keeps = match &self.work {
-            Doing::Ask { batched, .. } => *batched,
-            Doing::Python(function, _) => function.signature.batched,
-            Doing::Transform(..) => false,
+            StepWork::Ask { batched, .. } => *batched,
+            StepWork::Python(function, _) => function.signature.batched,
+            StepWork::Transform(..) => false,
         };
         match keeps {
             true => rows::concatenated(&self.gives, &gave),
@@ -381,7 +383,7 @@ impl Terms {
         &self,
         of: Option<&Arc<StepOf>>,
         asked: usize,
-        around: Around<'_>,
+        around: QueryContext<'_>,
     ) -> Option<Box<ForStep>> {
         let of = of?;
         let step = ForStep {
@@ -424,10 +426,10 @@ fn within(step: &ForStep, outer: &ForStep) -> ForStep {
     }
 }
 
-// === impl Whom ===
+// === impl Answerer ===
 
-impl<'a> Whom<'a> {
-    fn of(route: &Route, around: Around<'a>) -> Self {
+impl<'a> Answerer<'a> {
+    fn of(route: &Route, around: QueryContext<'a>) -> Self {
         match around.known.of(route) {
             Some(pipeline) => Self::Pipeline(Arc::clone(pipeline), around),
             None => Self::Dispatcher(Arc::clone(&around.means.dispatcher)),
@@ -443,8 +445,8 @@ impl<'a> Whom<'a> {
 
 /// Has a pipeline that is a step answer.
 fn nested<'a>(
-    pipeline: &'a Loaded,
-    around: Around<'a>,
+    pipeline: &'a LoadedPipeline,
+    around: QueryContext<'a>,
     query: Query,
 ) -> BoxFuture<'a, Result<Answer, QueryError>> {
     Box::pin(async move { super::answer(pipeline.ready()?, around, query).await })
@@ -499,7 +501,7 @@ async fn transformed(
 }
 
 /// Adds what an answer took to what the step took.
-fn count(taken: &mut StepTaken, answer: &Answer) {
+fn count(taken: &mut StepRecord, answer: &Answer) {
     let of = &answer.timings;
     taken.variant = Some(answer.variant.clone());
     taken.rows += answer.rows;

@@ -7,15 +7,15 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use sextant_rpc::{Answer, Composite, Explanation, Query, QueryError, StepTaken};
+use sextant_rpc::{Answer, Composite, Explanation, Query, QueryError, StepRecord};
 use sextant_types::{Code, NamedTensor, Route, Targets, Tensor};
 
-use super::{Known, Loaded, Pipelines};
-use crate::run::{self, Around, ROWS_AT_ONCE, Ready};
+use super::{Catalog, LoadedPipeline, Pipelines};
+use crate::run::{self, QueryContext, ROWS_AT_ONCE, Ready};
 
 impl Pipelines {
     /// What can answer a query to an application beside the variants of its models, as the dispatcher is told of it.
-    pub(super) fn offered(&self, query: &Query) -> Vec<(Arc<Loaded>, Composite)> {
+    pub(super) fn offered(&self, query: &Query) -> Vec<(Arc<LoadedPipeline>, Composite)> {
         let Route::Application(application) = &query.route else {
             return Vec::new();
         };
@@ -35,7 +35,12 @@ impl Pipelines {
     }
 
     /// The figures of a composite variant; `None` while it cannot answer such rows, whatever is asked for.
-    fn figures(&self, known: &Known, pipeline: &Loaded, row: &[NamedTensor]) -> Option<Composite> {
+    fn figures(
+        &self,
+        known: &Catalog,
+        pipeline: &LoadedPipeline,
+        row: &[NamedTensor],
+    ) -> Option<Composite> {
         let ready = pipeline.ready().ok()?;
         let whole = ready.whole.load();
         let measured = whole.current()?;
@@ -73,7 +78,7 @@ impl Pipelines {
     /// Has a query answered by what is best: a variant of a model, or one of these.
     pub(super) async fn among(
         &self,
-        offered: Vec<(Arc<Loaded>, Composite)>,
+        offered: Vec<(Arc<LoadedPipeline>, Composite)>,
         mut query: Query,
     ) -> Result<Answer, QueryError> {
         let alone = query.clone();
@@ -86,7 +91,7 @@ impl Pipelines {
             }) => instead,
             result => return result,
         };
-        let named = |it: &&Arc<Loaded>| {
+        let named = |it: &&Arc<LoadedPipeline>| {
             it.ready()
                 .is_ok_and(|ready| ready.names.variant == instead.variant)
         };
@@ -105,7 +110,7 @@ impl Pipelines {
     /// Has each row of a query go its own way through a pipeline.
     async fn by_row(&self, ready: &Ready, query: &Query) -> Result<Answer, QueryError> {
         let known = self.loaded.load_full();
-        let around = Around {
+        let around = QueryContext {
             means: &self.means,
             known: &known,
             outer: None,
@@ -205,8 +210,8 @@ fn joined(mut answers: Vec<Answer>) -> Result<Answer, QueryError> {
 }
 
 /// What became of each step in all rows: it counts as answered where it has answered any.
-fn of_all_rows(steps: impl Iterator<Item = StepTaken>) -> Vec<StepTaken> {
-    let mut all: Vec<StepTaken> = Vec::new();
+fn of_all_rows(steps: impl Iterator<Item = StepRecord>) -> Vec<StepRecord> {
+    let mut all: Vec<StepRecord> = Vec::new();
     for step in steps {
         let Some(known) = all.iter_mut().find(|it| it.name == step.name) else {
             all.push(step);

@@ -20,9 +20,9 @@ use crate::worker::{Worker, query, service_in};
 struct Bounded(Arc<AtomicU64>);
 
 /// Bytes that are given back.
-struct Taken(Arc<AtomicU64>, u64);
+struct BytesGuard(Arc<AtomicU64>, u64);
 
-impl Drop for Taken {
+impl Drop for BytesGuard {
     fn drop(&mut self) {
         self.0.fetch_add(self.1, Ordering::Relaxed);
     }
@@ -35,7 +35,7 @@ impl Memory for Bounded {
             .0
             .fetch_update(order, order, |left| left.checked_sub(bytes));
         taken.map_err(|_| QueryError::new(Code::Overloaded, "there is no room"))?;
-        Ok(Box::new(Taken(Arc::clone(&self.0), bytes)))
+        Ok(Box::new(BytesGuard(Arc::clone(&self.0), bytes)))
     }
 }
 

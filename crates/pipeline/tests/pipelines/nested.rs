@@ -8,8 +8,8 @@ use std::{
 
 use serde_json::{Value, json};
 use sextant_pipeline::{
-    Definition, Graph, Known, Loaded, Measured, Nesting, Pipelines, StepShare, Target, Unbounded,
-    Whole,
+    CheckContext, Definition, Graph, LoadedPipeline, Measurement, Nesting, Pipelines, StepShare,
+    Target, UnboundedMemory, Whole,
 };
 use sextant_rpc::{Answer, Dispatch, Query, QueryError};
 use sextant_types::{ApplicationId, Code, Route, Targets, VariantId};
@@ -30,7 +30,7 @@ fn definition(of: &Value) -> Definition {
 /// Pipelines over a worker, each of which may ask those before it.
 fn service(worker: Worker, definitions: &[Value]) -> (Arc<Worker>, Arc<Pipelines>) {
     let worker = Arc::new(worker);
-    let mut loaded: HashMap<ApplicationId, Arc<Loaded>> = HashMap::new();
+    let mut loaded: HashMap<ApplicationId, Arc<LoadedPipeline>> = HashMap::new();
     for of in definitions {
         let targets = |route: &Route| {
             let inner = loaded.get(&id(name(route)));
@@ -44,15 +44,18 @@ fn service(worker: Worker, definitions: &[Value]) -> (Arc<Worker>, Arc<Pipelines
                 defaults: Targets::default(),
             })
         };
-        let known = Known {
+        let known = CheckContext {
             targets: &targets,
             files: &BTreeMap::new(),
         };
         let graph = Graph::new(definition(of), &known).unwrap_or_else(|error| panic!("{error}"));
         let name = graph.definition.application().expect("a name");
-        loaded.insert(name, Arc::new(Loaded::new(graph, 3).expect("names")));
+        loaded.insert(
+            name,
+            Arc::new(LoadedPipeline::new(graph, 3).expect("names")),
+        );
     }
-    let pipelines = Pipelines::over(Arc::clone(&worker) as _, Arc::new(Unbounded));
+    let pipelines = Pipelines::over(Arc::clone(&worker) as _, Arc::new(UnboundedMemory));
     pipelines.set(loaded);
     (worker, pipelines)
 }
@@ -244,7 +247,7 @@ async fn the_steps_of_an_inner_pipeline_are_told_of_as_steps_of_the_outermost() 
         variants: [(VariantId::new("v-b").expect("a name"), 1)].into(),
         ..StepShare::default()
     };
-    outermost.set_whole(Whole::Current(Measured {
+    outermost.set_whole(Whole::Current(Measurement {
         steps: [("all.then.b".to_owned(), steps)].into(),
         ..measured()
     }));

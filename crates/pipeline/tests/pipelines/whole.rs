@@ -5,8 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use sextant_pipeline::{Loaded, Measured, Pipelines, StepShare, Unbounded, Whole};
-use sextant_rpc::{Answer, Dispatch, Explanation, Instead, Query, QueryError};
+use sextant_pipeline::{LoadedPipeline, Measurement, Pipelines, StepShare, UnboundedMemory, Whole};
+use sextant_rpc::{Answer, CompositeChoice, Dispatch, Explanation, Query, QueryError};
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, Code, Metric, Prefer, Route, Signature, Targets,
     VariantId,
@@ -14,8 +14,8 @@ use sextant_types::{
 
 use crate::worker::{Service, Worker, failing, graph, output, query, service, x};
 
-pub fn measured() -> Measured {
-    Measured {
+pub fn measured() -> Measurement {
+    Measurement {
         accuracy: Accuracy {
             kind: AccuracyKind::Accuracy,
             metric: Metric::Top1,
@@ -115,7 +115,7 @@ async fn the_steps_of_a_query_are_told_the_accuracy_that_it_asks_of_the_whole() 
     };
     set(
         &service,
-        Whole::Current(Measured {
+        Whole::Current(Measurement {
             steps: [("a".to_owned(), steps)].into(),
             ..measured()
         }),
@@ -170,7 +170,7 @@ impl Dispatch for Selection {
                     ),
                     (0.85, 7.0, 0.02)
                 );
-                Err(QueryError::instead(Instead {
+                Err(QueryError::instead(CompositeChoice {
                     variant: composite.variant.clone(),
                     explanation: Some(Explanation {
                         reason: "it is the cheapest".to_owned(),
@@ -221,8 +221,8 @@ fn composite_of(
         offered: Mutex::default(),
     });
     let beneath = Arc::clone(&selection) as Arc<dyn Dispatch>;
-    let pipelines = Pipelines::over(beneath, Arc::new(Unbounded));
-    let loaded = Arc::new(Loaded::new(graph, 1).expect("names"));
+    let pipelines = Pipelines::over(beneath, Arc::new(UnboundedMemory));
+    let loaded = Arc::new(LoadedPipeline::new(graph, 1).expect("names"));
     loaded.set_whole(Whole::Current(measured()));
     let name = ApplicationId::new("p").expect("a name");
     pipelines.set(HashMap::from([(name, loaded)]));

@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::Value;
 use sextant_pipeline::{
-    Definition, Graph, Invalid, Known, Loaded, Memory, Pipelines, Target, Unbounded,
+    CheckContext, Definition, Graph, Invalid, LoadedPipeline, Memory, Pipelines, Target,
+    UnboundedMemory,
 };
 use sextant_rpc::{Answer, Dispatch, Query, QueryError, Timings};
 use sextant_types::{
@@ -186,7 +187,7 @@ pub fn graph(worker: &Worker, definition: &Value) -> Result<Graph, Invalid> {
     };
     Graph::new(
         definition,
-        &Known {
+        &CheckContext {
             targets: &targets,
             files: &BTreeMap::new(),
         },
@@ -200,7 +201,7 @@ pub struct Service {
 }
 
 pub fn service(worker: Worker, definition: &Value) -> Service {
-    service_in(Arc::new(Unbounded), worker, definition)
+    service_in(Arc::new(UnboundedMemory), worker, definition)
 }
 
 /// One whose steps have so much memory.
@@ -209,7 +210,7 @@ pub fn service_in(memory: Arc<dyn Memory>, worker: Worker, definition: &Value) -
     let worker = Arc::new(worker);
     let pipelines = Pipelines::over(Arc::clone(&worker) as Arc<dyn Dispatch>, memory);
     let application = graph.definition.application().expect("a name");
-    let loaded = Arc::new(Loaded::new(graph, 1).expect("names"));
+    let loaded = Arc::new(LoadedPipeline::new(graph, 1).expect("names"));
     pipelines.set(HashMap::from([(application, loaded)]));
     Service { worker, pipelines }
 }

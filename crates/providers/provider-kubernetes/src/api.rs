@@ -47,7 +47,7 @@ pub(crate) struct Replicas {
 
 /// How a write ended that must not undo another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum WriteOutcome {
     /// It holds.
     Yes,
     /// Somebody else has written since it was read.
@@ -95,7 +95,7 @@ impl Api {
     }
 
     /// Writes how many there should be, unless the workload was written since `read`.
-    pub(crate) async fn write(&self, read: &Replicas, count: u32) -> Result<Written, Error> {
+    pub(crate) async fn write(&self, read: &Replicas, count: u32) -> Result<WriteOutcome, Error> {
         let call = format!("writing the scale of {}", self.workload);
         let patch = Patch::Merge(json!({
             "metadata": { "resourceVersion": read.version },
@@ -104,8 +104,8 @@ impl Api {
         let parameters = PatchParams::default();
         let scale = self.workloads.patch_scale(&self.name, &parameters, &patch);
         match self.made(&call, scale).await? {
-            Ok(_) => Ok(Written::Yes),
-            Err(error) if code(&error) == CONFLICT => Ok(Written::Outdated),
+            Ok(_) => Ok(WriteOutcome::Yes),
+            Err(error) if code(&error) == CONFLICT => Ok(WriteOutcome::Outdated),
             Err(error) if code(&error) == NOT_FOUND => {
                 Err(no_such_workload(&self.pool, &self.workload))
             }

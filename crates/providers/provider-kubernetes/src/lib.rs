@@ -33,7 +33,7 @@ mod look;
 mod pod;
 mod workload;
 
-use workload::Scaled;
+use workload::ScaledWorkload;
 
 /// The annotation by which Kubernetes takes a Deployment's pod before others, with the value -1000.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -103,12 +103,16 @@ impl Kubernetes {
         Ok(Self::new(client, settings))
     }
 
-    fn scaled(&self, pool: &Pool) -> Result<Scaled, Error> {
+    fn scaled(&self, pool: &Pool) -> Result<ScaledWorkload, Error> {
         let name = &pool.device_type;
         let workload = self.settings.pools.get(name);
         let workload = workload.ok_or_else(|| error::no_workload(name))?;
         let api = api::Api::new(self.client.clone(), &self.settings, name, workload);
-        Ok(Scaled::new(api, workload.clone(), self.settings.settle_ms))
+        Ok(ScaledWorkload::new(
+            api,
+            workload.clone(),
+            self.settings.settle_ms,
+        ))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use sextant_provider::{Machine, MachineId};
 
-use crate::{Kind, api::Replicas, pod::Seen};
+use crate::{Kind, api::Replicas, pod::LivePod};
 
 /// A workload at one time. The replicas were read first: pods may be newer than they.
 #[derive(Debug, Clone)]
@@ -10,7 +10,7 @@ pub(crate) struct Look {
     pub(crate) kind: Kind,
     pub(crate) replicas: Replicas,
     /// Those that have not ended, sorted by id.
-    pub(crate) pods: Vec<Seen>,
+    pub(crate) pods: Vec<LivePod>,
 }
 
 // === impl Look ===
@@ -22,7 +22,7 @@ impl Look {
     }
 
     /// Whether a pod ends or was told to.
-    pub(crate) fn ends(&self, pod: &Seen) -> bool {
+    pub(crate) fn ends(&self, pod: &LivePod) -> bool {
         let told = match self.kind {
             Kind::Deployment => pod.marked,
             Kind::StatefulSet => pod.ordinal.is_some_and(|at| at >= self.replicas.count),
@@ -37,7 +37,7 @@ impl Look {
 
     /// Those that were told to end and that Kubernetes does not end yet.
     pub(crate) fn told(&self) -> usize {
-        let told = |pod: &&Seen| self.ends(pod) && !pod.leaves;
+        let told = |pod: &&LivePod| self.ends(pod) && !pod.leaves;
         self.pods.iter().filter(told).count()
     }
 

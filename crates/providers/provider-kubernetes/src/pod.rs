@@ -11,7 +11,7 @@ use crate::{ENDING, Kind, Workload};
 
 /// A pod of a workload that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct LivePod {
     /// Its name, which is also its worker's.
     pub(crate) name: String,
     /// What it is called outside: its name, and where names come back its uid.
@@ -26,9 +26,9 @@ pub(crate) struct Seen {
     since_ms: u64,
 }
 
-// === impl Seen ===
+// === impl LivePod ===
 
-impl Seen {
+impl LivePod {
     /// `None` where it is none of the workload's, or has ended.
     pub(crate) fn read(pod: Pod, workload: &Workload) -> Option<Self> {
         let Pod {

@@ -7,10 +7,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Kind, Workload,
-    api::{Api, Written},
+    api::{Api, WriteOutcome},
     error::refused,
     look::Look,
-    pod::Seen,
+    pod::LivePod,
 };
 
 /// Most attempts of a write that others overtake.
@@ -20,15 +20,15 @@ const ATTEMPTS: u32 = 16;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A workload whose replicas are changed.
-pub(crate) struct Scaled {
+pub(crate) struct ScaledWorkload {
     api: Api,
     workload: Workload,
     settle: Duration,
 }
 
-// === impl Scaled ===
+// === impl ScaledWorkload ===
 
-impl Scaled {
+impl ScaledWorkload {
     pub(crate) fn new(api: Api, workload: Workload, settle_ms: u64) -> Self {
         Self {
             api,
@@ -77,8 +77,8 @@ impl Scaled {
         let replicas = self.api.replicas().await?;
         let pods = self.api.pods(&replicas).await?;
         let seen = pods.into_iter();
-        let mut pods: Vec<Seen> = seen
-            .filter_map(|pod| Seen::read(pod, &self.workload))
+        let mut pods: Vec<LivePod> = seen
+            .filter_map(|pod| LivePod::read(pod, &self.workload))
             .collect();
         pods.sort_by(|one, other| one.id.cmp(&other.id));
         Ok(Look {
@@ -96,7 +96,7 @@ impl Scaled {
             if count == look.replicas.count {
                 return Ok(false);
             }
-            if self.api.write(&look.replicas, count).await? == Written::Yes {
+            if self.api.write(&look.replicas, count).await? == WriteOutcome::Yes {
                 tracing::debug!(
                     workload = self.api.workload,
                     from = look.replicas.count,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
-use sextant_pipeline::{Call, Called, Function, Interpreter, Unbounded};
+use sextant_pipeline::{Call, CallResult, Function, Interpreter, UnboundedMemory};
 use sextant_python::Python;
 use sextant_rpc::QueryError;
 use sextant_types::Code;
@@ -34,14 +34,14 @@ async fn all(
     python: &Python,
     function: &Arc<Function>,
     values: &[f32],
-) -> Vec<Result<Called, QueryError>> {
+) -> Vec<Result<CallResult, QueryError>> {
     let calls = values
         .iter()
         .map(|value| call(python, function, vec![floats("x", &[1, 1], &[*value])]));
     join_all(calls).await
 }
 
-fn number(called: &Called, name: &str) -> f32 {
+fn number(called: &CallResult, name: &str) -> f32 {
     let output = called.outputs.iter().find(|it| it.name == name);
     output.unwrap().tensor.to_vec::<f32>().unwrap()[0]
 }
@@ -166,7 +166,7 @@ async fn one_whose_time_is_over_is_not_called() {
     let late = Call {
         inputs: vec![floats("x", &[1, 1], &[1.0])],
         sent: Box::new(()),
-        memory: Arc::new(Unbounded),
+        memory: Arc::new(UnboundedMemory),
         until: Some(Instant::now()),
     };
     let error = match python.call(&function, late).await {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::json;
-use sextant_pipeline::{Call, Interpreter, Unbounded};
+use sextant_pipeline::{Call, Interpreter, UnboundedMemory};
 use sextant_types::{Code, DataType, NamedTensor, Tensor};
 
 use super::{LONG, call, failure, floats, function, named, python};
@@ -204,7 +204,7 @@ fn a_call_that_is_given_up_holds_its_memory_until_its_thread_has_ended() {
             let call = Call {
                 inputs: vec![floats("x", &[1], &[1.0])],
                 sent: Box::new(Arc::clone(&room)),
-                memory: Arc::new(Unbounded),
+                memory: Arc::new(UnboundedMemory),
                 until: None,
             };
             let calling = pin!(python.call(&same, call));

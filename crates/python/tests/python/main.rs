@@ -19,9 +19,10 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use sextant_isolation::Program;
 use sextant_pipeline::{
-    Call, Called, Definition, Function, Graph, Interpreter, Known, Memory, Target, Unbounded,
+    Call, CallResult, CheckContext, Definition, Function, Graph, Interpreter, Memory, Target,
+    UnboundedMemory,
 };
-use sextant_python::{Confined, Python, Settings, find};
+use sextant_python::{Confinement, Python, Settings, find};
 use sextant_rpc::QueryError;
 use sextant_test_servers::interpreter;
 use sextant_types::{Code, NamedTensor, Route, Tensor};
@@ -43,7 +44,7 @@ fn child() {
         let paths = told[name].as_array().unwrap().iter();
         paths.map(|it| it.as_str().unwrap().into()).collect()
     };
-    let confined = Confined {
+    let confined = Confinement {
         memory_bytes: MEMORY_BYTES,
         executable: told["executable"].as_str().unwrap().into(),
         readable: paths("readable"),
@@ -55,7 +56,7 @@ fn child() {
 /// Calls functions in at most `processes` children.
 fn python(processes: usize, time_limit: Duration) -> Python {
     let found = find(&interpreter(), &[]).unwrap();
-    let confined = Confined::of(&found, None, MEMORY_BYTES);
+    let confined = Confinement::of(&found, None, MEMORY_BYTES);
     let told = json!({
         "executable": confined.executable, "readable": confined.readable, "packages": confined.packages,
     });
@@ -125,7 +126,7 @@ fn made(
     let nobody = |_: &Route| -> Result<Target, QueryError> {
         Err(QueryError::new(Code::ModelNotFound, "nobody"))
     };
-    let known = Known {
+    let known = CheckContext {
         targets: &nobody,
         files: &files,
     };
@@ -142,8 +143,8 @@ async fn call(
     python: &Python,
     function: &Arc<Function>,
     inputs: Vec<NamedTensor>,
-) -> Result<Called, QueryError> {
-    let memory: Arc<dyn Memory> = Arc::new(Unbounded);
+) -> Result<CallResult, QueryError> {
+    let memory: Arc<dyn Memory> = Arc::new(UnboundedMemory);
     let call = Call {
         inputs,
         sent: Box::new(()),

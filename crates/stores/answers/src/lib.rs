@@ -10,6 +10,7 @@
 //!
 //! Answers that are drawn at random are not kept: the first `TRIALS` hits of each variant, and then one in
 //! `TRIAL_EVERY`, run all the same and are compared; a variant that answers otherwise than before is left out for good.
+//! Where another variant is chosen in place of one that was to run, it runs at its next hit ([`Cache::put_off`]).
 
 use std::{
     collections::BTreeMap,
@@ -61,10 +62,18 @@ pub struct Caches(ArcSwap<BTreeMap<ApplicationId, Arc<Cache>>>);
 pub struct Cache {
     max_bytes: u64,
     ttl: Option<Duration>,
-    entries: quick_cache::sync::Cache<Key, Kept, Bytewise>,
-    /// Files of variants, and how often they were hit; `None` for those that draw at random.
-    variants: Mutex<BTreeMap<FileDigest, Option<u64>>>,
+    entries: quick_cache::sync::Cache<Key, CachedAnswer, Bytewise>,
+    /// Files of variants, and how they were hit; `None` for those that draw at random.
+    variants: Mutex<BTreeMap<FileDigest, Option<Hits>>>,
     counts: Counts,
+}
+
+/// How a variant was hit.
+struct Hits {
+    /// So many of the next run all the same.
+    due: u64,
+    /// Others.
+    count: u64,
 }
 
 /// What a cache has done.
@@ -76,7 +85,7 @@ struct Counts {
 
 /// An answer.
 #[derive(Debug, Clone)]
-pub struct Kept {
+pub struct CachedAnswer {
     at: Instant,
     outputs: Arc<[Tensor]>,
 }
@@ -85,9 +94,9 @@ pub struct Kept {
 struct Bytewise;
 
 /// What is found under a key.
-pub enum Found<'a> {
+pub enum CacheLookup<'a> {
     /// An answer.
-    Kept(Kept),
+    CachedAnswer(CachedAnswer),
     /// None yet: whoever has this makes it, others wait.
     Absent(Room<'a>),
     /// Nobody has made it in time.
@@ -100,10 +109,10 @@ pub struct Room<'a>(Guard<'a>);
 type Guard<'a> = PlaceholderGuard<
     'a,
     Key,
-    Kept,
+    CachedAnswer,
     Bytewise,
     std::hash::RandomState,
-    quick_cache::sync::DefaultLifecycle<Key, Kept>,
+    quick_cache::sync::DefaultLifecycle<Key, CachedAnswer>,
 >;
 
 /// How much a cache holds and has done.
@@ -203,7 +212,7 @@ impl Cache {
     }
 
     /// What is under a key, or comes there by `deadline` because somebody else is about to make it.
-    pub async fn find(&self, key: &Key, deadline: Option<Instant>) -> Found<'_> {
+    pub async fn find(&self, key: &Key, deadline: Option<Instant>) -> CacheLookup<'_> {
         loop {
             let found = self.entries.get_value_or_guard_async(key);
             let found = match deadline {
@@ -212,15 +221,15 @@ impl Cache {
             };
             match found {
                 Ok(Ok(kept)) if self.is_old(&kept) => drop(self.entries.remove(key)),
-                Ok(Ok(kept)) => return Found::Kept(kept),
-                Ok(Err(guard)) => return Found::Absent(Room(guard)),
-                Err(_) => return Found::Late,
+                Ok(Ok(kept)) => return CacheLookup::CachedAnswer(kept),
+                Ok(Err(guard)) => return CacheLookup::Absent(Room(guard)),
+                Err(_) => return CacheLookup::Late,
             }
         }
     }
 
     /// What is under a key now.
-    pub fn get(&self, key: &Key) -> Option<Kept> {
+    pub fn get(&self, key: &Key) -> Option<CachedAnswer> {
         let kept = self.entries.get(key)?;
         match self.is_old(&kept) {
             true => {
@@ -232,26 +241,41 @@ impl Cache {
     }
 
     /// Keeps an answer.
-    pub fn put(&self, key: Key, kept: Kept) {
+    pub fn put(&self, key: Key, kept: CachedAnswer) {
         self.entries.insert(key, kept);
     }
 
-    fn is_old(&self, kept: &Kept) -> bool {
+    fn is_old(&self, kept: &CachedAnswer) -> bool {
         self.ttl.is_some_and(|ttl| kept.at.elapsed() >= ttl)
     }
 
     /// Counts a hit of a variant, and tells whether it is to run all the same.
     pub fn is_trial(&self, variant: &Variant) -> bool {
+        let new = Hits {
+            due: TRIALS,
+            count: 0,
+        };
         let mut variants = self.variants.lock();
-        let Some(hits) = variants.entry(variant.artefact).or_insert(Some(0)) else {
+        let Some(hits) = variants.entry(variant.artefact).or_insert(Some(new)) else {
             return true;
         };
-        *hits += 1;
-        *hits <= TRIALS || hits.is_multiple_of(TRIAL_EVERY)
+        if hits.due > 0 {
+            hits.due -= 1;
+            return true;
+        }
+        hits.count += 1;
+        hits.count.is_multiple_of(TRIAL_EVERY)
+    }
+
+    /// Has a variant that was to run all the same do so at its next hit, since another was chosen this time.
+    pub fn put_off(&self, variant: &Variant) {
+        if let Some(Some(hits)) = self.variants.lock().get_mut(&variant.artefact) {
+            hits.due += 1;
+        }
     }
 
     /// Compares an answer with the one that is kept; a variant that answers otherwise is left out from now on.
-    pub fn judge(&self, variant: &Variant, kept: &Kept, outputs: &[Tensor]) {
+    pub fn judge(&self, variant: &Variant, kept: &CachedAnswer, outputs: &[Tensor]) {
         let is_alike = |(one, other): (&Tensor, &Tensor)| {
             let is_like = one.shape() == other.shape() && one.data_type() == other.data_type();
             is_like && (one == other || relative_distance(one, other) <= FURTHEST)
@@ -275,9 +299,9 @@ impl Cache {
     }
 }
 
-// === impl Kept ===
+// === impl CachedAnswer ===
 
-impl Kept {
+impl CachedAnswer {
     /// Copies of outputs: those of a batch are pieces of one buffer, all of which a piece would hold.
     pub fn new(outputs: &[Tensor]) -> Self {
         Self {
@@ -296,7 +320,7 @@ impl Kept {
 
 impl Room<'_> {
     /// Gives the answer to all who wait for it.
-    pub fn fill(self, kept: Kept) {
+    pub fn fill(self, kept: CachedAnswer) {
         // Whoever replaced it meanwhile has made the same.
         drop(self.0.insert(kept));
     }
@@ -312,8 +336,8 @@ fn copied(tensor: &Tensor) -> Tensor {
     copy.unwrap_or_else(|_| tensor.clone())
 }
 
-impl Weighter<Key, Kept> for Bytewise {
-    fn weight(&self, _: &Key, kept: &Kept) -> u64 {
+impl Weighter<Key, CachedAnswer> for Bytewise {
+    fn weight(&self, _: &Key, kept: &CachedAnswer) -> u64 {
         let outputs = kept.outputs.iter().map(|it| it.held_bytes() as u64);
         ENTRY_BYTES + outputs.sum::<u64>()
     }

@@ -61,18 +61,21 @@ async fn what_is_made_is_found_by_all_who_wait_for_it() {
     let cache = Arc::new(Cache::new(1 << 20, None));
     let variant = sample("v");
     let of = key(&variant, &inputs(&[1.0]));
-    let Found::Absent(guard) = cache.find(&of, None).await else {
+    let CacheLookup::Absent(guard) = cache.find(&of, None).await else {
         panic!("it is empty");
     };
     let waiting: Vec<_> = (0..16)
         .map(|_| {
             let cache = Arc::clone(&cache);
-            tokio::spawn(async move { matches!(cache.find(&of, None).await, Found::Kept(_)) })
+            tokio::spawn(async move { matches!(cache.find(&of, None).await, CacheLookup::Kept(_)) })
         })
         .collect();
     let soon = Instant::now() + Duration::from_millis(1);
-    assert!(matches!(cache.find(&of, Some(soon)).await, Found::Late));
-    guard.fill(Kept::new(&[tensor(&[3.0])]));
+    assert!(matches!(
+        cache.find(&of, Some(soon)).await,
+        CacheLookup::Late
+    ));
+    guard.fill(CachedAnswer::new(&[tensor(&[3.0])]));
     for waits in waiting {
         assert!(waits.await.expect("no panic"));
     }
@@ -82,22 +85,28 @@ async fn what_is_made_is_found_by_all_who_wait_for_it() {
 async fn one_of_those_who_wait_goes_on_where_the_first_fails() {
     let cache = Cache::new(1 << 20, None);
     let of = [7; 32];
-    let Found::Absent(guard) = cache.find(&of, None).await else {
+    let CacheLookup::Absent(guard) = cache.find(&of, None).await else {
         panic!("it is empty");
     };
     drop(guard);
-    assert!(matches!(cache.find(&of, None).await, Found::Absent(_)));
+    assert!(matches!(
+        cache.find(&of, None).await,
+        CacheLookup::Absent(_)
+    ));
 }
 
 #[tokio::test]
 async fn what_is_too_old_or_too_much_is_gone() {
     let old = Cache::new(1 << 20, Some(Duration::ZERO));
-    old.put([1; 32], Kept::new(&[tensor(&[1.0])]));
+    old.put([1; 32], CachedAnswer::new(&[tensor(&[1.0])]));
     assert!(old.get(&[1; 32]).is_none());
-    assert!(matches!(old.find(&[1; 32], None).await, Found::Absent(_)));
+    assert!(matches!(
+        old.find(&[1; 32], None).await,
+        CacheLookup::Absent(_)
+    ));
     let small = Cache::new(16 << 10, None);
     for at in 0..=255u8 {
-        small.put([at; 32], Kept::new(&[tensor(&[0.0; 64])]));
+        small.put([at; 32], CachedAnswer::new(&[tensor(&[0.0; 64])]));
     }
     assert!(small.figures().bytes <= 16 << 10, "{:?}", small.figures());
 }
@@ -105,12 +114,23 @@ async fn what_is_too_old_or_too_much_is_gone() {
 #[test]
 fn a_variant_that_draws_at_random_is_left_out() {
     let (cache, variant) = (Cache::new(1 << 20, None), sample("v"));
-    let kept = Kept::new(&[tensor(&[1.0, 2.0])]);
+    let kept = CachedAnswer::new(&[tensor(&[1.0, 2.0])]);
     assert!(cache.is_trial(&variant) && cache.is_trial(&variant));
     cache.judge(&variant, &kept, &[tensor(&[1.0, 2.000_01])]);
     assert!(!cache.is_trial(&variant) && cache.keeps(&variant));
     cache.judge(&variant, &kept, &[tensor(&[1.0, 7.0])]);
     assert!(!cache.keeps(&variant));
+}
+
+#[test]
+fn what_was_put_off_is_due_again() {
+    let (cache, variant) = (Cache::new(1 << 20, None), sample("v"));
+    for _ in 0..100 {
+        assert!(cache.is_trial(&variant));
+        cache.put_off(&variant);
+    }
+    let tried = (0..4096).filter(|_| cache.is_trial(&variant)).count();
+    assert_eq!(tried as u64, TRIALS + (4096 - TRIALS) / TRIAL_EVERY);
 }
 
 #[test]

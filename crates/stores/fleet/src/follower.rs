@@ -32,15 +32,15 @@ pub struct Follower {
     metadata: Arc<dyn MetadataStore>,
     grace: Duration,
     view: View,
-    followed: Followed,
-    kept: Kept,
+    followed: FeedState,
+    kept: Remnant,
     /// After a failure: when the store is asked again, and how long was waited for that.
     again: Option<(Instant, Duration)>,
 }
 
 /// How far the view goes along with the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Followed {
+enum FeedState {
     Never,
     /// The feed no longer holds what follows the view.
     Trimmed,
@@ -49,7 +49,7 @@ enum Followed {
 
 /// What the view has of an earlier life of the store.
 #[derive(Debug, Default)]
-struct Kept {
+struct Remnant {
     variants: BTreeSet<VariantId>,
     instances: BTreeSet<InstanceKey>,
     workers: BTreeSet<WorkerId>,
@@ -72,8 +72,8 @@ impl Follower {
             metadata,
             grace,
             view: View::default(),
-            followed: Followed::Never,
-            kept: Kept::default(),
+            followed: FeedState::Never,
+            kept: Remnant::default(),
             again: None,
         }
     }
@@ -102,14 +102,14 @@ impl Follower {
                     return news;
                 }
                 Ok(None) => self.again = None,
-                Err(Error::Trimmed { .. }) => self.followed = Followed::Trimmed,
+                Err(Error::Trimmed { .. }) => self.followed = FeedState::Trimmed,
                 Err(error) => self.back_off(&error),
             }
         }
     }
 
     async fn advance(&mut self) -> Result<Option<News>, Error> {
-        if self.followed != Followed::Current {
+        if self.followed != FeedState::Current {
             let snapshot = self.metadata.snapshot().await?;
             self.replace(snapshot);
             return Ok(Some(News::Structure));
@@ -137,15 +137,15 @@ impl Follower {
     }
 
     fn replace(&mut self, snapshot: Snapshot) {
-        let known = self.followed != Followed::Never;
+        let known = self.followed != FeedState::Never;
         let before = std::mem::replace(&mut self.view, View::from(snapshot));
-        self.followed = Followed::Current;
+        self.followed = FeedState::Current;
         if known && before.life != self.view.life {
             tracing::warn!(
                 life = self.view.life,
                 "the metadata store has lost its content; keeping what was known for a while"
             );
-            self.kept = Kept::all(&before, Instant::now() + self.grace);
+            self.kept = Remnant::all(&before, Instant::now() + self.grace);
         }
         self.kept.add_to(&mut self.view, &before);
     }
@@ -220,9 +220,9 @@ fn weigh(view: &View, event: &Event) -> News {
     if same { News::Figures } else { News::Structure }
 }
 
-// === impl Kept ===
+// === impl Remnant ===
 
-impl Kept {
+impl Remnant {
     fn all(view: &View, until: Instant) -> Self {
         Self {
             variants: view.variants.keys().cloned().collect(),

@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use parking_lot::RwLock;
 use sextant_metadata::{
-    Candidate, Changes, Cursor, Demand, Desired, Error, InProcessStore, Instance, Leader, Lease,
-    MetadataStore, Snapshot, Transition, Worker, WorkerRecord,
+    Candidate, Changes, Cursor, Demand, DesiredState, Error, InProcessStore, Instance, Leader,
+    Lease, MetadataStore, Snapshot, Transition, Worker, WorkerRecord,
 };
 use sextant_types::{Variant, VariantId, WorkerId};
 use tokio::sync::watch;
@@ -168,7 +168,7 @@ impl MetadataStore for UnsteadyStore {
         self.store()?.resign(candidate).await
     }
 
-    async fn set_desired(&self, desired: Desired) -> Result<(), Error> {
+    async fn set_desired(&self, desired: DesiredState) -> Result<(), Error> {
         self.store()?.set_desired(desired).await
     }
 

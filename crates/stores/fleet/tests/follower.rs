@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use sextant_fleet::{Follower, News, unsteady::UnsteadyStore};
 use sextant_metadata::{
-    Command, Demand, Desired, InstanceKey, MetadataStore, Transition, WorkerRecord,
+    Command, Demand, DesiredState, InstanceKey, MetadataStore, Transition, WorkerRecord,
 };
 use sextant_types::{ApplicationId, VariantId, WorkerId};
 
@@ -65,7 +65,7 @@ async fn until(follower: &mut Follower, is: impl Fn(&Follower) -> bool) {
 
 /// What leaders say as a whole; another `number` is something else.
 async fn say(store: &UnsteadyStore, number: u64) {
-    let desired = Desired::new(0, Vec::new(), number);
+    let desired = DesiredState::new(0, Vec::new(), number);
     store.set_desired(desired).await.unwrap();
     let demand = Demand {
         window_ms: number,
@@ -190,7 +190,7 @@ async fn what_leaders_said_is_kept_until_they_say_it_again_or_nobody_does() {
     until(&mut follower, |follower| follower.view().life == 1).await;
     assert_eq!(follower.view().desired, said.desired);
     assert_eq!(follower.view().demand, said.demand);
-    let desired = Desired::new(0, Vec::new(), 2);
+    let desired = DesiredState::new(0, Vec::new(), 2);
     store.set_desired(desired.clone()).await.unwrap();
     until(&mut follower, |follower| follower.view().demand.is_none()).await;
     assert_eq!(follower.view().desired.as_deref(), Some(&desired));

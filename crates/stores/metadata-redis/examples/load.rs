@@ -23,7 +23,7 @@ use sextant_types::{ApplicationId, VariantId, WorkerId};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// When the last report of each instance was sent.
-type Sent = Arc<Mutex<HashMap<InstanceKey, Instant>>>;
+type ReportTimes = Arc<Mutex<HashMap<InstanceKey, Instant>>>;
 
 const WORKERS: usize = 20;
 const PERIOD: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ async fn main() -> Outcome<()> {
     let seconds: u64 = arguments.next().map_or(Ok(20), |text| text.parse())?;
     let instances: usize = arguments.next().map_or(Ok(1000), |text| text.parse())?;
     let server = Redis::start();
-    let sent = Sent::default();
+    let sent = ReportTimes::default();
     let mut workers = Vec::new();
     for index in 0..WORKERS {
         let share = instances / WORKERS + usize::from(index < instances % WORKERS);
@@ -115,7 +115,7 @@ impl Worker {
     }
 
     /// Reports everything once a period, each worker at its own moment of it.
-    async fn report(self, sent: Sent, rounds: u64) -> Outcome<()> {
+    async fn report(self, sent: ReportTimes, rounds: u64) -> Outcome<()> {
         let offset = PERIOD * self.index as u32 / WORKERS as u32;
         let start = tokio::time::Instant::now() + offset;
         let mut timer = tokio::time::interval_at(start, PERIOD);
@@ -170,7 +170,7 @@ impl Worker {
 }
 
 /// Keeps a view current until it has taken over `wanted` reports; how old each was, in ms.
-async fn follow(store: Arc<RedisStore>, sent: Sent, wanted: usize) -> Outcome<Vec<f64>> {
+async fn follow(store: Arc<RedisStore>, sent: ReportTimes, wanted: usize) -> Outcome<Vec<f64>> {
     let mut view = View::from(store.snapshot().await?);
     let mut delays_ms = Vec::with_capacity(wanted);
     while delays_ms.len() < wanted {

@@ -4,8 +4,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use sextant_metadata::{
-    Candidate, Cursor, Demand, Desired, Error, Event, Instance, InstanceKey, InstanceState, Leader,
-    Snapshot, Worker,
+    Candidate, Cursor, Demand, DesiredState, Error, Event, Instance, InstanceKey, InstanceState,
+    Leader, Snapshot, Worker,
 };
 use sextant_types::{ApplicationId, VariantId, WorkerId};
 
@@ -145,9 +145,9 @@ pub fn leader((text, token, lease_until_ms): &(String, u64, u64)) -> Result<Lead
 }
 
 /// What is desired from its content and the token of who wrote it.
-pub fn desired(content: &str, token: u64) -> Result<Desired, Error> {
-    let desired: Desired = parse(content)?;
-    Ok(Desired { token, ..desired })
+pub fn desired(content: &str, token: u64) -> Result<DesiredState, Error> {
+    let desired: DesiredState = parse(content)?;
+    Ok(DesiredState { token, ..desired })
 }
 
 /// What is asked for from its content and the token of who wrote it.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use sextant_metadata::{Demand, Desired, Error, Event};
+use sextant_metadata::{Demand, DesiredState, Error, Event};
 
 use crate::{
     connection::Connection,
@@ -30,9 +30,9 @@ const DEMAND: Record = Record {
 };
 
 /// Replaces what is desired.
-pub async fn set_desired(connection: &Connection, desired: Desired) -> Result<(), Error> {
+pub async fn set_desired(connection: &Connection, desired: DesiredState) -> Result<(), Error> {
     let token = desired.token;
-    let content = document(&Desired {
+    let content = document(&DesiredState {
         token: 0,
         ..desired
     })?;

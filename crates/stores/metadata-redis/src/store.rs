@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use redis::FromRedisValue;
 use sextant_metadata::{
-    Candidate, Changes, Cursor, Demand, Desired, Error, Instance, InstanceKey, Leader, Lease,
+    Candidate, Changes, Cursor, Demand, DesiredState, Error, Instance, InstanceKey, Leader, Lease,
     MetadataStore, Snapshot, Transition, Worker, WorkerRecord,
 };
 use sextant_types::{Variant, VariantId, WorkerId};
@@ -197,7 +197,7 @@ impl MetadataStore for RedisStore {
         self.run(&scripts::RESIGN, 0, &arguments).await
     }
 
-    async fn set_desired(&self, desired: Desired) -> Result<(), Error> {
+    async fn set_desired(&self, desired: DesiredState) -> Result<(), Error> {
         record::set_desired(&self.connection, desired).await
     }
 

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 use sextant_types::{DeviceTypeName, VariantId, WorkerId};
 
-use crate::{Decision, HeldBack, MOST_DECISIONS, Pool};
+use crate::{Cutback, Decision, MOST_DECISIONS, Pool};
 
 /// What the leading autoscaler wants to be loaded. It says nothing about what is loaded for other
 /// reasons: that may stay as long as its memory is not needed.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Desired {
+pub struct DesiredState {
     /// The fencing token under which this content was first written.
     pub token: u64,
     /// Sorted by variant, each once.
@@ -26,7 +26,7 @@ pub struct Desired {
     pub decisions: Vec<Decision>,
     /// Applications of which less is planned for than is asked, sorted.
     #[serde(default)]
-    pub held_back: Vec<HeldBack>,
+    pub held_back: Vec<Cutback>,
     /// The largest batches that plans have, sorted by variant and type, each pair once; no bound for others.
     #[serde(default)]
     pub batches: Vec<PlannedBatch>,
@@ -67,7 +67,7 @@ pub enum Count {
     Workers(u32),
 }
 
-impl Desired {
+impl DesiredState {
     /// Sorts `variants`; of those named twice the first counts.
     pub fn new(token: u64, mut variants: Vec<DesiredVariant>, idle_unload_ms: u64) -> Self {
         variants.sort_by(|a, b| a.variant.cmp(&b.variant));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sextant_types::{ApplicationId, Code, ErrorKind, WorkerId};
 
-use crate::{Cursor, Instance, InstanceKey, MOST_DEMAND_ROWS, Rejected};
+use crate::{Cursor, Instance, InstanceKey, MOST_DEMAND_ROWS, Rejection};
 
 /// An error of a metadata store. After any of them the store is unchanged, but for
 /// [`Unavailable`](Self::Unavailable), after which the call may have been done or may yet be done.
@@ -25,7 +25,7 @@ pub enum Error {
     },
     /// The state machine refused the command.
     #[error(transparent)]
-    Rejected(#[from] Rejected),
+    Rejected(#[from] Rejection),
     /// The instance belongs to another application.
     #[error("instance `{key}` belongs to application `{application}`")]
     OtherApplication {

@@ -12,7 +12,7 @@ use sextant_types::{Variant, VariantId, WorkerId};
 use tokio::sync::watch;
 
 use crate::{
-    Candidate, Changes, Command, Cursor, Demand, Desired, Error, Event, Instance, InstanceKey,
+    Candidate, Changes, Command, Cursor, Demand, DesiredState, Error, Event, Instance, InstanceKey,
     Leader, Lease, MetadataStore, Snapshot, Transition, View, Worker, WorkerRecord, apply,
 };
 
@@ -209,7 +209,7 @@ impl MetadataStore for InProcessStore {
         }))
     }
 
-    async fn set_desired(&self, desired: Desired) -> Result<(), Error> {
+    async fn set_desired(&self, desired: DesiredState) -> Result<(), Error> {
         self.write(|content| content.set_desired(desired))
     }
 
@@ -343,7 +343,7 @@ impl Content {
         }
     }
 
-    fn set_desired(&mut self, desired: Desired) -> Result<(), Error> {
+    fn set_desired(&mut self, desired: DesiredState) -> Result<(), Error> {
         self.desired_fence.admit(desired.token)?;
         let known = self.view.desired.as_ref();
         if known.is_none_or(|known| !known.says_the_same(&desired)) {

@@ -194,7 +194,7 @@ impl Command {
 
 /// Why the state machine refused a command; the instance is unchanged.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Rejected {
+pub enum Rejection {
     /// The state has no such transition.
     #[error("instance `{key}` is {state}: `{command}` does not apply")]
     State {
@@ -226,9 +226,9 @@ pub enum Rejected {
 }
 
 /// The state machine: the record after `command` at `now_ms`, one version further, or why not.
-pub fn apply(current: &Instance, command: &Command, now_ms: u64) -> Result<Instance, Rejected> {
+pub fn apply(current: &Instance, command: &Command, now_ms: u64) -> Result<Instance, Rejection> {
     check(current, command, now_ms)?;
-    let state = successor(current.state, command).ok_or_else(|| Rejected::State {
+    let state = successor(current.state, command).ok_or_else(|| Rejection::State {
         key: current.key.clone(),
         state: current.state,
         command: command.name(),
@@ -250,14 +250,14 @@ pub fn apply(current: &Instance, command: &Command, now_ms: u64) -> Result<Insta
     })
 }
 
-fn check(current: &Instance, command: &Command, now_ms: u64) -> Result<(), Rejected> {
+fn check(current: &Instance, command: &Command, now_ms: u64) -> Result<(), Rejection> {
     match command {
-        Command::Expire if now_ms < current.lease_until_ms => Err(Rejected::LeaseHeld {
+        Command::Expire if now_ms < current.lease_until_ms => Err(Rejection::LeaseHeld {
             key: current.key.clone(),
             lease_until_ms: current.lease_until_ms,
             now_ms,
         }),
-        Command::Report { load } if !(0.0..=1.0).contains(load) => Err(Rejected::Load {
+        Command::Report { load } if !(0.0..=1.0).contains(load) => Err(Rejection::Load {
             key: current.key.clone(),
             load: *load,
         }),

@@ -26,15 +26,15 @@ pub use costs::{CostRow, Costs};
 pub use demand::{
     AgreementRow, ApplicationDemand, Demand, DeviceDemand, MOST_DEMAND_ROWS, StepDemand, TrialRow,
 };
-pub use desired::{Count, Desired, DesiredVariant, PlannedBatch};
+pub use desired::{Count, DesiredState, DesiredVariant, PlannedBatch};
 pub use error::Error;
 pub use hardware::{DeviceTypes, HardwareWarning};
 pub use in_process::{DEFAULT_HISTORY, InProcessStore};
-pub use instance::{Command, Instance, InstanceKey, InstanceState, Rejected, apply};
+pub use instance::{Command, Instance, InstanceKey, InstanceState, Rejection, apply};
 pub use rate::{InProcessRates, Rate, RateStore};
 pub use scaling::{
-    Action, Alternative, Decision, HeldBack, Input, Limit, MOST_DECISION_ROWS, MOST_DECISIONS,
-    Pool, Subject,
+    Action, Alternative, Cutback, Decision, Input, Limit, MOST_DECISION_ROWS, MOST_DECISIONS, Pool,
+    Subject,
 };
 pub use store::{
     Candidate, Changes, Cursor, Event, Leader, Lease, MetadataStore, Snapshot, Transition, Worker,

@@ -37,7 +37,7 @@ pub struct Pool {
 
 /// An application of which less is planned for than is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldBack {
+pub struct Cutback {
     /// Which one.
     pub application: ApplicationId,
     /// By what.

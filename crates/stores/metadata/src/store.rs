@@ -9,7 +9,7 @@ use sextant_types::{
     WorkerId,
 };
 
-use crate::{Command, Demand, Desired, Error, Instance, InstanceKey};
+use crate::{Command, Demand, DesiredState, Error, Instance, InstanceKey};
 
 /// A position in the change feed: everything up to it has been seen. Positions of one store only
 /// grow; a position of another store, or of an earlier life of this one, is answered with
@@ -131,7 +131,7 @@ pub enum Event {
     /// Nobody plays the role any more: its holder stood down.
     LeaderGone(Arc<str>),
     /// Something else is desired to be loaded.
-    DesiredChanged(Arc<Desired>),
+    DesiredChanged(Arc<DesiredState>),
     /// The dispatcher has counted again; `None` in place of what a later event of the feed replaces.
     DemandChanged(Option<Arc<Demand>>),
 }
@@ -149,7 +149,7 @@ pub struct Snapshot {
     /// lapsed and that nobody has taken over.
     pub leaders: Vec<Leader>,
     /// What should be loaded; `None` before an autoscaler has said it.
-    pub desired: Option<Arc<Desired>>,
+    pub desired: Option<Arc<DesiredState>>,
     /// What is asked for; `None` before a dispatcher has counted.
     pub demand: Option<Arc<Demand>>,
     /// Changes when the store has lost its content: what a follower knew may be missing until
@@ -288,7 +288,7 @@ pub trait MetadataStore: Send + Sync {
     async fn resign(&self, candidate: &Candidate) -> Result<bool, Error>;
 
     /// Replaces what should be loaded. No event when nothing but the token is new.
-    async fn set_desired(&self, desired: Desired) -> Result<(), Error>;
+    async fn set_desired(&self, desired: DesiredState) -> Result<(), Error>;
 
     /// Replaces what is asked for. No event when nothing but the token is new. Refuses what does not
     /// pass [`Demand::check`].

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use sextant_types::{Variant, VariantId, WorkerId};
 
 use crate::{
-    Changes, Cursor, Demand, Desired, Event, Instance, InstanceKey, Leader, Snapshot, Worker,
+    Changes, Cursor, Demand, DesiredState, Event, Instance, InstanceKey, Leader, Snapshot, Worker,
 };
 
 /// What a follower of the feed knows. Starts from a [`Snapshot`] and goes on with [`Changes`];
@@ -21,7 +21,7 @@ pub struct View {
     /// Who plays the roles that only one may play, by role.
     pub leaders: BTreeMap<Arc<str>, Leader>,
     /// What should be loaded; `None` before an autoscaler has said it.
-    pub desired: Option<Arc<Desired>>,
+    pub desired: Option<Arc<DesiredState>>,
     /// What is asked for; `None` before a dispatcher has counted.
     pub demand: Option<Arc<Demand>>,
     /// The life of the store that this was read from; see [`Snapshot::life`].

@@ -1,9 +1,9 @@
 //! What the store's values say of themselves.
 
 use sextant_metadata::{
-    Action, AgreementRow, ApplicationDemand, Costs, Count, Decision, Demand, Desired,
-    DesiredVariant, DeviceDemand, Error, HeldBack, InstanceKey, Limit, MOST_DECISIONS,
-    PlannedBatch, Pool, Subject, TrialRow, Worker, WorkerRecord,
+    Action, AgreementRow, ApplicationDemand, Costs, Count, Cutback, Decision, Demand, DesiredState,
+    DesiredVariant, DeviceDemand, Error, InstanceKey, Limit, MOST_DECISIONS, PlannedBatch, Pool,
+    Subject, TrialRow, Worker, WorkerRecord,
 };
 use sextant_types::{
     ApplicationId, Code, DeviceTypeName, ModelId, TargetClass, VariantId, WorkerId,
@@ -54,7 +54,7 @@ fn batch(device_type: &str, max_rows: u32) -> PlannedBatch {
 #[test]
 fn of_several_plans_the_largest_batch_counts_on_its_own_devices() {
     let batches = vec![batch("gpu", 9), batch("cpu-8", 2), batch("cpu-8", 4)];
-    let desired = Desired::new(1, Vec::new(), 1).with_batches(batches);
+    let desired = DesiredState::new(1, Vec::new(), 1).with_batches(batches);
     let rows = |name: &str, on: &str| {
         let on = DeviceTypeName::new(on).expect("a name");
         desired.planned_rows(&variant(name), &on)
@@ -109,7 +109,7 @@ fn a_worker_stays_unless_it_drains_or_is_to_leave() {
 fn the_last_decisions_are_kept() {
     let many = MOST_DECISIONS as u64 + 3;
     let decisions = (0..many).map(decision).collect();
-    let desired = Desired::new(1, Vec::new(), 1).with_scaling(vec![pool()], decisions);
+    let desired = DesiredState::new(1, Vec::new(), 1).with_scaling(vec![pool()], decisions);
     assert_eq!(desired.pools, [pool()]);
     assert_eq!(desired.decisions.len(), MOST_DECISIONS);
     assert_eq!(desired.decisions[0].number, 3);
@@ -124,20 +124,20 @@ fn whatever_differs_is_another_wish_but_for_who_wrote_it() {
         pinned: true,
         needed: 1,
     };
-    let held_back = HeldBack {
+    let held_back = Cutback {
         application: ApplicationId::new("app").expect("a name"),
         limit: Limit::Budget,
         reason: "it is spent".into(),
     };
-    let one = Desired::new(1, Vec::new(), 1);
-    assert!(one.says_the_same(&Desired::new(2, Vec::new(), 1)));
+    let one = DesiredState::new(1, Vec::new(), 1);
+    assert!(one.says_the_same(&DesiredState::new(2, Vec::new(), 1)));
     let others = [
-        Desired::new(1, Vec::new(), 2),
-        Desired::new(1, vec![of], 1),
+        DesiredState::new(1, Vec::new(), 2),
+        DesiredState::new(1, vec![of], 1),
         one.clone().with_emptying(vec![worker("w")]),
         one.clone().with_scaling(vec![pool()], Vec::new()),
         one.clone().with_scaling(Vec::new(), vec![decision(1)]),
-        Desired {
+        DesiredState {
             held_back: vec![held_back],
             ..one.clone()
         },

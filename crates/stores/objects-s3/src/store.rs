@@ -180,7 +180,7 @@ impl ObjectStore for S3Store {
 
 /// What is known of an object without its bytes.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ObjectHead {
     pub(crate) size_bytes: u64,
     pub(crate) modified_ms: u64,
     /// The upload that wrote it, if it came in parts.
@@ -222,14 +222,14 @@ impl Inner {
     }
 
     /// Size and time of an object.
-    pub(crate) async fn head(&self, key: &str) -> Result<Option<Found>, Failure> {
+    pub(crate) async fn head(&self, key: &str) -> Result<Option<ObjectHead>, Failure> {
         let mut attempts = self.attempts();
         loop {
             let request = self.client.head_object().bucket(&self.bucket).key(key);
             let failure = match self.within(0, request.send()).await {
                 Ok(found) => {
                     let upload = found.metadata().and_then(|it| it.get(crate::upload::MARK));
-                    return Ok(Some(Found {
+                    return Ok(Some(ObjectHead {
                         size_bytes: size(found.content_length()),
                         modified_ms: millis(found.last_modified()),
                         upload: upload.cloned(),

@@ -145,12 +145,12 @@ impl CachedStore {
 
     async fn read(&self, digest: Digest) -> Result<Bytes, Error> {
         match self.on_disk(move |disk| disk.read(&digest)).await {
-            Some(disk::Read::Whole(bytes)) => {
+            Some(disk::ReadOutcome::Whole(bytes)) => {
                 count(&self.counters.hits, 1);
                 return Ok(bytes);
             }
-            Some(disk::Read::Damaged) => count(&self.counters.damaged, 1),
-            Some(disk::Read::Absent) | None => {}
+            Some(disk::ReadOutcome::Damaged) => count(&self.counters.damaged, 1),
+            Some(disk::ReadOutcome::Absent) | None => {}
         }
         count(&self.counters.misses, 1);
         let size = self.store.stat_blob(&digest).await?;

@@ -49,7 +49,7 @@ pub struct BlobUse {
 
 /// A blob that is about to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Condemned {
+pub struct CondemnedBlob {
     /// The blob.
     pub digest: Digest,
     /// Since when, ms since the Unix epoch.
@@ -82,12 +82,12 @@ impl Registry {
     }
 
     /// The condemned blobs, sorted by digest.
-    pub async fn condemned(&self) -> Result<Vec<Condemned>, Error> {
+    pub async fn condemned(&self) -> Result<Vec<CondemnedBlob>, Error> {
         let mut reader = self.read().await?;
         let rows = reader.rows((&sql::ALL_CONDEMNED).into()).await?;
         let read = |row: &Row| {
             let columns = Columns::new(row, Entity::Blob, "digest")?;
-            Ok(Condemned {
+            Ok(CondemnedBlob {
                 digest: columns.parse("digest")?,
                 since_ms: columns.count("since_ms")?,
             })

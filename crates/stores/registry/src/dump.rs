@@ -95,7 +95,7 @@ pub struct Dump {
 }
 
 /// An empty registry that rows are put into: all of them, or none where it is dropped.
-pub struct Restoring {
+pub struct RestoreSession {
     session: Session,
 }
 
@@ -207,7 +207,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Error::NotEmpty`] where it has some.
-    pub async fn restoring(&self) -> Result<Restoring, Error> {
+    pub async fn restoring(&self) -> Result<RestoreSession, Error> {
         let mut session = self.begin().await?;
         for table in TABLES {
             let query = AssertSqlSafe(format!("select 1 from \"{table}\" limit 1"));
@@ -215,11 +215,11 @@ impl Registry {
                 return Err(Error::NotEmpty { table });
             }
         }
-        Ok(Restoring { session })
+        Ok(RestoreSession { session })
     }
 }
 
-impl Restoring {
+impl RestoreSession {
     /// The columns of one of the [`TABLES`].
     pub async fn columns(&mut self, table: &str) -> Result<Vec<Column>, Error> {
         columns(&mut self.session, table).await

@@ -110,7 +110,7 @@ pub struct FeedbackBounds {
 
 /// Whose rows are erased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Erased<'a> {
+pub enum ErasureScope<'a> {
     /// Those of a query.
     Query(&'a str),
     /// Those about somebody.
@@ -173,11 +173,13 @@ impl Registry {
     pub async fn erase_feedback(
         &self,
         application: &ApplicationId,
-        whose: Erased<'_>,
+        whose: ErasureScope<'_>,
     ) -> Result<u64, Error> {
         let erase = match whose {
-            Erased::Query(query) => sql::ERASE_QUERY.bind(application.as_str()).bind(query),
-            Erased::Subject(subject) => sql::ERASE_SUBJECT.bind(application.as_str()).bind(subject),
+            ErasureScope::Query(query) => sql::ERASE_QUERY.bind(application.as_str()).bind(query),
+            ErasureScope::Subject(subject) => {
+                sql::ERASE_SUBJECT.bind(application.as_str()).bind(subject)
+            }
         };
         let mut tx = self.begin_rows().await?;
         let erased = tx.run(erase).await?;
@@ -220,6 +222,18 @@ impl Registry {
         let rows = self.read().await?.rows(query).await?;
         rows.iter().map(read_sums).collect()
     }
+}
+
+/// Forgets what was counted for a model of this id, and what followed from that.
+pub(crate) async fn forget_model(
+    tx: &mut Session,
+    (application, model): (&ApplicationId, &ModelId),
+) -> Result<(), Error> {
+    for forget in [&sql::FORGET_SUMS_OF_MODEL, &sql::FORGET_ALARMS_OF_MODEL] {
+        let forget = forget.bind(application.as_str()).bind(model.as_str());
+        tx.run(forget).await?;
+    }
+    Ok(())
 }
 
 /// Removes so many of the rows that were given until a time.

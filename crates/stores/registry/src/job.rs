@@ -15,7 +15,7 @@ mod extension;
 mod queue;
 mod run;
 
-pub use extension::{Plan, Planned};
+pub use extension::{Plan, PlannedExtension};
 
 pub(crate) use extension::cancel_all as cancel_extensions;
 pub(crate) use queue::{create, job as read, registration_of, unfinished_of};
@@ -163,7 +163,7 @@ pub struct Job {
 
 /// Whose jobs wait: those that one registrant has begun for an application.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Waiting {
+pub struct JobQueueKey {
     /// Who registered the jobs' models, as the audit record names them; empty for jobs that have no such.
     pub registrant: String,
     /// The application.

@@ -31,21 +31,23 @@ mod version;
 
 pub use application::Application;
 pub use audit::{Audit, AuditFilter};
-pub use blob::{BlobRole, BlobUse, Condemned};
+pub use blob::{BlobRole, BlobUse, CondemnedBlob};
 #[cfg(feature = "postgres")]
 pub use database::postgres::ConnectOptions;
 pub use error::{Entity, Error};
 pub use feedback::{
-    Erased, Fate, Feedback, FeedbackAlarm, FeedbackBounds, FeedbackKey, FeedbackPlace,
+    ErasureScope, Fate, Feedback, FeedbackAlarm, FeedbackBounds, FeedbackKey, FeedbackPlace,
     FeedbackSums, ShadowAnswer,
 };
-pub use job::{AnsweredBy, Job, JobFilter, JobKind, JobState, NewJob, Plan, Planned, Waiting};
+pub use job::{
+    AnsweredBy, Job, JobFilter, JobKind, JobQueueKey, JobState, NewJob, Plan, PlannedExtension,
+};
 pub use key::{ApiKey, KeyScope, NewKey};
 pub use model::{
     DataFile, Failure, METRIC_FILE, Model, ModelStatus, NO_LABELS, NewModel, Registrant,
     Registration, ScoredOutput, Step,
 };
-pub use once::Once;
+pub use once::OnceKey;
 pub use pipeline::{NewPipeline, Pipeline, PipelineMeasure};
 pub use profile::FailedProfile;
 pub use registry::{Reads, Registry};

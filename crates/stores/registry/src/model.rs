@@ -9,9 +9,9 @@ use sextant_types::{
 };
 
 use crate::{
-    Entity, Error, Job, NewJob, Once, Registry, application, blob,
+    Entity, Error, Job, NewJob, OnceKey, Registry, application, blob,
     database::{Row, Session},
-    job, once, pipeline,
+    feedback, job, once, pipeline,
     rows::{Columns, document, int},
     sql, variant,
     version::{self, Place},
@@ -65,6 +65,12 @@ impl Failure {
             code,
             message: message.into(),
         }
+    }
+
+    /// Its message as every database can hold it. It may quote a file, in which anything stands; were it refused, what
+    /// failed would never end.
+    pub(crate) fn text(&self) -> String {
+        self.message.replace('\0', "\u{fffd}")
     }
 }
 
@@ -185,7 +191,7 @@ pub struct NewModel {
 
 /// The answer to the creation of a model.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Created {
+pub(crate) struct Creation {
     /// The row as it stands.
     pub model: Model,
     /// Whether the call wrote it; `false`: the same content was registered before.
@@ -280,7 +286,7 @@ impl Registry {
         &self,
         model: &NewModel,
         job: &NewJob,
-        once: Option<&Once>,
+        once: Option<&OnceKey>,
         now_ms: u64,
     ) -> Result<Registration, Error> {
         let mut tx = self.begin().await?;
@@ -296,7 +302,7 @@ impl Registry {
                 created,
             });
         }
-        let Created { model, created } = create(&mut tx, model, now_ms).await?;
+        let Creation { model, created } = create(&mut tx, model, now_ms).await?;
         let earlier = if created {
             None
         } else {
@@ -377,7 +383,7 @@ pub(crate) async fn set_status(
                 .bind(id.as_str())
                 .bind(status.as_str())
                 .bind(failure.map(|failure| failure.code.as_str()))
-                .bind(failure.map(|failure| failure.message.as_str())),
+                .bind(failure.map(Failure::text).as_deref()),
         )
         .await?;
     Ok(())
@@ -388,13 +394,13 @@ async fn find(connection: &mut Session, id: &ModelId) -> Result<Option<Model>, E
     row.as_ref().map(model).transpose()
 }
 
-async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result<Created, Error> {
+async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result<Creation, Error> {
     application::get(connection, &new.application).await?;
     let of = (&new.application, &new.name);
     let place = match version::place(&version::of(connection, of).await?, new)? {
         Place::Known(model) => {
             let created = false;
-            return Ok(Created {
+            return Ok(Creation {
                 model: *model,
                 created,
             });
@@ -413,6 +419,8 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
     };
     blob::refuse_condemned(connection, new.files()).await?;
     pipeline::refuse_models(connection, &new.application).await?;
+    // What was said of a model that was deleted says nothing of this one.
+    feedback::forget_model(connection, (&new.application, &id)).await?;
     let wish = match new.current {
         true => Stage::Current,
         false => Stage::Candidate,
@@ -457,7 +465,7 @@ async fn create(connection: &mut Session, new: &NewModel, now_ms: u64) -> Result
                 ),
         )
         .await?;
-    Ok(Created {
+    Ok(Creation {
         model: get(connection, &id).await?,
         created: true,
     })

@@ -19,7 +19,7 @@ const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// The key of a request that is to be carried out once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Once {
+pub struct OnceKey {
     /// Who sent it: others may use the same key for something else.
     pub caller: String,
     /// The key that the client made up.
@@ -32,7 +32,7 @@ pub struct Once {
 /// The job that a request of this key came to; `None` where there was none lately.
 pub(crate) async fn recall(
     connection: &mut Session,
-    once: &Once,
+    once: &OnceKey,
     now_ms: u64,
 ) -> Result<Option<Job>, Error> {
     let found = sql::ONCE.bind(once.caller.as_str()).bind(once.key.as_str());
@@ -55,7 +55,7 @@ pub(crate) async fn recall(
 /// Keeps which job a request came to, and forgets those of long ago.
 pub(crate) async fn remember(
     connection: &mut Session,
-    once: &Once,
+    once: &OnceKey,
     job: &JobId,
     now_ms: u64,
 ) -> Result<(), Error> {

@@ -63,7 +63,7 @@ impl Registry {
             .bind(variant.as_str())
             .bind(device_type.as_str())
             .bind(failure.code.as_str())
-            .bind(failure.message.as_str())
+            .bind(failure.text())
             .bind(int(now_ms));
         tx.run(statement).await?;
         tx.commit().await

@@ -185,12 +185,14 @@ statements! {
         "select " {variants} " from variants join models on models.id = variants.model \
          where models.status = 'ready' and models.application = $1 order by variants.id"
     );
-    READY_NAMES = (
-        "select variants.id from variants join models on models.id = variants.model \
+    READY_RELEASES = (
+        "select variants.id, variants.model, models.name, models.version, models.stage, models.percent, \
+         models.stage_since_ms from variants join models on models.id = variants.model \
          where models.status = 'ready' order by variants.id"
     );
-    READY_NAMES_OF_APPLICATION = (
-        "select variants.id from variants join models on models.id = variants.model \
+    READY_RELEASES_OF_APPLICATION = (
+        "select variants.id, variants.model, models.name, models.version, models.stage, models.percent, \
+         models.stage_since_ms from variants join models on models.id = variants.model \
          where models.status = 'ready' and models.application = $1 order by variants.id"
     );
     PUT_VARIANT = (
@@ -239,11 +241,13 @@ statements! {
 
     JOB = ("select " {jobs} " from jobs where id = $1");
     JOB_TO_CHANGE = ("select " {jobs} " from jobs where id = $1" [" for update"]);
+    // The end of the page before may have been forgotten since: ids grow with time of creation, too.
     JOBS = (
         "select " {jobs} " from jobs where (kind = $1 or $1 is null) and (state = $2 or $2 is null) \
          and (application = $3 or $3 is null) and (model = $4 or $4 is null) \
          and ((created_ms, id) < \
-             (select created_ms, id from jobs where id = $5) or $5 is null) \
+             (select created_ms, id from jobs where id = $5) or $5 is null \
+             or (id < $5 and not exists (select 1 from jobs where id = $5))) \
          order by created_ms desc, id desc limit $6"
     );
     REGISTRATION_OF_MODEL = (
@@ -411,6 +415,8 @@ statements! {
          order by given_ms, bytes limit $3)"
     );
     FORGET_SUMS = ("delete from feedback_sums where application = $1 and hour < $2");
+    FORGET_SUMS_OF_MODEL = ("delete from feedback_sums where application = $1 and model = $2");
+    FORGET_ALARMS_OF_MODEL = ("delete from feedback_alarms where application = $1 and model = $2");
     FEEDBACK_BYTES = (
         "select id as application, coalesce((select " ["cast("] "sum(bytes)" [" as bigint)"] " from feedback \
          where application = applications.id), 0) as bytes from applications where id = $1"

@@ -86,17 +86,17 @@ impl Registry {
         profile::add(&mut reader, query, variants).await
     }
 
-    /// The names of the variants of all models that are ready, or of those of one application, sorted.
-    pub async fn ready_names(
+    /// The releases of the variants of all models that are ready, or of those of one application.
+    pub async fn ready_releases(
         &self,
         application: Option<&ApplicationId>,
-    ) -> Result<Vec<VariantId>, Error> {
+    ) -> Result<BTreeMap<VariantId, Release>, Error> {
         let query = match application {
-            Some(application) => sql::READY_NAMES_OF_APPLICATION.bind(application.as_str()),
-            None => (&sql::READY_NAMES).into(),
+            Some(application) => sql::READY_RELEASES_OF_APPLICATION.bind(application.as_str()),
+            None => (&sql::READY_RELEASES).into(),
         };
         let rows = self.read().await?.rows(query).await?;
-        rows.iter().map(name).collect()
+        rows.iter().map(released).collect()
     }
 }
 
@@ -145,6 +145,12 @@ async fn read(reader: &mut Session, query: Query) -> Result<Vec<Variant>, Error>
 
 fn name(row: &Row) -> Result<VariantId, Error> {
     Columns::new(row, Entity::Variant, "id")?.parse("id")
+}
+
+fn released(row: &Row) -> Result<(VariantId, Release), Error> {
+    let columns = Columns::new(row, Entity::Variant, "id")?;
+    let release = model::release(&columns, &columns.parse("model")?)?;
+    Ok((columns.parse("id")?, release))
 }
 
 fn variant(row: &Row) -> Result<Variant, Error> {

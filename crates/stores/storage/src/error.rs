@@ -2,7 +2,7 @@
 
 use sextant_types::Code;
 
-use crate::Strangers;
+use crate::IdentityMismatch;
 
 /// An error of one of the stores. What was done before it stays done.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum Error {
     Objects(#[from] sextant_objects::Error),
     /// The registry is not that of the store.
     #[error("{0}")]
-    Strangers(Strangers),
+    Strangers(IdentityMismatch),
     /// The service is shutting down.
     #[error("the sweep was ended: the service is shutting down")]
     Stopped,

@@ -7,8 +7,8 @@ use sextant_registry::{Job, JobKind};
 use sextant_types::{JobId, OfflineSpec, offline, time::unix_ms};
 
 use crate::{
-    Amount, Error, Freed, Inner,
-    names::{KeptFor, is_given, kept_for},
+    Amount, Error, Inner, SweepReport,
+    names::{FilePurpose, is_given, kept_for},
 };
 
 /// Rows that are forgotten at once.
@@ -39,7 +39,7 @@ impl Files {
 
 impl Inner {
     /// Forgets jobs that ended long enough ago, with what was kept for them.
-    pub(crate) async fn forget_jobs(&self, freed: &mut Freed) -> Result<(), Error> {
+    pub(crate) async fn forget_jobs(&self, freed: &mut SweepReport) -> Result<(), Error> {
         let Some(keep) = self.config.keep_ended_jobs else {
             return Ok(());
         };
@@ -79,7 +79,7 @@ impl Inner {
     }
 
     /// Removes what was left of jobs that are over, whoever ran them and however that ended.
-    pub(crate) async fn remove_leftovers(&self, freed: &mut Freed) -> Result<(), Error> {
+    pub(crate) async fn remove_leftovers(&self, freed: &mut SweepReport) -> Result<(), Error> {
         let mut known = HashMap::new();
         let mut files = Files::below("");
         while let Some(page) = files.page(self).await? {
@@ -89,8 +89,8 @@ impl Inner {
                 };
                 if self.is_left(&kept, &mut known).await? {
                     let amount = match kept {
-                        KeptFor::Parts { .. } => &mut freed.parts,
-                        KeptFor::Notes(_) => &mut freed.notes,
+                        FilePurpose::Parts { .. } => &mut freed.parts,
+                        FilePurpose::Notes(_) => &mut freed.notes,
                     };
                     self.remove(&file, amount).await?;
                 }
@@ -103,21 +103,21 @@ impl Inner {
     /// gave it its name: what others call their files stays.
     async fn is_left(
         &self,
-        kept: &KeptFor,
+        kept: &FilePurpose,
         known: &mut HashMap<JobId, Option<Job>>,
     ) -> Result<bool, Error> {
-        let (KeptFor::Parts { job: id, .. } | KeptFor::Notes(id)) = kept;
+        let (FilePurpose::Parts { job: id, .. } | FilePurpose::Notes(id)) = kept;
         if !known.contains_key(id) {
             known.insert(id.clone(), self.job(id).await?);
         }
         let job = known.get(id).and_then(Option::as_ref);
         Ok(match (kept, job) {
             (_, None) => is_given(id),
-            (KeptFor::Parts { folder, .. }, Some(job)) => {
+            (FilePurpose::Parts { folder, .. }, Some(job)) => {
                 job.state.is_final() && parts_folder(job).as_ref() == Some(folder)
             }
             // It tells that the webhook need not be told again.
-            (KeptFor::Notes(_), Some(_)) => false,
+            (FilePurpose::Notes(_), Some(_)) => false,
         })
     }
 

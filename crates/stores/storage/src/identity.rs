@@ -22,7 +22,7 @@ const LOOKED_FOR: usize = 100;
 
 /// A registry and an artefact store that do not belong together, with the names that they have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Strangers {
+pub struct IdentityMismatch {
     /// That of the registry.
     pub registry: Option<StoreId>,
     /// That of the store.
@@ -62,7 +62,7 @@ impl Storage {
     }
 
     /// That they do not belong together, as far as that is known.
-    pub fn strangers(&self) -> Option<Strangers> {
+    pub fn strangers(&self) -> Option<IdentityMismatch> {
         let known = *self.inner.standing.borrow();
         known.and_then(Result::err)
     }
@@ -96,7 +96,7 @@ impl Storage {
 
 impl Inner {
     /// The outer error is of the stores.
-    async fn introduce(&self) -> Result<Result<(), Strangers>, Error> {
+    async fn introduce(&self) -> Result<Result<(), IdentityMismatch>, Error> {
         let registry = self.registry.identity().await?;
         let store = self.objects.identity().await?;
         let may_join = match (registry, store) {
@@ -106,7 +106,7 @@ impl Inner {
             (_, None) => self.agree().await?,
         };
         if !may_join {
-            return Ok(Err(Strangers { registry, store }));
+            return Ok(Err(IdentityMismatch { registry, store }));
         }
         if store.is_none() {
             let id = self.registry.identify(new_id()).await?;
@@ -140,9 +140,9 @@ pub(crate) async fn is_empty(objects: &dyn ObjectStore) -> Result<bool, sextant_
     Ok(blobs.blobs.is_empty() && objects.list(&first).await?.objects.is_empty())
 }
 
-// === impl Strangers ===
+// === impl IdentityMismatch ===
 
-impl fmt::Display for Strangers {
+impl fmt::Display for IdentityMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |id: Option<StoreId>| id.map_or("unnamed".to_owned(), |id| format!("`{id}`"));
         write!(

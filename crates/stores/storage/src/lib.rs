@@ -67,8 +67,8 @@ use tokio::sync::{Mutex, watch};
 
 pub use blobs::{ABANDONED_AFTER, REMOVE_WITHIN};
 pub use error::Error;
-pub use identity::Strangers;
-pub use sweep::Freed;
+pub use identity::IdentityMismatch;
+pub use sweep::SweepReport;
 pub use usage::{Kind, Usage, Use};
 
 /// What is kept for how long.
@@ -116,7 +116,7 @@ struct Inner {
     /// Nothing more is to be removed.
     stopping: AtomicBool,
     /// Whether the two belong together; `None` until it was looked at.
-    standing: watch::Sender<Option<Result<(), Strangers>>>,
+    standing: watch::Sender<Option<Result<(), IdentityMismatch>>>,
 }
 
 // === impl Storage ===

@@ -5,7 +5,7 @@ use sextant_types::{JobId, offline};
 
 /// What a file is kept for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum KeptFor {
+pub(crate) enum FilePurpose {
     /// A job that keeps its parts in this folder.
     Parts {
         /// Whose they are.
@@ -18,14 +18,14 @@ pub(crate) enum KeptFor {
 }
 
 /// What a file is kept for, where it is called as those that the service keeps for jobs.
-pub(crate) fn kept_for(path: &ObjectPath) -> Option<KeptFor> {
+pub(crate) fn kept_for(path: &ObjectPath) -> Option<FilePurpose> {
     let (folder, name) = path.as_str().rsplit_once('/')?;
     let (parent, job) = folder.rsplit_once('/')?;
     let job = JobId::new(job).ok()?;
     if offline::notes_folder(&job) == folder {
-        return (name == offline::WEBHOOK_NOTE).then_some(KeptFor::Notes(job));
+        return (name == offline::WEBHOOK_NOTE).then_some(FilePurpose::Notes(job));
     }
-    (offline::is_parts_folder(parent) && is_part(name)).then(|| KeptFor::Parts {
+    (offline::is_parts_folder(parent) && is_part(name)).then(|| FilePurpose::Parts {
         job,
         folder: parent.to_owned(),
     })
@@ -57,7 +57,7 @@ mod tests {
 
     const JOB: &str = "0190b6f0-7c00-7000-8000-000000000001";
 
-    fn kept(path: &str) -> Option<KeptFor> {
+    fn kept(path: &str) -> Option<FilePurpose> {
         kept_for(&ObjectPath::parse(path).expect("a path"))
     }
 
@@ -75,10 +75,14 @@ mod tests {
         ] {
             let found = kept(&format!("a/out.jsonl.parts/{JOB}/{name}"));
             let folder = "a/out.jsonl.parts".to_owned();
-            assert_eq!(found, Some(KeptFor::Parts { job: job(), folder }), "{name}");
+            assert_eq!(
+                found,
+                Some(FilePurpose::Parts { job: job(), folder }),
+                "{name}"
+            );
         }
         let note = kept(&format!(".jobs/{JOB}/webhook.json"));
-        assert_eq!(note, Some(KeptFor::Notes(job())));
+        assert_eq!(note, Some(FilePurpose::Notes(job())));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{Amount, Error, Storage, files::before};
 
 /// What a sweep gave back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Freed {
+pub struct SweepReport {
     /// Rows of jobs that had ended.
     pub jobs: u64,
     /// Models whose registration had failed; their files are among the blobs.
@@ -29,11 +29,11 @@ impl Storage {
     ///
     /// # Errors
     /// [`Error::Strangers`], and nothing is removed, where the registry is not that of the store.
-    pub async fn sweep(&self, grace: Option<Duration>) -> Result<Freed, Error> {
+    pub async fn sweep(&self, grace: Option<Duration>) -> Result<SweepReport, Error> {
         let inner = &self.inner;
         let _one_at_a_time = inner.sweeping.lock().await;
         self.meet().await?;
-        let mut freed = Freed::default();
+        let mut freed = SweepReport::default();
         if let Some(keep) = inner.config.keep_failed_models {
             let forgotten = inner.registry.forget_failed_models(before(keep)).await?;
             freed.models = forgotten.len() as u64;
@@ -45,7 +45,7 @@ impl Storage {
         inner.remove_leftovers(&mut freed).await?;
         let grace = grace.unwrap_or(inner.config.grace);
         inner.remove_blobs(grace, &mut freed.blobs).await?;
-        if freed != Freed::default() {
+        if freed != SweepReport::default() {
             tracing::info!(
                 jobs = freed.jobs,
                 models = freed.models,
@@ -78,9 +78,9 @@ impl Storage {
     }
 }
 
-// === impl Freed ===
+// === impl SweepReport ===
 
-impl Freed {
+impl SweepReport {
     /// Bytes of all that was removed.
     pub fn bytes(&self) -> u64 {
         self.parts.bytes + self.notes.bytes + self.blobs.bytes

@@ -9,7 +9,7 @@ use sextant_types::{ApplicationId, Digest, ModelId, offline};
 use crate::{
     Amount, Error, Inner, Storage,
     files::{Files, specification},
-    names::{KeptFor, kept_for},
+    names::{FilePurpose, kept_for},
 };
 
 /// Jobs that are read at once.
@@ -65,7 +65,7 @@ pub struct Usage {
 
 /// What jobs say about files.
 #[derive(Default)]
-struct Named {
+struct JobFiles {
     files: HashMap<String, Use>,
     /// Their names end in `/`.
     folders: HashMap<String, Use>,
@@ -128,13 +128,13 @@ impl Inner {
         Ok(())
     }
 
-    async fn named(&self) -> Result<Named, Error> {
+    async fn named(&self) -> Result<JobFiles, Error> {
         let mut filter = JobFilter {
             kind: Some(JobKind::Offline),
             limit: Some(PAGE),
             ..JobFilter::default()
         };
-        let mut named = Named::default();
+        let mut named = JobFiles::default();
         loop {
             let jobs = self.registry.jobs(&filter).await?;
             for job in &jobs {
@@ -160,9 +160,9 @@ impl Use {
     }
 }
 
-// === impl Named ===
+// === impl JobFiles ===
 
-impl Named {
+impl JobFiles {
     fn enter(&mut self, job: &Job) {
         let Some(spec) = specification(job) else {
             return;
@@ -189,11 +189,11 @@ impl Named {
 
     fn user(&self, path: &ObjectPath) -> Use {
         match kept_for(path) {
-            Some(KeptFor::Parts { folder, .. }) => {
+            Some(FilePurpose::Parts { folder, .. }) => {
                 let known = self.parts.get(&folder).cloned();
                 return known.unwrap_or(Use::of_nobody(Kind::Parts));
             }
-            Some(KeptFor::Notes(_)) => return Use::of_nobody(Kind::Notes),
+            Some(FilePurpose::Notes(_)) => return Use::of_nobody(Kind::Notes),
             None => {}
         }
         let path = path.as_str();

@@ -31,7 +31,7 @@ pub const FORMER_METRIC: &str = "sextant_workers_wanted";
 /// In the metadata of a ScaledObject's trigger: the name of the pool, which is that of its device type.
 pub const POOL: &str = "pool";
 
-/// How many workers are desired: `Desired::pools` as it is now.
+/// How many workers are desired: `DesiredState::pools` as it is now.
 pub type Pools = watch::Receiver<Arc<Vec<Pool>>>;
 
 /// The service that KEDA calls. Clones answer from the same pools.

@@ -42,7 +42,7 @@ struct Placer {
 }
 
 /// Links inside the process.
-struct Inside {
+struct InProcessLinks {
     dispatcher: Arc<Placer>,
     mailbox: Arc<Mailbox>,
 }
@@ -147,7 +147,7 @@ impl Dispatch for Placer {
 }
 
 #[async_trait]
-impl Connector for Inside {
+impl Connector for InProcessLinks {
     async fn connect_dispatcher(&self, _endpoint: &str) -> Result<DispatcherLink, Unreachable> {
         let (near, far) = pair();
         let half = DispatcherHalf {
@@ -243,7 +243,7 @@ async fn start() -> Arc<FrontEnd> {
         variant,
     });
     let front = FrontEnd::new(FrontOptions::default(), Clock::system());
-    let inside = Arc::new(Inside {
+    let inside = Arc::new(InProcessLinks {
         dispatcher,
         mailbox,
     });

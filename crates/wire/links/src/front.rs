@@ -23,5 +23,7 @@ mod serve;
 
 pub use connector::{Connector, DispatcherLink, MailboxLink, Unreachable};
 pub use end::{FrontEnd, FrontOptions};
-pub use messages::{FromDispatcher, FrontReport, FrontRequest, SentAsk, SentInputs, ToDispatcher};
+pub use messages::{
+    FromDispatcher, FrontReport, FrontRequest, QueryInputs, QueryMessage, ToDispatcher,
+};
 pub use serve::{DispatcherHalf, serve};

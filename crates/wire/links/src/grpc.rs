@@ -24,7 +24,7 @@ mod wire;
 pub use client::{ConnectorConfig, GrpcConnector, WorkerLink};
 pub use error::Error;
 pub use hello::{Caller, Fence, Hello, Protocol};
-pub use roster::{Roster, RosterOptions, Seen};
+pub use roster::{Roster, RosterEvent, RosterOptions};
 pub use server::{CallerLimits, GrpcConfig, GrpcServer, Roles};
 pub use tls::MutualTls;
 pub use transport::Limits;

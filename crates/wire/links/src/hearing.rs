@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// Counts the silence of one peer, from looks that come once in a beat.
 #[derive(Debug)]
-pub(crate) struct Hearing {
+pub(crate) struct SilenceMeter {
     /// What one look counts at most.
     most: Duration,
     silence: Duration,
@@ -18,7 +18,7 @@ pub(crate) struct Hearing {
     looked: Instant,
 }
 
-impl Hearing {
+impl SilenceMeter {
     /// Begins now; a look comes with every `beat`, and a peer that is silent for longer than `silence` is lost.
     pub(crate) fn new(beat: Duration, silence: Duration) -> Self {
         Self {
@@ -53,7 +53,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn silence_that_was_listened_to_counts() {
-        let mut hearing = Hearing::new(BEAT, SILENCE);
+        let mut hearing = SilenceMeter::new(BEAT, SILENCE);
         for _ in 0..20 {
             tokio::time::advance(BEAT).await;
             assert!(!hearing.is_lost());
@@ -66,7 +66,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pause_of_the_listener_is_no_silence() {
-        let mut hearing = Hearing::new(BEAT, SILENCE);
+        let mut hearing = SilenceMeter::new(BEAT, SILENCE);
         for _ in 0..9 {
             tokio::time::advance(SILENCE * 3).await;
             assert!(!hearing.is_lost());

@@ -28,7 +28,7 @@ mod table;
 
 pub use self::messages::{FromMailbox, PartOutputs, ToMailbox};
 
-use self::table::{Added, Batch, Content, Due, Put, Table};
+use self::table::{AddOutcome, Batch, Content, Due, Put, Table};
 
 /// How long and how much a mailbox keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,9 +177,9 @@ impl Work for Mailbox {
         };
         let added = self.table().add(batch);
         match added {
-            Added::Complete(batch) => self.forward(*batch),
-            Added::Waits { sooner: true } => self.sooner.notify_one(),
-            Added::Waits { sooner: false } => {}
+            AddOutcome::Complete(batch) => self.forward(*batch),
+            AddOutcome::Waits { sooner: true } => self.sooner.notify_one(),
+            AddOutcome::Waits { sooner: false } => {}
         }
     }
 

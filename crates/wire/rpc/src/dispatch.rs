@@ -129,7 +129,7 @@ pub struct KeptAnswer {
 
 /// The variant that was chosen for a query is one whose answer its front end has kept: no device runs.
 #[derive(Debug, Clone, PartialEq)]
-pub struct KeptHere {
+pub struct CacheHit {
     /// That of the query.
     pub ticket: Ticket,
     /// The variant.
@@ -175,7 +175,7 @@ pub trait Holder: Send + Sync {
     /// of all placements.
     ///
     /// Provided for holders that keep no answers: they are never told so.
-    fn has(&self, _kept: KeptHere) {}
+    fn has(&self, _kept: CacheHit) {}
 }
 
 /// Where the time of a query went, microseconds.
@@ -259,12 +259,12 @@ pub struct Explanation {
     /// Variants considered in all.
     pub considered: usize,
     /// What became of each step, in the order in which they ended; empty unless a pipeline answered.
-    pub steps: Vec<StepTaken>,
+    pub steps: Vec<StepRecord>,
 }
 
 /// What became of one step of a pipeline in one query.
 #[derive(Debug, Clone, PartialEq)]
-pub struct StepTaken {
+pub struct StepRecord {
     /// Its name.
     pub name: String,
     /// `answered`, `skipped` or `default`: it failed and gave what the definition says.
@@ -311,12 +311,12 @@ pub struct QueryError {
     /// Where the query has too many rows: how many it may have.
     pub most_rows: Option<u32>,
     /// Where a composite variant of the front end's answers it.
-    pub instead: Option<Box<Instead>>,
+    pub instead: Option<Box<CompositeChoice>>,
 }
 
 /// What the selection came to where it takes a composite variant.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Instead {
+pub struct CompositeChoice {
     /// Which of [`Query::composites`].
     pub variant: VariantId,
     /// What was considered, when asked for.
@@ -326,7 +326,7 @@ pub struct Instead {
 /// Longest time after which somebody is advised to try again, ms.
 const LONGEST_RETRY_MS: f64 = 3_600_000.0;
 
-impl StepTaken {
+impl StepRecord {
     /// A step that answers; nothing is counted yet.
     pub fn answered(name: &str) -> Self {
         Self {
@@ -369,7 +369,7 @@ impl QueryError {
     }
 
     /// The front end has what answers the query best. Whoever knows no composite variants tries again without.
-    pub fn instead(instead: Instead) -> Self {
+    pub fn instead(instead: CompositeChoice) -> Self {
         let message = format!("`{}` answers this query", instead.variant);
         Self {
             instead: Some(Box::new(instead)),

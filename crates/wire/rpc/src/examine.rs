@@ -19,7 +19,7 @@ pub struct Examination<'a> {
 
 /// Why nothing was measured.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum NotExamined {
+pub enum ExaminationFailure {
     /// The set does not fit; a sentence without its end.
     #[error("the validation set does not fit: {0}")]
     Unfit(String),
@@ -59,7 +59,7 @@ pub trait Examine: Send + Sync {
         &self,
         examination: Examination<'_>,
         examinee: &mut dyn Examinee,
-    ) -> Result<Accuracy, NotExamined>;
+    ) -> Result<Accuracy, ExaminationFailure>;
 }
 
 /// Scores nothing: for front ends that measure no pipelines.
@@ -72,7 +72,9 @@ impl Examine for NoExaminer {
         &self,
         _: Examination<'_>,
         _: &mut dyn Examinee,
-    ) -> Result<Accuracy, NotExamined> {
-        Err(NotExamined::Unfit("this process scores nothing".to_owned()))
+    ) -> Result<Accuracy, ExaminationFailure> {
+        Err(ExaminationFailure::Unfit(
+            "this process scores nothing".to_owned(),
+        ))
     }
 }

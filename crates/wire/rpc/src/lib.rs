@@ -16,11 +16,11 @@ pub mod publish;
 pub mod work;
 
 pub use dispatch::{
-    Answer, Ask, Assignment, Candidate, Composite, Dispatch, Explanation, ForStep, Holder, Instead,
-    KeptAnswer, KeptHere, Query, QueryError, StepTaken, Timings,
+    Answer, Ask, Assignment, CacheHit, Candidate, Composite, CompositeChoice, Dispatch,
+    Explanation, ForStep, Holder, KeptAnswer, Query, QueryError, StepRecord, Timings,
 };
 pub use examine::{Examine, NoExaminer};
-pub use notify::{NotDelivered, Notice, Notify};
+pub use notify::{DeliveryFailure, Notice, Notify};
 pub use offline::{Offline, OnlineLoad};
 pub use publish::{Publish, PublishError};
 pub use work::{

@@ -17,7 +17,7 @@ pub struct Notice {
 /// Why a message was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
-pub struct NotDelivered {
+pub struct DeliveryFailure {
     /// What happened, without the address.
     pub reason: String,
     /// Whether the same message may be taken later.
@@ -31,5 +31,5 @@ pub struct NotDelivered {
 #[async_trait]
 pub trait Notify: Send + Sync {
     /// Sends one message.
-    async fn notify(&self, notice: &Notice) -> Result<u16, NotDelivered>;
+    async fn notify(&self, notice: &Notice) -> Result<u16, DeliveryFailure>;
 }

@@ -8,7 +8,7 @@ use std::{
 
 use async_trait::async_trait;
 use hmac::{Hmac, Mac};
-use sextant_rpc::{NotDelivered, Notice, Notify};
+use sextant_rpc::{DeliveryFailure, Notice, Notify};
 use sextant_types::offline::check_webhook;
 use sha2::Sha256;
 use ureq::{
@@ -68,7 +68,7 @@ impl Webhooks {
             .proxy(None)
             .user_agent(concat!("sextant/", env!("CARGO_PKG_VERSION")))
             .build();
-        let resolver = Checked {
+        let resolver = CheckedResolver {
             inner: DefaultResolver::default(),
             allow_link_local: options.allow_link_local,
         };
@@ -78,8 +78,8 @@ impl Webhooks {
         }
     }
 
-    fn send(&self, notice: &Notice) -> Result<u16, NotDelivered> {
-        check_webhook(&notice.url).map_err(|reason| NotDelivered {
+    fn send(&self, notice: &Notice) -> Result<u16, DeliveryFailure> {
+        check_webhook(&notice.url).map_err(|reason| DeliveryFailure {
             reason: reason.to_owned(),
             retry: false,
         })?;
@@ -98,7 +98,7 @@ impl Webhooks {
         let status = answer.map_err(|error| refusal(&error))?.status().as_u16();
         match status {
             200..=299 => Ok(status),
-            _ => Err(NotDelivered {
+            _ => Err(DeliveryFailure {
                 reason: format!("the receiver answered {status}"),
                 // Redirections and most refusals stay what they are.
                 retry: status >= 500 || matches!(status, 408 | 409 | 425 | 429),
@@ -109,11 +109,11 @@ impl Webhooks {
 
 #[async_trait]
 impl Notify for Webhooks {
-    async fn notify(&self, notice: &Notice) -> Result<u16, NotDelivered> {
+    async fn notify(&self, notice: &Notice) -> Result<u16, DeliveryFailure> {
         let (sender, notice) = (self.clone(), notice.clone());
         let sent = tokio::task::spawn_blocking(move || sender.send(&notice));
         sent.await.unwrap_or_else(|_| {
-            Err(NotDelivered {
+            Err(DeliveryFailure {
                 reason: "the sender broke off".to_owned(),
                 retry: true,
             })
@@ -132,12 +132,12 @@ pub fn signature(secret: &str, now_s: u64, body: &[u8]) -> String {
 }
 
 /// What went wrong, without the address: errors of the library may quote it.
-fn refusal(error: &ureq::Error) -> NotDelivered {
+fn refusal(error: &ureq::Error) -> DeliveryFailure {
     let (reason, retry) = match error {
         ureq::Error::Timeout(_) => ("the receiver did not answer in time", true),
         ureq::Error::HostNotFound => ("the receiver's name is not known", true),
         ureq::Error::ConnectionFailed => ("no connection to the receiver", true),
-        ureq::Error::Other(inner) if inner.is::<Refused>() => (REFUSED, false),
+        ureq::Error::Other(inner) if inner.is::<RefusedAddress>() => (REFUSED, false),
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => ("the webhook is not an address", false),
         ureq::Error::Io(_) => ("the connection to the receiver broke", true),
         ureq::Error::Tls(_) | ureq::Error::Rustls(_) => {
@@ -145,7 +145,7 @@ fn refusal(error: &ureq::Error) -> NotDelivered {
         }
         _ => ("the message could not be sent", true),
     };
-    NotDelivered {
+    DeliveryFailure {
         reason: reason.to_owned(),
         retry,
     }
@@ -155,24 +155,24 @@ const REFUSED: &str = "the receiver's address is link-local, or one of the machi
 
 /// An address that no message goes to.
 #[derive(Debug)]
-struct Refused;
+struct RefusedAddress;
 
-impl fmt::Display for Refused {
+impl fmt::Display for RefusedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(REFUSED)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for RefusedAddress {}
 
 /// Resolves names and refuses those of which any address is refused.
 #[derive(Debug)]
-struct Checked {
+struct CheckedResolver {
     inner: DefaultResolver,
     allow_link_local: bool,
 }
 
-impl Resolver for Checked {
+impl Resolver for CheckedResolver {
     fn resolve(
         &self,
         uri: &Uri,
@@ -182,7 +182,7 @@ impl Resolver for Checked {
         let found = self.inner.resolve(uri, config, timeout)?;
         let bad = found.iter().any(|address| is_refused(address.ip()));
         if bad && !self.allow_link_local {
-            return Err(ureq::Error::Other(Box::new(Refused)));
+            return Err(ureq::Error::Other(Box::new(RefusedAddress)));
         }
         Ok(found)
     }

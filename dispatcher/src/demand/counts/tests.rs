@@ -6,10 +6,10 @@ fn name(application: u32) -> ApplicationId {
     ApplicationId::new(format!("app-{application}")).expect("a name")
 }
 
-fn add(counts: &Counts, application: u32, variant: Option<u32>, ended: Ended) {
+fn add(counts: &Counts, application: u32, variant: Option<u32>, ended: QueryOutcome) {
     let id = variant.map(|of| VariantId::new(format!("v-{of}")).expect("a name"));
     let variant = variant.map(VariantIx::new).zip(id.as_ref());
-    let asked = Asked {
+    let asked = QueryRows {
         rows: 2,
         worth: 2.5,
         runs: 0.0,
@@ -30,11 +30,11 @@ fn add(counts: &Counts, application: u32, variant: Option<u32>, ended: Ended) {
 #[test]
 fn what_was_told_is_not_told_again_and_what_was_not_is_kept() {
     let counts = Counts::default();
-    add(&counts, 0, Some(1), Ended::Answered);
+    add(&counts, 0, Some(1), QueryOutcome::Answered);
     let lost = counts.unreported();
     assert_eq!(lost.demand().len(), 1);
-    add(&counts, 0, Some(1), Ended::Refused(Code::Overloaded));
-    add(&counts, 0, Some(1), Ended::GivenUp);
+    add(&counts, 0, Some(1), QueryOutcome::Refused(Code::Overloaded));
+    add(&counts, 0, Some(1), QueryOutcome::GivenUp);
     let unreported = counts.unreported();
     let [row] = &unreported.demand()[..] else {
         panic!("one row")
@@ -44,7 +44,7 @@ fn what_was_told_is_not_told_again_and_what_was_not_is_kept() {
     assert_eq!((row.queueing_ms, row.input_rows), (9, 6));
     assert_eq!(row.sized_rows, 15.0);
     assert_eq!(row.latency_ms, Some((21.0, 21.0)));
-    add(&counts, 0, Some(1), Ended::Late);
+    add(&counts, 0, Some(1), QueryOutcome::Late);
     counts.told(&unreported);
     let next = counts.unreported().demand();
     assert_eq!((next[0].offered, next[0].late), (1, 1));
@@ -54,8 +54,8 @@ fn what_was_told_is_not_told_again_and_what_was_not_is_kept() {
 #[test]
 fn what_needed_no_device_is_answered_and_brings_no_rows() {
     let counts = Counts::default();
-    add(&counts, 0, Some(1), Ended::Kept);
-    add(&counts, 0, Some(1), Ended::Answered);
+    add(&counts, 0, Some(1), QueryOutcome::Kept);
+    add(&counts, 0, Some(1), QueryOutcome::Answered);
     let unreported = counts.unreported();
     let demand = unreported.demand();
     let row = &demand[0];
@@ -70,7 +70,7 @@ fn rows_that_do_not_fit_are_counted_without_their_variant_and_then_not_at_all() 
     let counts = Counts::default();
     let most = u32::try_from(MOST_DEMAND_ROWS).expect("a few thousand");
     for variant in 0..most {
-        add(&counts, 0, Some(variant), Ended::Answered);
+        add(&counts, 0, Some(variant), QueryOutcome::Answered);
     }
     let rows = counts.unreported().demand();
     assert_eq!(rows.len(), MOST_QUEUED_ROWS + 1);
@@ -78,7 +78,7 @@ fn rows_that_do_not_fit_are_counted_without_their_variant_and_then_not_at_all() 
     let fitted = MOST_QUEUED_ROWS as u64;
     assert_eq!(rows[0].offered, u64::from(most) - fitted);
     for application in 1..most {
-        add(&counts, application, None, Ended::Answered);
+        add(&counts, application, None, QueryOutcome::Answered);
     }
     let rows = counts.unreported().demand();
     assert_eq!(rows.len(), MOST_DEMAND_ROWS);
@@ -89,12 +89,12 @@ fn rows_that_do_not_fit_are_counted_without_their_variant_and_then_not_at_all() 
 #[test]
 fn rows_that_nothing_is_counted_in_make_room_and_stay_in_the_totals() {
     let counts = Counts::default();
-    add(&counts, 0, Some(0), Ended::Answered);
+    add(&counts, 0, Some(0), QueryOutcome::Answered);
     for _ in 0..=IDLE_WINDOWS {
         counts.told(&counts.unreported());
     }
     assert!(counts.rows.load().by_key.is_empty());
-    add(&counts, 0, Some(0), Ended::Answered);
+    add(&counts, 0, Some(0), QueryOutcome::Answered);
     assert_eq!(counts.unreported().demand()[0].offered, 1);
     assert_eq!(counts.totals()[&name(0)].answered, 2);
 }
@@ -102,19 +102,24 @@ fn rows_that_nothing_is_counted_in_make_room_and_stay_in_the_totals() {
 #[test]
 fn what_was_counted_for_a_deleted_application_is_forgotten() {
     let counts = Counts::default();
-    add(&counts, 0, Some(0), Ended::Answered);
-    add(&counts, 1, Some(1), Ended::Answered);
+    add(&counts, 0, Some(0), QueryOutcome::Answered);
+    add(&counts, 1, Some(1), QueryOutcome::Answered);
     for _ in 0..=IDLE_WINDOWS {
         counts.told(&counts.unreported());
     }
     for application in [0, 1] {
-        add(&counts, application, None, Ended::Refused(Code::Overloaded));
+        add(
+            &counts,
+            application,
+            None,
+            QueryOutcome::Refused(Code::Overloaded),
+        );
     }
     counts.forget_deleted(|application| *application != name(1));
     let totals = counts.totals();
     assert_eq!(totals.keys().collect::<Vec<_>>(), [&name(0)]);
     assert_eq!(totals[&name(0)].offered(), 2);
     // One of the same name begins again.
-    add(&counts, 1, Some(2), Ended::Answered);
+    add(&counts, 1, Some(2), QueryOutcome::Answered);
     assert_eq!(counts.totals()[&name(1)].offered(), 1);
 }

@@ -19,7 +19,7 @@ use super::{
 use crate::world::{Kind, World, wait_until};
 
 /// What comes of a query in place of the dispatcher's answer.
-trait Instead: Send + Sync {
+trait Interceptor: Send + Sync {
     fn refuse(&self, _: &Query) -> Option<QueryError> {
         None
     }
@@ -28,13 +28,13 @@ trait Instead: Send + Sync {
 }
 
 /// A dispatcher in front of which somebody stands.
-struct Fronted<I> {
+struct InterceptedDispatcher<I> {
     dispatcher: Arc<Dispatcher>,
     instead: Arc<I>,
 }
 
 #[async_trait]
-impl<I: Instead> Offline for Fronted<I> {
+impl<I: Interceptor> Offline for InterceptedDispatcher<I> {
     fn choose(&self, spec: &OfflineSpec) -> Result<VariantId, QueryError> {
         self.dispatcher.choose(spec)
     }
@@ -66,8 +66,8 @@ impl<I: Instead> Offline for Fronted<I> {
     }
 }
 
-fn start<I: Instead + 'static>(world: &World, registry: &Registry, instead: &Arc<I>) -> Runner {
-    let offline = Arc::new(Fronted {
+fn start<I: Interceptor + 'static>(world: &World, registry: &Registry, instead: &Arc<I>) -> Runner {
+    let offline = Arc::new(InterceptedDispatcher {
         dispatcher: Arc::clone(&world.dispatcher),
         instead: Arc::clone(instead),
     });
@@ -79,9 +79,9 @@ fn start<I: Instead + 'static>(world: &World, registry: &Registry, instead: &Arc
 
 /// Another version answers from the third query on, as where a pipeline changes.
 #[derive(Default)]
-struct Changing(AtomicU32);
+struct VersionChange(AtomicU32);
 
-impl Instead for Changing {
+impl Interceptor for VersionChange {
     fn change(&self, answer: &mut Answer) {
         if self.0.fetch_add(1, Ordering::Relaxed) >= 2 {
             answer.variant = VariantId::new("another-v2").unwrap();
@@ -94,7 +94,7 @@ async fn a_job_ends_when_another_version_answers() {
     let world = World::new().await;
     world.serve(Kind::default()).await;
     let registry = registry(&world).await;
-    let _runner = start(&world, &registry, &Arc::<Changing>::default());
+    let _runner = start(&world, &registry, &Arc::<VersionChange>::default());
     let job = submit(&world, &registry, records()).await;
     let ended = wait_for(&registry, &job, |job| job.state.is_final()).await;
     assert_eq!(ended.state, JobState::Failed);
@@ -105,14 +105,14 @@ async fn a_job_ends_when_another_version_answers() {
 
 /// The budget of queries with this number is exhausted until it is filled.
 #[derive(Default)]
-struct Exhausted {
+struct ExhaustedBudget {
     refused: AtomicU32,
     is_filled: AtomicBool,
 }
 
 const DEAR: f32 = 1000.0;
 
-impl Instead for Exhausted {
+impl Interceptor for ExhaustedBudget {
     fn refuse(&self, query: &Query) -> Option<QueryError> {
         let values: Vec<f32> = query.inputs[0].tensor.to_vec().unwrap();
         if values[0] != DEAR || self.is_filled.load(Ordering::SeqCst) {
@@ -128,7 +128,7 @@ async fn a_job_that_waits_for_its_budget_leaves_others_their_turn() {
     let world = World::new().await;
     world.serve(Kind::default()).await;
     let registry = registry(&world).await;
-    let budget = Arc::<Exhausted>::default();
+    let budget = Arc::<ExhaustedBudget>::default();
     let _runner = start(&world, &registry, &budget);
     put(&world, "dear.jsonl", format!("{{\"x\": [{DEAR}, 1]}}\n")).await;
     let dear = submit_spec(&registry, &spec("dear.jsonl", "dear.out.jsonl")).await;
@@ -143,12 +143,12 @@ async fn a_job_that_waits_for_its_budget_leaves_others_their_turn() {
 
 /// Nobody answers from the third query on until they are back.
 #[derive(Default)]
-struct Away {
+struct Outage {
     asked: AtomicU32,
     are_back: AtomicBool,
 }
 
-impl Instead for Away {
+impl Interceptor for Outage {
     fn refuse(&self, _: &Query) -> Option<QueryError> {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst);
         let is_away = asked >= 2 && !self.are_back.load(Ordering::SeqCst);
@@ -161,7 +161,7 @@ async fn a_job_waits_for_workers_that_are_away_for_longer_than_other_errors_are_
     let world = World::new().await;
     world.serve(Kind::default()).await;
     let registry = registry(&world).await;
-    let workers = Arc::<Away>::default();
+    let workers = Arc::<Outage>::default();
     let _runner = start(&world, &registry, &workers);
     let job = submit(&world, &registry, records()).await;
     wait_for(&registry, &job, |job| job.state == JobState::Paused).await;

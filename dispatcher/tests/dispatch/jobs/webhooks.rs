@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use serde_json::Value;
 use sextant_registry::{Job, JobKind, JobState, NewJob, Registry};
-use sextant_rpc::{NotDelivered, Notice, Notify};
+use sextant_rpc::{DeliveryFailure, Notice, Notify};
 use sextant_types::{ApplicationId, EngineName};
 
 use super::{Runner, get, records, registry, service, spec, submit_spec, succeeded, wait_for};
@@ -20,12 +20,12 @@ struct Receiver {
 
 #[async_trait]
 impl Notify for Receiver {
-    async fn notify(&self, notice: &Notice) -> Result<u16, NotDelivered> {
+    async fn notify(&self, notice: &Notice) -> Result<u16, DeliveryFailure> {
         let mut refused = self.refused.lock().unwrap();
         let never = notice.url.ends_with("never");
         if never || (notice.url.ends_with("second") && *refused == 0) {
             *refused += 1;
-            return Err(NotDelivered {
+            return Err(DeliveryFailure {
                 reason: "on purpose".to_owned(),
                 retry: !never,
             });

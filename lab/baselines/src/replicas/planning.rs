@@ -3,8 +3,8 @@
 use sextant_schedule::PoolIx;
 
 use super::{
-    super::slots::Sent, Actions, Demand, Lane, NEVER, Nanos, PoolQueues, Queue, Replicas, Request,
-    RequestQueue, Routes, Share, Sharing, Station,
+    super::slots::SlotBatch, Actions, Demand, Lane, NEVER, Nanos, PoolQueues, Queue, Replicas,
+    Request, RequestQueue, Routes, Share, Sharing, Station,
 };
 use sextant_types::index::{IndexVec, QueueIx, SlotIx};
 
@@ -207,7 +207,7 @@ impl<T, S: Sharing> Replicas<T, S> {
     }
 
     /// Tells a lane how long its batch ran.
-    pub(super) fn learn(&mut self, now: Nanos, slot: SlotIx, sent: &Sent) {
+    pub(super) fn learn(&mut self, now: Nanos, slot: SlotIx, sent: &SlotBatch) {
         let Some(of) = self.queues.known(sent.queue) else {
             return;
         };

@@ -3,7 +3,7 @@
 use sextant_baselines::{Options, Policy};
 use sextant_schedule::{DropReason, NEVER, QueueSpec};
 
-use crate::world::{MS, Sent, World, spec};
+use crate::world::{MS, SentBatch, World, spec};
 use sextant_types::index::{DeviceIx, QueueIx};
 
 /// Symphony's table 4: (25 ms - beta) / alpha is 18.9 rows.
@@ -28,7 +28,10 @@ fn saturated(policy: Policy, percent: Vec<u64>, batches: usize) -> Vec<u32> {
         world.request(QueueIx::new(0), 25 * MS);
         world.pass(world.now + 20 * MS);
     }
-    world.log[batches / 2..].iter().map(Sent::rows).collect()
+    world.log[batches / 2..]
+        .iter()
+        .map(SentBatch::rows)
+        .collect()
 }
 
 #[test]

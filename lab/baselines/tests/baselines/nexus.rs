@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use sextant_baselines::{Options, Policy};
 use sextant_schedule::{DropReason, Nanos, PoolIx};
 
-use crate::world::{MS, Sent, World, spec};
+use crate::world::{MS, SentBatch, World, spec};
 use sextant_types::index::{DeviceIx, QueueIx};
 
 fn options() -> Options {
@@ -38,14 +38,14 @@ fn load(world: &mut World, seed: u64, seconds: u64, queues: &[(u32, f64, Nanos)]
     }
 }
 
-fn median_rows<'a>(log: impl IntoIterator<Item = &'a Sent>) -> u32 {
-    let mut rows: Vec<u32> = log.into_iter().map(Sent::rows).collect();
+fn median_rows<'a>(log: impl IntoIterator<Item = &'a SentBatch>) -> u32 {
+    let mut rows: Vec<u32> = log.into_iter().map(SentBatch::rows).collect();
     rows.sort_unstable();
     rows[rows.len() / 2]
 }
 
 /// Batches of queue and device.
-fn spread(log: &[Sent]) -> BTreeMap<(QueueIx, DeviceIx), usize> {
+fn spread(log: &[SentBatch]) -> BTreeMap<(QueueIx, DeviceIx), usize> {
     let mut spread = BTreeMap::new();
     for sent in log {
         *spread.entry((sent.queue, sent.device)).or_default() += 1;
@@ -53,7 +53,7 @@ fn spread(log: &[Sent]) -> BTreeMap<(QueueIx, DeviceIx), usize> {
     spread
 }
 
-fn devices_of(log: &[Sent], queue: QueueIx) -> usize {
+fn devices_of(log: &[SentBatch], queue: QueueIx) -> usize {
     spread(log).keys().filter(|of| of.0 == queue).count()
 }
 
@@ -64,7 +64,7 @@ fn without_coordination_resnet50_runs_seven_rows() {
     load(&mut world, 1, 3, &[(0, 4_400.0, 25 * MS)]);
     world.drain();
     assert_eq!(median_rows(&world.log), 7);
-    assert_eq!(world.log.iter().map(Sent::rows).max(), Some(7));
+    assert_eq!(world.log.iter().map(SentBatch::rows).max(), Some(7));
     world.assert_none_late();
 }
 
@@ -173,7 +173,7 @@ fn a_device_that_goes_leaves_its_requests_to_the_others() {
         .log
         .iter()
         .filter(|sent| sent.device == DeviceIx::new(0));
-    let mut served: Vec<u64> = served.flat_map(Sent::payloads).chain(lost).collect();
+    let mut served: Vec<u64> = served.flat_map(SentBatch::payloads).chain(lost).collect();
     served.sort_unstable();
     assert_eq!(served, [0, 1, 2, 3]);
 }

@@ -14,7 +14,7 @@ pub const MS: Nanos = 1_000_000;
 
 /// A batch as it was sent.
 #[derive(Debug, Clone)]
-pub struct Sent {
+pub struct SentBatch {
     pub id: BatchId,
     pub queue: QueueIx,
     pub device: DeviceIx,
@@ -25,7 +25,7 @@ pub struct Sent {
     pub end: Nanos,
 }
 
-impl Sent {
+impl SentBatch {
     pub fn rows(&self) -> u32 {
         self.requests.iter().map(|request| request.rows).sum()
     }
@@ -42,14 +42,14 @@ impl Sent {
 #[derive(Debug, Default)]
 struct Device {
     slots: Vec<Nanos>,
-    running: VecDeque<Sent>,
+    running: VecDeque<SentBatch>,
 }
 
 pub struct World {
     pub scheduler: Box<dyn Scheduler<u64>>,
     pub now: Nanos,
     /// Everything that was sent to a device, in order.
-    pub log: Vec<Sent>,
+    pub log: Vec<SentBatch>,
     pub dropped: Vec<(u64, DropReason)>,
     /// Number of requests so far; the next one's payload.
     pub requests: u64,
@@ -287,7 +287,7 @@ impl World {
                     expected,
                     id,
                 } => {
-                    let sent = Sent {
+                    let sent = SentBatch {
                         id,
                         queue,
                         device,
@@ -303,7 +303,7 @@ impl World {
         }
     }
 
-    fn start(&mut self, mut sent: Sent) {
+    fn start(&mut self, mut sent: SentBatch) {
         let pool = self.pools[&sent.device];
         let spec = self
             .specs
@@ -333,7 +333,7 @@ impl World {
 
     /// Requests that left, in order of payload.
     pub fn left(&self) -> Vec<u64> {
-        let sent = self.log.iter().flat_map(Sent::payloads);
+        let sent = self.log.iter().flat_map(SentBatch::payloads);
         let mut left: Vec<u64> = sent.chain(self.dropped.iter().map(|of| of.0)).collect();
         left.sort_unstable();
         left

@@ -1,7 +1,7 @@
 //! Small instances against every division that there is.
 
 use proptest::{collection::vec, option, prelude::*, strategy::ValueTree, test_runner::TestRunner};
-use sextant_partition::{Error, Found, Limits, Model};
+use sextant_partition::{Error, Finder, Limits, Model};
 
 use super::{
     at, exact,
@@ -69,7 +69,7 @@ proptest! {
         };
         let solved = solved.unwrap();
         assert_sound(&models, &limits, &solved.partition);
-        prop_assert_eq!(solved.found, Found::Optimal);
+        prop_assert_eq!(solved.found, Finder::Optimal);
         prop_assert!((solved.partition.objective - best).abs() < 1e-6, "{:?}: {}", solved, best);
         prop_assert!(solved.bound <= best + 1e-6);
         if let Ok(ours) = ours {

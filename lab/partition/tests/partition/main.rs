@@ -7,7 +7,7 @@ mod oracle;
 mod work;
 
 use sextant_partition::{
-    Effort, Error, Limits, MilpLimits, Model, Partition, Problem, Solved, heuristic, milp, random,
+    Effort, Error, Limits, MilpLimits, Model, Partition, Problem, Solution, heuristic, milp, random,
 };
 use sextant_types::random::Random;
 
@@ -40,7 +40,7 @@ fn ours(models: &[Model], limits: Limits) -> Result<Partition, Error> {
     heuristic(&problem, &mut Effort::new(STEPS, &mut || false))
 }
 
-fn exact(models: &[Model], limits: Limits) -> Result<Solved, Error> {
+fn exact(models: &[Model], limits: Limits) -> Result<Solution, Error> {
     let problem = Problem::new(models, limits)?;
     let limits = MilpLimits::default();
     milp(&problem, &limits, &mut Effort::new(STEPS, &mut || false))

@@ -1,7 +1,7 @@
 //! How long the search goes on, and who answers when it ends.
 
 use sextant_partition::{
-    Effort, Found, Limits, MilpLimits, Model, Policy, Problem, heuristic, milp,
+    Effort, Finder, Limits, MilpLimits, Model, Policy, Problem, heuristic, milp,
 };
 use sextant_types::random::Random;
 
@@ -46,7 +46,7 @@ fn without_nodes_the_heuristic_answers_for_the_solver() {
         ..MilpLimits::default()
     };
     let solved = milp(&problem, &none, &mut Effort::new(STEPS, &mut || false)).unwrap();
-    assert_eq!((solved.found, solved.nodes), (Found::Heuristic, 0));
+    assert_eq!((solved.found, solved.nodes), (Finder::Heuristic, 0));
     assert_eq!(solved.partition, ours);
     assert!(solved.bound <= ours.objective);
     // Begun with the heuristic's, it is never worse.

@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 
 use sextant_schedule::Nanos;
 
-use super::{Failure, Ran, Window};
+use super::{Failure, RunSpan, Window};
 
 /// One action at a time, in the order of `earliest`, then of arrival.
 #[derive(Debug)]
 pub(super) struct Executor<A> {
     waiting: VecDeque<(Window, A)>,
-    pub(super) running: Option<Running<A>>,
+    pub(super) running: Option<RunningAction<A>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Running<A> {
-    ran: Ran,
+pub(super) struct RunningAction<A> {
+    ran: RunSpan,
     pub(super) action: A,
     /// Its weights went away.
     pub(super) spoilt: bool,
@@ -52,26 +52,26 @@ impl<A: Copy> Executor<A> {
     }
 
     pub(super) fn run(&mut self, now: Nanos, nanos: Nanos, action: A) {
-        let ran = Ran {
+        let ran = RunSpan {
             start: now,
             end: now + nanos,
         };
-        self.running = Some(Running {
+        self.running = Some(RunningAction {
             ran,
             action,
             spoilt: false,
         });
     }
 
-    pub(super) fn ended(&mut self, now: Nanos) -> Option<Running<A>> {
+    pub(super) fn ended(&mut self, now: Nanos) -> Option<RunningAction<A>> {
         self.running.take_if(|running| running.ran.end <= now)
     }
 }
 
-// === impl Running ===
+// === impl RunningAction ===
 
-impl<A> Running<A> {
-    pub(super) fn result(&self) -> Result<Ran, Failure> {
+impl<A> RunningAction<A> {
+    pub(super) fn result(&self) -> Result<RunSpan, Failure> {
         if self.spoilt {
             return Err(Failure::WeightsChanged);
         }

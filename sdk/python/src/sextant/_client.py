@@ -20,6 +20,10 @@ from . import _tensors
 
 _LENGTH = "inference-header-content-length"
 
+# Rows that take more go in several requests: a service reads 32 MiB of what it refuses, and a client that is still sending when
+# the connection closes sees no refusal. The rest is for what is said of the elements.
+_MOST_BYTES = 31 << 20
+
 
 @runtime_checkable
 class Frame(Protocol):
@@ -180,11 +184,13 @@ class Addressee:
     def _ask(self, body: dict[str, Any], given: dict[str, numpy.ndarray], ranks: dict[str, int]) -> Answer:
         """Asks for all rows, or, where these are too many for one request, for each half."""
         rows = {len(array) for name, array in given.items() if name in ranks and array.ndim}
-        try:
-            return self._ask_once(body, given)
-        except Error as error:
-            if error.code != "too_large" or len(rows) != 1 or max(rows) < 2:
-                raise
+        may_be_cut = len(rows) == 1 and max(rows) >= 2
+        if not may_be_cut or sum(map(_tensors.size, given.values())) <= _MOST_BYTES:
+            try:
+                return self._ask_once(body, given)
+            except Error as error:
+                if error.code != "too_large" or not may_be_cut:
+                    raise
         middle = max(rows) // 2
         halves = [
             {name: array[part] if name in ranks else array for name, array in given.items()}

@@ -24,12 +24,22 @@ DATA_TYPES = {
     "FP64": "float64",
 }
 
+# Kinds of arrays that travel as text.
+_TEXT = "OSU"
+
 _NAMES = {numpy_name: name for name, numpy_name in DATA_TYPES.items()}
+
+
+def size(array: numpy.ndarray) -> int:
+    """Bytes that the elements of an array take."""
+    if array.dtype.kind in _TEXT:
+        return sum(4 + len(_text(element)) for element in array.ravel())
+    return array.nbytes
 
 
 def encode(array: numpy.ndarray) -> tuple[str, bytes]:
     """The data type and the elements of an array."""
-    if array.dtype.kind in "OSU":
+    if array.dtype.kind in _TEXT:
         texts = (_text(element) for element in array.ravel())
         return "BYTES", b"".join(struct.pack("<I", len(text)) + text for text in texts)
     name = _NAMES.get(array.dtype.name)

@@ -5,6 +5,8 @@ use std::{path::PathBuf, str::FromStr};
 use serde_json::{Map, Value, json};
 use sextant_types::ApplicationId;
 
+use crate::cli::targets;
+
 /// Targets that an application may have of its own.
 const TARGETS: [&str; 5] = [
     "latency_ms",
@@ -16,16 +18,16 @@ const TARGETS: [&str; 5] = [
 
 /// An application to ask, and how.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct BenchTarget {
     /// Its name.
     pub name: ApplicationId,
     /// What is its own.
-    pub own: Own,
+    pub own: OwnSettings,
 }
 
 /// What is an application's own; what is absent is as for all.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Own {
+pub struct OwnSettings {
     /// Queries a second.
     pub rate: Option<f64>,
     /// Connections of a closed loop.
@@ -38,13 +40,13 @@ pub struct Own {
     pub targets: Map<String, Value>,
 }
 
-impl FromStr for Asked {
+impl FromStr for BenchTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, options) = text.split_once(':').unwrap_or((text, ""));
         let name = name.parse().map_err(|error| format!("{error}"))?;
-        let mut own = Own::default();
+        let mut own = OwnSettings::default();
         for option in options.split(',').filter(|option| !option.is_empty()) {
             let (key, value) = option
                 .split_once('=')
@@ -58,7 +60,7 @@ impl FromStr for Asked {
     }
 }
 
-impl Own {
+impl OwnSettings {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
             "rate" => self.rate = Some(number(key, value)?),
@@ -66,7 +68,8 @@ impl Own {
             "input" => self.input = Some(value.into()),
             "preset" => self.preset = Some(value.to_owned()),
             target if TARGETS.contains(&target) => {
-                let value: f64 = number(key, value)?;
+                let value =
+                    targets::number(value).map_err(|reason| format!("`{key}`: {reason}"))?;
                 self.targets.insert(target.to_owned(), json!(value));
             }
             other => {
@@ -91,23 +94,26 @@ mod tests {
 
     #[test]
     fn options_follow_a_colon() {
-        let asked: Asked = "digits:rate=50,latency_ms=20,preset=fast"
+        let asked: BenchTarget = "digits:rate=50,latency_ms=20,preset=fast"
             .parse()
             .expect("one");
         assert_eq!(asked.name.as_str(), "digits");
         assert_eq!(asked.own.rate, Some(50.0));
         assert_eq!(asked.own.preset.as_deref(), Some("fast"));
         assert_eq!(asked.own.targets["latency_ms"], 20.0);
-        assert_eq!("wine".parse::<Asked>().expect("one").own, Own::default());
+        assert_eq!(
+            "wine".parse::<BenchTarget>().expect("one").own,
+            OwnSettings::default()
+        );
     }
 
     #[test]
     fn mistakes_are_told() {
-        let refused = |text: &str| text.parse::<Asked>().expect_err("refused");
+        let refused = |text: &str| text.parse::<BenchTarget>().expect_err("refused");
         assert!(refused("digits:speed=3").contains("no option `speed`"));
         assert!(refused("digits:rate=fast").contains("`fast`"));
         assert!(refused("digits:rate").contains("`option=value`"));
         assert!(refused("digits:rate=1,concurrency=2").contains("exclude"));
-        assert!("Digits!".parse::<Asked>().is_err());
+        assert!("Digits!".parse::<BenchTarget>().is_err());
     }
 }

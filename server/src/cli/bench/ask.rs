@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 use sextant_bench_client::{Question, Stream, Trace};
 use sextant_types::{DataType, Signature, TensorSpec};
 
-use super::{Bench, Client, Error, application::Asked};
-use crate::cli::{input::Known, output::rows};
+use super::{Bench, Client, Error, application::BenchTarget};
+use crate::cli::{input::InputSpec, output::rows};
 
 /// Makes streams of what the command line and the service say.
 pub struct Asker<'a> {
@@ -43,7 +43,7 @@ impl<'a> Asker<'a> {
         Ok(streams)
     }
 
-    async fn stream(&self, asked: &Asked) -> Result<Stream, Error> {
+    async fn stream(&self, asked: &BenchTarget) -> Result<Stream, Error> {
         let name = asked.name.as_str();
         let path = ["v1", "applications", name];
         let application: Value = self.client.get(&path).await?;
@@ -72,7 +72,7 @@ impl<'a> Asker<'a> {
     }
 
     /// All of a query but its inputs.
-    fn members(&self, asked: &Asked) -> Map<String, Value> {
+    fn members(&self, asked: &BenchTarget) -> Map<String, Value> {
         let mut members = Map::new();
         members.insert("application".to_owned(), json!(asked.name));
         self.bench.targets.fill(&mut members);
@@ -94,7 +94,7 @@ impl<'a> Asker<'a> {
 fn signature(application: &Value) -> Option<Signature> {
     let signature = application.get("signature")?;
     let inputs = rows(signature, "/inputs").iter().map(|input| {
-        let known: Known = serde_json::from_value(input.clone()).ok()?;
+        let known: InputSpec = serde_json::from_value(input.clone()).ok()?;
         let dim = |dim: &i64| u64::try_from(*dim).ok();
         Some(TensorSpec {
             data_type: DataType::parse(&known.datatype)?,

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, ValueEnum};
 use sextant_bench_client::{Arrivals, Pace, Trace};
 
-use super::{Error, application::Own};
+use super::{Error, application::OwnSettings};
 
 /// How queries come in an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -50,7 +50,7 @@ impl PaceOptions {
     }
 
     /// When an application's queries are sent; `recorded` are its arrivals in the trace.
-    pub fn of(&self, own: &Own, recorded: Option<Arrivals>) -> Result<Pace, Error> {
+    pub fn of(&self, own: &OwnSettings, recorded: Option<Arrivals>) -> Result<Pace, Error> {
         let rate = |rate| {
             let cv = match self.arrivals {
                 Distribution::Constant => 0.0,

@@ -11,15 +11,15 @@ use sextant_types::{Optimization, Precision};
 use crate::serve::{engines, isolated};
 
 /// An engine, and what keeps it from running a model.
-pub(super) struct Able {
+pub(super) struct EngineCheck {
     name: String,
     trouble: Option<String>,
 }
 
 /// Has each engine load the model, in a process that the model may end.
-pub(super) fn able(model: &Bytes) -> Vec<Able> {
+pub(super) fn able(model: &Bytes) -> Vec<EngineCheck> {
     let all = engines::each().into_iter();
-    let able = all.map(|(name, engine)| Able {
+    let able = all.map(|(name, engine)| EngineCheck {
         name,
         trouble: match engine.and_then(isolated) {
             Err(missing) => Some(format!("{missing:#}")),
@@ -41,9 +41,9 @@ fn load(engine: &Arc<dyn Engine>, model: &Bytes) -> Option<String> {
     engine.load(&request).err().map(|error| error.to_string())
 }
 
-// === impl Able ===
+// === impl EngineCheck ===
 
-impl Able {
+impl EngineCheck {
     pub(super) fn document(&self) -> Value {
         json!({"name": self.name, "runs": self.trouble.is_none(), "reason": self.trouble})
     }

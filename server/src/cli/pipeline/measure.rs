@@ -8,7 +8,7 @@ use std::{path::PathBuf, time::Duration};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
-use reqwest::{Method, header};
+use reqwest::{Method, StatusCode, header};
 use serde_json::{Value, json};
 use sextant_rpc::examine::{Examination, Examine as _, Examinee};
 use sextant_types::{
@@ -46,7 +46,7 @@ pub struct Measure {
     /// Its name.
     name: ApplicationId,
     #[command(flatten)]
-    by: By,
+    by: MeasureOptions,
 }
 
 /// Choose the threshold of a cascade on a validation set, and register the pipeline with it.
@@ -55,7 +55,7 @@ pub struct Tune {
     /// The definition, with `THRESHOLD` where the threshold is to stand in a step's `when`.
     file: PathBuf,
     #[command(flatten)]
-    by: By,
+    by: MeasureOptions,
     /// Least accuracy of the whole, by the lower end of its interval.
     #[arg(long)]
     min_accuracy: f64,
@@ -71,7 +71,7 @@ pub struct Tune {
 
 /// By what a pipeline is measured.
 #[derive(Debug, clap::Args)]
-struct By {
+struct MeasureOptions {
     /// A validation set for the pipeline's inputs: NPZ, CSV or JSON lines, with labels.
     #[arg(long, value_name = "FILE")]
     validation: PathBuf,
@@ -84,7 +84,7 @@ struct By {
 }
 
 /// What was measured.
-struct Measured {
+struct MeasureResult {
     accuracy: Accuracy,
     cost_per_1k_usd: f64,
 }
@@ -142,45 +142,49 @@ impl Tune {
             row
         });
         let document = json!({"tried": rows.collect::<Vec<_>>(), "chosen": chosen});
-        output.either(&document, || self.text(&tried, &document))
+        output.either(&document, || text(&tried, &document["chosen"]))?;
+        match document["chosen"].is_null() {
+            true => Err(Error::NoThreshold {
+                least: self.min_accuracy,
+            }),
+            false => Ok(()),
+        }
     }
 
     /// Measures one threshold, as a pipeline that is deleted again.
-    async fn trial(&self, client: &Client, text: String) -> Result<Measured, Error> {
+    async fn trial(&self, client: &Client, text: String) -> Result<MeasureResult, Error> {
         let mut definition = checked(client, text).await?["definition"].take();
         let name = format!("{}-tuning", cell(&definition, "/name"));
         definition["name"] = json!(name);
-        put(client, &name, definition.to_string()).await?;
+        create(client, &name, definition.to_string()).await?;
         let measured = self.by.measure(client, &name).await;
         client
             .send(client.request(Method::DELETE, &["v1", "pipelines", &name]))
             .await?;
         measured
     }
+}
 
-    fn text(&self, tried: &[(f64, Measured)], document: &Value) -> String {
-        let mut table = Table::new(&["#threshold", "accuracy", "#$ per 1000"]);
-        for (threshold, measured) in tried {
-            table.row(vec![
-                threshold.to_string(),
-                interval(&measured.accuracy),
-                short(measured.cost_per_1k_usd),
-            ]);
-        }
-        let chosen = match document["chosen"].is_null() {
-            true => format!(
-                "none is right often enough for {}: nothing is registered",
-                self.min_accuracy
-            ),
-            false => format!(
-                "pipeline `{}` is registered with {}, version {}",
-                cell(document, "/chosen/pipeline"),
-                cell(document, "/chosen/threshold"),
-                cell(document, "/chosen/version")
-            ),
-        };
-        format!("{}\n{chosen}", table.render())
+/// What was tried, and what is registered now.
+fn text(tried: &[(f64, MeasureResult)], chosen: &Value) -> String {
+    let mut table = Table::new(&["#threshold", "accuracy", "#$ per 1000"]);
+    for (threshold, measured) in tried {
+        table.row(vec![
+            threshold.to_string(),
+            interval(&measured.accuracy),
+            short(measured.cost_per_1k_usd),
+        ]);
     }
+    let mut lines = vec![table.render()];
+    if !chosen.is_null() {
+        lines.push(format!(
+            "pipeline `{}` is registered with {}, version {}",
+            cell(chosen, "/pipeline"),
+            cell(chosen, "/threshold"),
+            cell(chosen, "/version")
+        ));
+    }
+    lines.join("\n")
 }
 
 /// What the server makes of a definition; nothing is registered.
@@ -194,15 +198,31 @@ async fn checked_name(client: &Client, text: &str) -> Result<String, Error> {
     Ok(cell(&checked(client, text.to_owned()).await?, "/name"))
 }
 
+/// Registers a pipeline that is deleted again, so never in place of one that is there.
+async fn create(client: &Client, name: &str, text: String) -> Result<(), Error> {
+    let request = client.request(Method::POST, &PATH);
+    let request = request.header(header::CONTENT_TYPE, "application/yaml");
+    match client.send(request.body(text)).await {
+        Ok(made) if made.status() == StatusCode::CREATED => return Ok(()),
+        // One that is the same, or another one.
+        Ok(_) => {}
+        Err(Error::Problem(problem)) if problem.is("pipeline_exists") => {}
+        Err(error) => return Err(error),
+    }
+    Err(Error::Usage(format!(
+        "there is a pipeline `{name}`, and thresholds are tried under that name: delete it, or call one of the two otherwise"
+    )))
+}
+
 async fn put(client: &Client, name: &str, text: String) -> Result<Value, Error> {
     let request = client.request(Method::PUT, &["v1", "pipelines", name]);
     let request = request.header(header::CONTENT_TYPE, "application/yaml");
     client.answer(request.body(text)).await
 }
 
-// === impl By ===
+// === impl MeasureOptions ===
 
-impl By {
+impl MeasureOptions {
     fn metric(&self) -> Result<Metric, Error> {
         let unknown = || {
             Error::Usage(format!(
@@ -215,7 +235,7 @@ impl By {
     }
 
     /// Asks every record.
-    async fn measure(&self, client: &Client, pipeline: &str) -> Result<Measured, Error> {
+    async fn measure(&self, client: &Client, pipeline: &str) -> Result<MeasureResult, Error> {
         let metric = self.metric()?;
         let shown: Value = client.get(&["v1", "pipelines", pipeline]).await?;
         let signature = signature(&shown)?;
@@ -226,7 +246,7 @@ impl By {
             output: self.output.as_deref(),
             signature: &signature,
         };
-        let mut asking = Asking {
+        let mut asking = PipelineExaminee {
             client,
             pipeline,
             cost_usd: 0.0,
@@ -234,7 +254,7 @@ impl By {
         };
         let accuracy = Examiner.examine(examination, &mut asking).await;
         match (accuracy, asking.failed) {
-            (Ok(accuracy), _) => Ok(Measured {
+            (Ok(accuracy), _) => Ok(MeasureResult {
                 accuracy,
                 cost_per_1k_usd: asking.cost_usd / accuracy.records.max(1) as f64 * 1000.0,
             }),
@@ -245,7 +265,7 @@ impl By {
 }
 
 /// Asks a pipeline.
-struct Asking<'a> {
+struct PipelineExaminee<'a> {
     client: &'a Client,
     pipeline: &'a str,
     cost_usd: f64,
@@ -254,7 +274,7 @@ struct Asking<'a> {
 }
 
 #[async_trait]
-impl Examinee for Asking<'_> {
+impl Examinee for PipelineExaminee<'_> {
     async fn answer(
         &mut self,
         record: Vec<NamedTensor>,
@@ -358,9 +378,9 @@ fn tensor(answer: &Value, name: &str) -> Result<Tensor, Error> {
     made.ok_or_else(unexpected)
 }
 
-// === impl Measured ===
+// === impl MeasureResult ===
 
-impl Measured {
+impl MeasureResult {
     fn document(&self) -> Value {
         let Accuracy {
             metric,

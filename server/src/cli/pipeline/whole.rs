@@ -14,7 +14,7 @@ use crate::cli::{
 
 /// Of the whole.
 #[derive(Debug, clap::Args)]
-pub struct Whole {
+pub struct WholeOptions {
     /// Measure how right it is as a whole on this validation set, NPZ, CSV or JSON lines with labels, whenever it or a
     /// model that it follows changes. Queries may then ask for an accuracy.
     #[arg(long, value_name = "FILE")]
@@ -34,7 +34,7 @@ pub struct Whole {
     no_wait: bool,
 }
 
-impl Whole {
+impl WholeOptions {
     /// Whether the definition is to say more than its file does.
     pub fn says_something(&self) -> bool {
         self.validation.is_some() || self.variant_of.is_some()

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use sextant_planning::{
     Choice, Graph, Scale, Whole,
-    parts::{self, Often, Part},
+    parts::{self, Frequency, Part},
     profiles::table,
 };
 use sextant_types::Metric;
@@ -51,7 +51,7 @@ struct Reader<'a, S> {
 
 /// The step that a pipeline is of another one; of the outermost nothing.
 #[derive(Debug, Clone)]
-struct Around {
+struct OuterStep {
     /// What the names of its steps begin with.
     prefix: String,
     /// What it waits for.
@@ -84,7 +84,7 @@ pub async fn graph(
         parts: Vec::new(),
         runs: BTreeMap::new(),
     };
-    let outermost = Around {
+    let outermost = OuterStep {
         prefix: String::new(),
         after: Vec::new(),
         probability: 1.0,
@@ -140,7 +140,7 @@ impl<S: Service> Reader<'_, S> {
     fn read<'b>(
         &'b mut self,
         shown: &'b Value,
-        around: Around,
+        around: OuterStep,
     ) -> LocalBoxFuture<'b, Result<(), Error>> {
         Box::pin(async move {
             // By step: the steps that ask something and end with it.
@@ -171,7 +171,7 @@ impl<S: Service> Reader<'_, S> {
         &mut self,
         (shown, step): (&Value, &Value),
         (after, asked): (BTreeSet<String>, Vec<Asks>),
-        around: &Around,
+        around: &OuterStep,
     ) -> Result<BTreeSet<String>, Error> {
         let (own, found) = (cell(step, "/name"), self.parts.len());
         let name = format!("{}{own}", around.prefix);
@@ -186,7 +186,7 @@ impl<S: Service> Reader<'_, S> {
         };
         let runs = before * scale.probability / visits.max(1e-9);
         for asks in asked {
-            let within = Around {
+            let within = OuterStep {
                 prefix: format!("{name}."),
                 after: waits.clone(),
                 probability: probability * asks.share,
@@ -200,7 +200,7 @@ impl<S: Service> Reader<'_, S> {
                         step: name.clone(),
                         asks: asks.name,
                         after: within.after,
-                        often: Often::WhereItCould(within.probability),
+                        often: Frequency::WhereItCould(within.probability),
                         rows: within.runs,
                         choices,
                     });

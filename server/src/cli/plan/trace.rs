@@ -146,7 +146,7 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use sextant_planning::{
-        parts::{Often, Part},
+        parts::{Frequency, Part},
         profiles::Set,
     };
 
@@ -173,7 +173,7 @@ mod tests {
             step: step.to_owned(),
             asks: asks.to_owned(),
             after: Vec::new(),
-            often: Often::WhereItCould(probability),
+            often: Frequency::WhereItCould(probability),
             rows: 1.0,
             choices: of.choices.clone(),
         };

@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 use serde_json::{Value, json};
-use sextant_formats::frameworks::{self, Library, Saved};
+use sextant_formats::frameworks::{self, FrameworkFormat, Library};
 use tempfile::TempDir;
 
 use crate::cli::Error;
@@ -39,7 +39,7 @@ pub struct Conversion {
 
 /// The ONNX file of a model that was converted; it goes with this.
 #[derive(Debug)]
-pub struct Converted {
+pub struct ConvertedModel {
     folder: TempDir,
 }
 
@@ -60,39 +60,49 @@ fn error(code: &'static str, text: String) -> Error {
 }
 
 /// What a kind is called in messages, and between the command and its scripts.
-fn names(saved: &Saved) -> (&'static str, &'static str) {
+fn names(saved: &FrameworkFormat) -> (&'static str, &'static str) {
     match saved {
-        Saved::Pickle => ("a pickle", "pickle"),
-        Saved::TorchScript => ("a program of TorchScript", "torch_script"),
-        Saved::ExportedProgram => ("an exported program of PyTorch", "exported_program"),
-        Saved::TorchModule => ("a pickled module of PyTorch", "torch_module"),
-        Saved::Weights(_) => ("a file of weights", "weights"),
-        Saved::HuggingFace(_) => ("a model of Hugging Face", "hugging_face"),
-        Saved::SavedModel => ("a SavedModel of TensorFlow", "saved_model"),
-        Saved::Keras | Saved::Hdf5 => ("a model of Keras", "keras"),
+        FrameworkFormat::Pickle => ("a pickle", "pickle"),
+        FrameworkFormat::TorchScript => ("a program of TorchScript", "torch_script"),
+        FrameworkFormat::ExportedProgram => ("an exported program of PyTorch", "exported_program"),
+        FrameworkFormat::TorchModule => ("a pickled module of PyTorch", "torch_module"),
+        FrameworkFormat::Weights(_) => ("a file of weights", "weights"),
+        FrameworkFormat::HuggingFace(_) => ("a model of Hugging Face", "hugging_face"),
+        FrameworkFormat::SavedModel => ("a SavedModel of TensorFlow", "saved_model"),
+        FrameworkFormat::Keras | FrameworkFormat::Hdf5 => ("a model of Keras", "keras"),
     }
 }
 
 /// What a Python needs for it.
-fn needs(saved: &Saved) -> &'static str {
+fn needs(saved: &FrameworkFormat) -> &'static str {
     match saved {
-        Saved::Pickle => "its library and skl2onnx or onnxmltools",
-        Saved::TorchScript => "torch and onnx",
-        Saved::ExportedProgram | Saved::TorchModule | Saved::Weights(_) => {
-            "torch, onnx and onnxscript"
+        FrameworkFormat::Pickle => "its library and skl2onnx or onnxmltools",
+        FrameworkFormat::TorchScript => "torch and onnx",
+        FrameworkFormat::ExportedProgram
+        | FrameworkFormat::TorchModule
+        | FrameworkFormat::Weights(_) => "torch, onnx and onnxscript",
+        FrameworkFormat::HuggingFace(_) => {
+            "optimum-onnx, or transformers, torch, onnx and onnxscript"
         }
-        Saved::HuggingFace(_) => "optimum-onnx, or transformers, torch, onnx and onnxscript",
-        Saved::SavedModel | Saved::Keras | Saved::Hdf5 => "tensorflow and tf2onnx",
+        FrameworkFormat::SavedModel | FrameworkFormat::Keras | FrameworkFormat::Hdf5 => {
+            "tensorflow and tf2onnx"
+        }
     }
 }
 
 /// Why loading it runs code that it holds; `None` where it does not.
-fn danger(saved: &Saved) -> Option<&'static str> {
+fn danger(saved: &FrameworkFormat) -> Option<&'static str> {
     match saved {
-        Saved::Pickle | Saved::TorchModule => Some("runs the code that it holds"),
-        Saved::ExportedProgram => Some("reads pickles in it, which run the code that they hold"),
-        Saved::HuggingFace(found) if found.has_code => Some("runs the Python files in it"),
-        Saved::HuggingFace(found) if found.has_pickles => {
+        FrameworkFormat::Pickle | FrameworkFormat::TorchModule => {
+            Some("runs the code that it holds")
+        }
+        FrameworkFormat::ExportedProgram => {
+            Some("reads pickles in it, which run the code that they hold")
+        }
+        FrameworkFormat::HuggingFace(found) if found.has_code => {
+            Some("runs the Python files in it")
+        }
+        FrameworkFormat::HuggingFace(found) if found.has_pickles => {
             Some("reads `pytorch_model.bin`, a pickle, which runs the code that it holds")
         }
         _ => None,
@@ -116,9 +126,9 @@ fn of_weights(library: Library) -> &'static str {
     }
 }
 
-// === impl Converted ===
+// === impl ConvertedModel ===
 
-impl Converted {
+impl ConvertedModel {
     /// The folder with `model.onnx`, and with what the model's own folder says about it.
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("onnx")
@@ -174,14 +184,14 @@ impl Conversion {
         &self,
         source: Source<'_>,
         is_quiet: bool,
-    ) -> Result<Option<Converted>, Error> {
+    ) -> Result<Option<ConvertedModel>, Error> {
         let model = source.model;
         let Some(saved) = frameworks::of(model).map_err(failed(model))? else {
             return Ok(None);
         };
         let shown = model.display();
         let (what, kind) = names(&saved);
-        if let Saved::Weights(library) = saved {
+        if let FrameworkFormat::Weights(library) = saved {
             let text = format!("`{shown}`: {}", of_weights(library));
             return Err(error("conversion_weights_alone", text));
         }
@@ -196,7 +206,7 @@ impl Conversion {
         if let Some(danger) = danger(&saved) {
             self.check_trust(model, danger)?;
         }
-        let converted = Converted::create()?;
+        let converted = ConvertedModel::create()?;
         let mut request = self.request(&source, &saved);
         request["kind"] = kind.into();
         request["target"] = converted.file().display().to_string().into();
@@ -215,7 +225,8 @@ impl Conversion {
         if let Some(target) = &self.keep_onnx {
             converted.keep(target)?;
         }
-        if matches!(&saved, Saved::HuggingFace(found) if found.has_tokenizer) && !is_quiet {
+        if matches!(&saved, FrameworkFormat::HuggingFace(found) if found.has_tokenizer) && !is_quiet
+        {
             let tokenizer = model.join("tokenizer.json");
             eprintln!(
                 "the model takes tokens: a pipeline makes them of text with `{}` (docs/pipelines.md)",
@@ -225,7 +236,7 @@ impl Conversion {
         Ok(Some(converted))
     }
 
-    fn request(&self, source: &Source<'_>, saved: &Saved) -> Value {
+    fn request(&self, source: &Source<'_>, saved: &FrameworkFormat) -> Value {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let images = source.validation.is_some_and(Path::is_dir);
         let sample = source
@@ -234,7 +245,7 @@ impl Conversion {
             .filter(|_| images)
             .map(|(height, width)| [3, height, width]);
         let (architecture, has_code) = match saved {
-            Saved::HuggingFace(found) => (found.architecture.clone(), found.has_code),
+            FrameworkFormat::HuggingFace(found) => (found.architecture.clone(), found.has_code),
             _ => (None, false),
         };
         json!({

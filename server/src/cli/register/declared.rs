@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use sextant_onnx::adapt::Declared;
+use sextant_onnx::adapt::DeclaredSignature;
 use sextant_types::{Renames, signature};
 
 /// What a user says of a model's inputs and outputs.
@@ -30,8 +30,8 @@ pub struct Declaration {
 
 impl Declaration {
     /// For whoever reads the model.
-    pub fn declared(&self) -> Declared {
-        Declared {
+    pub fn declared(&self) -> DeclaredSignature {
+        DeclaredSignature {
             outputs: self.output.clone(),
             constants: self.constant.iter().cloned().collect::<BTreeMap<_, _>>(),
         }

@@ -6,7 +6,7 @@ use sextant_api::Readiness;
 use sextant_config::Config;
 use sextant_rpc::{DispatcherClient, WorkerClient};
 
-use super::{Caller, Process, Seen, Stores};
+use super::{Caller, Process, Stores, WorkerEvent};
 use crate::serve::UNBUILT;
 
 /// There is none.
@@ -52,7 +52,7 @@ impl Port {
         _: Caller,
         _: &[WorkerClient],
         _: &mut Process,
-        _: impl Fn(Seen) + Send + Sync + 'static,
+        _: impl Fn(WorkerEvent) + Send + Sync + 'static,
     ) -> anyhow::Result<()> {
         match *self {}
     }

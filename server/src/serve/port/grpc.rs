@@ -16,7 +16,7 @@ use sextant_links::{
 };
 use sextant_rpc::{DispatcherClient, WorkerClient};
 
-use super::{Caller, Process, Seen, Stores};
+use super::{Caller, Process, Stores, WorkerEvent};
 
 /// The port for the others, where there is one, and what opens links to them.
 pub(in crate::serve) struct Port {
@@ -169,7 +169,7 @@ impl Port {
         caller: Caller,
         local: &[WorkerClient],
         process: &mut Process,
-        seen: impl Fn(Seen) + Send + Sync + 'static,
+        seen: impl Fn(WorkerEvent) + Send + Sync + 'static,
     ) -> anyhow::Result<()> {
         let connector = self.connector(caller)?;
         let mut options = RosterOptions::default();
@@ -184,8 +184,8 @@ impl Port {
             let telling = async {
                 while let Some(news) = workers.recv().await {
                     seen(match news {
-                        grpc::Seen::Up(worker, client) => Seen::Up(worker, client),
-                        grpc::Seen::Down(worker) => Seen::Down(worker),
+                        grpc::RosterEvent::Up(worker, client) => WorkerEvent::Up(worker, client),
+                        grpc::RosterEvent::Down(worker) => WorkerEvent::Down(worker),
                     });
                 }
             };

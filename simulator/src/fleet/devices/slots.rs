@@ -25,7 +25,7 @@ pub(in crate::fleet) struct Job {
 
 /// A batch that has left its device.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::fleet) struct Left {
+pub(in crate::fleet) struct FinishedBatch {
     pub(in crate::fleet) batch: u32,
     pub(in crate::fleet) variant: VariantIx,
     /// How long it ran, and how long it would have run alone, ns; `None` where it came too late to start.
@@ -41,7 +41,7 @@ pub(in crate::fleet) struct Slots {
     slowdown: Vec<f64>,
     /// In the order in which they came.
     waiting: VecDeque<Job>,
-    running: Vec<Running>,
+    running: Vec<RunningJob>,
     /// Until when what runs is accounted for.
     until: Nanos,
     /// Since the last reading: slots times the time that they were busy, ns, by variant.
@@ -49,7 +49,7 @@ pub(in crate::fleet) struct Slots {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningJob {
     job: Job,
     since: Nanos,
     /// Work that is left, ns.
@@ -89,7 +89,7 @@ impl Slots {
 
     /// Brings everything to `now`: a batch that ended or came too late by then, one for each call; `None`
     /// when there is none left, and what may start has started.
-    pub(in crate::fleet) fn step(&mut self, now: Nanos) -> Option<Left> {
+    pub(in crate::fleet) fn step(&mut self, now: Nanos) -> Option<FinishedBatch> {
         self.advance(now);
         while let Some(job) = self.waiting.front().copied()
             && job.earliest <= now
@@ -97,14 +97,14 @@ impl Slots {
         {
             self.waiting.pop_front();
             if job.latest < now {
-                return Some(Left {
+                return Some(FinishedBatch {
                     batch: job.batch,
                     variant: job.variant,
                     ran: None,
                 });
             }
             self.free -= job.slots;
-            self.running.push(Running {
+            self.running.push(RunningJob {
                 left: job.alone as f64,
                 since: now,
                 job,
@@ -113,7 +113,7 @@ impl Slots {
         let at = self.running.iter().position(|it| it.left <= 0.0)?;
         let done = self.running.remove(at);
         self.free += done.job.slots;
-        Some(Left {
+        Some(FinishedBatch {
             batch: done.job.batch,
             variant: done.job.variant,
             ran: Some((now - done.since, done.job.alone)),

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use sextant_health::{Condition, Health, Thresholds, Window};
 use sextant_types::index::VariantIx;
 
-use super::{Held, slots::Left};
+use super::{Residency, slots::FinishedBatch};
 
 /// What is known of the variants that are loaded on a device.
 #[derive(Debug, Default)]
 pub(in crate::fleet) struct Watch {
-    seen: BTreeMap<VariantIx, Seen>,
+    seen: BTreeMap<VariantIx, InstanceObservation>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct InstanceObservation {
     health: Health,
     /// Since the last look: batches that ran, how long, and how long the profile says, ns.
     batches: u64,
@@ -28,7 +28,7 @@ struct Seen {
 
 impl Watch {
     /// A batch has left the device.
-    pub(in crate::fleet) fn on_left(&mut self, left: &Left) {
+    pub(in crate::fleet) fn on_left(&mut self, left: &FinishedBatch) {
         let seen = self.seen.entry(left.variant).or_default();
         match left.ran {
             Some((ran, alone)) => {
@@ -44,10 +44,10 @@ impl Watch {
     /// the variants whose condition has changed.
     pub(in crate::fleet) fn look(
         &mut self,
-        held: &BTreeMap<VariantIx, Held>,
+        held: &BTreeMap<VariantIx, Residency>,
         shares: &[(VariantIx, f64)],
     ) -> Vec<VariantIx> {
-        let is_loaded = |variant: &VariantIx| held.get(variant) == Some(&Held::Loaded);
+        let is_loaded = |variant: &VariantIx| held.get(variant) == Some(&Residency::Loaded);
         self.seen.retain(|variant, _| is_loaded(variant));
         let device_load: f64 = shares.iter().map(|(_, share)| share).sum();
         let busy = shares.iter().filter(|(_, share)| *share > 0.0).count() as u32;
@@ -64,9 +64,9 @@ impl Watch {
                 batches: seen.batches,
                 run_ms: seen.ran / 1e6,
             };
-            let health = Seen {
+            let health = InstanceObservation {
                 health: seen.health,
-                ..Seen::default()
+                ..InstanceObservation::default()
             };
             *seen = health;
             if seen.health.observe(window, &limits).is_some() {

@@ -9,7 +9,7 @@ use sextant_types::{BatchLatency, Digest, Precision, index::ApplicationIx};
 
 use crate::{
     Error,
-    fleet::{Application, DeviceType, Entry, Measured, Variant},
+    fleet::{Application, DeviceType, Entry, Measurement, Variant},
     profiles::{Curve, CurveColumns, Profile},
     table::{Row, Table},
 };
@@ -166,7 +166,7 @@ impl CurveFile {
         }
     }
 
-    fn measured(&self) -> Option<Measured> {
+    fn measured(&self) -> Option<Measurement> {
         let Self::Measured {
             measured,
             load_ms,
@@ -183,7 +183,7 @@ impl CurveFile {
             mean_ms: *p50_ms,
             samples: 1,
         });
-        Some(Measured {
+        Some(Measurement {
             batches: batches.collect(),
             load_ms: *load_ms,
             saturation_rps: *saturation_rps,

@@ -7,7 +7,7 @@ use sextant_types::index::{DeviceIx, VariantIx};
 use super::{Batch, Event, World};
 use crate::fleet::{
     control::Control,
-    devices::{Job, Left},
+    devices::{FinishedBatch, Job},
 };
 
 impl World<'_> {
@@ -38,7 +38,7 @@ impl World<'_> {
     }
 
     /// A batch has left its device.
-    pub(super) fn on_left(&mut self, left: Left) {
+    pub(super) fn on_left(&mut self, left: FinishedBatch) {
         let Some(batch) = self.batches[left.batch as usize].take() else {
             return;
         };

@@ -1,7 +1,7 @@
 //! Looks of the autoscaler.
 
 use sextant_health::Condition;
-use sextant_scaling::demand::Ended;
+use sextant_scaling::demand::DemandSample;
 use sextant_schedule::Nanos;
 
 use super::{Event, World};
@@ -14,7 +14,7 @@ impl World<'_> {
     pub(super) fn on_look(&mut self) {
         let (now, window) = (self.now, if self.looks == 0 { 0 } else { LOOK });
         self.watch();
-        let ended: Vec<Ended> = self.ended.iter_mut().map(std::mem::take).collect();
+        let ended: Vec<DemandSample> = self.ended.iter_mut().map(std::mem::take).collect();
         let now_ms = now / 1_000_000;
         if window > 0 {
             self.autoscaler.observe(now_ms, window / 1_000_000, &ended);

@@ -1,12 +1,12 @@
 //! Variants that are loaded on devices and unloaded.
 
-use sextant_controller::Loaded;
+use sextant_controller::LoadResult;
 use sextant_placement as placement;
 
 use super::{Event, World, nanos};
 use crate::fleet::{
     control::Control,
-    devices::{Device, Held, State},
+    devices::{Device, Residency, State},
     variants::Presences,
 };
 use sextant_types::index::{DeviceIx, VariantIx};
@@ -24,15 +24,15 @@ impl World<'_> {
             return;
         };
         match ok {
-            true => device.held.insert(variant, Held::Loaded),
+            true => device.held.insert(variant, Residency::Loaded),
             false => device.held.remove(&variant),
         };
         self.report.loads += u64::from(ok);
         self.changed();
         let load = nanos(self.setting.variants[variant].load_ms);
         let loaded = match ok {
-            true => Loaded::After(load),
-            false => Loaded::Failed,
+            true => LoadResult::After(load),
+            false => LoadResult::Failed,
         };
         let Control {
             controller,
@@ -79,7 +79,7 @@ impl World<'_> {
                     };
                     return self.schedule(now, failed);
                 }
-                of.held.insert(variant, Held::Loading);
+                of.held.insert(variant, Residency::Loading);
                 self.changed();
                 let loaded = Event::Loaded {
                     device,

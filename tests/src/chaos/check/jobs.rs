@@ -81,14 +81,14 @@ pub fn each_record_once(plan: &Plan, history: &[Entry]) -> Vec<Violation> {
     violations
 }
 
-struct Submitted {
+struct Submission {
     at_ms: u64,
     job: usize,
 }
 
-fn submitted(history: &[Entry]) -> impl Iterator<Item = Submitted> {
+fn submitted(history: &[Entry]) -> impl Iterator<Item = Submission> {
     history.iter().filter_map(|entry| match entry.event {
-        Event::Submitted { job } => Some(Submitted {
+        Event::Submitted { job } => Some(Submission {
             at_ms: entry.at_ms,
             job,
         }),

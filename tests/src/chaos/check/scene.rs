@@ -6,7 +6,7 @@ use super::check;
 use crate::chaos::{
     Plan,
     history::{Entry, Event},
-    plan::{Application, Failing, Fault, Job, Kind, Registration, Setting},
+    plan::{Application, FailureRates, Fault, Job, Kind, Registration, Setting},
     worth,
 };
 
@@ -161,7 +161,7 @@ fn plan() -> Plan {
             name: "late-1".to_owned(),
             at_ms: Some(600),
         }],
-        failing: Failing::default(),
+        failing: FailureRates::default(),
         faults: faults()
             .map(|kind| Fault {
                 at_ms: 4500,

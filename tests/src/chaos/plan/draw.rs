@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Application, Cut, Failing, Fault, Job, Kind, Loss, Plan, Registration, Setting};
+use super::{Application, Cut, FailureRates, Fault, Job, Kind, Loss, Plan, Registration, Setting};
 use crate::{chaos::worth::Draw, fleet::End};
 
 /// Most time without faults at the beginning, milliseconds; short runs have a quarter of their length.
@@ -72,7 +72,7 @@ impl Plan {
 
     /// Two of a fleet whose devices do all that they are told, one where the run is short: what they refuse is no loss.
     fn draw_losses(&self, draw: &mut Draw) -> Vec<Loss> {
-        if self.setting == Setting::One || self.failing != Failing::default() {
+        if self.setting == Setting::One || self.failing != FailureRates::default() {
             return Vec::new();
         }
         let mut left = Loss::ALL.to_vec();
@@ -182,13 +182,13 @@ fn setting(draw: &mut Draw, dispatchers: usize) -> Setting {
 }
 
 /// One run in three has devices that do not do all that they are told.
-fn failing(draw: &mut Draw) -> Failing {
+fn failing(draw: &mut Draw) -> FailureRates {
     match draw.within(0..3) {
-        0 => Failing {
+        0 => FailureRates {
             loads: draw.within(20..60),
             batches: draw.within(0..8),
         },
-        _ => Failing::default(),
+        _ => FailureRates::default(),
     }
 }
 

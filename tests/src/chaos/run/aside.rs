@@ -36,12 +36,12 @@ const ANSWERING: Duration = Duration::from_secs(30);
 const LATE: &str = "late";
 
 /// All of it, under way.
-pub struct Aside {
+pub struct SideLoad {
     late: JoinHandle<Result<(), String>>,
     others: Vec<JoinHandle<Result<(), String>>>,
 }
 
-impl Aside {
+impl SideLoad {
     /// Begins.
     pub fn start(stage: &Arc<Stage>, begun: Instant) -> Self {
         let is_learning = Arc::<AtomicBool>::default();

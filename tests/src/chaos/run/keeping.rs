@@ -34,7 +34,7 @@ const LISTS: [(&str, &str); 3] = [
 ];
 
 /// A restored service, asked as the one of the stage is.
-struct Restored {
+struct RestoredService {
     service: TestCluster,
     _folder: TempDir,
 }
@@ -92,7 +92,7 @@ async fn ask(
 }
 
 /// Backs the running service up and starts another over the backup. Blocks.
-fn restore(stage: &Stage) -> Result<Restored, String> {
+fn restore(stage: &Stage) -> Result<RestoredService, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let beside = stage.with(|service| match service {
         Service::One(cluster) => Some(cluster.beside()),
@@ -102,7 +102,7 @@ fn restore(stage: &Stage) -> Result<Restored, String> {
     let (backup, other) = (folder.path().join("backup"), folder.path().join("data"));
     done(binary, ("backup", &backup), &data)?;
     done(command(), ("restore", &backup), &other)?;
-    Ok(Restored {
+    Ok(RestoredService {
         service: TestCluster::start_with(&other, settings()),
         _folder: folder,
     })
@@ -134,7 +134,7 @@ fn settings() -> Settings {
 /// What was there before the backup and is not in it, answers among it.
 async fn missing(
     stage: &Stage,
-    restored: &Restored,
+    restored: &RestoredService,
     mut known: BTreeSet<String>,
 ) -> Result<Vec<String>, String> {
     let address = restored.service.address();
@@ -165,7 +165,7 @@ async fn missing(
 }
 
 /// Starts the restored service with an empty registry, and has it sweep what that does not know.
-async fn estrange(stage: &Arc<Stage>, mut restored: Restored) -> Result<(), String> {
+async fn estrange(stage: &Arc<Stage>, mut restored: RestoredService) -> Result<(), String> {
     let stranger = blocking(move || {
         restored.service.stop();
         let data = restored.service.data();

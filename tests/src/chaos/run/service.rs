@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::{
     Disk, Fleet, FleetSettings, Settings, TestCluster, Wire,
-    chaos::plan::{DISK_BYTES, Failing, LONE, Plan, STORAGE_BYTES, Setting},
+    chaos::plan::{DISK_BYTES, FailureRates, LONE, Plan, STORAGE_BYTES, Setting},
     fleet::End,
     process::{Launch, Process},
 };
@@ -24,7 +24,7 @@ impl Service {
     pub fn start(plan: &Plan) -> Self {
         let mut set: Vec<String> = SETTINGS.map(str::to_owned).to_vec();
         let share = |hundredths: u64| hundredths as f64 / 100.0;
-        let Failing { loads, batches } = plan.failing;
+        let FailureRates { loads, batches } = plan.failing;
         set.push(format!("worker.emulated.failing_loads={}", share(loads)));
         set.push(format!("worker.emulated.failing_runs={}", share(batches)));
         match &plan.setting {

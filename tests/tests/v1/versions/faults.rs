@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sextant_tests::{Upload, chaos::worth::Draw, onnx::Hostile};
+use sextant_tests::{Upload, chaos::worth::Draw, onnx::HostileModel};
 
 use super::*;
 
@@ -25,13 +25,13 @@ async fn crashing() -> TestCluster {
     });
     let api = cluster.api();
     api.create_application("turns").await;
-    for model in [Hostile::No, Hostile::Divides] {
+    for model in [HostileModel::No, HostileModel::Divides] {
         let job = api
             .register(Upload {
                 application: "turns",
                 name: "model",
                 model: model.bytes(),
-                validation: Hostile::RECORDS.into(),
+                validation: HostileModel::RECORDS.into(),
                 validation_name: "validation.jsonl",
             })
             .await;
@@ -59,7 +59,7 @@ async fn a_version_that_crashes_its_engine_costs_no_query() {
     let cluster = crashing().await;
     let api = cluster.api();
     until("who names the version is told of the crash", || async {
-        let lost = divide(&api, ("model", "model@2"), Hostile::CRASHES).await;
+        let lost = divide(&api, ("model", "model@2"), HostileModel::CRASHES).await;
         (lost.status == 500).then(|| lost.problem(500, "engine_failed"))
     })
     .await;
@@ -74,7 +74,7 @@ async fn a_version_that_crashes_its_engine_costs_no_query() {
             .json(200);
         until("the version has crashed its engine again", || async {
             for _ in 0..8 {
-                let answer = divide(&api, ("application", "turns"), Hostile::CRASHES).await;
+                let answer = divide(&api, ("application", "turns"), HostileModel::CRASHES).await;
                 let answer = answer.json(200);
                 assert_eq!(answer["version"], 1, "{answer}");
                 assert_eq!(answer["outputs"][0]["data"], json!([7.0, 0.0]), "{answer}");
@@ -97,8 +97,8 @@ async fn a_version_with_another_signature_is_refused_with_what_differs() {
         .upload(Upload {
             application: "digits",
             name: "model",
-            model: Hostile::No.bytes(),
-            validation: Hostile::RECORDS.into(),
+            model: HostileModel::No.bytes(),
+            validation: HostileModel::RECORDS.into(),
             validation_name: "validation.jsonl",
         })
         .await;
@@ -162,9 +162,9 @@ async fn of_two_who_switch_at_once_one_wins_and_the_other_is_told() {
 
 /// Feedback that was acknowledged, by token.
 #[derive(Default)]
-struct Given(BTreeMap<String, usize>);
+struct AcknowledgedFeedback(BTreeMap<String, usize>);
 
-impl Given {
+impl AcknowledgedFeedback {
     /// Asks, and says of the answer what it shows; what is refused for lack of a service is not counted.
     async fn give(&mut self, api: &Api, image: usize) {
         let query = json!({
@@ -210,7 +210,7 @@ async fn a_process_killed_at_any_moment_of_a_switch_leaves_one_current_version()
         answer["feedback_token"].is_string().then_some(())
     })
     .await;
-    let mut given = Given::default();
+    let mut given = AcknowledgedFeedback::default();
     // How long a switch takes, so that moments are drawn from all of it and a little behind.
     let begun = Instant::now();
     act(&api, 2, "promotion", 1).await.json(200);

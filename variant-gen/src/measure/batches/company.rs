@@ -18,16 +18,16 @@ use crate::{
 const FAR: f64 = 1e4;
 
 /// How a neighbour is made of a record.
-const MADE_UP: [MadeUp; 3] = [
-    MadeUp {
+const MADE_UP: [Factors; 3] = [
+    Factors {
         floats: 0.0,
         integers: 0.5,
     },
-    MadeUp {
+    Factors {
         floats: -1.0,
         integers: 1.0,
     },
-    MadeUp {
+    Factors {
         floats: FAR,
         integers: 0.5,
     },
@@ -35,7 +35,7 @@ const MADE_UP: [MadeUp; 3] = [
 
 /// What numbers are multiplied by. Whole numbers are rounded down.
 #[derive(Debug, Clone, Copy)]
-struct MadeUp {
+struct Factors {
     floats: f64,
     integers: f64,
 }
@@ -128,7 +128,7 @@ impl Company {
 }
 
 /// Text stays as it is. `None` where the type cannot hold what comes of it.
-fn made_of(input: &NamedTensor, how: MadeUp) -> Option<NamedTensor> {
+fn made_of(input: &NamedTensor, how: Factors) -> Option<NamedTensor> {
     let tensor = &input.tensor;
     let data_type = tensor.data_type();
     let Some(values) = reals(tensor) else {

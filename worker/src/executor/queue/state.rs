@@ -7,7 +7,7 @@ use sextant_types::{NamedTensor, VariantId};
 
 use crate::{
     executor::{
-        batch::{Joined, Prepared, Ran},
+        batch::{BatchInputs, ExecutedBatch, PreparedBatch},
         open::Open,
     },
     instance::Instance,
@@ -19,7 +19,7 @@ use crate::{
 pub(super) const AHEAD: usize = 4;
 
 /// What a batch held of the device.
-type Left = (Option<Joined>, Arc<Instance>);
+type DeviceHold = (Option<BatchInputs>, Arc<Instance>);
 
 /// See the module.
 #[derive(Default)]
@@ -59,7 +59,7 @@ pub(in crate::executor) enum Input {
         tried: bool,
     },
     /// After INPUT.
-    Ready(Box<Prepared>),
+    Ready(Box<PreparedBatch>),
 }
 
 /// A batch after EXEC.
@@ -70,8 +70,8 @@ pub(in crate::executor) struct Finished {
 
 /// What EXEC gave, and when.
 pub(in crate::executor) struct After {
-    pub(in crate::executor) prepared: Prepared,
-    pub(in crate::executor) ran: Ran,
+    pub(in crate::executor) prepared: PreparedBatch,
+    pub(in crate::executor) ran: ExecutedBatch,
     pub(in crate::executor) started: Instant,
     pub(in crate::executor) ended: Instant,
 }
@@ -105,7 +105,7 @@ impl State {
     }
 
     /// Puts a batch back to its place after INPUT; returns what must be dropped without the lock.
-    pub(super) fn put_back(&mut self, key: &Key, batch: Batch) -> Option<Left> {
+    pub(super) fn put_back(&mut self, key: &Key, batch: Batch) -> Option<DeviceHold> {
         let Batch { open, mut input } = batch;
         let mut left = None;
         // An instance that has left in the meantime must not be held by what waits.
@@ -128,7 +128,7 @@ impl State {
 
     /// Undoes the INPUT of batches on an instance that has left; returns what must be dropped
     /// without the lock.
-    pub(super) fn unstage(&mut self, instance: &Arc<Instance>) -> Vec<Left> {
+    pub(super) fn unstage(&mut self, instance: &Arc<Instance>) -> Vec<DeviceHold> {
         let mut left = Vec::new();
         for (_, place) in self.waiting.iter_mut() {
             let Place::Waiting(batch) = place else {

@@ -6,19 +6,19 @@ use tokio::{
     time::{Instant, pause, sleep},
 };
 
-use super::{super::*, Full, request};
+use super::{super::*, FullWorker, request};
 
-type Measured = Result<Arc<dyn LoadedModel>, sextant_engine::Error>;
+type MeasureResult = Result<Arc<dyn LoadedModel>, sextant_engine::Error>;
 
 /// A full device whose clock stands still.
-async fn full() -> Full {
-    let full = Full::new(Kind::Dedicated).await;
+async fn full() -> FullWorker {
+    let full = FullWorker::new(Kind::Dedicated).await;
     pause();
     full
 }
 
 /// Loads a model on a thread of its own. Waiting for it holds no clock up.
-fn measure(full: &Full, file: &'static str) -> oneshot::Receiver<Measured> {
+fn measure(full: &FullWorker, file: &'static str) -> oneshot::Receiver<MeasureResult> {
     let (sender, loaded) = oneshot::channel();
     let host = Arc::clone(&full.host);
     std::thread::spawn(move || sender.send(host.load(&request(file))).is_ok());
@@ -26,7 +26,7 @@ fn measure(full: &Full, file: &'static str) -> oneshot::Receiver<Measured> {
 }
 
 /// The same, once it waits for room.
-async fn waits(full: &Full, file: &'static str) -> oneshot::Receiver<Measured> {
+async fn waits(full: &FullWorker, file: &'static str) -> oneshot::Receiver<MeasureResult> {
     let (tries, loading) = (full.tries(), measure(full, file));
     tries.await;
     loading
@@ -36,7 +36,7 @@ fn seconds(begun: Instant) -> u64 {
     begun.elapsed().as_secs()
 }
 
-fn refused(measured: Measured) -> String {
+fn refused(measured: MeasureResult) -> String {
     match measured {
         Err(error @ sextant_engine::Error::Unavailable { .. }) => error.to_string(),
         other => panic!("{:?}", other.map(drop)),
@@ -44,7 +44,7 @@ fn refused(measured: Measured) -> String {
 }
 
 /// Every variant has a batch that runs or waits.
-async fn keep_busy(full: &Full) -> Vec<Outcome> {
+async fn keep_busy(full: &FullWorker) -> Vec<Outcome> {
     full.world.record.hold(Step::Exec, None);
     let sent = (1..=5).map(|key| full.world.infer(&format!("m-{key}"), key, now()));
     let sent = sent.collect();
@@ -52,7 +52,7 @@ async fn keep_busy(full: &Full) -> Vec<Outcome> {
     sent
 }
 
-async fn empty(full: &Full) {
+async fn empty(full: &FullWorker) {
     for variant in &full.variants {
         full.world.worker.unload(&variant.id).await.unwrap();
     }

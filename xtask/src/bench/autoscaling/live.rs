@@ -19,8 +19,8 @@ use super::{
     arrivals::{self, Arrival, Shape},
     clients::{self, Tally, quantile},
     service::{self, APPLICATIONS, POOLS, Service},
-    simulated::{self, Measured},
-    watch::{self, Watched},
+    simulated::{self, Measurements},
+    watch::{self, WatchLog},
 };
 use crate::{paths, shell};
 
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
 /// What the live run brought.
 struct Live {
     tally: Tally,
-    watched: Watched,
+    watched: WatchLog,
     /// When queries began, milliseconds since 1970.
     begin_ms: u64,
     /// From when until when queries and machines count, milliseconds since 1970.
@@ -104,7 +104,7 @@ impl Live {
     }
 
     /// Means of what was seen.
-    fn measured(&self) -> Measured {
+    fn measured(&self) -> Measurements {
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let start = |pool: usize| match &self.watched.starts_s(pool, self.begin_ms)[..] {
             [] => service::ASSUMED_START_S.into(),
@@ -115,7 +115,7 @@ impl Live {
             loads.entry(variant.clone()).or_default().extend(took);
         }
         let loads = loads.into_iter();
-        Measured {
+        Measurements {
             start_s: std::array::from_fn(start),
             load_ms: loads.map(|(of, took)| (of, mean(&took))).collect(),
         }
@@ -155,7 +155,7 @@ impl Live {
     }
 
     /// What holds of the live run alone.
-    fn report(&self, measured: &Measured, report: &mut Report) {
+    fn report(&self, measured: &Measurements, report: &mut Report) {
         let tally = &self.tally;
         let mut add = |metric: &str, value: f64, unit| {
             report.add(Figure::new("autoscaling", metric, value, unit, None).of("live"));

@@ -19,7 +19,7 @@ use crate::shell;
 const UNKNOWN_LOAD_MS: f64 = 1.0;
 
 /// What was measured beside the service and goes into the simulation.
-pub struct Measured {
+pub struct Measurements {
     /// By pool: time from the order of a machine until its worker is there, s.
     pub start_s: [f64; POOLS.len()],
     /// By variant: time of a LOAD, ms.
@@ -32,7 +32,7 @@ pub fn write(
     service: &Service,
     arrivals: &[Arrival],
     shape: &Shape,
-    measured: &Measured,
+    measured: &Measurements,
 ) -> Result<PathBuf> {
     let mut queries = "timestamp,model\n".to_owned();
     for Arrival { at_s, application } in arrivals {
@@ -90,7 +90,7 @@ fn head(shape: &Shape, devices: &str) -> String {
     )
 }
 
-fn devices(service: &Service, measured: &Measured) -> Result<String> {
+fn devices(service: &Service, measured: &Measurements) -> Result<String> {
     let workers = service.server.connect()?.get("/v1/workers")?.json()?;
     let memory_bytes = workers["workers"][0]["memory_bytes"].as_f64();
     let memory_mb = memory_bytes.context("no worker says how much memory it has")? / 1e6;
@@ -108,7 +108,7 @@ fn devices(service: &Service, measured: &Measured) -> Result<String> {
 
 /// A variant with its accuracy and its run times where they were measured; nothing for one that was not
 /// measured on any of the devices.
-fn described(variant: &Value, of: &Measured) -> Result<String> {
+fn described(variant: &Value, of: &Measurements) -> Result<String> {
     let number = |field: &Value, name: &str| {
         let found = field.as_f64();
         found.with_context(|| format!("a variant has no `{name}`"))
@@ -167,7 +167,7 @@ mod tests {
                 ]},
             ],
         });
-        let measured = Measured {
+        let measured = Measurements {
             start_s: [1.0; POOLS.len()],
             load_ms: BTreeMap::from([("v".to_owned(), 380.0)]),
         };

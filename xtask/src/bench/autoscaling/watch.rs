@@ -50,7 +50,7 @@ pub struct Sample {
 
 /// Everything that was seen.
 #[derive(Debug, Default)]
-pub struct Watched {
+pub struct WatchLog {
     /// By name.
     pub machines: BTreeMap<String, Machine>,
     /// In order of time.
@@ -62,8 +62,8 @@ pub struct Watched {
 }
 
 /// Watches a service until `stop`. What cannot be read at one look is read at the next.
-pub fn watch(service: &Service, stop: &AtomicBool) -> Result<Watched> {
-    let mut watched = Watched::default();
+pub fn watch(service: &Service, stop: &AtomicBool) -> Result<WatchLog> {
+    let mut watched = WatchLog::default();
     let folder = service.data.join("workers");
     let mut connection = service.server.connect()?;
     while !stop.load(Ordering::Relaxed) {
@@ -82,9 +82,9 @@ pub fn now_ms() -> u64 {
     since.map_or(0, |since| since.as_millis().try_into().unwrap_or(u64::MAX))
 }
 
-// === impl Watched ===
+// === impl WatchLog ===
 
-impl Watched {
+impl WatchLog {
     /// Hours of the machines of a pool between two times.
     pub fn hours(&self, pool: usize, (from_ms, until_ms): (u64, u64)) -> f64 {
         let of = self.machines.values().filter(|it| it.pool == pool);
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn hours_are_those_between_the_two_times_from_the_order_to_the_end() {
-        let mut watched = Watched::default();
+        let mut watched = WatchLog::default();
         for (name, machine) in [
             ("a", machine(0, 0, Some(1000), None)),
             ("b", machine(0, 1_800_000, Some(1_802_500), Some(3_600_000))),
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_load_takes_from_loading_to_active() {
-        let mut watched = Watched::default();
+        let mut watched = WatchLog::default();
         let record = serde_json::json!({
             "id": "small-1-ab", "pool": "small", "since_ms": 5, "process": {"pid": 1}, "end": null
         });

@@ -60,7 +60,7 @@ const PAIRS: usize = 3;
 const SHARE: f64 = 0.3;
 
 /// A service whose instructions are counted.
-struct Counted {
+struct CountedService {
     server: Server,
     /// Where counts are written, a number behind it.
     file: PathBuf,
@@ -75,7 +75,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
         shell::say(format!("instructions of queries: skipped, {error:#}"));
         return Ok(());
     }
-    let counted = Counted::start(bench)?;
+    let counted = CountedService::start(bench)?;
     for application in [PLAIN, TRYING] {
         bench.register_for(&counted.server, application, MODEL)?;
     }
@@ -90,7 +90,7 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
 }
 
 /// Queries while nobody tries versions and takes feedback, and while somebody does.
-fn beside(counted: &Counted, queries: usize, report: &mut Report) -> Result<()> {
+fn beside(counted: &CountedService, queries: usize, report: &mut Report) -> Result<()> {
     let mut rounds = Vec::new();
     // What is read and filled once is there before anything is compared.
     counted.use_features(true)?;
@@ -125,7 +125,7 @@ fn pair([one, other]: [Result<f64>; 2]) -> Result<[f64; 2]> {
 }
 
 /// Queries at a share of the capacity, alone and beside a stream of feedback.
-fn feedback(counted: &Counted, queries: usize, report: &mut Report) -> Result<()> {
+fn feedback(counted: &CountedService, queries: usize, report: &mut Report) -> Result<()> {
     let (server, asked) = (&counted.server, asked(PLAIN));
     let capacity = switch::capacity_per_s(server.address, &asked, Duration::from_secs(3))?;
     let rate = capacity * SHARE;
@@ -185,9 +185,9 @@ fn asked(application: &str) -> Value {
     query(application, (input, elements), 1, 0)
 }
 
-// === impl Counted ===
+// === impl CountedService ===
 
-impl Counted {
+impl CountedService {
     /// Starts a service under callgrind, which counts nothing until the service has started.
     fn start(bench: &Bench<'_>) -> Result<Self> {
         let file = bench.folder.join("callgrind.out");

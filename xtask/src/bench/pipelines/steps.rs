@@ -29,7 +29,7 @@ const LONG: usize = 6;
 const EXPLAINED: usize = 200;
 
 /// What one service showed.
-struct Shown {
+struct StepFigures {
     /// Medians of the pipelines' latencies, by turn, ms.
     short_ms: Vec<f64>,
     long_ms: Vec<f64>,
@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn ask(bench: &Bench<'_>, server: &Server) -> Result<Shown> {
+fn ask(bench: &Bench<'_>, server: &Server) -> Result<StepFigures> {
     bench.register(server, MODEL)?;
     warm(server, MODEL)?;
     let data = numbers(ELEMENTS);
@@ -59,7 +59,7 @@ fn ask(bench: &Bench<'_>, server: &Server) -> Result<Shown> {
             r#"{{"application":"{application}","targets":{{"latency_ms":1000}},"inputs":[{{"name":"values","shape":[1,{ELEMENTS}],"datatype":"FP32","data":[{data}]}}]}}"#
         )
     };
-    let mut shown = Shown {
+    let mut shown = StepFigures {
         short_ms: Vec::new(),
         long_ms: Vec::new(),
         run_us: run_us(server, &serde_json::from_str(&query(MODEL))?)?,
@@ -120,7 +120,7 @@ fn run_us(server: &Server, query: &Value) -> Result<f64> {
     Ok(median(runs))
 }
 
-fn tell(report: &mut Report, (service, goal): (&str, &'static str), shown: &Shown) {
+fn tell(report: &mut Report, (service, goal): (&str, &'static str), shown: &StepFigures) {
     let turns = shown.long_ms.iter().zip(&shown.short_ms);
     let added = turns.map(|(long, short)| 1e3 * (long - short) / (LONG - 1) as f64);
     let added_us = median(added.collect());

@@ -12,12 +12,12 @@ use crate::{bench::report::Report, paths, provision, shell};
 pub struct Campaign {
     /// Name of the part.
     pub part: &'static str,
-    how: How,
+    how: Procedure,
     figures: &'static [(&'static str, &'static str, Option<&'static str>)],
 }
 
 /// What is run.
-enum How {
+enum Procedure {
     /// Words behind `cargo xtask`.
     Xtask(&'static [&'static str]),
     /// The harness's own example.
@@ -30,7 +30,7 @@ enum How {
 pub const CAMPAIGNS: [Campaign; 8] = [
     Campaign {
         part: "box",
-        how: How::Test(
+        how: Procedure::Test(
             "isolated",
             "tries::an_engine_that_was_taken_over_reaches_nobody",
         ),
@@ -41,7 +41,7 @@ pub const CAMPAIGNS: [Campaign; 8] = [
     },
     Campaign {
         part: "restore",
-        how: How::Test(
+        how: Procedure::Test(
             "v1",
             "storage::a_backup_is_restored_into_an_empty_machine_that_answers_alike",
         ),
@@ -49,7 +49,7 @@ pub const CAMPAIGNS: [Campaign; 8] = [
     },
     Campaign {
         part: "hostile",
-        how: How::Hostile,
+        how: Procedure::Hostile,
         figures: &[
             ("hostile_registrations", "registrations", Some(">= 60")),
             (
@@ -64,7 +64,7 @@ pub const CAMPAIGNS: [Campaign; 8] = [
     },
     Campaign {
         part: "chaos",
-        how: How::Xtask(&["chaos", "--seed", "1000", "--runs", "20", "--json"]),
+        how: Procedure::Xtask(&["chaos", "--seed", "1000", "--runs", "20", "--json"]),
         figures: &[
             ("chaos_runs", "runs", None),
             ("chaos_violations", "violations", Some("0")),
@@ -72,22 +72,22 @@ pub const CAMPAIGNS: [Campaign; 8] = [
     },
     Campaign {
         part: "fuzz",
-        how: How::Xtask(&["fuzz", "--seconds", "60", "--json"]),
+        how: Procedure::Xtask(&["fuzz", "--seconds", "60", "--json"]),
         figures: &[("fuzz_findings", "inputs", Some("0"))],
     },
     Campaign {
         part: "planted",
-        how: How::Xtask(&["planted", "--json"]),
+        how: Procedure::Xtask(&["planted", "--json"]),
         figures: &[("planted_bugs_found_ratio", "ratio", Some(">= 0.95"))],
     },
     Campaign {
         part: "mutants",
-        how: How::Xtask(&["mutants", "--json"]),
+        how: Procedure::Xtask(&["mutants", "--json"]),
         figures: &[("mutants_caught_ratio", "ratio", Some(">= 0.85"))],
     },
     Campaign {
         part: "compose",
-        how: How::Xtask(&["compose-test", "--json"]),
+        how: Procedure::Xtask(&["compose-test", "--json"]),
         figures: &[("compose_first_answer_s", "s", None)],
     },
 ];
@@ -95,9 +95,9 @@ pub const CAMPAIGNS: [Campaign; 8] = [
 /// Carries a campaign out and adds what it reports. What it finds is a figure, not a failure.
 pub fn run(campaign: &Campaign, report: &mut Report) -> Result<()> {
     let mut command = match campaign.how {
-        How::Hostile => hostile()?,
-        How::Test(target, name) => test(target, name)?,
-        How::Xtask(words) => {
+        Procedure::Hostile => hostile()?,
+        Procedure::Test(target, name) => test(target, name)?,
+        Procedure::Xtask(words) => {
             let mut command = shell::command(std::env::current_exe()?);
             command.args(words);
             command

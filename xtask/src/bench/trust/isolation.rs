@@ -1,9 +1,9 @@
 //! What `worker.isolation = "process"` adds to a query of the digits-sized MLP: latency over one connection, processor time
 //! over many, with and without, in turns. `none` adds nothing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::figure;
 use crate::{
@@ -20,18 +20,17 @@ use crate::{
 const CONNECTIONS: usize = 64;
 
 /// Of both ways, what each turn has measured.
-type Both = [Vec<f64>; 2];
+type TurnTimes = [Vec<f64>; 2];
 
 /// Measures both in turns.
 pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let servers = [start(bench, "none")?, start(bench, "process")?];
-    let body = format!(
-        r#"{{"application":"mlp","targets":{{"latency_ms":50}},"inputs":[{{"name":"pixels","shape":[1,64],"datatype":"FP32","data":[{}]}}]}}"#,
-        numbers(64)
-    );
-    let file = bench.write("isolation.json", &body)?;
-    let lone = in_turns(bench, &servers, |server| {
-        Ok(load(bench, server, (&file, 1)).run()?.p50_ms * 1e3)
+    let files = [
+        question(bench, &servers[0], "none")?,
+        question(bench, &servers[1], "process")?,
+    ];
+    let lone = in_turns(bench, |at| {
+        Ok(load(bench, &servers[at], (&files[at], 1)).run()?.p50_ms * 1e3)
     })?;
     let added = lone[1]
         .iter()
@@ -42,8 +41,8 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     report.add(figure("query_p50_us", own, "us", None).of("none"));
     report.add(figure("query_p50_us", other, "us", None).of("process"));
     report.add(figure("isolation_added_p50_us", added, "us", None).of("process"));
-    let many = in_turns(bench, &servers, |server| {
-        load(bench, server, (&file, CONNECTIONS)).cpu_us(server)
+    let many = in_turns(bench, |at| {
+        load(bench, &servers[at], (&files[at], CONNECTIONS)).cpu_us(&servers[at])
     })?;
     let ratios = many[1]
         .iter()
@@ -57,18 +56,38 @@ pub fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn in_turns(
-    bench: &Bench<'_>,
-    servers: &[Server; 2],
-    measure: impl Fn(&Server) -> Result<f64>,
-) -> Result<Both> {
-    let mut both = Both::default();
+fn in_turns(bench: &Bench<'_>, measure: impl Fn(usize) -> Result<f64>) -> Result<TurnTimes> {
+    let mut both = TurnTimes::default();
     for _ in 0..bench.arguments.repetitions {
-        for (of, server) in both.iter_mut().zip(servers) {
-            of.push(measure(server)?);
+        for (at, of) in both.iter_mut().enumerate() {
+            of.push(measure(at)?);
         }
     }
     Ok(both)
+}
+
+/// A query of the variant in fp32 with the largest batch, as a file. TurnTimes services are asked for one variant: what each of
+/// them measured decides which it would choose.
+fn question(bench: &Bench<'_>, server: &Server, name: &str) -> Result<PathBuf> {
+    let list = server
+        .connect()?
+        .get("/v1/variants?application=mlp&limit=1000")?;
+    let list = list.json()?;
+    let variants = list["variants"].as_array().into_iter().flatten();
+    let largest = variants
+        .filter(|variant| {
+            variant["name"]
+                .as_str()
+                .is_some_and(|it| it.contains("-fp32-"))
+        })
+        .max_by_key(|variant| variant["max_batch"].as_u64());
+    let variant = largest.and_then(|variant| variant["name"].as_str());
+    let variant = variant.context("no variant of `mlp` runs in fp32")?;
+    let body = format!(
+        r#"{{"variant":"{variant}","targets":{{"latency_ms":50}},"inputs":[{{"name":"pixels","shape":[1,64],"datatype":"FP32","data":[{}]}}]}}"#,
+        numbers(64)
+    );
+    bench.write(&format!("isolation-{name}.json"), &body)
 }
 
 fn load<'a>(

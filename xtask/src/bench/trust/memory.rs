@@ -43,7 +43,7 @@ const SILENT: usize = 150;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A request of the largest size.
-struct Large {
+struct LargeRequest {
     path: &'static str,
     json: String,
     /// What follows the JSON.
@@ -73,7 +73,7 @@ fn ratio(bench: &Bench<'_>) -> Result<f64> {
     bench.register(&server, "words")?;
     server.ask("/v1/queries", &small())?;
     let mut most = 0.0_f64;
-    for large in [Large::in_json(), Large::in_binary()] {
+    for large in [LargeRequest::in_json(), LargeRequest::in_binary()] {
         let before = server.resident_bytes()?;
         std::fs::write(format!("/proc/{}/clear_refs", server.id()), "5")?;
         let status = large.send(server.address)?;
@@ -98,7 +98,7 @@ fn survive(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
         bench.register(&server, name)?;
     }
     let tally = Tally::default();
-    for large in Large::all() {
+    for large in LargeRequest::all() {
         thread::scope(|scope| {
             for _ in 0..AT_ONCE {
                 scope.spawn(|| tally.count(&large.send(address)));
@@ -163,9 +163,9 @@ fn small() -> Value {
     ]})
 }
 
-// === impl Large ===
+// === impl LargeRequest ===
 
-impl Large {
+impl LargeRequest {
     /// One of each kind.
     fn all() -> [Self; 5] {
         let texts = Self::in_json();

@@ -51,7 +51,7 @@ impl World {
             let whole = arrivals.floor() as u32;
             let one = self.random.random_bool(arrivals.fract());
             for _ in 0..whole + u32::from(one) {
-                if front_end.pool.spend(now_ms) == Spent::Yes {
+                if front_end.pool.spend(now_ms) == SpendOutcome::Yes {
                     front_end.admitted += 1;
                 }
             }
@@ -155,12 +155,12 @@ fn a_store_that_is_away_leaves_the_last_rate_in_force() {
         burst: 5.0,
     };
     let mut pool = Pool::new(Kind::Rate(rate));
-    assert_eq!(pool.spend(1000), Spent::Wait);
+    assert_eq!(pool.spend(1000), SpendOutcome::Wait);
     assert_eq!(pool.wants(0, 1000), Some(1));
     pool.go_on_alone(1025);
     let mut admitted = 0;
     for now_ms in 1025..3025 {
-        admitted += u32::from(pool.spend(now_ms) == Spent::Yes);
+        admitted += u32::from(pool.spend(now_ms) == SpendOutcome::Yes);
     }
     // The first at once, and then ten a second.
     assert!((20..=21).contains(&admitted), "{admitted}");
@@ -170,7 +170,7 @@ fn a_store_that_is_away_leaves_the_last_rate_in_force() {
     pool.arrived(wanted, 0, 3600);
     assert_eq!(
         pool.spend(3600),
-        Spent::No {
+        SpendOutcome::No {
             retry_after_ms: 100
         }
     );
@@ -182,11 +182,11 @@ fn what_a_quota_let_through_is_counted_later() {
     let wanted = pool.wants(0, 1000).expect("asks");
     pool.failed(1000);
     for _ in 0..7 {
-        assert_eq!(pool.spend(1100), Spent::Yes);
+        assert_eq!(pool.spend(1100), SpendOutcome::Yes);
     }
     let again = pool.wants(0, 2000).expect("asks again");
     assert_eq!((wanted, again), (1, 8));
     pool.arrived(again, 8, 2000);
-    assert_eq!(pool.spend(2000), Spent::Yes);
-    assert_eq!(pool.spend(2000), Spent::Wait);
+    assert_eq!(pool.spend(2000), SpendOutcome::Yes);
+    assert_eq!(pool.spend(2000), SpendOutcome::Wait);
 }

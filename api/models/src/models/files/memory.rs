@@ -2,7 +2,7 @@
 
 use sextant_types::Code;
 
-use crate::{ApiState, problem::Problem, room::Taken, upload::Progress};
+use crate::{ApiState, problem::Problem, room::Reservation, upload::Progress};
 
 /// Most parts of a form, fields and files together: as many as an archive may have files.
 const MOST_PARTS: usize = 10_000;
@@ -15,7 +15,7 @@ const PIECE_BYTES: usize = 64 << 10;
 
 /// The memory of one form. It is given back when this is dropped.
 pub struct Memory {
-    taken: Taken,
+    taken: Reservation,
     progress: Progress,
     most_bytes: usize,
     bytes: usize,
@@ -72,7 +72,7 @@ impl Memory {
     }
 
     /// The memory of a file while it is stored.
-    pub fn of_file(&mut self) -> Result<Taken, Problem> {
+    pub fn of_file(&mut self) -> Result<Reservation, Problem> {
         self.taken.grow(PIECE_BYTES)?;
         Ok(self.taken.split(PIECE_BYTES))
     }

@@ -88,7 +88,7 @@ enum Event {
 }
 
 /// A subject in the state in which the measured part finds it.
-pub struct Prepared {
+pub struct PreparedSubject {
     subject: Subject,
     is_told: bool,
 }
@@ -135,22 +135,22 @@ impl Trace {
     }
 
     /// A subject after the warm part.
-    pub fn prepare(&self) -> Prepared {
-        let mut prepared = Prepared::new(&self.options, self.size);
+    pub fn prepare(&self) -> PreparedSubject {
+        let mut prepared = PreparedSubject::new(&self.options, self.size);
         prepared.replay(&self.warm);
         prepared
     }
 
     /// The measured part. Never inlined: its name marks where instructions are counted.
     #[inline(never)]
-    pub fn measured_replay(&self, prepared: &mut Prepared) {
+    pub fn measured_replay(&self, prepared: &mut PreparedSubject) {
         prepared.replay(&self.measured);
     }
 }
 
-// === impl Prepared ===
+// === impl PreparedSubject ===
 
-impl Prepared {
+impl PreparedSubject {
     fn new(options: &Options, size: Size) -> Self {
         Self {
             subject: Subject::new(options, size),
@@ -193,7 +193,7 @@ type End = (Nanos, u64, BatchId, u32, Nanos);
 
 /// The run that is recorded.
 struct Run {
-    prepared: Prepared,
+    prepared: PreparedSubject,
     ends: BinaryHeap<Reverse<End>>,
     events: Vec<Event>,
     random: ChaCha8Rng,
@@ -211,7 +211,7 @@ struct Run {
 impl Run {
     fn new(options: &Options, size: Size, rate: f64) -> Self {
         Self {
-            prepared: Prepared::new(options, size),
+            prepared: PreparedSubject::new(options, size),
             ends: BinaryHeap::new(),
             events: Vec::new(),
             random: ChaCha8Rng::seed_from_u64(SEED),

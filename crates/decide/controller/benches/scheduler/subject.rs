@@ -6,7 +6,7 @@ use rand::{SeedableRng, seq::index};
 use rand_chacha::ChaCha8Rng;
 use sextant_baselines::Options;
 use sextant_controller as controller;
-use sextant_controller::{Controller, DeviceSpec, Loaded, OnKind, VariantSpec};
+use sextant_controller::{Controller, DeviceSpec, LoadResult, OnKind, VariantSpec};
 use sextant_placement as placement;
 use sextant_profile::{Estimation, Run};
 use sextant_schedule as schedule;
@@ -130,7 +130,7 @@ impl Subject {
                     0,
                     device,
                     VariantIx::new(*variant),
-                    Loaded::Found,
+                    LoadResult::Found,
                     &mut actions,
                 );
             }

@@ -1,6 +1,8 @@
 //! What is learnt of LOADs where the first on a device is unlike those that follow.
 
-use sextant_controller::{Action, Actions, Controller, DeviceSpec, Loaded, Options, VariantSpec};
+use sextant_controller::{
+    Action, Actions, Controller, DeviceSpec, LoadResult, Options, VariantSpec,
+};
 use sextant_placement as placement;
 use sextant_schedule::{NEVER, Nanos, Request};
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
@@ -63,7 +65,7 @@ impl World {
             panic!("no LOAD: {asked:?}");
         };
         self.now += took;
-        let loaded = Loaded::After(took);
+        let loaded = LoadResult::After(took);
         let sent =
             self.event(|c, now, actions| c.on_load_result(now, DEVICE, VARIANT, loaded, actions));
         let [Action::Infer { id, .. }] = sent[..] else {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sextant_controller::{
-    Action, Actions, Controller, DeviceSpec, Loaded, OnKind, Options, VariantSpec,
+    Action, Actions, Controller, DeviceSpec, LoadResult, OnKind, Options, VariantSpec,
 };
 use sextant_profile::Run;
 use sextant_schedule::{
@@ -30,7 +30,7 @@ fn controller(tenants: u32) -> Controller<u32> {
     for number in 0..tenants {
         let variant = VariantIx::new(number);
         controller.on_variant(0, variant, variant_of(number), &mut actions);
-        controller.on_load_result(0, device, variant, Loaded::Found, &mut actions);
+        controller.on_load_result(0, device, variant, LoadResult::Found, &mut actions);
     }
     controller
 }

@@ -3,7 +3,7 @@
 use proptest::{collection::vec, option, prelude::*};
 use sextant_baselines as schedule;
 use sextant_placement as placement;
-use sextant_placement::{Desired, Shared};
+use sextant_placement::{DesiredPlacement, Shared};
 use sextant_schedule::{Delay, NEVER, Nanos};
 
 use crate::world::{Answer, Setting, Step, World};
@@ -52,13 +52,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn desired() -> impl Strategy<Value = Vec<(VariantIx, Desired)>> {
+fn desired() -> impl Strategy<Value = Vec<(VariantIx, DesiredPlacement)>> {
     let one = (
         prop_oneof![1..4u32, Just(u32::MAX)],
         prop::bool::weighted(0.2),
         0..9u32,
     )
-        .prop_map(|(devices, pinned, order)| Desired {
+        .prop_map(|(devices, pinned, order)| DesiredPlacement {
             devices,
             pinned,
             order,

@@ -2,7 +2,7 @@
 
 use sextant_baselines as schedule;
 use sextant_placement as placement;
-use sextant_placement::{Desired, Policy};
+use sextant_placement::{DesiredPlacement, Policy};
 use sextant_schedule::NEVER;
 
 use crate::world::{Answer, Setting, Step, World};
@@ -26,8 +26,8 @@ fn world(policy: Policy, devices: usize, variants: usize) -> World {
     })
 }
 
-fn everywhere(order: u32) -> Desired {
-    Desired {
+fn everywhere(order: u32) -> DesiredPlacement {
+    DesiredPlacement {
         devices: u32::MAX,
         pinned: false,
         order,
@@ -58,7 +58,7 @@ fn what_is_desired_is_loaded_where_there_is_room_and_stays() {
 fn what_has_no_room_beside_what_is_pinned_is_refused() {
     for policy in Policy::ALL {
         let mut world = world(*policy, 2, 3);
-        let pinned = |order| Desired {
+        let pinned = |order| DesiredPlacement {
             pinned: true,
             ..everywhere(order)
         };
@@ -86,7 +86,7 @@ fn what_has_no_room_beside_what_is_pinned_is_refused() {
 #[test]
 fn so_many_replicas_as_are_desired() {
     let mut world = world(Policy::Sextant, 3, 4);
-    let two = Desired {
+    let two = DesiredPlacement {
         devices: 2,
         ..everywhere(0)
     };
@@ -153,7 +153,7 @@ fn a_pinned_variant_is_loaded_though_others_have_to_go_and_never_goes() {
     world.arrive(VariantIx::new(1), 1, Some(SECOND));
     world.arrive(VariantIx::new(2), 1, Some(SECOND));
     world.pass(SECOND);
-    let pinned = Desired {
+    let pinned = DesiredPlacement {
         pinned: true,
         ..everywhere(0)
     };

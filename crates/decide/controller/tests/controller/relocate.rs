@@ -2,7 +2,7 @@
 
 use sextant_baselines as schedule;
 use sextant_placement as placement;
-use sextant_placement::{Desired, Policy, Presence};
+use sextant_placement::{DesiredPlacement, Policy, Presence};
 use sextant_schedule::NEVER;
 
 use crate::world::{Answer, Setting, Step, World};
@@ -75,7 +75,7 @@ fn a_variant_is_loaded_elsewhere_before_it_goes_and_nothing_is_lost() {
 #[test]
 fn as_many_as_are_desired_stay_and_the_device_is_left_alone_for_a_minute() {
     let mut world = world(Policy::Sextant, &[8, 8, 8], 1);
-    let two = Desired {
+    let two = DesiredPlacement {
         devices: 2,
         pinned: true,
         order: 0,
@@ -86,7 +86,7 @@ fn as_many_as_are_desired_stay_and_the_device_is_left_alone_for_a_minute() {
     relocate(&mut world, VariantIx::new(0), DeviceIx::new(1));
     world.pass(2 * SECOND);
     assert_eq!(on(&world, VariantIx::new(0)), [0, 2]);
-    let all = Desired { devices: 3, ..two };
+    let all = DesiredPlacement { devices: 3, ..two };
     world.want(&[(VariantIx::new(0), all)], NEVER);
     world.pass(50 * SECOND);
     assert_eq!(
@@ -101,7 +101,7 @@ fn as_many_as_are_desired_stay_and_the_device_is_left_alone_for_a_minute() {
 #[test]
 fn a_variant_that_others_have_leaves_a_device_for_a_minute_and_never_the_last() {
     let mut world = world(Policy::Sextant, &[8, 8], 1);
-    let both = Desired {
+    let both = DesiredPlacement {
         devices: u32::MAX,
         pinned: false,
         order: 0,
@@ -128,7 +128,7 @@ fn a_variant_that_others_have_leaves_a_device_for_a_minute_and_never_the_last() 
 #[test]
 fn nothing_moves_where_nothing_is_free_or_to_a_device_that_has_it() {
     let mut world = world(Policy::Sextant, &[4, 4, 4], 2);
-    let one = |order| Desired {
+    let one = |order| DesiredPlacement {
         devices: 1,
         pinned: false,
         order,
@@ -137,7 +137,7 @@ fn nothing_moves_where_nothing_is_free_or_to_a_device_that_has_it() {
         &[
             (
                 VariantIx::new(0),
-                Desired {
+                DesiredPlacement {
                     devices: 2,
                     ..one(0)
                 },

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sextant_controller::{
-    Action, Actions, Controller, DeviceSpec, Loaded, Options, Shape, Sharing,
+    Action, Actions, Controller, DeviceSpec, LoadResult, Options, Shape, Sharing,
 };
 use sextant_placement as placement;
-use sextant_placement::{Desired, Presence};
+use sextant_placement::{DesiredPlacement, Presence};
 use sextant_profile::Estimation;
 use sextant_schedule as schedule;
 use sextant_schedule::{BatchId, NEVER, Nanos, Request};
@@ -73,7 +73,7 @@ pub enum Step {
     },
     /// What is to be kept loaded, and for how long what is not.
     Want {
-        list: Vec<(VariantIx, Desired)>,
+        list: Vec<(VariantIx, DesiredPlacement)>,
         idle_unload: Nanos,
     },
     Retire {
@@ -92,14 +92,14 @@ pub enum Step {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum There {
+enum Residency {
     Loading { from: Nanos, until: Nanos },
     Loaded,
     Leaving,
 }
 
 #[derive(Debug, Clone)]
-struct Running {
+struct RunningBatch {
     device: DeviceIx,
     variant: VariantIx,
     end: Nanos,
@@ -123,8 +123,8 @@ pub struct World {
     pub answers: BTreeMap<u64, Answer>,
     /// Devices that are up, and their kinds.
     up: BTreeMap<DeviceIx, KindIx>,
-    there: BTreeMap<(DeviceIx, VariantIx), There>,
-    running: BTreeMap<BatchId, Running>,
+    there: BTreeMap<(DeviceIx, VariantIx), Residency>,
+    running: BTreeMap<BatchId, RunningBatch>,
     /// The sizes in each batch, in order.
     pub sizes: Vec<Vec<u64>>,
     pub loads: u64,
@@ -198,7 +198,10 @@ impl World {
             }
             Step::Finish { .. } | Step::EndLoad { .. } => {}
             Step::Confirm { which } => {
-                let mut leaving = self.there.iter().filter(|(_, of)| **of == There::Leaving);
+                let mut leaving = self
+                    .there
+                    .iter()
+                    .filter(|(_, of)| **of == Residency::Leaving);
                 if let Some(place) = leaving.nth(which).map(|(place, _)| *place) {
                     self.confirm(place);
                 }
@@ -251,7 +254,7 @@ impl World {
     /// Lets time pass: timers fire when they should, and exact devices end what is due.
     pub fn pass(&mut self, until: Nanos) {
         loop {
-            let leaving = self.there.iter().find(|(_, of)| **of == There::Leaving);
+            let leaving = self.there.iter().find(|(_, of)| **of == Residency::Leaving);
             let leaving = leaving.map(|(place, _)| *place);
             if let Some(place) = leaving.filter(|_| self.setting.exact) {
                 self.confirm(place);
@@ -299,7 +302,7 @@ impl World {
         self.want(&[], NEVER);
         let until = self.now.saturating_add(most);
         for _ in 0..1_000_000 {
-            let leaving = self.there.iter().find(|(_, of)| **of == There::Leaving);
+            let leaving = self.there.iter().find(|(_, of)| **of == Residency::Leaving);
             if let Some(place) = leaving.map(|(place, _)| *place) {
                 self.confirm(place);
             } else if let Some((id, running)) = self.running.iter().next() {
@@ -350,7 +353,7 @@ impl World {
         self.up.keys().filter(on).copied().collect()
     }
 
-    pub fn want(&mut self, list: &[(VariantIx, Desired)], idle_unload: Nanos) {
+    pub fn want(&mut self, list: &[(VariantIx, DesiredPlacement)], idle_unload: Nanos) {
         self.act(|c, now, actions| c.on_desired(now, list, idle_unload, actions));
     }
 
@@ -377,9 +380,9 @@ impl World {
             return;
         }
         if self.free(device) >= self.needed(device, variant) {
-            self.there.insert((device, variant), There::Loaded);
+            self.there.insert((device, variant), Residency::Loaded);
             self.act(|c, now, actions| {
-                c.on_load_result(now, device, variant, Loaded::Found, actions);
+                c.on_load_result(now, device, variant, LoadResult::Found, actions);
             });
         }
     }
@@ -414,7 +417,7 @@ impl World {
     fn lose(&mut self, device: DeviceIx, variant: VariantIx) {
         let runs = self.running.values();
         let mut here = runs.filter(|of| (of.device, of.variant) == (device, variant));
-        if here.next().is_none() && self.there.get(&(device, variant)) == Some(&There::Loaded) {
+        if here.next().is_none() && self.there.get(&(device, variant)) == Some(&Residency::Loaded) {
             self.confirm((device, variant));
         }
     }
@@ -450,19 +453,23 @@ impl World {
 
     fn loading(&self) -> Vec<((DeviceIx, VariantIx), Nanos)> {
         let loading = self.there.iter().filter_map(|(place, of)| match of {
-            There::Loading { until, .. } => Some((*place, *until)),
-            There::Loaded | There::Leaving => None,
+            Residency::Loading { until, .. } => Some((*place, *until)),
+            Residency::Loaded | Residency::Leaving => None,
         });
         loading.collect()
     }
 
     fn end_load(&mut self, (device, variant): (DeviceIx, VariantIx), ok: bool) {
         if ok {
-            self.there.insert((device, variant), There::Loaded);
+            self.there.insert((device, variant), Residency::Loaded);
         } else {
             self.there.remove(&(device, variant));
         }
-        let loaded = if ok { Loaded::After(1) } else { Loaded::Failed };
+        let loaded = if ok {
+            LoadResult::After(1)
+        } else {
+            LoadResult::Failed
+        };
         self.act(|c, now, actions| c.on_load_result(now, device, variant, loaded, actions));
     }
 
@@ -494,9 +501,9 @@ impl World {
         for ((device, variant), of) in &self.there {
             let presence = self.controller.placement().presence(*device, *variant);
             let expected = match of {
-                There::Loading { .. } => Presence::Loading,
-                There::Loaded => Presence::Loaded,
-                There::Leaving => Presence::Leaving,
+                Residency::Loading { .. } => Presence::Loading,
+                Residency::Loaded => Presence::Loaded,
+                Residency::Leaving => Presence::Leaving,
             };
             assert_eq!(presence, expected, "variant {variant} on device {device}");
         }

@@ -23,12 +23,12 @@ fn arrivals(phases: &[(f64, f64, f64)], seed: u64) -> Vec<f64> {
     all
 }
 
-struct Played {
+struct ReplayResult {
     latencies_s: Vec<f64>,
     switches: usize,
 }
 
-impl Played {
+impl ReplayResult {
     fn mean_s(&self) -> f64 {
         self.latencies_s.iter().sum::<f64>() / self.latencies_s.len() as f64
     }
@@ -37,7 +37,7 @@ impl Played {
 /// Two cores: running requests keep their threads, a request starts when the newest configuration
 /// has room and its threads are free. Rates are those of the profile for as many of a kind as run;
 /// a wide and a narrow one never run together as there are two cores.
-fn play(policy: &mut dyn Choose, profile: &Profile, arrivals: &[f64]) -> Played {
+fn play(policy: &mut dyn Choose, profile: &Profile, arrivals: &[f64]) -> ReplayResult {
     let nanos = |seconds: f64| (seconds * 1e9) as u64;
     let (mut now, mut next, mut queue) = (0.0, 0, VecDeque::new());
     let mut running: Vec<(f64, f64, Configuration)> = Vec::new();
@@ -76,7 +76,7 @@ fn play(policy: &mut dyn Choose, profile: &Profile, arrivals: &[f64]) -> Played 
             running.push((1.0, came, newest));
         }
     }
-    Played {
+    ReplayResult {
         latencies_s,
         switches,
     }

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use sextant_placement::{
-    Action, Desired, DeviceSpec, Options, Placement, Policy, Presence, Shared, VariantSpec, build,
+    Action, DesiredPlacement, DeviceSpec, Options, Placement, Policy, Presence, Shared,
+    VariantSpec, build,
 };
 use sextant_schedule::{NEVER, Nanos};
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
@@ -342,7 +343,7 @@ impl World {
     fn want(&mut self) {
         let first = self.random.below(VARIANTS - 3);
         let desired = |(order, variant): (u32, u32)| {
-            let of = Desired {
+            let of = DesiredPlacement {
                 devices: 1 + variant % 3,
                 pinned: variant % 7 == 0,
                 order,

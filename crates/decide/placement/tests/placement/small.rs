@@ -1,8 +1,8 @@
 //! Small histories of one placement, step by step.
 
 use sextant_placement::{
-    Action, Desired, DeviceSpec, Options, Placement, Policy, Presence, UnknownPolicy, VariantSpec,
-    build,
+    Action, DesiredPlacement, DeviceSpec, Options, Placement, Policy, Presence, UnknownPolicy,
+    VariantSpec, build,
 };
 use sextant_schedule::{NEVER, Nanos};
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
@@ -358,7 +358,7 @@ fn sextant_loads_first_where_a_load_saves_most_requests() {
 fn running_and_pinned_variants_and_the_only_replica_of_a_waiting_one_stay() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 9, &[3; 4]);
-        let pinned = Desired {
+        let pinned = DesiredPlacement {
             devices: 0,
             pinned: true,
             order: 0,

@@ -32,7 +32,7 @@ const STALE: Nanos = 2_000_000_000;
 
 /// An answer of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ran {
+pub struct StepRun {
     /// Rows that were asked for.
     pub rows: f64,
     /// Rows of the largest batch that carried some of them, at least 1.
@@ -82,7 +82,7 @@ impl Default for Watch {
 
 impl Watch {
     /// A step has answered at `now`.
-    pub fn answered(&mut self, now: Nanos, of: Ran) {
+    pub fn answered(&mut self, now: Nanos, of: StepRun) {
         let (batch, run) = (f64::from(of.batch.max(1)), of.run as f64);
         let news = [1.0, batch, run, batch * batch, batch * run];
         for (sum, new) in self.sums.iter_mut().zip(news) {

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 
 use sextant_schedule::NEVER;
 
-use super::{Class, Replica, Served, Station};
+use super::{Class, Replica, Station, StepResult};
 use crate::Nanos;
 
 /// A row that waits: since when, and of which query.
@@ -24,7 +24,7 @@ struct Server {
 pub(super) fn serve(
     station: &Station,
     items: &[Item],
-    served: &mut Served,
+    served: &mut StepResult,
     ended: impl FnMut(u32, Nanos) -> bool,
 ) {
     let stays =
@@ -57,7 +57,7 @@ fn waiting(items: &[Item], at: usize, free: Nanos, most: u32) -> usize {
 fn finish(
     batch: &[Item],
     end: Nanos,
-    served: &mut Served,
+    served: &mut StepResult,
     ended: &mut impl FnMut(u32, Nanos) -> bool,
 ) -> bool {
     let mut go_on = true;
@@ -74,7 +74,7 @@ fn alike(
     class: &Class,
     replicas: usize,
     items: &[Item],
-    served: &mut Served,
+    served: &mut StepResult,
     mut ended: impl FnMut(u32, Nanos) -> bool,
 ) {
     let mut free: BinaryHeap<Reverse<Nanos>> = (0..replicas).map(|_| Reverse(0)).collect();
@@ -95,7 +95,7 @@ fn alike(
 fn mixed(
     station: &Station,
     items: &[Item],
-    served: &mut Served,
+    served: &mut StepResult,
     mut ended: impl FnMut(u32, Nanos) -> bool,
 ) {
     let server = |replica: &Replica| Server {

@@ -5,18 +5,18 @@ use crate::{Nanos, Step};
 
 /// A plan beside another.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Next {
+pub struct Alternative {
     /// The plan.
     pub plan: Plan,
     /// Price, US dollars an hour.
     pub cost: f64,
     /// What is wrong with it.
-    pub why: Why,
+    pub why: Shortfall,
 }
 
 /// Why a plan does not meet the targets.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Why {
+pub enum Shortfall {
     /// The whole is not accurate enough.
     Accuracy {
         /// Its accuracy, 0 to 1.
@@ -38,7 +38,7 @@ pub enum Why {
 /// Of the plans that differ in one step and are cheaper, the dearest that at least has room for the load of that step,
 /// else the dearest. `None` where there is none. One that meets the targets, which a search that ended early may leave,
 /// is not among them.
-pub fn next_cheaper(problem: &Problem<'_>, plan: &Plan) -> Option<Next> {
+pub fn next_cheaper(problem: &Problem<'_>, plan: &Plan) -> Option<Alternative> {
     let cost = plan.cost(problem.graph);
     let mut others: Vec<(f64, usize, Plan)> = Vec::new();
     for (at, step) in problem.graph.steps().iter().enumerate() {
@@ -57,7 +57,7 @@ pub fn next_cheaper(problem: &Problem<'_>, plan: &Plan) -> Option<Next> {
         .map(|(cost, at, plan)| (why(problem, &plan, at), cost, plan));
     let mut dearest = None;
     for next in failing.filter_map(|(why, cost, plan)| {
-        Some(Next {
+        Some(Alternative {
             why: why?,
             cost,
             plan,
@@ -71,7 +71,7 @@ pub fn next_cheaper(problem: &Problem<'_>, plan: &Plan) -> Option<Next> {
     dearest
 }
 
-impl Why {
+impl Shortfall {
     /// Whether replicas suffice for the mean load.
     fn has_room(&self) -> bool {
         match self {
@@ -81,7 +81,7 @@ impl Why {
     }
 }
 
-impl std::fmt::Display for Why {
+impl std::fmt::Display for Shortfall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Accuracy { accuracy } => write!(f, "the whole would be {accuracy:.4} accurate"),
@@ -133,10 +133,10 @@ fn changes(step: &Step, plan: &StepPlan) -> Vec<StepPlan> {
     changes
 }
 
-fn why(problem: &Problem<'_>, plan: &Plan, at: usize) -> Option<Why> {
+fn why(problem: &Problem<'_>, plan: &Plan, at: usize) -> Option<Shortfall> {
     if !problem.is_accurate(plan) {
         let accuracy = problem.accuracy(plan);
-        return Some(Why::Accuracy { accuracy });
+        return Some(Shortfall::Accuracy { accuracy });
     }
     let estimate = problem.estimate(plan);
     if estimate.misses(problem.target) <= problem.may_miss() {
@@ -148,7 +148,7 @@ fn why(problem: &Problem<'_>, plan: &Plan, at: usize) -> Option<Why> {
         .map(|group| group.replicas)
         .sum();
     let ns = problem.seconds() * 1e9 * f64::from(replicas);
-    Some(Why::Latency {
+    Some(Shortfall::Latency {
         missed: estimate.missed_share(problem.target),
         quantile: estimate.quantile(1.0 - problem.miss_share),
         step: problem.graph.steps()[at].name.clone(),

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Choice,
     estimate::{Item, Load},
-    whole::Together,
+    whole::CoVisits,
 };
 
 /// Differences of price, US dollars an hour, and of accuracy that count as none.
@@ -43,7 +43,7 @@ pub struct Options {
 
 /// What a search found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Found {
+pub struct SearchResult {
     /// The cheapest plan; `None` where none meets the targets.
     pub plan: Option<Plan>,
     /// Whether every cheaper plan was ruled out, by the floors of the steps.
@@ -56,7 +56,7 @@ pub struct Found {
 struct Search<'a> {
     walk: Walk<'a>,
     /// Which steps queries visit together.
-    together: Together,
+    together: CoVisits,
     /// By step: the choices in the order of their price.
     choices: Vec<Vec<Candidate>>,
     /// By step: the least price of this and all later ones.
@@ -96,7 +96,7 @@ struct Way {
 }
 
 /// The cheapest plan that is found.
-pub fn search(problem: &Problem<'_>, options: Options) -> Found {
+pub fn search(problem: &Problem<'_>, options: Options) -> SearchResult {
     let Some((arrivals, routes)) = thin::thin(problem, options.most_queries) else {
         return searched(problem, problem, options);
     };
@@ -107,7 +107,7 @@ pub fn search(problem: &Problem<'_>, options: Options) -> Found {
     let part = Problem { load, ..*problem };
     let found = searched(&part, problem, options);
     let plan = found.plan.and_then(|plan| thin::mended(problem, plan));
-    Found {
+    SearchResult {
         plan,
         complete: false,
         rows: found.rows,
@@ -115,7 +115,7 @@ pub fn search(problem: &Problem<'_>, options: Options) -> Found {
 }
 
 /// Searches with a part of a sample. Accuracies are those of the whole.
-fn searched(part: &Problem<'_>, whole: &Problem<'_>, options: Options) -> Found {
+fn searched(part: &Problem<'_>, whole: &Problem<'_>, options: Options) -> SearchResult {
     let mut search = Search::new(*part, whole, options.most_rows);
     if search.floors().is_none() {
         return search.found(true);
@@ -132,7 +132,7 @@ fn searched(part: &Problem<'_>, whole: &Problem<'_>, options: Options) -> Found 
 /// Rules out every plan cheaper than `known` by trying all that could be, and returns the cheapest. The floor of a step
 /// is what its work needs at least, which no plan can be below; variants that seem worse than others are tried as well.
 /// Takes long: it exists to judge [`search`].
-pub fn exhaustive(problem: &Problem<'_>, known: Option<&Plan>, most_rows: u64) -> Found {
+pub fn exhaustive(problem: &Problem<'_>, known: Option<&Plan>, most_rows: u64) -> SearchResult {
     let mut search = Search::new(*problem, problem, most_rows);
     search.is_exhaustive = true;
     search.choices = (0..problem.graph.steps().len())
@@ -173,7 +173,7 @@ impl<'a> Search<'a> {
         });
         let mut search = Self {
             walk: Walk::new(problem),
-            together: Together::of(whole.load.routes),
+            together: CoVisits::of(whole.load.routes),
             choices: Vec::new(),
             rest: Vec::new(),
             best_accuracy: best_accuracy.collect(),
@@ -202,8 +202,8 @@ impl<'a> Search<'a> {
         })
     }
 
-    fn found(self, complete: bool) -> Found {
-        Found {
+    fn found(self, complete: bool) -> SearchResult {
+        SearchResult {
             plan: self.best.map(|(_, _, plan)| plan),
             complete,
             rows: self.walk.spent,

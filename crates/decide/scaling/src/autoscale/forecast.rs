@@ -55,7 +55,7 @@ pub(crate) struct Forecaster {
 
 /// Requests a second in a minute.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Expected {
+pub(crate) struct RateForecast {
     /// The middle.
     pub(crate) rps: f64,
     /// Middles if what repeats comes a minute sooner or later.
@@ -78,7 +78,7 @@ impl Forecaster {
     }
 
     /// What is expected of the minute that runs and the next ones.
-    pub(crate) fn look(&self) -> [Expected; AHEAD] {
+    pub(crate) fn look(&self) -> [RateForecast; AHEAD] {
         let best = self.best();
         let deviation = self.deviation(best);
         let running = self.running(best);
@@ -95,7 +95,7 @@ impl Forecaster {
                     false => [ask(ahead - 1), ask(ahead + 1)],
                 };
                 let known = ahead.min(JUDGED) as f64 / JUDGED as f64;
-                Expected {
+                RateForecast {
                     rps: ask(ahead),
                     shifted,
                     deviation: (deviation * known.sqrt()).max(LEAST),
@@ -105,7 +105,7 @@ impl Forecaster {
     }
 
     /// The minute that runs: what was forecast, and what has come of it, each as sure as it is.
-    fn running(&self, best: usize) -> Expected {
+    fn running(&self, best: usize) -> RateForecast {
         let forecast = self
             .ask(best, 0, f64::NAN)
             .filter(|count| count.is_finite());
@@ -114,7 +114,7 @@ impl Forecaster {
         let Some(forecast) = forecast else {
             let part = if part > 0.0 { part } else { 1.0 };
             let rps = seen / part / 60.0;
-            return Expected {
+            return RateForecast {
                 rps,
                 shifted: [rps; 2],
                 deviation: DEVIATION,
@@ -132,7 +132,7 @@ impl Forecaster {
             false => logarithm(forecast),
         };
         let rps = middle.exp() / 60.0;
-        Expected {
+        RateForecast {
             rps,
             shifted: [rps; 2],
             deviation: (sure + seen_sure).sqrt().recip().max(LEAST),

@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Autoscaler, Change, Seen, Setting, TICK_S};
+use super::{Autoscaler, Change, Observation, Setting, TICK_S};
 
 /// Busy part of a replica that is aimed at.
 const TARGET: f64 = 0.8;
@@ -64,7 +64,7 @@ impl Hpa {
 }
 
 impl Autoscaler for Hpa {
-    fn decide(&mut self, now_s: u32, jobs: &[Seen<'_>]) -> Vec<Change> {
+    fn decide(&mut self, now_s: u32, jobs: &[Observation<'_>]) -> Vec<Change> {
         self.jobs.resize_with(jobs.len(), Behavior::default);
         if !is_due(now_s, SYNC_S) {
             return Vec::new();
@@ -87,7 +87,7 @@ pub(super) fn is_due(now_s: u32, period_s: u32) -> bool {
 }
 
 /// What has to change so that each job has what is desired.
-pub(super) fn changes(desired: Vec<u32>, jobs: &[Seen<'_>]) -> Vec<Change> {
+pub(super) fn changes(desired: Vec<u32>, jobs: &[Observation<'_>]) -> Vec<Change> {
     let changes = desired.into_iter().zip(jobs).enumerate();
     let changes = changes.filter(|(_, (target, seen))| *target != seen.desired);
     let changes = changes.map(|(job, (target, _))| Change {

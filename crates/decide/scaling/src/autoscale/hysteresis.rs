@@ -1,6 +1,6 @@
 //! Rules that act when the latency was bad, or good, for several decisions.
 
-use super::{Autoscaler, Change, Seen};
+use super::{Autoscaler, Change, Observation};
 
 /// Decisions with a bad latency before something is added.
 const BAD: i32 = 3;
@@ -76,7 +76,7 @@ impl Aiad {
 }
 
 impl Autoscaler for Aiad {
-    fn decide(&mut self, _now_s: u32, jobs: &[Seen<'_>]) -> Vec<Change> {
+    fn decide(&mut self, _now_s: u32, jobs: &[Observation<'_>]) -> Vec<Change> {
         steps(
             &mut self.counters,
             self.target_ms,
@@ -103,7 +103,7 @@ impl Oneshot {
 }
 
 impl Autoscaler for Oneshot {
-    fn decide(&mut self, _now_s: u32, jobs: &[Seen<'_>]) -> Vec<Change> {
+    fn decide(&mut self, _now_s: u32, jobs: &[Observation<'_>]) -> Vec<Change> {
         let target_ms = self.target_ms;
         steps(&mut self.counters, target_ms, jobs, |seen, _| {
             let factor = seen.mean_latency_ms / target_ms;
@@ -116,8 +116,8 @@ impl Autoscaler for Oneshot {
 fn steps(
     counters: &mut Vec<Counter>,
     target_ms: f64,
-    jobs: &[Seen<'_>],
-    target: impl Fn(&Seen<'_>, Step) -> u32,
+    jobs: &[Observation<'_>],
+    target: impl Fn(&Observation<'_>, Step) -> u32,
 ) -> Vec<Change> {
     counters.resize(jobs.len(), Counter::default());
     let jobs = counters.iter_mut().zip(jobs).enumerate();
@@ -142,7 +142,7 @@ impl Reactive {
     }
 
     /// What the latencies call for.
-    pub fn decide(&mut self, jobs: &[Seen<'_>]) -> Vec<Change> {
+    pub fn decide(&mut self, jobs: &[Observation<'_>]) -> Vec<Change> {
         self.bad.resize(jobs.len(), 0);
         let mut changes = Vec::new();
         for (job, (bad, seen)) in self.bad.iter_mut().zip(jobs).enumerate() {

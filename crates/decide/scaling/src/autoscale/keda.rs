@@ -11,7 +11,7 @@
 //!   is what waits, and both are 300 s long.
 
 use super::{
-    Autoscaler, Change, Seen,
+    Autoscaler, Change, Observation,
     hpa::{Behavior, SYNC_S, changes, is_due},
 };
 
@@ -37,7 +37,7 @@ struct Job {
 // === impl KedaQueue ===
 
 impl Autoscaler for KedaQueue {
-    fn decide(&mut self, now_s: u32, jobs: &[Seen<'_>]) -> Vec<Change> {
+    fn decide(&mut self, now_s: u32, jobs: &[Observation<'_>]) -> Vec<Change> {
         self.jobs.resize_with(jobs.len(), Job::default);
         if is_due(now_s, POLLING_S) {
             for (job, seen) in self.jobs.iter_mut().zip(jobs) {

@@ -11,7 +11,7 @@
 //!   what is seen is counted by tick.
 //! - *Rates*: at most 1000 times as many as serve, and not less than half of them.
 
-use super::{Autoscaler, Change, Seen, TICK_S, hpa::changes};
+use super::{Autoscaler, Change, Observation, TICK_S, hpa::changes};
 
 /// Requests inside for each replica that are aimed at: 70 % of the one that it runs.
 const TARGET: f64 = 0.7;
@@ -52,7 +52,7 @@ struct Panic {
 // === impl Kpa ===
 
 impl Autoscaler for Kpa {
-    fn decide(&mut self, now_s: u32, jobs: &[Seen<'_>]) -> Vec<Change> {
+    fn decide(&mut self, now_s: u32, jobs: &[Observation<'_>]) -> Vec<Change> {
         self.panics.resize(jobs.len(), None);
         let desired = self.panics.iter_mut().zip(jobs);
         let desired = desired.map(|(panic, seen)| desired_of(panic, now_s, seen));
@@ -60,7 +60,7 @@ impl Autoscaler for Kpa {
     }
 }
 
-fn desired_of(panic: &mut Option<Panic>, now_s: u32, seen: &Seen<'_>) -> u32 {
+fn desired_of(panic: &mut Option<Panic>, now_s: u32, seen: &Observation<'_>) -> u32 {
     let serving = seen.running.max(1);
     let within = |desired: u32| desired.clamp(serving / DOWN, serving.saturating_mul(UP));
     let urgent = replicas(seen.concurrency, PANIC);

@@ -1,7 +1,7 @@
 //! MArk, Cocktail and Barista, as Faro's authors have them: each job for itself has as many replicas as
 //! its largest rate needs, in the order of the jobs until nothing is left.
 
-use super::{Autoscaler, Change, Reactive, Seen, TICK_S};
+use super::{Autoscaler, Change, Observation, Reactive, TICK_S};
 
 /// What a request is taken to keep a replica, ms.
 const PROCESSING_MS: f64 = 180.0;
@@ -40,7 +40,7 @@ impl Mark {
 }
 
 impl Autoscaler for Mark {
-    fn decide(&mut self, now_s: u32, jobs: &[Seen<'_>]) -> Vec<Change> {
+    fn decide(&mut self, now_s: u32, jobs: &[Observation<'_>]) -> Vec<Change> {
         if now_s != FIRST_S && !now_s.is_multiple_of(PERIOD_S) {
             return self.reactive.decide(jobs);
         }

@@ -9,8 +9,8 @@
 //!    has started.
 
 use super::{
-    Autoscaler, Change, Seen, Setting,
-    forecast::{AHEAD, Expected, Forecaster},
+    Autoscaler, Change, Observation, Setting,
+    forecast::{AHEAD, Forecaster, RateForecast},
 };
 
 /// Late answers that a move must spare beyond what it costs, share of the requests of one application.
@@ -59,7 +59,7 @@ impl Sextant {
 }
 
 impl Autoscaler for Sextant {
-    fn decide(&mut self, _now_s: u32, jobs: &[Seen<'_>]) -> Vec<Change> {
+    fn decide(&mut self, _now_s: u32, jobs: &[Observation<'_>]) -> Vec<Change> {
         self.jobs.resize_with(jobs.len(), Forecaster::default);
         let setting = &self.setting;
         let curves: Vec<Curve> = self
@@ -110,7 +110,7 @@ impl Autoscaler for Sextant {
 }
 
 /// What one replica more spares where that is most.
-fn most(curves: &[Curve], desired: &[u32], jobs: &[Seen<'_>]) -> Option<(f64, usize)> {
+fn most(curves: &[Curve], desired: &[u32], jobs: &[Observation<'_>]) -> Option<(f64, usize)> {
     let mut best: Option<(f64, usize)> = None;
     for (job, curve) in curves.iter().enumerate() {
         let gain = curve.gain(desired[job]);
@@ -122,7 +122,12 @@ fn most(curves: &[Curve], desired: &[u32], jobs: &[Seen<'_>]) -> Option<(f64, us
 }
 
 /// What one replica less costs where that is least, other than `to`.
-fn least(curves: &[Curve], desired: &[u32], jobs: &[Seen<'_>], to: usize) -> Option<(f64, usize)> {
+fn least(
+    curves: &[Curve],
+    desired: &[u32],
+    jobs: &[Observation<'_>],
+    to: usize,
+) -> Option<(f64, usize)> {
     let mut best: Option<(f64, usize)> = None;
     for (job, curve) in curves.iter().enumerate() {
         if job == to || jobs[job].busy || desired[job] <= 1 {
@@ -139,7 +144,7 @@ fn least(curves: &[Curve], desired: &[u32], jobs: &[Seen<'_>], to: usize) -> Opt
 // === impl Curve ===
 
 impl Curve {
-    fn new(setting: &Setting, expected: &[Expected; AHEAD]) -> Self {
+    fn new(setting: &Setting, expected: &[RateForecast; AHEAD]) -> Self {
         let all = [1.0; AHEAD];
         let mut by_replicas = vec![all];
         for replicas in 1..=setting.processors {
@@ -171,7 +176,7 @@ impl Curve {
 }
 
 /// Share of late answers of a minute with so many replicas.
-fn late(setting: &Setting, of: &Expected, replicas: u32) -> f64 {
+fn late(setting: &Setting, of: &RateForecast, replicas: u32) -> f64 {
     let target_s = setting.target_ms / 1e3;
     let around = |middle: f64| {
         let late = POINTS.iter().map(|point| {

@@ -13,7 +13,7 @@ const NONE: f64 = 1e-9;
 
 /// A cover for each need.
 #[derive(Debug, Clone)]
-pub(super) struct Joined {
+pub(super) struct JointCover {
     covers: Vec<Cover>,
     cost: f64,
     /// Whether nothing is cheaper.
@@ -29,7 +29,7 @@ struct Bound {
 }
 
 /// The cheapest covers that fit into these rooms; `None` where none were found.
-pub(super) fn join(covers: &[Covers], rooms: &[f64], steps: u64) -> Option<Joined> {
+pub(super) fn join(covers: &[Covers], rooms: &[f64], steps: u64) -> Option<JointCover> {
     let mut left = steps;
     let (bound, mut best) = price(covers, rooms, &mut left)?;
     if let Some(found) = &best
@@ -52,7 +52,7 @@ pub(super) fn join(covers: &[Covers], rooms: &[f64], steps: u64) -> Option<Joine
         if let Some(chosen) = search.best.take() {
             let covers = search.cover(&chosen);
             let cost = covers.iter().map(|cover| cover.cost).sum();
-            best = Some(Joined {
+            best = Some(JointCover {
                 covers,
                 cost,
                 optimal: complete,
@@ -73,10 +73,10 @@ pub(super) fn join(covers: &[Covers], rooms: &[f64], steps: u64) -> Option<Joine
 
 /// Moves the prices of memory to where the sum of the cheapest covers bounds the optimum best, and
 /// keeps the cheapest covers on the way that fit.
-fn price(covers: &[Covers], rooms: &[f64], steps: &mut u64) -> Option<(Bound, Option<Joined>)> {
+fn price(covers: &[Covers], rooms: &[f64], steps: &mut u64) -> Option<(Bound, Option<JointCover>)> {
     let mut prices = vec![0.0; rooms.len()];
     let mut bound: Option<Bound> = None;
-    let mut best: Option<Joined> = None;
+    let mut best: Option<JointCover> = None;
     let mut pace = 1.0;
     for moved in 0..MOVES {
         let found: Option<Vec<(f64, Cover)>> = covers
@@ -94,7 +94,7 @@ fn price(covers: &[Covers], rooms: &[f64], steps: &mut u64) -> Option<(Bound, Op
         let value = priced - paid;
         let cost: f64 = found.iter().map(|(_, cover)| cover.cost).sum();
         if fits(&used, rooms) && best.as_ref().is_none_or(|best| cost < best.cost) {
-            best = Some(Joined {
+            best = Some(JointCover {
                 covers: found.iter().map(|(_, cover)| cover.clone()).collect(),
                 cost,
                 // Prices of nothing leave nothing out.
@@ -339,9 +339,9 @@ impl<'a> Search<'a> {
     }
 }
 
-// === impl Joined ===
+// === impl JointCover ===
 
-impl Joined {
+impl JointCover {
     pub(super) fn instances(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
         let all = self.covers.iter().flat_map(|cover| &cover.instances);
         all.copied()

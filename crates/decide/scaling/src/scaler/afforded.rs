@@ -3,14 +3,14 @@
 //! A plan costs no more than the budget. What was measured may ask for more devices than the plan has, and
 //! devices that were planned for earlier stay for a while: these come only as far as the budget pays for them.
 
-use super::{Desired, PlannerInput};
+use super::{DeviceTarget, PlannerInput};
 
 /// Costs that differ by less are the same, US dollars an hour.
 const SAME_USD: f64 = 1e-9;
 
 /// Takes off devices beyond the plan, those of the dearest type first, until what is left costs no more than
 /// the budget. What is planned, the least number of a type and what nobody manages stay.
-pub(super) fn limit(input: &PlannerInput, planned: &[(u32, f64)], all: &mut [Desired]) {
+pub(super) fn limit(input: &PlannerInput, planned: &[(u32, f64)], all: &mut [DeviceTarget]) {
     let Some(budget) = input.problem.budget_per_hour_usd else {
         return;
     };

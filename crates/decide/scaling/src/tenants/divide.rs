@@ -9,7 +9,7 @@
 //! Whether it fits is asked of the greedy assignment, as that is quick. An exact plan may find room for a
 //! little more.
 
-use super::{Cut, Granted, Limit, NONE, Tenant, Unit, in_order};
+use super::{Cut, Grant, Limit, NONE, Tenant, Unit, in_order};
 use crate::{Problem, shared::fits};
 
 /// Halvings in the search for what fits: to a millionth.
@@ -32,7 +32,7 @@ struct Share<'a> {
 }
 
 /// What is planned for by priority and weight. Needs that nothing can answer stay as they are.
-pub(super) fn divide(problem: &Problem, tenants: &[(Tenant, Vec<(usize, Unit)>)]) -> Granted {
+pub(super) fn divide(problem: &Problem, tenants: &[(Tenant, Vec<(usize, Unit)>)]) -> Grant {
     let mut trial = problem.clone();
     for need in &mut trial.needs {
         need.rps = 0.0;
@@ -115,7 +115,7 @@ fn granted(
     problem: &Problem,
     mut trial: Problem,
     tenants: &[(Tenant, Vec<(usize, Unit)>)],
-) -> Granted {
+) -> Grant {
     let mut can_be_answered = vec![false; problem.needs.len()];
     for (need, _) in tenants.iter().flat_map(|(_, needs)| needs) {
         can_be_answered[*need] = true;
@@ -133,7 +133,7 @@ fn granted(
             });
         }
     }
-    Granted {
+    Grant {
         problem: trial,
         cuts,
     }

@@ -2,8 +2,8 @@
 
 use sextant_scaling::{
     Device, Problem,
-    demand::{Arrivals, Ended, Forecast, Load},
-    fleet::{Leaver, Measured, Removable, Trigger, bad_shares, leaving},
+    demand::{Arrivals, DemandSample, Forecast, Load},
+    fleet::{Leaver, Measurement, RemovableDevice, Trigger, bad_shares, leaving},
     shared,
     shared::Effort,
 };
@@ -13,7 +13,7 @@ use crate::problems::{choice, device, input, need};
 
 #[test]
 fn measured_load_says_how_many_devices_there_must_be() {
-    let well = Measured {
+    let well = Measurement {
         devices: 10,
         busy_share: 0.75,
         interfered: 9,
@@ -22,24 +22,24 @@ fn measured_load_says_how_many_devices_there_must_be() {
         loading: false,
     };
     assert_eq!((well.infaas(), well.sextant()), ((0, None), (0, None)));
-    let busy = Measured {
+    let busy = Measurement {
         busy_share: 0.81,
         ..well
     };
     assert_eq!(busy.infaas(), (11, Some(Trigger::Busy)));
-    let slowed = Measured {
+    let slowed = Measurement {
         interfered: 10,
         ..well
     };
     assert_eq!(slowed.infaas(), (11, Some(Trigger::Interfered)));
     assert_eq!(slowed.by_states(10, 6.0), (15, Some(Trigger::Interfered)));
     assert_eq!(slowed.by_states(10, 0.0), (0, None), "nobody asks");
-    let full = Measured {
+    let full = Measurement {
         overloaded: 9,
         ..well
     };
     assert_eq!(full.infaas(), (11, Some(Trigger::Overloaded)));
-    let full = Measured {
+    let full = Measurement {
         interfered: 0,
         ..full
     };
@@ -50,16 +50,16 @@ fn measured_load_says_how_many_devices_there_must_be() {
         "an idle device starts lone queries"
     );
     // Symphony: N r / (1 - r) = 10 * 0.2 / 0.8 = 2.5.
-    let bad = Measured {
+    let bad = Measurement {
         bad_share: 0.2,
         ..well
     };
     assert_eq!(bad.sextant(), (13, Some(Trigger::BadRate)));
-    assert_eq!(Measured::default().infaas(), (0, None));
+    assert_eq!(Measurement::default().infaas(), (0, None));
 }
 
-fn removable(busy_share: f64, holds: &[u32], since_ms: u64) -> Removable {
-    Removable {
+fn removable(busy_share: f64, holds: &[u32], since_ms: u64) -> RemovableDevice {
+    RemovableDevice {
         busy_share,
         holds: holds.iter().copied().map(VariantIx::new).collect(),
         since_ms,
@@ -151,7 +151,7 @@ fn chance_is_no_burst_and_a_burst_counts_within_seconds() {
 #[test]
 fn a_few_bad_queries_are_no_bad_share() {
     let mut load = Load::default();
-    let ended = |offered, bad| Ended { offered, bad };
+    let ended = |offered, bad| DemandSample { offered, bad };
     for second in 1..=60u64 {
         load.observe(second * 1000, 1000, ended(50.0, 0.0));
     }
@@ -162,7 +162,7 @@ fn a_few_bad_queries_are_no_bad_share() {
     }
     let forecast = load.forecast(90_000, 0.0, 600_000);
     assert!((0.08..0.2).contains(&forecast.bad_share), "{forecast:?}");
-    let of = input(50.0, 3, Measured::default());
+    let of = input(50.0, 3, Measurement::default());
     let here = shared::plan(&of.problem, Effort::default());
     let shares = bad_shares(&of.problem, &[forecast], &here, &[3]);
     assert!((shares[0] - forecast.bad_share).abs() < 1e-9);

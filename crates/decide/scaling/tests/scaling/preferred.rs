@@ -1,12 +1,12 @@
 //! Plans for queries that prefer accuracy.
 
-use sextant_scaling::{Options, PlannerInput, Scaler, fleet::Measured};
+use sextant_scaling::{Options, PlannerInput, Scaler, fleet::Measurement};
 
 use crate::problems::{choice, device, input, need};
 
 /// One need; an accurate variant answers 20 a second on a device, a cheap one 100. The accurate one is preferred.
 fn asked(rps: f64, most: u32, budget_per_hour_usd: Option<f64>) -> PlannerInput {
-    let mut of = input(rps, most, Measured::default());
+    let mut of = input(rps, most, Measurement::default());
     let mut cheap = choice(0, 0, 100.0);
     cheap.variant = sextant_types::index::VariantIx::new(1);
     of.problem.needs = vec![need(rps)];

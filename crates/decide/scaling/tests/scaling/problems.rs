@@ -2,7 +2,7 @@
 
 use sextant_scaling::{
     Choice, Device, Footprint, Kind, Need, PlannerInput, Problem, demand::Forecast,
-    fleet::Measured, instances::Weights,
+    fleet::Measurement, instances::Weights,
 };
 use sextant_types::index::{KindIx, VariantIx};
 
@@ -56,7 +56,7 @@ pub fn table3(rps: f64, target_ms: f64) -> Problem {
 }
 
 /// A look at one type of device on which one variant answers 20 queries a second.
-pub fn input(rps: f64, up: u32, measured: Measured) -> PlannerInput {
+pub fn input(rps: f64, up: u32, measured: Measurement) -> PlannerInput {
     PlannerInput {
         tenants: Default::default(),
         preferences: Vec::new(),
@@ -72,7 +72,7 @@ pub fn input(rps: f64, up: u32, measured: Measured) -> PlannerInput {
             up,
             memory_bytes: 100,
             managed: true,
-            measured: Measured {
+            measured: Measurement {
                 devices: up,
                 ..measured
             },

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use sextant_scaling::{
-    Choice, Device, Infaas, Plan, Problem, fleet::Measured, instances, instances::Weights,
+    Choice, Device, Infaas, Plan, Problem, fleet::Measurement, instances, instances::Weights,
 };
 use sextant_types::index::VariantIx;
 
@@ -157,7 +157,7 @@ fn the_heuristic_waits_the_loading_time_before_it_goes_down() {
 
 #[test]
 fn devices_have_time_for_what_instances_answer_and_not_memory_alone() {
-    let mut of = input(50.0, 3, Measured::default()).problem;
+    let mut of = input(50.0, 3, Measurement::default()).problem;
     of.choices[0].memory_share = 0.01;
     let plan = instances::plan(&of, Weights::default()).expect("there is room");
     assert_eq!(plan.devices, [3]);

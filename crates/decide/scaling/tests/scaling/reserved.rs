@@ -1,6 +1,8 @@
 //! Devices that the plans of pipelines have for themselves.
 
-use sextant_scaling::{Options, PlannerInput, Reserved, Scaler, Staffed, fleet::Measured};
+use sextant_scaling::{
+    Options, PlannerInput, Reservation, ReservedCapacity, Scaler, fleet::Measurement,
+};
 use sextant_types::index::{KindIx, VariantIx};
 
 use crate::problems::{input, need};
@@ -10,7 +12,7 @@ const STEP: u32 = 7;
 
 /// So much is asked by others, and as much by a step that has so many devices for itself.
 fn staffed(rps: f64, devices: f64, most: u32) -> PlannerInput {
-    let mut input = input(rps, 0, Measured::default());
+    let mut input = input(rps, 0, Measurement::default());
     input.problem.devices[0].most = most;
     input.problem.needs.push(need(rps));
     input.outlooks.push(input.outlooks[0]);
@@ -18,8 +20,8 @@ fn staffed(rps: f64, devices: f64, most: u32) -> PlannerInput {
     of_step.need = 1;
     input.problem.choices.push(of_step);
     input.footprints.push(input.footprints[0]);
-    input.staffed = Staffed {
-        reserved: vec![Reserved {
+    input.staffed = ReservedCapacity {
+        reserved: vec![Reservation {
             variant: VariantIx::new(STEP),
             device: KindIx::new(0),
             devices,
@@ -32,7 +34,8 @@ fn staffed(rps: f64, devices: f64, most: u32) -> PlannerInput {
 
 #[test]
 fn what_is_set_aside_is_desired_beside_what_others_need() {
-    let alone = Scaler::new(Options::default()).decide(&input(45.0, 0, Measured::default()), 1000);
+    let alone =
+        Scaler::new(Options::default()).decide(&input(45.0, 0, Measurement::default()), 1000);
     let decided = Scaler::new(Options::default()).decide(&staffed(45.0, 2.5, 100), 1000);
     assert_eq!(decided.reserved, [3], "two and a half devices are three");
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use sextant_scaling::{
-    Decided, Kind, Options, Policy, RecentMaximum, Scaler,
-    fleet::{Measured, Trigger},
+    Kind, Options, Policy, RecentMaximum, Scaler, ScalingDecision,
+    fleet::{Measurement, Trigger},
 };
 use sextant_types::index::VariantIx;
 
@@ -43,9 +43,9 @@ proptest! {
 #[test]
 fn what_was_bad_while_devices_started_asks_for_no_more_of_them() {
     let mut scaler = Scaler::new(Options::default());
-    let bad = Measured {
+    let bad = Measurement {
         bad_share: 0.5,
-        ..Measured::default()
+        ..Measurement::default()
     };
     let first = scaler.decide(&input(45.0, 1, bad), 1000).devices[0];
     assert_eq!((first.devices, first.trigger), (3, None));
@@ -53,7 +53,7 @@ fn what_was_bad_while_devices_started_asks_for_no_more_of_them() {
         let expected = scaler.decide(&input(45.0, 1, bad), second * 1000).devices[0];
         assert_eq!(expected.devices, 3, "two are still starting");
     }
-    let loading = Measured {
+    let loading = Measurement {
         loading: true,
         ..bad
     };
@@ -67,7 +67,7 @@ fn what_was_bad_while_devices_started_asks_for_no_more_of_them() {
     );
 }
 
-const BAD: Measured = Measured {
+const BAD: Measurement = Measurement {
     devices: 0,
     busy_share: 0.0,
     interfered: 0,
@@ -79,7 +79,7 @@ const BAD: Measured = Measured {
 /// At 100 s it has expected a fourth device, because a fifth of the queries for three was refused.
 fn raised() -> Scaler {
     let mut scaler = Scaler::new(Options::default());
-    scaler.decide(&input(45.0, 3, Measured::default()), 0);
+    scaler.decide(&input(45.0, 3, Measurement::default()), 0);
     let raised = scaler.decide(&input(45.0, 3, BAD), 100_000).devices[0];
     assert_eq!(raised.devices, 4);
     scaler
@@ -99,10 +99,10 @@ fn what_was_bad_before_devices_came_asks_for_no_more_of_them_however_soon_they_c
 #[test]
 fn a_plan_that_was_too_small_stays_corrected_when_the_hold_is_over() {
     let mut scaler = raised();
-    let good = input(45.0, 4, Measured::default());
+    let good = input(45.0, 4, Measurement::default());
     let later = scaler.decide(&good, 900_000).devices[0];
     assert_eq!(later.devices, 4, "three were too few at the same load");
-    let small = input(5.0, 4, Measured::default());
+    let small = input(5.0, 4, Measurement::default());
     scaler.decide(&small, 901_000);
     let least = scaler.decide(&small, 1_600_000).devices[0];
     assert!(least.devices <= 2, "many times a small plan: {least:?}");
@@ -116,9 +116,9 @@ fn a_plan_that_was_too_small_stays_corrected_when_the_hold_is_over() {
 #[test]
 fn a_correction_goes_with_the_load_that_it_was_for() {
     let mut scaler = Scaler::new(Options::default());
-    let bad = Measured {
+    let bad = Measurement {
         bad_share: 0.6,
-        ..Measured::default()
+        ..Measurement::default()
     };
     let mut expected = 0;
     for second in 0..200 {
@@ -129,7 +129,7 @@ fn a_correction_goes_with_the_load_that_it_was_for() {
         }
     }
     assert!(expected > 1, "nothing was corrected");
-    let quiet = input(0.05, expected, Measured::default());
+    let quiet = input(0.05, expected, Measurement::default());
     let later = (0..900).map(|second| {
         let now_ms = 200_000 + second * 1000;
         scaler.decide(&quiet, now_ms).devices[0].devices
@@ -145,11 +145,11 @@ fn what_was_measured_asks_for_no_more_than_the_budget_pays_for() {
             policy,
             ..Options::default()
         });
-        let bad = Measured {
+        let bad = Measurement {
             bad_share: 0.9,
             busy_share: 1.0,
             overloaded: 2,
-            ..Measured::default()
+            ..Measurement::default()
         };
         let mut look = input(5000.0, 2, bad);
         look.problem.devices[0].price_per_hour_usd = 0.5;
@@ -168,7 +168,7 @@ fn what_was_measured_asks_for_no_more_than_the_budget_pays_for() {
 #[test]
 fn a_budget_ends_devices_that_were_held_before_those_that_are_planned() {
     let mut scaler = Scaler::new(Options::default());
-    let mut look = input(45.0, 3, Measured::default());
+    let mut look = input(45.0, 3, Measurement::default());
     look.problem.budget_per_hour_usd = Some(3.0);
     look.problem.devices.push(problems::device(0.1));
     look.problem.devices[1].most = 0;
@@ -180,7 +180,7 @@ fn a_budget_ends_devices_that_were_held_before_those_that_are_planned() {
     });
     look.kinds[1].measured.devices = 0;
     look.footprints.push(problems::footprint_of(1, 95, 0));
-    let counts = |decided: &Decided| {
+    let counts = |decided: &ScalingDecision| {
         let devices = decided.devices.iter().map(|it| it.devices);
         devices.collect::<Vec<u32>>()
     };
@@ -195,6 +195,6 @@ fn a_budget_ends_devices_that_were_held_before_those_that_are_planned() {
 #[test]
 fn a_variant_that_fills_a_device_is_loaded() {
     let mut scaler = Scaler::new(Options::default());
-    let decided = scaler.decide(&input(45.0, 3, Measured::default()), 0);
+    let decided = scaler.decide(&input(45.0, 3, Measurement::default()), 0);
     assert_eq!(decided.variants.get(&VariantIx::new(0)), Some(&3));
 }

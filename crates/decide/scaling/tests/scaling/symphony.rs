@@ -2,24 +2,24 @@
 
 use sextant_scaling::{
     Options, Policy, Scaler, Symphony,
-    fleet::{Measured, Trigger},
+    fleet::{Measurement, Trigger},
 };
 
 use crate::problems::input;
 
 const MINUTE_MS: u64 = 60_000;
 
-fn measured(devices: u32, busy_share: f64, bad_share: f64) -> Measured {
-    Measured {
+fn measured(devices: u32, busy_share: f64, bad_share: f64) -> Measurement {
+    Measurement {
         devices,
         busy_share,
         bad_share,
-        ..Measured::default()
+        ..Measurement::default()
     }
 }
 
 /// What is advised once a period of such looks has ended.
-fn advised(of: Measured) -> (u32, Option<Trigger>) {
+fn advised(of: Measurement) -> (u32, Option<Trigger>) {
     let mut symphony = Symphony::default();
     let mut last = 0;
     for second in 0..=60 {

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{
-    Delay, DropReason, Entries, Fleet, Formed, LatencyTable, NEVER, Nanos, PATIENCE, PoolIx,
+    Delay, DropReason, Entries, Fleet, LatencyTable, NEVER, Nanos, NextBatch, PATIENCE, PoolIx,
     QueueSpec, Request, RequestQueue, Rule, Surroundings,
 };
 
@@ -25,12 +25,12 @@ pub(super) struct Seat<M> {
     pub(super) latest: Nanos,
     pub(super) entries: Entries,
     /// The cheapest pool, where a batch costs less than on this one.
-    pub(super) cheaper: Option<Cheaper>,
+    pub(super) cheaper: Option<CheaperPool>,
 }
 
 /// A pool on which a batch costs less.
 #[derive(Debug)]
-pub(super) struct Cheaper {
+pub(super) struct CheaperPool {
     pool: PoolIx,
     latency: LatencyTable,
 }
@@ -109,7 +109,7 @@ impl<T, M> Queue<T, M> {
         for seat in &mut self.seats {
             // Of devices that cost the same, the slower one is no cheaper: it stands there anyway.
             let dear = price < seat.spec.price && least <= CHEAPER * cost(seat);
-            seat.cheaper = dear.then(|| Cheaper {
+            seat.cheaper = dear.then(|| CheaperPool {
                 pool,
                 latency: latency.clone(),
             });
@@ -150,7 +150,7 @@ impl<M> Seat<M> {
         around: Surroundings<'_>,
         (requests, rate_changed): (&RequestQueue<T>, bool),
         most: u32,
-    ) -> Formed {
+    ) -> NextBatch {
         let mut view = around.view(requests, &self.spec, rate_changed);
         view.max_rows = view.max_rows.min(most).min(self.spec.planned_rows);
         let formed = rule.form(&view, &mut self.memory);
@@ -171,8 +171,8 @@ impl<M> Seat<M> {
         requests: &RequestQueue<T>,
         fleet: &Fleet,
         delay: Delay,
-        formed: Formed,
-    ) -> Formed {
+        formed: NextBatch,
+    ) -> NextBatch {
         let Some(cheaper) = &self.cheaper else {
             return formed;
         };
@@ -187,7 +187,7 @@ impl<M> Seat<M> {
         };
         let last = last.min(formed.latest);
         let from = last.saturating_sub(delay.before_start(formed.rows));
-        Formed {
+        NextBatch {
             ready_at: formed.ready_at.max(from),
             worth: f32::INFINITY,
             ..formed

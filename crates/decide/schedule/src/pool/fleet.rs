@@ -18,7 +18,7 @@ pub struct BatchId {
 
 /// A batch under way.
 #[derive(Debug, Clone)]
-pub struct Running {
+pub struct RunningBatch {
     number: u64,
     pool: PoolIx,
     /// The first of its slots, then the others.
@@ -47,7 +47,7 @@ struct Device {
 pub struct Fleet {
     pools: IndexVec<PoolIx, Pool>,
     devices: BTreeMap<DeviceIx, Device>,
-    running: Vec<Option<Running>>,
+    running: Vec<Option<RunningBatch>>,
     vacant: Vec<u32>,
     numbers: u64,
 }
@@ -164,7 +164,7 @@ impl Fleet {
         let more = place.more.iter();
         more.for_each(|slot| of.occupy(*slot, until, at));
         self.numbers += 1;
-        let running = Running {
+        let running = RunningBatch {
             number: self.numbers,
             pool,
             slot: place.slot,
@@ -183,7 +183,7 @@ impl Fleet {
 
     /// A batch has left its device; tells what it was and its pool. `None` for a batch that is not
     /// under way: a late answer of a device that was given up changes nothing.
-    pub fn release(&mut self, now: Nanos, batch: BatchId) -> Option<(PoolIx, Running)> {
+    pub fn release(&mut self, now: Nanos, batch: BatchId) -> Option<(PoolIx, RunningBatch)> {
         let entry = self.running.get_mut(batch.at as usize)?;
         let running = entry.take_if(|running| running.number == batch.number)?;
         self.vacant.push(batch.at);

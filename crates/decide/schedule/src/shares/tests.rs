@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use proptest::{collection::vec, option, prelude::*};
 
 use super::{super::heap::looks, *};
-use everybody::Everybody;
+use everybody::ReferenceShares;
 
 /// Tenants, of two queues each.
 const TENANTS: u32 = 6;
@@ -65,24 +65,24 @@ fn spec(queue: u32, priority: u8, weight: f32) -> QueueSpec {
 }
 
 /// The shares, and the same by looking at everybody.
-struct Both {
+struct CheckedShares {
     kept: Shares,
-    found: Everybody,
+    found: ReferenceShares,
     /// What is known of the queues that are there, and what waits of each.
     queues: Vec<Option<(QueueSpec, Nanos)>>,
     now: Nanos,
     slots: u32,
     /// A copy of the backlogs by the news.
-    copy: Copied,
+    copy: BacklogCopy,
 }
 
 #[derive(Default)]
-struct Copied {
+struct BacklogCopy {
     tenants: BTreeMap<TenantIx, (Backlog, Nanos)>,
     times: BTreeMap<u8, Nanos>,
 }
 
-impl Copied {
+impl BacklogCopy {
     fn tell(&mut self, news: News) {
         match news {
             News::Tenant { backlog, finish } => {
@@ -102,15 +102,15 @@ impl Copied {
     }
 }
 
-impl Both {
+impl CheckedShares {
     fn new() -> Self {
         Self {
             kept: Shares::default(),
-            found: Everybody::default(),
+            found: ReferenceShares::default(),
             queues: vec![None; 2 * TENANTS as usize],
             now: 0,
             slots: 1,
-            copy: Copied::default(),
+            copy: BacklogCopy::default(),
         }
     }
 
@@ -219,7 +219,7 @@ proptest! {
 
     #[test]
     fn what_is_kept_is_what_is_found_by_looking_at_everybody(steps in vec(step(), 1..200)) {
-        let mut both = Both::new();
+        let mut both = CheckedShares::new();
         for step in &steps {
             both.play(step)?;
         }

@@ -239,7 +239,7 @@ fn what_the_cheaper_pool_cannot_run_in_time_goes_to_the_dearer_one() {
 }
 
 /// Poisson requests of one row on four cheap devices and two that are dear and four times as fast.
-struct Busy {
+struct MixedLoad {
     small: Small,
     run: [LatencyTable; 2],
     /// By device: until when it is busy, and with what. The dear ones come first.
@@ -249,7 +249,7 @@ struct Busy {
     left: Vec<u64>,
 }
 
-impl Busy {
+impl MixedLoad {
     const DEAR: usize = 2;
     const SLACK: Nanos = 110 * MS;
 
@@ -328,7 +328,7 @@ fn nothing_is_given_up_beside_an_idle_device_that_could_run_it() {
     for policy in [Policy::Sextant, Policy::Symphony, Policy::Eager] {
         for seed in 0..4 {
             let mut random = ChaCha8Rng::seed_from_u64(seed);
-            let left = Busy::new(policy).serve(&mut random, 10_000);
+            let left = MixedLoad::new(policy).serve(&mut random, 10_000);
             assert_eq!(left, [], "{policy}, seed {seed}");
         }
     }

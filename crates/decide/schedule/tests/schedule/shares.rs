@@ -25,7 +25,7 @@ struct Load {
 
 /// What a tenant got.
 #[derive(Debug, Clone, Copy, Default)]
-struct Got {
+struct TenantTally {
     asked: u32,
     in_time: u32,
     answered: u32,
@@ -34,14 +34,14 @@ struct Got {
 }
 
 /// A batch under way: of which queue, its run time, and its requests' deadlines.
-type Underway = (BatchId, u32, Nanos, Vec<Nanos>);
+type InFlightBatch = (BatchId, u32, Nanos, Vec<Nanos>);
 
 /// Devices of one slot each on a clock of their own, and who asks what.
 struct Bench {
     scheduler: Box<dyn Scheduler<(u32, Nanos)>>,
     ends: BinaryHeap<Reverse<(Nanos, u64)>>,
-    running: Vec<Option<Underway>>,
-    got: Vec<Got>,
+    running: Vec<Option<InFlightBatch>>,
+    got: Vec<TenantTally>,
     now: Nanos,
 }
 
@@ -69,7 +69,7 @@ impl Bench {
             scheduler: Options::of(policy).build(),
             ends: BinaryHeap::new(),
             running: Vec::new(),
-            got: vec![Got::default(); loads.len()],
+            got: vec![TenantTally::default(); loads.len()],
             now: 0,
         };
         for device in 0..devices {
@@ -160,7 +160,7 @@ fn run(
     latency: &LatencyTable,
     loads: &[Load],
     (seconds, seed): (u64, u64),
-) -> Vec<Got> {
+) -> Vec<TenantTally> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut bench = Bench::new(policy, devices, latency, loads);
     let mut gap = |rate: f64| {
@@ -200,7 +200,7 @@ fn emulated() -> LatencyTable {
     LatencyTable::linear(4.0, 6.0, 16).unwrap()
 }
 
-fn share(got: Got) -> f64 {
+fn share(got: TenantTally) -> f64 {
     f64::from(got.in_time) / f64::from(got.asked)
 }
 

@@ -14,7 +14,7 @@ pub struct Small {
 
 /// A batch that was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Started {
+pub struct StartedBatch {
     pub requests: Vec<u64>,
     pub device: DeviceIx,
     pub earliest: Nanos,
@@ -40,7 +40,7 @@ pub fn spec(max_rows: u32) -> QueueSpec {
 }
 
 /// The batch that the actions consist of.
-pub fn batch(actions: &[Action<u64>]) -> Started {
+pub fn batch(actions: &[Action<u64>]) -> StartedBatch {
     let [Action::Infer { .. }] = actions else {
         panic!("expected one batch, got {actions:?}");
     };
@@ -48,7 +48,7 @@ pub fn batch(actions: &[Action<u64>]) -> Started {
 }
 
 /// The batches among the actions.
-pub fn batches(actions: &[Action<u64>]) -> Vec<Started> {
+pub fn batches(actions: &[Action<u64>]) -> Vec<StartedBatch> {
     let started = actions.iter().filter_map(|action| match action {
         Action::Infer {
             requests,
@@ -57,7 +57,7 @@ pub fn batches(actions: &[Action<u64>]) -> Vec<Started> {
             latest,
             id,
             ..
-        } => Some(Started {
+        } => Some(StartedBatch {
             requests: requests.iter().map(|request| request.payload).collect(),
             device: *device,
             earliest: *earliest,

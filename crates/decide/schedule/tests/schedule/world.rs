@@ -71,7 +71,7 @@ pub struct Setting {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Running {
+struct RunningBatch {
     device: DeviceIx,
     slots: u16,
     start: Nanos,
@@ -84,7 +84,7 @@ pub struct World {
     now: Nanos,
     sent: u64,
     answered: Vec<u64>,
-    running: BTreeMap<BatchId, Running>,
+    running: BTreeMap<BatchId, RunningBatch>,
     ended: Vec<BatchId>,
     up: BTreeSet<DeviceIx>,
     /// By device: its pool now.
@@ -279,7 +279,7 @@ impl World {
     }
 
     fn lose(&mut self, device: DeviceIx) -> Vec<BatchId> {
-        let on_it = |running: &Running| running.device == device;
+        let on_it = |running: &RunningBatch| running.device == device;
         let lost: Vec<BatchId> = self
             .running
             .iter()
@@ -369,7 +369,7 @@ impl World {
                         DEVICES[device.get() as usize].1,
                     );
                     self.answered.extend(requests.iter().map(|r| r.payload));
-                    let running = Running {
+                    let running = RunningBatch {
                         device,
                         slots: spec(pool, queue).slots.clamp(1, slots),
                         start: earliest,
@@ -419,13 +419,13 @@ impl World {
     /// What is sent may wait behind what runs, but never more runs than there are slots.
     fn check_slots(&self) {
         for (device, (_, slots)) in DEVICES.iter().enumerate() {
-            let on_it: Vec<&Running> = self
+            let on_it: Vec<&RunningBatch> = self
                 .running
                 .values()
                 .filter(|running| running.device == DeviceIx::new(device as u32))
                 .collect();
             for at in on_it.iter().map(|running| running.start) {
-                let overlap = |other: &&&Running| other.start <= at && at < other.end;
+                let overlap = |other: &&&RunningBatch| other.start <= at && at < other.end;
                 let used: u16 = on_it.iter().filter(overlap).map(|other| other.slots).sum();
                 assert!(
                     used <= *slots,

@@ -7,7 +7,7 @@ use sextant_selection::{
     answers_now, best_effort, expected_ms, select, verdict,
 };
 
-use crate::order::{Waits, demand, entry};
+use crate::order::{WaitTimes, demand, entry};
 use sextant_types::{LeastQuality, index::VariantIx};
 
 /// Costs 1, takes 5 ms, is of quality 0.5.
@@ -24,8 +24,8 @@ fn three_rows(latency_ms: f64) -> Demand {
     }
 }
 
-fn waits(ms: f64) -> Waits {
-    Waits(vec![ms; 8])
+fn waits(ms: f64) -> WaitTimes {
+    WaitTimes(vec![ms; 8])
 }
 
 fn decide(entries: Vec<Entry>, demand: &Demand, wait_ms: f64) -> Decision {
@@ -216,7 +216,7 @@ fn of_busy_variants_the_one_is_named_that_is_free_first() {
         entry(3, 1.0, 5.0, 0.4, Active),
     ];
     let index = Index::new(ready);
-    let of = |waits: [f64; 4]| select(&index, &demand(10.0, 0.5), &Waits(waits.to_vec()));
+    let of = |waits: [f64; 4]| select(&index, &demand(10.0, 0.5), &WaitTimes(waits.to_vec()));
     let busy = |ordinal, wait_ms| Decision::Busy {
         ordinal: VariantIx::new(ordinal),
         wait_ms,

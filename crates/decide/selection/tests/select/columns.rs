@@ -6,7 +6,7 @@ use sextant_selection::{
     select,
 };
 
-use crate::order::{Waits, demand, entry};
+use crate::order::{WaitTimes, demand, entry};
 use sextant_types::index::{KindIx, VariantIx};
 
 /// Three and a half blocks of entries that cost the same, take 5 ms and are of quality 0.5.
@@ -17,15 +17,15 @@ fn alike() -> Vec<Entry> {
         .collect()
 }
 
-fn used(entries: &[Entry], demand: &Demand, waits: &Waits) -> Option<u32> {
+fn used(entries: &[Entry], demand: &Demand, waits: &WaitTimes) -> Option<u32> {
     match select(&Index::new(entries.to_vec()), demand, waits) {
         Decision::Use { ordinal } => Some(ordinal.get()),
         _ => None,
     }
 }
 
-fn idle(entries: &[Entry]) -> Waits {
-    Waits(vec![0.0; entries.len()])
+fn idle(entries: &[Entry]) -> WaitTimes {
+    WaitTimes(vec![0.0; entries.len()])
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn the_only_feasible_entry_is_found_wherever_it_stands() {
 fn of_entries_that_cost_the_same_the_least_loaded_answers_across_blocks() {
     let entries = alike();
     for at in 0..entries.len() {
-        let mut waits = Waits(vec![3.0; entries.len()]);
+        let mut waits = WaitTimes(vec![3.0; entries.len()]);
         waits.0[at] = 2.0;
         assert_eq!(used(&entries, &demand(50.0, 0.5), &waits), Some(at as u32));
     }
@@ -67,7 +67,7 @@ fn a_dearer_entry_does_not_answer_because_it_is_less_loaded() {
         for entry in &mut entries[dearer..] {
             entry.cost_per_1k_usd = 2.0;
         }
-        let mut waits = Waits(vec![3.0; entries.len()]);
+        let mut waits = WaitTimes(vec![3.0; entries.len()]);
         waits.0[dearer..].fill(0.0);
         assert_eq!(used(&entries, &demand(50.0, 0.5), &waits), Some(0));
     }

@@ -7,7 +7,7 @@ use sextant_selection::{
 };
 use sextant_types::Prefer;
 
-use crate::order::{Waits, demand, entry};
+use crate::order::{WaitTimes, demand, entry};
 
 /// A cheap variant of 0.9, and a dear one of 0.97.
 fn index() -> Index {
@@ -17,8 +17,8 @@ fn index() -> Index {
     ])
 }
 
-fn idle() -> Waits {
-    Waits(vec![0.0; 8])
+fn idle() -> WaitTimes {
+    WaitTimes(vec![0.0; 8])
 }
 
 /// As good as the dear one, for a third.

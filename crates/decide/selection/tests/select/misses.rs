@@ -6,7 +6,7 @@ use sextant_selection::{
     SUGGESTIONS, distance, mark_dominated, select, verdict,
 };
 
-use crate::order::{Waits, demand, entry};
+use crate::order::{WaitTimes, demand, entry};
 use sextant_types::{
     LeastQuality,
     index::{KindIx, VariantIx},
@@ -66,7 +66,7 @@ fn agreement_meets_no_accuracy_and_dominates_none() {
         ..one()
     };
     let all = || vec![labelled.clone(), agrees.clone()];
-    let waits = Waits(vec![0.0; 2]);
+    let waits = WaitTimes(vec![0.0; 2]);
     let chosen = |least_quality| {
         let demand = Demand {
             least_quality,
@@ -96,7 +96,7 @@ fn agreement_meets_no_accuracy_and_dominates_none() {
 }
 
 fn suggested(entries: Vec<Entry>, demand: &Demand) -> Vec<u32> {
-    match select(&Index::new(entries), demand, &Waits(vec![0.0; 16])) {
+    match select(&Index::new(entries), demand, &WaitTimes(vec![0.0; 16])) {
         Decision::Infeasible { closest } => closest.into_iter().map(VariantIx::get).collect(),
         other => panic!("{other:?}"),
     }

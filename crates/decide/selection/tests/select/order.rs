@@ -11,9 +11,9 @@ use sextant_types::{
 };
 
 #[derive(Debug, Clone)]
-pub struct Waits(pub Vec<f64>);
+pub struct WaitTimes(pub Vec<f64>);
 
-impl Load for Waits {
+impl Load for WaitTimes {
     fn wait_ms(&self, ordinal: VariantIx, _kind: KindIx) -> f64 {
         self.0[ordinal.get() as usize]
     }
@@ -71,7 +71,7 @@ prop_compose! {
                 any::<bool>()),
             0..4 * BLOCK,
         )
-    ) -> (Vec<Entry>, Waits) {
+    ) -> (Vec<Entry>, WaitTimes) {
         let waits = raw.iter().map(|raw| f64::from(raw.7)).collect();
         let entries = raw.into_iter().enumerate().map(|(at, raw)| {
             let (cost, latency, quality, load, max_rows, dominated, readiness, _, agreement) = raw;
@@ -88,7 +88,7 @@ prop_compose! {
                 readiness,
             }
         });
-        (entries.collect(), Waits(waits))
+        (entries.collect(), WaitTimes(waits))
     }
 }
 
@@ -187,7 +187,7 @@ fn active_first_even_when_a_cold_one_is_cheaper() {
         entry(0, 1.0, 5.0, 0.9, Readiness::Inactive),
         entry(1, 2.0, 5.0, 0.9, Readiness::Active),
     ]);
-    let decision = select(&index, &demand(500.0, 0.8), &Waits(vec![0.0; 2]));
+    let decision = select(&index, &demand(500.0, 0.8), &WaitTimes(vec![0.0; 2]));
     assert_eq!(
         decision,
         Decision::Use {
@@ -203,7 +203,7 @@ fn cheapest_feasible_then_least_loaded() {
         entry(1, 2.0, 5.0, 0.9, Readiness::Active),
         entry(2, 2.0, 5.0, 0.9, Readiness::Active),
     ]);
-    let waits = Waits(vec![0.0, 2.0, 1.0]);
+    let waits = WaitTimes(vec![0.0, 2.0, 1.0]);
     assert_eq!(
         select(&index, &demand(8.0, 0.8), &waits),
         Decision::Use {
@@ -221,7 +221,7 @@ fn cheapest_feasible_then_least_loaded() {
 #[test]
 fn loads_when_the_load_fits_and_warms_when_it_does_not() {
     let index = Index::new(vec![entry(0, 1.0, 5.0, 0.9, Readiness::Inactive)]);
-    let waits = Waits(vec![0.0]);
+    let waits = WaitTimes(vec![0.0]);
     let fits = select(&index, &demand(200.0, 0.9), &waits);
     assert_eq!(
         fits,
@@ -242,7 +242,7 @@ fn loads_when_the_load_fits_and_warms_when_it_does_not() {
 #[test]
 fn a_busy_variant_is_told_from_an_infeasible_target() {
     let index = Index::new(vec![entry(0, 1.0, 5.0, 0.9, Readiness::Active)]);
-    let busy = select(&index, &demand(10.0, 0.9), &Waits(vec![7.0]));
+    let busy = select(&index, &demand(10.0, 0.9), &WaitTimes(vec![7.0]));
     assert_eq!(
         busy,
         Decision::Busy {
@@ -250,7 +250,7 @@ fn a_busy_variant_is_told_from_an_infeasible_target() {
             wait_ms: 7.0
         }
     );
-    let never = select(&index, &demand(4.0, 0.9), &Waits(vec![0.0]));
+    let never = select(&index, &demand(4.0, 0.9), &WaitTimes(vec![0.0]));
     assert_eq!(
         never,
         Decision::Infeasible {
@@ -267,7 +267,7 @@ fn degraded_instances_come_before_loads_where_they_are_in_time() {
         entry(0, 5.0, 5.0, 0.9, Readiness::Degraded),
         entry(1, 1.0, 5.0, 0.9, Readiness::Inactive),
     ]);
-    let waiting = |ms| Waits(vec![ms, 0.0]);
+    let waiting = |ms| WaitTimes(vec![ms, 0.0]);
     for latency_ms in [500.0, f64::INFINITY] {
         let decision = select(&index, &demand(latency_ms, 0.8), &waiting(50.0));
         assert_eq!(
@@ -293,7 +293,7 @@ fn a_query_without_a_latency_target_waits_for_whatever_can_be_loaded() {
     let mut dominated = entry(0, 1.0, 5.0, 0.9, Readiness::Inactive);
     dominated.dominated = true;
     let index = Index::new(vec![dominated.clone()]);
-    let waits = Waits(vec![0.0; 2]);
+    let waits = WaitTimes(vec![0.0; 2]);
     let decision = select(&index, &demand(f64::INFINITY, 0.8), &waits);
     assert_eq!(
         decision,
@@ -315,7 +315,7 @@ fn a_query_without_a_latency_target_waits_for_whatever_can_be_loaded() {
 #[test]
 fn what_no_worker_can_load_is_told_from_what_nothing_can_do() {
     let index = Index::new(vec![entry(0, 1.0, 5.0, 0.9, Readiness::Failed)]);
-    let waits = Waits(vec![0.0]);
+    let waits = WaitTimes(vec![0.0]);
     let able = select(&index, &demand(50.0, 0.9), &waits);
     assert_eq!(
         able,
@@ -357,7 +357,7 @@ fn overloaded_instances_come_after_active_ones() {
         entry(0, 1.0, 5.0, 0.9, Readiness::Degraded),
         entry(1, 9.0, 5.0, 0.9, Readiness::Active),
     ]);
-    let waits = Waits(vec![0.0; 2]);
+    let waits = WaitTimes(vec![0.0; 2]);
     assert_eq!(
         select(&index, &demand(50.0, 0.9), &waits),
         Decision::Use {
@@ -375,7 +375,7 @@ fn overloaded_instances_come_after_active_ones() {
 
 #[test]
 fn verdicts_name_the_first_reason() {
-    let waits = Waits(vec![0.0, 50.0]);
+    let waits = WaitTimes(vec![0.0, 50.0]);
     let mut one = entry(0, 1.0, 5.0, 0.9, Readiness::Active);
     assert_eq!(verdict(&one, &demand(10.0, 0.95), &waits), "accuracy");
     assert_eq!(verdict(&one, &demand(4.0, 0.9), &waits), "latency");

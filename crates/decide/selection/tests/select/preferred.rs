@@ -10,7 +10,7 @@ use sextant_types::{
     index::{KindIx, VariantIx},
 };
 
-use crate::order::{Waits, demand, entry};
+use crate::order::{WaitTimes, demand, entry};
 
 fn preferring(prefer: Prefer, latency_ms: f64, min_quality: f64) -> Demand {
     Demand {
@@ -23,7 +23,7 @@ fn decided(entries: &[Entry], demand: &Demand, waits: &[f64]) -> Decision {
     select(
         &Index::new(entries.to_vec()),
         demand,
-        &Waits(waits.to_vec()),
+        &WaitTimes(waits.to_vec()),
     )
 }
 
@@ -136,7 +136,7 @@ fn why_another_one_was_not_taken_is_said() {
     ];
     for (prefer, word) in words {
         let asked = preferring(prefer, 100.0, 0.0);
-        let said = verdict(&three()[1], &asked, &Waits(vec![0.0; 3]));
+        let said = verdict(&three()[1], &asked, &WaitTimes(vec![0.0; 3]));
         assert_eq!(said, word);
     }
 }

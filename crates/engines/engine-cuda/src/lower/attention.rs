@@ -22,7 +22,7 @@ mod masks;
 use masks::Choice;
 
 /// Where attention was found.
-struct Found {
+struct AttentionMatch {
     attention: Attention<Symbolic>,
     /// The operation in whose place it comes.
     last: usize,
@@ -113,7 +113,7 @@ fn made(draft: &mut Draft, choice: &Choice, zero: Address<Symbolic>) -> Address<
 
 impl Search<'_> {
     /// The attention around the softmax at `index`.
-    fn find(&self, index: usize) -> Option<Found> {
+    fn find(&self, index: usize) -> Option<AttentionMatch> {
         let Operation::Softmax(softmax) = self.draft.operations[index] else {
             return None;
         };
@@ -146,7 +146,7 @@ impl Search<'_> {
         let mut taken = [scores.taken, vec![index, next]].concat();
         taken.retain(|it| *it != last);
         let moved = (last != next).then(|| buffer(weighted.c.address));
-        Some(Found {
+        Some(AttentionMatch {
             attention,
             last,
             choice,

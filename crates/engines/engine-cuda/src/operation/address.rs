@@ -99,14 +99,14 @@ impl<S> Sub for Address<S> {
 }
 
 /// What holds addresses.
-trait At<S, T> {
+trait Relocate<S, T> {
     type There;
 
     /// The same with the addresses that `place` gives.
     fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Self::There;
 }
 
-impl<S, T> At<S, T> for Address<S> {
+impl<S, T> Relocate<S, T> for Address<S> {
     type There = Address<T>;
 
     fn at(self, place: &dyn Fn(Self) -> Address<T>) -> Address<T> {
@@ -114,7 +114,7 @@ impl<S, T> At<S, T> for Address<S> {
     }
 }
 
-impl<S, T> At<S, T> for Option<Address<S>> {
+impl<S, T> Relocate<S, T> for Option<Address<S>> {
     type There = Option<Address<T>>;
 
     fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Option<Address<T>> {
@@ -132,7 +132,7 @@ macro_rules! again {
     };
 }
 
-impl<S, T> At<S, T> for Operand<S> {
+impl<S, T> Relocate<S, T> for Operand<S> {
     type There = Operand<T>;
 
     fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Operand<T> {
@@ -140,7 +140,7 @@ impl<S, T> At<S, T> for Operand<S> {
     }
 }
 
-impl<S, T> At<S, T> for Rows<S> {
+impl<S, T> Relocate<S, T> for Rows<S> {
     type There = Rows<T>;
 
     fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Rows<T> {
@@ -148,7 +148,7 @@ impl<S, T> At<S, T> for Rows<S> {
     }
 }
 
-impl<S, T> At<S, T> for Option<Operand<S>> {
+impl<S, T> Relocate<S, T> for Option<Operand<S>> {
     type There = Option<Operand<T>>;
 
     fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Option<Operand<T>> {
@@ -156,7 +156,7 @@ impl<S, T> At<S, T> for Option<Operand<S>> {
     }
 }
 
-impl<S, T> At<S, T> for Matrix<S> {
+impl<S, T> Relocate<S, T> for Matrix<S> {
     type There = Matrix<T>;
 
     fn at(self, place: &dyn Fn(Address<S>) -> Address<T>) -> Matrix<T> {

@@ -17,7 +17,7 @@ use sextant_engine::{Engine, Error, LoadRequest, LoadedModel};
 use crate::{Config, CudaEngine};
 
 /// A request for the model under a name of its own: what is loaded as another artefact was never seen before.
-pub type Named<'a> = &'a dyn Fn(u32) -> LoadRequest;
+pub type RequestMaker<'a> = &'a dyn Fn(u32) -> LoadRequest;
 
 /// Names that the functions here use; `first` goes up from the last.
 const SUBJECT: u32 = 1;
@@ -37,7 +37,7 @@ pub struct Moves {
 ///
 /// # Errors
 /// Those of [`Engine::load`].
-pub fn pages(engine: &CudaEngine, named: Named<'_>) -> Result<u64, Error> {
+pub fn pages(engine: &CudaEngine, named: RequestMaker<'_>) -> Result<u64, Error> {
     let before = engine.free_pages();
     let model = engine.load(&named(SUBJECT))?;
     let after = engine.free_pages();
@@ -51,7 +51,7 @@ pub fn pages(engine: &CudaEngine, named: Named<'_>) -> Result<u64, Error> {
 /// Those of [`Engine::load`].
 pub fn first_time(
     engine: &CudaEngine,
-    named: Named<'_>,
+    named: RequestMaker<'_>,
     times: u32,
 ) -> Result<Vec<Duration>, Error> {
     (NEW..NEW + times)
@@ -65,7 +65,7 @@ pub fn first_time(
 /// Those of [`Engine::load`].
 pub fn same_pages(
     engine: &CudaEngine,
-    named: Named<'_>,
+    named: RequestMaker<'_>,
     times: u32,
 ) -> Result<Vec<Duration>, Error> {
     drop(engine.load(&named(SUBJECT))?);
@@ -81,7 +81,7 @@ pub fn same_pages(
 /// Those of [`Engine::load`] and of `look`.
 pub fn other_pages(
     engine: &CudaEngine,
-    named: Named<'_>,
+    named: RequestMaker<'_>,
     times: u32,
     look: &mut dyn FnMut(&dyn LoadedModel) -> Result<(), Error>,
 ) -> Result<Moves, Error> {
@@ -108,7 +108,11 @@ pub fn other_pages(
 ///
 /// # Errors
 /// Those of [`Engine::load`].
-pub fn keep_moving(engine: &CudaEngine, named: Named<'_>, over: &AtomicBool) -> Result<u32, Error> {
+pub fn keep_moving(
+    engine: &CudaEngine,
+    named: RequestMaker<'_>,
+    over: &AtomicBool,
+) -> Result<u32, Error> {
     load_blockers(engine, named)?;
     let mut turn = 0;
     loop {
@@ -131,18 +135,18 @@ pub fn room_to_move(config: Config, pages: u64) -> Config {
 }
 
 /// Two blockers share the pages; each comes back to its own. Whichever is there, the model gets the other's.
-fn load_blockers(engine: &CudaEngine, named: Named<'_>) -> Result<(), Error> {
+fn load_blockers(engine: &CudaEngine, named: RequestMaker<'_>) -> Result<(), Error> {
     let blockers = [0, 1].map(|turn| engine.load(&blocker(named, turn)));
     blockers.into_iter().try_for_each(|it| it.map(drop))
 }
 
-fn blocker(named: Named<'_>, turn: u32) -> LoadRequest {
+fn blocker(named: RequestMaker<'_>, turn: u32) -> LoadRequest {
     named(BLOCKERS[turn as usize % 2])
 }
 
 fn timed(
     engine: &CudaEngine,
-    named: Named<'_>,
+    named: RequestMaker<'_>,
     name: u32,
 ) -> Result<(Duration, Arc<dyn LoadedModel>), Error> {
     let request = named(name);

@@ -33,7 +33,7 @@ enum Mask {
 
 /// Where heads lie.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Lying {
+enum HeadLayout {
     /// Head by head, as after a transposition.
     Heads,
     /// Token by token; the inputs are parts of one row.
@@ -51,11 +51,11 @@ fn heads([batch, heads, queries, keys, depth]: [u64; 5]) -> Heads {
 }
 
 /// Strides of `rows` rows; of a token that has so many parts, one is taken.
-fn steps(sizes: &Heads, rows: u64, lying: Lying, parts: u64) -> [i64; 3] {
+fn steps(sizes: &Heads, rows: u64, lying: HeadLayout, parts: u64) -> [i64; 3] {
     let Heads { heads, depth, .. } = *sizes;
     let strides = match lying {
-        Lying::Heads => [heads * rows * depth, rows * depth, depth],
-        Lying::Tokens => [rows * heads * depth * parts, depth, heads * depth * parts],
+        HeadLayout::Heads => [heads * rows * depth, rows * depth, depth],
+        HeadLayout::Tokens => [rows * heads * depth * parts, depth, heads * depth * parts],
     };
     strides.map(u64::cast_signed)
 }
@@ -103,7 +103,7 @@ fn mask(arena: &mut Arena, sizes: &Heads, kind: Mask, element: Element) -> Optio
 fn attention(
     arena: &mut Arena,
     sizes: Heads,
-    lying: Lying,
+    lying: HeadLayout,
     kind: Mask,
     element: Element,
 ) -> Attention {
@@ -117,7 +117,7 @@ fn attention(
     let width = heads * depth;
     let tensor = |arena: &mut Arena, rows: u64| arena.tensor(element, batch * rows * width, 0);
     let (q, k, v) = match lying {
-        Lying::Tokens if queries == keys => {
+        HeadLayout::Tokens if queries == keys => {
             let all = tensor(arena, keys * 3);
             let part = |index: u64| all + index * width * element.bytes();
             (part(0), part(1), part(2))
@@ -128,7 +128,7 @@ fn attention(
             tensor(arena, keys),
         ),
     };
-    let parts = if lying == Lying::Tokens && queries == keys {
+    let parts = if lying == HeadLayout::Tokens && queries == keys {
         3
     } else {
         1
@@ -180,7 +180,7 @@ fn heads_of_all_sizes() {
     let mut seed = 9000;
     for element in HALVES {
         for sizes in HEADS.map(heads) {
-            for lying in [Lying::Heads, Lying::Tokens] {
+            for lying in [HeadLayout::Heads, HeadLayout::Tokens] {
                 seed += 1;
                 let mut arena = Arena::new(seed);
                 let kind = [Mask::None, Mask::Keys, Mask::Pairs, Mask::Whole][seed as usize % 4];
@@ -200,7 +200,7 @@ fn masks_of_all_shapes() {
             for kind in [Mask::None, Mask::Keys, Mask::Pairs, Mask::Whole] {
                 seed += 1;
                 let mut arena = Arena::new(seed);
-                let operation = attention(&mut arena, sizes, Lying::Tokens, kind, element);
+                let operation = attention(&mut arena, sizes, HeadLayout::Tokens, kind, element);
                 checker.check(arena, Operation::Attention(operation));
             }
         }
@@ -219,7 +219,7 @@ fn rows_that_are_hidden_whole() {
         for (seed, value) in [(9900, f32::NEG_INFINITY), (9901, lowest)] {
             let mut arena = Arena::new(seed);
             let sizes = heads([2, 2, 5, 67, 32]);
-            let operation = attention(&mut arena, sizes, Lying::Heads, Mask::Keys, element);
+            let operation = attention(&mut arena, sizes, HeadLayout::Heads, Mask::Keys, element);
             let mask = operation.mask.expect("asked for");
             let value = stored_float(element, value);
             // Of the first sequence all keys, of the second those of the first tile.
@@ -236,7 +236,13 @@ fn what_has_no_kernel_is_refused() {
     let mut checker = Checker::new();
     let mut arena = Arena::new(9990);
     let sizes = heads([1, 2, 4, 4, 16]);
-    let good = attention(&mut arena, sizes, Lying::Heads, Mask::None, Element::F16);
+    let good = attention(
+        &mut arena,
+        sizes,
+        HeadLayout::Heads,
+        Mask::None,
+        Element::F16,
+    );
     let mut skewed = good;
     skewed.k.address = good.k.address + 2;
     let mut steps = good;

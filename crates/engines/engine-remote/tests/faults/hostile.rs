@@ -26,14 +26,14 @@ pub enum Reaction {
 pub type Respond = dyn Fn(&str, &[u8]) -> Reaction + Send + Sync;
 
 /// Stops listening when dropped; connections end with their clients.
-pub struct Hostile {
+pub struct HostileServer {
     pub address: String,
     listener: TcpListener,
     open: Arc<Mutex<Vec<TcpStream>>>,
     accepting: Option<thread::JoinHandle<()>>,
 }
 
-impl Hostile {
+impl HostileServer {
     pub fn start(respond: Arc<Respond>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -56,7 +56,7 @@ impl Hostile {
     }
 }
 
-impl Drop for Hostile {
+impl Drop for HostileServer {
     fn drop(&mut self) {
         rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both).ok();
         if let Some(accepting) = self.accepting.take() {

@@ -8,7 +8,7 @@ use sextant_engine::Error;
 use sextant_engine_remote::{RemoteConfig, RemoteEngine, Source};
 
 use crate::{
-    hostile::{Hostile, Reaction, answer},
+    hostile::{HostileServer, Reaction, answer},
     load::row,
     script::{GOOD, METADATA, Script, hostile, model},
 };
@@ -221,7 +221,7 @@ fn a_server_that_is_gone_is_a_loss() {
 #[test]
 fn a_server_that_has_forgotten_the_model_is_a_loss() {
     let forgotten = Mutex::new(false);
-    let server = Hostile::start(Arc::new(move |line, _| {
+    let server = HostileServer::start(Arc::new(move |line, _| {
         let mut forgotten = forgotten.lock();
         match line.split(' ').nth(1).unwrap_or_default() {
             "/v2/models/m" => answer(200, METADATA),

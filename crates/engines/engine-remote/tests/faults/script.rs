@@ -7,7 +7,7 @@ use sextant_engine::LoadedModel;
 use sextant_engine_remote::{RemoteConfig, RemoteEngine, Source};
 
 use crate::{
-    hostile::{Hostile, Reaction, answer},
+    hostile::{HostileServer, Reaction, answer},
     load::load,
 };
 
@@ -52,9 +52,9 @@ impl Script {
 }
 
 /// A server that acts by `script`, and an engine for it.
-pub fn hostile(script: &Arc<Script>) -> (Hostile, RemoteEngine) {
+pub fn hostile(script: &Arc<Script>) -> (HostileServer, RemoteEngine) {
     let acting = Arc::clone(script);
-    let server = Hostile::start(Arc::new(move |line, _| acting.respond(line)));
+    let server = HostileServer::start(Arc::new(move |line, _| acting.respond(line)));
     let mut config = RemoteConfig::new("hostile", Source::Address(server.address.clone()));
     config.ready_timeout = Duration::from_secs(20);
     config.request_timeout = Duration::from_secs(20);

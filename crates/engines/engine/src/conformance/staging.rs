@@ -6,7 +6,7 @@ use std::thread;
 use sextant_types::{DataType, NamedTensor, Tensor};
 
 use super::{Fixture, Fixtures, assert_close, load, random_inputs, refusal, run};
-use crate::{Engine, Error, LoadedModel, Staged};
+use crate::{Engine, Error, LoadedModel, StagedBatch};
 
 /// INPUT, EXEC and OUTPUT one by one answer what a run answers.
 pub fn staged_batches_equal_reference(engine: &dyn Engine, fixtures: &Fixtures) {
@@ -111,25 +111,25 @@ pub fn staging_refuses_wrong_inputs(engine: &dyn Engine, fixtures: &Fixtures) {
     }
 }
 
-fn stage(model: &dyn LoadedModel, fixture: &Fixture, rows: usize) -> Option<Box<dyn Staged>> {
+fn stage(model: &dyn LoadedModel, fixture: &Fixture, rows: usize) -> Option<Box<dyn StagedBatch>> {
     match model.stage(&random_inputs(&fixture.signature, &[rows], rows as u64)) {
         Ok(staged) => staged,
         Err(error) => panic!("a good batch of {rows} rows cannot be staged: {error}"),
     }
 }
 
-fn check(mut staged: Box<dyn Staged>, fixture: &Fixture, rows: usize) {
+fn check(mut staged: Box<dyn StagedBatch>, fixture: &Fixture, rows: usize) {
     exec(&mut *staged);
     collect_and_check(staged, fixture, rows);
 }
 
-fn exec(staged: &mut dyn Staged) {
+fn exec(staged: &mut dyn StagedBatch) {
     if let Err(error) = staged.exec() {
         panic!("a staged batch fails: {error}");
     }
 }
 
-fn collect_and_check(staged: Box<dyn Staged>, fixture: &Fixture, rows: usize) {
+fn collect_and_check(staged: Box<dyn StagedBatch>, fixture: &Fixture, rows: usize) {
     let outputs: Vec<Tensor> = match staged.collect() {
         Ok(outputs) => outputs,
         Err(error) => panic!("the outputs of a batch cannot be taken: {error}"),

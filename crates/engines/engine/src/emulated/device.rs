@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::jitter::{Draws, Jitter};
-use crate::{Device, DeviceMemory, Error, Shortage, pages::Short};
+use crate::{Device, DeviceMemory, Error, Shortage, pages::PageShortage};
 
 /// What a device of its own is like.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,7 +28,7 @@ pub struct EmulatedDevice {
 }
 
 /// A device with what is on it.
-pub(super) struct Running {
+pub(super) struct DeviceState {
     pub(super) device: EmulatedDevice,
     pub(super) runs: Draws,
     pub(super) loads: Draws,
@@ -37,7 +37,7 @@ pub(super) struct Running {
 }
 
 /// Pages in use; dropping it frees them.
-pub(super) struct Held {
+pub(super) struct PageGuard {
     pages: u64,
     free: Arc<Mutex<u64>>,
 }
@@ -63,9 +63,9 @@ impl EmulatedDevice {
     }
 }
 
-// === impl Running ===
+// === impl DeviceState ===
 
-impl Running {
+impl DeviceState {
     pub(super) fn new(device: EmulatedDevice) -> Self {
         Self {
             runs: Draws::new(device.seed),
@@ -84,7 +84,7 @@ impl Running {
     }
 
     /// Takes the pages that `bytes` need.
-    pub(super) fn hold(&self, bytes: u64) -> Result<Held, Error> {
+    pub(super) fn hold(&self, bytes: u64) -> Result<PageGuard, Error> {
         let page_bytes = self.device.memory.page_bytes.max(1);
         let needed = bytes.div_ceil(page_bytes);
         let mut free = self.pages.lock();
@@ -97,11 +97,11 @@ impl Running {
                     "`{needed}` pages of `{page_bytes}` bytes are needed on `{name}`, `{free}` \
                      are free"
                 );
-                let short = Short { needed, free };
+                let short = PageShortage { needed, free };
                 return Err(Error::OutOfMemory(Shortage::of_pages(reason, short)));
             }
         }
-        Ok(Held {
+        Ok(PageGuard {
             pages: needed,
             free: Arc::clone(&self.pages),
         })
@@ -118,7 +118,7 @@ impl Running {
     }
 }
 
-impl Drop for Held {
+impl Drop for PageGuard {
     fn drop(&mut self) {
         *self.free.lock() += self.pages;
     }

@@ -15,13 +15,13 @@ pub struct Failures {
 }
 
 /// The failures of one engine.
-pub(super) struct Failing {
+pub(super) struct FailureModel {
     failures: Failures,
     loads: Draws,
     runs: Draws,
 }
 
-impl Failing {
+impl FailureModel {
     pub(super) fn new(failures: Failures) -> Self {
         Self {
             failures,

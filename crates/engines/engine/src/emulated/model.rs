@@ -7,23 +7,25 @@ use std::{
 
 use sextant_types::{NamedTensor, Signature, Tensor};
 
-use super::{Resident, answer, device::Running, duration, emulate, failures::Failing, pace::Pace};
-use crate::{Error, LoadedModel, Staged, check_inputs};
+use super::{
+    Resident, answer, device::DeviceState, duration, emulate, failures::FailureModel, pace::Pace,
+};
+use crate::{Error, LoadedModel, StagedBatch, check_inputs};
 
 pub(super) struct Loaded {
     pub(super) weights: Arc<Resident>,
     pub(super) pace: Pace,
-    pub(super) device: Option<Arc<Running>>,
-    pub(super) failing: Option<Arc<Failing>>,
+    pub(super) device: Option<Arc<DeviceState>>,
+    pub(super) failing: Option<Arc<FailureModel>>,
 }
 
 /// A batch on a device. Its answer is known from the start; what remains is the time it takes.
 struct Batch {
-    device: Arc<Running>,
+    device: Arc<DeviceState>,
     pace: Pace,
     time: Duration,
     outputs: Vec<Tensor>,
-    failing: Option<Arc<Failing>>,
+    failing: Option<Arc<FailureModel>>,
     /// Keeps the weights' pages.
     _weights: Arc<Resident>,
 }
@@ -38,7 +40,7 @@ impl Loaded {
         Ok((outputs, duration(model.alpha_ms * rows + model.beta_ms)))
     }
 
-    fn batch(&self, device: &Arc<Running>, inputs: &[NamedTensor]) -> Result<Batch, Error> {
+    fn batch(&self, device: &Arc<DeviceState>, inputs: &[NamedTensor]) -> Result<Batch, Error> {
         let started = Instant::now();
         let (outputs, time) = self.work(inputs)?;
         let bytes = inputs.iter().map(|input| input.tensor.byte_len()).sum();
@@ -72,7 +74,7 @@ impl LoadedModel for Loaded {
         batch.collect()
     }
 
-    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn Staged>>, Error> {
+    fn stage(&self, inputs: &[NamedTensor]) -> Result<Option<Box<dyn StagedBatch>>, Error> {
         match &self.device {
             Some(device) => Ok(Some(Box::new(self.batch(device, inputs)?))),
             None => Ok(None),
@@ -89,7 +91,7 @@ impl LoadedModel for Loaded {
     }
 }
 
-impl Staged for Batch {
+impl StagedBatch for Batch {
     fn exec(&mut self) -> Result<Option<Duration>, Error> {
         let _alone = self.device.executing();
         let started = Instant::now();

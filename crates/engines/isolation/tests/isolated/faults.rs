@@ -16,7 +16,7 @@ use sextant_types::{Digest, NamedTensor, Optimization, Precision, Tensor};
 
 use super::{
     HARMFUL,
-    harmful::{ABORTS, CONNECTS, DESCENDS, EXITS, FILLS, HANGS, Harmful, LOOKS, SENDS},
+    harmful::{ABORTS, CONNECTS, DESCENDS, EXITS, FILLS, HANGS, HarmfulEngine, LOOKS, SENDS},
     isolated,
 };
 
@@ -24,7 +24,7 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn engine(mark: &str) -> impl Engine {
-    isolated(Arc::new(Harmful), HARMFUL, mark)
+    isolated(Arc::new(HarmfulEngine), HARMFUL, mark)
 }
 
 fn request(artefact: u8, file: &str) -> LoadRequest {

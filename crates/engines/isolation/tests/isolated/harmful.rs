@@ -44,11 +44,11 @@ pub const SENDS: f32 = -7.0;
 pub const SLOW: Duration = Duration::from_millis(500);
 
 /// See the module.
-pub struct Harmful;
+pub struct HarmfulEngine;
 
 struct Loaded(Signature, PathBuf);
 
-impl Engine for Harmful {
+impl Engine for HarmfulEngine {
     fn name(&self) -> &'static str {
         "harmful"
     }

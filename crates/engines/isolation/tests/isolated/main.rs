@@ -22,7 +22,7 @@ use sextant_engine::Engine;
 use sextant_engine_ort::OrtEngine;
 use sextant_isolation::{IsolatedEngine, Program, confine, serve};
 
-use harmful::Harmful;
+use harmful::HarmfulEngine;
 
 /// What a child may take: room for the stacks of its threads, and 1 GiB.
 const MEMORY_BYTES: u64 = (3 << 30) + (1 << 30);
@@ -42,7 +42,7 @@ fn child() {
     confine(MEMORY_BYTES, &libraries, None).unwrap();
     let engine: Arc<dyn Engine> = match library {
         Some(library) => Arc::new(OrtEngine::new(library.as_ref()).unwrap()),
-        None => Arc::new(Harmful),
+        None => Arc::new(HarmfulEngine),
     };
     serve(engine).unwrap();
     std::process::exit(0);

@@ -16,7 +16,7 @@ use crate::{
 
 /// A file under the names of its application.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct RenamedModel {
     /// The file, and what was changed.
     pub plain: Plain,
     /// The inputs that have new names, by the old ones.
@@ -34,7 +34,7 @@ struct Value {
 }
 
 /// Which of a file's inputs and outputs are those of its application, by position.
-struct Matched {
+struct NameMatch {
     inputs: Vec<usize>,
     outputs: Vec<usize>,
 }
@@ -51,7 +51,7 @@ pub fn names(
     stated: &Renames,
     chosen: &[String],
     application: Option<&Signature>,
-) -> Result<Named, Error> {
+) -> Result<RenamedModel, Error> {
     let mut model = decode(&plain.model)?;
     let Some(graph) = &mut model.graph else {
         return Err(Error::NotOnnx("it has no graph".to_owned()));
@@ -60,7 +60,7 @@ pub fn names(
     check(graph, stated)?;
     rename(graph, stated, "as stated", &mut plain);
     let mut inputs = stated.inputs.clone();
-    let matched = application.and_then(|it| Some((it, Matched::of(graph, it)?)));
+    let matched = application.and_then(|it| Some((it, NameMatch::of(graph, it)?)));
     let mut is_lone = false;
     if let Some((application, matched)) = matched {
         let given = matched.renames(graph, application);
@@ -76,7 +76,7 @@ pub fn names(
     if plain.changes.len() > before {
         plain.model = encode(&model);
     }
-    Ok(Named {
+    Ok(RenamedModel {
         plain,
         inputs,
         is_lone,
@@ -116,9 +116,9 @@ fn check(graph: &GraphProto, stated: &Renames) -> Result<(), Error> {
     Ok(())
 }
 
-// === impl Matched ===
+// === impl NameMatch ===
 
-impl Matched {
+impl NameMatch {
     /// `None` where something of the application's is missing here, or there is an input that it does not have.
     fn of(graph: &GraphProto, application: &Signature) -> Option<Self> {
         let (inputs, outputs) = (values(&graph.input), values(&graph.output));
@@ -375,7 +375,7 @@ fn substitute_node(node: &mut NodeProto, names: &Names) {
 }
 
 /// The application's order; outputs that it does not have are left out unless a user has named those that are served.
-fn order(graph: &mut GraphProto, matched: &Matched, may_leave_out: bool, plain: &mut Plain) {
+fn order(graph: &mut GraphProto, matched: &NameMatch, may_leave_out: bool, plain: &mut Plain) {
     let in_order = |from: &[ValueInfoProto], order: &[usize]| -> Vec<ValueInfoProto> {
         order.iter().map(|at| from[*at].clone()).collect()
     };

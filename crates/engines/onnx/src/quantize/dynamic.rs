@@ -16,7 +16,7 @@ use crate::{
 };
 
 use super::{
-    Quantized, Source, Weights,
+    QuantizedModel, Source, Weights,
     editor::{Editor, Floats},
     linear::{Kind, Linear},
     numeric::{Channels, quantize_weights, weight_scales},
@@ -40,7 +40,7 @@ pub struct Dynamic {
 ///
 /// # Errors
 /// See [`quantize_dynamic_with`].
-pub fn quantize_dynamic<'a>(model: impl Into<Source<'a>>) -> Result<Quantized, Error> {
+pub fn quantize_dynamic<'a>(model: impl Into<Source<'a>>) -> Result<QuantizedModel, Error> {
     quantize_dynamic_with(model, Dynamic::default())
 }
 
@@ -53,7 +53,7 @@ pub fn quantize_dynamic<'a>(model: impl Into<Source<'a>>) -> Result<Quantized, E
 pub fn quantize_dynamic_with<'a>(
     model: impl Into<Source<'a>>,
     options: Dynamic,
-) -> Result<Quantized, Error> {
+) -> Result<QuantizedModel, Error> {
     let mut rewriter = Rewriter {
         editor: Editor::open(model.into(), "dynamic quantisation", OLDEST)?,
         weights: options.weights,
@@ -75,7 +75,7 @@ pub fn quantize_dynamic_with<'a>(
         return Err(Error::NothingToQuantize);
     }
     rewriter.editor.graph.node = rewriter.nodes;
-    Ok(Quantized {
+    Ok(QuantizedModel {
         model: rewriter.editor.finish(),
         nodes: quantized,
     })

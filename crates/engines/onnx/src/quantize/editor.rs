@@ -10,7 +10,7 @@ use crate::{
     Error, decode, encode,
     external::{fill, place},
     proto::{GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, data_type},
-    walk::{self, Found},
+    walk::{self, WalkItem},
 };
 
 /// The oldest version of the file format in which constants need not be inputs.
@@ -49,8 +49,8 @@ impl<'a> Editor<'a> {
     ) -> Result<Self, Error> {
         let mut model = decode(source.graph)?;
         walk::model(&model, &mut |found| match found {
-            Found::Tensor(tensor) => tensor.check(),
-            Found::Node(_) => Ok(()),
+            WalkItem::Tensor(tensor) => tensor.check(),
+            WalkItem::Node(_) => Ok(()),
         })?;
         let opset = model
             .opset_import
@@ -267,7 +267,7 @@ fn captured(graph: &GraphProto) -> BTreeSet<String> {
 
 fn visit_nodes(graph: &GraphProto, visit: &mut dyn FnMut(&NodeProto)) {
     let Ok(()) = walk::graph(graph, &mut |found| {
-        if let Found::Node(node) = found {
+        if let WalkItem::Node(node) = found {
             visit(node);
         }
         Ok::<(), std::convert::Infallible>(())

@@ -120,7 +120,9 @@ impl Plan {
         let hidden = !editor.is_output(input) && !editor.is_captured(input);
         let only_reader = uses.readers.get(input) == Some(&1);
         let asked = from_linear && self.demanded.contains(output);
-        (rounded || asked) && hidden && only_reader && producer.is_some()
+        // What disappears itself has nobody left who could write the value.
+        let is_made = producer.is_some_and(|at| !self.folded.contains(at));
+        (rounded || asked) && hidden && only_reader && is_made
     }
 
     fn takes_bytes(&self, node: &NodeProto, editor: &Editor<'_>) -> bool {
@@ -173,14 +175,16 @@ fn shares_scale(node: &NodeProto) -> bool {
     MOVES.iter().any(|op_type| node.is(op_type))
 }
 
-/// `Relu`, or `Clip` from zero upwards.
+/// `Relu`, or `Clip` from zero upwards, to a number that is the same in every run: the range has that as its end.
 fn is_relu(node: &NodeProto, editor: &Editor<'_>) -> bool {
     let zero = |name: &String| {
         let low = editor.floats(name);
         low.is_some_and(|low| low.values == [0.0])
     };
     let attribute = || node.attribute("min").is_some_and(|it| it.f() == 0.0);
-    node.is("Relu") || node.is("Clip") && node.input.get(1).map_or_else(attribute, zero)
+    let most = node.input.get(2).filter(|most| !most.is_empty());
+    let is_fixed = most.is_none_or(|most| editor.is_constant(most));
+    node.is("Relu") || node.is("Clip") && is_fixed && node.input.get(1).map_or_else(attribute, zero)
 }
 
 /// Whether the bias, if any, is one value per output channel: the form integer kernels take.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 use super::{
-    Quantized, Ranges, Source, Weights,
+    QuantizedModel, Ranges, Source, Weights,
     dynamic::label,
     editor::{Editor, Floats},
     linear::{Kind, Linear},
@@ -93,7 +93,7 @@ pub fn activation_graph<'a>(model: impl Into<Source<'a>>) -> Result<Calibration,
 pub fn quantize_static<'a>(
     model: impl Into<Source<'a>>,
     ranges: &Ranges,
-) -> Result<Quantized, Error> {
+) -> Result<QuantizedModel, Error> {
     quantize_static_with(model, ranges, Weights::default())
 }
 
@@ -109,7 +109,7 @@ pub fn quantize_static_with<'a>(
     model: impl Into<Source<'a>>,
     ranges: &Ranges,
     weights: Weights,
-) -> Result<Quantized, Error> {
+) -> Result<QuantizedModel, Error> {
     let mut editor = Editor::open(model.into(), "static quantisation", OLDEST)?;
     let plan = Plan::new(&editor)?;
     let per_channel = weights.per_channel && editor.opset >= PER_CHANNEL;
@@ -135,7 +135,7 @@ pub fn quantize_static_with<'a>(
         .collect();
     rewriter.rewrite(nodes)?;
     rewriter.editor.graph.node = rewriter.nodes;
-    Ok(Quantized {
+    Ok(QuantizedModel {
         model: rewriter.editor.finish(),
         nodes: quantized,
     })

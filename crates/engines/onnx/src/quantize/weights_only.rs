@@ -17,7 +17,7 @@ use crate::{
 };
 
 use super::{
-    Quantized, Source,
+    QuantizedModel, Source,
     dynamic::label,
     editor::Editor,
     linear::{Kind, Linear},
@@ -53,7 +53,7 @@ const ACCURACY_LEVEL: i64 = 4;
 pub fn quantize_weights_only<'a>(
     model: impl Into<Source<'a>>,
     bits: u8,
-) -> Result<Quantized, Error> {
+) -> Result<QuantizedModel, Error> {
     let mut editor = Editor::open(model.into(), "weight-only quantisation", OLDEST)?;
     let (mut nodes, mut quantized, mut elements) = (Vec::new(), Vec::new(), 0);
     let mut tables = Tables::find(&editor);
@@ -82,7 +82,7 @@ pub fn quantize_weights_only<'a>(
     }
     editor.graph.node = nodes;
     editor.import(DOMAIN, 1);
-    Ok(Quantized {
+    Ok(QuantizedModel {
         model: editor.finish(),
         nodes: quantized,
     })

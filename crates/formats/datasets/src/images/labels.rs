@@ -13,13 +13,13 @@ const LABELS: [&str; 3] = ["label", "labels", "class"];
 
 /// An image and its label.
 #[derive(Debug, Clone)]
-pub(super) struct Labelled {
+pub(super) struct LabelledImage {
     pub(super) file: PathBuf,
     label: Option<String>,
 }
 
 /// The images of a folder in order, and the classes that folders name.
-pub(super) fn find(folder: &Path) -> Result<(Vec<Labelled>, Vec<String>), Error> {
+pub(super) fn find(folder: &Path) -> Result<(Vec<LabelledImage>, Vec<String>), Error> {
     for name in LISTS {
         let list = folder.join(name);
         if list.is_file() {
@@ -27,9 +27,9 @@ pub(super) fn find(folder: &Path) -> Result<(Vec<Labelled>, Vec<String>), Error>
         }
     }
     let (files, folders) = entries(folder)?;
-    let mut images: Vec<Labelled> = files
+    let mut images: Vec<LabelledImage> = files
         .into_iter()
-        .map(|file| Labelled { file, label: None })
+        .map(|file| LabelledImage { file, label: None })
         .collect();
     let mut classes = Vec::new();
     for of_class in folders {
@@ -42,7 +42,7 @@ pub(super) fn find(folder: &Path) -> Result<(Vec<Labelled>, Vec<String>), Error>
         if files.is_empty() {
             continue;
         }
-        images.extend(files.into_iter().map(|file| Labelled {
+        images.extend(files.into_iter().map(|file| LabelledImage {
             file,
             label: Some(name.clone()),
         }));
@@ -62,7 +62,7 @@ pub(super) fn find(folder: &Path) -> Result<(Vec<Labelled>, Vec<String>), Error>
     Ok((images, classes))
 }
 
-fn listed(folder: &Path, list: &Path) -> Result<Vec<Labelled>, Error> {
+fn listed(folder: &Path, list: &Path) -> Result<Vec<LabelledImage>, Error> {
     let wrong = |why: String| Error::Unfit(format!("`{}`: {why}", list.display()));
     let mut reader = csv::Reader::from_path(list).map_err(|error| wrong(error.to_string()))?;
     let head = reader.headers().map_err(|error| wrong(error.to_string()))?;
@@ -75,7 +75,7 @@ fn listed(folder: &Path, list: &Path) -> Result<Vec<Labelled>, Error> {
     let records = reader.records().map(|record| {
         let record = record.map_err(|error| wrong(error.to_string()))?;
         let cell = |at| record.get(at).unwrap_or_default().trim();
-        Ok(Labelled {
+        Ok(LabelledImage {
             file: folder.join(cell(file)),
             label: Some(cell(label).to_owned()),
         })
@@ -110,7 +110,7 @@ fn is_image(path: &Path) -> bool {
 }
 
 /// The labels as an `.npy` file: integers or floats where all are, text otherwise. `None` where there are none.
-pub(super) fn array(images: &[Labelled]) -> Result<Option<Vec<u8>>, Error> {
+pub(super) fn array(images: &[LabelledImage]) -> Result<Option<Vec<u8>>, Error> {
     let labels = images.iter().map(|image| image.label.as_deref());
     let Some(labels) = labels.collect::<Option<Vec<&str>>>() else {
         return Ok(None);

@@ -25,17 +25,20 @@ fn folder(files: &[(&str, &str)]) -> TempDir {
 #[test]
 fn files_are_told_by_what_they_hold() {
     for (name, holds) in [
-        ("module.pt", Saved::TorchModule),
-        ("module-legacy.pt", Saved::TorchModule),
-        ("weights.pt", Saved::Weights(Library::PyTorch)),
-        ("weights-legacy.pth", Saved::Weights(Library::PyTorch)),
-        ("checkpoint.pt", Saved::Weights(Library::PyTorch)),
-        ("script.pt", Saved::TorchScript),
-        ("program.pt2", Saved::ExportedProgram),
-        ("dense.keras", Saved::Keras),
-        ("dense.h5", Saved::Hdf5),
-        ("dense.weights.h5", Saved::Weights(Library::Keras)),
-        ("saved_model", Saved::SavedModel),
+        ("module.pt", FrameworkFormat::TorchModule),
+        ("module-legacy.pt", FrameworkFormat::TorchModule),
+        ("weights.pt", FrameworkFormat::Weights(Library::PyTorch)),
+        (
+            "weights-legacy.pth",
+            FrameworkFormat::Weights(Library::PyTorch),
+        ),
+        ("checkpoint.pt", FrameworkFormat::Weights(Library::PyTorch)),
+        ("script.pt", FrameworkFormat::TorchScript),
+        ("program.pt2", FrameworkFormat::ExportedProgram),
+        ("dense.keras", FrameworkFormat::Keras),
+        ("dense.h5", FrameworkFormat::Hdf5),
+        ("dense.weights.h5", FrameworkFormat::Weights(Library::Keras)),
+        ("saved_model", FrameworkFormat::SavedModel),
     ] {
         assert_eq!(of(&saved(name)).expect("is read"), Some(holds), "{name}");
     }
@@ -45,10 +48,10 @@ fn files_are_told_by_what_they_hold() {
 fn contents_count_more_than_names() {
     let folder = folder(&[]);
     for (name, called, holds) in [
-        ("module.pt", "model.pkl", Some(Saved::TorchModule)),
-        ("script.pt", "model.bin", Some(Saved::TorchScript)),
-        ("dense.h5", "model.keras", Some(Saved::Hdf5)),
-        ("make.py", "model.joblib", Some(Saved::Pickle)),
+        ("module.pt", "model.pkl", Some(FrameworkFormat::TorchModule)),
+        ("script.pt", "model.bin", Some(FrameworkFormat::TorchScript)),
+        ("dense.h5", "model.keras", Some(FrameworkFormat::Hdf5)),
+        ("make.py", "model.joblib", Some(FrameworkFormat::Pickle)),
         ("make.py", "model.onnx", None),
     ] {
         let path = folder.path().join(called);
@@ -65,7 +68,7 @@ fn a_folder_of_hugging_face_says_its_class_and_what_it_would_run() {
         r#"{"architectures": ["Own"], "auto_map": {"AutoModel": "own.Own"}}"#,
     );
     let of = |files: &[(&str, &str)]| match of(folder(files).path()).expect("is read") {
-        Some(Saved::HuggingFace(found)) => Some(found),
+        Some(FrameworkFormat::HuggingFace(found)) => Some(found),
         other => {
             assert_eq!(other, None);
             None
@@ -90,21 +93,24 @@ fn a_folder_of_hugging_face_says_its_class_and_what_it_would_run() {
 #[test]
 fn a_pickle_of_other_classes_is_more_than_weights() {
     for (name, holds) in [
-        ("posix system", Saved::TorchModule),
-        ("torch.nn.modules.linear Linear", Saved::TorchModule),
-        (pickle::UNKNOWN, Saved::TorchModule),
+        ("posix system", FrameworkFormat::TorchModule),
+        (
+            "torch.nn.modules.linear Linear",
+            FrameworkFormat::TorchModule,
+        ),
+        (pickle::UNKNOWN, FrameworkFormat::TorchModule),
         (
             "torch._utils _rebuild_tensor_v2",
-            Saved::Weights(Library::PyTorch),
+            FrameworkFormat::Weights(Library::PyTorch),
         ),
         (
             "numpy.core.multiarray scalar",
-            Saved::Weights(Library::PyTorch),
+            FrameworkFormat::Weights(Library::PyTorch),
         ),
     ] {
         assert_eq!(of_names(Some(vec![name.to_owned()])), holds, "{name}");
     }
-    assert_eq!(of_names(None), Saved::TorchModule);
+    assert_eq!(of_names(None), FrameworkFormat::TorchModule);
 }
 
 proptest! {

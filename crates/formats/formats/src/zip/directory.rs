@@ -55,7 +55,7 @@ pub fn entries(mut directory: &[u8]) -> Option<Vec<Entry>> {
         let length = |at| number::<2>(directory, at).map(|length| length as usize);
         let (name, extra, comment) = (length(28)?, length(30)?, length(32)?);
         let text = directory.get(46..46 + name)?;
-        let mut large = Large::of(directory.get(46 + name..46 + name + extra)?);
+        let mut large = LargeFields::of(directory.get(46 + name..46 + name + extra)?);
         // In this order they stand in the extra field.
         let bytes = large.or(number::<4>(directory, 24)?)?;
         let packed_bytes = large.or(number::<4>(directory, 20)?)?;
@@ -79,9 +79,9 @@ pub fn entries(mut directory: &[u8]) -> Option<Vec<Entry>> {
 }
 
 /// The numbers of an extra field for large members, in their order.
-struct Large<'a>(&'a [u8]);
+struct LargeFields<'a>(&'a [u8]);
 
-impl<'a> Large<'a> {
+impl<'a> LargeFields<'a> {
     fn of(mut extra: &'a [u8]) -> Self {
         while let (Some(tag), Some(length)) = (number::<2>(extra, 0), number::<2>(extra, 2)) {
             let Some(field) = extra.get(4..4 + length as usize) else {

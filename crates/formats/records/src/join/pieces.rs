@@ -8,7 +8,7 @@ use sextant_formats::zip::{NewMember, directory_of};
 use sextant_objects::ObjectPath;
 use tokio::sync::mpsc;
 
-use super::{Join, Written};
+use super::{Join, WriteOutcome};
 use crate::{Error, PartHeader, parquet::Sheet, rows, text};
 
 /// Bytes of a part that are held at once.
@@ -17,56 +17,56 @@ const PIECE_BYTES: u64 = 1 << 20;
 type Sender = mpsc::Sender<io::Result<Bytes>>;
 
 impl Join<'_> {
-    pub(super) async fn send_lines(&self, sender: &Sender) -> Result<Written, Error> {
+    pub(super) async fn send_lines(&self, sender: &Sender) -> Result<WriteOutcome, Error> {
         for chunk in self.chunks.clone() {
             let (path, header) = self.part(chunk).await?;
-            if self.send_block(sender, &path, &header, 0).await? == Written::Broken {
-                return Ok(Written::Broken);
+            if self.send_block(sender, &path, &header, 0).await? == WriteOutcome::Broken {
+                return Ok(WriteOutcome::Broken);
             }
         }
-        Ok(Written::Whole)
+        Ok(WriteOutcome::Whole)
     }
 
-    pub(super) async fn send_rows(&self, sender: &Sender) -> Result<Written, Error> {
+    pub(super) async fn send_rows(&self, sender: &Sender) -> Result<WriteOutcome, Error> {
         if !give(sender, rows::head(&self.columns)?.into()).await {
-            return Ok(Written::Broken);
+            return Ok(WriteOutcome::Broken);
         }
         for chunk in self.chunks.clone() {
             let (path, header) = self.part(chunk).await?;
             let sent = if header.tally.columns.is_empty() {
                 let nothing = rows::nothing(&self.columns, header.records)?;
                 match give(sender, nothing.into()).await {
-                    true => Written::Whole,
-                    false => Written::Broken,
+                    true => WriteOutcome::Whole,
+                    false => WriteOutcome::Broken,
                 }
             } else {
                 self.send_block(sender, &path, &header, 0).await?
             };
-            if sent == Written::Broken {
-                return Ok(Written::Broken);
+            if sent == WriteOutcome::Broken {
+                return Ok(WriteOutcome::Broken);
             }
         }
-        Ok(Written::Whole)
+        Ok(WriteOutcome::Whole)
     }
 
-    pub(super) async fn send_errors(&self, sender: &Sender) -> Result<Written, Error> {
+    pub(super) async fn send_errors(&self, sender: &Sender) -> Result<WriteOutcome, Error> {
         for chunk in self.chunks.clone() {
             let (path, header) = self.part(chunk).await?;
             let last = header.blocks.len().saturating_sub(1);
-            if self.send_block(sender, &path, &header, last).await? == Written::Broken {
-                return Ok(Written::Broken);
+            if self.send_block(sender, &path, &header, last).await? == WriteOutcome::Broken {
+                return Ok(WriteOutcome::Broken);
             }
         }
-        Ok(Written::Whole)
+        Ok(WriteOutcome::Whole)
     }
 
     pub(super) async fn send_array(
         &self,
         sender: &Sender,
         column: usize,
-    ) -> Result<Written, Error> {
+    ) -> Result<WriteOutcome, Error> {
         if !give(sender, self.array_header(column)?.into()).await {
-            return Ok(Written::Broken);
+            return Ok(WriteOutcome::Broken);
         }
         for chunk in self.chunks.clone() {
             let (path, header) = self.part(chunk).await?;
@@ -78,14 +78,14 @@ impl Join<'_> {
             } else {
                 self.send_block(sender, &path, &header, column).await?
             };
-            if sent == Written::Broken {
-                return Ok(Written::Broken);
+            if sent == WriteOutcome::Broken {
+                return Ok(WriteOutcome::Broken);
             }
         }
-        Ok(Written::Whole)
+        Ok(WriteOutcome::Whole)
     }
 
-    pub(super) async fn send_archive(&self, sender: &Sender) -> Result<Written, Error> {
+    pub(super) async fn send_archive(&self, sender: &Sender) -> Result<WriteOutcome, Error> {
         let mut members = Vec::new();
         for (place, column) in self.columns.iter().enumerate() {
             let header = self.array_header(place)?.len() as u64;
@@ -97,30 +97,30 @@ impl Join<'_> {
         }
         for (place, member) in members.iter().enumerate() {
             if !give(sender, member.header()).await
-                || self.send_array(sender, place).await? == Written::Broken
+                || self.send_array(sender, place).await? == WriteOutcome::Broken
             {
-                return Ok(Written::Broken);
+                return Ok(WriteOutcome::Broken);
             }
         }
         Ok(match give(sender, directory_of(&members)).await {
-            true => Written::Whole,
-            false => Written::Broken,
+            true => WriteOutcome::Whole,
+            false => WriteOutcome::Broken,
         })
     }
 
-    pub(super) async fn send_sheet(&self, sender: &Sender) -> Result<Written, Error> {
+    pub(super) async fn send_sheet(&self, sender: &Sender) -> Result<WriteOutcome, Error> {
         let mut sheet = Sheet::new(&self.columns)?;
         for chunk in self.chunks.clone() {
             self.append(&mut sheet, chunk).await?;
             while let Some(group) = sheet.group()? {
                 if !give(sender, group).await {
-                    return Ok(Written::Broken);
+                    return Ok(WriteOutcome::Broken);
                 }
             }
         }
         Ok(match give(sender, sheet.end()?).await {
-            true => Written::Whole,
-            false => Written::Broken,
+            true => WriteOutcome::Whole,
+            false => WriteOutcome::Broken,
         })
     }
 
@@ -179,13 +179,13 @@ impl Join<'_> {
         path: &ObjectPath,
         header: &PartHeader,
         column: usize,
-    ) -> Result<Written, Error> {
+    ) -> Result<WriteOutcome, Error> {
         for piece in self.texts(path, header, column).await? {
             if !give(sender, piece?).await {
-                return Ok(Written::Broken);
+                return Ok(WriteOutcome::Broken);
             }
         }
-        Ok(Written::Whole)
+        Ok(WriteOutcome::Whole)
     }
 
     async fn send_block(
@@ -194,7 +194,7 @@ impl Join<'_> {
         path: &ObjectPath,
         header: &PartHeader,
         block: usize,
-    ) -> Result<Written, Error> {
+    ) -> Result<WriteOutcome, Error> {
         let damaged = |reason| damaged(path, reason);
         let place = header.place(block);
         let (start, block) = place.ok_or_else(|| damaged("a block is missing"))?;
@@ -212,10 +212,10 @@ impl Join<'_> {
                 return Err(damaged("its checksum is wrong"));
             }
             if !give(sender, piece).await {
-                return Ok(Written::Broken);
+                return Ok(WriteOutcome::Broken);
             }
         }
-        Ok(Written::Whole)
+        Ok(WriteOutcome::Whole)
     }
 }
 
@@ -231,13 +231,13 @@ async fn give(sender: &Sender, piece: Bytes) -> bool {
     sender.send(Ok(piece)).await.is_ok()
 }
 
-async fn send_zeros(sender: &Sender, bytes: u64) -> Written {
+async fn send_zeros(sender: &Sender, bytes: u64) -> WriteOutcome {
     for piece in zero_pieces(bytes) {
         if !give(sender, piece).await {
-            return Written::Broken;
+            return WriteOutcome::Broken;
         }
     }
-    Written::Whole
+    WriteOutcome::Whole
 }
 
 pub(super) fn zero_pieces(bytes: u64) -> impl Iterator<Item = Bytes> {

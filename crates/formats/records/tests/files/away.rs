@@ -15,18 +15,18 @@ use sextant_objects::{
     BlobPage, ByteStream, Error, ListRequest, LocalStore, ObjectInfo, ObjectPath, ObjectStore,
     Page, PutBlob,
 };
-use sextant_records::{Answered, Chunk, Files, Join, Tally};
+use sextant_records::{Chunk, Files, Join, RecordAnswer, Tally};
 use sextant_types::{DataType, Digest, NamedTensor, StoreId, Tensor, offline::RecordFormat};
 
 use crate::support::{block_on, model, path, spec};
 
 /// Refuses so many calls, then answers.
-struct Away {
+struct FlakyStore {
     store: LocalStore,
     left: AtomicU32,
 }
 
-impl Away {
+impl FlakyStore {
     fn check(&self, object: &dyn ToString) -> Result<(), Error> {
         let less = |left: u32| left.checked_sub(1);
         let (order, object) = (Ordering::SeqCst, object.to_string());
@@ -41,7 +41,7 @@ impl Away {
 }
 
 #[async_trait]
-impl ObjectStore for Away {
+impl ObjectStore for FlakyStore {
     async fn identity(&self) -> Result<Option<StoreId>, Error> {
         self.store.identity().await
     }
@@ -118,7 +118,7 @@ impl ObjectStore for Away {
     }
 }
 
-fn answer() -> Answered {
+fn answer() -> RecordAnswer {
     let scores = Tensor::from_elements(vec![1, 2], &[0.5_f32, -1.0]).expect("a tensor");
     Ok(vec![NamedTensor::new("scores", scores)])
 }
@@ -128,7 +128,7 @@ fn a_store_that_is_away_for_a_while_is_waited_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = LocalStore::open(folder.path().join("objects"), None).expect("a store");
     let left = AtomicU32::new(0);
-    let away = Arc::new(Away { store, left });
+    let away = Arc::new(FlakyStore { store, left });
     let files = Files::new(Arc::clone(&away) as Arc<dyn ObjectStore>);
     let goes_away = || away.left.store(3, Ordering::SeqCst);
     let is_back = || assert_eq!(away.left.load(Ordering::SeqCst), 0);

@@ -12,7 +12,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use sextant_formats::zip::Archive;
 use sextant_objects::ObjectPath;
-use sextant_records::{Answered, Chunk, Error, Join, PartHeader, Refused, Tally, check_output};
+use sextant_records::{
+    Chunk, Error, Join, PartHeader, RecordAnswer, RecordFailure, Tally, check_output,
+};
 use sextant_types::{Code, Data, DataType, NamedTensor, Signature, Tensor, offline::RecordFormat};
 
 use crate::support::{Store, block_on, model, path, spec};
@@ -30,9 +32,9 @@ fn only_scores() -> Signature {
 }
 
 /// The answer to record `n`; every number below `failing` in `0..4` of the last two bits fails.
-fn answer(n: u64, failing: u64, outputs: usize) -> Answered {
+fn answer(n: u64, failing: u64, outputs: usize) -> RecordAnswer {
     if n % 4 < failing {
-        return Err(Refused {
+        return Err(RecordFailure {
             code: Code::InvalidRecord,
             message: format!("record {n}"),
         });
@@ -56,7 +58,7 @@ fn part(chunk: u64) -> Result<ObjectPath, sextant_objects::InvalidPath> {
 async fn write(
     store: &Store,
     format: RecordFormat,
-    answers: &[Answered],
+    answers: &[RecordAnswer],
     (sizes, signature): (&[usize], &Signature),
 ) -> Result<(Vec<u8>, Option<String>), Error> {
     let mut tally = Tally::default();
@@ -151,7 +153,7 @@ proptest! {
     ) {
         let outputs = if format == RecordFormat::Npy { 1 } else { 2 };
         let signature = if outputs == 1 { only_scores() } else { signature() };
-        let answers: Vec<Answered> = (0..records).map(|n| answer(n, failing, outputs)).collect();
+        let answers: Vec<RecordAnswer> = (0..records).map(|n| answer(n, failing, outputs)).collect();
         let (one, many) = block_on(async {
             let whole = write(&Store::new(), format, &answers, (&[1000], &signature)).await;
             let many = write(&Store::new(), format, &answers, (&sizes, &signature)).await;
@@ -211,7 +213,7 @@ proptest! {
 #[tokio::test]
 async fn an_output_that_is_not_confirmed_does_not_appear() {
     let store = Store::new();
-    let answers: Vec<Answered> = (0..5).map(|n| answer(n, 0, 2)).collect();
+    let answers: Vec<RecordAnswer> = (0..5).map(|n| answer(n, 0, 2)).collect();
     let sizes: &[usize] = &[2];
     let format = RecordFormat::Jsonl;
     let written = write(&store, format, &answers, (sizes, &signature())).await;
@@ -229,7 +231,7 @@ async fn an_output_that_is_not_confirmed_does_not_appear() {
 #[tokio::test]
 async fn damage_in_a_part_is_found_before_the_file_appears() {
     let store = Store::new();
-    let answers: Vec<Answered> = (0..6).map(|n| answer(n, 1, 2)).collect();
+    let answers: Vec<RecordAnswer> = (0..6).map(|n| answer(n, 1, 2)).collect();
     for format in formats().into_iter().filter(|f| *f != RecordFormat::Npy) {
         let written = write(&store, format, &answers, (&[3], &signature())).await;
         written.expect("a file");
@@ -278,7 +280,7 @@ async fn answers_that_are_no_array_are_refused_with_advice() {
     let two = vec![scores.clone(), scores.clone()];
     assert!(refused(RecordFormat::Npy, two).contains("npz"));
     assert!(check_output(RecordFormat::Npz, &model(vec![], vec![scores])).is_ok());
-    let uneven: Vec<Answered> = [2usize, 3]
+    let uneven: Vec<RecordAnswer> = [2usize, 3]
         .map(|size| {
             let tensor = Tensor::from_elements(vec![1, size], &vec![0f32; size]);
             Ok(vec![NamedTensor::new("scores", tensor.expect("a tensor"))])
@@ -293,17 +295,17 @@ async fn answers_that_are_no_array_are_refused_with_advice() {
 }
 
 /// Labels of different lengths, one of them beyond ASCII, one missing.
-fn labels() -> (Vec<Answered>, Signature) {
+fn labels() -> (Vec<RecordAnswer>, Signature) {
     let label = |text: &&str| {
         let strings = vec![Bytes::copy_from_slice(text.as_bytes())];
         let tensor = Tensor::from_strings(vec![1], strings).expect("a tensor");
         Ok(vec![NamedTensor::new("label", tensor)])
     };
-    let mut answers: Vec<Answered> = ["sea", "", "a \"b\",\u{1F41F}c", "x"]
+    let mut answers: Vec<RecordAnswer> = ["sea", "", "a \"b\",\u{1F41F}c", "x"]
         .iter()
         .map(label)
         .collect();
-    let refused = Refused {
+    let refused = RecordFailure {
         code: Code::InvalidRecord,
         message: "no record".to_owned(),
     };
@@ -360,7 +362,7 @@ async fn texts_are_quoted_in_a_table() {
 
 #[tokio::test]
 async fn a_table_without_one_answer_takes_its_columns_from_the_model() {
-    let answers: Vec<Answered> = (0..3).map(|_| answer(0, 4, 2)).collect();
+    let answers: Vec<RecordAnswer> = (0..3).map(|_| answer(0, 4, 2)).collect();
     let sizes: &[usize] = &[2];
     let format = RecordFormat::Csv;
     let written = write(&Store::new(), format, &answers, (sizes, &signature())).await;
@@ -373,7 +375,7 @@ async fn a_table_without_one_answer_takes_its_columns_from_the_model() {
 #[cfg(feature = "parquet")]
 #[tokio::test]
 async fn lists_are_as_deep_as_a_record_has_dimensions() {
-    let answer = |n: u8| -> Answered {
+    let answer = |n: u8| -> RecordAnswer {
         let boxes: Vec<i8> = (0..6).map(|at| at - n.cast_signed()).collect();
         let tensors = [
             ("boxes", Tensor::from_elements(vec![1, 2, 3], &boxes)),
@@ -396,7 +398,7 @@ async fn lists_are_as_deep_as_a_record_has_dimensions() {
         let named = tensors.map(|(name, it)| NamedTensor::new(name, it.expect("a tensor")));
         Ok(named.collect())
     };
-    let answers: Vec<Answered> = (0..3).map(answer).collect();
+    let answers: Vec<RecordAnswer> = (0..3).map(answer).collect();
     let format = RecordFormat::Parquet;
     let parts: (&[usize], _) = (&[2], &signature());
     let (bytes, _) = write(&Store::new(), format, &answers, parts)

@@ -35,12 +35,12 @@ const POOLS: [&str; 15] = [
     "stubborn-successor",
 ];
 
-struct Played {
+struct PlayedCluster {
     cluster: Cluster,
     kind: Kind,
 }
 
-impl Played {
+impl PlayedCluster {
     fn new(kind: Kind) -> Self {
         let cluster = Cluster::default();
         for pool in POOLS {
@@ -51,7 +51,7 @@ impl Played {
 }
 
 #[async_trait]
-impl Ground for Played {
+impl Ground for PlayedCluster {
     async fn provider(&self) -> Arc<dyn Provider> {
         let pools = POOLS.map(|pool| {
             let workload = Workload {
@@ -92,14 +92,14 @@ macro_rules! bind {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $property() {
-                conformance::$property(&Played::new($kind)).await;
+                conformance::$property(&PlayedCluster::new($kind)).await;
             }
         )*
     };
 }
 
 mod deployment {
-    use super::{Kind, Played, conformance};
+    use super::{Kind, PlayedCluster, conformance};
 
     bind!(Kind::Deployment;
         nothing_is_there_at_first
@@ -120,7 +120,7 @@ mod deployment {
 }
 
 mod stateful_set {
-    use super::{Kind, Played, conformance};
+    use super::{Kind, PlayedCluster, conformance};
 
     bind!(Kind::StatefulSet;
         nothing_is_there_at_first

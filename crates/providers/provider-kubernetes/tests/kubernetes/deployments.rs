@@ -4,7 +4,7 @@ use http::Method;
 use sextant_provider::{MachineId, Provider, State};
 use sextant_provider_kubernetes::{DELETION_COST, ENDING, Kind};
 
-use super::support::{Cluster, Fake, What, list, pool, staying, until};
+use super::support::{Cluster, Fake, FaultKind, list, pool, staying, until};
 
 #[tokio::test]
 async fn pod_that_ends_by_itself_is_replaced_under_another_name() {
@@ -85,7 +85,12 @@ async fn chosen_pod_is_marked() {
     let cluster = Cluster::with(Kind::Deployment, 3).await;
     let provider = cluster.provider(Kind::Deployment);
     let chosen = staying(&provider).await.swap_remove(1);
-    cluster.inject(&Method::PATCH, "/scale", 1, What::Status(500, "played"));
+    cluster.inject(
+        &Method::PATCH,
+        "/scale",
+        1,
+        FaultKind::Status(500, "played"),
+    );
     let ended = provider.end(&pool(), std::slice::from_ref(&chosen)).await;
     ended.expect_err("the replicas were not written");
     let pod = cluster.world().pods[&chosen.0].clone();
@@ -99,7 +104,12 @@ async fn what_was_only_marked_ends() {
     let cluster = Cluster::with(Kind::Deployment, 3).await;
     let provider = cluster.provider(Kind::Deployment);
     let all = staying(&provider).await;
-    cluster.inject(&Method::PATCH, "/scale", 1, What::Status(500, "played"));
+    cluster.inject(
+        &Method::PATCH,
+        "/scale",
+        1,
+        FaultKind::Status(500, "played"),
+    );
     let ended = provider.end(&pool(), &all[..1]).await;
     ended.expect_err("the replicas were not written");
     assert_eq!(cluster.replicas(), 3);

@@ -4,7 +4,7 @@ use http::Method;
 use sextant_provider::{Error, Provider};
 use sextant_provider_kubernetes::Kind;
 
-use super::support::{Cluster, What, absence, pool, refusal, staying};
+use super::support::{Cluster, FaultKind, absence, pool, refusal, staying};
 
 const KIND: Kind = Kind::Deployment;
 
@@ -17,13 +17,18 @@ async fn who_may_not_is_told_what_is_missing() {
         (Method::GET, "/pods"),
         (Method::PATCH, "/scale"),
     ] {
-        cluster.inject(&method, path, 1, What::Status(403, "cannot do it"));
+        cluster.inject(&method, path, 1, FaultKind::Status(403, "cannot do it"));
         let reason = refusal(provider.grow(&pool(), 2).await);
         assert!(reason.contains("Deployment `fleet/workers`"), "{reason}");
         assert!(reason.contains("403, cannot do it"), "{reason}");
         assert!(reason.contains("docs/scaling.md"), "{reason}");
     }
-    cluster.inject(&Method::GET, "/scale", 1, What::Status(401, "who are you"));
+    cluster.inject(
+        &Method::GET,
+        "/scale",
+        1,
+        FaultKind::Status(401, "who are you"),
+    );
     let reason = refusal(provider.grow(&pool(), 2).await);
     assert!(reason.contains("check the token"), "{reason}");
     assert_eq!(cluster.replicas(), 1);
@@ -41,7 +46,12 @@ async fn missing_workload_is_an_error_of_the_settings() {
         "pool `cpu-8`: there is no StatefulSet `fleet/workers`: create it, or name another one"
     );
     let provider = cluster.provider(KIND);
-    cluster.inject(&Method::PATCH, "/scale", 1, What::Status(404, "not found"));
+    cluster.inject(
+        &Method::PATCH,
+        "/scale",
+        1,
+        FaultKind::Status(404, "not found"),
+    );
     let error = provider.grow(&pool(), 2).await.expect_err("missing");
     assert!(matches!(error, Error::Settings { .. }), "{error}");
 }
@@ -63,7 +73,12 @@ async fn pool_without_a_workload_is_an_error_of_the_settings() {
 async fn conflict_is_tried_again() {
     let cluster = Cluster::with(KIND, 1).await;
     let provider = cluster.provider(KIND);
-    cluster.inject(&Method::PATCH, "/scale", 3, What::Status(409, "modified"));
+    cluster.inject(
+        &Method::PATCH,
+        "/scale",
+        3,
+        FaultKind::Status(409, "modified"),
+    );
     provider.grow(&pool(), 3).await.expect("grow");
     assert_eq!(cluster.replicas(), 3);
     assert_eq!(staying(&provider).await.len(), 3);
@@ -77,7 +92,7 @@ async fn conflicts_without_end_are_refused() {
         &Method::PATCH,
         "/scale",
         u32::MAX,
-        What::Status(409, "modified"),
+        FaultKind::Status(409, "modified"),
     );
     let reason = refusal(provider.grow(&pool(), 3).await);
     assert!(
@@ -92,7 +107,7 @@ async fn conflicts_without_end_are_refused() {
 async fn replicas_of_somebody_else_are_not_undone() {
     let cluster = Cluster::with(KIND, 1).await;
     let provider = cluster.provider(KIND);
-    let raised = What::After(|world| world.scale(5));
+    let raised = FaultKind::After(|world| world.scale(5));
     cluster.inject(&Method::PATCH, "/scale", 1, raised);
     provider.grow(&pool(), 3).await.expect("grow");
     assert_eq!(cluster.replicas(), 5);
@@ -104,7 +119,7 @@ async fn end_takes_off_what_is_there_then() {
     let cluster = Cluster::with(KIND, 4).await;
     let provider = cluster.provider(KIND);
     let all = staying(&provider).await;
-    let raised = What::After(|world| world.scale(6));
+    let raised = FaultKind::After(|world| world.scale(6));
     cluster.inject(&Method::PATCH, "/scale", 1, raised);
     provider.end(&pool(), &all[..1]).await.expect("end");
     assert_eq!(cluster.replicas(), 5);
@@ -116,11 +131,16 @@ async fn troubles_of_the_server_are_its_absence() {
     let cluster = Cluster::with(KIND, 1).await;
     let provider = cluster.provider(KIND);
     for code in [500, 503, 504, 429] {
-        cluster.inject(&Method::GET, "/scale", 1, What::Status(code, "not now"));
+        cluster.inject(
+            &Method::GET,
+            "/scale",
+            1,
+            FaultKind::Status(code, "not now"),
+        );
         let reason = absence(provider.grow(&pool(), 2).await);
         assert!(reason.contains("not now"), "{reason}");
     }
-    cluster.inject(&Method::GET, "/pods", 1, What::Status(500, "not now"));
+    cluster.inject(&Method::GET, "/pods", 1, FaultKind::Status(500, "not now"));
     absence(provider.list(&pool()).await.map(drop));
     provider.grow(&pool(), 2).await.expect("grow");
 }
@@ -134,7 +154,7 @@ async fn call_without_an_answer_is_given_up() {
         (Method::PATCH, "/scale"),
     ] {
         let provider = cluster.impatient(KIND, 200);
-        cluster.inject(&method, path, 1, What::Hang);
+        cluster.inject(&method, path, 1, FaultKind::Hang);
         let reason = absence(provider.grow(&pool(), 2).await);
         assert!(
             reason.contains("was not answered within 200 ms"),
@@ -161,12 +181,12 @@ async fn answers_that_cannot_be_are_refused() {
         r#"{"metadata":{},"spec":{"replicas":1},"status":{"replicas":0,"selector":"app=workers"}}"#,
     ];
     for scale in scales {
-        cluster.inject(&Method::GET, "/scale", 1, What::Raw(scale));
+        cluster.inject(&Method::GET, "/scale", 1, FaultKind::Raw(scale));
         let reason = refusal(provider.grow(&pool(), 2).await);
         assert!(reason.contains("was answered with"), "{scale}: {reason}");
     }
     for pods in ["no JSON", r#"{"items":[{"metadata":7}]}"#] {
-        cluster.inject(&Method::GET, "/pods", 1, What::Raw(pods));
+        cluster.inject(&Method::GET, "/pods", 1, FaultKind::Raw(pods));
         let reason = refusal(provider.grow(&pool(), 2).await);
         assert!(reason.contains("cannot be understood"), "{pods}: {reason}");
     }
@@ -180,7 +200,7 @@ async fn pod_that_is_gone_before_its_mark_is_fine() {
     let provider = cluster.provider(KIND);
     let all = staying(&provider).await;
     let path: &'static str = Box::leak(format!("/pods/{}", all[0].0).into_boxed_str());
-    cluster.inject(&Method::PATCH, path, 1, What::Status(404, "not found"));
+    cluster.inject(&Method::PATCH, path, 1, FaultKind::Status(404, "not found"));
     provider.end(&pool(), &all[..1]).await.expect("end");
     assert_eq!(cluster.replicas(), 2);
 }

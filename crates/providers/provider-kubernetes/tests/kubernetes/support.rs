@@ -19,7 +19,7 @@ mod pods;
 mod state;
 
 pub(crate) use pods::Fake;
-pub(crate) use state::{Fault, What, World};
+pub(crate) use state::{Fault, FaultKind, World};
 
 /// Where everything is.
 pub(crate) const NAMESPACE: &str = "fleet";
@@ -99,7 +99,13 @@ impl Cluster {
     }
 
     /// Lets the next call whose path ends so fail, or all of them.
-    pub(crate) fn inject(&self, method: &Method, path_end: &'static str, times: u32, what: What) {
+    pub(crate) fn inject(
+        &self,
+        method: &Method,
+        path_end: &'static str,
+        times: u32,
+        what: FaultKind,
+    ) {
         self.world().faults.push(Fault {
             method: method.clone(),
             path_end,

@@ -17,13 +17,13 @@ pub(super) struct List<'a> {
 }
 
 #[derive(Serialize)]
-pub(super) struct Up<'a> {
+pub(super) struct UpRequest<'a> {
     pub(super) pool: &'a DeviceTypeName,
     pub(super) workers: &'a [WorkerId],
 }
 
 #[derive(Serialize)]
-pub(super) struct Down<'a> {
+pub(super) struct DownRequest<'a> {
     pub(super) pool: &'a DeviceTypeName,
     pub(super) machines: &'a [MachineId],
     pub(super) end_ms: u64,
@@ -32,13 +32,13 @@ pub(super) struct Down<'a> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Answer {
-    machines: Vec<Told>,
+    machines: Vec<MachineEntry>,
 }
 
 /// A machine as the program tells it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Told {
+struct MachineEntry {
     id: String,
     pool: Option<DeviceTypeName>,
     worker: Option<WorkerId>,

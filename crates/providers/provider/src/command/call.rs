@@ -25,7 +25,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// What it says.
 #[derive(Default)]
-struct Said {
+struct ProgramOutput {
     answer: Vec<u8>,
     last_words: Vec<u8>,
 }
@@ -73,7 +73,7 @@ fn command(settings: &Settings, verb: &str) -> Command {
 }
 
 async fn converse(child: &mut Child, verb: &str, request: &[u8]) -> Result<Vec<u8>, Error> {
-    let mut said = Said::default();
+    let mut said = ProgramOutput::default();
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let status = {
         let talk = async {

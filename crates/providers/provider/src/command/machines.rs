@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     Settings,
-    answer::{self, Down, List, Up},
+    answer::{self, DownRequest, List, UpRequest},
     call::call,
     memory::Memory,
     refused,
@@ -47,7 +47,7 @@ impl Machines {
             .map(|_| name(pool))
             .collect::<Result<Vec<_>, _>>()?;
         let workers = workers.as_slice();
-        let answer = call(&self.settings, "up", pool, &Up { pool, workers }).await?;
+        let answer = call(&self.settings, "up", pool, &UpRequest { pool, workers }).await?;
         let started = answer::machines("up", &answer, pool, State::Starting)?;
         check_started(&started, &listed, missing)?;
         if started.len() < missing {
@@ -70,7 +70,7 @@ impl Machines {
             return Ok(());
         }
         let named: Vec<_> = named.into_iter().map(|machine| machine.id).collect();
-        let down = Down {
+        let down = DownRequest {
             pool: &pool.device_type,
             machines: &named,
             end_ms: pool.end_ms,

@@ -17,16 +17,16 @@ use tempfile::TempDir;
 use super::support::pool;
 
 /// The script `machines.sh` over a folder.
-struct Scripted {
+struct ScriptFixture {
     folder: TempDir,
 }
 
 bind_provider_conformance!(async {
     let folder = TempDir::new().expect("a folder");
-    Some(Scripted { folder })
+    Some(ScriptFixture { folder })
 });
 
-impl Scripted {
+impl ScriptFixture {
     /// Of the machine, whatever its pool.
     fn find(&self, id: &str) -> Option<PathBuf> {
         let pools = fs::read_dir(self.folder.path()).expect("the folder");
@@ -42,7 +42,7 @@ fn kill(machine: &Path) {
     pid.map(|pid| kill_process_group(pid, Signal::KILL));
 }
 
-impl Drop for Scripted {
+impl Drop for ScriptFixture {
     fn drop(&mut self) {
         let pools = fs::read_dir(self.folder.path()).expect("the folder");
         for pool in pools.flatten() {
@@ -53,7 +53,7 @@ impl Drop for Scripted {
 }
 
 #[async_trait]
-impl Ground for Scripted {
+impl Ground for ScriptFixture {
     async fn provider(&self) -> Arc<dyn Provider> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/machines.sh");
         let folder = self.folder.path().to_str().expect("text");

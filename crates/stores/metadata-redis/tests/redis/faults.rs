@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sextant_metadata::{
-    Command, Cursor, Demand, Desired, Error, MetadataStore, conformance::sample_variant,
+    Command, Cursor, Demand, DesiredState, Error, MetadataStore, conformance::sample_variant,
 };
 use sextant_metadata_redis::{RedisConfig, RedisStore};
 use sextant_test_servers::redis::Redis;
@@ -224,7 +224,7 @@ async fn dropped_calls_are_done_or_not_done() {
 /// Writes both records of leaders.
 async fn say(store: &RedisStore, token: u64) -> Result<(), Error> {
     store
-        .set_desired(Desired::new(token, Vec::new(), 1))
+        .set_desired(DesiredState::new(token, Vec::new(), 1))
         .await?;
     let demand = Demand {
         token,

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     Action, AgreementRow, Alternative, ApplicationDemand, CostRow, Costs, Count, Decision, Demand,
-    Desired, DesiredVariant, DeviceDemand, Error, Event, Input, MOST_DEMAND_ROWS, PlannedBatch,
-    Pool, Snapshot, StepDemand, Subject, TrialRow, View,
+    DesiredState, DesiredVariant, DeviceDemand, Error, Event, Input, MOST_DEMAND_ROWS,
+    PlannedBatch, Pool, Snapshot, StepDemand, Subject, TrialRow, View,
 };
 
 /// One of the two records, and how to write and read it.
@@ -68,7 +68,7 @@ impl Record {
 }
 
 /// What is desired under `token`; `content` makes two differ.
-pub(super) fn desired(token: u64, content: u64) -> Desired {
+pub(super) fn desired(token: u64, content: u64) -> DesiredState {
     let variant = |name: &str, workers, pinned| DesiredVariant {
         variant: key(name, "w").variant,
         workers,
@@ -85,7 +85,7 @@ pub(super) fn desired(token: u64, content: u64) -> Desired {
         device_type: DeviceTypeName::new("cpu-8").expect("valid"),
         max_rows,
     };
-    Desired::new(token, variants, 600_000)
+    DesiredState::new(token, variants, 600_000)
         .with_scaling(vec![pool(many)], vec![decision(content)])
         .with_batches(vec![batch(many), batch(many / 2)])
 }
@@ -260,7 +260,7 @@ pub async fn records_are_absent_until_they_are_written(store: Store) {
         desired, demand, ..
     } = store.snapshot().await.expect("snapshot");
     assert_eq!((desired, demand), (None, None));
-    let nothing = (Desired::default(), Demand::default());
+    let nothing = (DesiredState::default(), Demand::default());
     store.set_desired(nothing.0.clone()).await.expect("desired");
     store.set_demand(nothing.1.clone()).await.expect("demand");
     let Snapshot {

@@ -72,7 +72,7 @@ fn every_state_and_command_is_in_the_table() {
                 (Some(expected), Ok(next)) => assert_eq!(next.state, expected, "{state} {name}"),
                 (
                     None,
-                    Err(Rejected::State {
+                    Err(Rejection::State {
                         state: told,
                         command,
                         ..
@@ -91,7 +91,7 @@ fn expiry_waits_for_the_end_of_the_lease() {
     let active = instance(Active);
     let early = apply(&active, &Command::Expire, 199);
     assert!(
-        matches!(early, Err(Rejected::LeaseHeld { .. })),
+        matches!(early, Err(Rejection::LeaseHeld { .. })),
         "{early:?}"
     );
     let gone = apply(&active, &Command::Expire, 200).unwrap();
@@ -108,7 +108,7 @@ fn a_report_changes_the_load_and_neither_state_nor_since() {
     );
     for load in [f64::NAN, f64::INFINITY, -0.1, 1.1] {
         let refused = apply(&instance(Active), &Command::Report { load }, 900);
-        assert!(matches!(refused, Err(Rejected::Load { .. })), "{load}");
+        assert!(matches!(refused, Err(Rejection::Load { .. })), "{load}");
     }
 }
 

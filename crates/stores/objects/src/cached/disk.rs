@@ -39,7 +39,7 @@ pub(super) struct Disk {
 
 /// What the folder has of a blob.
 #[derive(Debug)]
-pub(super) enum Read {
+pub(super) enum ReadOutcome {
     /// Its bytes, verified.
     Whole(Bytes),
     /// There was a file with other bytes; it is gone.
@@ -131,9 +131,9 @@ impl Disk {
     }
 
     /// Reads and verifies a whole blob.
-    pub(super) fn read(&self, digest: &Digest) -> Read {
+    pub(super) fn read(&self, digest: &Digest) -> ReadOutcome {
         if self.index().state(digest) != Some(State::Whole) {
-            return Read::Absent;
+            return ReadOutcome::Absent;
         }
         let read = File::open(self.whole(digest)).and_then(|mut file| {
             let mut bytes = Vec::new();
@@ -146,15 +146,15 @@ impl Disk {
         match read {
             Ok(bytes) if digest_of(&bytes) == *digest => {
                 index.touch(digest);
-                Read::Whole(bytes.into())
+                ReadOutcome::Whole(bytes.into())
             }
             // Evicted in between.
-            Err(_) if index.state(digest) != Some(State::Whole) => Read::Absent,
+            Err(_) if index.state(digest) != Some(State::Whole) => ReadOutcome::Absent,
             _ => {
                 remove_file(&self.whole(digest));
                 index.remove(digest);
                 tracing::warn!(blob = %digest, "a cached blob is damaged; it is fetched again");
-                Read::Damaged
+                ReadOutcome::Damaged
             }
         }
     }

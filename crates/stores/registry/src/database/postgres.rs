@@ -4,7 +4,7 @@
 //! connection is tested before it is lent, a statement is bounded here and on the server, and
 //! what does not answer is thrown away. Transactions that create or remove rows hold one advisory
 //! lock, so that each sees what the others did, as in SQLite; runners of jobs lock only the rows
-//! of their jobs and do not wait for each other.
+//! of their jobs and do not wait for each other, but for what ends a job well or may name a blob.
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -16,12 +16,12 @@ pub struct Plan<'a> {
     /// The model, as the planner has read it.
     pub model: &'a Model,
     /// What is to be stored.
-    pub planned: Planned,
+    pub planned: PlannedExtension,
 }
 
 /// What a plan stores.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Planned {
+pub enum PlannedExtension {
     /// A step that says that nothing is to be done.
     Step {
         /// Its name.
@@ -78,7 +78,7 @@ impl Registry {
 
 impl Plan<'_> {
     fn is_job(&self) -> bool {
-        matches!(self.planned, Planned::Job { .. })
+        matches!(self.planned, PlannedExtension::Job { .. })
     }
 }
 
@@ -88,10 +88,10 @@ async fn store(tx: &mut Session, plan: &Plan<'_>, now_ms: u64) -> Result<bool, E
         return Ok(false);
     }
     match &plan.planned {
-        Planned::Step { name, result } => {
+        PlannedExtension::Step { name, result } => {
             model::put_step(tx, &model.id, name, result).await?;
         }
-        Planned::Job { job, known } => {
+        PlannedExtension::Job { job, known } => {
             let Some(engine) = &job.engine else {
                 return Ok(false);
             };

@@ -2,9 +2,9 @@
 
 use sextant_types::{Code, EngineName, JobId, ModelId};
 
-use super::{AnsweredBy, Job, JobFilter, JobKind, JobState, NewJob, Waiting};
+use super::{AnsweredBy, Job, JobFilter, JobKind, JobQueueKey, JobState, NewJob};
 use crate::{
-    Entity, Error, Failure, ModelStatus, Once, Registry, application,
+    Entity, Error, Failure, ModelStatus, OnceKey, Registry, application,
     database::{Row, Session},
     model, once,
     rows::{Columns, document, int},
@@ -18,7 +18,7 @@ struct Claim<'a> {
     kind: JobKind,
     /// One that needs this engine; `None`: one that needs none.
     engine: Option<&'a EngineName>,
-    waiting: Option<&'a Waiting>,
+    waiting: Option<&'a JobQueueKey>,
     answered_by: Option<AnsweredBy>,
 }
 
@@ -49,7 +49,7 @@ impl Registry {
     pub async fn create_job_once(
         &self,
         job: &NewJob,
-        once: Option<&Once>,
+        once: Option<&OnceKey>,
         now_ms: u64,
     ) -> Result<Job, Error> {
         let mut tx = self.begin().await?;
@@ -107,7 +107,7 @@ impl Registry {
     /// [`claim`](Self::claim) among the jobs of one of those that [wait](Self::waiting), and no others.
     pub async fn claim_of(
         &self,
-        (kind, waiting): (JobKind, &Waiting),
+        (kind, waiting): (JobKind, &JobQueueKey),
         owner: &str,
         lease_ms: u64,
         now_ms: u64,
@@ -120,13 +120,13 @@ impl Registry {
     }
 
     /// Whose jobs of a kind [`claim`](Self::claim) would hand out, in the order of the oldest of each.
-    pub async fn waiting(&self, kind: JobKind, now_ms: u64) -> Result<Vec<Waiting>, Error> {
+    pub async fn waiting(&self, kind: JobKind, now_ms: u64) -> Result<Vec<JobQueueKey>, Error> {
         let mut reader = self.read().await?;
         let waiting = sql::WAITING.bind(kind.as_str()).bind(int(now_ms));
         let rows = reader.rows(waiting).await?;
         let rows = rows.iter().map(|row| {
             let columns = Columns::new(row, Entity::Job, "application")?;
-            Ok(Waiting {
+            Ok(JobQueueKey {
                 registrant: columns.text("registrant")?,
                 application: columns.parse("application")?,
             })

@@ -67,7 +67,7 @@ impl Registry {
     ) -> Result<(), Error> {
         // It may refer to a blob.
         let tx = self.begin().await?;
-        let Held { mut tx, job } = held_in(tx, id, owner).await?;
+        let ClaimedJob { mut tx, job } = held_in(tx, id, owner).await?;
         let model = job
             .model
             .ok_or_else(|| Error::not_found(Entity::Model, "of the job"))?;
@@ -129,7 +129,9 @@ impl Registry {
         result: &Value,
         now_ms: u64,
     ) -> Result<(), Error> {
-        let Held { mut tx, job } = self.held(id, owner).await?;
+        // Whether the model becomes current depends on the other versions of its name.
+        let tx = self.begin().await?;
+        let ClaimedJob { mut tx, job } = held_in(tx, id, owner).await?;
         variant::put(&mut tx, variants).await?;
         if let (JobKind::Register, Some(model)) = (job.kind, &job.model) {
             model::set_status(&mut tx, model, ModelStatus::Ready, None).await?;
@@ -158,7 +160,7 @@ impl Registry {
         failure: &Failure,
         now_ms: u64,
     ) -> Result<(), Error> {
-        let Held { mut tx, job } = self.held(id, owner).await?;
+        let ClaimedJob { mut tx, job } = self.held(id, owner).await?;
         if let (JobKind::Register, Some(model)) = (job.kind, &job.model) {
             model::set_status(&mut tx, model, ModelStatus::Failed, Some(failure)).await?;
         }
@@ -166,7 +168,7 @@ impl Registry {
             sql::SET_JOB_ERROR
                 .bind(id.as_str())
                 .bind(failure.code.as_str())
-                .bind(failure.message.as_str()),
+                .bind(failure.text()),
         )
         .await?;
         end(&mut tx, id, JobState::Failed, now_ms).await?;
@@ -174,13 +176,13 @@ impl Registry {
     }
 
     /// A transaction in which the job is the caller's.
-    async fn held(&self, id: &JobId, owner: &str) -> Result<Held, Error> {
+    async fn held(&self, id: &JobId, owner: &str) -> Result<ClaimedJob, Error> {
         held_in(self.begin_rows().await?, id, owner).await
     }
 }
 
 /// The transaction, in which the job is the caller's.
-async fn held_in(mut tx: Session, id: &JobId, owner: &str) -> Result<Held, Error> {
+async fn held_in(mut tx: Session, id: &JobId, owner: &str) -> Result<ClaimedJob, Error> {
     let job = queue::to_change(&mut tx, id).await?;
     if job.state == JobState::Cancelled {
         return Err(Error::Cancelled { job: job.id });
@@ -191,10 +193,10 @@ async fn held_in(mut tx: Session, id: &JobId, owner: &str) -> Result<Held, Error
             owner: owner.to_owned(),
         });
     }
-    Ok(Held { tx, job })
+    Ok(ClaimedJob { tx, job })
 }
 
-struct Held {
+struct ClaimedJob {
     tx: Session,
     job: Job,
 }

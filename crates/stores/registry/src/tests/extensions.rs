@@ -6,7 +6,7 @@ use serde_json::json;
 use sextant_types::{Code, EngineName};
 
 use super::*;
-use crate::{Failure, Job, JobState, Model, ModelStatus, Plan, Planned};
+use crate::{Failure, Job, JobState, Model, ModelStatus, Plan, PlannedExtension};
 
 on_both! {
     a_job_for_an_engine_goes_to_who_names_it,
@@ -58,19 +58,19 @@ async fn ready(registry: &Registry, name: &str) -> Model {
 async fn extend(registry: &Registry, model: &Model, of: &str, known: usize) -> Option<Job> {
     let job = extension(model.id.as_str(), of);
     let id = job.id.clone();
-    match store(registry, model, Planned::Job { job, known }).await {
+    match store(registry, model, PlannedExtension::Job { job, known }).await {
         true => Some(registry.job(&id).await.unwrap()),
         false => None,
     }
 }
 
-async fn store(registry: &Registry, model: &Model, planned: Planned) -> bool {
+async fn store(registry: &Registry, model: &Model, planned: PlannedExtension) -> bool {
     let stored = registry.store_plans(&[Plan { model, planned }], 10).await;
     stored.unwrap() == [true]
 }
 
-fn step() -> Planned {
-    Planned::Step {
+fn step() -> PlannedExtension {
+    PlannedExtension::Step {
         name: "extend:gpu".to_owned(),
         result: json!(1),
     }
@@ -160,7 +160,7 @@ async fn what_is_planned_for_many_models_is_stored_at_once(place: Place) {
     let mut planned = vec![step()];
     for model in &models[1..] {
         let job = extension(model.id.as_str(), "gpu");
-        planned.push(Planned::Job { job, known: 0 });
+        planned.push(PlannedExtension::Job { job, known: 0 });
     }
     let plans = models.iter().zip(planned);
     let plans: Vec<Plan<'_>> = plans

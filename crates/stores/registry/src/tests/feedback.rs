@@ -4,7 +4,7 @@ use sextant_feedback::{Alarm, AlarmKind, Kind, Prediction, Sums};
 
 use super::*;
 use crate::{
-    Entity, Erased, Fate, Feedback, FeedbackBounds, FeedbackKey, ShadowAnswer, rows::Columns,
+    Entity, ErasureScope, Fate, Feedback, FeedbackBounds, FeedbackKey, ShadowAnswer, rows::Columns,
 };
 
 on_both! {
@@ -18,6 +18,7 @@ on_both! {
     the_first_key_of_a_number_is_kept,
     one_takes_an_alarm_at_a_time,
     what_a_shadow_answers_is_kept_while_feedback_may_come,
+    a_model_inherits_nothing_of_one_that_was_deleted,
 }
 
 const HOUR_MS: u64 = 3_600_000;
@@ -256,9 +257,9 @@ async fn what_is_erased_is_gone_and_stays_counted(place: Place) {
     registry.give_feedback(&given).await.unwrap();
     let application = app();
     let erase = |whose| registry.erase_feedback(&application, whose);
-    assert_eq!(erase(Erased::Subject("u")).await.unwrap(), 2);
-    assert_eq!(erase(Erased::Subject("u")).await.unwrap(), 0);
-    assert_eq!(erase(Erased::Query("d")).await.unwrap(), 1);
+    assert_eq!(erase(ErasureScope::Subject("u")).await.unwrap(), 2);
+    assert_eq!(erase(ErasureScope::Subject("u")).await.unwrap(), 0);
+    assert_eq!(erase(ErasureScope::Query("d")).await.unwrap(), 1);
     let left = registry.feedback(&app(), None, 9).await.unwrap();
     assert_eq!(left, [about("c", "v")]);
     assert_eq!(sums(&registry).await[0].1.rows, 4);
@@ -361,4 +362,32 @@ async fn what_a_shadow_answers_is_kept_while_feedback_may_come(place: Place) {
     registry.prune_shadow_answers(0, 0).await.unwrap();
     registry.delete_model(&model, 9).await.unwrap();
     assert_eq!(there().await, [""; 0]);
+}
+
+async fn a_model_inherits_nothing_of_one_that_was_deleted(place: Place) {
+    let registry = with_application(&place).await;
+    create_model(&registry, &new_model("m"), 1).await.unwrap();
+    finish_registrations(&registry).await;
+    registry.give_feedback(&[row("q", 0, "7")]).await.unwrap();
+    let alarm = Alarm {
+        kind: AlarmKind::Level,
+        seen: 0.8,
+        limit: 0.9,
+        rows: 100,
+    };
+    let (application, model) = (app(), model_id("m"));
+    let of = (&application, &model);
+    registry.raise_alarm(of, &alarm, 10).await.unwrap();
+    registry.delete_model(&model, 20).await.unwrap();
+    assert_eq!(sums(&registry).await.len(), 1, "it is still told");
+    let other = NewModel {
+        digest: Digest::from_bytes([7; 32]),
+        ..new_model("m")
+    };
+    let again = create_model(&registry, &other, 30).await.unwrap();
+    assert_eq!((again.created, &again.model.id), (true, &model));
+    assert_eq!(sums(&registry).await, []);
+    assert_eq!(registry.feedback_alarms(&application).await.unwrap(), []);
+    let rows = registry.feedback(&app(), None, 9).await.unwrap();
+    assert_eq!(rows, [row("q", 0, "7")], "what was given stays");
 }

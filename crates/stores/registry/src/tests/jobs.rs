@@ -9,7 +9,7 @@ use serde_json::json;
 use sextant_types::Code;
 
 use super::*;
-use crate::{AnsweredBy, Failure, Job, JobFilter, JobState, NewPipeline, Registrant, Waiting};
+use crate::{AnsweredBy, Failure, Job, JobFilter, JobQueueKey, JobState, NewPipeline, Registrant};
 
 on_both! {
     a_lapsed_job_goes_to_one_of_many_claimers,
@@ -18,8 +18,10 @@ on_both! {
     a_lapsed_claim_goes_to_another_who_alone_holds_it,
     cancelling_stops_the_runner,
     a_finished_job_is_not_cancelled,
+    a_job_fails_whatever_its_error_quotes,
     released_and_orphaned_jobs_go_back_into_the_queue,
     lists_are_filtered_and_paged_newest_first,
+    a_list_goes_on_behind_a_job_that_was_forgotten,
     a_new_job_wakes_a_waiting_runner,
     no_job_goes_to_two_claimers,
     jobs_are_handed_out_by_application,
@@ -195,6 +197,23 @@ async fn cancelling_stops_the_runner(place: Place) {
     assert_eq!(error.code(), Code::JobNotFound);
 }
 
+async fn a_job_fails_whatever_its_error_quotes(place: Place) {
+    let registry = with_application(&place).await;
+    create_model(&registry, &new_model("m"), 1).await.unwrap();
+    let failure = Failure::new(Code::InvalidModel, "there is no input `a\0b`");
+    let stored = Failure::new(Code::InvalidModel, "there is no input `a\u{fffd}b`");
+    let claimed = registry.claim(JobKind::Register, "me", 100, 2).await;
+    let id = claimed.unwrap().unwrap().id;
+    registry.fail(&id, "me", &failure, 3).await.unwrap();
+    let job = registry.job(&id).await.unwrap();
+    assert_eq!(
+        (job.state, job.error),
+        (JobState::Failed, Some(stored.clone()))
+    );
+    let model = registry.model(&model_id("m")).await.unwrap();
+    assert_eq!(model.error, Some(stored));
+}
+
 async fn a_finished_job_is_not_cancelled(place: Place) {
     let registry = with_application(&place).await;
     let id = queued(&registry, 0).await;
@@ -270,6 +289,27 @@ async fn lists_are_filtered_and_paged_newest_first(place: Place) {
     assert_eq!(registry.jobs(&running).await.unwrap(), []);
     claim(&registry, "me", 0).await.unwrap();
     assert_eq!(registry.jobs(&running).await.unwrap().len(), 1);
+}
+
+async fn a_list_goes_on_behind_a_job_that_was_forgotten(place: Place) {
+    let registry = with_application(&place).await;
+    let mut ids = Vec::new();
+    for at in 0..4 {
+        ids.push(queued(&registry, at).await);
+    }
+    let page = |before| JobFilter {
+        before,
+        limit: Some(2),
+        ..JobFilter::default()
+    };
+    let first = registry.jobs(&page(None)).await.unwrap();
+    let last = first[1].id.clone();
+    assert_eq!(last, ids[2]);
+    registry.cancel(&last, 5).await.unwrap();
+    assert!(registry.forget_job(&last).await.unwrap());
+    let next = registry.jobs(&page(Some(last))).await.unwrap();
+    let next: Vec<_> = next.iter().map(|job| &job.id).collect();
+    assert_eq!(next, [&ids[1], &ids[0]]);
 }
 
 async fn a_new_job_wakes_a_waiting_runner(place: Place) {
@@ -360,7 +400,7 @@ async fn jobs_are_handed_out_by_application(place: Place) {
     registry.create_job(&job(&application()), 11).await.unwrap();
     let theirs = registry.create_job(&job(&other), 12).await.unwrap();
     let waiting = async |now_ms| registry.waiting(JobKind::Offline, now_ms).await.unwrap();
-    let of = |application: &ApplicationId| Waiting {
+    let of = |application: &ApplicationId| JobQueueKey {
         registrant: String::new(),
         application: application.clone(),
     };
@@ -370,7 +410,7 @@ async fn jobs_are_handed_out_by_application(place: Place) {
         registry.waiting(JobKind::Register, 20).await.unwrap(),
         Vec::new()
     );
-    let claim = async |of: &Waiting, now_ms| {
+    let claim = async |of: &JobQueueKey, now_ms| {
         let what = (JobKind::Offline, of);
         registry.claim_of(what, "me", 100, now_ms).await.unwrap()
     };

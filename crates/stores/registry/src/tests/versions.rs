@@ -9,6 +9,7 @@ on_both! {
     other_content_is_the_next_version,
     two_applications_have_models_of_one_name,
     one_version_is_current_whoever_switches,
+    one_version_is_current_whichever_registrations_end_at_once,
     what_was_judged_of_a_trial_that_has_ended_is_not_done,
     a_change_and_its_entry_are_made_together,
     a_rollback_goes_back_once,
@@ -187,6 +188,36 @@ async fn one_version_is_current_whoever_switches(place: Place) {
     assert_eq!(kept.code(), Code::InUse, "a name would stand for none");
     registry.delete_model(&first.id, 20).await.unwrap();
     registry.delete_model(&second.id, 20).await.unwrap();
+}
+
+async fn one_version_is_current_whichever_registrations_end_at_once(place: Place) {
+    const VERSIONS: u8 = 6;
+    let registry = place.open().await;
+    registry.create_application(&application()).await.unwrap();
+    for byte in 1..=VERSIONS {
+        create_model(&registry, &other(byte), 1).await.unwrap();
+    }
+    let handles = [registry.clone(), place.open().await];
+    let mut ending = Vec::new();
+    while let Some(job) = registry
+        .claim(JobKind::Register, "me", 100, 2)
+        .await
+        .unwrap()
+    {
+        let handle = handles[ending.len() % 2].clone();
+        ending.push(async move {
+            let nothing = serde_json::Value::Null;
+            handle.finish(&job.id, "me", &nothing, 3).await
+        });
+    }
+    assert_eq!(ending.len(), usize::from(VERSIONS));
+    let ending: Vec<_> = ending.into_iter().map(tokio::spawn).collect();
+    for ended in ending {
+        ended.await.unwrap().unwrap();
+    }
+    let stages = stages(&registry).await;
+    let current = stages.iter().filter(|stage| **stage == "current").count();
+    assert_eq!(current, 1, "{stages:?}");
 }
 
 async fn what_was_judged_of_a_trial_that_has_ended_is_not_done(place: Place) {

@@ -18,7 +18,7 @@ use super::Error;
 const PIECE_BYTES: u64 = 8 << 20;
 
 /// A file of the folder that is being written, and its digest.
-pub(super) struct Written {
+pub(super) struct BackupFile {
     path: PathBuf,
     file: BufWriter<File>,
     hash: Sha256,
@@ -27,7 +27,7 @@ pub(super) struct Written {
 
 /// Writes a file that is there as a whole or not at all.
 pub(super) fn write_whole(path: &Path, text: &[u8]) -> Result<(), Error> {
-    let mut written = Written::create(path)?;
+    let mut written = BackupFile::create(path)?;
     written.put(text)?;
     written.finish().map(drop)
 }
@@ -60,7 +60,7 @@ pub(super) async fn blob(
     let Some(size) = objects.stat_blob(digest).await? else {
         return Ok(None);
     };
-    let mut written = Written::create(to)?;
+    let mut written = BackupFile::create(to)?;
     let mut at = 0;
     while at < size {
         let range = at..size.min(at + PIECE_BYTES);
@@ -93,7 +93,7 @@ pub(super) async fn file(
         let Some(before) = objects.stat(path).await? else {
             return Ok(None);
         };
-        let mut written = Written::create(to)?;
+        let mut written = BackupFile::create(to)?;
         let mut at = 0;
         while at < before.size_bytes {
             let range = at..before.size_bytes.min(at + PIECE_BYTES);
@@ -133,9 +133,9 @@ pub(super) fn stream_of(path: &Path) -> Result<ByteStream<'static>, Error> {
     Ok(Box::pin(pieces))
 }
 
-// === impl Written ===
+// === impl BackupFile ===
 
-impl Written {
+impl BackupFile {
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(Error::io(folder))?;

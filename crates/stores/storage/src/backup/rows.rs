@@ -7,15 +7,15 @@ use std::{
 };
 
 use serde_json::Value as Cell;
-use sextant_registry::dump::{Column, Dump, Restoring};
+use sextant_registry::dump::{Column, Dump, RestoreSession};
 
-use super::{Error, REGISTRY, Table, copy::Written};
+use super::{Error, REGISTRY, Table, copy::BackupFile};
 
 /// Writes a table into the folder.
 pub(super) async fn write(dump: &mut Dump, table: &str, folder: &Path) -> Result<Table, Error> {
     let columns = dump.columns(table).await?;
     let path = folder.join(REGISTRY).join(table);
-    let mut written = Written::create(&path)?;
+    let mut written = BackupFile::create(&path)?;
     let names = columns.iter().map(|it| Cell::from(it.name.as_str()));
     put(&mut written, names.collect())?;
     let mut rows = 0;
@@ -32,13 +32,13 @@ pub(super) async fn write(dump: &mut Dump, table: &str, folder: &Path) -> Result
     })
 }
 
-fn put(written: &mut Written, cells: Vec<Cell>) -> Result<(), Error> {
+fn put(written: &mut BackupFile, cells: Vec<Cell>) -> Result<(), Error> {
     written.put(format!("{}\n", Cell::Array(cells)).as_bytes())
 }
 
 /// Puts the rows of a table's file into an empty registry.
 pub(super) async fn read(
-    restoring: &mut Restoring,
+    restoring: &mut RestoreSession,
     table: &Table,
     folder: &Path,
 ) -> Result<(), Error> {

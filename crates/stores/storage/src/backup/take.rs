@@ -11,8 +11,8 @@ use super::{
     APART, BLOBS, Error, FILES, FORMAT, Manifest, OBJECTS, Object, Progress, Tell, copy, rows,
 };
 use crate::{
-    Strangers,
-    names::{KeptFor, kept_for},
+    IdentityMismatch,
+    names::{FilePurpose, kept_for},
 };
 
 /// Snapshots that are taken before it is given up.
@@ -65,7 +65,7 @@ async fn attempt(
     let identity = dump.identity().await?;
     let of_store = objects.identity().await?;
     if identity != of_store {
-        let strangers = Strangers {
+        let strangers = IdentityMismatch {
             registry: identity,
             store: of_store,
         };
@@ -155,7 +155,7 @@ async fn copy_files(
         let page = objects.list(&request).await?;
         for info in page.objects {
             // Restored, a job begins again.
-            if matches!(kept_for(&info.path), Some(KeptFor::Parts { .. })) {
+            if matches!(kept_for(&info.path), Some(FilePurpose::Parts { .. })) {
                 continue;
             }
             let (place, path) = place_of(&info.path, folder);
@@ -201,7 +201,7 @@ fn place_of(path: &ObjectPath, folder: &Path) -> (String, Option<String>) {
 /// Writes the list, and returns its digest.
 fn write_list(folder: &Path, listed: &[Object]) -> Result<Digest, Error> {
     let path = folder.join(OBJECTS);
-    let mut written = copy::Written::create(&path)?;
+    let mut written = copy::BackupFile::create(&path)?;
     for object in listed {
         let line = serde_json::to_string(object)
             .map_err(|error| Error::io(&path)(io::Error::other(error)))?;

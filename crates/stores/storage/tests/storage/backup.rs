@@ -12,7 +12,7 @@ use sextant_types::{Code, Digest, JobId};
 use tempfile::TempDir;
 
 use crate::{
-    flat::Flat,
+    flat::FlatStore,
     support::{Bench, CONFIG, path},
 };
 
@@ -178,7 +178,7 @@ async fn a_file_with_the_longest_name_is_restored() {
 async fn a_file_below_another_one_is_restored() {
     let (mut from, mut to) = (Bench::folder().await, Bench::bare_folder().await);
     for bench in [&mut from, &mut to] {
-        bench.objects = Arc::new(Flat(Arc::clone(&bench.objects)));
+        bench.objects = Arc::new(FlatStore(Arc::clone(&bench.objects)));
     }
     for name in ["a", "a/b", "a/b/c", "a/d"] {
         from.put_file(name, name.to_owned()).await;

@@ -12,7 +12,7 @@ use sextant_types::{Digest, StoreId};
 use crate::support::path;
 
 /// Keeps files in one folder, under names without `/`.
-pub struct Flat(pub Arc<dyn ObjectStore>);
+pub struct FlatStore(pub Arc<dyn ObjectStore>);
 
 fn flat(of: &ObjectPath) -> ObjectPath {
     path(&of.to_string().replace('/', "+"))
@@ -24,7 +24,7 @@ fn deep(mut info: ObjectInfo) -> ObjectInfo {
 }
 
 #[async_trait]
-impl ObjectStore for Flat {
+impl ObjectStore for FlatStore {
     async fn identity(&self) -> Result<Option<StoreId>, Error> {
         self.0.identity().await
     }

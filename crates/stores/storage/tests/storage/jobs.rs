@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sextant_registry::{Audit, AuditFilter, Failure, JobKind};
-use sextant_storage::{Config, Freed};
+use sextant_storage::{Config, SweepReport};
 use sextant_types::{Code, time::unix_ms};
 
 use crate::support::{Bench, CONFIG};
@@ -50,7 +50,7 @@ async fn parts_of_ended_jobs_go(bench: Bench) {
     assert_eq!(has_parts(&bench, "mine", "name-of-mine").await, 3);
     assert!(bench.has_file(&own).await && bench.has_file("a/out.jsonl").await);
     let again = storage.sweep(None).await.expect("swept");
-    assert_eq!(again, Freed::default());
+    assert_eq!(again, SweepReport::default());
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ const HESITATION: Duration = Duration::from_millis(40);
 
 /// What became of an upload.
 #[derive(Debug, PartialEq, Eq)]
-enum Sent {
+enum UploadOutcome {
     Registered,
     /// Its files had gone before it was registered.
     ToBeSentAgain,
@@ -52,7 +52,7 @@ async fn pause(random: &mut ChaCha8Rng) {
 }
 
 /// As the front end does it: files, rows, a second look.
-async fn send(bench: &Bench, name: &str, random: &mut ChaCha8Rng) -> Sent {
+async fn send(bench: &Bench, name: &str, random: &mut ChaCha8Rng) -> UploadOutcome {
     let mut files = Vec::new();
     for _ in 0..2 {
         files.push(bench.put(content(random.random_range(0..CONTENTS))).await);
@@ -72,7 +72,7 @@ async fn send(bench: &Bench, name: &str, random: &mut ChaCha8Rng) -> Sent {
             let cancelled = bench.registry.cancel(&job.id, 2).await;
             cancelled.expect("cancelled");
             delete(&bench.registry, name).await;
-            return Sent::ToBeSentAgain;
+            return UploadOutcome::ToBeSentAgain;
         }
     }
     // From now on they stay.
@@ -83,7 +83,7 @@ async fn send(bench: &Bench, name: &str, random: &mut ChaCha8Rng) -> Sent {
         }
     }
     bench.registry.cancel(&job.id, 2).await.expect("cancelled");
-    Sent::Registered
+    UploadOutcome::Registered
 }
 
 async fn delete(registry: &Registry, name: &str) {
@@ -98,9 +98,11 @@ async fn upload_again_and_again(bench: Arc<Bench>, sender: u64, rounds: u64, see
     for round in 0..rounds {
         let name = format!("model-{sender}-{round}");
         match send(&bench, &name, &mut random).await {
-            Sent::ToBeSentAgain => again += 1,
-            Sent::Registered if random.random_bool(0.9) => delete(&bench.registry, &name).await,
-            Sent::Registered => {}
+            UploadOutcome::ToBeSentAgain => again += 1,
+            UploadOutcome::Registered if random.random_bool(0.9) => {
+                delete(&bench.registry, &name).await
+            }
+            UploadOutcome::Registered => {}
         }
     }
     again
@@ -168,7 +170,7 @@ async fn no_blob_that_is_referred_to_is_lost_from_a_folder() {
 async fn no_blob_that_is_referred_to_is_lost_from_a_store_that_looks_before_it_removes() {
     for seed in 10..14 {
         let mut bench = Bench::folder().await;
-        bench.objects = Arc::new(Hesitant(bench.objects));
+        bench.objects = Arc::new(HesitantStore(bench.objects));
         race(bench, (4, 15), seed).await;
     }
 }
@@ -179,10 +181,10 @@ async fn no_blob_that_is_referred_to_is_lost_from_a_bucket() {
 }
 
 /// A store that looks at the age of a blob, waits, and removes it then, as one behind a network.
-struct Hesitant(Arc<dyn ObjectStore>);
+struct HesitantStore(Arc<dyn ObjectStore>);
 
 #[async_trait]
-impl ObjectStore for Hesitant {
+impl ObjectStore for HesitantStore {
     async fn identity(&self) -> Result<Option<StoreId>, Error> {
         self.0.identity().await
     }

@@ -16,13 +16,13 @@ use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use sextant_answers::{Caches, InputsDigest};
 use sextant_metadata::{Leader, MetadataStore};
-use sextant_rpc::{Answer, Dispatch, KeptHere, Query, QueryError, Timings};
+use sextant_rpc::{Answer, CacheHit, Dispatch, Query, QueryError, Timings};
 use sextant_types::{Code, NamedTensor, Route, Signature, Tensor, Variant, VariantId};
 use tokio::sync::oneshot;
 
 use self::{
     catalog::{Catalog, Serving},
-    entry::{Entry, Ran},
+    entry::{Entry, QueryOutcome},
     flights::{Flights, Seat},
     kept::Lookup,
     state::State,
@@ -122,7 +122,7 @@ impl FrontEnd {
             () = follow::follow(&self, connector, metadata) => {}
         }
         let settled = self.state().close();
-        settled.into_iter().for_each(entry::Settled::give);
+        settled.into_iter().for_each(entry::Settlement::give);
     }
 
     /// The dispatcher that takes this front end's queries now; `None`: they wait.
@@ -163,8 +163,8 @@ impl FrontEnd {
     }
 
     /// Keeps what a worker has answered, or holds it against what was kept.
-    fn learn(&self, lookup: &Lookup, ran: &Ran) {
-        let Ran::There {
+    fn learn(&self, lookup: &Lookup, ran: &QueryOutcome) {
+        let QueryOutcome::There {
             assignment,
             outputs,
             ..
@@ -183,7 +183,7 @@ impl FrontEnd {
     /// The answer that is here.
     fn compose_kept(
         &self,
-        (here, lookup): (KeptHere, Option<&Lookup>),
+        (here, lookup): (CacheHit, Option<&Lookup>),
         (asked, rows): (&Variant, u32),
         (total, is_in_time): (Duration, bool),
     ) -> Result<Answer, QueryError> {
@@ -225,7 +225,7 @@ impl FrontEnd {
 
     fn compose(
         &self,
-        (ran, lookup): (Ran, Option<&Lookup>),
+        (ran, lookup): (QueryOutcome, Option<&Lookup>),
         (asked, rows): (&Variant, u32),
         arrived: std::time::Instant,
         latency_ms: Option<f64>,
@@ -233,17 +233,17 @@ impl FrontEnd {
         let total = self.clock.now().saturating_duration_since(arrived);
         let is_in_time = latency_ms.is_none_or(|most| total.as_secs_f64() * 1e3 <= most);
         let (assignment, ran, sent) = match ran {
-            Ran::There {
+            QueryOutcome::There {
                 assignment,
                 outputs,
                 sent,
             } => (*assignment, outputs, sent),
-            Ran::Answered(mut answer) => {
+            QueryOutcome::Answered(mut answer) => {
                 answer.timings.total_us = us(total);
                 answer.targets_met &= is_in_time;
                 return Ok(*answer);
             }
-            Ran::Kept(here) => {
+            QueryOutcome::Kept(here) => {
                 return self.compose_kept((*here, lookup), (asked, rows), (total, is_in_time));
             }
         };
@@ -307,7 +307,7 @@ impl Dispatch for FrontEnd {
         let entry = Entry::new(query, (rows, dims), inline, reply).with(kept);
         let number = self.queries.fetch_add(1, Ordering::Relaxed);
         self.state().add(number, entry)?;
-        let mut waiting = Waiting {
+        let mut waiting = WaitGuard {
             front: self,
             query: number,
             waits: true,
@@ -345,13 +345,13 @@ impl Dispatch for FrontEnd {
 }
 
 /// Gives a query up when the one who waits for it goes away.
-struct Waiting<'a> {
+struct WaitGuard<'a> {
     front: &'a FrontEnd,
     query: u64,
     waits: bool,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         if self.waits {
             self.front.state().give_up(self.query);

@@ -3,7 +3,7 @@
 //! Times (`_ns`) are on the sender's clock; see [`crate::link::Clock`].
 
 use sextant_rpc::{
-    Answer, Assignment, Composite, ForStep, KeptAnswer, KeptHere, QueryError, Ticket,
+    Answer, Assignment, CacheHit, Composite, ForStep, KeptAnswer, QueryError, Ticket,
 };
 use sextant_types::{NamedTensor, Route, Targets};
 
@@ -26,7 +26,7 @@ pub enum FrontRequest {
     /// A query. One whose inputs the front end keeps is answered by any number of
     /// [`FrontReport::Assign`] and one [`FrontReport::Done`] or by [`FrontReport::Has`], one with its inputs by
     /// [`FrontReport::Answered`], either by [`FrontReport::Declined`] where nobody leads.
-    Ask(Box<SentAsk>),
+    Ask(Box<QueryMessage>),
     /// Nobody waits for the query any more.
     GiveUp {
         /// The query's number.
@@ -36,13 +36,13 @@ pub enum FrontRequest {
 
 /// [`Ask`](sextant_rpc::Ask) or [`Query`](sextant_rpc::Query) on its way.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SentAsk {
+pub struct QueryMessage {
     /// Names the inputs.
     pub ticket: Ticket,
     /// Whom it addresses.
     pub route: Route,
     /// What it brings.
-    pub inputs: SentInputs,
+    pub inputs: QueryInputs,
     /// What is asked for.
     pub targets: Targets,
     /// Whether the closest variant is better than a refusal.
@@ -65,7 +65,7 @@ pub struct SentAsk {
 
 /// Whether the inputs of a query travel with it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum SentInputs {
+pub enum QueryInputs {
     /// The front end keeps them for the worker that it will be told.
     Kept {
         /// Rows that they have.
@@ -103,7 +103,7 @@ pub enum FrontReport {
     Assign(Box<Assignment>),
     /// The variant that was chosen for a query is one whose answer the front end has kept: no worker has it. The last
     /// word on the query, in place of [`FrontReport::Done`].
-    Has(Box<KeptHere>),
+    Has(Box<CacheHit>),
     /// A query whose inputs the front end keeps is settled: a worker has run it, or why it was refused.
     Done {
         /// The query's number.

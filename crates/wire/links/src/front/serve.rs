@@ -14,10 +14,10 @@ use futures::{
 };
 use parking_lot::{Mutex, MutexGuard};
 
-use sextant_rpc::{Ask, Assignment, DispatcherClient, Holder, KeptHere, Query, QueryError};
+use sextant_rpc::{Ask, Assignment, CacheHit, DispatcherClient, Holder, Query, QueryError};
 use sextant_types::Code;
 
-use super::{FromDispatcher, FrontReport, FrontRequest, SentAsk, SentInputs, ToDispatcher};
+use super::{FromDispatcher, FrontReport, FrontRequest, QueryInputs, QueryMessage, ToDispatcher};
 use crate::link::{Broken, Clock, Link, Peer};
 
 /// Whom front ends are served with.
@@ -40,7 +40,7 @@ struct Reporter {
 }
 
 /// A query under way: its number and what is to be said of it, nothing if it was given up.
-type UnderWay = BoxFuture<'static, Option<(u64, FrontReport)>>;
+type InFlightQuery = BoxFuture<'static, Option<(u64, FrontReport)>>;
 
 /// Serves the front end at the other end of `link`, until `shutdown`. Queries that are under
 /// way when it ends are given up.
@@ -78,7 +78,7 @@ pub async fn serve(
 struct Serving {
     half: DispatcherHalf,
     reporter: Arc<Reporter>,
-    queries: FuturesUnordered<UnderWay>,
+    queries: FuturesUnordered<InFlightQuery>,
     /// By the query's number.
     handles: HashMap<u64, AbortHandle>,
 }
@@ -108,7 +108,7 @@ impl Serving {
         }
     }
 
-    fn take_on(&mut self, ask: SentAsk) {
+    fn take_on(&mut self, ask: QueryMessage) {
         let query = ask.ticket.query;
         let reporter = Arc::clone(&self.reporter);
         let dispatcher = Arc::clone(&self.half.dispatcher);
@@ -157,11 +157,15 @@ impl Reporter {
     }
 
     /// Has a query answered, or placed if the front end keeps its inputs. One that panics harms no other.
-    async fn report(self: Arc<Self>, dispatcher: DispatcherClient, ask: SentAsk) -> FrontReport {
+    async fn report(
+        self: Arc<Self>,
+        dispatcher: DispatcherClient,
+        ask: QueryMessage,
+    ) -> FrontReport {
         let query = ask.ticket.query;
         let arrived = self.arrived(ask.arrived_ns);
         match ask.inputs {
-            SentInputs::Kept { rows, dims, kept } => {
+            QueryInputs::Kept { rows, dims, kept } => {
                 let ask = Ask {
                     ticket: ask.ticket,
                     route: ask.route,
@@ -177,7 +181,7 @@ impl Reporter {
                     step: ask.step,
                     arrived,
                 };
-                let holder = Arc::new(Asking {
+                let holder = Arc::new(QueryHolder {
                     reporter: self,
                     has: Mutex::new(None),
                 });
@@ -189,7 +193,7 @@ impl Reporter {
                     None => FrontReport::Done { query, outcome },
                 }
             }
-            SentInputs::Here(Ok(inputs)) => {
+            QueryInputs::Here(Ok(inputs)) => {
                 let ask = Query {
                     route: ask.route,
                     inputs,
@@ -208,7 +212,7 @@ impl Reporter {
                 let outcome = outcome.map(Box::new);
                 FrontReport::Answered { query, outcome }
             }
-            SentInputs::Here(Err(reason)) => FrontReport::Answered {
+            QueryInputs::Here(Err(reason)) => FrontReport::Answered {
                 query,
                 outcome: Err(QueryError::new(Code::InvalidTensor, reason)),
             },
@@ -232,13 +236,13 @@ impl Reporter {
 }
 
 /// The holder of one query.
-struct Asking {
+struct QueryHolder {
     reporter: Arc<Reporter>,
     /// What it was told of an answer that it has kept.
-    has: Mutex<Option<KeptHere>>,
+    has: Mutex<Option<CacheHit>>,
 }
 
-impl Holder for Asking {
+impl Holder for QueryHolder {
     /// Over a broken link nobody is told: the worker's batch goes without the inputs.
     fn assign(&self, assignment: Assignment) {
         let report = FrontReport::Assign(Box::new(assignment));
@@ -246,7 +250,7 @@ impl Holder for Asking {
     }
 
     /// Told as the query ends.
-    fn has(&self, kept: KeptHere) {
+    fn has(&self, kept: CacheHit) {
         *self.has.lock() = Some(kept);
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         outbox::Frames,
         proto::{dispatcher_client::DispatcherClient, worker_client::WorkerClient},
         stream::{StreamLink, sending},
-        tls::Calling as Tls,
+        tls::ClientTls as Tls,
         transport::{
             CONNECTION_WINDOW_BYTES, FRAME_BYTES, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT,
             STREAM_WINDOW_BYTES,

@@ -89,10 +89,10 @@ pub(crate) struct Tokens {
     /// The token that the store named last.
     known: AtomicU64,
     /// One question at a time; what was refused last.
-    asking: Mutex<Option<Refused>>,
+    asking: Mutex<Option<Refusal>>,
 }
 
-struct Refused {
+struct Refusal {
     token: u64,
     at: Instant,
     reason: String,
@@ -319,7 +319,7 @@ impl Tokens {
                     None => "nobody leads".to_owned(),
                 };
                 let reason = format!("the {caller} acts under token {token}, {leads}");
-                *refused = Some(Refused {
+                *refused = Some(Refusal {
                     token,
                     at: Instant::now(),
                     reason: reason.clone(),

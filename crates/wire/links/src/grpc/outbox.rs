@@ -50,7 +50,7 @@ pub(crate) struct Frames<W: Wire> {
     shared: Arc<Shared<W>>,
     fence: Fence,
     /// The messages of the frame that is being made; keeps its memory.
-    batch: VecDeque<Waiting<W>>,
+    batch: VecDeque<QueuedMessage<W>>,
     /// When the last frame was made.
     made: Option<Instant>,
     /// The others have had their turn.
@@ -66,14 +66,14 @@ struct Shared<W> {
 }
 
 struct Queue<W> {
-    waiting: VecDeque<Waiting<W>>,
+    waiting: VecDeque<QueuedMessage<W>>,
     bytes: usize,
     /// Nothing more is taken in; what waits is still sent.
     closed: bool,
     sender: Option<Waker>,
 }
 
-struct Waiting<W> {
+struct QueuedMessage<W> {
     message: W,
     bytes: usize,
 }
@@ -141,7 +141,7 @@ impl<W: Wire> Outbox<W> {
             return Err(Broken);
         }
         queue.bytes += bytes;
-        queue.waiting.push_back(Waiting { message, bytes });
+        queue.waiting.push_back(QueuedMessage { message, bytes });
         let sender = queue.sender.take();
         drop(queue);
         wake(sender);
@@ -223,7 +223,7 @@ impl<W> Shared<W> {
 
 impl<W> Queue<W> {
     /// Moves what fits into one frame to the empty `batch`.
-    fn take(&mut self, batch: &mut VecDeque<Waiting<W>>) {
+    fn take(&mut self, batch: &mut VecDeque<QueuedMessage<W>>) {
         if self.bytes <= FRAME_BYTES {
             self.bytes = 0;
             std::mem::swap(&mut self.waiting, batch);

@@ -37,7 +37,7 @@ pub struct RosterOptions {
 
 /// A worker came or went.
 #[derive(Clone)]
-pub enum Seen {
+pub enum RosterEvent {
     /// It can be reached; a later client replaces an earlier one.
     Up(WorkerId, WorkerClient),
     /// It cannot be reached any more. Calls that waited have been answered.
@@ -56,7 +56,7 @@ pub struct Roster {
 #[derive(Default)]
 struct Present {
     workers: BTreeMap<WorkerId, WorkerClient>,
-    subscribers: Vec<mpsc::UnboundedSender<Seen>>,
+    subscribers: Vec<mpsc::UnboundedSender<RosterEvent>>,
 }
 
 impl Default for RosterOptions {
@@ -98,12 +98,12 @@ impl Roster {
     }
 
     /// What comes and goes, beginning with the workers that can be reached now.
-    pub fn subscribe(&self) -> mpsc::UnboundedReceiver<Seen> {
+    pub fn subscribe(&self) -> mpsc::UnboundedReceiver<RosterEvent> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut present = self.present();
         for (name, worker) in &present.workers {
             // The receiver is here.
-            drop(sender.send(Seen::Up(name.clone(), Arc::clone(worker))));
+            drop(sender.send(RosterEvent::Up(name.clone(), Arc::clone(worker))));
         }
         present.subscribers.push(sender);
         receiver
@@ -137,14 +137,14 @@ impl Roster {
         }
     }
 
-    fn publish(&self, seen: &Seen) {
+    fn publish(&self, seen: &RosterEvent) {
         let mut present = self.present();
         match seen {
-            Seen::Up(name, worker) => {
+            RosterEvent::Up(name, worker) => {
                 let (name, worker) = (name.clone(), Arc::clone(worker));
                 present.workers.insert(name, worker);
             }
-            Seen::Down(name) => {
+            RosterEvent::Down(name) => {
                 present.workers.remove(name);
             }
         }

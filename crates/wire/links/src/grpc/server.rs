@@ -24,7 +24,7 @@ use crate::{
         error::chain,
         hello::Tokens,
         proto::{dispatcher_server::DispatcherServer, worker_server::WorkerServer},
-        tls::Called,
+        tls::ServerTls,
         transport::{
             CONNECTION_WINDOW_BYTES, FRAME_BYTES, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT,
             STREAM_WINDOW_BYTES,
@@ -68,7 +68,7 @@ pub struct GrpcConfig {
 pub struct GrpcServer {
     listener: TcpListener,
     endpoint: Arc<str>,
-    tls: Option<Called>,
+    tls: Option<ServerTls>,
     limits: Limits,
     roles: Roles,
 }

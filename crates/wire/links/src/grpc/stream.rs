@@ -46,19 +46,19 @@ struct Inbox<In: Wire> {
 }
 
 /// The half that sends, before there is anything to receive from.
-pub(crate) struct Sending<Out: Wire> {
+pub(crate) struct SendHalf<Out: Wire> {
     outbox: Outbox<Out>,
     breaker: Arc<Breaker>,
 }
 
 /// The half that sends, and its frames for the transport.
-pub(crate) fn sending<Out: Wire>(limits: Limits, fence: Fence) -> (Sending<Out>, Frames<Out>) {
+pub(crate) fn sending<Out: Wire>(limits: Limits, fence: Fence) -> (SendHalf<Out>, Frames<Out>) {
     let breaker = Arc::<Breaker>::default();
     let (outbox, frames) = outbox(limits, fence, Arc::clone(&breaker));
-    (Sending { outbox, breaker }, frames)
+    (SendHalf { outbox, breaker }, frames)
 }
 
-impl<Out: Wire> Sending<Out> {
+impl<Out: Wire> SendHalf<Out> {
     /// The whole link.
     pub(crate) fn receiving<In: Wire>(
         self,

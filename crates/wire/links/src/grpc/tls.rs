@@ -41,23 +41,23 @@ pub struct MutualTls {
 
 /// The files of a process, which may be replaced while it runs, as whoever renews certificates does: new connections
 /// show what the files hold now, open ones go on.
-pub(crate) struct Renewed<T> {
+pub(crate) struct RenewedConfig<T> {
     files: MutualTls,
     read: fn(&MutualTls) -> Result<T, Error>,
     last: Mutex<(T, Instant)>,
 }
 
 /// What a caller shows and asks for.
-pub(crate) type Calling = Renewed<ClientTlsConfig>;
+pub(crate) type ClientTls = RenewedConfig<ClientTlsConfig>;
 
 /// What who is called shows and asks for.
-pub(crate) type Called = Renewed<Arc<ServerConfig>>;
+pub(crate) type ServerTls = RenewedConfig<Arc<ServerConfig>>;
 
 impl MutualTls {
     /// # Errors
     /// When a file cannot be read.
-    pub(crate) fn calling(self) -> Result<Calling, Error> {
-        Renewed::open(self, |files| {
+    pub(crate) fn calling(self) -> Result<ClientTls, Error> {
+        RenewedConfig::open(self, |files| {
             let (ca, certificate, key) = (
                 read(&files.ca)?,
                 read(&files.certificate)?,
@@ -75,8 +75,8 @@ impl MutualTls {
 
     /// # Errors
     /// When a file cannot be read, or does not hold what it should.
-    pub(crate) fn called(self) -> Result<Called, Error> {
-        Renewed::open(self, |files| Ok(Arc::new(files.server()?)))
+    pub(crate) fn called(self) -> Result<ServerTls, Error> {
+        RenewedConfig::open(self, |files| Ok(Arc::new(files.server()?)))
     }
 
     fn server(&self) -> Result<ServerConfig, Error> {
@@ -106,7 +106,7 @@ impl MutualTls {
     }
 }
 
-impl<T: Clone> Renewed<T> {
+impl<T: Clone> RenewedConfig<T> {
     fn open(files: MutualTls, read: fn(&MutualTls) -> Result<T, Error>) -> Result<Self, Error> {
         let last = Mutex::new((read(&files)?, Instant::now()));
         Ok(Self { files, read, last })

@@ -34,7 +34,7 @@ pub(crate) trait Wire: Sized + Send + Unpin + 'static {
     fn pack(messages: impl ExactSizeIterator<Item = Self>, token: u64) -> Self::Frame;
 
     /// Takes the messages of a frame out, in order.
-    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), Malformed>;
+    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), MalformedFrame>;
 
     /// Bytes that it takes on the wire, about.
     fn weight_bytes(&self) -> usize;
@@ -46,7 +46,7 @@ pub(crate) trait Wire: Sized + Send + Unpin + 'static {
 
 /// A frame that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Malformed {
+pub(crate) enum MalformedFrame {
     /// A field without which the message means nothing.
     #[error("`{0}` is missing or unknown")]
     Field(&'static str),
@@ -55,8 +55,8 @@ pub(crate) enum Malformed {
     Name(#[from] InvalidId),
 }
 
-fn field<T>(value: Option<T>, name: &'static str) -> Result<T, Malformed> {
-    value.ok_or(Malformed::Field(name))
+fn field<T>(value: Option<T>, name: &'static str) -> Result<T, MalformedFrame> {
+    value.ok_or(MalformedFrame::Field(name))
 }
 
 impl From<Stamp> for proto::Stamp {

@@ -17,7 +17,7 @@ use super::{
     clock::Peer,
     pending::{Outcome, Pending, finish},
 };
-use crate::hearing::Hearing;
+use crate::hearing::SilenceMeter;
 
 /// How a connection is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,7 +293,7 @@ impl Connection {
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), Broken> {
         let mut beats = interval(self.options.beat.max(Duration::from_millis(1)));
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut hearing = Hearing::new(self.options.beat, self.options.silence);
+        let mut hearing = SilenceMeter::new(self.options.beat, self.options.silence);
         let mut beat = 0u32;
         tokio::pin!(shutdown);
         loop {

@@ -52,7 +52,7 @@ pub(super) enum Put {
     NoRoom,
 }
 
-pub(super) enum Added {
+pub(super) enum AddOutcome {
     /// Everything that it wants was there.
     Complete(Box<Batch>),
     /// It waits; see [`Put::Kept`].
@@ -68,7 +68,7 @@ pub(super) struct Due {
 }
 
 /// Inputs whose batch has not come.
-struct Early {
+struct EarlyInputs {
     content: Content,
     link: ServerLink,
     at: Instant,
@@ -81,7 +81,7 @@ pub(super) struct Table {
     batches: HashMap<u64, Box<Batch>>,
     /// The batch that wants the ticket's inputs, and the part.
     wanted: HashMap<Ticket, (u64, usize)>,
-    early: HashMap<Ticket, Early>,
+    early: HashMap<Ticket, EarlyInputs>,
     /// Of all inputs that wait.
     bytes: u64,
     /// When the keeper looks next.
@@ -240,7 +240,7 @@ impl Table {
         link: ServerLink,
         now: Instant,
     ) -> Put {
-        let early = Early {
+        let early = EarlyInputs {
             bytes: content.bytes(),
             content,
             link,
@@ -255,7 +255,7 @@ impl Table {
     }
 
     /// Takes in a batch, with what has come for it.
-    pub(super) fn add(&mut self, mut batch: Batch) -> Added {
+    pub(super) fn add(&mut self, mut batch: Batch) -> AddOutcome {
         self.next += 1;
         for (part, slot) in batch.slots.iter_mut().enumerate() {
             let Slot::Wanted(ticket) = *slot else {
@@ -274,11 +274,11 @@ impl Table {
         }
         if batch.wanted == 0 {
             self.bytes -= batch.bytes;
-            return Added::Complete(Box::new(batch));
+            return AddOutcome::Complete(Box::new(batch));
         }
         let due = batch.due(&self.options);
         self.batches.insert(self.next, Box::new(batch));
-        Added::Waits {
+        AddOutcome::Waits {
             sooner: self.look_by(due),
         }
     }

@@ -21,17 +21,17 @@ use tokio::sync::mpsc;
 use crate::{
     cable::Cable,
     double::{batch, part, there},
-    process::{Process, Reached, config, connector, dispatcher, hello, reach},
+    process::{Process, RemoteProcess, config, connector, dispatcher, hello, reach},
 };
 
 /// Batches that the worker keeps, and how they are answered.
-struct Waiting {
+struct WaitingBatches {
     answers: mpsc::UnboundedReceiver<InferError>,
     answered: Arc<AtomicUsize>,
     kept: Vec<Infer>,
 }
 
-async fn waiting(process: &mut Process, reached: &Reached, count: usize) -> Waiting {
+async fn waiting(process: &mut Process, reached: &RemoteProcess, count: usize) -> WaitingBatches {
     process.double.keep.store(true, Ordering::Relaxed);
     let (sender, answers) = mpsc::unbounded_channel();
     let answered = Arc::<AtomicUsize>::default();
@@ -48,14 +48,14 @@ async fn waiting(process: &mut Process, reached: &Reached, count: usize) -> Wait
     for _ in 0..count {
         kept.push(process.kept.recv().await.expect("a batch"));
     }
-    Waiting {
+    WaitingBatches {
         answers,
         answered,
         kept,
     }
 }
 
-impl Waiting {
+impl WaitingBatches {
     /// Every batch is answered as lost, and the worker's own answers find nobody.
     async fn all_lost(mut self) {
         let count = self.kept.len();
@@ -108,7 +108,7 @@ async fn a_silent_worker_is_lost() {
     let link = link.await.expect("it is let in");
     let connected = RemoteWorker::connect(link, Clock::system(), options).await;
     let (worker, connection) = connected.expect("the link holds");
-    let reached = Reached {
+    let reached = RemoteProcess {
         worker,
         connection: tokio::spawn(connection.run(std::future::pending())),
     };

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use sextant_links::{
     front::{
-        Connector, DispatcherHalf, FrontReport, FrontRequest, SentAsk, SentInputs, ToDispatcher,
+        Connector, DispatcherHalf, FrontReport, FrontRequest, QueryInputs, QueryMessage,
+        ToDispatcher,
     },
     grpc::{Caller, Limits},
     link::{Clock, Stamp},
@@ -84,13 +85,13 @@ impl Dispatch for Direct {
     }
 }
 
-fn ask(ticket: Ticket, inputs: SentInputs) -> ToDispatcher {
+fn ask(ticket: Ticket, inputs: QueryInputs) -> ToDispatcher {
     ToDispatcher {
         stamp: Stamp {
             sent_at_ns: 1 << 60,
             least_delta_ns: None,
         },
-        body: FrontRequest::Ask(Box::new(SentAsk {
+        body: FrontRequest::Ask(Box::new(QueryMessage {
             ticket,
             route: Route::Application(ApplicationId::new("a").expect("a name")),
             inputs,
@@ -107,8 +108,8 @@ fn ask(ticket: Ticket, inputs: SentInputs) -> ToDispatcher {
     }
 }
 
-fn kept(rows: u32) -> SentInputs {
-    SentInputs::Kept {
+fn kept(rows: u32) -> QueryInputs {
+    QueryInputs::Kept {
         rows,
         dims: vec![7],
         kept: Vec::new(),
@@ -147,7 +148,7 @@ async fn a_small_query_is_answered_by_the_dispatcher() {
     let asking = front.connect_dispatcher(&leading.endpoint).await;
     let asking = asking.expect("it is let in");
     for query in 0..10 {
-        let inputs = SentInputs::Here(Ok(vec![NamedTensor::new("x", tensor())]));
+        let inputs = QueryInputs::Here(Ok(vec![NamedTensor::new("x", tensor())]));
         asking
             .send(ask(ticket(query), inputs))
             .expect("the link holds");

@@ -38,7 +38,7 @@ pub struct Process {
 }
 
 /// A worker in another process, and its connection.
-pub struct Reached {
+pub struct RemoteProcess {
     pub worker: Arc<RemoteWorker>,
     pub connection: JoinHandle<Result<(), Broken>>,
 }
@@ -117,12 +117,12 @@ pub fn connector(limits: Limits, hello: Hello) -> GrpcConnector {
 }
 
 /// Reaches worker `there`.
-pub async fn reach(connector: &GrpcConnector, endpoint: &str) -> Reached {
+pub async fn reach(connector: &GrpcConnector, endpoint: &str) -> RemoteProcess {
     let link = connector.connect_worker(there(), endpoint);
     let link = link.await.expect("it is let in");
     let connected = RemoteWorker::connect(link, Clock::system(), Options::default()).await;
     let (worker, connection) = connected.expect("the link holds");
-    Reached {
+    RemoteProcess {
         worker,
         connection: tokio::spawn(connection.run(std::future::pending())),
     }

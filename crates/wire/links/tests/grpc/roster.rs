@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use sextant_links::grpc::{Roster, RosterOptions, Seen};
+use sextant_links::grpc::{Roster, RosterEvent, RosterOptions};
 use sextant_metadata::{InProcessStore, MetadataStore, WorkerRecord};
 use sextant_rpc::WorkerClient;
 use sextant_types::WorkerId;
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct World {
     store: Arc<InProcessStore>,
     roster: Arc<Roster>,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    seen: mpsc::UnboundedReceiver<RosterEvent>,
 }
 
 impl World {
@@ -60,25 +60,25 @@ impl World {
         lease.await.expect("the store is here");
     }
 
-    async fn next(&mut self) -> Seen {
+    async fn next(&mut self) -> RosterEvent {
         let next = timeout(PATIENCE, self.seen.recv()).await;
         next.expect("something is seen").expect("the roster runs")
     }
 
     async fn up(&mut self, name: &str) -> WorkerClient {
         match self.next().await {
-            Seen::Up(worker, client) => {
+            RosterEvent::Up(worker, client) => {
                 assert_eq!(worker, worker_id(name));
                 client
             }
-            Seen::Down(worker) => panic!("{worker} went"),
+            RosterEvent::Down(worker) => panic!("{worker} went"),
         }
     }
 
     async fn down(&mut self, name: &str) {
         match self.next().await {
-            Seen::Down(worker) => assert_eq!(worker, worker_id(name)),
-            Seen::Up(worker, _) => panic!("{worker} came"),
+            RosterEvent::Down(worker) => assert_eq!(worker, worker_id(name)),
+            RosterEvent::Up(worker, _) => panic!("{worker} came"),
         }
     }
 
@@ -141,7 +141,7 @@ async fn workers_of_this_process_need_no_link() {
     world.up("there").await;
     let mut late = world.roster.subscribe();
     for _ in 0..2 {
-        assert!(matches!(late.recv().await, Some(Seen::Up(..))));
+        assert!(matches!(late.recv().await, Some(RosterEvent::Up(..))));
     }
     assert_eq!(world.present(), [worker_id("here"), worker_id("there")]);
     process.stop().await;

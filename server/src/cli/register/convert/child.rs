@@ -41,7 +41,7 @@ pub struct Child<'a> {
 
 /// Why it does not convert, where it has told that.
 #[derive(Debug, Default)]
-struct Told {
+struct ConversionFailure {
     missing: Option<String>,
     refused: Option<String>,
 }
@@ -114,8 +114,12 @@ impl Child<'_> {
     }
 
     /// Tells the user what it tells.
-    async fn listen(&self, out: Option<impl AsyncRead + Unpin>, is_quiet: bool) -> Told {
-        let mut told = Told::default();
+    async fn listen(
+        &self,
+        out: Option<impl AsyncRead + Unpin>,
+        is_quiet: bool,
+    ) -> ConversionFailure {
+        let mut told = ConversionFailure::default();
         let Some(out) = out else {
             return told;
         };

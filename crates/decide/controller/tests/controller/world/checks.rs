@@ -7,7 +7,7 @@ impl World {
     pub(super) fn check_pools(&self) {
         let ready = |device: DeviceIx| -> BTreeSet<VariantIx> {
             let here = self.there.iter().filter(|((on, _), _)| *on == device);
-            let loaded = here.filter(|(_, of)| **of == There::Loaded);
+            let loaded = here.filter(|(_, of)| **of == Residency::Loaded);
             loaded.map(|((_, variant), _)| *variant).collect()
         };
         let mut pools = BTreeMap::new();
@@ -82,14 +82,14 @@ impl World {
                 let until = earliest + expected;
                 let from = earliest;
                 self.there
-                    .insert((device, variant), There::Loading { from, until });
+                    .insert((device, variant), Residency::Loading { from, until });
                 self.loads += 1;
             }
             Action::Move(placement::Action::Unload { device, variant }) => {
-                let before = self.there.insert((device, variant), There::Leaving);
+                let before = self.there.insert((device, variant), Residency::Leaving);
                 assert_eq!(
                     before,
-                    Some(There::Loaded),
+                    Some(Residency::Loaded),
                     "what is not loaded is unloaded"
                 );
                 let mut running = self.running.values();
@@ -109,7 +109,7 @@ impl World {
                 assert!(earliest <= latest, "a window that is closed");
                 assert_eq!(
                     self.there.get(&(device, variant)),
-                    Some(&There::Loaded),
+                    Some(&Residency::Loaded),
                     "variant {variant} is not loaded on device {device}"
                 );
                 self.check_shapes(variant, &requests, expected);
@@ -124,7 +124,7 @@ impl World {
                     let late = end > request.deadline;
                     self.answer(request.payload, Answer::Served { at: end, late });
                 }
-                let running = Running {
+                let running = RunningBatch {
                     device,
                     variant,
                     end,
@@ -163,7 +163,7 @@ impl World {
     fn check_load_window(&self, device: DeviceIx, earliest: Nanos) {
         let here = self.there.iter().filter(|((on, _), _)| *on == device);
         for (_, of) in here {
-            if let There::Loading { from, until } = *of {
+            if let Residency::Loading { from, until } = *of {
                 assert!(
                     !self.setting.exact || until <= earliest,
                     "two LOADs at once: from {from} until {until}, and from {earliest}"
@@ -179,8 +179,9 @@ impl World {
     }
 
     pub(super) fn free(&self, device: DeviceIx) -> u32 {
-        let on =
-            |place: &(DeviceIx, VariantIx), of: &There| place.0 == device && *of != There::Leaving;
+        let on = |place: &(DeviceIx, VariantIx), of: &Residency| {
+            place.0 == device && *of != Residency::Leaving
+        };
         let here = self.there.iter().filter(|(place, of)| on(place, of));
         let (mut taken, mut groups) = (0, BTreeMap::new());
         for ((_, variant), _) in here {
@@ -200,7 +201,7 @@ impl World {
         };
         let held = self.there.iter().any(|((on, other), of)| {
             let group = self.setting.shared(*other).map(|shared| shared.group);
-            *on == device && *of != There::Leaving && group == Some(shared.group)
+            *on == device && *of != Residency::Leaving && group == Some(shared.group)
         });
         own + if held { 0 } else { shared.pages }
     }

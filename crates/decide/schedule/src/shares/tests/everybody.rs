@@ -36,7 +36,7 @@ struct Class {
 
 /// The shares of a pool's tenants.
 #[derive(Debug, Default)]
-pub(super) struct Everybody {
+pub(super) struct ReferenceShares {
     tenants: BTreeMap<TenantIx, Tenant>,
     classes: BTreeMap<u8, Class>,
     work: Nanos,
@@ -79,9 +79,9 @@ impl Default for Class {
     }
 }
 
-// === impl Everybody ===
+// === impl ReferenceShares ===
 
-impl Everybody {
+impl ReferenceShares {
     /// A queue has a seat on the pool.
     pub fn enter(&mut self, queue: QueueIx, spec: &QueueSpec) {
         let time = self.classes.entry(spec.priority).or_default().time;

@@ -1,7 +1,7 @@
 //! One queue with the rule, beside devices that are as busy as a test says.
 
 use sextant_schedule::{
-    BatchId, Delay, DeviceSpec, DropReason, Fleet, Formed, LatencyTable, Nanos, Options, PoolIx,
+    BatchId, Delay, DeviceSpec, DropReason, Fleet, LatencyTable, Nanos, NextBatch, Options, PoolIx,
     QueueSpec, Request, Sextant, Surroundings,
 };
 
@@ -113,7 +113,7 @@ impl Bench {
         self.queue.push(now, self.delay, request).unwrap();
     }
 
-    pub fn form(&mut self, now: Nanos) -> Option<Formed> {
+    pub fn form(&mut self, now: Nanos) -> Option<NextBatch> {
         let around = Surroundings {
             now,
             cause: sextant_schedule::Cause::Queue,

@@ -1,7 +1,7 @@
 //! One queue with a rule, and nothing else: what a scheduler does with a queue, step by step.
 
 use sextant_schedule::{
-    Delay, DropReason, Formed, Nanos, QueueSpec, Request, RequestQueue, Rule, Surroundings,
+    Delay, DropReason, Nanos, NextBatch, QueueSpec, Request, RequestQueue, Rule, Surroundings,
 };
 
 /// The requests of one queue, and the batch that would run next.
@@ -14,7 +14,7 @@ pub struct LoneQueue<T, R: Rule> {
 }
 
 /// A request that is given up.
-pub type Dropped<T> = (Request<T>, DropReason);
+pub type DroppedRequest<T> = (Request<T>, DropReason);
 
 // === impl LoneQueue ===
 
@@ -43,7 +43,7 @@ impl<T, R: Rule> LoneQueue<T, R> {
         now: Nanos,
         delay: Delay,
         mut request: Request<T>,
-    ) -> Result<(), Dropped<T>> {
+    ) -> Result<(), DroppedRequest<T>> {
         let waiting = self.requests.rows();
         if let Some(reason) = self.spec.refusal(now, delay, waiting, &request) {
             return Err((request, reason));
@@ -63,8 +63,8 @@ impl<T, R: Rule> LoneQueue<T, R> {
         &mut self,
         rule: &mut R,
         around: &Surroundings<'_>,
-        mut dropped: impl FnMut(Dropped<T>),
-    ) -> Option<Formed> {
+        mut dropped: impl FnMut(DroppedRequest<T>),
+    ) -> Option<NextBatch> {
         if self.requests.is_empty() {
             return None;
         }
@@ -81,7 +81,7 @@ impl<T, R: Rule> LoneQueue<T, R> {
     }
 
     /// Takes the requests of a batch out, earliest deadline first, and tells its rows.
-    pub fn take(&mut self, formed: &Formed, delay: Delay) -> (Vec<Request<T>>, u32) {
+    pub fn take(&mut self, formed: &NextBatch, delay: Delay) -> (Vec<Request<T>>, u32) {
         let (count, rows) = if self.spec.batched {
             self.requests.fit(0, formed.rows)
         } else {

@@ -1,6 +1,6 @@
 //! Whether a candidate waits, until when, and where it stands.
 
-use sextant_schedule::{Delay, Formed, NEVER, QueueSpec};
+use sextant_schedule::{Delay, NEVER, NextBatch, QueueSpec};
 
 use super::bench::{Bench, MS, SLACK, spec};
 
@@ -8,19 +8,19 @@ use super::bench::{Bench, MS, SLACK, spec};
 const NOW: u64 = 149 * MS;
 
 /// A candidate of so many requests of a queue with a request a millisecond.
-fn candidate(hold: f64, devices: (u16, u16), requests: u32) -> Formed {
+fn candidate(hold: f64, devices: (u16, u16), requests: u32) -> NextBatch {
     formed(
         Bench::new(spec(1.0, 4.0), hold, devices).fed(MS, NOW),
         requests,
     )
 }
 
-fn formed(mut bench: Bench, requests: u32) -> Formed {
+fn formed(mut bench: Bench, requests: u32) -> NextBatch {
     (0..requests).for_each(|_| bench.ask(NOW, SLACK));
     bench.form(NOW).unwrap()
 }
 
-fn starts(formed: Formed) -> bool {
+fn starts(formed: NextBatch) -> bool {
     formed.ready_at == 0
 }
 

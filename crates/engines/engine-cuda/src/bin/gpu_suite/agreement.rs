@@ -59,7 +59,7 @@ pub fn library() -> Option<PathBuf> {
     })
 }
 
-struct Checked {
+struct CheckResult {
     agreed: bool,
     /// The case that lost the device.
     lost_at: Option<usize>,
@@ -77,14 +77,14 @@ fn reference() -> Result<OrtEngine, Error> {
     OrtEngine::new(&library().ok_or_else(missing)?)
 }
 
-fn check_operators(engine: &dyn Engine, arguments: &Arguments) -> Result<Checked, Error> {
+fn check_operators(engine: &dyn Engine, arguments: &Arguments) -> Result<CheckResult, Error> {
     let reference = reference()?;
     let mut cases: Vec<Case> = operators::cases(arguments.seed);
     // What belongs to an operator comes together.
     cases.sort_by_key(|case| case.operator);
     let numbered = cases.iter().enumerate().skip(arguments.from);
     let chosen = numbered.step_by(arguments.every);
-    let mut checked = Checked {
+    let mut checked = CheckResult {
         agreed: true,
         lost_at: None,
     };

@@ -103,7 +103,7 @@ pub struct Arguments {
 }
 
 /// What to do with a command line.
-pub enum Asked {
+pub enum Invocation {
     Run(Arguments),
     Help,
 }
@@ -136,7 +136,7 @@ impl Part {
 
 impl Arguments {
     /// Reads a command line.
-    pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
+    pub fn parse(mut words: impl Iterator<Item = String>) -> Result<Invocation, String> {
         let mut part = None;
         let mut arguments = Self {
             part: Part::Device,
@@ -153,7 +153,7 @@ impl Arguments {
         while let Some(word) = words.next() {
             let mut value = || words.next().unwrap_or_default();
             match word.as_str() {
-                "--help" | "-h" => return Ok(Asked::Help),
+                "--help" | "-h" => return Ok(Invocation::Help),
                 "--small" => arguments.small = true,
                 "--only" => part = Some(Part::named(&value())?),
                 "--device" => arguments.device = number(&word, &value())?,
@@ -170,7 +170,7 @@ impl Arguments {
         arguments.part = part.ok_or("name a part with `--only`: `--help` lists them")?;
         arguments.every = arguments.every.max(1);
         arguments.runs = arguments.runs.max(1);
-        Ok(Asked::Run(arguments))
+        Ok(Invocation::Run(arguments))
     }
 
     /// The same as words, for a process that goes on at case `from`.

@@ -12,7 +12,7 @@ use sextant_types::Precision;
 use crate::{
     arguments::Arguments,
     record::record,
-    setup::{self, Loaded, Network, Times},
+    setup::{self, LoadedNetwork, Network, Times},
 };
 
 /// Names of artefacts that come and go beside those that run; above those that other parts use.
@@ -79,7 +79,7 @@ fn beside(what: &str) -> String {
 
 /// Runs for a time beside a thread that loads until it is over and says how often it did.
 fn while_loading(
-    loaded: &Loaded,
+    loaded: &LoadedNetwork,
     what: &str,
     time: Duration,
     load: impl Fn(&AtomicBool) -> Result<u32, Error> + Sync,

@@ -6,7 +6,7 @@ use sextant_engine::{Engine, Error};
 use sextant_engine_cuda::{
     CudaEngine,
     driver::Driver,
-    suite::loads::{self, Moves, Named},
+    suite::loads::{self, Moves, RequestMaker},
 };
 use sextant_types::Precision;
 
@@ -91,7 +91,7 @@ fn measure(network: &Network, arguments: &Arguments, bandwidth: f64) -> Result<b
 fn moved(
     network: &Network,
     arguments: &Arguments,
-    named: Named<'_>,
+    named: RequestMaker<'_>,
     pages: u64,
 ) -> Result<(Moves, bool), Error> {
     let driver = setup::driver(arguments)?;

@@ -22,12 +22,12 @@ use std::process::ExitCode;
 
 use sextant_engine::Error;
 
-use arguments::{Arguments, Asked, Part};
+use arguments::{Arguments, Invocation, Part};
 
 fn main() -> ExitCode {
     let arguments = match Arguments::parse(std::env::args().skip(1)) {
-        Ok(Asked::Run(arguments)) => arguments,
-        Ok(Asked::Help) => {
+        Ok(Invocation::Run(arguments)) => arguments,
+        Ok(Invocation::Help) => {
             print!("{}", arguments::help());
             return ExitCode::SUCCESS;
         }

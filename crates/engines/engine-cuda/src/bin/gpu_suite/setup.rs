@@ -34,7 +34,7 @@ pub struct Network {
 }
 
 /// A loaded network with inputs of one batch size.
-pub struct Loaded {
+pub struct LoadedNetwork {
     model: Arc<dyn LoadedModel>,
     inputs: Vec<NamedTensor>,
 }
@@ -166,9 +166,9 @@ impl Network {
         engine: &dyn Engine,
         precision: Precision,
         rows: usize,
-    ) -> Result<Loaded, Error> {
+    ) -> Result<LoadedNetwork, Error> {
         let model = engine.load(&self.named(0, precision))?;
-        Ok(Loaded {
+        Ok(LoadedNetwork {
             inputs: self.inputs(&*model, rows),
             model,
         })
@@ -192,9 +192,9 @@ impl Network {
     }
 }
 
-// === impl Loaded ===
+// === impl LoadedNetwork ===
 
-impl Loaded {
+impl LoadedNetwork {
     /// Runs a batch: the time of EXEC by the device's clock.
     pub fn run(&self) -> Result<Duration, Error> {
         let unstaged = || Error::Failed("the engine does not stage batches".to_owned());
@@ -237,7 +237,7 @@ impl Loaded {
 
 impl Times {
     /// Runs a batch.
-    pub fn add(&mut self, loaded: &Loaded) -> Result<(), Error> {
+    pub fn add(&mut self, loaded: &LoadedNetwork) -> Result<(), Error> {
         let started = Instant::now();
         let executed = loaded.run()?;
         self.whole.push(started.elapsed().as_secs_f64());

@@ -8,7 +8,7 @@ use sextant_types::Precision;
 use crate::{
     arguments::Arguments,
     record::record,
-    setup::{self, Loaded, Network},
+    setup::{self, LoadedNetwork, Network},
 };
 
 /// Threads that keep the device busy while others bring inputs and take outputs.
@@ -71,7 +71,7 @@ fn measure(engine: &dyn Engine, network: &Network, arguments: &Arguments) -> Res
 }
 
 /// Batches per second.
-fn batches_of(loaded: &Loaded, time: Duration) -> Result<f64, Error> {
+fn batches_of(loaded: &LoadedNetwork, time: Duration) -> Result<f64, Error> {
     let started = Instant::now();
     let mut batches = 0;
     while batches == 0 || started.elapsed() < time {

@@ -19,7 +19,7 @@ use super::errors::{driver_error, unavailable};
 const FOLDERS: &str = "SEXTANT_CUDA_LIBRARIES";
 
 /// A library by the beginning of its file name, and in which versions it may come.
-struct Wanted {
+struct LibrarySpec {
     name: &'static str,
     versions: &'static [u32],
     /// What it loads by name from its own folder, loaded before it; in the same version.
@@ -29,18 +29,18 @@ struct Wanted {
 /// Of CUDA, the newest first.
 const TOOLKITS: &[u32] = &[13, 12];
 
-const WANTED: [Wanted; 3] = [
-    Wanted {
+const WANTED: [LibrarySpec; 3] = [
+    LibrarySpec {
         name: "libnvrtc",
         versions: TOOLKITS,
         needs: &["libnvrtc-builtins"],
     },
-    Wanted {
+    LibrarySpec {
         name: "libcublasLt",
         versions: TOOLKITS,
         needs: &[],
     },
-    Wanted {
+    LibrarySpec {
         name: "libcudnn",
         versions: &[9],
         needs: &["libcudnn_graph"],
@@ -48,10 +48,10 @@ const WANTED: [Wanted; 3] = [
 ];
 
 /// What ONNX Runtime's providers need, what others need first.
-const PROVIDERS_WANT: [Wanted; 10] = [
+const PROVIDERS_WANT: [LibrarySpec; 10] = [
     plain("libcudart", &[13]),
     plain("libnvJitLink", &[13]),
-    Wanted {
+    LibrarySpec {
         name: "libnvrtc",
         versions: &[13],
         needs: &["libnvrtc-builtins"],
@@ -60,7 +60,7 @@ const PROVIDERS_WANT: [Wanted; 10] = [
     plain("libcublas", &[13]),
     plain("libcurand", &[10]),
     plain("libcufft", &[12]),
-    Wanted {
+    LibrarySpec {
         name: "libcudnn",
         versions: &[9],
         needs: &[
@@ -74,8 +74,8 @@ const PROVIDERS_WANT: [Wanted; 10] = [
     plain("libnvonnxparser", &[10]),
 ];
 
-const fn plain(name: &'static str, versions: &'static [u32]) -> Wanted {
-    Wanted {
+const fn plain(name: &'static str, versions: &'static [u32]) -> LibrarySpec {
+    LibrarySpec {
         name,
         versions,
         needs: &[],
@@ -92,7 +92,7 @@ pub(super) fn preload_for_providers() {
     preload_these(&PROVIDERS_WANT);
 }
 
-fn preload_these(these: &[Wanted]) {
+fn preload_these(these: &[LibrarySpec]) {
     let configured = std::env::var_os(FOLDERS).unwrap_or_default();
     let configured: Vec<PathBuf> = std::env::split_paths(&configured)
         .flat_map(|folder| below(&folder))
@@ -110,9 +110,9 @@ fn preload_these(these: &[Wanted]) {
     }
 }
 
-// === impl Wanted ===
+// === impl LibrarySpec ===
 
-impl Wanted {
+impl LibrarySpec {
     /// The versions to try; those that the graphics driver cannot run come last.
     fn in_order(&self, newest: u32) -> Vec<u32> {
         let mut versions = self.versions.to_vec();

@@ -14,7 +14,7 @@ use cudarc::{
 };
 use sextant_engine::Error;
 
-use self::kept::Kept;
+use self::kept::ModuleCache;
 use super::errors::{driver_error, unavailable};
 use crate::kernels::{self, Launch, SOURCES, Source};
 
@@ -97,7 +97,7 @@ impl Modules {
 /// Compiles the sources side by side; those whose code a folder keeps are read instead.
 pub(super) fn compile_all(capability: (u32, u32)) -> Result<Vec<Vec<u8>>, Error> {
     let options = options(capability)?;
-    let kept = Kept::new(version()?, &options);
+    let kept = ModuleCache::new(version()?, &options);
     let (options, kept) = (&options, kept.as_ref());
     std::thread::scope(|scope| {
         let compile = |source| {

@@ -25,17 +25,17 @@ pub(super) struct Objects {
 struct Graphs {
     next: u32,
     /// With what they were captured on.
-    all: HashMap<u32, Captured>,
+    all: HashMap<u32, CudaCapture>,
 }
 
-struct Captured(CudaGraph);
+struct CudaCapture(CudaGraph);
 
 /// `cuEventElapsedTime`.
 type Elapsed = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
 // SAFETY: a graph may be used by any thread as long as one at a time does; they are reached through
 // a mutex.
-unsafe impl Send for Captured {}
+unsafe impl Send for CudaCapture {}
 
 // === impl Objects ===
 
@@ -110,7 +110,7 @@ impl Objects {
         let mut graphs = self.graphs();
         let number = graphs.next;
         graphs.next += 1;
-        graphs.all.insert(number, Captured(graph));
+        graphs.all.insert(number, CudaCapture(graph));
         Ok(Graph(number))
     }
 
@@ -119,7 +119,7 @@ impl Objects {
         let stream = self.stream(stream)?;
         let graphs = self.graphs();
         let found = graphs.all.get(&graph.0);
-        let Captured(graph) = found.ok_or_else(|| unknown("graph", graph.0))?;
+        let CudaCapture(graph) = found.ok_or_else(|| unknown("graph", graph.0))?;
         // SAFETY: graph and stream are alive and of the bound context; the mutex keeps other threads
         // from the graph.
         unsafe { result::graph::launch(graph.cu_graph_exec(), stream.cu_stream()) }

@@ -36,10 +36,10 @@ const FUNCTIONS: [&[u8]; 8] = [
 pub(super) struct PagedArena {
     windows: Windows,
     /// The arena's own mappings.
-    mapped: Vec<Mapped>,
+    mapped: Vec<MappedRange>,
     /// The pages, and the rest of the arena behind them.
     physical: Vec<Physical>,
-    reserved: Reserved,
+    reserved: AddressRange,
     arena_bytes: u64,
 }
 
@@ -53,7 +53,7 @@ struct Windows {
 }
 
 /// Addresses.
-struct Reserved {
+struct AddressRange {
     start: sys::CUdeviceptr,
     bytes: u64,
 }
@@ -65,7 +65,7 @@ struct Physical {
 }
 
 /// Memory at an address.
-struct Mapped {
+struct MappedRange {
     start: sys::CUdeviceptr,
     bytes: u64,
 }
@@ -137,7 +137,7 @@ impl PagedArena {
         let started = Instant::now();
         let refused = || Error::Failed("the device does not map pages".to_owned());
         let unit = granularity(context).ok_or_else(refused)?;
-        let reserved = Reserved::new(paging.range().end.get())?;
+        let reserved = AddressRange::new(paging.range().end.get())?;
         let of = properties(context);
         let mut arena = Self {
             windows: Windows {
@@ -178,7 +178,7 @@ impl PagedArena {
     fn add(&mut self, physical: Physical) -> Result<(), Error> {
         let end = self.mapped.last().map(|it| it.start + it.bytes);
         let start = end.unwrap_or(self.reserved.start);
-        self.mapped.push(Mapped::new(start, &physical)?);
+        self.mapped.push(MappedRange::new(start, &physical)?);
         self.physical.push(physical);
         Ok(())
     }
@@ -238,7 +238,7 @@ impl Windows {
         self.clear(slots, run.clone())?;
         let mut mapped = Vec::new();
         for (slot, page) in run.clone().zip(pages) {
-            mapped.push(Mapped::new(self.at(slot), &physical[*page as usize])?);
+            mapped.push(MappedRange::new(self.at(slot), &physical[*page as usize])?);
         }
         if !mapped.is_empty() {
             self.allow(
@@ -313,9 +313,9 @@ impl Drop for Windows {
     }
 }
 
-// === impl Reserved ===
+// === impl AddressRange ===
 
-impl Reserved {
+impl AddressRange {
     fn new(bytes: u64) -> Result<Self, Error> {
         let mut start = 0;
         // SAFETY: writes to a live variable.
@@ -325,7 +325,7 @@ impl Reserved {
     }
 }
 
-impl Drop for Reserved {
+impl Drop for AddressRange {
     fn drop(&mut self) {
         // SAFETY: reserved with this size and freed once; what was mapped there was unmapped before.
         let result = unsafe { sys::cuMemAddressFree(self.start, self.bytes as usize) };
@@ -353,9 +353,9 @@ impl Drop for Physical {
     }
 }
 
-// === impl Mapped ===
+// === impl MappedRange ===
 
-impl Mapped {
+impl MappedRange {
     fn new(start: sys::CUdeviceptr, physical: &Physical) -> Result<Self, Error> {
         let bytes = physical.bytes;
         // SAFETY: the range is reserved, nothing is mapped there, and the handle is alive.
@@ -365,7 +365,7 @@ impl Mapped {
     }
 }
 
-impl Drop for Mapped {
+impl Drop for MappedRange {
     fn drop(&mut self) {
         note(unmap(self.start, self.bytes));
     }

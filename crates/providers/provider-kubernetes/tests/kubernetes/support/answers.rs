@@ -7,7 +7,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use sextant_provider_kubernetes::Kind;
 
-use super::{NAMESPACE, What, World};
+use super::{FaultKind, NAMESPACE, World};
 
 impl World {
     /// `None` where it hangs.
@@ -20,10 +20,10 @@ impl World {
         let path = uri.path();
         self.calls.push((method.clone(), path.to_owned()));
         match self.fault(method, path) {
-            Some(What::Status(code, message)) => return Some(failure(code, message)),
-            Some(What::Hang) => return None,
-            Some(What::Raw(text)) => return Some(response(StatusCode::OK, text.to_owned())),
-            Some(What::After(happens)) => happens(self),
+            Some(FaultKind::Status(code, message)) => return Some(failure(code, message)),
+            Some(FaultKind::Hang) => return None,
+            Some(FaultKind::Raw(text)) => return Some(response(StatusCode::OK, text.to_owned())),
+            Some(FaultKind::After(happens)) => happens(self),
             None => {}
         }
         let patch = serde_json::from_slice(body).unwrap_or(Value::Null);
@@ -63,7 +63,7 @@ impl World {
         })
     }
 
-    fn fault(&mut self, method: &Method, path: &str) -> Option<What> {
+    fn fault(&mut self, method: &Method, path: &str) -> Option<FaultKind> {
         let mut faults = self.faults.iter_mut();
         let fault = faults.find(|fault| {
             fault.times > 0 && fault.method == *method && path.ends_with(fault.path_end)

@@ -43,12 +43,12 @@ pub(crate) struct Fault {
     pub(crate) path_end: &'static str,
     /// How often.
     pub(crate) times: u32,
-    pub(crate) what: What,
+    pub(crate) what: FaultKind,
 }
 
 /// How it fails.
 #[derive(Clone)]
-pub(crate) enum What {
+pub(crate) enum FaultKind {
     /// With this code and this message.
     Status(u16, &'static str),
     /// It is never answered.

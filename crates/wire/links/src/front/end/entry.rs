@@ -3,20 +3,20 @@
 use std::time::{Duration, Instant};
 
 use sextant_rpc::{
-    Answer, Assignment, Composite, ForStep, InferError, KeptAnswer, KeptHere, Query, QueryError,
+    Answer, Assignment, CacheHit, Composite, ForStep, InferError, KeptAnswer, Query, QueryError,
     Ticket,
 };
 use sextant_types::{NamedTensor, Route, Targets, WorkerId};
 use tokio::sync::oneshot;
 
 use crate::{
-    front::{SentAsk, SentInputs},
+    front::{QueryInputs, QueryMessage},
     link::Clock,
     mailbox::PartOutputs,
 };
 
 /// What became of a query.
-pub(super) enum Ran {
+pub(super) enum QueryOutcome {
     /// A worker has answered under this assignment.
     There {
         assignment: Box<Assignment>,
@@ -27,14 +27,14 @@ pub(super) enum Ran {
     /// The dispatcher has answered.
     Answered(Box<Answer>),
     /// The dispatcher has chosen a variant whose answer is here.
-    Kept(Box<KeptHere>),
+    Kept(Box<CacheHit>),
 }
 
-pub(super) type Reply = Result<Ran, QueryError>;
+pub(super) type Reply = Result<QueryOutcome, QueryError>;
 
 /// A reply for the one who waits for it; given outside the lock.
 #[must_use]
-pub(super) struct Settled(oneshot::Sender<Reply>, Reply);
+pub(super) struct Settlement(oneshot::Sender<Reply>, Reply);
 
 /// A query that is not answered yet.
 pub(super) struct Entry {
@@ -96,9 +96,9 @@ pub(super) fn deadline(
     arrived.checked_add(latency)
 }
 
-// === impl Settled ===
+// === impl Settlement ===
 
-impl Settled {
+impl Settlement {
     pub(super) fn new(waits: oneshot::Sender<Reply>, reply: Reply) -> Self {
         Self(waits, reply)
     }
@@ -155,10 +155,10 @@ impl Entry {
     }
 
     /// The message that asks, each time under attempts of its own.
-    pub(super) fn ask(&mut self, holder: u64, query: u64, clock: &Clock) -> SentAsk {
+    pub(super) fn ask(&mut self, holder: u64, query: u64, clock: &Clock) -> QueryMessage {
         let first = self.attempts.1;
         self.attempts = (first, first.saturating_add(Ticket::PLACEMENTS));
-        SentAsk {
+        QueryMessage {
             ticket: Ticket {
                 holder,
                 query,
@@ -166,8 +166,8 @@ impl Entry {
             },
             route: self.route.clone(),
             inputs: match self.inline {
-                true => SentInputs::Here(Ok(self.inputs.clone())),
-                false => SentInputs::Kept {
+                true => QueryInputs::Here(Ok(self.inputs.clone())),
+                false => QueryInputs::Kept {
                     rows: self.rows,
                     dims: self.dims.clone(),
                     kept: self.kept.clone(),
@@ -220,8 +220,8 @@ impl Entry {
             }
     }
 
-    pub(super) fn refuse(self, error: QueryError) -> Settled {
-        Settled::new(self.reply, Err(error))
+    pub(super) fn refuse(self, error: QueryError) -> Settlement {
+        Settlement::new(self.reply, Err(error))
     }
 
     pub(super) fn into_parts(self) -> (oneshot::Sender<Reply>, Phase) {

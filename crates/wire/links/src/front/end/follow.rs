@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use self::links::{follow_leader, follow_mailbox};
-use super::{Catalog, FrontEnd, Serving, entry::Settled};
+use super::{Catalog, FrontEnd, Serving, entry::Settlement};
 use crate::front::Connector;
 
 mod links;
@@ -140,8 +140,8 @@ impl Fleet {
     }
 }
 
-fn give(settled: impl IntoIterator<Item = Settled>) {
-    settled.into_iter().for_each(Settled::give);
+fn give(settled: impl IntoIterator<Item = Settlement>) {
+    settled.into_iter().for_each(Settlement::give);
 }
 
 fn every(period: Duration) -> Interval {

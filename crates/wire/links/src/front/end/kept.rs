@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use sextant_answers::{Cache, InputsDigest, Kept};
+use sextant_answers::{Cache, CachedAnswer, InputsDigest};
 use sextant_rpc::KeptAnswer;
 use sextant_types::{Tensor, Variant, VariantId};
 
@@ -14,9 +14,9 @@ use sextant_types::{Tensor, Variant, VariantId};
 pub(super) struct Lookup {
     cache: Arc<Cache>,
     digest: InputsDigest,
-    kept: Vec<(Arc<Variant>, Kept)>,
+    kept: Vec<(Arc<Variant>, CachedAnswer)>,
     /// What is asked all the same, to be compared.
-    on_trial: Vec<(Arc<Variant>, Kept)>,
+    on_trial: Vec<(Arc<Variant>, CachedAnswer)>,
 }
 
 // === impl Lookup ===
@@ -56,8 +56,9 @@ impl Lookup {
     }
 
     /// The answer of a variant that was offered.
-    pub(super) fn answer(&self, variant: &VariantId) -> Option<&Kept> {
+    pub(super) fn answer(&self, variant: &VariantId) -> Option<&CachedAnswer> {
         self.cache.count(true);
+        self.put_off(|_| true);
         let mut kept = self.kept.iter();
         kept.find(|(it, _)| it.id == *variant).map(|(_, kept)| kept)
     }
@@ -65,16 +66,24 @@ impl Lookup {
     /// A worker has answered by a variant: its answer is kept, or compared with the one that was.
     pub(super) fn learn(&self, variant: &Variant, outputs: &[Tensor]) {
         self.cache.count(false);
+        let is_it = |it: &Variant| it.id == variant.id && it.artefact == variant.artefact;
+        self.put_off(|it| !is_it(it));
         if !self.cache.keeps(variant) {
             return;
         }
         let mut on_trial = self.on_trial.iter();
-        match on_trial.find(|(it, _)| it.id == variant.id && it.artefact == variant.artefact) {
+        match on_trial.find(|(it, _)| is_it(it)) {
             Some((_, kept)) => self.cache.judge(variant, kept, outputs),
             None => {
                 let key = self.digest.of_variant(&variant.id, &variant.artefact);
-                self.cache.put(key, Kept::new(outputs));
+                self.cache.put(key, CachedAnswer::new(outputs));
             }
         }
+    }
+
+    /// Those of the variants on trial that were not chosen are to be compared another time.
+    fn put_off(&self, is_left: impl Fn(&Variant) -> bool) {
+        let on_trial = self.on_trial.iter().filter(|(it, _)| is_left(it));
+        on_trial.for_each(|(it, _)| self.cache.put_off(it));
     }
 }

@@ -17,7 +17,7 @@ use sextant_types::{Code, WorkerId};
 
 use super::{
     FrontOptions,
-    entry::{Entry, Phase, Settled},
+    entry::{Entry, Phase, Settlement},
 };
 use crate::{
     front::{DispatcherLink, FrontRequest, MailboxLink},
@@ -122,14 +122,14 @@ impl State {
     }
 
     /// Answers everything; later queries are refused.
-    pub(super) fn close(&mut self) -> Vec<Settled> {
+    pub(super) fn close(&mut self) -> Vec<Settlement> {
         self.closed = true;
         let queries = self.queries.drain();
         queries.map(|(_, entry)| entry.refuse(closing())).collect()
     }
 
     /// Refuses what has waited too long, and asks again what has been lost.
-    pub(super) fn sweep(&mut self, now: Instant) -> Vec<Settled> {
+    pub(super) fn sweep(&mut self, now: Instant) -> Vec<Settlement> {
         let mut verdicts = Vec::new();
         for (query, entry) in &self.queries {
             match self.verdict(entry, now) {
@@ -213,7 +213,7 @@ impl State {
     }
 
     /// What was placed came to nothing, and no dispatcher will place it again.
-    fn ask_again(&mut self, query: u64) -> Option<Settled> {
+    fn ask_again(&mut self, query: u64) -> Option<Settlement> {
         let entry = self.queries.get_mut(&query)?;
         entry.losses += 1;
         if entry.losses > self.options.most_askings {

@@ -6,7 +6,7 @@ use sextant_types::WorkerId;
 use tokio::{sync::Notify, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Roster, Seen};
+use super::{Roster, RosterEvent};
 use crate::{back_off::BackOff, link::RemoteWorker};
 
 /// Keeps a link to one worker until it is dropped.
@@ -125,9 +125,10 @@ impl Task {
             () = self.end.cancelled() => return Ok(()),
         };
         tracing::info!(worker = %self.name, endpoint = %self.endpoint, "a worker is reached");
-        self.roster.publish(&Seen::Up(self.name.clone(), worker));
+        self.roster
+            .publish(&RosterEvent::Up(self.name.clone(), worker));
         let ended = connection.run(self.end.cancelled()).await;
-        self.roster.publish(&Seen::Down(self.name.clone()));
+        self.roster.publish(&RosterEvent::Down(self.name.clone()));
         tracing::info!(worker = %self.name, broke = ended.is_err(), "a worker is no longer reached");
         Ok(())
     }

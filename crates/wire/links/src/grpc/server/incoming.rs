@@ -26,7 +26,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
-use crate::grpc::tls::Called;
+use crate::grpc::tls::ServerTls;
 
 /// Connections that wait to be served.
 const WAITING: usize = 128;
@@ -60,28 +60,28 @@ struct Place {
 }
 
 /// A connection that ends unless there is a call on it in time.
-pub(super) struct Guarded<S> {
+pub(super) struct GuardedConnection<S> {
     stream: S,
     place: Place,
     deadline: Pin<Box<Sleep>>,
 }
 
-type Connections<S> = ReceiverStream<io::Result<Guarded<S>>>;
+type Connections<S> = ReceiverStream<io::Result<GuardedConnection<S>>>;
 
 /// The connections to a port. They end with the stream.
 pub(super) fn plain(
     listener: TcpListener,
     callers: &Arc<Callers>,
-) -> impl Stream<Item = io::Result<Guarded<TcpStream>>> + use<> {
+) -> impl Stream<Item = io::Result<GuardedConnection<TcpStream>>> + use<> {
     connections(listener, callers, |stream| async { Some(stream) })
 }
 
 /// Those whose other end has shown a certificate of the fleet.
 pub(super) fn encrypted(
     listener: TcpListener,
-    tls: Called,
+    tls: ServerTls,
     callers: &Arc<Callers>,
-) -> impl Stream<Item = io::Result<Guarded<TlsStream<TcpStream>>>> + use<> {
+) -> impl Stream<Item = io::Result<GuardedConnection<TlsStream<TcpStream>>>> + use<> {
     let patience = callers.patience;
     let handshake = move |stream| {
         let accepted = timeout(patience, TlsAcceptor::from(tls.now()).accept(stream));
@@ -115,7 +115,7 @@ where
 async fn accept<S, Begun>(
     listener: TcpListener,
     callers: Arc<Callers>,
-    connected: mpsc::Sender<io::Result<Guarded<S>>>,
+    connected: mpsc::Sender<io::Result<GuardedConnection<S>>>,
     begin: impl Fn(TcpStream) -> Begun,
 ) where
     S: Send + 'static,
@@ -193,8 +193,8 @@ impl Callers {
 // === impl Place ===
 
 impl Place {
-    fn guard<S>(self, stream: S) -> Guarded<S> {
-        Guarded {
+    fn guard<S>(self, stream: S) -> GuardedConnection<S> {
+        GuardedConnection {
             stream,
             deadline: Box::pin(sleep(self.callers.patience)),
             place: self,
@@ -214,9 +214,9 @@ impl Drop for Place {
     }
 }
 
-// === impl Guarded ===
+// === impl GuardedConnection ===
 
-impl<S: Connected> Connected for Guarded<S> {
+impl<S: Connected> Connected for GuardedConnection<S> {
     type ConnectInfo = S::ConnectInfo;
 
     fn connect_info(&self) -> S::ConnectInfo {
@@ -224,7 +224,7 @@ impl<S: Connected> Connected for Guarded<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -239,7 +239,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

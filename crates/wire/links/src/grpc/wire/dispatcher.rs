@@ -4,8 +4,8 @@ use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use sextant_rpc::{
-    Answer, Assignment, Candidate, Composite, Explanation, ForStep, Instead, KeptAnswer, KeptHere,
-    QueryError, Timings,
+    Answer, Assignment, CacheHit, Candidate, Composite, CompositeChoice, Explanation, ForStep,
+    KeptAnswer, QueryError, Timings,
 };
 use sextant_types::{
     ApplicationId, Code, DeviceTypeName, Digest, ModelId, Route, StepOf, Targets, VariantId,
@@ -13,12 +13,12 @@ use sextant_types::{
 };
 
 use super::{
-    ENVELOPE_BYTES, Malformed, Wire, field,
+    ENVELOPE_BYTES, MalformedFrame, Wire, field,
     tensors::{named_weight_bytes, pack_named, unpack_named},
     variant::unpack_kind,
 };
 use crate::{
-    front::{FromDispatcher, FrontReport, FrontRequest, SentAsk, SentInputs, ToDispatcher},
+    front::{FromDispatcher, FrontReport, FrontRequest, QueryInputs, QueryMessage, ToDispatcher},
     grpc::proto::{self, answered, ask, ask_message, placement},
 };
 
@@ -39,7 +39,7 @@ impl Wire for ToDispatcher {
         }
     }
 
-    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), Malformed> {
+    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), MalformedFrame> {
         for message in frame.messages {
             into.push_back(Self {
                 stamp: field(message.stamp, "stamp")?.into(),
@@ -56,7 +56,7 @@ impl Wire for ToDispatcher {
     fn weight_bytes(&self) -> usize {
         match &self.body {
             FrontRequest::Ask(ask) => match &ask.inputs {
-                SentInputs::Here(Ok(inputs)) => ENVELOPE_BYTES + named_weight_bytes(inputs),
+                QueryInputs::Here(Ok(inputs)) => ENVELOPE_BYTES + named_weight_bytes(inputs),
                 _ => ENVELOPE_BYTES,
             },
             _ => ENVELOPE_BYTES,
@@ -65,7 +65,7 @@ impl Wire for ToDispatcher {
 
     fn strip(&mut self, reason: &str) {
         if let FrontRequest::Ask(ask) = &mut self.body
-            && let SentInputs::Here(inputs) = &mut ask.inputs
+            && let QueryInputs::Here(inputs) = &mut ask.inputs
         {
             *inputs = Err(reason.to_owned());
         }
@@ -85,7 +85,7 @@ impl Wire for FromDispatcher {
         }
     }
 
-    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), Malformed> {
+    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), MalformedFrame> {
         for message in frame.messages {
             into.push_back(Self {
                 stamp: field(message.stamp, "stamp")?.into(),
@@ -125,10 +125,10 @@ impl Wire for FromDispatcher {
     }
 }
 
-fn pack_ask(ask: SentAsk) -> proto::Ask {
+fn pack_ask(ask: QueryMessage) -> proto::Ask {
     let mut kept = Vec::new();
     let (rows, dims, inputs) = match ask.inputs {
-        SentInputs::Kept {
+        QueryInputs::Kept {
             rows,
             dims,
             kept: own,
@@ -136,7 +136,7 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
             kept.extend(own.into_iter().map(pack_kept));
             (rows, dims, None)
         }
-        SentInputs::Here(inputs) => {
+        QueryInputs::Here(inputs) => {
             // What was stripped goes without tensors, of which every model takes some.
             let tensors = pack_named(inputs.unwrap_or_default());
             (0, Vec::new(), Some(proto::Tensors { tensors }))
@@ -169,26 +169,26 @@ fn pack_ask(ask: SentAsk) -> proto::Ask {
     }
 }
 
-fn unpack_ask(ask: proto::Ask) -> Result<SentAsk, Malformed> {
+fn unpack_ask(ask: proto::Ask) -> Result<QueryMessage, MalformedFrame> {
     let route = match field(ask.route, "route")? {
         ask::Route::Application(id) => Route::Application(ApplicationId::new(id)?),
         ask::Route::Model(id) => Route::Model(id.parse()?),
         ask::Route::Variant(id) => Route::Variant(VariantId::new(id)?),
     };
     let step = ask.step.map(|step| unpack_step(step, &route)).transpose()?;
-    Ok(SentAsk {
+    Ok(QueryMessage {
         ticket: field(ask.ticket, "ticket")?.into(),
         route,
         step,
         inputs: match ask.inputs {
-            None => SentInputs::Kept {
+            None => QueryInputs::Kept {
                 rows: ask.rows,
                 dims: ask.dims,
                 kept: unpack_all_kept(ask.kept)?,
             },
             Some(inputs) => {
                 let inputs = unpack_named(inputs.tensors)?;
-                SentInputs::Here(inputs.map_err(|error| error.to_string()))
+                QueryInputs::Here(inputs.map_err(|error| error.to_string()))
             }
         },
         targets: Targets {
@@ -251,7 +251,7 @@ fn pack_report(report: FrontReport) -> placement::Body {
     }
 }
 
-fn unpack_report(body: placement::Body) -> Result<FrontReport, Malformed> {
+fn unpack_report(body: placement::Body) -> Result<FrontReport, MalformedFrame> {
     Ok(match body {
         placement::Body::Beat(beat) => FrontReport::Beat {
             utilization: beat.utilization,
@@ -269,7 +269,7 @@ fn unpack_report(body: placement::Body) -> Result<FrontReport, Malformed> {
             // A dispatcher of an earlier release does not say.
             file: unpack_file(&assign.file).ok(),
         })),
-        placement::Body::Has(has) => FrontReport::Has(Box::new(KeptHere {
+        placement::Body::Has(has) => FrontReport::Has(Box::new(CacheHit {
             ticket: field(has.ticket, "ticket")?.into(),
             variant: VariantId::new(has.variant)?,
             model: ModelId::new(has.model)?,
@@ -301,7 +301,7 @@ fn pack_kept(kept: KeptAnswer) -> proto::KeptAnswer {
     }
 }
 
-fn unpack_all_kept(kept: Vec<proto::KeptAnswer>) -> Result<Vec<KeptAnswer>, Malformed> {
+fn unpack_all_kept(kept: Vec<proto::KeptAnswer>) -> Result<Vec<KeptAnswer>, MalformedFrame> {
     let unpack = |kept: proto::KeptAnswer| {
         Ok(KeptAnswer {
             variant: VariantId::new(kept.variant)?,
@@ -315,7 +315,7 @@ fn pack_file(file: Digest) -> Bytes {
     Bytes::copy_from_slice(file.as_bytes())
 }
 
-fn unpack_file(bytes: &Bytes) -> Result<Digest, Malformed> {
+fn unpack_file(bytes: &Bytes) -> Result<Digest, MalformedFrame> {
     let bytes: Result<[u8; 32], _> = (&**bytes).try_into();
     Ok(Digest::from_bytes(field(bytes.ok(), "file")?))
 }
@@ -338,7 +338,7 @@ fn pack_answer(answer: Answer) -> proto::Answer {
 }
 
 /// Outputs that are not what they say are a fault of the engine.
-fn unpack_answer(answer: proto::Answer) -> Result<Result<Answer, QueryError>, Malformed> {
+fn unpack_answer(answer: proto::Answer) -> Result<Result<Answer, QueryError>, MalformedFrame> {
     let outputs = match unpack_named(answer.outputs)? {
         Ok(outputs) => outputs,
         Err(error) => {
@@ -378,7 +378,7 @@ fn pack_error(error: QueryError) -> proto::Refusal {
 }
 
 /// A code that is not known here is a fault of the service.
-fn unpack_error(refusal: proto::Refusal) -> Result<QueryError, Malformed> {
+fn unpack_error(refusal: proto::Refusal) -> Result<QueryError, MalformedFrame> {
     Ok(QueryError {
         code: Code::parse(&refusal.code).unwrap_or(Code::Internal),
         message: refusal.message,
@@ -389,8 +389,8 @@ fn unpack_error(refusal: proto::Refusal) -> Result<QueryError, Malformed> {
     })
 }
 
-fn unpack_instead(instead: proto::Instead) -> Result<Box<Instead>, Malformed> {
-    Ok(Box::new(Instead {
+fn unpack_instead(instead: proto::Instead) -> Result<Box<CompositeChoice>, MalformedFrame> {
+    Ok(Box::new(CompositeChoice {
         variant: VariantId::new(instead.variant)?,
         explanation: instead.explanation.map(unpack_explanation).transpose()?,
     }))
@@ -426,7 +426,7 @@ fn pack_whole_accuracy(of: &WholeAccuracy) -> proto::WholeAccuracy {
 }
 
 /// A step asks what its query asks.
-fn unpack_step(step: proto::ForStep, asks: &Route) -> Result<Box<ForStep>, Malformed> {
+fn unpack_step(step: proto::ForStep, asks: &Route) -> Result<Box<ForStep>, MalformedFrame> {
     let of = StepOf {
         pipeline: ApplicationId::new(step.pipeline)?,
         step: step.step,
@@ -444,7 +444,7 @@ fn unpack_step(step: proto::ForStep, asks: &Route) -> Result<Box<ForStep>, Malfo
     }))
 }
 
-fn unpack_whole_accuracy(of: proto::WholeAccuracy) -> Result<WholeAccuracy, Malformed> {
+fn unpack_whole_accuracy(of: proto::WholeAccuracy) -> Result<WholeAccuracy, MalformedFrame> {
     // What is no number asks for nothing.
     let share = |of: f64| {
         if of.is_finite() {
@@ -461,7 +461,7 @@ fn unpack_whole_accuracy(of: proto::WholeAccuracy) -> Result<WholeAccuracy, Malf
     })
 }
 
-fn unpack_composites(composites: Vec<proto::Composite>) -> Result<Vec<Composite>, Malformed> {
+fn unpack_composites(composites: Vec<proto::Composite>) -> Result<Vec<Composite>, MalformedFrame> {
     let unpack = |it: proto::Composite| {
         Ok(Composite {
             variant: VariantId::new(it.variant)?,
@@ -482,12 +482,12 @@ fn pack_explanation(explanation: Explanation) -> proto::Explanation {
     }
 }
 
-fn unpack_explanation(explanation: proto::Explanation) -> Result<Explanation, Malformed> {
+fn unpack_explanation(explanation: proto::Explanation) -> Result<Explanation, MalformedFrame> {
     let considered = usize::try_from(explanation.considered);
     Ok(Explanation {
         reason: explanation.reason,
         candidates: unpack_candidates(explanation.candidates)?,
-        considered: considered.map_err(|_| Malformed::Field("considered"))?,
+        considered: considered.map_err(|_| MalformedFrame::Field("considered"))?,
         // Front ends know pipelines, dispatchers do not.
         steps: Vec::new(),
     })
@@ -507,7 +507,7 @@ fn pack_candidate(candidate: Candidate) -> proto::Candidate {
     }
 }
 
-fn unpack_candidates(candidates: Vec<proto::Candidate>) -> Result<Vec<Candidate>, Malformed> {
+fn unpack_candidates(candidates: Vec<proto::Candidate>) -> Result<Vec<Candidate>, MalformedFrame> {
     let unpack = |it: proto::Candidate| {
         Ok(Candidate {
             variant: VariantId::new(it.variant)?,

@@ -3,7 +3,7 @@
 use sextant_rpc::{InferError, WorkError};
 use sextant_types::{Code, VariantId};
 
-use super::Malformed;
+use super::MalformedFrame;
 use crate::grpc::proto::{self, failure::Failure, order_failure};
 
 const NOTHING: proto::Nothing = proto::Nothing {};
@@ -43,7 +43,7 @@ pub(super) fn pack_failure(error: InferError) -> proto::Failure {
 }
 
 /// A code that is not known here is the engine's.
-pub(super) fn unpack_failure(failure: proto::Failure) -> Result<InferError, Malformed> {
+pub(super) fn unpack_failure(failure: proto::Failure) -> Result<InferError, MalformedFrame> {
     Ok(match failure.failure {
         None => InferError::failed(LATER),
         Some(Failure::TooEarly(_)) => InferError::TooEarly,
@@ -98,7 +98,9 @@ pub(super) fn pack_order_failure(error: WorkError) -> proto::OrderFailure {
     }
 }
 
-pub(super) fn unpack_order_failure(failure: proto::OrderFailure) -> Result<WorkError, Malformed> {
+pub(super) fn unpack_order_failure(
+    failure: proto::OrderFailure,
+) -> Result<WorkError, MalformedFrame> {
     use order_failure::Failure;
 
     Ok(match failure.failure {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use sextant_rpc::InferError;
 
 use super::{
-    ENVELOPE_BYTES, Malformed, Wire,
+    ENVELOPE_BYTES, MalformedFrame, Wire,
     errors::{pack_failure, unpack_failure},
     field,
     tensors::{
@@ -45,7 +45,7 @@ impl Wire for ToMailbox {
         }
     }
 
-    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), Malformed> {
+    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), MalformedFrame> {
         for message in frame.messages {
             into.push_back(match field(message.body, "delivery")? {
                 delivery::Body::Beat(_) => Self::Beat,
@@ -108,7 +108,7 @@ impl Wire for FromMailbox {
         }
     }
 
-    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), Malformed> {
+    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), MalformedFrame> {
         for message in frame.messages {
             into.push_back(match field(message.body, "receipt")? {
                 receipt::Body::Beat(_) => Self::Beat,
@@ -124,7 +124,7 @@ impl Wire for FromMailbox {
                             })
                         }
                         Some(Outcome::Failure(failure)) => Err(unpack_failure(failure)?),
-                        None => return Err(Malformed::Field("outcome")),
+                        None => return Err(MalformedFrame::Field("outcome")),
                     },
                 },
             });

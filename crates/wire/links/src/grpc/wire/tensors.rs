@@ -3,7 +3,7 @@
 use sextant_rpc::InferError;
 use sextant_types::{Data, DataType, InvalidTensor, NamedTensor, Tensor, Texts};
 
-use super::{Malformed, field};
+use super::{MalformedFrame, field};
 use crate::grpc::proto::{self, tensor};
 
 /// Bytes that a tensor takes beside its elements, about.
@@ -37,17 +37,17 @@ fn pack(name: String, tensor: &Tensor) -> proto::Tensor {
 }
 
 /// The tensor and its name; inside, why it is none though the message is sound.
-fn unpack(tensor: proto::Tensor) -> Result<Result<NamedTensor, InvalidTensor>, Malformed> {
+fn unpack(tensor: proto::Tensor) -> Result<Result<NamedTensor, InvalidTensor>, MalformedFrame> {
     let data_type = read_data_type(tensor.data_type)?;
     let shape = tensor.shape.into_iter().map(usize::try_from);
     let shape = shape
         .collect::<Result<_, _>>()
-        .map_err(|_| Malformed::Field("shape"))?;
+        .map_err(|_| MalformedFrame::Field("shape"))?;
     let read = match field(tensor.data, "data")? {
         tensor::Data::Plain(bytes) => Tensor::from_bytes(data_type, shape, bytes),
         tensor::Data::Strings(strings) if data_type == DataType::Bytes => {
             let texts = Texts::from_parts(strings.texts, strings.places);
-            let texts = texts.ok_or(Malformed::Field("places"))?;
+            let texts = texts.ok_or(MalformedFrame::Field("places"))?;
             Tensor::from_texts(shape, texts)
         }
         tensor::Data::Strings(_) => Err(InvalidTensor::Mixed),
@@ -63,7 +63,7 @@ pub(super) fn pack_named(tensors: Vec<NamedTensor>) -> Vec<proto::Tensor> {
 /// Inside: why they are none though the message is sound.
 pub(super) fn unpack_named(
     tensors: Vec<proto::Tensor>,
-) -> Result<Result<Vec<NamedTensor>, InvalidTensor>, Malformed> {
+) -> Result<Result<Vec<NamedTensor>, InvalidTensor>, MalformedFrame> {
     tensors.into_iter().map(unpack).collect()
 }
 
@@ -77,13 +77,13 @@ pub(super) fn pack_outputs(outputs: &[Tensor]) -> proto::Tensors {
 /// Outputs that are not what they say are a fault of the engine.
 pub(super) fn unpack_outputs(
     outputs: proto::Tensors,
-) -> Result<Result<Vec<Tensor>, InferError>, Malformed> {
+) -> Result<Result<Vec<Tensor>, InferError>, MalformedFrame> {
     let outputs = unpack_named(outputs.tensors)?;
     let outputs = outputs.map_err(|error| InferError::failed(error.to_string()));
     Ok(outputs.map(|named| named.into_iter().map(|it| it.tensor).collect()))
 }
 
-pub(super) fn read_data_type(number: i32) -> Result<DataType, Malformed> {
+pub(super) fn read_data_type(number: i32) -> Result<DataType, MalformedFrame> {
     let mut all = DataType::ALL.into_iter();
     field(
         all.find(|it| i32::from(data_type(*it)) == number),

@@ -73,7 +73,7 @@ proptest! {
 }
 
 /// The messages of a frame for a worker with this body alone.
-fn unpacked(body: work_request::Body) -> Result<Option<Request>, super::Malformed> {
+fn unpacked(body: work_request::Body) -> Result<Option<Request>, super::MalformedFrame> {
     let message = proto::WorkRequest {
         stamp: Some(proto::Stamp::default()),
         body: Some(body),

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use sextant_types::{
-    Accuracy, AccuracyKind, ApplicationId, BatchLatency, Concurrent, DeviceTypeName, Digest,
+    Accuracy, AccuracyKind, ApplicationId, BatchLatency, ConcurrentRun, DeviceTypeName, Digest,
     EngineName, Isolation, Metric, ModelId, Optimization, OutputAxis, Padding, Precision, Profile,
     Release, Resources, ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantId,
     VariantSpec,
 };
 
 use super::{
-    Malformed, field,
+    MalformedFrame, field,
     tensors::{data_type, read_data_type},
 };
 use crate::grpc::proto;
@@ -42,7 +42,7 @@ pub(super) fn pack(variant: Variant) -> proto::Variant {
     }
 }
 
-pub(super) fn unpack(variant: proto::Variant) -> Result<Variant, Malformed> {
+pub(super) fn unpack(variant: proto::Variant) -> Result<Variant, MalformedFrame> {
     let mut profiles = BTreeMap::new();
     for on in variant.profiles {
         let profile = unpack_profile(field(on.profile, "profile")?)?;
@@ -72,7 +72,7 @@ pub(super) fn unpack(variant: proto::Variant) -> Result<Variant, Malformed> {
     })
 }
 
-fn narrow<T: TryFrom<u32>>(value: u32, name: &'static str) -> Result<T, Malformed> {
+fn narrow<T: TryFrom<u32>>(value: u32, name: &'static str) -> Result<T, MalformedFrame> {
     field(T::try_from(value).ok(), name)
 }
 
@@ -86,9 +86,9 @@ fn pack_spec(spec: VariantSpec) -> proto::VariantSpec {
     }
 }
 
-fn unpack_spec(spec: proto::VariantSpec) -> Result<VariantSpec, Malformed> {
+fn unpack_spec(spec: proto::VariantSpec) -> Result<VariantSpec, MalformedFrame> {
     let precision = match spec.precision() {
-        proto::Precision::Unspecified => return Err(Malformed::Field("precision")),
+        proto::Precision::Unspecified => return Err(MalformedFrame::Field("precision")),
         proto::Precision::Fp32 => Precision::Fp32,
         proto::Precision::Tf32 => Precision::Tf32,
         proto::Precision::Fp16 => Precision::Fp16,
@@ -99,7 +99,7 @@ fn unpack_spec(spec: proto::VariantSpec) -> Result<VariantSpec, Malformed> {
         proto::Precision::Int4Weights => Precision::Int4Weights,
     };
     let optimization = match spec.optimization() {
-        proto::Optimization::Unspecified => return Err(Malformed::Field("optimization")),
+        proto::Optimization::Unspecified => return Err(MalformedFrame::Field("optimization")),
         proto::Optimization::Basic => Optimization::Basic,
         proto::Optimization::All => Optimization::All,
     };
@@ -141,7 +141,7 @@ fn pack_signature(signature: Signature) -> proto::Signature {
     }
 }
 
-fn unpack_signature(signature: proto::Signature) -> Result<Signature, Malformed> {
+fn unpack_signature(signature: proto::Signature) -> Result<Signature, MalformedFrame> {
     let specs = |specs: Vec<proto::TensorSpec>| {
         let specs = specs.into_iter();
         specs.map(unpack_tensor_spec).collect::<Result<_, _>>()
@@ -162,7 +162,7 @@ fn pack_tensor_spec(spec: TensorSpec) -> proto::TensorSpec {
     }
 }
 
-fn unpack_tensor_spec(spec: proto::TensorSpec) -> Result<TensorSpec, Malformed> {
+fn unpack_tensor_spec(spec: proto::TensorSpec) -> Result<TensorSpec, MalformedFrame> {
     Ok(TensorSpec {
         name: spec.name,
         data_type: read_data_type(spec.data_type)?,
@@ -187,7 +187,7 @@ fn pack_padding(padding: Padding) -> proto::Padding {
     }
 }
 
-fn unpack_padding(padding: proto::Padding) -> Result<Padding, Malformed> {
+fn unpack_padding(padding: proto::Padding) -> Result<Padding, MalformedFrame> {
     let index = |at: u64| field(usize::try_from(at).ok(), "cropped");
     let values = padding.values.into_iter();
     let cropped = padding.cropped.into_iter().map(|it| {
@@ -199,7 +199,7 @@ fn unpack_padding(padding: proto::Padding) -> Result<Padding, Malformed> {
     Ok(Padding {
         mask: padding.mask,
         values: values.map(|it| (it.input, it.value)).collect(),
-        cropped: cropped.collect::<Result<_, Malformed>>()?,
+        cropped: cropped.collect::<Result<_, MalformedFrame>>()?,
     })
 }
 
@@ -215,7 +215,7 @@ fn pack_accuracy(accuracy: &Accuracy) -> proto::Accuracy {
     }
 }
 
-fn unpack_accuracy(accuracy: &proto::Accuracy) -> Result<Accuracy, Malformed> {
+fn unpack_accuracy(accuracy: &proto::Accuracy) -> Result<Accuracy, MalformedFrame> {
     Ok(Accuracy {
         kind: unpack_kind(&accuracy.kind)?,
         metric: field(Metric::parse(&accuracy.metric), "metric")?,
@@ -228,7 +228,7 @@ fn unpack_accuracy(accuracy: &proto::Accuracy) -> Result<Accuracy, Malformed> {
 }
 
 /// What an earlier version sends has none.
-pub(super) fn unpack_kind(name: &str) -> Result<AccuracyKind, Malformed> {
+pub(super) fn unpack_kind(name: &str) -> Result<AccuracyKind, MalformedFrame> {
     match name {
         "" => Ok(AccuracyKind::Unknown),
         name => field(AccuracyKind::parse(name), "kind"),
@@ -267,10 +267,10 @@ fn pack_profile(profile: Profile) -> proto::Profile {
     }
 }
 
-fn unpack_profile(profile: proto::Profile) -> Result<Profile, Malformed> {
+fn unpack_profile(profile: proto::Profile) -> Result<Profile, MalformedFrame> {
     let shapes = profile.shapes.into_iter();
     let concurrent = profile.concurrent.into_iter().map(|of| {
-        Ok(Concurrent {
+        Ok(ConcurrentRun {
             running: narrow(of.running, "running")?,
             mean_ms: of.mean_ms,
             scv: of.scv,
@@ -297,7 +297,7 @@ fn unpack_profile(profile: proto::Profile) -> Result<Profile, Malformed> {
                 .collect(),
             longest: profile.longest,
         },
-        concurrent: concurrent.collect::<Result<_, Malformed>>()?,
+        concurrent: concurrent.collect::<Result<_, MalformedFrame>>()?,
     })
 }
 
@@ -341,7 +341,7 @@ fn pack_resources(resources: &Resources) -> proto::Resources {
     }
 }
 
-fn unpack_resources(resources: &proto::Resources) -> Result<Resources, Malformed> {
+fn unpack_resources(resources: &proto::Resources) -> Result<Resources, MalformedFrame> {
     let isolation = match resources.isolation() {
         proto::Isolation::Unspecified => None,
         proto::Isolation::Worker => Some(Isolation::Worker),

@@ -6,7 +6,7 @@ use sextant_rpc::{InferError, LoadTimings, Pages, Part, VariantUsage, WorkError,
 use sextant_types::{EngineName, Tensor, VariantId, WorkerId};
 
 use super::{
-    ENVELOPE_BYTES, Malformed, Wire,
+    ENVELOPE_BYTES, MalformedFrame, Wire,
     errors::{pack_failure, pack_order_failure, unpack_failure, unpack_order_failure},
     field, stats,
     tensors::{
@@ -35,7 +35,7 @@ impl Wire for ToWorker {
         }
     }
 
-    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), Malformed> {
+    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), MalformedFrame> {
         for message in frame.messages {
             into.push_back(Self {
                 stamp: field(message.stamp, "stamp")?.into(),
@@ -80,7 +80,7 @@ impl Wire for FromWorker {
         }
     }
 
-    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), Malformed> {
+    fn unpack(frame: Self::Frame, into: &mut VecDeque<Self>) -> Result<(), MalformedFrame> {
         for message in frame.messages {
             into.push_back(Self {
                 stamp: field(message.stamp, "stamp")?.into(),
@@ -146,7 +146,7 @@ fn pack_request(request: Request) -> work_request::Body {
     }
 }
 
-fn unpack_request(body: work_request::Body) -> Result<Request, Malformed> {
+fn unpack_request(body: work_request::Body) -> Result<Request, MalformedFrame> {
     Ok(match body {
         work_request::Body::Beat(_) => Request::Beat,
         work_request::Body::Look(_) => Request::Look,
@@ -190,7 +190,7 @@ fn pack_batch(id: u64, batch: Result<Batch, InferError>) -> proto::Batch {
     }
 }
 
-fn unpack_batch(batch: proto::Batch) -> Result<Result<Batch, InferError>, Malformed> {
+fn unpack_batch(batch: proto::Batch) -> Result<Result<Batch, InferError>, MalformedFrame> {
     if let Some(failure) = batch.failure {
         return Ok(Err(unpack_failure(failure)?));
     }
@@ -266,7 +266,7 @@ fn pack_report(report: Report) -> work_report::Body {
     }
 }
 
-fn unpack_report(body: work_report::Body) -> Result<Report, Malformed> {
+fn unpack_report(body: work_report::Body) -> Result<Report, MalformedFrame> {
     Ok(match body {
         work_report::Body::Beat(_) => Report::Beat,
         work_report::Body::State(state) => Report::State(unpack_state(state)?),
@@ -299,7 +299,7 @@ fn pack_outcome(outcome: Result<Vec<Tensor>, InferError>) -> proto::PartOutcome 
 
 fn unpack_outcome(
     outcome: proto::PartOutcome,
-) -> Result<Result<Vec<Tensor>, InferError>, Malformed> {
+) -> Result<Result<Vec<Tensor>, InferError>, MalformedFrame> {
     match field(outcome.outcome, "outcome")? {
         part_outcome::Outcome::Outputs(outputs) => unpack_outputs(outputs),
         part_outcome::Outcome::Failure(failure) => Ok(Err(unpack_failure(failure)?)),
@@ -321,7 +321,7 @@ fn pack_timings(outputs: &Outputs) -> proto::Timings {
 fn unpack_ran(
     parts: Vec<proto::PartOutcome>,
     timings: proto::Timings,
-) -> Result<Outputs, Malformed> {
+) -> Result<Outputs, MalformedFrame> {
     let parts = parts.into_iter().map(unpack_outcome);
     Ok(Outputs {
         parts: parts.collect::<Result<_, _>>()?,
@@ -355,7 +355,9 @@ fn pack_done(outcome: Result<Done, WorkError>) -> outcome::Outcome {
 }
 
 /// What a later version has done is not known here.
-fn unpack_done(outcome: Option<outcome::Outcome>) -> Result<Result<Done, WorkError>, Malformed> {
+fn unpack_done(
+    outcome: Option<outcome::Outcome>,
+) -> Result<Result<Done, WorkError>, MalformedFrame> {
     Ok(Ok(match outcome {
         None | Some(outcome::Outcome::Unknown(_)) => Done::Unknown,
         Some(outcome::Outcome::Loaded(timings)) => Done::Loaded(LoadTimings {
@@ -397,7 +399,7 @@ fn pack_state(state: State) -> proto::WorkerState {
     }
 }
 
-fn unpack_state(state: proto::WorkerState) -> Result<State, Malformed> {
+fn unpack_state(state: proto::WorkerState) -> Result<State, MalformedFrame> {
     let usage = state.usage.into_iter().map(|it| {
         Ok(VariantUsage {
             variant: VariantId::new(it.variant)?,
@@ -417,6 +419,6 @@ fn unpack_state(state: proto::WorkerState) -> Result<State, Malformed> {
             utilization: state.utilization,
         },
         draining: state.draining,
-        usage: usage.collect::<Result<_, Malformed>>()?,
+        usage: usage.collect::<Result<_, MalformedFrame>>()?,
     })
 }

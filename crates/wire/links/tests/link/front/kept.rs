@@ -25,23 +25,24 @@ async fn keeping() -> Fleet {
         ..FrontOptions::default()
     };
     let fleet = Fleet::start(&["w-1"], 1, options).await;
-    publish(&fleet, 7).await;
+    publish(&fleet, "m-a", 7).await;
     fleet
 }
 
-/// Publishes the variant with another file, and waits until the front end has seen it.
-async fn publish(fleet: &Fleet, file: u8) {
-    let published = Variant {
+/// Publishes a variant with another file, and waits until the front end has seen it.
+async fn publish(fleet: &Fleet, name: &str, file: u8) -> Arc<Variant> {
+    let published = Arc::new(Variant {
         artefact: Digest::from_bytes([file; 32]),
         resources: Resources {
             cache_bytes: 1 << 20,
             ..Resources::default()
         },
-        ..Variant::clone(&variant("m-a"))
-    };
-    let published = fleet.store.publish_variant(Arc::new(published)).await;
-    published.expect("stored");
+        ..Variant::clone(&variant(name))
+    });
+    let stored = fleet.store.publish_variant(Arc::clone(&published)).await;
+    stored.expect("stored");
     sleep(Duration::from_millis(50)).await;
+    published
 }
 
 async fn ask(fleet: &Fleet, value: f32) -> Answer {
@@ -153,11 +154,34 @@ async fn a_variant_that_was_replaced_is_not_answered_for() {
         ask(&fleet, 3.0).await;
     }
     assert!(is_kept(&ask(&fleet, 3.0).await));
-    publish(&fleet, 8).await;
+    publish(&fleet, "m-a", 8).await;
     // The dispatcher has not seen the other file yet: what it says of the old one is not kept for the new.
     for _ in 0..4 {
         assert!(!is_kept(&ask(&fleet, 3.0).await));
     }
     let asked = placer.asked.lock().expect("sound");
     assert!(asked[4..].iter().all(|ask| ask.kept.is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_variant_is_compared_when_it_is_chosen() {
+    let (fleet, placer) = tried().await;
+    let other = publish(&fleet, "m-b", 9).await;
+    let choose = |variant: &Arc<Variant>| {
+        let mut chosen = placer.chosen.lock().expect("sound");
+        std::mem::replace(&mut *chosen, Arc::clone(variant))
+    };
+    let first = choose(&other);
+    assert_eq!(ask(&fleet, 3.0).await.variant, other.id);
+    // Its answer is at hand, and another is chosen.
+    choose(&first);
+    for _ in 0..4 {
+        assert!(is_kept(&ask(&fleet, 3.0).await));
+    }
+    choose(&other);
+    for _ in 0..2 {
+        assert!(!is_kept(&ask(&fleet, 3.0).await));
+    }
+    let kept = ask(&fleet, 3.0).await;
+    assert!(is_kept(&kept) && kept.variant == other.id, "{kept:?}");
 }

@@ -10,10 +10,10 @@ use std::{
 
 use async_trait::async_trait;
 use sextant_rpc::{
-    Answer, Ask, Assignment, Dispatch, Explanation, Holder, Infer, InferError, InferOutcome,
-    KeptHere, Part, Query, QueryError, Ticket, Timings, WorkerClient,
+    Answer, Ask, Assignment, CacheHit, Dispatch, Explanation, Holder, Infer, InferError,
+    InferOutcome, Part, Query, QueryError, Ticket, Timings, WorkerClient,
 };
-use sextant_types::{Code, ModelId, NamedTensor, Route, Signature, WorkerId};
+use sextant_types::{Code, ModelId, NamedTensor, Route, Signature, Variant, WorkerId};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
@@ -24,18 +24,20 @@ use crate::{
 type Placed = Result<(), InferError>;
 
 /// A query in the queue.
-struct Waiting {
+struct QueuedQuery {
     ticket: Ticket,
     holder: Arc<dyn Holder>,
     reply: oneshot::Sender<Placed>,
 }
 
 pub struct Placer {
-    queue: mpsc::UnboundedSender<Waiting>,
+    queue: mpsc::UnboundedSender<QueuedQuery>,
     workers: Mutex<Vec<(WorkerId, WorkerClient)>>,
     /// Queries are taken and never placed.
     pub stuck: AtomicBool,
     pub leads: AtomicBool,
+    /// Answers queries whose inputs the front end keeps.
+    pub chosen: Mutex<Arc<Variant>>,
     /// Queries whose inputs the front end keeps.
     pub asked: Mutex<Vec<Ask>>,
     /// Queries that came with their inputs.
@@ -53,6 +55,7 @@ impl Placer {
             workers: Mutex::default(),
             stuck: AtomicBool::new(false),
             leads: AtomicBool::new(true),
+            chosen: Mutex::new(variant("m-a")),
             asked: Mutex::default(),
             answered: AtomicUsize::new(0),
             given_up: AtomicUsize::new(0),
@@ -106,6 +109,10 @@ impl Placer {
         Err(QueryError::new(Code::Unavailable, "no worker took it"))
     }
 
+    fn chosen(&self) -> Arc<Variant> {
+        Arc::clone(&self.chosen.lock().expect("sound"))
+    }
+
     fn pick(&self, random: &mut u64) -> Option<(WorkerId, WorkerClient)> {
         let workers = self.workers.lock().expect("sound");
         let at = next(random) as usize % workers.len().max(1);
@@ -115,7 +122,7 @@ impl Placer {
 
 async fn batches(
     placer: std::sync::Weak<Placer>,
-    mut waiting: mpsc::UnboundedReceiver<Waiting>,
+    mut waiting: mpsc::UnboundedReceiver<QueuedQuery>,
     mut random: u64,
 ) {
     let mut batch = Vec::new();
@@ -131,20 +138,25 @@ async fn batches(
             return;
         };
         match placer.pick(&mut random) {
-            Some((worker, client)) => send(batch.split_off(0), &worker, &client, &mut random),
+            Some(to) => send(batch.split_off(0), &placer.chosen(), &to, &mut random),
             None => batch.clear(),
         }
     }
 }
 
-fn send(batch: Vec<Waiting>, worker: &WorkerId, client: &WorkerClient, random: &mut u64) {
-    let assign = |waiting: &Waiting| {
+fn send(
+    batch: Vec<QueuedQuery>,
+    chosen: &Variant,
+    (worker, client): &(WorkerId, WorkerClient),
+    random: &mut u64,
+) {
+    let assign = |waiting: &QueuedQuery| {
         waiting.holder.assign(Assignment {
             ticket: waiting.ticket,
             worker: worker.clone(),
-            variant: id("m-a"),
-            model: ModelId::new("m").expect("a name"),
-            file: Some(variant("m-a").artefact),
+            variant: chosen.id.clone(),
+            model: chosen.model.clone(),
+            file: Some(chosen.artefact),
             suits: true,
             load: false,
             second_usd: 0.5,
@@ -163,7 +175,7 @@ fn send(batch: Vec<Waiting>, worker: &WorkerId, client: &WorkerClient, random: &
     let rest = Arc::new(Mutex::new(Some(rest)));
     let kept = Arc::clone(&rest);
     client.infer(Infer {
-        variant: id("m-a"),
+        variant: chosen.id.clone(),
         parts,
         earliest: now,
         latest: next(random)
@@ -181,7 +193,7 @@ fn send(batch: Vec<Waiting>, worker: &WorkerId, client: &WorkerClient, random: &
     }
 }
 
-fn settle(batch: Vec<Waiting>, outcome: InferOutcome) {
+fn settle(batch: Vec<QueuedQuery>, outcome: InferOutcome) {
     match outcome {
         Ok(result) => {
             for (waiting, part) in batch.into_iter().zip(result.outputs) {
@@ -202,7 +214,7 @@ fn settle(batch: Vec<Waiting>, outcome: InferOutcome) {
 #[async_trait]
 impl Dispatch for Placer {
     async fn query(&self, query: Query) -> Result<Answer, QueryError> {
-        let mut guard = Dropped(Some(&self.given_up));
+        let mut guard = DropCounter(Some(&self.given_up));
         self.answered.fetch_add(1, Ordering::Relaxed);
         let refused = self.refuse.lock().expect("sound").clone();
         if self.stuck.load(Ordering::Relaxed) {
@@ -217,16 +229,17 @@ impl Dispatch for Placer {
     }
 
     async fn place(&self, ask: Ask, holder: Arc<dyn Holder>) -> Result<(), QueryError> {
-        let mut guard = Dropped(Some(&self.given_up));
+        let mut guard = DropCounter(Some(&self.given_up));
         let mut ticket = ask.ticket;
-        let has = ask.kept.iter().any(|it| it.variant == id("m-a"));
+        let chosen = self.chosen();
+        let has = ask.kept.iter().any(|it| it.variant == chosen.id);
         self.asked.lock().expect("sound").push(ask);
         if has {
             guard.0 = None;
-            holder.has(KeptHere {
+            holder.has(CacheHit {
                 ticket,
-                variant: id("m-a"),
-                model: ModelId::new("m").expect("a name"),
+                variant: chosen.id.clone(),
+                model: chosen.model.clone(),
                 suits: true,
                 explanation: None,
             });
@@ -241,7 +254,7 @@ impl Dispatch for Placer {
         }
         for _ in 0..4 {
             let (reply, placed) = oneshot::channel();
-            let waiting = Waiting {
+            let waiting = QueuedQuery {
                 ticket,
                 holder: Arc::clone(&holder),
                 reply,
@@ -282,9 +295,9 @@ impl Dispatch for Placer {
 }
 
 /// Counts what is dropped while it is there.
-struct Dropped<'a>(Option<&'a AtomicUsize>);
+struct DropCounter<'a>(Option<&'a AtomicUsize>);
 
-impl Drop for Dropped<'_> {
+impl Drop for DropCounter<'_> {
     fn drop(&mut self) {
         if let Some(count) = self.0 {
             count.fetch_add(1, Ordering::Relaxed);

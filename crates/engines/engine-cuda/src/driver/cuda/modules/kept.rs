@@ -16,15 +16,15 @@ use crate::kernels::Source;
 const FOLDER: &str = "SEXTANT_CUDA_KERNELS";
 
 /// The folder, and all but the source that decides what is compiled.
-pub(super) struct Kept {
+pub(super) struct ModuleCache {
     folder: PathBuf,
     compiler: (i32, i32),
     options: Vec<String>,
 }
 
-// === impl Kept ===
+// === impl ModuleCache ===
 
-impl Kept {
+impl ModuleCache {
     /// `None` where no folder is configured.
     pub(super) fn new(compiler: (i32, i32), options: &[String]) -> Option<Self> {
         let folder = std::env::var_os(FOLDER).filter(|folder| !folder.is_empty())?;

@@ -15,7 +15,7 @@ use crate::{
     front::{
         Connector, DispatcherLink, FromDispatcher, FrontEnd, FrontReport, MailboxLink, Unreachable,
     },
-    hearing::Hearing,
+    hearing::SilenceMeter,
     link::Broken,
     mailbox::{FromMailbox, ToMailbox},
 };
@@ -79,7 +79,7 @@ async fn stay_connected(
         front.state().beat(number)?;
     }
     let mut beats = every(front.options.beat);
-    let mut hearing = Hearing::new(front.options.beat, front.options.silence);
+    let mut hearing = SilenceMeter::new(front.options.beat, front.options.silence);
     loop {
         tokio::select! {
             message = link.receive() => {
@@ -165,7 +165,7 @@ async fn stay_open(
     let _open = OnDrop(|| give(front.state().lose_mailbox(worker, number)));
     let beat = front.options.beat * MAILBOX_BEATS;
     let mut beats = every(beat);
-    let mut hearing = Hearing::new(beat, front.options.silence);
+    let mut hearing = SilenceMeter::new(beat, front.options.silence);
     loop {
         tokio::select! {
             message = link.receive() => {

@@ -1,14 +1,14 @@
 //! What links bring, and their coming and going.
 
 use sextant_metadata::Leader;
-use sextant_rpc::{Answer, Assignment, InferError, KeptHere, QueryError, Ticket};
+use sextant_rpc::{Answer, Assignment, CacheHit, InferError, QueryError, Ticket};
 use sextant_types::{Code, WorkerId};
 
 use super::{DispatcherEnd, MailboxEnd, State, lost_worker};
 use crate::{
     front::{
         DispatcherLink, FrontRequest, MailboxLink, ToDispatcher,
-        end::entry::{Phase, Ran, Settled},
+        end::entry::{Phase, QueryOutcome, Settlement},
     },
     link::{Broken, Peer, Stamp},
     mailbox::{PartOutputs, ToMailbox},
@@ -38,7 +38,7 @@ impl State {
     }
 
     /// A link to a dispatcher is gone: what it has not placed waits for the next.
-    pub(in crate::front::end) fn lose_dispatcher(&mut self, number: u64) -> Vec<Settled> {
+    pub(in crate::front::end) fn lose_dispatcher(&mut self, number: u64) -> Vec<Settlement> {
         self.dispatcher.take_if(|end| end.number == number);
         let since = self.clock.now();
         for entry in self.queries.values_mut() {
@@ -62,7 +62,7 @@ impl State {
     }
 
     /// Refuses what another worker would refuse as well, and asks for another placement of the rest.
-    fn end_orphan(&mut self, query: u64) -> Option<Settled> {
+    fn end_orphan(&mut self, query: u64) -> Option<Settlement> {
         let entry = self.queries.get(&query)?;
         let error = match &entry.phase {
             Phase::Assigned {
@@ -136,7 +136,7 @@ impl State {
         number: u64,
         query: u64,
         outcome: Result<(), QueryError>,
-    ) -> Option<Settled> {
+    ) -> Option<Settlement> {
         let now = self.clock.now();
         let entry = self.queries.get_mut(&query)?;
         if entry.link() != Some(number) {
@@ -163,15 +163,15 @@ impl State {
     pub(in crate::front::end) fn on_has(
         &mut self,
         number: u64,
-        has: Box<KeptHere>,
-    ) -> Option<Settled> {
+        has: Box<CacheHit>,
+    ) -> Option<Settlement> {
         let query = has.ticket.query;
         let entry = self.queries.get(&query)?;
         if entry.link() != Some(number) || !entry.is_asked_as(&has.ticket) {
             return None;
         }
         let (reply, _) = self.queries.remove(&query)?.into_parts();
-        Some(Settled::new(reply, Ok(Ran::Kept(has))))
+        Some(Settlement::new(reply, Ok(QueryOutcome::Kept(has))))
     }
 
     /// The dispatcher has answered or refused a query that came with its inputs.
@@ -180,14 +180,14 @@ impl State {
         number: u64,
         query: u64,
         outcome: Result<Box<Answer>, QueryError>,
-    ) -> Option<Settled> {
+    ) -> Option<Settlement> {
         let entry = self.queries.get(&query)?;
         if entry.link() != Some(number) {
             return None;
         }
         let entry = self.queries.remove(&query)?;
         let (reply, _) = entry.into_parts();
-        Some(Settled::new(reply, outcome.map(Ran::Answered)))
+        Some(Settlement::new(reply, outcome.map(QueryOutcome::Answered)))
     }
 
     /// The dispatcher does not lead.
@@ -249,7 +249,7 @@ impl State {
         &mut self,
         worker: &WorkerId,
         number: u64,
-    ) -> Vec<Settled> {
+    ) -> Vec<Settlement> {
         if self.mailboxes.get(worker).map(|end| end.number) == Some(number) {
             self.mailboxes.remove(worker);
         }
@@ -269,7 +269,7 @@ impl State {
         &mut self,
         ticket: Ticket,
         outcome: Result<PartOutputs, InferError>,
-    ) -> Option<Settled> {
+    ) -> Option<Settlement> {
         let entry = self.queries.get_mut(&ticket.query)?;
         let Phase::Assigned {
             assignment, failed, ..
@@ -292,20 +292,20 @@ impl State {
         }
     }
 
-    fn answer(&mut self, query: u64, outputs: PartOutputs) -> Option<Settled> {
+    fn answer(&mut self, query: u64, outputs: PartOutputs) -> Option<Settlement> {
         let entry = self.queries.remove(&query)?;
         let (reply, phase) = entry.into_parts();
         let ran = match phase {
             Phase::Assigned {
                 assignment, sent, ..
-            } => Ok(Ran::There {
+            } => Ok(QueryOutcome::There {
                 assignment,
                 outputs,
                 sent: sent.map_or_else(|| self.clock.now(), |(_, at)| at),
             }),
             Phase::Unasked { .. } | Phase::Asked { .. } => Err(lost_worker()),
         };
-        Some(Settled::new(reply, ran))
+        Some(Settlement::new(reply, ran))
     }
 }
 

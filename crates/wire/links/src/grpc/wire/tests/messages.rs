@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use proptest::{collection::vec, option, prelude::*};
 use sextant_rpc::{
-    ActionKind, ActionStats, Answer, Assignment, Candidate, Composite, Explanation, ForStep,
-    InferError, Instead, KeptAnswer, KeptHere, LoadTimings, Mispredictions, Pages, Part,
+    ActionKind, ActionStats, Answer, Assignment, CacheHit, Candidate, Composite, CompositeChoice,
+    Explanation, ForStep, InferError, KeptAnswer, LoadTimings, Mispredictions, Pages, Part,
     QueryError, Ticket, Timings, VariantUsage, WorkError, WorkerInfo, WorkerStats,
 };
 use sextant_types::{
@@ -15,7 +15,7 @@ use sextant_types::{
 
 use super::variants::{kind, whole_variant};
 use crate::{
-    front::{FrontReport, FrontRequest, SentAsk, SentInputs},
+    front::{FrontReport, FrontRequest, QueryInputs, QueryMessage},
     link::{Batch, Done, Outputs, Report, Request, Stamp, State, Steps, Window},
     mailbox::{FromMailbox, PartOutputs, ToMailbox},
 };
@@ -275,17 +275,17 @@ pub(super) fn ask() -> impl Strategy<Value = FrontRequest> {
     let flags = (any::<bool>(), any::<bool>());
     let kept = (any::<u32>(), vec(any::<u64>(), 0..3));
     let sent = prop_oneof![
-        (kept, vec(kept_answer(), 0..3)).prop_map(|((rows, dims), kept)| SentInputs::Kept {
+        (kept, vec(kept_answer(), 0..3)).prop_map(|((rows, dims), kept)| QueryInputs::Kept {
             rows,
             dims,
             kept
         }),
-        inputs().prop_map(|inputs| SentInputs::Here(Ok(inputs))),
+        inputs().prop_map(|inputs| QueryInputs::Here(Ok(inputs))),
     ];
     let rest = (flags, any::<u64>(), sent);
     let ask = (ticket(), route, targets, rest).prop_map(
         |(ticket, route, targets, ((best_effort, explain), arrived_ns, inputs))| {
-            FrontRequest::Ask(Box::new(SentAsk {
+            FrontRequest::Ask(Box::new(QueryMessage {
                 ticket,
                 step: explain.then(|| step(&route)),
                 route,
@@ -394,7 +394,7 @@ pub(super) fn refusal() -> impl Strategy<Value = QueryError> {
     let closest = vec(candidate(), 0..3);
     let numbers = (any::<Option<u64>>(), any::<Option<u32>>());
     let instead = (variant(), explanation()).prop_map(|(variant, explanation)| {
-        Box::new(Instead {
+        Box::new(CompositeChoice {
             variant,
             explanation,
         })
@@ -455,7 +455,7 @@ pub(super) fn placement() -> impl Strategy<Value = FrontReport> {
     );
     let has = (ticket(), variant(), name(), any::<bool>(), explanation());
     let has = has.prop_map(|(ticket, variant, model, suits, explanation)| {
-        FrontReport::Has(Box::new(KeptHere {
+        FrontReport::Has(Box::new(CacheHit {
             ticket,
             variant,
             model: ModelId::new(model).expect("a name"),

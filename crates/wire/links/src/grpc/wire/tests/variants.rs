@@ -2,7 +2,7 @@
 
 use proptest::{collection::vec, option, prelude::*};
 use sextant_types::{
-    Accuracy, AccuracyKind, ApplicationId, BatchLatency, Concurrent, DataType, DeviceTypeName,
+    Accuracy, AccuracyKind, ApplicationId, BatchLatency, ConcurrentRun, DataType, DeviceTypeName,
     Digest, EngineName, Isolation, Metric, ModelId, Optimization, OutputAxis, Padding, Precision,
     Profile, Release, Resources, ShapeProfile, Signature, Sizes, TensorSpec, Variant, VariantSpec,
 };
@@ -28,7 +28,7 @@ pub(super) fn profile() -> impl Strategy<Value = Profile> {
         any::<Option<u64>>(),
     );
     let concurrent =
-        (any::<u16>(), figure(), any::<u32>()).prop_map(|(running, ms, samples)| Concurrent {
+        (any::<u16>(), figure(), any::<u32>()).prop_map(|(running, ms, samples)| ConcurrentRun {
             running,
             mean_ms: ms,
             scv: ms / 2.0,

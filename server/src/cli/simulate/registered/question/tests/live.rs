@@ -14,7 +14,7 @@ use sextant_picture::{
     Forecast, InputSize, Interner, Need, Options, Picture, Snapshot, Surroundings, Usable,
 };
 use sextant_selection::{Decision, Demand, Entry, Index, Load, select};
-use sextant_simulator::fleet::{Experiment, Seen, Setting, Shown};
+use sextant_simulator::fleet::{Experiment, FleetView, Setting, ShownDevice};
 use sextant_types::{
     Route, Slowdowns, TargetClass, Targets, Variant,
     index::{ApplicationIx, DeviceIx, KindIx, VariantIx},
@@ -173,7 +173,7 @@ impl Live {
     }
 
     /// The workers as devices of the experiment.
-    fn seen(&self) -> Vec<Seen> {
+    fn seen(&self) -> Vec<ShownDevice> {
         let names: Vec<_> = self.view.variants.keys().collect();
         let workers = (0..).zip(self.view.workers.values()).map(|(at, worker)| {
             let own = self.view.instances.values();
@@ -181,7 +181,7 @@ impl Live {
                 let at = names.binary_search(&&it.key.variant).expect("published");
                 (VariantIx::new(at as u32), it.state)
             });
-            Seen {
+            ShownDevice {
                 device: DeviceIx::new(at),
                 kind: self.kind_of(worker),
                 busy_share: worker.record.utilization,
@@ -272,7 +272,7 @@ fn what_the_service_selects_and_plans_is_what_is_simulated() {
         let mut interner = Interner::default();
         let snapshot = live.snapshot(&mut interner);
         let setting = live.setting(&workload);
-        let mut simulated = Shown::new(&setting);
+        let mut simulated = FleetView::new(&setting);
         simulated.show(live.seen());
         let here = |at| snapshot.known(at).expect("known").variant.id.to_string();
         let there = |at: VariantIx| setting.variants[at].name.clone();
