@@ -204,15 +204,49 @@ fn what_is_no_picture_names_its_row() {
     }
 }
 
+/// A PNG whose head claims another size, with so many bits for each of three channels.
+fn claiming(side: u32, bits: u8) -> Vec<u8> {
+    let mut png = picture(image::ImageFormat::Png);
+    png[16..20].copy_from_slice(&side.to_be_bytes());
+    png[20..24].copy_from_slice(&side.to_be_bytes());
+    png[24] = bits;
+    let sum = checksum(&png[12..29]);
+    png[29..33].copy_from_slice(&sum.to_be_bytes());
+    png
+}
+
+/// Of a part of a PNG.
+fn checksum(bytes: &[u8]) -> u32 {
+    let of_byte = |sum: u32, byte: &u8| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| match sum & 1 {
+            1 => (sum >> 1) ^ 0xedb8_8320,
+            _ => sum >> 1,
+        })
+    };
+    !bytes.iter().fold(u32::MAX, of_byte)
+}
+
 #[test]
 fn a_small_file_of_a_huge_picture_is_refused_before_it_is_decoded() {
-    // A PNG's head that claims 16,000 by 16,000 pixels of 8 bytes.
-    let mut claims = picture(image::ImageFormat::Png);
-    claims[16..24].copy_from_slice(&[0, 0, 0x3e, 0x80, 0, 0, 0x3e, 0x80]);
-    claims[24] = 16;
     let made = transform(json!({"image": {"width": 2, "height": 2}}));
-    let error = made.apply(&[texts("image", &[&claims])]);
-    assert!(matches!(error, Err(Error::Row { row: 0, .. })), "{error:?}");
+    for (side, bits, why) in [
+        (16_000, 16, "takes `1536000000` bytes decoded"),
+        (16_000, 8, "takes `768000000` bytes decoded"),
+        (17_000, 8, "is no picture that can be read"),
+    ] {
+        let error = made.apply(&[texts("image", &[&claiming(side, bits)])]);
+        let error = error.expect_err("refused").to_string();
+        assert!(error.contains(why), "{side}: {error}");
+    }
+}
+
+#[test]
+fn a_picture_of_many_bits_counts_as_what_it_takes_decoded() {
+    let made = transform(json!({"image": {"width": 2, "height": 2}}));
+    let needs = |bits| made.needs_bytes(&[texts("image", &[&claiming(1000, bits)])]);
+    // Six bytes a pixel, and as many where it is turned.
+    assert!(needs(16) >= 2 * 6_000_000, "{}", needs(16));
+    assert!(needs(8) < needs(16));
 }
 
 #[test]
