@@ -26,7 +26,7 @@ use sextant_types::{Code, Digest, NamedTensor};
 use tokio::sync::Semaphore;
 
 use crate::{
-    batch::{self, Line, Lines, Waiting},
+    batch::{self, Line, Lines, Stay, Waiting},
     process::{Failed, Gave, Ill, Process, step_failed},
 };
 
@@ -141,11 +141,13 @@ impl Python {
     ) -> Result<Called, QueryError> {
         let line = Line::of(function);
         self.0.check_rest(&line.key)?;
+        // It is dropped behind the reply, by which the line knows who has gone.
+        let mut stay = Stay::new(&self.0.lines, &line);
         let mut reply = self.0.lines.wait(&line, waiting);
-        loop {
+        let replied = loop {
             let place = tokio::select! {
                 biased;
-                replied = &mut reply => return replied.unwrap_or_else(|_| Err(panicked())),
+                replied = &mut reply => break replied,
                 place = Arc::clone(&self.0.places).acquire_owned() => place.map_err(|_| stopping())?,
             };
             let (shared, line) = (Arc::clone(&self.0), line.clone());
@@ -157,10 +159,12 @@ impl Python {
             // Those that came before may have filled the call, and need no place of their own any more.
             tokio::select! {
                 biased;
-                replied = &mut reply => return replied.unwrap_or_else(|_| Err(panicked())),
+                replied = &mut reply => break replied,
                 _ = work => {}
             }
-        }
+        };
+        stay.answered();
+        replied.unwrap_or_else(|_| Err(panicked()))
     }
 
     /// Calls a function in its turn, alone.

@@ -1,6 +1,10 @@
 //! Rows of several queries in one call.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -157,6 +161,38 @@ async fn one_that_gives_other_rows_than_it_takes_is_refused() {
             .contains("it took 3 rows, and gave `x` with 2"),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn one_that_gives_up_in_its_line_leaves_nothing_there() {
+    // The only place is taken until this time is over.
+    let python = python(1, Duration::from_millis(1500));
+    let of = json!({"x": ["FP32", [-1, 1]]});
+    let endless = batched(
+        "def run(x):\n    while True:\n        pass\n",
+        &of,
+        &of,
+        MOST,
+    );
+    let other = batched("def run(x):\n    return x\n", &of, &of, MOST);
+    let row = || vec![floats("x", &[1, 1], &[1.0])];
+    let mut first = pin!(call(&python, &endless, row()));
+    assert!(futures::poll!(&mut first).is_pending());
+    let room = Arc::new(());
+    {
+        let held = Call {
+            inputs: row(),
+            sent: Box::new(Arc::clone(&room)),
+            memory: Arc::new(Unbounded),
+            until: None,
+        };
+        let given_up = pin!(python.call(&other, held));
+        assert!(futures::poll!(given_up).is_pending());
+        assert_eq!(Arc::strong_count(&room), 2, "it waits");
+    }
+    assert_eq!(Arc::strong_count(&room), 1, "nobody calls this again");
+    let ended = first.await.map(|called| called.batch_rows);
+    assert_eq!(ended.unwrap_err().code, Code::TimeExceeded);
 }
 
 #[tokio::test]
