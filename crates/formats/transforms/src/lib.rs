@@ -227,7 +227,10 @@ impl Transform {
                 (vectors::pool_signature(windows), Kind::Pool(*options))
             }
             Options::Normalize(_) => (vectors::normalize_signature(), Kind::Normalize),
-            Options::Softmax(options) => (vectors::softmax_signature(), Kind::Softmax(*options)),
+            Options::Softmax(options) => (
+                vectors::softmax_signature(options)?,
+                Kind::Softmax(*options),
+            ),
             Options::TopK(options) => {
                 let top = classes::TopK::new(options, files)?;
                 (top.signature(), Kind::TopK(top))

@@ -77,12 +77,18 @@ pub(crate) fn normalize_signature() -> Signature {
     }
 }
 
-pub(crate) fn softmax_signature() -> Signature {
-    Signature {
+pub(crate) fn softmax_signature(options: &SoftmaxOptions) -> Result<Signature, Error> {
+    if !options.temperature.is_finite() || options.temperature <= 0.0 {
+        return Err(Error::Option {
+            option: "temperature",
+            why: "is a number above zero".to_owned(),
+        });
+    }
+    Ok(Signature {
         inputs: vec![spec("scores", DataType::Fp32, &[-1, -1])],
         outputs: vec![spec("probabilities", DataType::Fp32, &[-1, -1])],
         batched: false,
-    }
+    })
 }
 
 /// One vector for each row, or for each text: `hidden` is `[rows, tokens, components]`, the mask `[rows, tokens]`. Where an

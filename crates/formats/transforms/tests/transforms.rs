@@ -537,6 +537,23 @@ fn what_was_read_step_by_step_is_one_text() {
     assert!(error.is_err(), "two classes, and names of four");
 }
 
+#[test]
+fn a_temperature_that_makes_no_probabilities_is_refused() {
+    for temperature in [0.0, -1.0, 1e39] {
+        let error = refused(json!({"softmax": {"temperature": temperature}}));
+        assert!(
+            matches!(
+                error,
+                Error::Option {
+                    option: "temperature",
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
+    }
+}
+
 /// What would be made is too large, and is refused before it is made.
 fn assert_too_large(of: &Transform, inputs: &[NamedTensor], wanted: &str) {
     assert!(of.needs_bytes(inputs) > MOST_BYTES, "{wanted}");
