@@ -623,6 +623,18 @@ fn covered_boxes_are_left_out() {
         output(&outputs, "classes").to_vec::<i64>().expect("ids"),
         [0, 1, 0]
     );
+    let with_nan = [f32::NAN, 0.6, f32::NAN, f32::NAN, 0.7, -f32::NAN, 0.0, 0.0];
+    let outputs = transform(json!({"nms": {}}))
+        .apply(&[boxes.clone(), floats("scores", &[4, 2], &with_nan)])
+        .expect("nms");
+    assert_eq!(
+        output(&outputs, "scores").to_vec::<f32>().expect("floats"),
+        [0.7, 0.6]
+    );
+    assert_eq!(
+        output(&outputs, "classes").to_vec::<i64>().expect("ids"),
+        [0, 1]
+    );
     let none = transform(json!({"nms": {"min_score": 2.0}}));
     let outputs = none
         .apply(&[boxes, floats("scores", &[4, 1], &[0.1; 4])])
