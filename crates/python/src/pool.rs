@@ -107,17 +107,21 @@ impl Python {
         }))
     }
 
-    /// Carries an order out in its turn.
+    /// Carries an order out in its turn, unless that comes too late for whoever waits.
     async fn carry_out(
         &self,
         function: &Arc<Function>,
         order: Order,
+        until: Option<Instant>,
     ) -> Result<(Option<Gave>, Duration), QueryError> {
         let came = Instant::now();
         let key = Key::of(function);
         self.0.check_rest(&key)?;
         let place = Arc::clone(&self.0.places).acquire_owned().await;
         let place = place.map_err(|_| stopping())?;
+        if until.is_some_and(|until| Instant::now() >= until) {
+            return Err(batch::overdue());
+        }
         let waited = came.elapsed();
         let (shared, function) = (Arc::clone(&self.0), Arc::clone(function));
         let work = tokio::task::spawn_blocking(move || {
@@ -170,7 +174,7 @@ impl Python {
     /// Calls a function in its turn, alone.
     async fn call_alone(&self, function: &Arc<Function>, call: Call) -> Result<Called, QueryError> {
         let order = Order::Call(call.inputs, Some(call.sent), call.memory);
-        let (gave, waited) = self.carry_out(function, order).await?;
+        let (gave, waited) = self.carry_out(function, order, call.until).await?;
         let nothing = || QueryError::new(Code::Internal, "the call gave nothing");
         let (outputs, part) = gave.ok_or_else(nothing)?;
         Ok(Called {
@@ -197,7 +201,7 @@ impl Interpreter for Python {
     }
 
     async fn check(&self, function: &Arc<Function>) -> Result<(), QueryError> {
-        self.carry_out(function, Order::Find).await.map(drop)
+        self.carry_out(function, Order::Find, None).await.map(drop)
     }
 
     async fn call(&self, function: &Arc<Function>, call: Call) -> Result<Called, QueryError> {
