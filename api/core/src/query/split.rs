@@ -52,7 +52,9 @@ impl Dispatch for Splitting {
             Err(QueryError {
                 most_rows: Some(most @ 1..),
                 ..
-            }) if (most as usize) < rows_of(&kept) => self.in_parts(kept, most).await,
+            }) if (most as usize) < rows_of(&kept) && has_elements(&kept) => {
+                self.in_parts(kept, most).await
+            }
             result => result,
         }
     }
@@ -81,6 +83,11 @@ impl Dispatch for Splitting {
 fn rows_of(query: &Query) -> usize {
     let mut inputs = query.inputs.iter();
     inputs.next().map_or(1, |input| input.tensor.rows())
+}
+
+/// Whether its rows have elements: without any there may be billions of them in a query of a few bytes.
+fn has_elements(query: &Query) -> bool {
+    query.inputs.iter().any(|input| !input.tensor.is_empty())
 }
 
 /// The query for some of its rows.
@@ -140,4 +147,55 @@ fn joined(first: Answer, others: &[Answer]) -> Result<Answer, QueryError> {
         cost_usd: first.cost_usd + others.iter().map(|it| it.cost_usd).sum::<f64>(),
         ..first
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Instant,
+    };
+
+    use super::*;
+
+    /// Has no batch of more than three rows, and counts who asks.
+    #[derive(Default)]
+    struct Small(AtomicUsize);
+
+    #[async_trait]
+    impl Dispatch for Small {
+        async fn query(&self, query: Query) -> Result<Answer, QueryError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let rows = rows_of(&query) as u32;
+            Err(QueryError::too_many_rows(rows, 3, "what is loaded"))
+        }
+
+        fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
+            Err(QueryError::not_found(route))
+        }
+
+        fn utilization(&self) -> f64 {
+            0.0
+        }
+
+        fn is_ready(&self, _: &Route) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_without_elements_are_not_asked_for_in_parts() {
+        let small = Arc::new(Small::default());
+        let splitting = Splitting::over(Arc::clone(&small) as DispatcherClient);
+        let rows = Tensor::from_elements(vec![u32::MAX as usize, 0], &[0f32; 0]);
+        let inputs = vec![NamedTensor::new("x", rows.expect("rows"))];
+        let route = Route::Application("digits".parse().expect("a name"));
+        let query = Query::new(route, inputs, Instant::now());
+        let refused = splitting.query(query).await.expect_err("too many");
+        assert_eq!(
+            (refused.code, refused.most_rows),
+            (Code::InvalidTensor, Some(3))
+        );
+        assert_eq!(small.0.load(Ordering::Relaxed), 1);
+    }
 }
