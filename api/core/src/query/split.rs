@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
-use sextant_rpc::{Answer, Ask, Dispatch, DispatcherClient, Holder, Query, QueryError};
+use sextant_rpc::{Answer, Ask, Dispatch, DispatcherClient, ForStep, Holder, Query, QueryError};
 use sextant_types::{Code, NamedTensor, Route, Signature, Tensor};
 
 /// Parts of one query that are asked at the same time: others have their turns between them.
@@ -98,6 +98,14 @@ fn part(query: &Query, start: usize, count: usize) -> Result<Query, QueryError> 
             tensor.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
         Ok(NamedTensor::new(input.name.clone(), tensor))
     };
+    // All parts are the run that the whole is.
+    let share = count as f64 / rows_of(query).max(1) as f64;
+    let step = query.step.as_deref().map(|step| {
+        Box::new(ForStep {
+            share: step.share * share,
+            ..step.clone()
+        })
+    });
     Ok(Query {
         inputs: query
             .inputs
@@ -109,7 +117,7 @@ fn part(query: &Query, start: usize, count: usize) -> Result<Query, QueryError> 
         serial: None,
         // They were offered the whole.
         composites: Vec::new(),
-        step: None,
+        step,
         ..*query
     })
 }
@@ -156,18 +164,35 @@ mod tests {
         time::Instant,
     };
 
+    use parking_lot::Mutex;
+    use sextant_rpc::Timings;
+    use sextant_types::StepOf;
+
     use super::*;
 
-    /// Has no batch of more than three rows, and counts who asks.
+    /// Has no batch of more than three rows, and counts who asks and for which parts of a step.
     #[derive(Default)]
-    struct Small(AtomicUsize);
+    struct Small(AtomicUsize, Mutex<Vec<ForStep>>);
 
     #[async_trait]
     impl Dispatch for Small {
         async fn query(&self, query: Query) -> Result<Answer, QueryError> {
             self.0.fetch_add(1, Ordering::Relaxed);
             let rows = rows_of(&query) as u32;
-            Err(QueryError::too_many_rows(rows, 3, "what is loaded"))
+            if rows > 3 {
+                return Err(QueryError::too_many_rows(rows, 3, "what is loaded"));
+            }
+            self.1.lock().extend(query.step.map(|step| *step));
+            Ok(Answer {
+                variant: "mlp-b3".parse().expect("a name"),
+                model: "mlp".parse().expect("a name"),
+                outputs: query.inputs,
+                rows,
+                timings: Timings::default(),
+                targets_met: true,
+                cost_usd: 0.0,
+                explanation: None,
+            })
         }
 
         fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
@@ -197,5 +222,36 @@ mod tests {
             (Code::InvalidTensor, Some(3))
         );
         assert_eq!(small.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn parts_are_for_the_step_that_the_whole_is_for() {
+        let small = Arc::new(Small::default());
+        let splitting = Splitting::over(Arc::clone(&small) as DispatcherClient);
+        let route = Route::Application("digits".parse().expect("a name"));
+        let step = ForStep {
+            of: Arc::new(StepOf {
+                pipeline: "photos".parse().expect("a name"),
+                step: "read".to_owned(),
+                after: Vec::new(),
+                asks: route.clone(),
+            }),
+            share: 0.5,
+            whole_ms: Some(80.0),
+            patience_ms: Some(60.0),
+            accuracy: None,
+        };
+        let rows = Tensor::from_elements(vec![8, 1], &[1f32; 8]).expect("rows");
+        let query = Query {
+            step: Some(Box::new(step)),
+            ..Query::new(route, vec![NamedTensor::new("x", rows)], Instant::now())
+        };
+        let answer = splitting.query(query).await.expect("an answer");
+        assert_eq!(answer.rows, 8);
+        let parts = small.1.lock();
+        assert_eq!(parts.len(), 3);
+        assert!(parts.iter().all(|it| it.patience_ms == Some(60.0)));
+        let share: f64 = parts.iter().map(|it| it.share).sum();
+        assert!((share - 0.5).abs() < 1e-9, "{share}");
     }
 }
