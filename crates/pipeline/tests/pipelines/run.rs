@@ -154,6 +154,19 @@ async fn a_condition_that_cannot_be_told_names_its_step() {
 }
 
 #[tokio::test]
+async fn a_wait_for_a_load_counts_once() {
+    let service = service(
+        adding().loading(7.0),
+        &json!({"name": "p", "steps": [{"name": "a", "application": "one"}]}),
+    );
+    service.ask(&[1.0]).await.expect("an answer");
+    let name = ApplicationId::new("p").expect("a name");
+    let loaded = service.pipelines.get(&name).expect("it is loaded");
+    let waited: Vec<Duration> = loaded.counts().map(|it| it.waited).collect();
+    assert_eq!(waited, [Duration::from_millis(7)]);
+}
+
+#[tokio::test]
 async fn a_step_that_gave_much_is_there_for_a_condition() {
     let of = |when: &str| {
         service(
