@@ -227,11 +227,12 @@ impl Shared {
         let most = function.max_batch.unwrap_or(1);
         let mut batch = self.lines.take(line, most);
         if batch.len() > 1 {
+            let before = self.state.lock().ends.get(&line.key).cloned();
             match self.call_batch(line, function, &batch) {
                 Ok(gave) => return batch::share(gave, batch),
                 Err(error) => {
-                    // What one of them has done is not yet known to be the file's fault.
-                    self.state.lock().ends.remove(&line.key);
+                    // What one of them has done is not yet known to be the file's fault. What others have, is.
+                    self.state.lock().set_ends(&line.key, before);
                     tracing::debug!(pipeline = function.pipeline, %error, "a batch has failed: its queries run alone");
                 }
             }
@@ -398,6 +399,13 @@ fn gone(death: &Death) -> QueryError {
 // === impl State ===
 
 impl State {
+    fn set_ends(&mut self, key: &Key, ends: Option<Ends>) {
+        match ends {
+            Some(ends) => drop(self.ends.insert(key.clone(), ends)),
+            None => drop(self.ends.remove(key)),
+        }
+    }
+
     fn note_end(&mut self, key: &Key) {
         let now = Instant::now();
         if self.ends.len() >= MOST_REMEMBERED {

@@ -104,6 +104,21 @@ async fn a_fault_is_that_of_the_query_that_has_it() {
 }
 
 #[tokio::test]
+async fn a_file_that_ends_its_processes_in_batches_rests_longer_and_longer() {
+    let python = python(1, LONG);
+    let dying = counting("os._exit(3)");
+    let begun = Instant::now();
+    loop {
+        let answers = all(&python, &dying, &[-1.0, -2.0, -3.0]).await;
+        let mut errors = answers.into_iter().filter_map(Result::err);
+        if errors.any(|it| it.message.contains("has ended `4` times in a row")) {
+            return;
+        }
+        assert!(begun.elapsed() < LONG, "it is started again and again");
+    }
+}
+
+#[tokio::test]
 async fn rows_that_are_not_alike_share_no_call() {
     let python = python(1, LONG);
     let of = json!(["FP32", [-1, -1]]);
