@@ -1,13 +1,13 @@
 //! Sentences as token ids, by the `tokenizer.json` that a model was trained with.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter::repeat_n};
 
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sextant_types::{DataType, NamedTensor, Signature};
 use tokenizers::{
-    EncodeInput, Encoding, PaddingParams, PaddingStrategy, PostProcessor, Tokenizer,
+    EncodeInput, Encoding, PaddingDirection, PaddingParams, PostProcessor, Tokenizer,
     TruncationDirection, TruncationParams,
 };
 
@@ -72,6 +72,8 @@ fn yes() -> bool {
 /// The transform.
 pub(crate) struct Tokenize {
     tokenizer: Tokenizer,
+    /// What rows are filled up with, and on which side.
+    padding: PaddingParams,
     special_tokens: bool,
     /// The length of all rows, where it is fixed.
     length: Option<usize>,
@@ -127,13 +129,12 @@ impl Tokenize {
                 Some(most.ok_or_else(without)?)
             }
         };
-        let padding = PaddingParams {
-            strategy: length.map_or(PaddingStrategy::BatchLongest, PaddingStrategy::Fixed),
-            ..tokenizer.get_padding().cloned().unwrap_or_default()
-        };
-        tokenizer.with_padding(Some(padding));
+        let padding = tokenizer.get_padding().cloned().unwrap_or_default();
+        // It would fill rows up before it is known whether they may be so long.
+        tokenizer.with_padding(None);
         Ok(Self {
             tokenizer,
+            padding,
             special_tokens: options.special_tokens,
             length,
             pairs,
@@ -186,28 +187,47 @@ impl Tokenize {
             true => windows(&encoded).collect(),
             false => encoded.iter().enumerate().collect(),
         };
-        let length = rows
-            .first()
-            .map_or(self.length.unwrap_or(0), |(_, row)| row.len());
+        let length = self.length_of(&rows);
         let shape = vec![rows.len(), length];
         check_size("input_ids", &shape, 3 * 8)?;
-        let column = |name, of: fn(&Encoding) -> &[u32]| {
-            let values = rows
-                .iter()
-                .map(|(_, row)| *row)
-                .flat_map(|row| of(row).iter().map(|id| i64::from(*id)));
+        let column = |name, fill: u32, of: fn(&Encoding) -> &[u32]| {
+            let values = rows.iter().map(|(_, row)| of(row)).flat_map(|row| {
+                let missing = length.saturating_sub(row.len());
+                let (before, behind) = match self.padding.direction {
+                    PaddingDirection::Left => (missing, 0),
+                    PaddingDirection::Right => (0, missing),
+                };
+                let before = repeat_n(fill, before).chain(row.iter().copied());
+                before.chain(repeat_n(fill, behind)).map(i64::from)
+            });
             numbers::tensor(name, shape.clone(), &values.collect::<Vec<i64>>())
         };
+        let (id, kind) = (self.padding.pad_id, self.padding.pad_type_id);
         let mut outputs = vec![
-            column("input_ids", Encoding::get_ids)?,
-            column("attention_mask", Encoding::get_attention_mask)?,
-            column("token_type_ids", Encoding::get_type_ids)?,
+            column("input_ids", id, Encoding::get_ids)?,
+            column("attention_mask", 0, Encoding::get_attention_mask)?,
+            column("token_type_ids", kind, Encoding::get_type_ids)?,
         ];
         if self.windows {
             let texts: Vec<i64> = rows.iter().map(|(text, _)| *text as i64).collect();
             outputs.push(numbers::tensor(TEXT_INDEX, vec![rows.len()], &texts)?);
         }
         Ok(outputs)
+    }
+
+    /// How long these rows become.
+    fn length_of(&self, rows: &[(usize, &Encoding)]) -> usize {
+        if let Some(length) = self.length {
+            return length;
+        }
+        let lengths = rows.iter().map(|(_, row)| row.len());
+        let longest = lengths.max().unwrap_or(0);
+        match self.padding.pad_to_multiple_of {
+            None | Some(0) => longest,
+            Some(multiple) => longest
+                .checked_next_multiple_of(multiple)
+                .unwrap_or(usize::MAX),
+        }
     }
 
     /// Bytes that sentences take while they are tokenised.

@@ -329,6 +329,57 @@ fn sentences_are_cut_and_padded_as_asked() {
 }
 
 #[test]
+fn rows_are_filled_up_as_the_file_says() {
+    let filled = |multiple: u64| {
+        let padding = json!({"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": multiple,
+            "pad_id": 0, "pad_type_id": 7, "pad_token": "[PAD]"});
+        WORDS.replace(r#""padding":null"#, &format!(r#""padding":{padding}"#))
+    };
+    let two = [texts("text", &[b"good film", b"strange"])];
+    let options = json!({"tokenize": {"tokenizer": "t.json"}});
+    let fours = filled(4);
+    let made = with_files(options.clone(), &[("t.json", fours.as_str())], &[]);
+    let outputs = made.apply(&two).expect("ids");
+    let of = |name| output(&outputs, name).to_vec::<i64>().expect("numbers");
+    assert_eq!(of("input_ids"), [0, 2, 3, 4, 0, 0, 2, 1]);
+    assert_eq!(of("attention_mask"), [0, 1, 1, 1, 0, 0, 1, 1]);
+    assert_eq!(of("token_type_ids"), [7, 0, 0, 0, 7, 7, 0, 0]);
+    // The signature tells the length that was asked for.
+    let three =
+        json!({"tokenize": {"tokenizer": "t.json", "max_tokens": 3, "pad_to": "max_tokens"}});
+    let made = with_files(three, &[("t.json", fours.as_str())], &[]);
+    let outputs = made.apply(&two).expect("ids");
+    assert_eq!(output(&outputs, "input_ids").shape(), [2, 3]);
+    let endless = filled(1 << 40);
+    let made = with_files(options, &[("t.json", endless.as_str())], &[]);
+    let error = made.apply(&two);
+    assert!(matches!(error, Err(Error::TooLarge { .. })), "{error:?}");
+}
+
+#[test]
+fn one_long_text_makes_no_long_rows_of_many_short_ones() {
+    let made = with_files(
+        json!({"tokenize": {"tokenizer": "t.json"}}),
+        &[("t.json", WORDS)],
+        &[],
+    );
+    let long = "good ".repeat(20_000);
+    let mut all = vec![&b""[..]; 20_000];
+    all[0] = long.as_bytes();
+    let error = made.apply(&[texts("text", &all)]);
+    assert!(
+        matches!(
+            error,
+            Err(Error::TooLarge {
+                what: "input_ids",
+                ..
+            })
+        ),
+        "{error:?}"
+    );
+}
+
+#[test]
 fn long_texts_become_rows_that_overlap_and_pool_joins_them() {
     let options = json!({"tokenize": {"tokenizer": "t.json", "max_tokens": 4, "overlap": 1}});
     let made = with_files(options, &[("t.json", WORDS)], &[]);
