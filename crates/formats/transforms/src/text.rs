@@ -26,11 +26,11 @@ const MOST_TEXT_BYTES: usize = 1 << 20;
 /// Bytes that a tokenizer takes for each byte of text: a token may be as short, and has a text, places and ids.
 const TIMES: u64 = 128;
 
-/// How many times as much it takes where long sentences become several rows: half of a row may be repeated, and each has the
-/// tokens that are added.
+/// How many times as much it takes at least where long sentences become several rows: half of a row may be repeated, and
+/// each has the tokens that are added.
 const WINDOW_TIMES: u64 = 6;
 
-/// Bytes that it takes for a sentence beside these.
+/// Bytes that it takes for a sentence beside these, and those of the tokens that are added.
 const SENTENCE_BYTES: u64 = 1024;
 
 /// How sentences become token ids.
@@ -81,6 +81,10 @@ pub(crate) struct Tokenize {
     pairs: bool,
     /// Whether a sentence may become several rows.
     windows: bool,
+    /// How many times as much as a sentence its rows take.
+    times: u64,
+    /// Tokens that are added to each row.
+    added: u64,
 }
 
 /// The name of the output that says of each row which text it is of.
@@ -129,6 +133,11 @@ impl Tokenize {
                 Some(most.ok_or_else(without)?)
             }
         };
+        let added = added(&tokenizer, pairs);
+        let times = options.overlap.zip(most).map_or(1, |(overlap, most)| {
+            let new = most.saturating_sub(added).saturating_sub(overlap);
+            WINDOW_TIMES.max(most.div_ceil(new.max(1)) as u64)
+        });
         let padding = tokenizer.get_padding().cloned().unwrap_or_default();
         // It would fill rows up before it is known whether they may be so long.
         tokenizer.with_padding(None);
@@ -139,6 +148,12 @@ impl Tokenize {
             length,
             pairs,
             windows: options.overlap.is_some(),
+            times,
+            added: if options.special_tokens {
+                added as u64
+            } else {
+                0
+            },
         })
     }
 
@@ -232,9 +247,20 @@ impl Tokenize {
 
     /// Bytes that sentences take while they are tokenised.
     pub fn needs_bytes(&self, inputs: &[NamedTensor]) -> u64 {
-        let times = if self.windows { WINDOW_TIMES } else { 1 };
-        times * needs_bytes(inputs)
+        let texts = inputs.iter().filter_map(|input| input.tensor.texts());
+        // A longer one is refused before it is read.
+        let bytes =
+            texts.flat_map(|texts| texts.iter().map(|text| text.len().min(MOST_TEXT_BYTES)));
+        let beside = SENTENCE_BYTES + TIMES * self.added;
+        let all: u64 = bytes.map(|bytes| TIMES * bytes as u64 + beside).sum();
+        all.saturating_mul(self.times)
     }
+}
+
+/// Tokens that the file adds to each row.
+fn added(tokenizer: &Tokenizer, pairs: bool) -> usize {
+    let added = tokenizer.get_post_processor();
+    added.map_or(0, |it| it.added_tokens(pairs))
 }
 
 /// Where sentences are cut, and how much of one the next row repeats.
@@ -244,8 +270,7 @@ fn truncation(
     most: Option<usize>,
     pairs: bool,
 ) -> Result<TruncationParams, Error> {
-    let added = tokenizer.get_post_processor();
-    let added = added.map_or(0, |it| it.added_tokens(pairs));
+    let added = added(tokenizer, pairs);
     if most.is_some_and(|most| most <= added || most > MOST_TOKENS) {
         let why = format!(
             "is {} to {MOST_TOKENS}: `{added}` tokens are added to each sentence",
@@ -291,15 +316,6 @@ fn windows(encoded: &[Encoding]) -> impl Iterator<Item = (usize, &Encoding)> {
         let all = std::iter::once(first).chain(first.get_overflowing());
         all.map(move |row| (text, row))
     })
-}
-
-fn needs_bytes(inputs: &[NamedTensor]) -> u64 {
-    let texts = inputs.iter().filter_map(|input| input.tensor.texts());
-    // A longer one is refused before it is read.
-    let bytes = texts.flat_map(|texts| texts.iter().map(|text| text.len().min(MOST_TEXT_BYTES)));
-    bytes
-        .map(|bytes| TIMES * bytes as u64 + SENTENCE_BYTES)
-        .sum()
 }
 
 /// The rows of an input of texts.

@@ -380,6 +380,22 @@ fn one_long_text_makes_no_long_rows_of_many_short_ones() {
 }
 
 #[test]
+fn tokens_that_are_added_to_each_text_count_before_they_are_made() {
+    let one = r#"{"SpecialToken":{"id":"[CLS]","type_id":0}},"#;
+    let file = WORDS.replacen(one, &one.repeat(40), 1);
+    let options = json!({"tokenize": {"tokenizer": "t.json"}});
+    let made = with_files(options, &[("t.json", file.as_str())], &[]);
+    let many = [texts("text", &vec![&b""[..]; 1000])];
+    let outputs = made.apply(&many).expect("ids");
+    assert_eq!(output(&outputs, "input_ids").shape(), [1000, 40]);
+    let needs = made.needs_bytes(&many);
+    assert!(
+        needs > 1000 * 40 * 64,
+        "a token takes some hundred bytes: {needs}"
+    );
+}
+
+#[test]
 fn long_texts_become_rows_that_overlap_and_pool_joins_them() {
     let options = json!({"tokenize": {"tokenizer": "t.json", "max_tokens": 4, "overlap": 1}});
     let made = with_files(options, &[("t.json", WORDS)], &[]);
