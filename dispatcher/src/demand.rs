@@ -28,7 +28,7 @@ pub(crate) struct OfferedQuery<'a> {
     variant: Option<Arc<IndexedVariant>>,
     ended: QueryOutcome,
     queueing: Duration,
-    /// The front end answers it by a composite variant.
+    /// The front end answers it by a composite variant, or asks it in parts.
     is_elsewhere: bool,
 }
 
@@ -78,8 +78,8 @@ impl<'a> OfferedQuery<'a> {
 
     /// The query was refused or failed.
     pub(crate) fn refuse(&mut self, error: &QueryError) {
-        // The steps of what answers it count themselves.
-        self.is_elsewhere = error.instead.is_some();
+        // The steps of what answers it count themselves, and so do the parts of one that has too many rows.
+        self.is_elsewhere = error.instead.is_some() || error.most_rows.is_some();
         self.ended = QueryOutcome::Refused(error.code);
     }
 }

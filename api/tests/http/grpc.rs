@@ -28,7 +28,7 @@ use crate::{
     messages::{
         InferParameter, InferRequestedOutputTensor, InferTensor, InferTensorContents, LogSetting,
         LogSettings, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse,
-        ParameterChoice, Region, Regions,
+        ParameterChoice, Region, Regions, TraceSetting, TraceSettings,
     },
     served::soon,
 };

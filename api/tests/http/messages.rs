@@ -131,6 +131,19 @@ pub struct Regions {
     pub regions: BTreeMap<String, Region>,
 }
 
+/// What is traced, or what is to be traced.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TraceSettings {
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub settings: BTreeMap<String, TraceSetting>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct TraceSetting {
+    #[prost(string, repeated, tag = "1")]
+    pub value: Vec<String>,
+}
+
 /// What is logged, or what is to be logged.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LogSettings {

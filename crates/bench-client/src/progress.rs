@@ -1,6 +1,11 @@
 //! What is going on, for whoever watches.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tokio::time::Instant;
 
 /// Counts of everything since the load began, the time of warming up included.
 #[derive(Debug, Default)]
@@ -8,7 +13,8 @@ pub struct Progress {
     sent: AtomicU64,
     answered: AtomicU64,
     unanswered: AtomicU64,
-    stopped: AtomicBool,
+    /// When it was stopped first.
+    stopped: OnceLock<Instant>,
 }
 
 // === impl Progress ===
@@ -31,11 +37,16 @@ impl Progress {
 
     /// Has the load end now: what is under way is waited for, nothing more is sent.
     pub fn stop(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
+        self.stopped.get_or_init(Instant::now);
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
+        self.stopped_at().is_some()
+    }
+
+    /// From when on nothing was due; what ends then is only waited for.
+    pub(crate) fn stopped_at(&self) -> Option<Instant> {
+        self.stopped.get().copied()
     }
 
     pub(crate) fn count_sent(&self) {

@@ -125,9 +125,9 @@ pub fn run(
             tally.add(&share);
         }
     }
-    let counted = match progress.is_stopped() {
-        true => clock.counted_until(Instant::now()),
-        false => plan.duration,
+    let counted = match progress.stopped_at() {
+        Some(stopped) => clock.counted_until(stopped),
+        None => plan.duration,
     };
     Ok((tallies, counted))
 }

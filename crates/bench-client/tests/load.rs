@@ -221,6 +221,18 @@ fn what_is_not_answered_in_time_is_given_up() {
     );
 }
 
+/// However long the last answers are waited for.
+#[test]
+fn a_load_that_is_stopped_is_counted_until_then() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let server = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let endpoint = Endpoint::new(&server, None, HeaderMap::new()).expect("an address");
+    let progress = Arc::<Progress>::default();
+    progress.stop();
+    let (tallies, counted) = run(&endpoint, &plan(), &progress).expect("it runs");
+    assert_eq!((tallies[0].sent, counted), (0, Duration::ZERO));
+}
+
 #[test]
 fn an_absent_server_is_named() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -22,6 +22,19 @@ pub(crate) struct Condition {
     text: String,
     program: Program,
     steps: BTreeSet<String>,
+    seen: Seen,
+}
+
+/// What was seen in an expression.
+#[derive(Default)]
+struct Seen {
+    loops: usize,
+    /// Names that its loops give.
+    variables: BTreeSet<String>,
+    /// Names of which a member is named.
+    selected: BTreeSet<String>,
+    /// Members of which it is asked whether they are there: `has(name.member)`.
+    tested: BTreeSet<(String, String)>,
 }
 
 // === impl Condition ===
@@ -42,7 +55,11 @@ impl Condition {
                 why.lines().next().unwrap_or_default().trim()
             )
         })?;
-        if loops(program.expression()) > MOST_LOOPS {
+        let mut seen = Seen::default();
+        each(program.expression(), &mut |expression| {
+            seen.note(expression);
+        });
+        if seen.loops > MOST_LOOPS {
             return Err(format!(
                 "has more than {MOST_LOOPS} of `all`, `exists`, `exists_one`, `map` and `filter`"
             ));
@@ -57,6 +74,7 @@ impl Condition {
             text: text.to_owned(),
             program,
             steps,
+            seen,
         })
     }
 
@@ -68,6 +86,13 @@ impl Condition {
     /// The names in it that are not its own: steps. Variables of its loops are among them.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().map(String::as_str)
+    }
+
+    /// Whether a name that is no step may be one all the same: a loop's, or where functions are called, that of a type
+    /// or of what they are called of.
+    pub fn is_own(&self, name: &str) -> bool {
+        let is_member_named = self.seen.selected.contains(name);
+        self.seen.variables.contains(name) || (self.text.contains('(') && !is_member_named)
     }
 
     /// Whether it holds, by what each step gave; nothing where it was skipped.
@@ -84,6 +109,9 @@ impl Condition {
             for output in outputs {
                 if output.tensor.len() <= MOST_ELEMENTS {
                     values.insert(output.name.clone(), value(&output.tensor));
+                } else if self.is_tested(step, &output.name) {
+                    // It is there, and its elements are not seen.
+                    values.insert(output.name.clone(), Value::Null);
                 }
             }
             context.add_variable_from_value(step, values);
@@ -101,10 +129,39 @@ impl Condition {
             )),
         }
     }
+
+    fn is_tested(&self, step: &str, output: &str) -> bool {
+        let mut tested = self.seen.tested.iter();
+        tested.any(|(of, member)| of == step && member == output)
+    }
 }
 
-/// How many loops an expression has, however they are written: what was parsed tells.
-fn loops(of: &IdedExpr) -> usize {
+// === impl Seen ===
+
+impl Seen {
+    fn note(&mut self, expression: &Expr) {
+        match expression {
+            Expr::Comprehension(of) => {
+                self.loops += 1;
+                let names = [&of.iter_var, &of.accu_var].into_iter();
+                self.variables.extend(names.chain(&of.iter_var2).cloned());
+            }
+            Expr::Select(select) => {
+                if let Expr::Ident(of) = &select.operand.expr {
+                    self.selected.insert(of.clone());
+                    if select.test {
+                        self.tested.insert((of.clone(), select.field.clone()));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Shows an expression and all that are in it, however they are written: what was parsed tells.
+fn each(of: &IdedExpr, see: &mut dyn FnMut(&Expr)) {
+    see(&of.expr);
     match &of.expr {
         Expr::Comprehension(of) => {
             let parts = [
@@ -114,24 +171,27 @@ fn loops(of: &IdedExpr) -> usize {
                 &of.loop_step,
                 &of.result,
             ];
-            1 + parts.map(loops).iter().sum::<usize>()
+            parts.into_iter().for_each(|it| each(it, see));
         }
         Expr::Call(call) => {
             let target = call.target.as_deref().into_iter();
-            target.chain(&call.args).map(loops).sum()
+            target.chain(&call.args).for_each(|it| each(it, see));
         }
-        Expr::List(list) => list.elements.iter().map(loops).sum(),
-        Expr::Map(map) => map.entries.iter().map(|it| loops_within(&it.expr)).sum(),
-        Expr::Struct(of) => of.entries.iter().map(|it| loops_within(&it.expr)).sum(),
-        Expr::Select(select) => loops(&select.operand),
-        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => 0,
+        Expr::List(list) => list.elements.iter().for_each(|it| each(it, see)),
+        Expr::Map(map) => map.entries.iter().for_each(|it| each_within(&it.expr, see)),
+        Expr::Struct(of) => of.entries.iter().for_each(|it| each_within(&it.expr, see)),
+        Expr::Select(select) => each(&select.operand, see),
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
     }
 }
 
-fn loops_within(entry: &EntryExpr) -> usize {
+fn each_within(entry: &EntryExpr, see: &mut dyn FnMut(&Expr)) {
     match entry {
-        EntryExpr::StructField(field) => loops(&field.value),
-        EntryExpr::MapEntry(entry) => loops(&entry.key) + loops(&entry.value),
+        EntryExpr::StructField(field) => each(&field.value, see),
+        EntryExpr::MapEntry(entry) => {
+            each(&entry.key, see);
+            each(&entry.value, see);
+        }
     }
 }
 

@@ -397,7 +397,8 @@ impl<'a> Way<'a> {
         let taken = &gave.taken;
         self.pace.ran(at, taken.total_us / 1e3);
         self.flight.ended(at, Some(taken));
-        let waited_us = taken.queue_us + taken.load_us;
+        // Loads are a part of it.
+        let waited_us = taken.queue_us;
         self.counts
             .answered(at, taken.rows.max(1), (taken.total_us, waited_us));
         self.taken.push(gave.taken);

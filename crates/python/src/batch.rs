@@ -51,6 +51,13 @@ pub(crate) struct WaitingCall {
     reply: Option<oneshot::Sender<Result<CallResult, QueryError>>>,
 }
 
+/// Whoever waits in a line. Where it gives up, it leaves with the memory that it holds.
+pub(crate) struct Stay<'a> {
+    lines: &'a Lines,
+    line: &'a Line,
+    is_answered: bool,
+}
+
 /// All that wait, by what they wait for.
 #[derive(Default)]
 pub(crate) struct Lines(Mutex<HashMap<Line, State>>);
@@ -243,6 +250,31 @@ impl WaitingCall {
     }
 }
 
+// === impl Stay ===
+
+impl<'a> Stay<'a> {
+    pub(crate) fn new(lines: &'a Lines, line: &'a Line) -> Self {
+        Self {
+            lines,
+            line,
+            is_answered: false,
+        }
+    }
+
+    /// Its answer has come.
+    pub(crate) fn answered(&mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.lines.leave(self.line);
+        }
+    }
+}
+
 // === impl Lines ===
 
 impl Lines {
@@ -285,6 +317,13 @@ impl Lines {
             one.waited = now.saturating_duration_since(one.came);
         }
         waiting.into()
+    }
+
+    /// Takes out those who have gone.
+    fn leave(&self, line: &Line) {
+        if let Some(state) = self.0.lock().get_mut(line) {
+            state.waiting.retain(|it| !it.has_gone());
+        }
     }
 
     /// A call of so many rows took so long.

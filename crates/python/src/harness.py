@@ -69,12 +69,11 @@ def answer(link, head, parts=()):
     write(link, [struct.pack("<I", len(text)) + text, *parts])
 
 
-def unpack(link, head):
-    """The array of a tensor whose elements follow: of numbers, or of objects that are bytes."""
-    held = read(link, head["bytes"])
+def unpack(head, held, places):
+    """The array of a tensor's elements: of numbers, or of objects that are bytes."""
     if head["datatype"] != "BYTES":
         return held.view(TYPES[head["datatype"]]).reshape(head["shape"])
-    places = read(link, head["places"]).view("<u4")
+    places = places.view("<u4")
     texts, first = held.tobytes(), int(places[0])
     array = numpy.empty(len(places) - 1, object)
     for at in range(len(array)):
@@ -143,9 +142,16 @@ def find(module, name):
     return function
 
 
+def arguments(link, heads):
+    """The arrays of the tensors that follow. All are read before one is made, which may fail: the next message begins
+    behind them."""
+    sent = [(head, read(link, head["bytes"]), read(link, head["places"])) for head in heads]
+    return {head["name"]: unpack(head, held, places) for head, held, places in sent}
+
+
 def call(link, module, head):
     """Calls a function with the tensors that follow."""
-    inputs = {spec["name"]: unpack(link, spec) for spec in head["inputs"]}
+    inputs = arguments(link, head["inputs"])
     values = gave(head["gives"], find(module, head["function"])(**inputs))
     packed = [pack(spec, value) for spec, value in zip(head["gives"], values)]
     return {"gave": {"outputs": [it for it, _ in packed]}}, [part for _, parts in packed for part in parts]

@@ -26,7 +26,7 @@ use sextant_types::{Code, Digest, NamedTensor};
 use tokio::sync::Semaphore;
 
 use crate::{
-    batch::{self, Line, Lines, WaitingCall},
+    batch::{self, Line, Lines, Stay, WaitingCall},
     process::{CallFailure, CallOutput, ChildFailure, Process, step_failed},
 };
 
@@ -107,17 +107,21 @@ impl Python {
         }))
     }
 
-    /// Carries an order out in its turn.
+    /// Carries an order out in its turn, unless that comes too late for whoever waits.
     async fn carry_out(
         &self,
         function: &Arc<Function>,
         order: Order,
+        until: Option<Instant>,
     ) -> Result<(Option<CallOutput>, Duration), QueryError> {
         let came = Instant::now();
         let key = Key::of(function);
         self.0.check_rest(&key)?;
         let place = Arc::clone(&self.0.places).acquire_owned().await;
         let place = place.map_err(|_| stopping())?;
+        if until.is_some_and(|until| Instant::now() >= until) {
+            return Err(batch::overdue());
+        }
         let waited = came.elapsed();
         let (shared, function) = (Arc::clone(&self.0), Arc::clone(function));
         let work = tokio::task::spawn_blocking(move || {
@@ -141,11 +145,13 @@ impl Python {
     ) -> Result<CallResult, QueryError> {
         let line = Line::of(function);
         self.0.check_rest(&line.key)?;
+        // It is dropped behind the reply, by which the line knows who has gone.
+        let mut stay = Stay::new(&self.0.lines, &line);
         let mut reply = self.0.lines.wait(&line, waiting);
-        loop {
+        let replied = loop {
             let place = tokio::select! {
                 biased;
-                replied = &mut reply => return replied.unwrap_or_else(|_| Err(panicked())),
+                replied = &mut reply => break replied,
                 place = Arc::clone(&self.0.places).acquire_owned() => place.map_err(|_| stopping())?,
             };
             let (shared, line) = (Arc::clone(&self.0), line.clone());
@@ -157,10 +163,12 @@ impl Python {
             // Those that came before may have filled the call, and need no place of their own any more.
             tokio::select! {
                 biased;
-                replied = &mut reply => return replied.unwrap_or_else(|_| Err(panicked())),
+                replied = &mut reply => break replied,
                 _ = work => {}
             }
-        }
+        };
+        stay.answered();
+        replied.unwrap_or_else(|_| Err(panicked()))
     }
 
     /// Calls a function in its turn, alone.
@@ -170,7 +178,7 @@ impl Python {
         call: Call,
     ) -> Result<CallResult, QueryError> {
         let order = Order::Call(call.inputs, Some(call.sent), call.memory);
-        let (gave, waited) = self.carry_out(function, order).await?;
+        let (gave, waited) = self.carry_out(function, order, call.until).await?;
         let nothing = || QueryError::new(Code::Internal, "the call gave nothing");
         let (outputs, part) = gave.ok_or_else(nothing)?;
         Ok(CallResult {
@@ -197,7 +205,7 @@ impl Interpreter for Python {
     }
 
     async fn check(&self, function: &Arc<Function>) -> Result<(), QueryError> {
-        self.carry_out(function, Order::Find).await.map(drop)
+        self.carry_out(function, Order::Find, None).await.map(drop)
     }
 
     async fn call(&self, function: &Arc<Function>, call: Call) -> Result<CallResult, QueryError> {
@@ -223,11 +231,12 @@ impl Shared {
         let most = function.max_batch.unwrap_or(1);
         let mut batch = self.lines.take(line, most);
         if batch.len() > 1 {
+            let before = self.state.lock().ends.get(&line.key).cloned();
             match self.call_batch(line, function, &batch) {
                 Ok(gave) => return batch::share(gave, batch),
                 Err(error) => {
-                    // What one of them has done is not yet known to be the file's fault.
-                    self.state.lock().ends.remove(&line.key);
+                    // What one of them has done is not yet known to be the file's fault. What others have, is.
+                    self.state.lock().set_ends(&line.key, before);
                     tracing::debug!(pipeline = function.pipeline, %error, "a batch has failed: its queries run alone");
                 }
             }
@@ -396,6 +405,13 @@ fn gone(death: &Death) -> QueryError {
 // === impl State ===
 
 impl State {
+    fn set_ends(&mut self, key: &Key, ends: Option<Ends>) {
+        match ends {
+            Some(ends) => drop(self.ends.insert(key.clone(), ends)),
+            None => drop(self.ends.remove(key)),
+        }
+    }
+
     fn note_end(&mut self, key: &Key) {
         let now = Instant::now();
         if self.ends.len() >= MOST_REMEMBERED {

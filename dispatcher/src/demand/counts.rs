@@ -25,6 +25,9 @@ use sextant_types::{
 /// does not fit among these.
 const MOST_QUEUED_ROWS: usize = MOST_DEMAND_ROWS / 4 * 3;
 
+/// Runs of steps are counted in millionths: a step may be asked for each of thousands of rows.
+const RUN_PARTS: f64 = 1e6;
+
 /// A row in which nothing was counted in so many windows is given up.
 const IDLE_WINDOWS: u32 = 10;
 
@@ -107,7 +110,7 @@ struct Tally {
     input_rows: AtomicU64,
     /// In thousandths.
     sized_rows: AtomicU64,
-    /// In thousandths.
+    /// In millionths.
     runs: AtomicU64,
     answered: AtomicU64,
     late: AtomicU64,
@@ -125,7 +128,7 @@ pub(crate) struct Totals {
     pub(crate) input_rows: u64,
     /// The same in thousandths of rows of a measured size.
     pub(crate) sized_rows: u64,
-    /// Runs of a step, in thousandths.
+    /// Runs of a step, in millionths.
     pub(crate) runs: u64,
     /// In time, those that needed no device included.
     pub(crate) answered: u64,
@@ -349,7 +352,7 @@ impl ReportBacklog {
             queueing_ms: totals.queueing_us / 1000,
             step: row.step.as_ref().map(|of| StepDemand {
                 of: StepOf::clone(of),
-                runs: totals.runs as f64 / 1e3,
+                runs: totals.runs as f64 / RUN_PARTS,
                 whole_ms: row.whole.read(),
                 accuracy: row.accuracy.lock().clone(),
             }),
@@ -408,7 +411,7 @@ impl Tally {
                     .fetch_add(asked.rows.into(), Ordering::Relaxed)
             }
         };
-        let runs = (asked.runs * 1e3).round() as u64;
+        let runs = (asked.runs * RUN_PARTS).round() as u64;
         self.runs.fetch_add(runs, Ordering::Relaxed);
         let counter = match ended {
             QueryOutcome::Answered | QueryOutcome::Kept => &self.answered,

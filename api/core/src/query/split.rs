@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
-use sextant_rpc::{Answer, Ask, Dispatch, DispatcherClient, Holder, Query, QueryError};
+use sextant_rpc::{Answer, Ask, Dispatch, DispatcherClient, ForStep, Holder, Query, QueryError};
 use sextant_types::{Code, NamedTensor, Route, Signature, Tensor};
 
 /// Parts of one query that are asked at the same time: others have their turns between them.
@@ -52,7 +52,9 @@ impl Dispatch for Splitting {
             Err(QueryError {
                 most_rows: Some(most @ 1..),
                 ..
-            }) if (most as usize) < rows_of(&kept) => self.in_parts(kept, most).await,
+            }) if (most as usize) < rows_of(&kept) && has_elements(&kept) => {
+                self.in_parts(kept, most).await
+            }
             result => result,
         }
     }
@@ -83,6 +85,11 @@ fn rows_of(query: &Query) -> usize {
     inputs.next().map_or(1, |input| input.tensor.rows())
 }
 
+/// Whether its rows have elements: without any there may be billions of them in a query of a few bytes.
+fn has_elements(query: &Query) -> bool {
+    query.inputs.iter().any(|input| !input.tensor.is_empty())
+}
+
 /// The query for some of its rows.
 fn part(query: &Query, start: usize, count: usize) -> Result<Query, QueryError> {
     let cut = |input: &NamedTensor| {
@@ -91,6 +98,14 @@ fn part(query: &Query, start: usize, count: usize) -> Result<Query, QueryError> 
             tensor.map_err(|error| QueryError::new(Code::InvalidTensor, error.to_string()))?;
         Ok(NamedTensor::new(input.name.clone(), tensor))
     };
+    // All parts are the run that the whole is.
+    let share = count as f64 / rows_of(query).max(1) as f64;
+    let step = query.step.as_deref().map(|step| {
+        Box::new(ForStep {
+            share: step.share * share,
+            ..step.clone()
+        })
+    });
     Ok(Query {
         inputs: query
             .inputs
@@ -102,7 +117,7 @@ fn part(query: &Query, start: usize, count: usize) -> Result<Query, QueryError> 
         serial: None,
         // They were offered the whole.
         composites: Vec::new(),
-        step: None,
+        step,
         ..*query
     })
 }
@@ -140,4 +155,103 @@ fn joined(first: Answer, others: &[Answer]) -> Result<Answer, QueryError> {
         cost_usd: first.cost_usd + others.iter().map(|it| it.cost_usd).sum::<f64>(),
         ..first
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Instant,
+    };
+
+    use parking_lot::Mutex;
+    use sextant_rpc::Timings;
+    use sextant_types::StepOf;
+
+    use super::*;
+
+    /// Has no batch of more than three rows, and counts who asks and for which parts of a step.
+    #[derive(Default)]
+    struct Small(AtomicUsize, Mutex<Vec<ForStep>>);
+
+    #[async_trait]
+    impl Dispatch for Small {
+        async fn query(&self, query: Query) -> Result<Answer, QueryError> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let rows = rows_of(&query) as u32;
+            if rows > 3 {
+                return Err(QueryError::too_many_rows(rows, 3, "what is loaded"));
+            }
+            self.1.lock().extend(query.step.map(|step| *step));
+            Ok(Answer {
+                variant: "mlp-b3".parse().expect("a name"),
+                model: "mlp".parse().expect("a name"),
+                outputs: query.inputs,
+                rows,
+                timings: Timings::default(),
+                targets_met: true,
+                cost_usd: 0.0,
+                explanation: None,
+            })
+        }
+
+        fn signature(&self, route: &Route) -> Result<Signature, QueryError> {
+            Err(QueryError::not_found(route))
+        }
+
+        fn utilization(&self) -> f64 {
+            0.0
+        }
+
+        fn is_ready(&self, _: &Route) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_without_elements_are_not_asked_for_in_parts() {
+        let small = Arc::new(Small::default());
+        let splitting = Splitting::over(Arc::clone(&small) as DispatcherClient);
+        let rows = Tensor::from_elements(vec![u32::MAX as usize, 0], &[0f32; 0]);
+        let inputs = vec![NamedTensor::new("x", rows.expect("rows"))];
+        let route = Route::Application("digits".parse().expect("a name"));
+        let query = Query::new(route, inputs, Instant::now());
+        let refused = splitting.query(query).await.expect_err("too many");
+        assert_eq!(
+            (refused.code, refused.most_rows),
+            (Code::InvalidTensor, Some(3))
+        );
+        assert_eq!(small.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn parts_are_for_the_step_that_the_whole_is_for() {
+        let small = Arc::new(Small::default());
+        let splitting = Splitting::over(Arc::clone(&small) as DispatcherClient);
+        let route = Route::Application("digits".parse().expect("a name"));
+        let step = ForStep {
+            of: Arc::new(StepOf {
+                pipeline: "photos".parse().expect("a name"),
+                step: "read".to_owned(),
+                after: Vec::new(),
+                asks: route.clone(),
+            }),
+            share: 0.5,
+            whole_ms: Some(80.0),
+            patience_ms: Some(60.0),
+            accuracy: None,
+        };
+        let rows = Tensor::from_elements(vec![8, 1], &[1f32; 8]).expect("rows");
+        let query = Query {
+            step: Some(Box::new(step)),
+            ..Query::new(route, vec![NamedTensor::new("x", rows)], Instant::now())
+        };
+        let answer = splitting.query(query).await.expect("an answer");
+        assert_eq!(answer.rows, 8);
+        let parts = small.1.lock();
+        assert_eq!(parts.len(), 3);
+        assert!(parts.iter().all(|it| it.patience_ms == Some(60.0)));
+        let share: f64 = parts.iter().map(|it| it.share).sum();
+        assert!((share - 0.5).abs() < 1e-9, "{share}");
+    }
 }

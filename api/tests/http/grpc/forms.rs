@@ -311,3 +311,36 @@ async fn sizes_are_limited_compressed_or_not() {
     assert_eq!(replies[1].error_message, "");
     assert_eq!(replies.len(), 2);
 }
+
+/// An empty string is two bytes on the wire, and a dozen times as many in memory.
+#[tokio::test]
+async fn what_becomes_of_a_message_that_is_no_query_is_counted() {
+    let limits = Limits {
+        max_body_bytes: 256 << 10,
+        max_body_bytes_in_flight: 1 << 20,
+        ..Limits::default()
+    };
+    let api = Api::limited(Recorder::answering(), limits).await;
+    let path = "/inference.GRPCInferenceService/TraceSetting";
+    let settings = |value| {
+        let setting = ("trace_rate".to_owned(), TraceSetting { value });
+        TraceSettings {
+            settings: [setting].into(),
+        }
+        .encode_to_vec()
+    };
+    let fits = settings(vec!["1000".to_owned()]);
+    let ended = call(&api, path, &[], framed(false, &fits)).await;
+    assert_eq!(ended.status, OK, "{ended:?}");
+    let many = settings(vec![String::new(); 60_000]);
+    let mut to = GzEncoder::new(Vec::new(), Compression::best());
+    to.write_all(&many).expect("a vector takes all");
+    let small = framed(true, &to.finish().expect("a vector takes all"));
+    let compressed = [("grpc-encoding", "gzip")];
+    for (headers, body) in [(&[][..], framed(false, &many)), (&compressed[..], small)] {
+        let ended = call(&api, path, headers, body).await;
+        ended.is(RESOURCE_EXHAUSTED, "too_large");
+        let limit = "limits.max_body_bytes_in_flight";
+        assert!(ended.message.contains(limit), "{ended:?}");
+    }
+}

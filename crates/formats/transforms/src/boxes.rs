@@ -131,15 +131,11 @@ impl ScoredBox {
                 [at(0) - across, at(1) - down, at(0) + across, at(1) + down]
             }
         };
+        // A score that is no number is none, and hides no other class.
         let likeliest = scores.iter().copied().enumerate();
+        let likeliest = likeliest.filter(|(_, score)| !score.is_nan());
         let likeliest = likeliest.max_by(|(at, a), (other, b)| a.total_cmp(b).then(other.cmp(at)));
         let (class, score) = likeliest.unwrap_or((0, f32::NEG_INFINITY));
-        // A score that is no number is none.
-        let score = if score.is_nan() {
-            f32::NEG_INFINITY
-        } else {
-            score
-        };
         Self {
             corners,
             score,

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sextant_types::{DataType, NamedTensor, Signature};
 
-use crate::{Error, named, numbers, spec};
+use crate::{Error, bytes_of, check_size, named, numbers, spec};
 
 /// Options of `top_k`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -32,7 +32,12 @@ fn one() -> usize {
 pub(crate) struct TopK {
     k: usize,
     labels: Vec<Bytes>,
+    /// Bytes of the longest of them.
+    longest: usize,
 }
+
+/// Bytes that a name takes beside its text while names are put together; a number that stands for one has fewer.
+const NAME_BYTES: usize = 64;
 
 // === impl TopK ===
 
@@ -67,6 +72,7 @@ impl TopK {
         };
         Ok(Self {
             k: options.k,
+            longest: labels.iter().map(Bytes::len).max().unwrap_or_default(),
             labels,
         })
     }
@@ -103,6 +109,7 @@ impl TopK {
                 "has {classes} classes, and there are {names} names"
             )));
         }
+        check_size("labels", &self.names([rows, classes]), 1)?;
         let values = numbers::floats("scores", tensor)?;
         let (mut labels, mut scores, mut indices) = (Vec::new(), Vec::new(), Vec::new());
         for row in values.chunks_exact(classes) {
@@ -128,6 +135,18 @@ impl TopK {
             numbers::tensor("scores", shape(), &scores)?,
             numbers::tensor("indices", shape(), &indices)?,
         ])
+    }
+
+    /// Bytes that the names take at most, while they are put together.
+    pub fn text_bytes(&self, inputs: &[NamedTensor]) -> u64 {
+        let shape = named(inputs, "scores").and_then(|it| numbers::shape("scores", it));
+        shape.map_or(0, |shape| bytes_of(&self.names(shape), 1))
+    }
+
+    /// As many names as scores of this shape have, and the bytes of the longest.
+    fn names(&self, [rows, classes]: [usize; 2]) -> [usize; 3] {
+        let name = self.longest.saturating_add(NAME_BYTES);
+        [rows, self.k.min(classes), name]
     }
 
     fn label(&self, class: usize) -> Bytes {

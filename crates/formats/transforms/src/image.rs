@@ -16,7 +16,7 @@ const MOST_SIDE: u32 = 16_384;
 /// Most bytes that decoding one picture may take: a small file may claim to be a large picture.
 const MOST_DECODED_BYTES: u64 = 256 << 20;
 
-/// Bytes that a pixel takes while its picture is decoded and turned: four channels, twice.
+/// Bytes that a pixel takes at least while its picture is decoded and turned: four channels, twice.
 const DECODED_PIXEL_BYTES: u64 = 8;
 
 /// How pictures become tensors. A pixel is `(value / 255 * scale - mean) / std`.
@@ -256,9 +256,13 @@ impl Image {
             .fold(4u64, |bytes, size| bytes.saturating_mul(*size as u64));
         let decoded = files.iter().map(|file| {
             let reader = ImageReader::new(Cursor::new(file)).with_guessed_format();
-            let size = reader.ok().and_then(|reader| reader.into_dimensions().ok());
-            let (width, height) = size.unwrap_or((0, 0));
-            u64::from(width) * u64::from(height) * DECODED_PIXEL_BYTES
+            let decoder = reader.ok().and_then(|reader| reader.into_decoder().ok());
+            decoder.map_or(0, |decoder| {
+                let (width, height) = decoder.dimensions();
+                let pixels = u64::from(width).saturating_mul(height.into());
+                let twice = decoder.total_bytes().saturating_mul(2);
+                pixels.saturating_mul(DECODED_PIXEL_BYTES).max(twice)
+            })
         });
         pixels.saturating_add(decoded.max().unwrap_or(0).min(2 * MOST_DECODED_BYTES))
     }
@@ -283,6 +287,13 @@ impl Image {
         limits.max_alloc = Some(MOST_DECODED_BYTES);
         reader.limits(limits);
         let mut decoder = reader.into_decoder().map_err(unreadable)?;
+        // A decoder holds its own buffers to the limits, and not the picture that it is to fill.
+        let bytes = decoder.total_bytes();
+        if bytes > MOST_DECODED_BYTES {
+            return Err(fail(format!(
+                "takes `{bytes}` bytes decoded: at most `{MOST_DECODED_BYTES}` are made"
+            )));
+        }
         let upright = decoder.orientation().map_err(unreadable)?;
         let mut picture = DynamicImage::from_decoder(decoder).map_err(unreadable)?;
         picture.apply_orientation(upright);

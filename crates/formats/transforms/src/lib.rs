@@ -143,11 +143,15 @@ fn named<'a>(inputs: &'a [NamedTensor], name: &'static str) -> Result<&'a Tensor
     Ok(&found.ok_or_else(missing)?.tensor)
 }
 
-/// Whether so many elements of four bytes may be made.
-fn check_size(what: &'static str, elements: &[usize], size: u64) -> Result<(), Error> {
-    let bytes = elements
-        .iter()
-        .fold(size, |bytes, dim| bytes.saturating_mul(*dim as u64));
+/// Bytes of a tensor of these dimensions whose elements have so many.
+fn bytes_of(dimensions: &[usize], size: u64) -> u64 {
+    let dimensions = dimensions.iter();
+    dimensions.fold(size, |bytes, dim| bytes.saturating_mul(*dim as u64))
+}
+
+/// Whether a tensor of these dimensions may be made.
+fn check_size(what: &'static str, dimensions: &[usize], size: u64) -> Result<(), Error> {
+    let bytes = bytes_of(dimensions, size);
     if bytes > MOST_BYTES {
         return Err(Error::TooLarge {
             what,
@@ -223,7 +227,10 @@ impl Transform {
                 (vectors::pool_signature(windows), Kind::Pool(*options))
             }
             Options::Normalize(_) => (vectors::normalize_signature(), Kind::Normalize),
-            Options::Softmax(options) => (vectors::softmax_signature(), Kind::Softmax(*options)),
+            Options::Softmax(options) => (
+                vectors::softmax_signature(options)?,
+                Kind::Softmax(*options),
+            ),
             Options::TopK(options) => {
                 let top = classes::TopK::new(options, files)?;
                 (top.signature(), Kind::TopK(top))
@@ -256,26 +263,27 @@ impl Transform {
     pub fn is_quick(&self, inputs: &[NamedTensor]) -> bool {
         let is_arithmetic = !matches!(self.kind, Kind::Image(_) | Kind::Tokenize(_) | Kind::Nms(_));
         is_arithmetic
-            && inputs
-                .iter()
-                .all(|input| input.tensor.len() <= QUICK_ELEMENTS)
+            && inputs.iter().all(|input| {
+                // What comes out of an empty one may have the sizes that are left.
+                let sizes = input.tensor.shape().iter().map(|size| (*size).max(1));
+                sizes.fold(1, usize::saturating_mul) <= QUICK_ELEMENTS
+            })
     }
 
     /// Bytes that it takes at most while it runs, its outputs included. Looks at the heads of pictures, and makes nothing.
     pub fn needs_bytes(&self, inputs: &[NamedTensor]) -> u64 {
-        match &self.kind {
-            Kind::Image(image) => image.needs_bytes(inputs),
-            Kind::Tokenize(tokenize) => tokenize.needs_bytes(inputs),
+        let held = inputs.iter().map(|input| input.tensor.held_bytes() as u64);
+        let held: u64 = held.sum();
+        let made = match &self.kind {
+            Kind::Image(image) => return image.needs_bytes(inputs),
+            Kind::Tokenize(tokenize) => return tokenize.needs_bytes(inputs),
             // Its scores are brought to single precision, and what it makes is a class for each step at most.
-            Kind::Ctc(_) => inputs
-                .iter()
-                .map(|input| 2 * input.tensor.held_bytes() as u64)
-                .sum(),
-            _ => inputs
-                .iter()
-                .map(|input| 8 * input.tensor.held_bytes() as u64)
-                .sum(),
-        }
+            Kind::Ctc(ctc) => return ctc.text_bytes(inputs).saturating_add(2 * held),
+            Kind::TopK(top) => top.text_bytes(inputs),
+            Kind::Pool(_) => vectors::pooled_bytes(inputs),
+            _ => 0,
+        };
+        made.saturating_add(8 * held)
     }
 
     /// Runs it. It takes a core for as long as it takes: whoever serves others runs it elsewhere.

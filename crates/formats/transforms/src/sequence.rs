@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sextant_types::{DataType, NamedTensor, Signature};
 
-use crate::{Error, classes, named, numbers, spec};
+use crate::{Error, bytes_of, check_size, classes, named, numbers, spec};
 
 /// Options of `ctc`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +26,8 @@ pub struct CtcOptions {
 /// The transform.
 pub(crate) struct Ctc {
     labels: Vec<Bytes>,
+    /// Bytes of the longest of them.
+    longest: usize,
     blank: usize,
 }
 
@@ -46,6 +48,7 @@ impl Ctc {
             });
         }
         Ok(Self {
+            longest: labels.iter().map(Bytes::len).max().unwrap_or_default(),
             labels,
             blank: options.blank,
         })
@@ -73,6 +76,7 @@ impl Ctc {
                 why: format!("has {classes} classes, and there are {names} names"),
             });
         }
+        check_size("text", &self.texts([rows, steps, classes]), 1)?;
         let values = numbers::floats("scores", tensor)?;
         let (mut texts, mut scores) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
         for row in 0..rows {
@@ -85,6 +89,18 @@ impl Ctc {
             numbers::text("text", vec![rows], texts)?,
             numbers::tensor("scores", vec![rows], &scores)?,
         ])
+    }
+
+    /// Bytes that the texts of scores take at most, while they are put together.
+    pub fn text_bytes(&self, inputs: &[NamedTensor]) -> u64 {
+        let shape = named(inputs, "scores").and_then(|it| numbers::shape("scores", it));
+        shape.map_or(0, |shape| bytes_of(&self.texts(shape), 1))
+    }
+
+    /// As many texts as there are rows, and the bytes of one that has a class for each step.
+    fn texts(&self, [rows, steps, _]: [usize; 3]) -> [usize; 2] {
+        let text = steps.saturating_mul(self.longest);
+        [rows, text.saturating_add(size_of::<Bytes>())]
     }
 
     /// The text of classes, and the mean score of those that count; 0 where there are none.

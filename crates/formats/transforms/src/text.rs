@@ -1,13 +1,13 @@
 //! Sentences as token ids, by the `tokenizer.json` that a model was trained with.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, iter::repeat_n};
 
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sextant_types::{DataType, NamedTensor, Signature};
 use tokenizers::{
-    EncodeInput, Encoding, PaddingParams, PaddingStrategy, PostProcessor, Tokenizer,
+    EncodeInput, Encoding, PaddingDirection, PaddingParams, PostProcessor, Tokenizer,
     TruncationDirection, TruncationParams,
 };
 
@@ -26,11 +26,11 @@ const MOST_TEXT_BYTES: usize = 1 << 20;
 /// Bytes that a tokenizer takes for each byte of text: a token may be as short, and has a text, places and ids.
 const TIMES: u64 = 128;
 
-/// How many times as much it takes where long sentences become several rows: half of a row may be repeated, and each has the
-/// tokens that are added.
+/// How many times as much it takes at least where long sentences become several rows: half of a row may be repeated, and
+/// each has the tokens that are added.
 const WINDOW_TIMES: u64 = 6;
 
-/// Bytes that it takes for a sentence beside these.
+/// Bytes that it takes for a sentence beside these, and those of the tokens that are added.
 const SENTENCE_BYTES: u64 = 1024;
 
 /// How sentences become token ids.
@@ -72,6 +72,8 @@ fn yes() -> bool {
 /// The transform.
 pub(crate) struct Tokenize {
     tokenizer: Tokenizer,
+    /// What rows are filled up with, and on which side.
+    padding: PaddingParams,
     special_tokens: bool,
     /// The length of all rows, where it is fixed.
     length: Option<usize>,
@@ -79,6 +81,10 @@ pub(crate) struct Tokenize {
     pairs: bool,
     /// Whether a sentence may become several rows.
     windows: bool,
+    /// How many times as much as a sentence its rows take.
+    times: u64,
+    /// Tokens that are added to each row.
+    added: u64,
 }
 
 /// The name of the output that says of each row which text it is of.
@@ -127,17 +133,27 @@ impl Tokenize {
                 Some(most.ok_or_else(without)?)
             }
         };
-        let padding = PaddingParams {
-            strategy: length.map_or(PaddingStrategy::BatchLongest, PaddingStrategy::Fixed),
-            ..tokenizer.get_padding().cloned().unwrap_or_default()
-        };
-        tokenizer.with_padding(Some(padding));
+        let added = added(&tokenizer, pairs);
+        let times = options.overlap.zip(most).map_or(1, |(overlap, most)| {
+            let new = most.saturating_sub(added).saturating_sub(overlap);
+            WINDOW_TIMES.max(most.div_ceil(new.max(1)) as u64)
+        });
+        let padding = tokenizer.get_padding().cloned().unwrap_or_default();
+        // It would fill rows up before it is known whether they may be so long.
+        tokenizer.with_padding(None);
         Ok(Self {
             tokenizer,
+            padding,
             special_tokens: options.special_tokens,
             length,
             pairs,
             windows: options.overlap.is_some(),
+            times,
+            added: if options.special_tokens {
+                added as u64
+            } else {
+                0
+            },
         })
     }
 
@@ -186,22 +202,26 @@ impl Tokenize {
             true => windows(&encoded).collect(),
             false => encoded.iter().enumerate().collect(),
         };
-        let length = rows
-            .first()
-            .map_or(self.length.unwrap_or(0), |(_, row)| row.len());
+        let length = self.length_of(&rows);
         let shape = vec![rows.len(), length];
         check_size("input_ids", &shape, 3 * 8)?;
-        let column = |name, of: fn(&Encoding) -> &[u32]| {
-            let values = rows
-                .iter()
-                .map(|(_, row)| *row)
-                .flat_map(|row| of(row).iter().map(|id| i64::from(*id)));
+        let column = |name, fill: u32, of: fn(&Encoding) -> &[u32]| {
+            let values = rows.iter().map(|(_, row)| of(row)).flat_map(|row| {
+                let missing = length.saturating_sub(row.len());
+                let (before, behind) = match self.padding.direction {
+                    PaddingDirection::Left => (missing, 0),
+                    PaddingDirection::Right => (0, missing),
+                };
+                let before = repeat_n(fill, before).chain(row.iter().copied());
+                before.chain(repeat_n(fill, behind)).map(i64::from)
+            });
             numbers::tensor(name, shape.clone(), &values.collect::<Vec<i64>>())
         };
+        let (id, kind) = (self.padding.pad_id, self.padding.pad_type_id);
         let mut outputs = vec![
-            column("input_ids", Encoding::get_ids)?,
-            column("attention_mask", Encoding::get_attention_mask)?,
-            column("token_type_ids", Encoding::get_type_ids)?,
+            column("input_ids", id, Encoding::get_ids)?,
+            column("attention_mask", 0, Encoding::get_attention_mask)?,
+            column("token_type_ids", kind, Encoding::get_type_ids)?,
         ];
         if self.windows {
             let texts: Vec<i64> = rows.iter().map(|(text, _)| *text as i64).collect();
@@ -210,11 +230,37 @@ impl Tokenize {
         Ok(outputs)
     }
 
+    /// How long these rows become.
+    fn length_of(&self, rows: &[(usize, &Encoding)]) -> usize {
+        if let Some(length) = self.length {
+            return length;
+        }
+        let lengths = rows.iter().map(|(_, row)| row.len());
+        let longest = lengths.max().unwrap_or(0);
+        match self.padding.pad_to_multiple_of {
+            None | Some(0) => longest,
+            Some(multiple) => longest
+                .checked_next_multiple_of(multiple)
+                .unwrap_or(usize::MAX),
+        }
+    }
+
     /// Bytes that sentences take while they are tokenised.
     pub fn needs_bytes(&self, inputs: &[NamedTensor]) -> u64 {
-        let times = if self.windows { WINDOW_TIMES } else { 1 };
-        times * needs_bytes(inputs)
+        let texts = inputs.iter().filter_map(|input| input.tensor.texts());
+        // A longer one is refused before it is read.
+        let bytes =
+            texts.flat_map(|texts| texts.iter().map(|text| text.len().min(MOST_TEXT_BYTES)));
+        let beside = SENTENCE_BYTES + TIMES * self.added;
+        let all: u64 = bytes.map(|bytes| TIMES * bytes as u64 + beside).sum();
+        all.saturating_mul(self.times)
     }
+}
+
+/// Tokens that the file adds to each row.
+fn added(tokenizer: &Tokenizer, pairs: bool) -> usize {
+    let added = tokenizer.get_post_processor();
+    added.map_or(0, |it| it.added_tokens(pairs))
 }
 
 /// Where sentences are cut, and how much of one the next row repeats.
@@ -224,8 +270,7 @@ fn truncation(
     most: Option<usize>,
     pairs: bool,
 ) -> Result<TruncationParams, Error> {
-    let added = tokenizer.get_post_processor();
-    let added = added.map_or(0, |it| it.added_tokens(pairs));
+    let added = added(tokenizer, pairs);
     if most.is_some_and(|most| most <= added || most > MOST_TOKENS) {
         let why = format!(
             "is {} to {MOST_TOKENS}: `{added}` tokens are added to each sentence",
@@ -271,15 +316,6 @@ fn windows(encoded: &[Encoding]) -> impl Iterator<Item = (usize, &Encoding)> {
         let all = std::iter::once(first).chain(first.get_overflowing());
         all.map(move |row| (text, row))
     })
-}
-
-fn needs_bytes(inputs: &[NamedTensor]) -> u64 {
-    let texts = inputs.iter().filter_map(|input| input.tensor.texts());
-    // A longer one is refused before it is read.
-    let bytes = texts.flat_map(|texts| texts.iter().map(|text| text.len().min(MOST_TEXT_BYTES)));
-    bytes
-        .map(|bytes| TIMES * bytes as u64 + SENTENCE_BYTES)
-        .sum()
 }
 
 /// The rows of an input of texts.

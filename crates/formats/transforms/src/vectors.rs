@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sextant_types::{DataType, NamedTensor, Signature, Tensor};
 
-use crate::{Error, named, numbers, spec, text::TEXT_INDEX};
+use crate::{Error, bytes_of, check_size, named, numbers, spec, text::TEXT_INDEX};
 
 /// How the vectors of tokens become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -51,6 +51,9 @@ fn one() -> f32 {
     1.0
 }
 
+/// Bytes of where a row is.
+const ROW_BYTES: usize = size_of::<Range<usize>>();
+
 /// With `windows`, rows are parts of texts, and an input says which.
 pub(crate) fn pool_signature(windows: bool) -> Signature {
     let index = windows.then(|| spec(TEXT_INDEX, DataType::Int64, &[-1]));
@@ -74,12 +77,18 @@ pub(crate) fn normalize_signature() -> Signature {
     }
 }
 
-pub(crate) fn softmax_signature() -> Signature {
-    Signature {
+pub(crate) fn softmax_signature(options: &SoftmaxOptions) -> Result<Signature, Error> {
+    if !options.temperature.is_finite() || options.temperature <= 0.0 {
+        return Err(Error::Option {
+            option: "temperature",
+            why: "is a number above zero".to_owned(),
+        });
+    }
+    Ok(Signature {
         inputs: vec![spec("scores", DataType::Fp32, &[-1, -1])],
         outputs: vec![spec("probabilities", DataType::Fp32, &[-1, -1])],
         batched: false,
-    }
+    })
 }
 
 /// One vector for each row, or for each text: `hidden` is `[rows, tokens, components]`, the mask `[rows, tokens]`. Where an
@@ -105,10 +114,13 @@ pub(crate) fn pool(
         numbers::floats("hidden", hidden)?,
         numbers::floats("attention_mask", mask)?,
     );
+    // Rows of no token, and vectors of none, may be as many as somebody says.
+    check_size("embedding", &[rows], ROW_BYTES as u64)?;
     let texts = match inputs.iter().any(|it| it.name == TEXT_INDEX) {
         true => texts(named(inputs, TEXT_INDEX)?, rows)?,
         false => (0..rows).map(|row| row..row + 1).collect(),
     };
+    check_size("embedding", &[texts.len(), components], 4)?;
     let mut pooled = vec![0f32; texts.len() * components];
     if components > 0 && tokens > 0 {
         for (rows, into) in texts.iter().zip(pooled.chunks_exact_mut(components)) {
@@ -125,6 +137,15 @@ pub(crate) fn pool(
         vec![texts.len(), components],
         &pooled,
     )?])
+}
+
+/// Bytes of what [`pool`] makes at most, which is copied once.
+pub(crate) fn pooled_bytes(inputs: &[NamedTensor]) -> u64 {
+    let shape = named(inputs, "hidden").and_then(|it| numbers::shape("hidden", it));
+    shape.map_or(0, |[rows, _, components]| {
+        let row = components.saturating_mul(2 * 4);
+        bytes_of(&[rows, row.saturating_add(ROW_BYTES)], 1)
+    })
 }
 
 /// The rows of each text: they follow each other, and none is left out.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io::Cursor};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use sextant_transforms::{Error, Options, Transform};
+use sextant_transforms::{Error, MOST_BYTES, Options, Transform};
 use sextant_types::{Data, NamedTensor, Tensor};
 
 fn transform(options: Value) -> Transform {
@@ -204,15 +204,49 @@ fn what_is_no_picture_names_its_row() {
     }
 }
 
+/// A PNG whose head claims another size, with so many bits for each of three channels.
+fn claiming(side: u32, bits: u8) -> Vec<u8> {
+    let mut png = picture(image::ImageFormat::Png);
+    png[16..20].copy_from_slice(&side.to_be_bytes());
+    png[20..24].copy_from_slice(&side.to_be_bytes());
+    png[24] = bits;
+    let sum = checksum(&png[12..29]);
+    png[29..33].copy_from_slice(&sum.to_be_bytes());
+    png
+}
+
+/// Of a part of a PNG.
+fn checksum(bytes: &[u8]) -> u32 {
+    let of_byte = |sum: u32, byte: &u8| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| match sum & 1 {
+            1 => (sum >> 1) ^ 0xedb8_8320,
+            _ => sum >> 1,
+        })
+    };
+    !bytes.iter().fold(u32::MAX, of_byte)
+}
+
 #[test]
 fn a_small_file_of_a_huge_picture_is_refused_before_it_is_decoded() {
-    // A PNG's head that claims 16,000 by 16,000 pixels of 8 bytes.
-    let mut claims = picture(image::ImageFormat::Png);
-    claims[16..24].copy_from_slice(&[0, 0, 0x3e, 0x80, 0, 0, 0x3e, 0x80]);
-    claims[24] = 16;
     let made = transform(json!({"image": {"width": 2, "height": 2}}));
-    let error = made.apply(&[texts("image", &[&claims])]);
-    assert!(matches!(error, Err(Error::Row { row: 0, .. })), "{error:?}");
+    for (side, bits, why) in [
+        (16_000, 16, "takes `1536000000` bytes decoded"),
+        (16_000, 8, "takes `768000000` bytes decoded"),
+        (17_000, 8, "is no picture that can be read"),
+    ] {
+        let error = made.apply(&[texts("image", &[&claiming(side, bits)])]);
+        let error = error.expect_err("refused").to_string();
+        assert!(error.contains(why), "{side}: {error}");
+    }
+}
+
+#[test]
+fn a_picture_of_many_bits_counts_as_what_it_takes_decoded() {
+    let made = transform(json!({"image": {"width": 2, "height": 2}}));
+    let needs = |bits| made.needs_bytes(&[texts("image", &[&claiming(1000, bits)])]);
+    // Six bytes a pixel, and as many where it is turned.
+    assert!(needs(16) >= 2 * 6_000_000, "{}", needs(16));
+    assert!(needs(8) < needs(16));
 }
 
 #[test]
@@ -291,6 +325,73 @@ fn sentences_are_cut_and_padded_as_asked() {
             .to_vec::<i64>()
             .expect("types"),
         [0, 1]
+    );
+}
+
+#[test]
+fn rows_are_filled_up_as_the_file_says() {
+    let filled = |multiple: u64| {
+        let padding = json!({"strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": multiple,
+            "pad_id": 0, "pad_type_id": 7, "pad_token": "[PAD]"});
+        WORDS.replace(r#""padding":null"#, &format!(r#""padding":{padding}"#))
+    };
+    let two = [texts("text", &[b"good film", b"strange"])];
+    let options = json!({"tokenize": {"tokenizer": "t.json"}});
+    let fours = filled(4);
+    let made = with_files(options.clone(), &[("t.json", fours.as_str())], &[]);
+    let outputs = made.apply(&two).expect("ids");
+    let of = |name| output(&outputs, name).to_vec::<i64>().expect("numbers");
+    assert_eq!(of("input_ids"), [0, 2, 3, 4, 0, 0, 2, 1]);
+    assert_eq!(of("attention_mask"), [0, 1, 1, 1, 0, 0, 1, 1]);
+    assert_eq!(of("token_type_ids"), [7, 0, 0, 0, 7, 7, 0, 0]);
+    // The signature tells the length that was asked for.
+    let three =
+        json!({"tokenize": {"tokenizer": "t.json", "max_tokens": 3, "pad_to": "max_tokens"}});
+    let made = with_files(three, &[("t.json", fours.as_str())], &[]);
+    let outputs = made.apply(&two).expect("ids");
+    assert_eq!(output(&outputs, "input_ids").shape(), [2, 3]);
+    let endless = filled(1 << 40);
+    let made = with_files(options, &[("t.json", endless.as_str())], &[]);
+    let error = made.apply(&two);
+    assert!(matches!(error, Err(Error::TooLarge { .. })), "{error:?}");
+}
+
+#[test]
+fn one_long_text_makes_no_long_rows_of_many_short_ones() {
+    let made = with_files(
+        json!({"tokenize": {"tokenizer": "t.json"}}),
+        &[("t.json", WORDS)],
+        &[],
+    );
+    let long = "good ".repeat(20_000);
+    let mut all = vec![&b""[..]; 20_000];
+    all[0] = long.as_bytes();
+    let error = made.apply(&[texts("text", &all)]);
+    assert!(
+        matches!(
+            error,
+            Err(Error::TooLarge {
+                what: "input_ids",
+                ..
+            })
+        ),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn tokens_that_are_added_to_each_text_count_before_they_are_made() {
+    let one = r#"{"SpecialToken":{"id":"[CLS]","type_id":0}},"#;
+    let file = WORDS.replacen(one, &one.repeat(40), 1);
+    let options = json!({"tokenize": {"tokenizer": "t.json"}});
+    let made = with_files(options, &[("t.json", file.as_str())], &[]);
+    let many = [texts("text", &vec![&b""[..]; 1000])];
+    let outputs = made.apply(&many).expect("ids");
+    assert_eq!(output(&outputs, "input_ids").shape(), [1000, 40]);
+    let needs = made.needs_bytes(&many);
+    assert!(
+        needs > 1000 * 40 * 64,
+        "a token takes some hundred bytes: {needs}"
     );
 }
 
@@ -504,6 +605,71 @@ fn what_was_read_step_by_step_is_one_text() {
 }
 
 #[test]
+fn a_temperature_that_makes_no_probabilities_is_refused() {
+    for temperature in [0.0, -1.0, 1e39] {
+        let error = refused(json!({"softmax": {"temperature": temperature}}));
+        assert!(
+            matches!(
+                error,
+                Error::Option {
+                    option: "temperature",
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
+    }
+}
+
+/// What would be made is too large, and is refused before it is made.
+fn assert_too_large(of: &Transform, inputs: &[NamedTensor], wanted: &str) {
+    assert!(of.needs_bytes(inputs) > MOST_BYTES, "{wanted}");
+    let error = of.apply(inputs);
+    assert!(
+        matches!(error, Err(Error::TooLarge { what, .. }) if what == wanted),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn inputs_without_elements_make_nothing_large() {
+    let pool = transform(json!({"pool": {}}));
+    for (rows, components) in [(1, 1 << 40), (1 << 40, 1)] {
+        let mask = Tensor::from_elements(vec![rows, 0], &[0i64; 0]).expect("a mask");
+        let tokens = [
+            floats("hidden", &[rows, 0, components], &[]),
+            NamedTensor::new("attention_mask", mask),
+        ];
+        assert!(
+            !pool.is_quick(&tokens),
+            "nobody waits for it on this thread"
+        );
+        assert_too_large(&pool, &tokens, "embedding");
+    }
+    let file = &[("l.txt", "-\na\n")];
+    let ctc = with_files(json!({"ctc": {"labels_file": "l.txt"}}), file, &[]);
+    assert_too_large(&ctc, &[floats("scores", &[1 << 40, 0, 2], &[])], "text");
+}
+
+#[test]
+fn names_that_are_long_are_not_repeated_without_end() {
+    let long = "x".repeat(1 << 20);
+    let top = transform(json!({"top_k": {"labels": [long]}}));
+    let rows = |rows: usize| [floats("scores", &[rows, 1], &vec![0.5; rows])];
+    assert_too_large(&top, &rows(1000), "labels");
+    let outputs = top.apply(&rows(2)).expect("two names");
+    assert_eq!(
+        strings(output(&outputs, "labels")),
+        [long.as_str(), long.as_str()]
+    );
+    let file = format!("-\n{long}\n");
+    let options = json!({"ctc": {"labels_file": "l.txt"}});
+    let ctc = with_files(options, &[("l.txt", file.as_str())], &[]);
+    let steps = floats("scores", &[1, 1000, 2], &[0.5; 2000]);
+    assert_too_large(&ctc, &[steps], "text");
+}
+
+#[test]
 fn covered_boxes_are_left_out() {
     let boxes = floats(
         "boxes",
@@ -523,6 +689,18 @@ fn covered_boxes_are_left_out() {
     assert_eq!(
         output(&outputs, "classes").to_vec::<i64>().expect("ids"),
         [0, 1, 0]
+    );
+    let with_nan = [f32::NAN, 0.6, f32::NAN, f32::NAN, 0.7, -f32::NAN, 0.0, 0.0];
+    let outputs = transform(json!({"nms": {}}))
+        .apply(&[boxes.clone(), floats("scores", &[4, 2], &with_nan)])
+        .expect("nms");
+    assert_eq!(
+        output(&outputs, "scores").to_vec::<f32>().expect("floats"),
+        [0.7, 0.6]
+    );
+    assert_eq!(
+        output(&outputs, "classes").to_vec::<i64>().expect("ids"),
+        [0, 1]
     );
     let none = transform(json!({"nms": {"min_score": 2.0}}));
     let outputs = none

@@ -293,13 +293,11 @@ impl<'a> Resolver<'a> {
 
     /// The steps that a condition speaks of.
     pub fn mentioned(&self, step: &Step, condition: &Condition) -> Result<Vec<usize>, Invalid> {
-        let has_loops = condition.text().contains('(');
         let mut found = Vec::new();
         for name in condition.names() {
             match self.steps.get(name) {
                 Some(at) => found.push(*at),
-                // A loop's variable is a name, too.
-                None if has_loops => {}
+                None if condition.is_own(name) => {}
                 None => {
                     let steps = list(self.steps.keys().copied());
                     let why = format!("speaks of `{name}`, which is no step: they are {steps}");

@@ -13,6 +13,12 @@ use sextant_types::{Code, NamedTensor, Route, Targets, Tensor};
 use super::{Catalog, LoadedPipeline, Pipelines};
 use crate::run::{self, QueryContext, ROWS_AT_ONCE, Ready};
 
+/// The rows of a query, which are cut when they are asked for: there may be four billions of nothing.
+struct Rows {
+    inputs: Vec<NamedTensor>,
+    count: u32,
+}
+
 impl Pipelines {
     /// What can answer a query to an application beside the variants of its models, as the dispatcher is told of it.
     pub(super) fn offered(&self, query: &Query) -> Vec<(Arc<LoadedPipeline>, Composite)> {
@@ -24,11 +30,11 @@ impl Pipelines {
             return Vec::new();
         };
         // What is wrong with the inputs the dispatcher says.
-        let Some(rows) = self.rows(query) else {
+        let Some(first) = self.rows(query).and_then(|rows| rows.get(0)) else {
             return Vec::new();
         };
         let offered = composites.iter().filter_map(|pipeline| {
-            let composite = self.figures(&known, pipeline, rows.first()?)?;
+            let composite = self.figures(&known, pipeline, &first)?;
             Some((Arc::clone(pipeline), composite))
         });
         offered.collect()
@@ -58,21 +64,11 @@ impl Pipelines {
         })
     }
 
-    /// The rows of a query, each with the inputs of one.
-    fn rows(&self, query: &Query) -> Option<Vec<Vec<NamedTensor>>> {
+    fn rows(&self, query: &Query) -> Option<Rows> {
         let signature = self.means.dispatcher.signature(&query.route).ok()?;
         let (inputs, count) = signature.bind(query.inputs.clone()).ok()?;
-        if !signature.batched || count == 1 {
-            return Some(vec![inputs]);
-        }
-        let row = |at: usize| {
-            let cut = inputs.iter().map(|input| {
-                let row = input.tensor.slice_rows(at, 1).ok()?;
-                Some(NamedTensor::new(&input.name, row))
-            });
-            cut.collect::<Option<Vec<_>>>()
-        };
-        (0..count as usize).map(row).collect()
+        let count = if signature.batched { count } else { 1 };
+        Some(Rows { inputs, count })
     }
 
     /// Has a query answered by what is best: a variant of a model, or one of these.
@@ -126,7 +122,8 @@ impl Pipelines {
             },
             ..query.clone()
         };
-        let rows = self.rows(query).unwrap_or_default();
+        let rows = self.rows(query).and_then(|rows| rows.all());
+        let rows = rows.unwrap_or_default();
         let count = rows.len();
         let answers = rows
             .into_iter()
@@ -163,6 +160,26 @@ impl Pipelines {
             own.considered = selected.considered;
         }
         answer
+    }
+}
+
+// === impl Rows ===
+
+impl Rows {
+    /// The inputs of one.
+    fn get(&self, at: usize) -> Option<Vec<NamedTensor>> {
+        if self.count == 1 {
+            return Some(self.inputs.clone());
+        }
+        let cut = self.inputs.iter().map(|input| {
+            let row = input.tensor.slice_rows(at, 1).ok()?;
+            Some(NamedTensor::new(&input.name, row))
+        });
+        cut.collect()
+    }
+
+    fn all(&self) -> Option<Vec<Vec<NamedTensor>>> {
+        (0..self.count as usize).map(|at| self.get(at)).collect()
     }
 }
 

@@ -87,6 +87,7 @@ fn a_condition_has_few_loops_however_they_are_written() {
     for when in [
         "a.y.all(r, a.y.exists(s, s[0] < r[0]))",
         "'.all(.all(.all(' != ''",
+        "[{'y': a.y}].exists(it, size(it.y) > 0)",
     ] {
         assert_eq!(refusal(when), None, "{when}");
     }
@@ -161,6 +162,12 @@ fn wrong_definitions_are_refused_by_step_and_key() {
         ),
         (
             b(json!({"when": "c == 1"})),
+            Some("b"),
+            "when",
+            "`c`, which is no step",
+        ),
+        (
+            b(json!({"when": "size(c.y) > 0 && a.y.all(r, r[0] > 1.0)"})),
             Some("b"),
             "when",
             "`c`, which is no step",

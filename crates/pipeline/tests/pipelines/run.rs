@@ -154,6 +154,44 @@ async fn a_condition_that_cannot_be_told_names_its_step() {
 }
 
 #[tokio::test]
+async fn a_wait_for_a_load_counts_once() {
+    let service = service(
+        adding().loading(7.0),
+        &json!({"name": "p", "steps": [{"name": "a", "application": "one"}]}),
+    );
+    service.ask(&[1.0]).await.expect("an answer");
+    let name = ApplicationId::new("p").expect("a name");
+    let loaded = service.pipelines.get(&name).expect("it is loaded");
+    let waited: Vec<Duration> = loaded.counts().map(|it| it.waited).collect();
+    assert_eq!(waited, [Duration::from_millis(7)]);
+}
+
+#[tokio::test]
+async fn a_step_that_gave_much_is_there_for_a_condition() {
+    let of = |when: &str| {
+        service(
+            adding(),
+            &json!({"name": "p", "steps": [
+                {"name": "a", "application": "one"},
+                {"name": "b", "application": "ten", "inputs": {"x": "a.y"}, "when": when},
+            ]}),
+        )
+    };
+    let rows = [1.0; 2000];
+    let answer = of("has(a.y) && !has(a.z)").ask(&rows).await;
+    let answer = answer.expect("an answer");
+    assert_eq!(output(&answer, "y").expect("y"), [12.0; 2000]);
+    for when in ["size(a.y) > 0", "has(a.y) && a.y[0][0] > 0.0"] {
+        let error = of(when).ask(&rows).await.expect_err("it sees less");
+        assert!(
+            error.message.contains("at most 1024 elements"),
+            "{when}: {}",
+            error.message
+        );
+    }
+}
+
+#[tokio::test]
 async fn each_row_is_asked_for_and_what_they_give_is_joined() {
     let worker = adding().with("single", false, |row| Ok(vec![row[0] * 2.0]));
     let service = service(

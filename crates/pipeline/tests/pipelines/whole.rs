@@ -1,15 +1,20 @@
 //! Targets of the whole, and pipelines that are variants of an application.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use sextant_pipeline::{LoadedPipeline, Measurement, Pipelines, StepShare, UnboundedMemory, Whole};
-use sextant_rpc::{Answer, CompositeChoice, Dispatch, Explanation, Query, QueryError};
+use sextant_pipeline::{
+    Graph, CheckContext, LoadedPipeline, Measurement, Pipelines, StepShare, Target, UnboundedMemory, Whole,
+};
+use sextant_rpc::{Answer, Dispatch, Explanation, CompositeChoice, Query, QueryError};
 use sextant_types::{
-    Accuracy, AccuracyKind, ApplicationId, Code, Metric, Prefer, Route, Signature, Targets,
-    VariantId,
+    Accuracy, AccuracyKind, ApplicationId, Code, DataType, Metric, NamedTensor, Prefer, Route,
+    Signature, Targets, Tensor, TensorSpec, VariantId,
 };
 
 use crate::worker::{Service, Worker, failing, graph, output, query, service, x};
@@ -304,6 +309,73 @@ async fn it_is_offered_only_while_it_is_measured_and_where_it_is_not_taken_a_var
     loaded.set_whole(Whole::Pending(Some(measured())));
     ask_whole(&pipelines, &[1.0]).await.expect("an answer");
     assert_eq!(*selection.offered.lock(), [1, 0]);
+}
+
+/// Takes rows of any length, and tells how many composites were offered.
+struct Open;
+
+#[async_trait]
+impl Dispatch for Open {
+    async fn query(&self, query: Query) -> Result<Answer, QueryError> {
+        let offered = query.composites.len().to_string();
+        Err(QueryError::new(Code::TooLarge, offered))
+    }
+
+    fn signature(&self, _: &Route) -> Result<Signature, QueryError> {
+        let of = |name: &str| TensorSpec {
+            name: name.to_owned(),
+            data_type: DataType::Fp32,
+            shape: vec![None, None],
+        };
+        Ok(Signature {
+            inputs: vec![of("x")],
+            outputs: vec![of("y")],
+            batched: true,
+        })
+    }
+
+    fn utilization(&self) -> f64 {
+        0.0
+    }
+
+    fn is_ready(&self, _: &Route) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn rows_without_elements_are_not_cut_before_somebody_answers_them() {
+    let definition = json!({"name": "p", "variant_of": "whole",
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, -1]}],
+        "steps": [{"name": "a", "application": "one"}]});
+    let targets = |route: &Route| {
+        Open.signature(route).map(|signature| Target {
+            signature,
+            metric: None,
+            defaults: Targets::default(),
+        })
+    };
+    let known = CheckContext {
+        targets: &targets,
+        files: &BTreeMap::new(),
+    };
+    let definition = serde_json::from_value(definition).expect("a definition");
+    let graph = Graph::new(definition, &known).unwrap_or_else(|error| panic!("{error}"));
+    let loaded = Arc::new(LoadedPipeline::new(graph, 1).expect("names"));
+    loaded.set_whole(Whole::Current(measured()));
+    let pipelines = Pipelines::over(Arc::new(Open), Arc::new(UnboundedMemory));
+    let name = ApplicationId::new("p").expect("a name");
+    pipelines.set(HashMap::from([(name, loaded)]));
+    let rows = Tensor::from_elements(vec![u32::MAX as usize, 0], &[0f32; 0]).expect("rows");
+    let query = Query {
+        route: whole(),
+        ..query(vec![NamedTensor::new("x", rows)])
+    };
+    let refused = pipelines
+        .query(query)
+        .await
+        .expect_err("there are too many");
+    assert_eq!((refused.code, &*refused.message), (Code::TooLarge, "1"));
 }
 
 #[tokio::test]

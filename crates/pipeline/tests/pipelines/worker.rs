@@ -30,6 +30,8 @@ pub struct Worker {
     /// What it says that each run took, microseconds.
     compute_us: f64,
     slow: HashMap<String, f64>,
+    /// How long it says that each query waited for a load, microseconds.
+    load_us: f64,
     /// Answers wait for permits of this.
     gate: Option<Arc<Semaphore>>,
 }
@@ -62,6 +64,7 @@ impl Worker {
             asked: Mutex::default(),
             compute_us: 5.0,
             slow: HashMap::new(),
+            load_us: 0.0,
             gate: None,
         }
     }
@@ -69,6 +72,12 @@ impl Worker {
     /// Says that each run took so long.
     pub fn taking(mut self, ms: f64) -> Self {
         self.compute_us = ms * 1e3;
+        self
+    }
+
+    /// Says that each query waited so long for a load.
+    pub fn loading(mut self, ms: f64) -> Self {
+        self.load_us = ms * 1e3;
         self
     }
 
@@ -145,6 +154,8 @@ impl Dispatch for Worker {
                     .slow
                     .get(name(&query.route))
                     .unwrap_or(&self.compute_us),
+                queue_us: self.load_us,
+                load_us: self.load_us,
                 batch_rows: 1,
                 ..Timings::default()
             },

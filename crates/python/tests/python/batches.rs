@@ -1,6 +1,10 @@
 //! Rows of several queries in one call.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -100,6 +104,21 @@ async fn a_fault_is_that_of_the_query_that_has_it() {
 }
 
 #[tokio::test]
+async fn a_file_that_ends_its_processes_in_batches_rests_longer_and_longer() {
+    let python = python(1, LONG);
+    let dying = counting("os._exit(3)");
+    let begun = Instant::now();
+    loop {
+        let answers = all(&python, &dying, &[-1.0, -2.0, -3.0]).await;
+        let mut errors = answers.into_iter().filter_map(Result::err);
+        if errors.any(|it| it.message.contains("has ended `4` times in a row")) {
+            return;
+        }
+        assert!(begun.elapsed() < LONG, "it is started again and again");
+    }
+}
+
+#[tokio::test]
 async fn rows_that_are_not_alike_share_no_call() {
     let python = python(1, LONG);
     let of = json!(["FP32", [-1, -1]]);
@@ -157,6 +176,38 @@ async fn one_that_gives_other_rows_than_it_takes_is_refused() {
             .contains("it took 3 rows, and gave `x` with 2"),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn one_that_gives_up_in_its_line_leaves_nothing_there() {
+    // The only place is taken until this time is over.
+    let python = python(1, Duration::from_millis(1500));
+    let of = json!({"x": ["FP32", [-1, 1]]});
+    let endless = batched(
+        "def run(x):\n    while True:\n        pass\n",
+        &of,
+        &of,
+        MOST,
+    );
+    let other = batched("def run(x):\n    return x\n", &of, &of, MOST);
+    let row = || vec![floats("x", &[1, 1], &[1.0])];
+    let mut first = pin!(call(&python, &endless, row()));
+    assert!(futures::poll!(&mut first).is_pending());
+    let room = Arc::new(());
+    {
+        let held = Call {
+            inputs: row(),
+            sent: Box::new(Arc::clone(&room)),
+            memory: Arc::new(UnboundedMemory),
+            until: None,
+        };
+        let given_up = pin!(python.call(&other, held));
+        assert!(futures::poll!(given_up).is_pending());
+        assert_eq!(Arc::strong_count(&room), 2, "it waits");
+    }
+    assert_eq!(Arc::strong_count(&room), 1, "nobody calls this again");
+    let ended = first.await.map(|called| called.batch_rows);
+    assert_eq!(ended.unwrap_err().code, Code::TimeExceeded);
 }
 
 #[tokio::test]

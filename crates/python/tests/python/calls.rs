@@ -3,6 +3,7 @@
 use std::{
     pin::pin,
     sync::{Arc, mpsc},
+    time::Instant,
 };
 
 use serde_json::json;
@@ -184,6 +185,28 @@ async fn pipelines_share_no_process_and_places_are_kept() {
         [2.0],
         "the process of the same file stays"
     );
+}
+
+#[tokio::test]
+async fn a_call_whose_turn_comes_too_late_is_not_made() {
+    let python = python(1, LONG);
+    let of = json!({"x": ["FP32", [-1]]});
+    let file = "seen = []\n\ndef run(x):\n    seen.append(x[0])\n    return [float(len(seen))]\n";
+    let counting = function(file, &of, &of);
+    let late = Call {
+        inputs: vec![floats("x", &[1], &[1.0])],
+        sent: Box::new(()),
+        memory: Arc::new(UnboundedMemory),
+        until: Some(Instant::now()),
+    };
+    let error = match python.call(&counting, late).await {
+        Ok(_) => panic!("it was called"),
+        Err(error) => error,
+    };
+    assert_eq!(error.code, Code::DeadlineExceeded);
+    let gave = call(&python, &counting, vec![floats("x", &[1], &[1.0])]).await;
+    let count = gave.unwrap().outputs[0].tensor.to_vec::<f32>().unwrap();
+    assert_eq!(count, [1.0], "nothing ran before");
 }
 
 #[test]

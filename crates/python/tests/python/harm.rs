@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use serde_json::json;
-use sextant_types::{Code, NamedTensor};
+use sextant_types::{Code, NamedTensor, Tensor};
 
 use super::{LONG, call, failure, floats, function, is_there, python};
 
@@ -75,6 +75,34 @@ async fn one_that_answers_nonsense_is_ended() {
                 link.write(struct.pack('<I', 7) + b'{\"a\":1}')\n    return x\n";
     let error = failure(&python, &function(file, &of, &of), one()).await;
     assert_eq!(error.code, Code::StepFailed, "{error}");
+}
+
+/// What was sent behind an input of which no array can be made is not taken for a message.
+#[tokio::test]
+async fn an_input_that_is_no_array_leaves_nothing_to_the_next_call() {
+    let takes = json!({"a": ["FP32", [-1, -1]], "b": ["UINT8", [-1]]});
+    let python = python(1, LONG);
+    let file = "def run(a, b):\n    return [float(len(b))]\n";
+    let counting = function(file, &takes, &json!({"count": ["FP32", [1]]}));
+    let other = "def run(a, b):\n    return [-1.0]\n";
+    let head = json!({"load": {"path": "other.py", "bytes": other.len(), "files": []}}).to_string();
+    let message = [
+        &(head.len() as u32).to_le_bytes()[..],
+        head.as_bytes(),
+        other.as_bytes(),
+    ]
+    .concat();
+    let bytes = |bytes: &[u8]| {
+        let tensor = Tensor::from_elements(vec![bytes.len()], bytes).unwrap();
+        NamedTensor::new("b", tensor)
+    };
+    // It has no elements, and more columns than Python counts.
+    let no_array = floats("a", &[0, 1 << 63], &[]);
+    let error = failure(&python, &counting, vec![no_array, bytes(&message)]).await;
+    assert_eq!(error.code, Code::StepFailed, "{error}");
+    let inputs = vec![floats("a", &[1, 1], &[0.0]), bytes(&[1, 2, 3])];
+    let gave = call(&python, &counting, inputs).await.unwrap();
+    assert_eq!(gave.outputs[0].tensor.to_vec::<f32>().unwrap(), [3.0]);
 }
 
 /// Each line is an expression that must not come to its end.

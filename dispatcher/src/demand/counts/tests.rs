@@ -1,5 +1,7 @@
 //! What is counted is told once.
 
+use sextant_types::Route;
+
 use super::*;
 
 fn name(application: u32) -> ApplicationId {
@@ -63,6 +65,42 @@ fn what_needed_no_device_is_answered_and_brings_no_rows() {
     assert_eq!(row.input_rows, 2, "two rows of the one that ran");
     counts.told(&unreported);
     assert!(counts.unreported().demand().is_empty());
+}
+
+#[test]
+fn a_run_of_a_step_that_asks_for_each_of_thousands_of_rows_is_one() {
+    const ROWS: u32 = 4096;
+    let counts = Counts::default();
+    let of = StepOf {
+        pipeline: name(0),
+        step: "read".to_owned(),
+        after: Vec::new(),
+        asks: Route::Application(name(1)),
+    };
+    let step = ForStep {
+        of: Arc::new(of),
+        share: 1.0 / f64::from(ROWS),
+        whole_ms: None,
+        patience_ms: None,
+        accuracy: None,
+    };
+    for _ in 0..ROWS {
+        let asked = QueryRows {
+            rows: 1,
+            worth: 1.0,
+            runs: step.share,
+        };
+        counts.add(
+            (ApplicationIx::new(1), &name(1)),
+            (TargetClass::default(), Some(&step)),
+            None,
+            (QueryOutcome::Answered, asked, Duration::ZERO),
+            None,
+        );
+    }
+    let demand = counts.unreported().demand();
+    let runs = demand[0].step.as_ref().expect("a step").runs;
+    assert!((runs - 1.0).abs() < 0.01, "{runs}");
 }
 
 #[test]
