@@ -118,7 +118,7 @@ impl Config {
     /// Bytes that a process may take in which models are measured.
     pub fn variants_memory_bytes(&self) -> u64 {
         let configured = self.variants.memory_bytes;
-        configured.unwrap_or_else(|| machine::memory_bytes() / 4 * 3)
+        configured.unwrap_or_else(|| machine::memory_bytes() / 2)
     }
 
     /// Most registrations at once: as configured, else as many as have the memory that each may take.

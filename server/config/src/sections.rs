@@ -132,7 +132,7 @@ section! {
         /// all memory or never ends fails its own registration and nothing else.
         isolate: bool = true;
         /// Memory that this process may take, bytes. What it needs beyond a model's weights is part of it.
-        memory_bytes: Option<u64> = None, unset "three quarters of what the process may use",
+        memory_bytes: Option<u64> = None, unset "half of what the process may use",
             within 268_435_456.0..=ANY;
         /// Longest time that one load or one run there computes, milliseconds; what takes longer is ended. On a machine that
         /// has no time for it, it may take ten times as long.
