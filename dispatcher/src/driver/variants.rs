@@ -83,7 +83,7 @@ impl Driver {
                 self.on_load_result(at, variant, LoadResult::After(nanos));
             }
             LoadOutcome::LoadFailed { variant } => {
-                self.on_load_result(at, variant, LoadResult::Failed)
+                self.on_load_result(at, variant, LoadResult::Failed);
             }
             LoadOutcome::Unloaded { variant } => self.on_unloaded(at, variant),
         }

@@ -96,7 +96,7 @@ struct Bytewise;
 /// What is found under a key.
 pub enum CacheLookup<'a> {
     /// An answer.
-    CachedAnswer(CachedAnswer),
+    Kept(CachedAnswer),
     /// None yet: whoever has this makes it, others wait.
     Absent(Room<'a>),
     /// Nobody has made it in time.
@@ -221,7 +221,7 @@ impl Cache {
             };
             match found {
                 Ok(Ok(kept)) if self.is_old(&kept) => drop(self.entries.remove(key)),
-                Ok(Ok(kept)) => return CacheLookup::CachedAnswer(kept),
+                Ok(Ok(kept)) => return CacheLookup::Kept(kept),
                 Ok(Err(guard)) => return CacheLookup::Absent(Room(guard)),
                 Err(_) => return CacheLookup::Late,
             }

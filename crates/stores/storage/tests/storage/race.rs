@@ -100,7 +100,7 @@ async fn upload_again_and_again(bench: Arc<Bench>, sender: u64, rounds: u64, see
         match send(&bench, &name, &mut random).await {
             UploadOutcome::ToBeSentAgain => again += 1,
             UploadOutcome::Registered if random.random_bool(0.9) => {
-                delete(&bench.registry, &name).await
+                delete(&bench.registry, &name).await;
             }
             UploadOutcome::Registered => {}
         }
