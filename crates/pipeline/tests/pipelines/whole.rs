@@ -9,9 +9,10 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sextant_pipeline::{
-    Graph, CheckContext, LoadedPipeline, Measurement, Pipelines, StepShare, Target, UnboundedMemory, Whole,
+    CheckContext, Graph, LoadedPipeline, Measurement, Pipelines, StepShare, Target,
+    UnboundedMemory, Whole,
 };
-use sextant_rpc::{Answer, Dispatch, Explanation, CompositeChoice, Query, QueryError};
+use sextant_rpc::{Answer, CompositeChoice, Dispatch, Explanation, Query, QueryError};
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, Code, DataType, Metric, NamedTensor, Prefer, Route,
     Signature, Targets, Tensor, TensorSpec, VariantId,
