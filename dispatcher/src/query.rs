@@ -327,17 +327,6 @@ impl Dispatcher {
         }
     }
 
-    /// Most records that may share a query to `route`: those of one job are strangers to each other as well.
-    pub(crate) fn most_records_together(&self, route: &Route) -> u32 {
-        let snapshot = self.snapshot.load();
-        let known: Vec<&Arc<IndexedVariant>> = match route {
-            Route::Variant(id) => snapshot.variant(id).into_iter().collect(),
-            Route::Application(_) | Route::Model(_) => snapshot.members(route).collect(),
-        };
-        let most = known.iter().map(|known| known.variant.most_together());
-        most.max().unwrap_or(1)
-    }
-
     /// Whether an instance answers for `route` now.
     pub fn is_loaded(&self, route: &Route) -> bool {
         self.snapshot.load().is_loaded(route)

@@ -18,8 +18,8 @@ pub(crate) struct Addressee {
     route: Route,
     /// Whose answers count.
     variant: VariantId,
-    /// Most rows of one query.
-    most: usize,
+    /// Whether records may share a query.
+    batched: bool,
 }
 
 impl JobService {
@@ -31,14 +31,10 @@ impl JobService {
         signature: &Signature,
     ) -> Addressee {
         let route = self.offline.route(spec, &plan.variant);
-        let most = match signature.batched {
-            true => self.offline.most_together(&route).max(1) as usize,
-            false => 1,
-        };
         Addressee {
             route,
             variant: plan.variant.clone(),
-            most,
+            batched: signature.batched,
         }
     }
 
@@ -53,6 +49,7 @@ impl JobService {
     ) -> Result<Vec<RecordAnswer>, Stop> {
         let mut answers = Vec::with_capacity(records.len());
         let mut group: Vec<Vec<NamedTensor>> = Vec::new();
+        let mut most = 1;
         for record in records {
             let inputs = match record {
                 Ok(inputs) => inputs,
@@ -67,15 +64,26 @@ impl JobService {
             let alike = group
                 .first()
                 .is_none_or(|first| same_shapes(first, &inputs));
-            if group.len() == addressee.most || !alike {
+            if group.len() >= most || !alike {
                 self.answer_group(job, addressee, (&mut group, &mut answers))
                     .await?;
+            }
+            if group.is_empty() {
+                most = self.most_together(addressee);
             }
             group.push(inputs);
         }
         self.answer_group(job, addressee, (&mut group, &mut answers))
             .await?;
         Ok(answers)
+    }
+
+    /// Most records of the next query.
+    fn most_together(&self, addressee: &Addressee) -> usize {
+        match addressee.batched {
+            true => self.offline.most_together(&addressee.route).max(1) as usize,
+            false => 1,
+        }
     }
 
     async fn answer_group(

@@ -4,9 +4,22 @@ use async_trait::async_trait;
 use sextant_picture::{IndexedVariant, InputSize};
 use sextant_rpc::{Answer, Dispatch, Offline, OnlineLoad, Query, QueryError};
 use sextant_selection::{Demand, distance};
-use sextant_types::{Code, OfflineSpec, Prefer, Route, Signature, VariantId};
+use sextant_types::{Code, OfflineSpec, Prefer, Route, Signature, Variant, VariantId};
 
 use crate::{Dispatcher, reach};
+
+/// Longest batch of a job while online queries come, ms, unless a lone record takes longer. A batch that runs cannot be ended,
+/// and an online query may have to wait for it.
+const LONGEST_BATCH_MS: f64 = 10.0;
+
+/// Most records of a query while online queries come.
+fn most_in_time(variant: &Variant) -> u32 {
+    let profile = &variant.profile;
+    let longest = profile.latency_ms(1).max(LONGEST_BATCH_MS);
+    let mut rows = (1..=variant.most_together()).rev();
+    rows.find(|rows| profile.latency_ms(*rows) <= longest)
+        .unwrap_or(1)
+}
 
 impl Dispatcher {
     /// The cheapest variant that meets a job's accuracy and cost targets, loaded or not.
@@ -75,7 +88,19 @@ impl Offline for Dispatcher {
     }
 
     fn most_together(&self, route: &Route) -> u32 {
-        self.most_records_together(route)
+        let snapshot = self.snapshot.load();
+        let is_alone = self.online_load(route).utilization == 0.0;
+        let most = |known: &IndexedVariant| match is_alone {
+            true => known.variant.most_together(),
+            false => most_in_time(&known.variant),
+        };
+        let most = match route {
+            Route::Variant(id) => snapshot.variant(id).map(|known| most(known)),
+            Route::Application(_) | Route::Model(_) => {
+                snapshot.members(route).map(|known| most(known)).max()
+            }
+        };
+        most.unwrap_or(1)
     }
 
     fn online_load(&self, route: &Route) -> OnlineLoad {

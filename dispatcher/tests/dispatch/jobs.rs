@@ -11,8 +11,8 @@ use sextant_dispatcher::{
 use sextant_health::throttle::Throttle;
 use sextant_objects::ObjectPath;
 use sextant_registry::{AnsweredBy, Job, JobKind, JobState, NewJob, Registry};
-use sextant_rpc::{Dispatch, Query};
-use sextant_types::{ApplicationId, OfflineSpec, Route, Targets};
+use sextant_rpc::{Dispatch, Offline, Query};
+use sextant_types::{ApplicationId, OfflineSpec, Route, Targets, Variant};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -315,6 +315,38 @@ async fn a_job_pauses_while_online_queries_need_the_device_and_goes_on_afterward
     let done = wait_for(&registry, &job, |job| job.state.is_final()).await;
     assert_eq!(done.state, JobState::Succeeded, "{:?}", done.error);
     check(&answers(&world).await);
+}
+
+/// An online query may come while a batch of a job runs, which cannot be ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_of_a_job_are_short_while_online_queries_come() {
+    let world = Arc::new(World::new().await);
+    let kind = Kind {
+        max_batch: 16,
+        ..Kind::default()
+    };
+    // 4 ms a row.
+    let slow = |variant: &mut Variant| {
+        for point in &mut variant.profile.batches {
+            point.p50_ms = 4.0 * f64::from(point.batch);
+        }
+    };
+    let variant = world.publish_with("app", kind, slow).await;
+    let load = sextant_rpc::Load::at_once(variant);
+    world.worker.load(load).await.expect("it fits");
+    let route = variant_route("m-a");
+    wait_until(|| world.dispatcher.is_loaded(&route)).await;
+    let most = || Offline::most_together(&*world.dispatcher, &route);
+    assert_eq!(most(), 16, "nobody else is here");
+    let online = Arc::clone(&world);
+    let load = tokio::spawn(async move {
+        loop {
+            online.ask(query(&[SLOW, 0.0])).await.expect("it answers");
+        }
+    });
+    wait_until(|| most() == 2).await;
+    load.abort();
+    wait_until(|| most() == 16).await;
 }
 
 /// Two workers: online queries keep one of them busy all the time, the job's variant is on the other.

@@ -35,7 +35,7 @@ pub trait Offline: Send + Sync {
     /// When there is no such thing, or it is not known yet.
     fn signature(&self, route: &Route) -> Result<Signature, QueryError>;
 
-    /// Most records that may share a query.
+    /// Most records that may share a query now: fewer while online queries come that would wait for them.
     fn most_together(&self, route: &Route) -> u32;
 
     /// What online queries take of those workers on which the route is answered and which they leave most of.
