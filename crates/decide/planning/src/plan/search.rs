@@ -25,6 +25,10 @@ use crate::{estimate::Load, whole::Together};
 use descent::Search;
 pub(super) use order::Ordered;
 
+/// Shares of the allowed misses with which a part of a sample is searched, one after the other, until a plan can be mended:
+/// what just does on a part may lack time on the whole, which replicas do not bring.
+const STRICTER: [f64; 4] = [1.0, 0.75, 0.5, 0.25];
+
 /// How much a search may spend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -57,13 +61,21 @@ pub fn search(problem: &Problem<'_>, options: Options) -> Found {
         arrivals: &arrivals,
         routes: &routes,
     };
-    let part = Problem { load, ..*problem };
-    let found = searched(&part, problem, options);
-    let plan = found.plan.and_then(|plan| thin::mended(problem, plan));
+    let mut rows = 0;
+    let mended = STRICTER.into_iter().find_map(|share| {
+        let part = Problem {
+            load,
+            miss_share: problem.miss_share * share,
+            ..*problem
+        };
+        let found = searched(&part, problem, options);
+        rows += found.rows;
+        thin::mended(problem, found.plan?)
+    });
     Found {
-        plan,
+        plan: mended,
         complete: false,
-        rows: found.rows,
+        rows,
     }
 }
 
