@@ -1,7 +1,7 @@
 //! The figures of planners and tuners for pipelines, one JSON object a line; all but the times, which are of one thread's computing, are simulated.
 //!
 //! `cargo run --release -p sextant-planning --example inferline [-- grid|spikes|alarms|optimal|speed..]`;
-//! with names of profile sets `grid` takes these, with a number `optimal` so many pipelines.
+//! with names of profile sets `grid` takes these, with a number `optimal` so many pipelines, with a second one from that seed on.
 #![expect(clippy::print_stdout, reason = "prints its figures")]
 
 #[path = "inferline/alarms.rs"]
@@ -116,8 +116,8 @@ fn main() -> Result<(), sextant_planning::profiles::Error> {
         alarms::run()?;
     }
     if wants("optimal") {
-        let random = named.iter().find_map(|count| count.parse().ok());
-        optimal::run(random.unwrap_or(1000));
+        let mut numbers = named.iter().filter_map(|number| number.parse().ok());
+        optimal::run(numbers.next().unwrap_or(1000), numbers.next().unwrap_or(0));
     }
     if wants("speed") {
         speed::run()?;

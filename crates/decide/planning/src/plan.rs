@@ -4,16 +4,18 @@
 //! |---|---|
 //! | [`cg_mean`], [`cg_peak`] | the pipeline as one box, replicated as a whole for the mean or the peak rate (InferLine, section 4.6) |
 //! | [`inferline`] | the published greedy search over device type, largest batch and replicas, its errors corrected |
-//! | [`search`] | ours: over the variant as well, by branch and bound, where that takes too long by a beam, seeded by the greedy search |
+//! | [`search`] | ours: over the variant as well, by branch and bound on predictions whose plans are tried; where that takes too long by the greedy search, improved two steps at a time |
 //! | [`exhaustive`] | all plans that are cheaper than a known one, to say how near to the optimum a planner comes |
 
 mod coarse;
+mod exhaustive;
 mod greedy;
 mod next;
 mod residual;
 mod search;
 mod thin;
 mod walk;
+mod work;
 
 use crate::{
     Graph, Nanos,
@@ -22,10 +24,11 @@ use crate::{
 };
 
 pub use coarse::{Unit, cg_mean, cg_peak, coarse, peak_rate};
+pub use exhaustive::exhaustive;
 pub use greedy::inferline;
 pub use next::{Alternative, Shortfall, next_cheaper};
 pub use residual::with_residual;
-pub use search::{Options, SearchResult, exhaustive, search};
+pub use search::{SearchResult, Options, search};
 
 /// What is planned for.
 #[derive(Debug, Clone, Copy)]

@@ -81,6 +81,21 @@ impl CoVisits {
         }
     }
 
+    /// The same with the steps in another order; at most 64 of them.
+    pub fn reordered(&self, steps: &[usize]) -> Self {
+        let moved = |set: u64| {
+            let kept = steps
+                .iter()
+                .enumerate()
+                .filter(|(_, step)| set >> **step & 1 == 1);
+            kept.fold(0, |moved, (at, _)| moved | 1 << at)
+        };
+        let sets = self.sets.iter().map(|(set, share)| (moved(*set), *share));
+        Self {
+            sets: sets.collect(),
+        }
+    }
+
     /// The share of the queries that are answered rightly where each step that they visit is right so often, whatever the
     /// others are. Steps of which a query visits one alone add up; those that it visits both multiply.
     pub fn accuracy(&self, of: impl Fn(usize) -> f64) -> f64 {

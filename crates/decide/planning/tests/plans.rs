@@ -121,6 +121,33 @@ fn nothing_cheaper_is_found_by_trying_everything() {
 }
 
 #[test]
+fn without_a_known_plan_all_are_tried_and_too_little_effort_proves_nothing() {
+    let sample = sample("ec2-2018", "tf-cascade", 50.0);
+    let problem = sample.problem();
+    let own = found(&problem).cost(&sample.graph);
+    let all = exhaustive(&problem, None, u64::MAX);
+    assert!(all.complete);
+    assert_eq!(all.plan.unwrap().cost(&sample.graph), own);
+    assert!(!exhaustive(&problem, None, 1).complete);
+}
+
+#[test]
+fn where_the_effort_brings_no_plan_the_greedy_one_is_improved() {
+    let sample = sample("ec2-2018", "social-media", 60.0);
+    let problem = sample.problem();
+    let options = Options {
+        most_rows: 4_000,
+        most_queries: 2_000,
+    };
+    let little = search(&problem, options);
+    assert!(!little.complete);
+    let plan = little.plan.unwrap();
+    let greedy = inferline(&problem).unwrap().cost(&sample.graph);
+    assert!(problem.is_met(&plan));
+    assert!(plan.cost(&sample.graph) < greedy);
+}
+
+#[test]
 fn the_next_cheaper_plan_fails_and_says_why() {
     let sample = sample("ec2-2018", "image-processing", 60.0);
     let problem = sample.problem();

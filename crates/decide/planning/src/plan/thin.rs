@@ -6,8 +6,9 @@ use crate::{Nanos, Routes};
 /// Stretches of a sample that are kept.
 const STRETCHES: usize = 8;
 
-/// Most replicas that are added.
+/// Most times that replicas are added, and of these most after one another that save no miss.
 const MOST_MORE: usize = 200;
+const MOST_IN_VAIN: usize = 8;
 
 /// Stretches of the sample, evenly spread, of `most` queries together; `None` where the sample has no more. Between two
 /// lies as long as the target, in which queues empty.
@@ -34,10 +35,16 @@ pub(super) fn thin(problem: &Problem<'_>, most: usize) -> Option<(Vec<Nanos>, Ro
 /// The plan with as many replicas more as the whole sample needs, each where it saves most misses for its price, and
 /// without those that it does not. `None` where more replicas do not help.
 pub(super) fn mended(problem: &Problem<'_>, mut plan: Plan) -> Option<Plan> {
+    let (mut fewest, mut in_vain) = (usize::MAX, 0);
     for _ in 0..MOST_MORE {
         let misses = problem.estimate(&plan).misses(problem.target);
         if misses <= problem.may_miss() {
             return Some(trimmed(problem, plan));
+        }
+        in_vain = if misses < fewest { 0 } else { in_vain + 1 };
+        fewest = fewest.min(misses);
+        if in_vain > MOST_IN_VAIN {
+            return None;
         }
         plan = more(problem, &plan, misses)?;
     }

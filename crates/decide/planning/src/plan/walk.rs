@@ -9,41 +9,44 @@ use crate::{
     estimate::{Item, items, serve},
 };
 
-/// Where [`Walk::pressure`] looks, the highest first.
-const QUANTILES: [f64; 3] = [0.99, 0.9, 0.5];
-
-/// How late a step ends, by quantile, ns.
-pub(super) type Pressure = [i64; 3];
-
 /// See the module.
 pub(super) struct Walk<'a> {
     pub problem: Problem<'a>,
     /// By step and query: until when the step must have ended, ns.
-    due: Vec<Vec<Nanos>>,
-    /// By step: what came of the steps that are decided.
-    ends: Vec<Vec<Nanos>>,
-    missed: Vec<bool>,
+    pub due: Vec<Vec<Nanos>>,
+    /// By step and query: when those that are decided have ended, ns; 0 where the query does not visit one.
+    pub ends: Vec<Vec<Nanos>>,
+    /// By query: whether it misses the target.
+    pub missed: Vec<bool>,
     count: usize,
     may_miss: usize,
     /// Rows that were served in all trials: what has been spent.
     pub spent: u64,
+    /// What may be spent.
+    pub most_rows: u64,
 }
 
 /// What became of a step that was tried.
 pub(super) struct Trial {
-    ends: Vec<Nanos>,
+    /// By query: when it ended, ns; 0 where it is not visited.
+    pub ends: Vec<Nanos>,
     newly: Vec<u32>,
     /// Rows of its largest batch.
     pub largest: u32,
+    /// When its rows ended, summed up, ns.
+    pub sum: u128,
 }
 
-/// A start of a plan that can be taken up again.
-#[derive(Clone)]
-pub(super) struct Mark {
-    ends: Vec<Vec<Nanos>>,
-    missed: Vec<bool>,
-    count: usize,
+// === impl Trial ===
+
+impl Trial {
+    /// Whether it has no more new misses than another, and ends no later on average.
+    pub fn betters(&self, other: &Self) -> bool {
+        self.newly.len() <= other.newly.len() && self.sum <= other.sum
+    }
 }
+
+// === impl Walk ===
 
 impl<'a> Walk<'a> {
     pub fn new(problem: Problem<'a>) -> Self {
@@ -56,6 +59,7 @@ impl<'a> Walk<'a> {
             count: 0,
             may_miss: problem.may_miss(),
             spent: 0,
+            most_rows: u64::MAX,
         }
     }
 
@@ -81,15 +85,36 @@ impl<'a> Walk<'a> {
         items
     }
 
-    /// Tries a step on `items`; `None` where too many queries would miss the target.
-    pub fn attempt(&mut self, step: usize, plan: &StepPlan, items: &[Item]) -> Option<Trial> {
+    /// Whether more was spent than may be.
+    pub fn is_spent(&self) -> bool {
+        self.spent > self.most_rows
+    }
+
+    /// Queries that may miss the target.
+    pub fn may_miss(&self) -> usize {
+        self.may_miss
+    }
+
+    /// Tries a step on `items`. Where too many queries would miss the target, the rows of the largest batch until that
+    /// showed: any largest batch from there on fails alike.
+    pub fn attempt(&mut self, step: usize, plan: &StepPlan, items: &[Item]) -> Result<Trial, u32> {
+        self.attempt_with(step, plan, items, self.may_miss - self.count)
+    }
+
+    /// The same where so many more queries may miss the target.
+    pub fn attempt_with(
+        &mut self,
+        step: usize,
+        plan: &StepPlan,
+        items: &[Item],
+        left: usize,
+    ) -> Result<Trial, u32> {
         let station = plan.station(&self.problem.graph.steps()[step]);
         let (due, missed) = (&self.due[step], &mut self.missed);
-        let left = self.may_miss - self.count;
-        let mut newly = Vec::new();
-        let mut rows = 0;
+        let (mut newly, mut rows, mut sum) = (Vec::new(), 0, 0);
         let served = serve(&station, items, missed.len(), |query, end| {
             rows += 1;
+            sum += u128::from(end);
             let at = query as usize;
             if end > due[at] && !missed[at] {
                 missed[at] = true;
@@ -101,10 +126,14 @@ impl<'a> Walk<'a> {
         for query in &newly {
             missed[*query as usize] = false;
         }
-        (newly.len() <= left).then_some(Trial {
+        if newly.len() > left {
+            return Err(served.largest);
+        }
+        Ok(Trial {
             ends: served.ends,
             newly,
             largest: served.largest,
+            sum,
         })
     }
 
@@ -125,38 +154,6 @@ impl<'a> Walk<'a> {
         }
         self.count -= newly.len();
         self.ends.pop();
-    }
-
-    /// How late the step ended against when it must have ended, at some quantiles, ns.
-    pub fn pressure(&self, step: usize, trial: &Trial) -> Pressure {
-        let ended = trial.ends.iter().enumerate().filter(|(_, end)| **end > 0);
-        let mut late: Vec<i64> = ended
-            .map(|(query, end)| *end as i64 - self.due[step][query] as i64)
-            .collect();
-        let mut most = late.len();
-        QUANTILES.map(|share| {
-            let at = (share * late.len() as f64) as usize;
-            if at >= most {
-                return i64::MIN;
-            }
-            let value = *late[..most].select_nth_unstable(at).1;
-            most = at + 1;
-            value
-        })
-    }
-
-    pub fn mark(&self) -> Mark {
-        Mark {
-            ends: self.ends.clone(),
-            missed: self.missed.clone(),
-            count: self.count,
-        }
-    }
-
-    pub fn resume(&mut self, mark: &Mark) {
-        self.ends.clone_from(&mark.ends);
-        self.missed.clone_from(&mark.missed);
-        self.count = mark.count;
     }
 }
 
