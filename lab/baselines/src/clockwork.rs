@@ -129,6 +129,17 @@ impl<T> Clockwork<T> {
         }
     }
 
+    /// Makes the strategies of all queues of a pool again: a device has come, and meets what the others
+    /// could not.
+    fn arm_all(&mut self, now: Nanos, pool: PoolIx) {
+        for queue in self.queues.numbers() {
+            let of = self.queue(queue);
+            if of.is_some_and(|of| of.by_pool.on(pool).is_some()) {
+                self.arm(now, queue, false);
+            }
+        }
+    }
+
     /// Early rejection: the first requests that not even the next free slot would meet.
     fn reject(&mut self, now: Nanos, queue: QueueIx, actions: &mut Actions<T>) {
         while let Some(of) = self.queue(queue)
