@@ -106,10 +106,8 @@ impl<T> Clockwork<T> {
         };
         for on_pool in of.by_pool.iter() {
             self.changed.push(on_pool.pool);
-            let free_at = self
-                .slots
-                .first(on_pool.pool)
-                .map_or(0, |(free_at, _)| free_at);
+            let first = self.slots.first(on_pool.pool);
+            let free_at = first.map_or(0, |(_, slot)| self.slots.free_at(slot, now));
             for size in 0..self.sizes.usable(&on_pool.spec) {
                 let id = self.sizes.id(queue, size);
                 let known = self.pools[on_pool.pool].key(id);
@@ -127,6 +125,17 @@ impl<T> Clockwork<T> {
                     }
                     None => {}
                 }
+            }
+        }
+    }
+
+    /// Makes the strategies of all queues of a pool again: a device has come, and meets what the others
+    /// could not.
+    fn arm_all(&mut self, now: Nanos, pool: PoolIx) {
+        for queue in self.queues.numbers() {
+            let of = self.queue(queue);
+            if of.is_some_and(|of| of.by_pool.on(pool).is_some()) {
+                self.arm(now, queue, false);
             }
         }
     }
@@ -194,11 +203,11 @@ impl<T> Clockwork<T> {
             let (queue, size) = self.sizes.of(id);
             if let Some(strategy) = self.choose(now, pool, queue, size, slot) {
                 self.send(now, slot, queue, strategy, actions);
-                self.reject(now, queue, actions);
-                self.arm(now, queue, false);
-            } else {
-                self.reject(now, queue, actions);
             }
+            // A strategy that is not what it was tells that others may be there that were not: what
+            // stands behind the requests that have left this size may fill another.
+            self.reject(now, queue, actions);
+            self.arm(now, queue, false);
         }
     }
 
@@ -218,10 +227,10 @@ impl<T> Clockwork<T> {
         }
     }
 
-    /// The strategy that stands first, enlarged; `None` when it is not what it was and has been
-    /// put in its new place or removed.
+    /// The strategy that stands first, enlarged; `None` when it is not what it was when the
+    /// strategies of its queue were made.
     fn choose(
-        &mut self,
+        &self,
         now: Nanos,
         pool: PoolIx,
         queue: QueueIx,
@@ -231,22 +240,10 @@ impl<T> Clockwork<T> {
         let free_at = self.slots.free_at(slot, now);
         let id = self.sizes.id(queue, size);
         let known = self.pools[pool].key(id);
-        let of = self.queue(queue);
-        let on_pool = of.and_then(|of| Some((of, of.by_pool.on(pool)?)));
-        let Some((of, on_pool)) = on_pool else {
-            self.pools[pool].remove(id);
-            return None;
-        };
-        let spec = &on_pool.spec;
+        let of = self.queue(queue)?;
+        let spec = &of.by_pool.on(pool)?.spec;
         let strategy = |size| self.sizes.strategy(now, free_at, &of.requests, spec, size);
-        let Some(mut chosen) = strategy(size) else {
-            self.pools[pool].remove(id);
-            return None;
-        };
-        if Some(chosen.key) != known {
-            self.pools[pool].set(id, chosen.key);
-            return None;
-        }
+        let mut chosen = strategy(size).filter(|chosen| Some(chosen.key) == known)?;
         for larger in size + 1..self.sizes.usable(spec) {
             match strategy(larger) {
                 Some(strategy) => chosen = strategy,

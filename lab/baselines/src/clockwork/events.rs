@@ -18,6 +18,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         self.know(spec.pool);
         self.changed.extend(self.slots.pool_of_device(device));
         let lost = self.slots.up(device, spec);
+        self.arm_all(now, spec.pool);
         self.dispatch(now, spec.pool, actions);
         self.expect_grants();
         lost
@@ -40,6 +41,7 @@ impl<T: std::fmt::Debug + Send> Scheduler<T> for Clockwork<T> {
         self.know(pool);
         if let Some(before) = self.slots.transfer(device, pool) {
             self.changed.push(before);
+            self.arm_all(now, pool);
             self.dispatch(now, pool, actions);
             self.expect_grants();
         }

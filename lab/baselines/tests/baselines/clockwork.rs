@@ -1,10 +1,10 @@
 //! Clockwork: batch queues, the order of strategies, growth, the look-ahead, early rejection.
 
 use sextant_baselines::{Options, Policy};
-use sextant_schedule::{DropReason, NEVER};
+use sextant_schedule::{DropReason, NEVER, PoolIx};
 
 use crate::world::{MS, World, spec};
-use sextant_types::index::QueueIx;
+use sextant_types::index::{DeviceIx, QueueIx};
 
 fn options() -> Options {
     Options::of(Policy::Clockwork)
@@ -132,4 +132,40 @@ fn what_the_next_free_device_cannot_meet_is_refused_at_once() {
     world.drain();
     assert_eq!(world.log[1].payloads(), [feasible]);
     assert_eq!(world.dropped.len(), 2);
+}
+
+/// Queue 1 waits for one of two pools: in pool 0 a device is busy for too long, in pool 1 there is none.
+fn between_pools() -> (World, u64) {
+    let mut world = World::new(&options());
+    world.load(PoolIx::new(0), QueueIx::new(0), spec(4.0, 5.0, 32));
+    for pool in 0..2 {
+        world.load(PoolIx::new(pool), QueueIx::new(1), spec(1.0, 5.0, 32));
+    }
+    world.load(PoolIx::new(2), QueueIx::new(2), spec(1.0, 5.0, 32));
+    world.up(DeviceIx::new(0), PoolIx::new(0), 1);
+    world.up(DeviceIx::new(1), PoolIx::new(2), 1);
+    world.request(QueueIx::new(0), NEVER);
+    let waits = world.request(QueueIx::new(1), 12 * MS);
+    world.pass(MS);
+    assert_eq!(world.log.len(), 1);
+    assert_eq!(world.dropped, []);
+    (world, waits)
+}
+
+#[test]
+fn a_device_that_comes_up_takes_what_the_busy_ones_cannot_meet() {
+    let (mut world, waits) = between_pools();
+    world.up(DeviceIx::new(2), PoolIx::new(0), 1);
+    world.drain();
+    assert_eq!(world.log[1].payloads(), [waits]);
+    assert_eq!(world.log[1].start, MS);
+}
+
+#[test]
+fn a_device_that_is_moved_takes_what_the_busy_ones_cannot_meet() {
+    let (mut world, waits) = between_pools();
+    world.transfer(DeviceIx::new(1), PoolIx::new(0));
+    world.drain();
+    assert_eq!(world.log[1].payloads(), [waits]);
+    assert_eq!(world.log[1].start, MS);
 }

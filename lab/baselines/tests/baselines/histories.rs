@@ -165,3 +165,38 @@ proptest! {
         prop_assert_eq!(world.scheduler.waiting(), 0);
     }
 }
+
+/// A history that was found at random: device 0 comes to pool 1 with a batch on it, so the request of two
+/// rows that waits there cannot be met any more, and the one of one row behind it has to go on by itself.
+#[test]
+fn what_stands_behind_a_request_that_is_refused_on_a_moved_device_leaves() {
+    let options = Options {
+        look_ahead: 50 * MS,
+        batch_sizes: vec![1, 2, 4, 8, 16],
+        frontends: 1,
+        epoch: 20 * MS,
+        max_queue_delay: 0,
+        ..Options::of(Policy::Clockwork)
+    };
+    let arrive = |queue, rows, slack| Step::Arrive {
+        queue: QueueIx::new(queue),
+        rows,
+        slack,
+    };
+    let steps = [
+        Step::Unload(PoolIx::new(0), 3),
+        Step::Down(2),
+        Step::Move(0, PoolIx::new(2)),
+        Step::Load(PoolIx::new(2), 3),
+        arrive(3, 1, None),
+        arrive(2, 2, Some(12 * MS)),
+        arrive(0, 1, None),
+        arrive(2, 1, None),
+        arrive(0, 1, None),
+        Step::Move(0, PoolIx::new(1)),
+    ];
+    let world = play(&options, vec![100], &steps);
+    assert_eq!(world.left(), [0, 1, 2, 3, 4]);
+    assert_eq!(world.scheduler.waiting(), 0);
+    world.assert_none_late();
+}
