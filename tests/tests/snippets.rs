@@ -29,12 +29,13 @@ const ADDRESSES: [&str; 3] = [
 const BUSY: [&str; 3] = ["deadline_exceeded", "overloaded", "warming"];
 
 /// Commands that cannot end well here, and how they end instead.
-const OTHERWISE: [(&str, End); 18] = [
+const OTHERWISE: [(&str, End); 19] = [
     ("artefact put centre.py", End::NoFile),
     ("pipeline register centred.yaml", End::NoFile),
     ("pipeline register cascade.yaml", End::NoFile),
     ("--input in.jsonl", End::NotFound),
     ("--model manifest.json", End::NoFile),
+    ("feedback send labels.jsonl", End::NotOurs),
     ("/v1/queries/q-17", End::NotFound),
     ("job follow 0199f7c2", End::NotFound),
     ("--model resnet.onnx", End::NoFile),
@@ -59,6 +60,8 @@ enum End {
     NotFound,
     /// It needs a file that is a user's own.
     NoFile,
+    /// It gives feedback on answers of another service, which is refused item by item.
+    NotOurs,
     /// It follows what happens until the reader has seen enough.
     Never,
 }
@@ -205,6 +208,7 @@ fn check(end: End, output: &Output) -> Result<(), String> {
             let says = ["No such file", "Failed to open", "it is not there"];
             !output.status.success() && says.iter().any(|word| text.contains(word))
         }
+        End::NotOurs => output.status.code() == Some(1) && text.contains("1 refused"),
         End::Never => output.status.code() == Some(28),
     };
     is_right
