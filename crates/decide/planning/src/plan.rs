@@ -28,7 +28,7 @@ pub use exhaustive::exhaustive;
 pub use greedy::inferline;
 pub use next::{Alternative, Shortfall, next_cheaper};
 pub use residual::with_residual;
-pub use search::{SearchResult, Options, search};
+pub use search::{Options, SearchResult, search};
 
 /// What is planned for.
 #[derive(Debug, Clone, Copy)]

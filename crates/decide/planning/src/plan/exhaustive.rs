@@ -13,14 +13,14 @@
 //! plan does not depend on it.
 
 use super::{
-    SearchResult, Plan, Problem, StepPlan,
+    Plan, Problem, SearchResult, StepPlan,
     search::Ordered,
     walk::{Trial, Walk},
     work::Work,
 };
 use crate::{
     estimate::Item,
-    whole::{NONE, CoVisits},
+    whole::{CoVisits, NONE},
 };
 
 /// A search under way.

@@ -10,7 +10,7 @@ use crate::{
         Plan, Problem, StepPlan,
         walk::{Trial, Walk},
     },
-    whole::{NONE, CoVisits},
+    whole::{CoVisits, NONE},
 };
 
 /// How much the price that may be reached rises from one round to the next.
