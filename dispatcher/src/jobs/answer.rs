@@ -79,7 +79,7 @@ impl JobService {
     }
 
     /// Most records of the next query.
-    fn most_together(&self, addressee: &Addressee) -> usize {
+    pub(crate) fn most_together(&self, addressee: &Addressee) -> usize {
         match addressee.batched {
             true => self.offline.most_together(&addressee.route).max(1) as usize,
             false => 1,

@@ -63,6 +63,20 @@ pub(crate) struct Place {
     pub(crate) records: u32,
 }
 
+impl Place {
+    /// Takes so many records from its start, or all that there are.
+    pub(crate) fn take(&mut self, records: u32) -> Self {
+        let taken = Self {
+            records: records.min(self.records),
+            ..*self
+        };
+        self.first += u64::from(taken.records);
+        self.first_in_source += u64::from(taken.records);
+        self.records -= taken.records;
+        taken
+    }
+}
+
 impl Plan {
     /// Finds the files and looks through them.
     pub(crate) async fn scan(

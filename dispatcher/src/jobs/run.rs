@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::{
     JobService,
+    answer::Addressee,
     ledger::{self, Ledger},
     owner,
     plan::{Layout, Place, Plan},
@@ -24,6 +25,12 @@ use super::{
 
 /// Longest wait until what answers a job is known: longer than it takes every front end to read a new pipeline.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Bytes of records that are read at a time. Reading takes a core, for which online queries would wait.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// Records that are read at a time where nobody knows how large they are.
+const PIECE_RECORDS: u64 = 16;
 
 /// A job under way.
 struct Run<'a> {
@@ -261,13 +268,16 @@ impl Run<'_> {
     /// Answers one chunk and writes its part; returns the records done by then.
     async fn one_chunk(&mut self, chunk: u64) -> Result<u64, Stop> {
         let place = self.layout.place(chunk);
-        let records = self.read(place).await?;
         let plan = &self.layout.plan;
         let addressee = self.service.addressee(self.spec, plan, self.signature);
-        let answers = self
-            .service
-            .answer_all(self.job, &addressee, records)
-            .await?;
+        let mut answers = Vec::with_capacity(place.records as usize);
+        let mut left = place;
+        while left.records > 0 {
+            let piece = left.take(self.piece_of(place.source, &addressee));
+            let records = self.read(piece).await?;
+            let service = self.service;
+            answers.extend(service.answer_all(self.job, &addressee, records).await?);
+        }
         let target = self.layout.target(chunk);
         if chunk == target.chunks.start {
             self.tally.begin_output();
@@ -288,6 +298,16 @@ impl Run<'_> {
         let path = self.ledger.part(chunk, place.first)?;
         self.service.files.put(&path, part).await?;
         Ok(place.first + u64::from(place.records))
+    }
+
+    /// Records of a source that are read at a time, a batch at least.
+    fn piece_of(&self, source: usize, addressee: &Addressee) -> u32 {
+        let count = match self.layout.plan.sources[source].outline.record_bytes {
+            0 => PIECE_RECORDS,
+            bytes => PIECE_BYTES / bytes,
+        };
+        let batch = self.service.most_together(addressee) as u64;
+        count.max(batch).try_into().unwrap_or(u32::MAX)
     }
 
     async fn read(&mut self, place: Place) -> Result<Vec<sextant_records::Record>, Stop> {

@@ -209,6 +209,23 @@ async fn every_record_is_answered_in_order_and_the_parts_are_gone() {
     nothing_is_left(&world, "out.jsonl.parts/").await;
 }
 
+/// Of a large chunk a few records are read at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_chunk_is_answered_in_order() {
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    put(&world, "in.jsonl", records()).await;
+    let spec = OfflineSpec {
+        chunk: RECORDS as u32,
+        ..spec("in.jsonl", "out.jsonl")
+    };
+    let job = submit_spec(&registry, &spec).await;
+    let _runner = runner(&world, &registry, 1);
+    succeeded(&registry, &job).await;
+    check(&answers(&world).await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runner_killed_between_chunks_is_followed_by_one_that_goes_on() {
     let world = World::new().await;
