@@ -485,6 +485,11 @@ async fn labels_of_what_a_shadow_has_answered_too_decide_about_it() {
         until("the shadow is judged", || async {
             for (image, current, shadow) in &differing {
                 let answer = ask(&api, ("application", "digits"), *image).await.json(200);
+                if is_right && answer["version"] == 2 {
+                    // It was promoted between the last look at the stages and this query.
+                    assert_eq!(stages(&api).await, ["retired", "current"], "{answer}");
+                    return Some(());
+                }
                 assert_eq!(answer["version"], 1, "{answer}");
                 let label = if is_right { shadow } else { current };
                 let item = json!({"token": answer["feedback_token"], "label": label});
