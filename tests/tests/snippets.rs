@@ -29,11 +29,10 @@ const ADDRESSES: [&str; 3] = [
 const BUSY: [&str; 3] = ["deadline_exceeded", "overloaded", "warming"];
 
 /// Commands that cannot end well here, and how they end instead.
-const OTHERWISE: [(&str, End); 19] = [
+const OTHERWISE: [(&str, End); 18] = [
     ("artefact put centre.py", End::NoFile),
     ("pipeline register centred.yaml", End::NoFile),
     ("pipeline register cascade.yaml", End::NoFile),
-    ("--input in.jsonl", End::NotFound),
     ("--model manifest.json", End::NoFile),
     ("feedback send labels.jsonl", End::NotOurs),
     ("/v1/queries/q-17", End::NotFound),

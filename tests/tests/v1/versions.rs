@@ -63,13 +63,12 @@ async fn stages(api: &Api) -> Vec<String> {
     versions.iter().map(stage).collect()
 }
 
-/// The audit record of two verdicts: each is written a moment after it is carried out.
+/// The audit record of two verdicts, each of which is in it as soon as it is carried out.
 async fn judged(api: &Api) -> Value {
-    until("both verdicts are in the audit record", || async {
-        let audit = api.get("/v1/audit?actor=judge").await.json(200);
-        (audit["entries"].as_array()?.len() == 2).then_some(audit)
-    })
-    .await
+    let audit = api.get("/v1/audit?actor=judge").await.json(200);
+    let entries = audit["entries"].as_array().expect("a list");
+    assert_eq!(entries.len(), 2, "{audit}");
+    audit
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -485,6 +484,11 @@ async fn labels_of_what_a_shadow_has_answered_too_decide_about_it() {
         until("the shadow is judged", || async {
             for (image, current, shadow) in &differing {
                 let answer = ask(&api, ("application", "digits"), *image).await.json(200);
+                if is_right && answer["version"] == 2 {
+                    // It was promoted between the last look at the stages and this query.
+                    assert_eq!(stages(&api).await, ["retired", "current"], "{answer}");
+                    return Some(());
+                }
                 assert_eq!(answer["version"], 1, "{answer}");
                 let label = if is_right { shadow } else { current };
                 let item = json!({"token": answer["feedback_token"], "label": label});

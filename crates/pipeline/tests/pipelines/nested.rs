@@ -8,15 +8,14 @@ use std::{
 
 use serde_json::{Value, json};
 use sextant_pipeline::{
-    CheckContext, Definition, Graph, LoadedPipeline, Measurement, Nesting, Pipelines, StepShare,
-    Target, UnboundedMemory, Whole,
+    Definition, LoadedPipeline, Measurement, Nesting, Pipelines, StepShare, UnboundedMemory, Whole,
 };
 use sextant_rpc::{Answer, Dispatch, Query, QueryError};
 use sextant_types::{ApplicationId, Code, Route, Targets, VariantId};
 
 use crate::{
     whole::measured,
-    worker::{Worker, failing, name, output, query, x},
+    worker::{Worker, failing, graph_over, name, output, query, x},
 };
 
 fn id(name: &str) -> ApplicationId {
@@ -32,23 +31,11 @@ fn service(worker: Worker, definitions: &[Value]) -> (Arc<Worker>, Arc<Pipelines
     let worker = Arc::new(worker);
     let mut loaded: HashMap<ApplicationId, Arc<LoadedPipeline>> = HashMap::new();
     for of in definitions {
-        let targets = |route: &Route| {
-            let inner = loaded.get(&id(name(route)));
-            let signature = match inner {
-                Some(inner) => inner.graph().expect("it runs").signature.clone(),
-                None => worker.signature(route)?,
-            };
-            Ok(Target {
-                signature,
-                metric: None,
-                defaults: Targets::default(),
-            })
-        };
-        let known = CheckContext {
-            targets: &targets,
-            files: &BTreeMap::new(),
-        };
-        let graph = Graph::new(definition(of), &known).unwrap_or_else(|error| panic!("{error}"));
+        let graph = graph_over(of, None, |route| match loaded.get(&id(name(route))) {
+            Some(inner) => Ok(inner.graph().expect("it runs").signature.clone()),
+            None => worker.signature(route),
+        });
+        let graph = graph.unwrap_or_else(|error| panic!("{error}"));
         let name = graph.definition.application().expect("a name");
         loaded.insert(
             name,

@@ -12,13 +12,24 @@ use serde_json::json;
 use sextant_rpc::{Dispatch, Query, QueryError};
 use sextant_types::{ApplicationId, Code, NamedTensor, Route, Targets, Tensor, VariantId};
 
-use crate::worker::{Worker, failing, name, output, query, service, x};
+use crate::worker::{Service, Worker, failing, name, output, query, service, x};
 
 fn adding() -> Worker {
     Worker::new()
         .adding("one", 1.0)
         .adding("ten", 10.0)
         .adding("hundred", 100.0)
+}
+
+/// Two steps, the second of which runs under a condition.
+fn conditional(when: &str) -> Service {
+    service(
+        adding(),
+        &json!({"name": "p", "steps": [
+            {"name": "a", "application": "one"},
+            {"name": "b", "application": "ten", "inputs": {"x": "a.y"}, "when": when},
+        ]}),
+    )
 }
 
 #[tokio::test]
@@ -123,22 +134,16 @@ async fn what_hangs_on_a_skipped_step_is_skipped_with_it() {
 
 #[tokio::test]
 async fn a_condition_that_cannot_be_told_names_its_step() {
-    let of = |when: &str| {
-        service(
-            adding(),
-            &json!({"name": "p", "steps": [
-                {"name": "a", "application": "one"},
-                {"name": "b", "application": "ten", "inputs": {"x": "a.y"}, "when": when},
-            ]}),
-        )
-    };
     for when in [
         "1 / (size(a.y) - 1) > 0",
         "a.nothing[0] > 1",
         "a.y[9][0] > 0.0",
         "a.y[0][0]",
     ] {
-        let error = of(when).ask(&[1.0]).await.expect_err("no condition");
+        let error = conditional(when)
+            .ask(&[1.0])
+            .await
+            .expect_err("no condition");
         assert_eq!(error.code, Code::InvalidTensor, "{when}");
         assert!(
             error.message.starts_with("step `b`: its condition"),
@@ -146,7 +151,7 @@ async fn a_condition_that_cannot_be_told_names_its_step() {
             error.message
         );
     }
-    let answer = of("a.y.exists(row, row[0] > 2.0) && !has(a.z)")
+    let answer = conditional("a.y.exists(row, row[0] > 2.0) && !has(a.z)")
         .ask(&[1.0, 2.0])
         .await
         .expect("an answer");
@@ -168,21 +173,15 @@ async fn a_wait_for_a_load_counts_once() {
 
 #[tokio::test]
 async fn a_step_that_gave_much_is_there_for_a_condition() {
-    let of = |when: &str| {
-        service(
-            adding(),
-            &json!({"name": "p", "steps": [
-                {"name": "a", "application": "one"},
-                {"name": "b", "application": "ten", "inputs": {"x": "a.y"}, "when": when},
-            ]}),
-        )
-    };
     let rows = [1.0; 2000];
-    let answer = of("has(a.y) && !has(a.z)").ask(&rows).await;
+    let answer = conditional("has(a.y) && !has(a.z)").ask(&rows).await;
     let answer = answer.expect("an answer");
     assert_eq!(output(&answer, "y").expect("y"), [12.0; 2000]);
     for when in ["size(a.y) > 0", "has(a.y) && a.y[0][0] > 0.0"] {
-        let error = of(when).ask(&rows).await.expect_err("it sees less");
+        let error = conditional(when)
+            .ask(&rows)
+            .await
+            .expect_err("it sees less");
         assert!(
             error.message.contains("at most 1024 elements"),
             "{when}: {}",

@@ -1,24 +1,18 @@
 //! Targets of the whole, and pipelines that are variants of an application.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use sextant_pipeline::{
-    CheckContext, Graph, LoadedPipeline, Measurement, Pipelines, StepShare, Target,
-    UnboundedMemory, Whole,
-};
+use sextant_pipeline::{LoadedPipeline, Measurement, Pipelines, StepShare, UnboundedMemory, Whole};
 use sextant_rpc::{Answer, CompositeChoice, Dispatch, Explanation, Query, QueryError};
 use sextant_types::{
     Accuracy, AccuracyKind, ApplicationId, Code, DataType, Metric, NamedTensor, Prefer, Route,
     Signature, Targets, Tensor, TensorSpec, VariantId,
 };
 
-use crate::worker::{Service, Worker, failing, graph, output, query, service, x};
+use crate::worker::{Service, Worker, failing, graph, graph_over, output, query, service, x};
 
 pub fn measured() -> Measurement {
     Measurement {
@@ -349,19 +343,8 @@ async fn rows_without_elements_are_not_cut_before_somebody_answers_them() {
     let definition = json!({"name": "p", "variant_of": "whole",
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, -1]}],
         "steps": [{"name": "a", "application": "one"}]});
-    let targets = |route: &Route| {
-        Open.signature(route).map(|signature| Target {
-            signature,
-            metric: None,
-            defaults: Targets::default(),
-        })
-    };
-    let known = CheckContext {
-        targets: &targets,
-        files: &BTreeMap::new(),
-    };
-    let definition = serde_json::from_value(definition).expect("a definition");
-    let graph = Graph::new(definition, &known).unwrap_or_else(|error| panic!("{error}"));
+    let graph = graph_over(&definition, None, |route| Open.signature(route));
+    let graph = graph.unwrap_or_else(|error| panic!("{error}"));
     let loaded = Arc::new(LoadedPipeline::new(graph, 1).expect("names"));
     loaded.set_whole(Whole::Current(measured()));
     let pipelines = Pipelines::over(Arc::new(Open), Arc::new(UnboundedMemory));

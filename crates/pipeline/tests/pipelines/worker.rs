@@ -188,11 +188,22 @@ impl Dispatch for Worker {
 
 /// A definition checked against what a worker has.
 pub fn graph(worker: &Worker, definition: &Value) -> Result<Graph, Invalid> {
+    graph_over(definition, Some(Metric::Top1), |route| {
+        worker.signature(route)
+    })
+}
+
+/// A definition checked against targets with such signatures, all of which are measured by one metric, or by none.
+pub fn graph_over(
+    definition: &Value,
+    metric: Option<Metric>,
+    signature: impl Fn(&Route) -> Result<Signature, QueryError>,
+) -> Result<Graph, Invalid> {
     let definition: Definition = serde_json::from_value(definition.clone()).expect("a definition");
     let targets = |route: &Route| {
         Ok(Target {
-            signature: worker.signature(route)?,
-            metric: Some(Metric::Top1),
+            signature: signature(route)?,
+            metric,
             defaults: Targets::default(),
         })
     };

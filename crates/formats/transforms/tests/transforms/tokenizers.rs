@@ -6,15 +6,7 @@ use bytes::Bytes;
 use serde_json::json;
 use sextant_transforms::{Error, Options, Transform};
 
-/// A tokenizer of whole words.
-const WORDS: &str = r#"{"version":"1.0","truncation":null,"padding":null,"added_tokens":[
-  {"id":0,"content":"[PAD]","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true},
-  {"id":2,"content":"[CLS]","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
-  "normalizer":{"type":"Lowercase"},"pre_tokenizer":{"type":"Whitespace"},
-  "post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"[CLS]","type_id":0}},
-    {"Sequence":{"id":"A","type_id":0}}],"pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":1}}],
-    "special_tokens":{"[CLS]":{"id":"[CLS]","ids":[2],"tokens":["[CLS]"]}}},
-  "decoder":null,"model":{"type":"WordLevel","vocab":{"[PAD]":0,"[UNK]":1,"[CLS]":2,"good":3,"film":4},"unk_token":"[UNK]"}}"#;
+use crate::WORDS;
 
 /// Of a file of some megabytes gigabytes could be made: it is refused before anything is.
 #[test]
