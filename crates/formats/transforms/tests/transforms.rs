@@ -531,6 +531,36 @@ fn tokens_are_pooled_without_those_that_the_mask_leaves_out() {
 }
 
 #[test]
+fn vectors_of_large_and_of_small_numbers_have_the_length_one() {
+    for scale in [1e38f32, 3e19, 1.0, 1e-30] {
+        let vectors = floats("vectors", &[2, 2], &[3.0 * scale, 0.0, scale, -scale]);
+        let outputs = transform(json!({"normalize": {}}))
+            .apply(&[vectors])
+            .expect("vectors");
+        let made = output(&outputs, "vectors").to_vec::<f32>().expect("floats");
+        let half = 0.5f32.sqrt();
+        for (made, wanted) in made.iter().zip([1.0, 0.0, half, -half]) {
+            assert!((made - wanted).abs() < 1e-6, "{scale}: {made}, {wanted}");
+        }
+        let hidden = floats(
+            "hidden",
+            &[1, 2, 2],
+            &[3.0 * scale, scale, 3.0 * scale, scale],
+        );
+        let mask = Tensor::from_elements(vec![1, 2], &[1i64, 1]).expect("a mask");
+        let outputs = transform(json!({"pool": {}}))
+            .apply(&[hidden, NamedTensor::new("attention_mask", mask)])
+            .expect("pooled");
+        let made = output(&outputs, "embedding")
+            .to_vec::<f32>()
+            .expect("floats");
+        for (made, wanted) in made.iter().zip([3.0f32, 1.0]) {
+            assert!((made / scale - wanted).abs() < 1e-6, "{scale}: {made}");
+        }
+    }
+}
+
+#[test]
 fn scores_become_probabilities_and_the_likeliest_classes() {
     let scores = floats(
         "scores",
@@ -707,6 +737,15 @@ fn covered_boxes_are_left_out() {
         .apply(&[boxes, floats("scores", &[4, 1], &[0.1; 4])])
         .expect("none");
     assert_eq!(output(&outputs, "boxes").shape(), [0, 4]);
+    let far: Vec<f32> = [0.0f32, 0.0, 10.0, 10.0, 1.0, 0.0, 11.0, 10.0]
+        .map(|it| it * 1e30)
+        .to_vec();
+    let scores = floats("scores", &[2, 1], &[0.8, 0.9]);
+    let outputs = transform(json!({"nms": {}}))
+        .apply(&[floats("boxes", &[2, 4], &far), scores])
+        .expect("nms");
+    let kept = output(&outputs, "scores").to_vec::<f32>().expect("floats");
+    assert_eq!(kept, [0.9], "areas may be large");
     let error = refused(json!({"nms": {"iou": 1.5}}));
     assert!(
         matches!(error, Error::Option { option: "iou", .. }),
