@@ -19,6 +19,7 @@ mod completions;
 #[cfg(test)]
 mod docs;
 mod doctor;
+mod download;
 mod error;
 mod examples;
 mod explain;

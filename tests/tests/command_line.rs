@@ -1,10 +1,16 @@
 //! The command line against a running service: what a user types, and what comes out.
 
-use std::{fs, process::Output};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    process::Output,
+    thread,
+};
 
 use npyz::WriterBuilder;
 use serde_json::{Value, json};
-use sextant_tests::{Settings, TestCluster, digits};
+use sextant_tests::{Settings, TestCluster, command_behind, digits};
 
 fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{}", stderr(output));
@@ -444,4 +450,38 @@ fn an_engine_that_a_model_crashes_is_reported() {
     assert_eq!(openvino["runs"], false, "{openvino}");
     let reason = openvino["reason"].as_str().expect("a text");
     assert!(reason.contains("process ended by signal"), "{reason}");
+}
+
+#[test]
+fn a_download_that_breaks_leaves_what_was_there() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let target = folder.path().join("answers.jsonl");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    let server = thread::spawn(move || {
+        for _ in 0..2 {
+            let (stream, _) = listener.accept().expect("a client");
+            let head = BufReader::new(&stream).lines();
+            let mut head = head.map(|line| line.expect("a line"));
+            assert!(head.any(|line| line.is_empty()), "the head ends");
+            let half = b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nhalf of it";
+            (&stream).write_all(half).expect("it is sent");
+        }
+    });
+    let get = || {
+        let mut command = command_behind(&[]);
+        command.args(["--server", &format!("http://{address}"), "artefact", "get"]);
+        let broken = command.arg("out/a.jsonl").arg(&target).output();
+        let broken = broken.expect("the binary can be started");
+        assert!(!broken.status.success(), "half a file is no file");
+    };
+    get();
+    let mut left = fs::read_dir(folder.path()).expect("a folder");
+    assert!(left.next().is_none(), "nothing is left of it");
+    fs::write(&target, "before").expect("it is written");
+    get();
+    assert_eq!(fs::read_to_string(&target).expect("a file"), "before");
+    let left = fs::read_dir(folder.path()).expect("a folder");
+    assert_eq!(left.count(), 1);
+    server.join().expect("two clients came");
 }

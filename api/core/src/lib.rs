@@ -36,7 +36,7 @@ pub use parts::{ApiParts, Readiness};
 pub use routes::routes;
 pub use sextant_api_wire::Limits;
 pub use state::ApiState;
-pub use workers::{WorkerPart, Workers};
+pub use workers::{Arrival, WorkerPart, Workers};
 
 // What modules know by these names lies in the package beneath.
 use sextant_api_wire::{

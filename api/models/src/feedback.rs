@@ -166,11 +166,8 @@ impl Submission {
             let index = *index;
             let is_further = at > 0 && self.rows[at - 1].0 == index;
             match fate {
-                Fate::Differs | Fate::Gone => {
-                    let problem = match fate {
-                        Fate::Gone => gone(&row.application),
-                        _ => differs(row),
-                    };
+                Fate::Differs | Fate::Gone | Fate::Replaced => {
+                    let problem = refusal(*fate, row);
                     self.kept.retain(|kept| *kept != index);
                     self.repeated.retain(|repeated| *repeated != index);
                     self.refused.retain(|(refused, _)| *refused != index);
@@ -184,13 +181,11 @@ impl Submission {
         }
         for (index, at) in std::mem::take(&mut self.again) {
             match fates[at] {
-                Fate::Differs | Fate::Withdrawn => {
-                    self.refused.push((index, differs(&self.rows[at].1)));
-                }
-                Fate::Gone => self
-                    .refused
-                    .push((index, gone(&self.rows[at].1.application))),
                 Fate::Kept | Fate::Repeated => self.repeated.push(index),
+                fate => {
+                    let problem = refusal(fate, &self.rows[at].1);
+                    self.refused.push((index, problem));
+                }
             }
         }
         self.refused.sort_by_key(|(index, _)| *index);
@@ -245,6 +240,15 @@ impl Submission {
     }
 }
 
+/// Why a row is not kept.
+fn refusal(fate: Fate, row: &Feedback) -> Problem {
+    match fate {
+        Fate::Gone => gone(&row.application),
+        Fate::Replaced => replaced(row),
+        _ => differs(row),
+    }
+}
+
 fn differs(row: &Feedback) -> Problem {
     let detail = format!(
         "row `{}` of query `{}` has another {} already, which stays: erase it to give another one",
@@ -253,6 +257,15 @@ fn differs(row: &Feedback) -> Problem {
         row.kind.name()
     );
     Problem::new(Code::FeedbackExists, detail)
+}
+
+fn replaced(row: &Feedback) -> Problem {
+    let detail = format!(
+        "model `{}` was deleted after it answered, and what is registered under its name now is another: give feedback \
+         on answers of that one",
+        row.model
+    );
+    Problem::new(Code::FeedbackTooLate, detail)
 }
 
 fn gone(application: &ApplicationId) -> Problem {

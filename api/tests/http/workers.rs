@@ -1,10 +1,16 @@
 //! `/v1/workers/{worker}/drain`: a worker is taken out.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
+use sextant_api::Workers;
 use sextant_metadata::WorkerRecord;
 use sextant_types::WorkerId;
 
-use crate::double::{ADMIN, Api, Recorder, Settings};
+use crate::{
+    double::{ADMIN, Api, Recorder, Settings},
+    worker::Idle,
+};
 
 const DRAIN: &str = "/v1/workers/w-1/drain";
 
@@ -90,4 +96,22 @@ async fn a_worker_that_is_not_there_cannot_be_taken_out() {
     let reading = api.keyed(ADMIN, "POST", DRAIN, "").await;
     assert_eq!(reading.status, 404);
     reading.problem("worker_not_found");
+}
+
+#[test]
+fn a_worker_that_went_before_it_was_known_what_it_runs_on_is_not_added() {
+    let workers = Workers::default();
+    let name = WorkerId::new("idle").expect("a name");
+    let device = || workers.get(&name).map(|it| it.device);
+    let gone = workers.arriving(Arc::new(Idle));
+    assert_eq!(device(), None);
+    workers.remove(&name);
+    let earlier = workers.arriving(Arc::new(Idle));
+    assert!(!gone.add("emulated:0".to_owned()));
+    let later = workers.arriving(Arc::new(Idle));
+    assert!(later.add("emulated:1".to_owned()));
+    assert!(!earlier.add("emulated:2".to_owned()));
+    assert_eq!(device().as_deref(), Some("emulated:1"), "it has come again");
+    assert!(workers.remove(&name));
+    assert_eq!(device(), None);
 }

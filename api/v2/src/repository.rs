@@ -4,8 +4,11 @@
 //! is made up, all zeros, which waits as every query does until a variant is loaded, and it is held by another one
 //! now and then, so that what answers it does not count as idle. Nothing else is kept for it: where memory is short,
 //! it goes as others do, and comes back.
+//!
+//! Of a pipeline what its steps ask is loaded and held: no picture is made of zeros, so that a query of these to the whole
+//! may end in its first step.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use axum::{
     Extension,
@@ -16,7 +19,9 @@ use axum::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sextant_rpc::{DispatcherClient, Query, QueryError};
-use sextant_types::{Code, DataType, NamedTensor, Route, Tensor, TensorSpec, Texts};
+use sextant_types::{
+    Code, DataType, NamedTensor, Route, Signature, Targets, Tensor, TensorSpec, Texts,
+};
 use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
 
@@ -113,15 +118,19 @@ pub(super) fn check_parameters<'a>(
 
 /// Has something of a name loaded, and holds it.
 pub(super) async fn make_ready(state: &ApiState, named: ResolvedName) -> Result<(), Problem> {
-    let made_up = SyntheticQuery::of(&named, state.limits().max_body_bytes)?;
+    let max_bytes = state.limits().max_body_bytes;
+    let asked = (named.route, Targets::default());
+    let whole = SyntheticQuery::of(asked, &named.signature, max_bytes)?;
     let until = Instant::now() + LONGEST_LOAD;
-    let loaded = timeout_at(until, made_up.load(state.dispatcher())).await;
+    let loaded = timeout_at(until, whole.load_all(state)).await;
     loaded.unwrap_or_else(|_| {
         let detail = format!("`{}` was not loaded within {LONGEST_LOAD:?}", named.name);
         Err(Problem::new(Code::Warming, detail).retry_after_ms(1000))
     })?;
-    let dispatcher = Arc::clone(state.dispatcher());
-    let asking = async move { made_up.repeat(&dispatcher).await };
+    let asking = {
+        let state = state.clone();
+        async move { whole.repeat(&state).await }
+    };
     state.holds().hold(named.name, state.draining(), asking)
 }
 
@@ -129,22 +138,64 @@ pub(super) async fn make_ready(state: &ApiState, named: ResolvedName) -> Result<
 struct SyntheticQuery {
     route: Route,
     inputs: Vec<NamedTensor>,
+    targets: Targets,
+}
+
+/// What the steps of a pipeline ask, each a query of its own; `None` of what is no pipeline. What cannot be asked is left
+/// out: a query to the whole tells why.
+fn steps_of(state: &ApiState, route: &Route) -> Option<Vec<SyntheticQuery>> {
+    let mut asked = Vec::new();
+    if !add_steps(state, route, &mut asked) {
+        return None;
+    }
+    let max_bytes = state.limits().max_body_bytes;
+    let queries = asked.into_iter().filter_map(|asked| {
+        let signature = state.dispatcher().signature(&asked.0).ok()?;
+        SyntheticQuery::of(asked, &signature, max_bytes).ok()
+    });
+    Some(queries.collect())
+}
+
+/// Adds what the steps of a pipeline ask, and those of pipelines that are steps; false of what is no pipeline.
+fn add_steps(state: &ApiState, route: &Route, asked: &mut Vec<(Route, Targets)>) -> bool {
+    let Route::Application(name) = route else {
+        return false;
+    };
+    let Some(pipeline) = state.pipelines().get(name) else {
+        return false;
+    };
+    let Ok(graph) = pipeline.graph() else {
+        return true;
+    };
+    for (route, targets) in graph.asked() {
+        let one = (route.clone(), *targets);
+        if !add_steps(state, route, asked) && !asked.contains(&one) {
+            asked.push(one);
+        }
+    }
+    true
 }
 
 // === impl SyntheticQuery ===
 
 impl SyntheticQuery {
-    fn of(named: &ResolvedName, max_bytes: usize) -> Result<Self, Problem> {
-        let inputs = named.signature.inputs.iter();
+    fn of(
+        (route, targets): (Route, Targets),
+        signature: &Signature,
+        max_bytes: usize,
+    ) -> Result<Self, Problem> {
+        let inputs = signature.inputs.iter();
         let inputs = inputs.map(|spec| zeros(spec, max_bytes));
         Ok(Self {
-            route: named.route.clone(),
+            route,
             inputs: inputs.collect::<Result<_, _>>()?,
+            targets,
         })
     }
 
     async fn ask(&self, dispatcher: &DispatcherClient) -> Result<(), QueryError> {
         let query = Query {
+            targets: self.targets,
             best_effort: true,
             ..Query::new(
                 self.route.clone(),
@@ -156,6 +207,22 @@ impl SyntheticQuery {
             // What a model makes of zeros is not the question: it was loaded.
             Err(error) if error.code == Code::EngineFailed => Ok(()),
             answered => answered.map(drop),
+        }
+    }
+
+    /// Has everything loaded that it takes to answer.
+    async fn load_all(&self, state: &ApiState) -> Result<(), Problem> {
+        let dispatcher = state.dispatcher();
+        let Some(steps) = steps_of(state, &self.route) else {
+            return self.load(dispatcher).await;
+        };
+        for step in &steps {
+            step.load(dispatcher).await?;
+        }
+        match self.load(dispatcher).await {
+            // What a step makes of zeros alone is not the question, either.
+            Err(problem) if is_of_inputs(problem.code()) => Ok(()),
+            answered => answered,
         }
     }
 
@@ -172,17 +239,32 @@ impl SyntheticQuery {
     }
 
     /// Until there is nothing of the name any more.
-    async fn repeat(&self, dispatcher: &DispatcherClient) {
+    async fn repeat(&self, state: &ApiState) {
         loop {
             sleep(HOLD_EVERY).await;
-            if let Err(error) = self.ask(dispatcher).await {
-                if super::named::is_not_found(error.code) {
-                    return;
+            let Some(steps) = steps_of(state, &self.route) else {
+                match self.ask(state.dispatcher()).await {
+                    Err(error) if super::named::is_not_found(error.code) => return,
+                    answered => self.tell(answered),
                 }
-                tracing::debug!(%error, route = ?self.route, "what is held cannot be answered now");
+                continue;
+            };
+            for step in &steps {
+                step.tell(step.ask(state.dispatcher()).await);
             }
         }
     }
+
+    fn tell(&self, answered: Result<(), QueryError>) {
+        if let Err(error) = answered {
+            tracing::debug!(%error, route = ?self.route, "what is held cannot be answered now");
+        }
+    }
+}
+
+/// Whether an error says that a step makes nothing of its inputs.
+fn is_of_inputs(code: Code) -> bool {
+    matches!(code, Code::InvalidTensor | Code::StepFailed)
 }
 
 /// One row of zeros, or of empty texts.

@@ -86,11 +86,12 @@ pub fn count(value: impl Number<u64>) -> String {
     text
 }
 
-/// A proportion or an error of a metric: four digits.
+/// A proportion or an error of a metric: four digits, and of one that has none of them its power of ten.
 pub fn quality(value: impl Number<f64>) -> String {
     let value = value.get();
     match value.abs() {
         size if size >= 100.0 => format!("{value:.1}"),
+        size if size > 0.0 && size < 0.000_05 => format!("{value:.1e}"),
         _ => format!("{value:.4}"),
     }
 }
@@ -178,6 +179,12 @@ mod tests {
     fn small_prices_keep_their_digits() {
         let shown = [0.0, 12.5, 0.384, 0.000_021].map(usd);
         assert_eq!(shown, ["$0.00", "$12.50", "$0.384", "$0.0000210"]);
+    }
+
+    #[test]
+    fn small_errors_are_not_shown_as_none() {
+        let shown = [0.0, 0.98, 0.000_05, 0.000_021, 250.04].map(quality);
+        assert_eq!(shown, ["0.0000", "0.9800", "0.0001", "2.1e-5", "250.0"]);
     }
 
     #[test]

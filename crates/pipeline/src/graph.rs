@@ -214,11 +214,16 @@ impl Graph {
 
     /// What its steps ask.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.asked().map(|(route, _)| route)
+    }
+
+    /// The same, with the targets.
+    pub fn asked(&self) -> impl Iterator<Item = (&Route, &Targets)> {
         let asked = self.nodes.iter().flat_map(|node| match &node.work {
             Work::Ask(asked) => &asked[..],
             Work::Transform(_) | Work::Python(_) => &[],
         });
-        asked.map(|it| &it.route)
+        asked.map(|it| (&it.route, &it.targets))
     }
 
     /// The functions of Python files that its steps call, with the names of these.

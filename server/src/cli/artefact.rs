@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use reqwest::{Method, header};
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
 
 use super::{
     Client, Error, Output,
+    download::Download,
     job::check_path,
     listing::or,
     output::{Table, bytes, bytes_cell, cell, rows},
@@ -99,7 +99,7 @@ async fn get(
     let segments = segments(path)?;
     let mut response = client.send(client.request(Method::GET, &segments)).await?;
     let mut target = match &file {
-        Some(file) => Some(tokio::fs::File::create(file).await.map_err(failed(file))?),
+        Some(file) => Some(Download::to(file).await?),
         None => None,
     };
     while let Some(chunk) = response
@@ -107,21 +107,14 @@ async fn get(
         .await
         .map_err(|error| client.failed(error))?
     {
-        match (&mut target, &file) {
-            (Some(target), Some(file)) => target.write_all(&chunk).await.map_err(failed(file))?,
-            _ => output.bytes(&chunk)?,
+        match &mut target {
+            Some(target) => target.write(&chunk).await?,
+            None => output.bytes(&chunk)?,
         }
     }
-    if let (Some(mut target), Some(file)) = (target, &file) {
-        target.flush().await.map_err(failed(file))?;
-    }
-    Ok(())
-}
-
-fn failed(file: &Path) -> impl Fn(std::io::Error) -> Error {
-    move |source| Error::Io {
-        path: file.to_owned(),
-        source,
+    match target {
+        Some(target) => target.finish().await,
+        None => Ok(()),
     }
 }
 

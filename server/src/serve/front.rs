@@ -246,10 +246,10 @@ fn follow_workers(
         move |seen| match seen {
             WorkerEvent::Up(worker, _) if own.contains(&worker) => {}
             WorkerEvent::Up(worker, client) => {
-                let (metadata, parts) = (Arc::clone(&metadata), parts.clone());
+                // It may go, or come again, before the store has told what it runs on.
+                let (metadata, arrival) = (Arc::clone(&metadata), parts.arriving(client));
                 tokio::spawn(async move {
-                    let device = device_of(metadata.as_ref(), &worker).await;
-                    parts.add(WorkerPart { device, client });
+                    arrival.add(device_of(metadata.as_ref(), &worker).await);
                 });
             }
             WorkerEvent::Down(worker) => {

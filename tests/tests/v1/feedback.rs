@@ -414,6 +414,25 @@ async fn only_applications_that_take_feedback_give_tokens() {
     assert!(ask(&api, &[0]).await.get("feedback_token").is_none());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn feedback_on_a_model_that_was_deleted_does_not_count_for_the_next_of_its_name() {
+    let cluster = digits::with_mlp(&[]).await;
+    let api = cluster.api();
+    let set = api.patch(DIGITS, &json!({"feedback": {}})).await;
+    set.json(200);
+    let before = json!({"token": token(&ask(&api, &[0]).await), "label": 1});
+    assert_eq!(api.delete("/v1/models/mlp").await.status, 204);
+    let job = api.register(digits::upload("digits", "mlp", "mlp")).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    give(&api, &before).await.problem(409, "feedback_too_late");
+    let after = json!({"token": token(&ask(&api, &[0]).await), "label": 1});
+    let both = give(&api, &json!([before, after])).await.json(200);
+    assert_eq!(both["accepted"], 1, "{both}");
+    assert_eq!(both["refusals"][0]["code"], "feedback_too_late", "{both}");
+    let model = api.get("/v1/models/mlp").await.json(200);
+    assert_eq!(model["online"]["online"]["rows"], 1, "{model}");
+}
+
 /// The first message to a webhook.
 async fn told(listener: &TcpListener) -> Value {
     let (mut stream, _) = listener.accept().await.expect("a connection");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sextant_tests::{
     Settings, TestCluster,
     digits::{self, PIXELS},
-    until,
+    root, until,
 };
 
 const LENGTH: &str = "inference-header-content-length";
@@ -334,4 +334,46 @@ async fn statistics_count_what_was_answered_by_each_kind_of_name() {
     api.get(&path("nobody"))
         .await
         .problem(404, "model_not_found");
+}
+
+#[tokio::test]
+async fn a_pipeline_that_decodes_pictures_is_loaded_with_what_it_asks() {
+    // Nothing is loaded before it is asked for.
+    let set = [
+        "worker.devices=emulated:1",
+        "variants.engines=emulated",
+        "variants.max_batch=2",
+        "autoscaler.warm_memory_share=0",
+        "autoscaler.idle_unload_s=3600",
+    ];
+    let cluster = digits::with_mlp(&set).await;
+    let api = cluster.api();
+    until("`mlp` is published", || async {
+        let found = api.get("/v2/models/mlp").await;
+        (found.status == 200).then_some(())
+    })
+    .await;
+    let path = root().join("examples/pipelines/photos.yaml");
+    let definition = Some(std::fs::read(path).expect("the example is there"));
+    let registered = api.send_bytes(
+        Method::POST,
+        "/v1/pipelines",
+        "application/yaml",
+        definition,
+    );
+    registered.await.json(201);
+    let loaded = || async {
+        let ready = json!({"ready": true});
+        let index = api.post("/v2/repository/index", &ready).await.json(200);
+        let entries = index.as_array().expect("a list").iter();
+        let names = entries.filter_map(|it| it["name"].as_str());
+        let variants = names.filter(|name| name.starts_with("mlp-"));
+        variants.count()
+    };
+    assert_eq!(loaded().await, 0);
+    let load = "/v2/repository/models/photos/load";
+    assert_eq!(api.post(load, &json!({})).await.status, 200);
+    assert!(loaded().await > 0, "what its step asks is loaded");
+    let unload = "/v2/repository/models/photos/unload";
+    assert_eq!(api.post(unload, &json!({})).await.status, 200);
 }

@@ -143,18 +143,21 @@ impl ScoredBox {
         }
     }
 
-    fn area(&self) -> f32 {
-        let [left, top, right, bottom] = self.corners;
+    fn area(&self) -> f64 {
+        let [left, top, right, bottom] = self.corners.map(f64::from);
         (right - left).max(0.0) * (bottom - top).max(0.0)
     }
 
-    /// The area that both have over the area that either has.
+    /// The area that both have over the area that either has. Areas of large boxes are no numbers of the corners' type.
     fn shared(&self, other: &Self) -> f32 {
-        let [a, b] = [self.corners, other.corners];
+        let [a, b] = [self, other].map(|it| it.corners.map(f64::from));
         let width = (a[2].min(b[2]) - a[0].max(b[0])).max(0.0);
         let height = (a[3].min(b[3]) - a[1].max(b[1])).max(0.0);
         let both = width * height;
         let either = self.area() + other.area() - both;
-        if either > 0.0 { both / either } else { 0.0 }
+        match either > 0.0 {
+            true => (both / either) as f32,
+            false => 0.0,
+        }
     }
 }

@@ -105,16 +105,16 @@ impl Ctc {
 
     /// The text of classes, and the mean score of those that count; 0 where there are none.
     fn read(&self, steps: impl Iterator<Item = (usize, f32)>) -> (Bytes, f32) {
-        let (mut text, mut sum, mut count, mut before) = (Vec::new(), 0.0, 0u32, None);
+        let (mut text, mut sum, mut count, mut before) = (Vec::new(), 0f64, 0u32, None);
         for (class, score) in steps {
             if before != Some(class) && class != self.blank {
                 text.extend_from_slice(&self.labels[class]);
-                sum += score;
+                sum += f64::from(score);
                 count += 1;
             }
             before = Some(class);
         }
-        (text.into(), sum / count.max(1) as f32)
+        (text.into(), (sum / f64::from(count.max(1))) as f32)
     }
 }
 

@@ -190,6 +190,12 @@ fn pool_row(mode: Pooling, hidden: &[f32], mask: &[f32], into: &mut [f32]) {
             let count = kept().count().max(1) as f32;
             kept().for_each(|token| into.iter_mut().zip(token).for_each(|(sum, it)| *sum += it));
             into.iter_mut().for_each(|sum| *sum /= count);
+            // The sum of large numbers may be none of this type, where their mean is one.
+            let far = into.iter_mut().enumerate();
+            for (component, mean) in far.filter(|(_, mean)| !mean.is_finite()) {
+                let sum: f64 = kept().map(|token| f64::from(token[component])).sum();
+                *mean = (sum / f64::from(count)) as f32;
+            }
         }
         Pooling::Max => {
             let mut tokens = kept();
@@ -205,11 +211,13 @@ fn pool_row(mode: Pooling, hidden: &[f32], mask: &[f32], into: &mut [f32]) {
     }
 }
 
-/// A vector of zeros stays one.
+/// A vector of zeros stays one. The squares of large and of small numbers are none of the vector's type.
 fn to_length_one(vector: &mut [f32]) {
-    let length = vector.iter().map(|it| it * it).sum::<f32>().sqrt();
+    let numbers = vector.iter().map(|it| f64::from(*it));
+    let length = numbers.map(|it| it * it).sum::<f64>().sqrt();
     if length > 0.0 {
-        vector.iter_mut().for_each(|it| *it /= length);
+        let divide = |it: &mut f32| *it = (f64::from(*it) / length) as f32;
+        vector.iter_mut().for_each(divide);
     }
 }
 

@@ -12,6 +12,8 @@ const BOTTOM: f64 = 42.0;
 const RADII: (f64, f64) = (5.0, 15.0);
 /// The axis of latency has equal steps for equal factors where the slowest takes so many times as long as the fastest.
 const WIDE: f64 = 6.0;
+/// Smaller ticks are written as powers of ten.
+const SMALL: f64 = 0.99e-4;
 
 /// How a point looks, by the state of the variant's best instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,14 +92,14 @@ impl Frontier<'_> {
     fn grid(&self, drawing: &mut Drawing, across: Axis, up: Axis) {
         let (floor, end) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
         for tick in across.ticks() {
-            let (x, base, said) = (across.place(tick), floor + 16.0, plain(tick));
+            let (x, base, said) = (across.place(tick), floor + 16.0, across.said(tick));
             drawing.add(format_args!(
                 "<path class=\"grid\" d=\"M{x:.1} {TOP}V{floor}\"/>\
                  <text x=\"{x:.1}\" y=\"{base}\" text-anchor=\"middle\">{said}</text>"
             ));
         }
         for tick in up.ticks() {
-            let (y, x, said) = (up.place(tick), LEFT - 6.0, plain(tick));
+            let (y, x, said) = (up.place(tick), LEFT - 6.0, up.said(tick));
             let base = y + 4.0;
             drawing.add(format_args!(
                 "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{end}\"/>\
@@ -155,11 +157,17 @@ fn mark(drawing: &mut Drawing, (x, y): (f64, f64), point: &Point, r: f64) {
     ));
 }
 
-/// A tick without digits that say nothing.
-fn plain(value: f64) -> String {
-    let text = format!("{value:.4}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    text.to_owned()
+/// Without digits that say nothing.
+fn plain(text: &str) -> &str {
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => text,
+    }
+}
+
+/// The power of ten that is a number's first digit.
+fn power(value: f64) -> i32 {
+    value.abs().log10().floor() as i32
 }
 
 // === impl Axis ===
@@ -206,12 +214,38 @@ impl Axis {
             .collect()
     }
 
-    fn linear(&self) -> Box<dyn Iterator<Item = f64>> {
+    /// A tick with as many digits as tell it from its neighbours.
+    fn said(&self, tick: f64) -> String {
+        let apart = match self.is_logarithmic {
+            true => tick,
+            false => self.step(),
+        };
+        // A step may have two digits that count, as 2.5 does.
+        let decimals = 1i32.saturating_sub(power(apart));
+        if tick.abs() < apart / 2.0 {
+            return "0".to_owned();
+        }
+        if tick.abs() >= SMALL {
+            let decimals = usize::try_from(decimals).unwrap_or(0);
+            return plain(&format!("{tick:.decimals$}")).to_owned();
+        }
+        let digits = usize::try_from(power(tick).saturating_add(decimals)).unwrap_or(0);
+        let text = format!("{tick:.digits$e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((text.as_str(), "0"));
+        format!("{}e{exponent}", plain(digits))
+    }
+
+    /// Between two ticks where the axis has equal steps for equal differences.
+    fn step(&self) -> f64 {
         let rough = (self.most - self.least) / 4.0;
         let power = 10f64.powf(rough.log10().floor());
         let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
         let step = steps.into_iter().find(|step| *step >= rough);
-        let step = step.unwrap_or(rough);
+        step.unwrap_or(rough)
+    }
+
+    fn linear(&self) -> Box<dyn Iterator<Item = f64>> {
+        let step = self.step();
         let first = (self.least / step).ceil();
         Box::new((0..12).map(move |at| (first + f64::from(at)) * step))
     }
@@ -227,5 +261,49 @@ impl Axis {
             (first..=last)
                 .flat_map(move |power| few.iter().map(move |step| step * 10f64.powi(power))),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What stands at an axis of values.
+    fn said(values: [f64; 2], may_be_wide: bool) -> Vec<String> {
+        let axis = Axis::of(values.into_iter(), (0.0, 100.0), may_be_wide);
+        let ticks = axis.ticks().into_iter();
+        ticks.map(|tick| axis.said(tick)).collect()
+    }
+
+    #[test]
+    fn ticks_have_the_digits_that_tell_them_apart() {
+        assert_eq!(
+            said([0.9, 0.98], false),
+            ["0.9", "0.92", "0.94", "0.96", "0.98"]
+        );
+        assert_eq!(said([-0.2, 0.3], false), ["-0.2", "0", "0.2"]);
+        assert_eq!(
+            said([100.0, 300.0], true),
+            ["100", "150", "200", "250", "300"]
+        );
+        assert_eq!(said([0.5, 12.0], true), ["0.5", "1", "2", "5", "10"]);
+        assert_eq!(said([3e-6, 3e-5], true), ["5e-6", "1e-5", "2e-5"]);
+        assert_eq!(
+            said([2e-5, 1.1e-4], false),
+            ["2.5e-5", "5e-5", "7.5e-5", "0.0001"]
+        );
+        for values in [
+            [1e-9, 2e-9],
+            [0.980_001, 0.980_002],
+            [1e-7, 3.0],
+            [5e-5, 6e-5],
+        ] {
+            for may_be_wide in [false, true] {
+                let mut ticks = said(values, may_be_wide);
+                let count = ticks.len();
+                ticks.dedup();
+                assert!(count > 1 && ticks.len() == count, "{ticks:?}");
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Rows and sums are written in one transaction, so that each row counts once, however often it is sent and whatever
 //! ends in between. Rows go after a while and where they take too much room; sums stay as long as rows may.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use sextant_feedback::{Kind, Sums};
@@ -11,8 +11,9 @@ use sextant_types::{ApplicationId, ModelId, VariantId};
 use uuid::Uuid;
 
 use crate::{
-    Entity, Error, Registry,
+    Entity, Error, Model, Registry,
     database::{Json, Row, Session},
+    model,
     rows::{Columns, int},
     sql,
 };
@@ -75,6 +76,8 @@ pub enum Fate {
     Differs,
     /// Its application is gone.
     Gone,
+    /// Its model was deleted, and another was registered under its id since it answered.
+    Replaced,
     /// It is the half of a comparison whose other half is not kept.
     Withdrawn,
 }
@@ -278,13 +281,36 @@ async fn fates(tx: &mut Session, given: &[Feedback], body: &str) -> Result<Vec<F
         );
         there.insert(key, (columns.text("value")?, columns.text("body")?));
     }
-    let fate = |row: &Feedback| match there.get(&(row.query.clone(), row.row, row.kind)) {
+    let found = |row: &Feedback| there.get(&(row.query.clone(), row.row, row.kind));
+    let lost = given.iter().filter(|row| found(row).is_none());
+    let lost: BTreeSet<&ModelId> = lost.map(|row| &row.model).collect();
+    let models = models(tx, lost).await?;
+    let is_replaced = |row: &Feedback| {
+        let model = models.get(&row.model);
+        model.is_some_and(|it| it.application == row.application && it.created_ms > row.answered_ms)
+    };
+    let fate = |row: &Feedback| match found(row) {
+        None if is_replaced(row) => Fate::Replaced,
         None => Fate::Gone,
         Some((_, of)) if of == body => Fate::Kept,
         Some((value, _)) if *value == row.value => Fate::Repeated,
         Some(_) => Fate::Differs,
     };
     Ok(given.iter().map(fate).collect())
+}
+
+/// The models of these ids; those that are not there are left out.
+async fn models<'a>(
+    tx: &mut Session,
+    ids: BTreeSet<&'a ModelId>,
+) -> Result<BTreeMap<&'a ModelId, Model>, Error> {
+    let mut models = BTreeMap::new();
+    for id in ids {
+        if let Some(model) = model::find(tx, id).await? {
+            models.insert(id, model);
+        }
+    }
+    Ok(models)
 }
 
 /// The keys of rows as a document.
@@ -302,7 +328,7 @@ async fn withdraw(tx: &mut Session, given: &[Feedback], fates: &mut [Fate]) -> R
             continue;
         }
         for (half, other) in [(at, at + 1), (at + 1, at)] {
-            let is_lost = matches!(fates[other], Fate::Differs | Fate::Gone);
+            let is_lost = matches!(fates[other], Fate::Differs | Fate::Gone | Fate::Replaced);
             if is_lost && fates[half] == Fate::Kept {
                 fates[half] = Fate::Withdrawn;
                 halves.push(&given[half]);

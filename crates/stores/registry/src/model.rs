@@ -389,7 +389,8 @@ pub(crate) async fn set_status(
     Ok(())
 }
 
-async fn find(connection: &mut Session, id: &ModelId) -> Result<Option<Model>, Error> {
+/// The model of that id, if there is one.
+pub(crate) async fn find(connection: &mut Session, id: &ModelId) -> Result<Option<Model>, Error> {
     let row = connection.row(sql::MODEL.bind(id.as_str())).await?;
     row.as_ref().map(model).transpose()
 }

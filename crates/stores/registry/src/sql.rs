@@ -356,7 +356,7 @@ statements! {
          followed = excluded.followed, figures = excluded.figures, measured_ms = excluded.measured_ms"
     );
 
-    // Rows of an application that is gone are none.
+    // Rows of an application that is gone are none, nor are those of a model whose id another has now.
     GIVE_FEEDBACK = (
         "insert into feedback (query, place, kind, application, model, version, variant, \
          answered_ms, given_ms, value, score, propensity, subject, actor, bytes, body) "
@@ -365,14 +365,17 @@ statements! {
          e.value->>'answered_ms', e.value->>'given_ms', e.value->>'value', \
          e.value->>'score', e.value->>'propensity', e.value->>'subject', \
          e.value->>'actor', e.value->>'bytes', e.value->>'body' from json_each($1) e \
-         join applications on applications.id = e.value->>'application' where true "}
+         join applications on applications.id = e.value->>'application' where not exists \
+         (select 1 from models where models.id = e.value->>'model' and models.application = \
+         applications.id and models.created_ms > e.value->>'answered_ms') "}
         ["select e.query, e.place, e.kind, e.application, e.model, e.version, e.variant, \
          e.answered_ms, e.given_ms, e.value, e.score, e.propensity, e.subject, e.actor, \
          e.bytes, e.body from json_to_recordset($1) as e (query text, place bigint, kind \
          text, application text, model text, version bigint, variant text, answered_ms \
          bigint, given_ms bigint, value text, score double precision, propensity double \
          precision, subject text, actor text, bytes bigint, body text) join applications \
-         on applications.id = e.application "]
+         on applications.id = e.application where not exists (select 1 from models where models.id = \
+         e.model and models.application = applications.id and models.created_ms > e.answered_ms) "]
         "on conflict (query, place, kind) do nothing"
     );
     FEEDBACK_THERE = (

@@ -43,6 +43,15 @@ fn covered_boxes_are_left_out() {
         .apply(&[boxes, floats("scores", &[4, 1], &[0.1; 4])])
         .expect("none");
     assert_eq!(output(&outputs, "boxes").shape(), [0, 4]);
+    let far: Vec<f32> = [0.0f32, 0.0, 10.0, 10.0, 1.0, 0.0, 11.0, 10.0]
+        .map(|it| it * 1e30)
+        .to_vec();
+    let scores = floats("scores", &[2, 1], &[0.8, 0.9]);
+    let outputs = transform(json!({"nms": {}}))
+        .apply(&[floats("boxes", &[2, 4], &far), scores])
+        .expect("nms");
+    let kept = output(&outputs, "scores").to_vec::<f32>().expect("floats");
+    assert_eq!(kept, [0.9], "areas may be large");
     let error = refused(json!({"nms": {"iou": 1.5}}));
     assert!(
         matches!(error, Error::Option { option: "iou", .. }),

@@ -41,3 +41,33 @@ fn tokens_are_pooled_without_those_that_the_mask_leaves_out() {
     assert_eq!(to(json!({"mode": "max"})), [3.0, 4.0]);
     assert_eq!(to(json!({"mode": "first", "normalize": true})), [0.6, 0.8]);
 }
+
+#[test]
+fn vectors_of_large_and_of_small_numbers_have_the_length_one() {
+    for scale in [1e38f32, 3e19, 1.0, 1e-30] {
+        let vectors = floats("vectors", &[2, 2], &[3.0 * scale, 0.0, scale, -scale]);
+        let outputs = transform(json!({"normalize": {}}))
+            .apply(&[vectors])
+            .expect("vectors");
+        let made = output(&outputs, "vectors").to_vec::<f32>().expect("floats");
+        let half = 0.5f32.sqrt();
+        for (made, wanted) in made.iter().zip([1.0, 0.0, half, -half]) {
+            assert!((made - wanted).abs() < 1e-6, "{scale}: {made}, {wanted}");
+        }
+        let hidden = floats(
+            "hidden",
+            &[1, 2, 2],
+            &[3.0 * scale, scale, 3.0 * scale, scale],
+        );
+        let mask = Tensor::from_elements(vec![1, 2], &[1i64, 1]).expect("a mask");
+        let outputs = transform(json!({"pool": {}}))
+            .apply(&[hidden, NamedTensor::new("attention_mask", mask)])
+            .expect("pooled");
+        let made = output(&outputs, "embedding")
+            .to_vec::<f32>()
+            .expect("floats");
+        for (made, wanted) in made.iter().zip([3.0f32, 1.0]) {
+            assert!((made / scale - wanted).abs() < 1e-6, "{scale}: {made}");
+        }
+    }
+}

@@ -19,6 +19,7 @@ on_both! {
     one_takes_an_alarm_at_a_time,
     what_a_shadow_answers_is_kept_while_feedback_may_come,
     a_model_inherits_nothing_of_one_that_was_deleted,
+    what_a_deleted_model_answered_does_not_count_for_its_successor,
 }
 
 const HOUR_MS: u64 = 3_600_000;
@@ -390,4 +391,34 @@ async fn a_model_inherits_nothing_of_one_that_was_deleted(place: Place) {
     assert_eq!(registry.feedback_alarms(&application).await.unwrap(), []);
     let rows = registry.feedback(&app(), None, 9).await.unwrap();
     assert_eq!(rows, [row("q", 0, "7")], "what was given stays");
+}
+
+async fn what_a_deleted_model_answered_does_not_count_for_its_successor(place: Place) {
+    let registry = with_application(&place).await;
+    create_model(&registry, &new_model("m"), 1).await.unwrap();
+    finish_registrations(&registry).await;
+    registry.give_feedback(&[row("q", 0, "7")]).await.unwrap();
+    registry.delete_model(&model_id("m"), 20).await.unwrap();
+    let other = NewModel {
+        digest: Digest::from_bytes([7; 32]),
+        ..new_model("m")
+    };
+    let again = create_model(&registry, &other, 6 * HOUR_MS).await.unwrap();
+    assert!(again.created);
+    let own = Feedback {
+        answered_ms: 7 * HOUR_MS,
+        ..row("r", 0, "7")
+    };
+    let of_none = Feedback {
+        model: model_id("n"),
+        ..row("s", 0, "7")
+    };
+    let given = [row("q", 1, "7"), own, row("q", 0, "7"), of_none];
+    let fates = registry.give_feedback(&given).await.unwrap();
+    let wanted = [Fate::Replaced, Fate::Kept, Fate::Repeated, Fate::Kept];
+    assert_eq!(fates, wanted);
+    let sums = registry.feedback_sums(&app()).await.unwrap();
+    let of_successor = sums.iter().filter(|it| it.model == model_id("m"));
+    let hours: Vec<u64> = of_successor.map(|it| it.hour).collect();
+    assert_eq!(hours, [7]);
 }

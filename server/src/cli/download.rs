@@ -1,0 +1,102 @@
+//! A file that a command fetches. It has its name once it is whole: where the download breaks, what was there before stays.
+
+use std::{
+    fs::Permissions,
+    io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempPath;
+use tokio::{
+    fs::{File, OpenOptions},
+    io::AsyncWriteExt,
+};
+
+use super::Error;
+
+/// Who may do what with a new file, before the process's mask.
+const NEW: u32 = 0o666;
+
+/// A file on its way.
+pub struct Download {
+    /// As the user calls it.
+    name: PathBuf,
+    file: File,
+    /// Where it is meanwhile, and where it belongs; `None` of what is no regular file, such as a pipe, which is written at once.
+    beside: Option<(TempPath, PathBuf)>,
+}
+
+// === impl Download ===
+
+impl Download {
+    /// Begins to write a file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn to(name: &Path) -> Result<Self, Error> {
+        begin(name).await.map_err(failed(name))
+    }
+
+    /// Writes what came next.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn write(&mut self, piece: &[u8]) -> Result<(), Error> {
+        let written = self.file.write_all(piece).await;
+        written.map_err(failed(&self.name))
+    }
+
+    /// Everything has come: gives the file its name.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub async fn finish(mut self) -> Result<(), Error> {
+        let name = failed(&self.name);
+        if let Err(error) = self.file.flush().await {
+            return Err(name(error));
+        }
+        match self.beside {
+            Some((path, target)) => path.persist(target).map_err(|it| name(it.error)),
+            None => Ok(()),
+        }
+    }
+}
+
+async fn begin(name: &Path) -> io::Result<Download> {
+    let (target, permissions) = match OpenOptions::new().write(true).open(name).await {
+        Ok(there) => {
+            let known = there.metadata().await?;
+            if !known.is_file() {
+                return Ok(Download {
+                    name: name.to_owned(),
+                    file: there,
+                    beside: None,
+                });
+            }
+            // What a link leads to is replaced, not the link.
+            (tokio::fs::canonicalize(name).await?, known.permissions())
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            (name.to_owned(), Permissions::from_mode(NEW))
+        }
+        Err(error) => return Err(error),
+    };
+    let folder = target.parent().filter(|it| !it.as_os_str().is_empty());
+    let part = tempfile::Builder::new()
+        .prefix(".sextant-")
+        .suffix(".part")
+        .permissions(permissions)
+        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    let (file, path) = part.into_parts();
+    Ok(Download {
+        name: name.to_owned(),
+        file: File::from_std(file),
+        beside: Some((path, target)),
+    })
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+    let path = path.to_owned();
+    move |source| Error::Io { path, source }
+}
