@@ -25,6 +25,15 @@ pub fn inferline(problem: &Problem<'_>) -> Option<Plan> {
     Greedy::new(*problem).run()
 }
 
+/// The same where it costs less than `price`, US dollars an hour. It is not searched where the work alone costs as much.
+pub(super) fn cheaper_than(problem: &Problem<'_>, price: f64) -> Option<Plan> {
+    let greedy = Greedy::new(*problem);
+    let is_cheaper = |cost: &f64| *cost < price - NONE;
+    greedy.floor().filter(is_cheaper)?;
+    let plan = greedy.run()?;
+    is_cheaper(&plan.cost(problem.graph)).then_some(plan)
+}
+
 // === impl Greedy ===
 
 impl<'a> Greedy<'a> {
@@ -36,6 +45,19 @@ impl<'a> Greedy<'a> {
             trials: Trials::new(problem),
             problem,
         }
+    }
+
+    /// What the steps cost at least, US dollars an hour, each on its most accurate variant; `None` where one cannot be done.
+    fn floor(&self) -> Option<f64> {
+        let steps = self.problem.graph.steps().iter().enumerate();
+        let prices = steps.map(|(at, step)| {
+            let name = step.most_accurate();
+            let choices = step.choices.iter().enumerate();
+            let own = choices.filter(|(_, choice)| choice.variant == name);
+            let prices = own.filter_map(|(choice, _)| self.trials.least_price(at, choice));
+            prices.min_by(f64::total_cmp)
+        });
+        prices.sum()
     }
 
     fn run(mut self) -> Option<Plan> {
