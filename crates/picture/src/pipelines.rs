@@ -9,7 +9,10 @@
 //! steps of a pipeline that is a step are tagged as steps of the outermost one, `step.inner`.
 //!
 //! Where queries ask the whole for an accuracy, steps are tagged with that and with what was measured of it. Accuracies count
-//! only then: else what is too inaccurate for its step is left out, and nothing more is asked for.
+//! only then: else what is too inaccurate for its step is left out, and nothing more is asked for. How accurate the whole is by
+//! its steps the planner says ([`Problem::is_accurate`]): a step that runs on a condition counts by the share of the queries
+//! that run it. That share may move while the load of each step stays near, so a plan is kept only while it is accurate enough
+//! by the shares of now.
 
 mod batches;
 
@@ -85,6 +88,12 @@ struct Question {
     whole: Option<Whole>,
 }
 
+/// Queries that come by chance at the rate of a question.
+struct Sample {
+    arrivals: Vec<Nanos>,
+    routes: Routes,
+}
+
 /// A variant on a type of device that has the engine and the memory for it.
 #[derive(Debug, Clone)]
 pub(crate) struct EligibleVariant {
@@ -151,7 +160,7 @@ impl Plans {
                 continue;
             };
             let known = self.0.remove(pipeline);
-            let made = match known.filter(|made| made.question.lasts(&question)) {
+            let made = match known.filter(|made| made.lasts(&question)) {
                 Some(made) => made,
                 None => CachedPlan::new(pipeline.clone(), question),
             };
@@ -390,6 +399,36 @@ impl Question {
             && is_alike
             && loads.all(|(then, now)| now / RAISED <= then + 1e-9 && *now >= LESS * then)
     }
+
+    /// A sample of its queries, which is the same for equal questions.
+    fn sample(&self) -> Sample {
+        let mut random = ChaCha8Rng::seed_from_u64(SEED);
+        let mut now = 0.0;
+        let arrivals = (0..QUERIES).map(|_| {
+            now -= (1.0 - random.random::<f64>()).ln() / self.rate * 1e9;
+            now as Nanos
+        });
+        Sample {
+            arrivals: arrivals.collect(),
+            routes: Routes::draw(&self.graph, QUERIES, &mut random),
+        }
+    }
+
+    /// What the planner is asked.
+    fn problem<'a>(&'a self, sample: &'a Sample) -> Problem<'a> {
+        let problem = Problem {
+            graph: &self.graph,
+            load: Load {
+                arrivals: &sample.arrivals,
+                routes: &sample.routes,
+            },
+            target: self.target,
+            min_accuracy: self.least,
+            miss_share: LATE,
+        };
+        let (problem, _) = problem.held_to(self.whole.as_ref());
+        problem
+    }
 }
 
 // === impl CachedPlan ===
@@ -397,25 +436,8 @@ impl Question {
 impl CachedPlan {
     /// The cheapest plan for a sample that is drawn at the rate.
     fn new(pipeline: ApplicationId, question: Question) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(SEED);
-        let mut now = 0.0;
-        let arrivals = (0..QUERIES).map(|_| {
-            now -= (1.0 - random.random::<f64>()).ln() / question.rate * 1e9;
-            now as Nanos
-        });
-        let arrivals: Vec<Nanos> = arrivals.collect();
-        let routes = Routes::draw(&question.graph, QUERIES, &mut random);
-        let problem = Problem {
-            graph: &question.graph,
-            load: Load {
-                arrivals: &arrivals,
-                routes: &routes,
-            },
-            target: question.target,
-            min_accuracy: question.least,
-            miss_share: LATE,
-        };
-        let (problem, _) = problem.held_to(question.whole.as_ref());
+        let sample = question.sample();
+        let problem = question.problem(&sample);
         let plan = search(&problem, EFFORT).plan;
         let plan = plan.map(|plan| with_residual(&problem, &plan));
         Self {
@@ -423,6 +445,21 @@ impl CachedPlan {
             question,
             plan,
         }
+    }
+
+    /// Whether the plan is one for what is asked now, too.
+    fn lasts(&self, now: &Question) -> bool {
+        self.question.lasts(now) && self.is_accurate(now)
+    }
+
+    /// Whether the plan is accurate enough by how many queries run each step now.
+    fn is_accurate(&self, now: &Question) -> bool {
+        let is_as_before = now.least <= 0.0 || self.question.graph == now.graph;
+        let Some(plan) = self.plan.as_ref().filter(|_| !is_as_before) else {
+            return true;
+        };
+        let sample = now.sample();
+        now.problem(&sample).is_accurate(plan)
     }
 
     /// What runs each step; empty without a plan.

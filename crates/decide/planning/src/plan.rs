@@ -14,6 +14,7 @@ mod next;
 mod residual;
 mod search;
 mod thin;
+mod trials;
 mod walk;
 mod work;
 

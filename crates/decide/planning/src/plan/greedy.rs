@@ -5,14 +5,16 @@
 //! is taken where nothing cheaper is feasible, the one that adds most throughput; and a device type is tried with
 //! replicas without regard to the cost of batches of one, which is not the cost that it ends with.
 
-use super::{Plan, Problem, StepPlan};
+use super::{Plan, Problem, StepPlan, trials::Trials};
+use crate::whole::NONE;
 
 /// Most replicas of a step that are tried.
 const MOST_REPLICAS: u32 = 4096;
 
 /// A search under way.
 struct Greedy<'a> {
-    problem: &'a Problem<'a>,
+    problem: Problem<'a>,
+    trials: Trials<'a>,
     /// By step: rows of each query.
     scale: Vec<f64>,
 }
@@ -20,19 +22,45 @@ struct Greedy<'a> {
 /// The plan of the published greedy search over device types, largest batches and replicas. Each step runs its most
 /// accurate variant: the search knows no variants. `None` where no plan meets the targets.
 pub fn inferline(problem: &Problem<'_>) -> Option<Plan> {
-    let steps = 0..problem.graph.steps().len();
-    let scale = steps.map(|at| problem.load.routes.rows_per_query(at));
-    let greedy = Greedy {
-        problem,
-        scale: scale.collect(),
-    };
-    greedy.run()
+    Greedy::new(*problem).run()
+}
+
+/// The same where it costs less than `price`, US dollars an hour. It is not searched where the work alone costs as much.
+pub(super) fn cheaper_than(problem: &Problem<'_>, price: f64) -> Option<Plan> {
+    let greedy = Greedy::new(*problem);
+    let is_cheaper = |cost: &f64| *cost < price - NONE;
+    greedy.floor().filter(is_cheaper)?;
+    let plan = greedy.run()?;
+    is_cheaper(&plan.cost(problem.graph)).then_some(plan)
 }
 
 // === impl Greedy ===
 
-impl Greedy<'_> {
-    fn run(&self) -> Option<Plan> {
+impl<'a> Greedy<'a> {
+    fn new(problem: Problem<'a>) -> Self {
+        let steps = 0..problem.graph.steps().len();
+        let scale = steps.map(|at| problem.load.routes.rows_per_query(at));
+        Self {
+            scale: scale.collect(),
+            trials: Trials::new(problem),
+            problem,
+        }
+    }
+
+    /// What the steps cost at least, US dollars an hour, each on its most accurate variant; `None` where one cannot be done.
+    fn floor(&self) -> Option<f64> {
+        let steps = self.problem.graph.steps().iter().enumerate();
+        let prices = steps.map(|(at, step)| {
+            let name = step.most_accurate();
+            let choices = step.choices.iter().enumerate();
+            let own = choices.filter(|(_, choice)| choice.variant == name);
+            let prices = own.filter_map(|(choice, _)| self.trials.least_price(at, choice));
+            prices.min_by(f64::total_cmp)
+        });
+        prices.sum()
+    }
+
+    fn run(mut self) -> Option<Plan> {
         let mut plan = self.initial()?;
         let graph = self.problem.graph;
         while let Some(next) = self.cheaper(&plan).or_else(|| self.fuller(&plan)) {
@@ -43,7 +71,7 @@ impl Greedy<'_> {
     }
 
     /// One row a batch on the quickest device type, with replicas where throughput is least until it is enough.
-    fn initial(&self) -> Option<Plan> {
+    fn initial(&mut self) -> Option<Plan> {
         let graph = self.problem.graph;
         let steps = graph
             .steps()
@@ -55,7 +83,7 @@ impl Greedy<'_> {
         if !self.problem.is_accurate(&plan) || self.service_time(&plan) > self.problem.target {
             return None;
         }
-        while !self.problem.is_met(&plan) {
+        while !self.trials.is_met(&plan) {
             let bottleneck = (0..plan.steps.len()).min_by(|a, b| {
                 self.headroom(&plan, *a)
                     .total_cmp(&self.headroom(&plan, *b))
@@ -88,21 +116,27 @@ impl Greedy<'_> {
     }
 
     /// The feasible change that saves most.
-    fn cheaper(&self, plan: &Plan) -> Option<Plan> {
-        let cost = plan.cost(self.problem.graph);
-        let steps = 0..plan.steps.len();
-        let changes = steps.flat_map(|at| [self.fewer(plan, at), self.downgraded(plan, at)]);
-        let changes = changes
-            .flatten()
-            .map(|next| (next.cost(self.problem.graph), next));
-        let cheapest = changes.min_by(|a, b| a.0.total_cmp(&b.0));
+    fn cheaper(&mut self, plan: &Plan) -> Option<Plan> {
+        let graph = self.problem.graph;
+        let mut below = plan.cost(graph) - NONE;
+        let mut cheapest = None;
+        for at in 0..plan.steps.len() {
+            for downgrades in [false, true] {
+                let next = match downgrades {
+                    true => self.downgraded(plan, at, below),
+                    false => self.fewer(plan, at),
+                };
+                let next = next.map(|next| (next.cost(graph), next));
+                if let Some((cost, next)) = next.filter(|(cost, _)| *cost < below) {
+                    (below, cheapest) = (cost, Some(next));
+                }
+            }
+        }
         cheapest
-            .filter(|(next, _)| *next < cost - 1e-9)
-            .map(|(_, next)| next)
     }
 
     /// The feasible doubling of a batch that adds most throughput for the latency that it adds.
-    fn fuller(&self, plan: &Plan) -> Option<Plan> {
+    fn fuller(&mut self, plan: &Plan) -> Option<Plan> {
         let fuller = (0..plan.steps.len()).filter_map(|at| {
             let next = self.doubled(plan, at)?;
             let choice = &self.problem.graph.steps()[at].choices[plan.steps[at].main().choice];
@@ -117,14 +151,14 @@ impl Greedy<'_> {
             .map(|(_, next)| next)
     }
 
-    fn doubled(&self, plan: &Plan, at: usize) -> Option<Plan> {
+    fn doubled(&mut self, plan: &Plan, at: usize) -> Option<Plan> {
         let group = plan.steps[at].main();
         let batches = self.problem.graph.steps()[at].choices[group.choice].batches();
         let batch = batches.into_iter().find(|batch| *batch > group.batch)?;
         self.with(plan, at, StepPlan::of(group.choice, batch, group.replicas))
     }
 
-    fn fewer(&self, plan: &Plan, at: usize) -> Option<Plan> {
+    fn fewer(&mut self, plan: &Plan, at: usize) -> Option<Plan> {
         let group = plan.steps[at].main();
         let replicas = group
             .replicas
@@ -133,25 +167,31 @@ impl Greedy<'_> {
         self.with(plan, at, StepPlan::of(group.choice, group.batch, replicas))
     }
 
-    /// The step on the next cheaper device type, with the batch and the replicas that are best there.
-    fn downgraded(&self, plan: &Plan, at: usize) -> Option<Plan> {
-        let step = &self.problem.graph.steps()[at];
+    /// The step on the next cheaper device type, with the batch and the replicas that are best there; not tried where the
+    /// whole could not cost less than `below`.
+    fn downgraded(&mut self, plan: &Plan, at: usize, below: f64) -> Option<Plan> {
+        let graph = self.problem.graph;
+        let step = &graph.steps()[at];
         let now = &step.choices[plan.steps[at].main().choice];
         let cheaper = step.choices.iter().enumerate();
         let cheaper =
             cheaper.filter(|(_, choice)| choice.variant == now.variant && choice.price < now.price);
         let (choice, _) = cheaper.max_by(|a, b| a.1.price.total_cmp(&b.1.price))?;
+        let others = plan.cost(graph) - plan.steps[at].cost(step);
+        let least = others + self.trials.least_price(at, choice)?;
+        if least >= below + NONE {
+            return None;
+        }
         let mut best = self.enough(plan, at, choice)?;
         // A replica less where that is feasible, else a larger batch, which may make it so.
         while let Some(next) = self.fewer(&best, at).or_else(|| self.doubled(&best, at)) {
             best = next;
         }
-        let graph = self.problem.graph;
         (best.cost(graph) < plan.cost(graph) - 1e-9).then_some(best)
     }
 
     /// A step on another device type in batches of one, with the fewest replicas that are feasible.
-    fn enough(&self, plan: &Plan, at: usize, choice: usize) -> Option<Plan> {
+    fn enough(&mut self, plan: &Plan, at: usize, choice: usize) -> Option<Plan> {
         let one = self.problem.graph.steps()[at].choices[choice].throughput(1);
         let needed = (self.problem.rate() * self.scale[at] / one * 0.5).floor() as u32;
         let mut few = needed.clamp(1, MOST_REPLICAS);
@@ -177,9 +217,9 @@ impl Greedy<'_> {
     }
 
     /// The plan with another step, where that meets the target.
-    fn with(&self, plan: &Plan, at: usize, step: StepPlan) -> Option<Plan> {
+    fn with(&mut self, plan: &Plan, at: usize, step: StepPlan) -> Option<Plan> {
         let mut next = plan.clone();
         next.steps[at] = step;
-        self.problem.is_met(&next).then_some(next)
+        self.trials.is_met(&next).then_some(next)
     }
 }

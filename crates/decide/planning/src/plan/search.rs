@@ -10,8 +10,10 @@
 //! found has been tried as a whole. The price that may be reached rises by a little until one is. After that what is
 //! cheaper is sought with less trust in predictions, as long as the effort lasts.
 //!
-//! Where the effort does not last for the first plan, the greedy plan ([`super::greedy`]) is taken, and two steps at a time
-//! are planned anew while all others stay. On random pipelines that was so for one in some hundreds.
+//! Where the effort does not last, or a part of a sample was searched, what the published planners come to ([`published`]) is
+//! taken where that is cheaper: so a plan is never dearer than theirs because less was looked at than they look at. While there
+//! is effort left for it, two steps at a time of such a plan are planned anew, all others as they are. On random pipelines the
+//! effort did not last for the first plan in one of some hundreds.
 
 mod ahead;
 mod descent;
@@ -19,8 +21,11 @@ mod order;
 mod predict;
 mod ways;
 
-use super::{Plan, Problem, inferline, thin};
-use crate::{estimate::Load, whole::CoVisits};
+use super::{Plan, Problem, cg_mean, cg_peak, greedy, thin};
+use crate::{
+    estimate::Load,
+    whole::{CoVisits, NONE},
+};
 
 use descent::Search;
 pub(super) use order::Ordered;
@@ -34,7 +39,7 @@ const STRICTER: [f64; 4] = [1.0, 0.75, 0.5, 0.25];
 pub struct Options {
     /// Most rows that are served in trials, of which some tens of millions are a second; predictions count as rows that take as
     /// long. Where so many bring no plan, or do not tell what is cheaper than one, up to three times as many are served, and
-    /// as many again to improve the greedy plan.
+    /// as many again to improve a published planner's plan. What these planners serve themselves does not count.
     pub most_rows: u64,
     /// Most queries of the sample that are searched with; what is found is then mended on the whole sample.
     pub most_queries: usize,
@@ -52,7 +57,8 @@ pub struct SearchResult {
     pub rows: u64,
 }
 
-/// The cheapest plan that is found.
+/// The cheapest plan that is found. Where it is not [`SearchResult::complete`], no plan of [`super::inferline`], [`cg_peak`] or
+/// [`cg_mean`] that meets the targets is cheaper.
 pub fn search(problem: &Problem<'_>, options: Options) -> SearchResult {
     let Some((arrivals, routes)) = thin::thin(problem, options.most_queries) else {
         return searched(problem, problem, options);
@@ -72,11 +78,26 @@ pub fn search(problem: &Problem<'_>, options: Options) -> SearchResult {
         rows += found.rows;
         thin::mended(problem, found.plan?)
     });
+    // The whole sample may ask for less than its stretches did, or for other batches and device types.
+    let price = mended.as_ref().map(|plan| plan.cost(problem.graph));
+    let cheaper = published(problem, price.unwrap_or(f64::INFINITY));
     SearchResult {
-        plan: mended,
+        plan: cheaper.map(|plan| settled(problem, plan)).or(mended),
         complete: false,
         rows,
     }
+}
+
+/// The cheapest plan of the published planners that meets the targets and costs less than `price`, US dollars an hour.
+fn published(problem: &Problem<'_>, price: f64) -> Option<Plan> {
+    let (mut least, mut cheapest) = (price, None);
+    for plan in [cg_mean(problem), cg_peak(problem)].into_iter().flatten() {
+        let cost = plan.cost(problem.graph);
+        if cost < least - NONE && problem.is_met(&plan) {
+            (least, cheapest) = (cost, Some(plan));
+        }
+    }
+    greedy::cheaper_than(problem, least).or(cheapest)
 }
 
 /// Searches with a part of a sample. Accuracies are those of the whole.
@@ -92,8 +113,9 @@ fn searched(part: &Problem<'_>, whole: &Problem<'_>, options: Options) -> Search
         };
     };
     let complete = search.stages();
-    if !complete && search.best.is_none() {
-        search.improve(inferline(&problem));
+    let known = search.cost().unwrap_or(f64::INFINITY);
+    if !complete && let Some(plan) = published(part, known) {
+        search.improve(ordered.reordered(&plan));
     }
     let best = search.best.take().map(|(_, plan)| plan);
     SearchResult {

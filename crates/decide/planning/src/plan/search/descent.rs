@@ -170,9 +170,9 @@ impl<'a> Search<'a> {
     }
 
     /// Plans two steps at a time anew, all others as they are, until that saves nothing or as much as before was spent.
-    pub fn improve(&mut self, plan: Option<Plan>) {
+    pub fn improve(&mut self, plan: Plan) {
         let graph = self.walk.problem.graph;
-        self.best = plan.map(|plan| (plan.cost(graph), plan));
+        self.best = Some((plan.cost(graph), plan));
         self.set(STAGES[1]);
         self.rises = true;
         let more = self.walk.most_rows / MORE;
@@ -187,7 +187,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn cost(&self) -> Option<f64> {
+    /// The price of the cheapest plan that was found.
+    pub fn cost(&self) -> Option<f64> {
         self.best.as_ref().map(|(cost, _)| *cost)
     }
 
