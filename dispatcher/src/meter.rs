@@ -27,6 +27,8 @@ pub(crate) struct OnlineMeter {
 struct Meter {
     /// 0 while it is away.
     cores: AtomicU64,
+    /// When an online batch was last sent, ns; 0 before the first.
+    sent: AtomicU64,
     busy_nanos: AtomicU64,
     exec_nanos: AtomicU64,
     expected_nanos: AtomicU64,
@@ -45,6 +47,10 @@ struct Window {
 
 /// Shortest window over which a share is computed.
 const WINDOW_NANOS: u64 = 500_000_000;
+
+/// Time without an online batch after which none is expected on a worker. Where queries come one a second by chance, one in
+/// 150 finds a worker that had none for so long.
+const QUIET_NANOS: u64 = 5_000_000_000;
 
 impl OnlineMeter {
     pub(crate) fn new() -> Self {
@@ -67,6 +73,21 @@ impl OnlineMeter {
                 .store(cores.into(), Ordering::Relaxed);
         }
         self.workers.store(Arc::new(workers));
+    }
+
+    /// Notes that an online batch is sent to a worker.
+    pub(crate) fn note_sent(&self, at: DeviceIx) {
+        if let Some(meter) = self.workers.load().get(at) {
+            // 0 stands for none.
+            meter.sent.store(self.now().max(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether no online query is expected on one of some workers, on one of all where none is named.
+    pub(crate) fn is_quiet(&self, of: &[DeviceIx]) -> bool {
+        let (now, workers) = (self.now(), self.workers.load());
+        let quiet = up_among(&workers, of).map(|meter| meter.is_quiet(now));
+        quiet.reduce(|one, other| one || other).unwrap_or(true)
     }
 
     /// Counts a batch on a worker in which `online` of `all` queries were online ones.
@@ -93,7 +114,7 @@ impl OnlineMeter {
 
     /// Share of the device time of all workers in the last whole windows, 0 to 1.
     pub(crate) fn utilization(&self) -> f64 {
-        let at = self.started.elapsed().as_nanos() as u64;
+        let at = self.now();
         let (mut busy, mut cores) = (0.0, 0.0);
         for meter in self.workers.load().iter() {
             let of = meter.cores.load(Ordering::Relaxed) as f64;
@@ -106,13 +127,9 @@ impl OnlineMeter {
     /// What was seen of that of some workers which online queries keep least busy; of all workers
     /// where none is named.
     pub(crate) fn quietest(&self, of: &[DeviceIx]) -> Observation {
-        let at = self.started.elapsed().as_nanos() as u64;
+        let at = self.now();
         let workers = self.workers.load();
-        let named = workers.numbered().filter(|(at, meter)| {
-            let is_up = meter.cores.load(Ordering::Relaxed) > 0;
-            is_up && (of.is_empty() || of.contains(at))
-        });
-        let seen = named.map(|(_, meter)| {
+        let seen = up_among(&workers, of).map(|meter| {
             let window = meter.look(at);
             Observation {
                 online_utilization: window.share,
@@ -128,9 +145,31 @@ impl OnlineMeter {
             slow_down: 0.0,
         })
     }
+
+    /// Since the start, ns.
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+}
+
+/// Those of some workers that are up; of all where none is named.
+fn up_among<'a>(
+    workers: &'a IndexVec<DeviceIx, Arc<Meter>>,
+    of: &'a [DeviceIx],
+) -> impl Iterator<Item = &'a Meter> {
+    let named = workers
+        .numbered()
+        .filter(move |(at, _)| of.is_empty() || of.contains(at));
+    let up = named.filter(|(_, meter)| meter.cores.load(Ordering::Relaxed) > 0);
+    up.map(|(_, meter)| &**meter)
 }
 
 impl Meter {
+    fn is_quiet(&self, now: u64) -> bool {
+        let sent = self.sent.load(Ordering::Relaxed);
+        sent == 0 || now.saturating_sub(sent) >= QUIET_NANOS
+    }
+
     fn look(&self, at: u64) -> Window {
         let busy = self.busy_nanos.load(Ordering::Relaxed);
         let exec = self.exec_nanos.load(Ordering::Relaxed);

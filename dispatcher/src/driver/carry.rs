@@ -189,6 +189,9 @@ impl Driver {
             });
         }
         drop(members);
+        if bill.offline_rows < batch.rows {
+            self.online.note_sent(batch.device);
+        }
         self.under_way.fetch_add(1, Ordering::Relaxed);
         self.sent.batches.inc();
         self.sent.rows.inc_by(batch.rows.into());
