@@ -12,11 +12,11 @@ const ABSENT: &str = "this binary has been built without Parquet: build the whol
                       --package sextant`";
 
 /// A file that nobody writes.
-pub(crate) struct Sheet<'a>(&'a Infallible);
+pub(crate) struct Sheet(&'static Infallible);
 
-impl<'a> Sheet<'a> {
+impl Sheet {
     /// Refuses to write one.
-    pub(crate) fn new(_: &'a [Column]) -> Result<Self, Error> {
+    pub(crate) fn new(_: &[Column]) -> Result<Self, Error> {
         let reason = format!("{ABSENT}, or write `csv`, `npz` or `jsonl`");
         Err(Error::output("parquet", reason))
     }
