@@ -12,6 +12,7 @@
 //! the job first ran (variant, files, chunks) is kept as well: a resumed job answers as it began.
 
 mod answer;
+mod aside;
 mod ledger;
 mod notices;
 mod output;
@@ -41,6 +42,7 @@ use sextant_rpc::{Notify, Offline};
 use sextant_types::{JobId, time::unix_ms};
 use tokio::sync::{Mutex as AsyncMutex, Notify as Wake, watch};
 
+use aside::Aside;
 use notices::Notices;
 
 /// How offline jobs run.
@@ -67,6 +69,7 @@ pub struct JobService {
     pub(crate) offline: Arc<dyn Offline>,
     pub(crate) registry: Registry,
     pub(crate) files: Files,
+    pub(crate) aside: Aside,
     notifier: Option<Arc<dyn Notify>>,
     /// The jobs that are held, each by the claim that this process made last.
     held: Arc<Mutex<BTreeMap<JobId, String>>>,
@@ -102,6 +105,7 @@ impl JobService {
             offline,
             registry,
             files: Files::new(objects),
+            aside: Aside::start(),
             notifier: None,
             held: Arc::default(),
             claims: AtomicU64::new(0),

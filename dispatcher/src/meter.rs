@@ -5,21 +5,31 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use sextant_health::throttle::Observation;
+use sextant_health::throttle::{self, Observation};
 use sextant_rpc::BatchTimings;
 use sextant_schedule::Nanos;
 use sextant_types::index::{DeviceIx, IndexVec};
+use tokio::sync::Notify;
 
 /// Device time spent on online queries: what offline jobs make room for.
 pub(crate) struct OnlineMeter {
     started: Instant,
     /// By position.
     workers: ArcSwap<IndexVec<DeviceIx, Arc<Meter>>>,
+    /// Told when an online batch has come to its end.
+    ended: Arc<Notify>,
+}
+
+/// An online batch that was sent and has no outcome; dropped when it has one.
+pub(crate) struct OnlineBatch {
+    meter: Arc<Meter>,
+    slots: u64,
+    ended: Arc<Notify>,
 }
 
 /// Of one worker.
@@ -27,6 +37,10 @@ pub(crate) struct OnlineMeter {
 struct Meter {
     /// 0 while it is away.
     cores: AtomicU64,
+    /// When an online batch was last sent, ns; 0 before the first.
+    sent: AtomicU64,
+    /// Slots that online batches occupy.
+    occupied: AtomicU64,
     busy_nanos: AtomicU64,
     exec_nanos: AtomicU64,
     expected_nanos: AtomicU64,
@@ -46,11 +60,19 @@ struct Window {
 /// Shortest window over which a share is computed.
 const WINDOW_NANOS: u64 = 500_000_000;
 
+/// Time without an online batch after which none is expected on a worker. Where queries come one a second by chance, one in
+/// 150 finds a worker that had none for so long.
+const QUIET_NANOS: u64 = 5_000_000_000;
+
+/// Longest wait of a job's query for online batches: on what they leave over time, jobs go on in any case.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+
 impl OnlineMeter {
     pub(crate) fn new() -> Self {
         Self {
             started: Instant::now(),
             workers: ArcSwap::default(),
+            ended: Arc::default(),
         }
     }
 
@@ -67,6 +89,51 @@ impl OnlineMeter {
                 .store(cores.into(), Ordering::Relaxed);
         }
         self.workers.store(Arc::new(workers));
+    }
+
+    /// Notes that an online batch is sent to a worker, of whose slots it occupies so many.
+    pub(crate) fn begin(&self, at: DeviceIx, slots: u16) -> Option<OnlineBatch> {
+        let (slots, workers) = (u64::from(slots), self.workers.load());
+        let meter = Arc::clone(workers.get(at)?);
+        // 0 stands for none.
+        meter.sent.store(self.now().max(1), Ordering::Relaxed);
+        meter.occupied.fetch_add(slots, Ordering::Relaxed);
+        Some(OnlineBatch {
+            meter,
+            slots,
+            ended: Arc::clone(&self.ended),
+        })
+    }
+
+    /// Waits for moments until online batches leave room for one of a job on one of some workers, on one of all where none
+    /// is named.
+    pub(crate) async fn await_room(&self, of: &[DeviceIx]) {
+        if self.has_room(of) {
+            return;
+        }
+        let room = async {
+            loop {
+                let ended = self.ended.notified();
+                if self.has_room(of) {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        drop(tokio::time::timeout(LONGEST_WAIT, room).await);
+    }
+
+    fn has_room(&self, of: &[DeviceIx]) -> bool {
+        let workers = self.workers.load();
+        let room = up_among(&workers, of).map(Meter::has_room);
+        room.reduce(|one, other| one || other).unwrap_or(true)
+    }
+
+    /// Whether no online query is expected on one of some workers, on one of all where none is named.
+    pub(crate) fn is_quiet(&self, of: &[DeviceIx]) -> bool {
+        let (now, workers) = (self.now(), self.workers.load());
+        let quiet = up_among(&workers, of).map(|meter| meter.is_quiet(now));
+        quiet.reduce(|one, other| one || other).unwrap_or(true)
     }
 
     /// Counts a batch on a worker in which `online` of `all` queries were online ones.
@@ -93,7 +160,7 @@ impl OnlineMeter {
 
     /// Share of the device time of all workers in the last whole windows, 0 to 1.
     pub(crate) fn utilization(&self) -> f64 {
-        let at = self.started.elapsed().as_nanos() as u64;
+        let at = self.now();
         let (mut busy, mut cores) = (0.0, 0.0);
         for meter in self.workers.load().iter() {
             let of = meter.cores.load(Ordering::Relaxed) as f64;
@@ -106,13 +173,9 @@ impl OnlineMeter {
     /// What was seen of that of some workers which online queries keep least busy; of all workers
     /// where none is named.
     pub(crate) fn quietest(&self, of: &[DeviceIx]) -> Observation {
-        let at = self.started.elapsed().as_nanos() as u64;
+        let at = self.now();
         let workers = self.workers.load();
-        let named = workers.numbered().filter(|(at, meter)| {
-            let is_up = meter.cores.load(Ordering::Relaxed) > 0;
-            is_up && (of.is_empty() || of.contains(at))
-        });
-        let seen = named.map(|(_, meter)| {
+        let seen = up_among(&workers, of).map(|meter| {
             let window = meter.look(at);
             Observation {
                 online_utilization: window.share,
@@ -128,9 +191,36 @@ impl OnlineMeter {
             slow_down: 0.0,
         })
     }
+
+    /// Since the start, ns.
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+}
+
+/// Those of some workers that are up; of all where none is named.
+fn up_among<'a>(
+    workers: &'a IndexVec<DeviceIx, Arc<Meter>>,
+    of: &'a [DeviceIx],
+) -> impl Iterator<Item = &'a Meter> {
+    let named = workers
+        .numbered()
+        .filter(move |(at, _)| of.is_empty() || of.contains(at));
+    let up = named.filter(|(_, meter)| meter.cores.load(Ordering::Relaxed) > 0);
+    up.map(|(_, meter)| &**meter)
 }
 
 impl Meter {
+    fn is_quiet(&self, now: u64) -> bool {
+        let sent = self.sent.load(Ordering::Relaxed);
+        sent == 0 || now.saturating_sub(sent) >= QUIET_NANOS
+    }
+
+    fn has_room(&self) -> bool {
+        let slots = self.cores.load(Ordering::Relaxed);
+        throttle::has_room(self.occupied.load(Ordering::Relaxed), slots)
+    }
+
     fn look(&self, at: u64) -> Window {
         let busy = self.busy_nanos.load(Ordering::Relaxed);
         let exec = self.exec_nanos.load(Ordering::Relaxed);
@@ -158,5 +248,39 @@ impl Meter {
             };
         }
         *window
+    }
+}
+
+// === impl OnlineBatch ===
+
+impl Drop for OnlineBatch {
+    fn drop(&mut self) {
+        self.meter.occupied.fetch_sub(self.slots, Ordering::Relaxed);
+        self.ended.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_query_of_a_job_waits_while_online_batches_occupy_each_of_its_workers() {
+        let (meter, one, other) = (OnlineMeter::new(), DeviceIx::new(0), DeviceIx::new(1));
+        meter.set_cores([(one, 4), (other, 4)].into_iter());
+        let begin = |at, slots| meter.begin(at, slots).expect("it is up");
+        let goes = |of: &[DeviceIx]| meter.await_room(of).now_or_never().is_some();
+        let first = begin(one, 1);
+        assert!(goes(&[one]));
+        let second = begin(one, 1);
+        assert!(!goes(&[one]) && goes(&[other]) && goes(&[one, other]) && goes(&[]));
+        let third = begin(other, 2);
+        assert!(!goes(&[one, other]) && !goes(&[]));
+        drop((first, third));
+        assert!(goes(&[one]) && goes(&[]));
+        drop(second);
+        assert!(goes(&[one]));
     }
 }

@@ -90,6 +90,10 @@ impl Dispatcher {
             step,
             arrived,
         };
+        if offline {
+            // Boxed, as below.
+            Box::pin(self.make_way(&ask.route)).await;
+        }
         let (draw, shadow) = match offline {
             false => (self.agreements.draws(), self.shadow_of(&ask)),
             true => (None, None),
@@ -122,6 +126,12 @@ impl Dispatcher {
             }
         }
         Ok(self.compose(chosen, done, ran.ask.as_ref().unwrap_or(&ask)))
+    }
+
+    /// Has a query of a job wait for moments while online batches run where it would run as well.
+    async fn make_way(&self, route: &Route) {
+        let workers = self.loaded_on(route);
+        self.online.await_room(&workers).await;
     }
 
     /// Hands the signature of what `route` addresses to `read`, without copying it.
@@ -425,6 +435,9 @@ impl Dispatch for Dispatcher {
         drop(snapshot);
         if self.answer_by_holder(&ask, (&kept, ticket), &*holder) {
             return Ok(());
+        }
+        if ask.offline {
+            Box::pin(self.make_way(&ask.route)).await;
         }
         let source = Source::Held { ticket, holder };
         self.run_version(&ask, &source).await.map(drop)

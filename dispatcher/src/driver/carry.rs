@@ -21,6 +21,7 @@ use crate::{
     budget::Charge,
     costs::{BatchRun, Tariff},
     loads::{LoadOrder, VariantEntry},
+    meter::OnlineBatch,
     pending::{Done, Pending, Refusal, Reply},
 };
 
@@ -34,6 +35,8 @@ struct Batch {
     rows: u32,
     expected: Nanos,
     waiting: Vec<Waiter>,
+    /// Kept while it is under way, if a query of it is an online one.
+    online: Option<OnlineBatch>,
 }
 
 /// One who waits for its part of a batch.
@@ -89,6 +92,7 @@ impl Driver {
                     rows: 0,
                     expected,
                     waiting: Vec::with_capacity(requests.len()),
+                    online: None,
                 };
                 return self.send(batch, requests, (earliest, latest));
             }
@@ -189,6 +193,9 @@ impl Driver {
             });
         }
         drop(members);
+        if bill.offline_rows < batch.rows {
+            batch.online = self.online.begin(batch.device, bill.slots);
+        }
         self.under_way.fetch_add(1, Ordering::Relaxed);
         self.sent.batches.inc();
         self.sent.rows.inc_by(batch.rows.into());
@@ -235,6 +242,8 @@ impl Driver {
             profiled = known.unwrap_or(profiled);
             controller.on_result(now, batch.id, run, actions);
         });
+        // Behind the step: what it has sent to this device goes before the queries of jobs.
+        drop(batch.online);
         let waiting = batch.waiting;
         match outcome {
             Err(error) => {

@@ -5,13 +5,18 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use futures::FutureExt;
 use serde_json::{Value, json};
 use sextant_health::throttle::{Observation, Verdict};
 use sextant_objects::ObjectPath;
-use sextant_records::{Chunk, PartHeader, Reader, Tally};
+use sextant_records::{Chunk, PartHeader, Reader, RecordAnswer, Tally};
 use sextant_registry::{Failure, Job};
-use sextant_types::{Code, OfflineSpec, Route, Signature, offline::OfflineStep, time::unix_ms};
+use sextant_types::{
+    Code, OfflineSpec, Route, Signature,
+    offline::{OfflineStep, RecordFormat},
+    time::unix_ms,
+};
 use tokio::sync::watch;
 
 use super::{
@@ -284,20 +289,37 @@ impl Run<'_> {
         }
         let outline = &plan.sources[place.source].outline;
         let names = outline.names(place.first_in_source, place.records);
-        let answered = Chunk {
-            first: place.first - target.first_record,
-            answers: &answers,
-            batched: self.signature.batched,
-            names: &names,
-        };
         let mut refused = answers.iter().filter_map(|answer| answer.as_ref().err());
         if self.first_refusal.is_none() {
             self.first_refusal = refused.next().map(|it| it.message.clone());
         }
-        let part = self.tally.encode(target.format, answered)?;
+        let first = place.first - target.first_record;
+        let part = self.encode(target.format, (first, answers, names)).await?;
         let path = self.ledger.part(chunk, place.first)?;
         self.service.files.put(&path, part).await?;
         Ok(place.first + u64::from(place.records))
+    }
+
+    /// The part with the answers to records from `first` on, which are files of these names or none.
+    async fn encode(
+        &mut self,
+        format: RecordFormat,
+        (first, answers, names): (u64, Vec<RecordAnswer>, Vec<String>),
+    ) -> Result<Bytes, Stop> {
+        let (mut tally, batched) = (self.tally.clone(), self.signature.batched);
+        let encode = move || {
+            let chunk = Chunk {
+                first,
+                answers: &answers,
+                batched,
+                names: &names,
+            };
+            let part = tally.encode(format, chunk);
+            (tally, part)
+        };
+        let (tally, part) = self.service.aside.run(encode).await?;
+        self.tally = tally;
+        Ok(part?)
     }
 
     /// Records of a source that are read at a time, a batch at least.
@@ -324,7 +346,10 @@ impl Run<'_> {
             self.reader = Some((place.source, reader));
         }
         match &mut self.reader {
-            Some((_, reader)) => Ok(reader.read(place.records).await?),
+            Some((_, reader)) => {
+                let unparsed = reader.fetch(place.records).await?;
+                self.service.aside.run(move || unparsed.parse()).await
+            }
             None => Ok(Vec::new()),
         }
     }

@@ -89,7 +89,7 @@ impl Offline for Dispatcher {
 
     fn most_together(&self, route: &Route) -> u32 {
         let snapshot = self.snapshot.load();
-        let is_alone = self.online_load(route).utilization == 0.0;
+        let is_alone = self.online.is_quiet(&self.loaded_on(route));
         let most = |known: &IndexedVariant| match is_alone {
             true => known.variant.most_together(),
             false => most_in_time(&known.variant),

@@ -29,6 +29,15 @@ pub struct Throttle {
     pub pause_slow_down: f64,
 }
 
+/// Largest share of a worker's slots that online batches may occupy where a batch of a job begins.
+const MOST_OCCUPIED: f64 = 0.4;
+
+/// Whether a batch of a job may begin on a worker of whose slots online batches occupy so many at this moment. Beside a
+/// batch of a job an online one may run slower, for caches, memory and the threads of a core are shared.
+pub fn has_room(occupied: u64, slots: u64) -> bool {
+    occupied as f64 <= MOST_OCCUPIED * slots as f64
+}
+
 impl Default for Throttle {
     fn default() -> Self {
         Self {

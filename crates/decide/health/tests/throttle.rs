@@ -1,6 +1,6 @@
 //! When offline jobs make room, from both sides of each threshold.
 
-use sextant_health::throttle::{Observation, Throttle, Verdict};
+use sextant_health::throttle::{Observation, Throttle, Verdict, has_room};
 
 /// Whether a job that is paused or not pauses at a utilisation and a slow-down.
 fn pauses(paused: bool, online_utilization: f64, slow_down: f64) -> bool {
@@ -34,4 +34,11 @@ fn a_job_pauses_where_queries_are_slowed_down_and_resumes_halfway_back() {
     assert!(pauses(true, 0.0, 2.1));
     // Without queries there is no slow-down.
     assert!(!pauses(true, 0.0, 0.0));
+}
+
+#[test]
+fn a_batch_of_a_job_begins_where_online_batches_occupy_two_fifths_of_a_worker_at_most() {
+    assert!(has_room(0, 1) && !has_room(1, 1));
+    assert!(!has_room(1, 2));
+    assert!(has_room(2, 5) && !has_room(3, 5));
 }

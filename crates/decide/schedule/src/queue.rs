@@ -19,8 +19,10 @@ struct Entry<T> {
 pub struct RequestQueue<T> {
     entries: VecDeque<Entry<T>>,
     rows: u32,
+    /// Of those that a batch may wait for: of a queue whose requests have had deadlines, those with one. Others, such as a
+    /// job's, come when the one before them has been answered: who waits for them waits for nobody.
     rate: RateMeter,
-    /// When the last request came.
+    /// When the last of those came.
     last: Nanos,
     /// Time between arrival and deadline of the last request that had a deadline, ns.
     slack: Nanos,
@@ -60,12 +62,16 @@ impl<T> RequestQueue<T> {
     /// Adds a request; tells its position. `true` when a window of the rate meter has ended.
     pub fn push(&mut self, now: Nanos, request: Request<T>) -> (usize, bool) {
         self.rows += request.rows;
-        self.last = now;
-        if request.deadline != NEVER {
-            self.slack = request.deadline.saturating_sub(now);
-        }
-        let windows = self.rate.add(now, request.rows);
         let deadline = request.deadline;
+        if deadline != NEVER {
+            self.slack = deadline.saturating_sub(now);
+        }
+        let is_awaited = deadline != NEVER || self.slack == NEVER;
+        if is_awaited {
+            self.last = now;
+        }
+        let awaited = if is_awaited { request.rows } else { 0 };
+        let windows = self.rate.add(now, awaited);
         let entry = Entry {
             request,
             arrived: now,
@@ -215,12 +221,12 @@ impl<T> RequestQueue<T> {
         fitted
     }
 
-    /// Rows per ns, measured.
+    /// Rows per ns, measured: of requests with a deadline, where the queue has had any.
     pub fn rate(&self) -> f64 {
         self.rate.average
     }
 
-    /// When the last request came.
+    /// When the last request came that counts in the rate.
     pub fn last_arrival(&self) -> Nanos {
         self.last
     }

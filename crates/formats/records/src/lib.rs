@@ -1,6 +1,6 @@
 //! Files of records in the artefact store: what offline jobs read and write.
 //!
-//! Entry points: [`Outline::scan`] (what a file holds), [`Reader`] (its records, piece by piece),
+//! Entry points: [`Outline::scan`] (what a file holds), [`Reader`] (its records, piece by piece, parsed elsewhere if need be),
 //! [`Tally::encode`] (one chunk of answers as a part) and [`Join`] (the parts as one file).
 //!
 //! A file is read by ranges and written as a stream, so that memory is bounded by a chunk of
@@ -32,5 +32,5 @@ pub use join::{Join, check_output};
 pub use json::parse as parse_line;
 pub use outline::{Mark, Outline};
 pub use part::{Chunk, Column, PartHeader, RecordAnswer, RecordFailure, Tally};
-pub use reader::{Reader, Record};
+pub use reader::{Reader, Record, Unparsed};
 pub use whole::WholeFile;

@@ -10,7 +10,7 @@ use sextant_objects::ObjectPath;
 use sextant_types::Signature;
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-use crate::{Error, Files, Record, csv, json};
+use crate::{Error, Files, csv, reader::Line};
 
 mod write;
 
@@ -24,7 +24,7 @@ pub(crate) struct Table {
     /// Away while it is read. The lock is never waited for: it lets threads share what one may use at a time.
     rows: Mutex<Option<Rows>>,
     /// How lines become records; none where they are JSON.
-    columns: Option<csv::Rows>,
+    columns: Option<Arc<csv::Rows>>,
     /// Why the store did not give what the file's reader asked for.
     failure: Arc<Mutex<Option<sextant_objects::Error>>>,
     path: ObjectPath,
@@ -48,7 +48,7 @@ impl Table {
         let rows = opened.map_err(|_| unreadable(path))?;
         let rows = rows.map_err(|error| why(path, &failure, &error))?;
         let columns = match rows.format() {
-            Format::Csv => Some(csv::Rows::new(rows.head(), signature)),
+            Format::Csv => Some(csv::Rows::new(rows.head(), signature).map(Arc::new)),
             Format::JsonLines => None,
         };
         let size = rows.size();
@@ -71,12 +71,13 @@ impl Table {
         (rows, bytes / rows.max(1))
     }
 
-    /// The next `count` records, all of which must be there.
-    pub(crate) async fn read(
-        &mut self,
-        count: u32,
-        signature: &Signature,
-    ) -> Result<Vec<Record>, Error> {
+    /// How lines become records; none where they are JSON.
+    pub(crate) fn columns(&self) -> Option<Arc<csv::Rows>> {
+        self.columns.clone()
+    }
+
+    /// The next `count` records as lines, all of which must be there.
+    pub(crate) async fn lines(&mut self, count: u32) -> Result<Vec<Line>, Error> {
         let rows = self.rows.get_mut().take();
         let mut rows = rows.ok_or_else(|| unreadable(&self.path))?;
         let read = spawn_blocking(move || {
@@ -90,19 +91,12 @@ impl Table {
                 path: self.path.to_string(),
             });
         }
-        let record = |line: Result<Vec<u8>, sextant_datasets::Error>| match line {
-            Ok(line) => Ok(self.parse(&line, signature)),
+        let line = |line: Result<Vec<u8>, sextant_datasets::Error>| match line {
+            Ok(line) => Ok(Ok(Bytes::from(line))),
             Err(error @ sextant_datasets::Error::Column { .. }) => Ok(Err(error.to_string())),
             Err(error) => Err(why(&self.path, &self.failure, &error)),
         };
-        lines.into_iter().map(record).collect()
-    }
-
-    fn parse(&self, line: &[u8], signature: &Signature) -> Record {
-        match &self.columns {
-            Some(columns) => columns.parse(line),
-            None => json::parse(line, signature),
-        }
+        lines.into_iter().map(line).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! The records of a file, in order, a chunk at a time.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use sextant_objects::ObjectPath;
 use sextant_types::{NamedTensor, Signature, offline::RecordFormat};
@@ -22,17 +24,42 @@ pub type Record = Result<Vec<NamedTensor>, String>;
 pub struct Reader {
     files: Files,
     path: ObjectPath,
-    signature: Signature,
+    signature: Arc<Signature>,
     source: Source,
 }
 
 enum Source {
     Lines(Lines),
-    Rows(Rows, Lines),
+    Rows(Arc<Rows>, Lines),
     Table(Table),
-    Arrays { arrays: Vec<Array>, next: u64 },
+    Arrays { arrays: Arc<[Array]>, next: u64 },
     Wholes(WholeFiles),
 }
+
+/// Records as they lie in their file.
+pub struct Unparsed(Content);
+
+enum Content {
+    /// Lines, or why there are none.
+    Lines {
+        lines: Vec<Line>,
+        /// How they become records; none where they are JSON.
+        rows: Option<Arc<Rows>>,
+        signature: Arc<Signature>,
+    },
+    Arrays {
+        arrays: Arc<[Array]>,
+        /// The elements of all records, by array.
+        bytes: Vec<Bytes>,
+        count: usize,
+        batched: bool,
+    },
+    /// What needs no parsing.
+    Records(Vec<Record>),
+}
+
+/// A line, or why there is none.
+pub(crate) type Line = Result<Bytes, String>;
 
 impl Reader {
     /// Opens a file at record `first`; refuses one that changed since it was looked through.
@@ -58,7 +85,7 @@ impl Reader {
                     lines = Lines::rows(files.clone(), path.clone(), size, mark.byte);
                 }
                 skip(&mut lines, path, first - mark.record).await?;
-                Source::Rows(rows, lines)
+                Source::Rows(Arc::new(rows), lines)
             }
             RecordFormat::Parquet => {
                 Source::Table(Table::open(files, path, (size, first), signature).await?)
@@ -67,7 +94,7 @@ impl Reader {
             format @ (RecordFormat::Npy | RecordFormat::Npz) => {
                 let arrays = tensors::arrays(files, path, (format, size), signature).await?;
                 Source::Arrays {
-                    arrays,
+                    arrays: arrays.into(),
                     next: first,
                 }
             }
@@ -75,38 +102,75 @@ impl Reader {
         Ok(Self {
             files: files.clone(),
             path: path.clone(),
-            signature: signature.clone(),
+            signature: Arc::new(signature.clone()),
             source,
         })
     }
 
     /// The next `count` records, all of which must be there.
     pub async fn read(&mut self, count: u32) -> Result<Vec<Record>, Error> {
-        match &mut self.source {
-            Source::Lines(lines) => {
-                let mut records = Vec::with_capacity(count as usize);
-                for _ in 0..count {
-                    let line = next_line(lines, &self.path).await?;
-                    records.push(json::parse(&line, &self.signature));
-                }
-                Ok(records)
-            }
-            Source::Rows(rows, lines) => {
-                let mut records = Vec::with_capacity(count as usize);
-                for _ in 0..count {
-                    let line = next_line(lines, &self.path).await?;
-                    records.push(rows.parse(&line));
-                }
-                Ok(records)
-            }
-            Source::Table(table) => table.read(count, &self.signature).await,
-            Source::Wholes(wholes) => wholes.read(&self.files, count).await,
+        Ok(self.fetch(count).await?.parse())
+    }
+
+    /// The same before they are parsed, which takes a core for a while.
+    pub async fn fetch(&mut self, count: u32) -> Result<Unparsed, Error> {
+        let signature = Arc::clone(&self.signature);
+        let content = match &mut self.source {
+            Source::Lines(lines) => Content::Lines {
+                lines: next_lines(lines, &self.path, count).await?,
+                rows: None,
+                signature,
+            },
+            Source::Rows(rows, lines) => Content::Lines {
+                lines: next_lines(lines, &self.path, count).await?,
+                rows: Some(Arc::clone(rows)),
+                signature,
+            },
+            Source::Table(table) => Content::Lines {
+                lines: table.lines(count).await?,
+                rows: table.columns(),
+                signature,
+            },
+            Source::Wholes(wholes) => Content::Records(wholes.read(&self.files, count).await?),
             Source::Arrays { arrays, next } => {
                 let rows = (*next, u64::from(count));
                 *next += u64::from(count);
-                let batched = self.signature.batched;
-                rows_of(&self.files, &self.path, arrays, rows, batched).await
+                Content::Arrays {
+                    bytes: elements(&self.files, &self.path, arrays, rows).await?,
+                    arrays: Arc::clone(arrays),
+                    count: count as usize,
+                    batched: signature.batched,
+                }
             }
+        };
+        Ok(Unparsed(content))
+    }
+}
+
+impl Unparsed {
+    /// The records.
+    pub fn parse(self) -> Vec<Record> {
+        match self.0 {
+            Content::Lines {
+                lines,
+                rows,
+                signature,
+            } => {
+                let record = |line: Line| -> Record {
+                    match &rows {
+                        Some(rows) => rows.parse(&line?),
+                        None => json::parse(&line?, &signature),
+                    }
+                };
+                lines.into_iter().map(record).collect()
+            }
+            Content::Arrays {
+                arrays,
+                bytes,
+                count,
+                batched,
+            } => rows_of(&arrays, &bytes, count, batched),
+            Content::Records(records) => records,
         }
     }
 }
@@ -125,14 +189,22 @@ async fn next_line(lines: &mut Lines, path: &ObjectPath) -> Result<Bytes, Error>
     })
 }
 
-async fn rows_of(
+async fn next_lines(lines: &mut Lines, path: &ObjectPath, count: u32) -> Result<Vec<Line>, Error> {
+    let mut found = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        found.push(Ok(next_line(lines, path).await?));
+    }
+    Ok(found)
+}
+
+/// The elements of so many records from one on, by array.
+async fn elements(
     files: &Files,
     path: &ObjectPath,
     arrays: &[Array],
     (first, count): (u64, u64),
-    batched: bool,
-) -> Result<Vec<Record>, Error> {
-    let mut records: Vec<Record> = vec![Ok(Vec::new()); count as usize];
+) -> Result<Vec<Bytes>, Error> {
+    let mut found = Vec::with_capacity(arrays.len());
     for array in arrays {
         let start = array.start + first * array.record_bytes;
         let end = start + count * array.record_bytes;
@@ -145,7 +217,15 @@ async fn rows_of(
                 path: path.to_string(),
             });
         }
-        let rows = array.decode(&bytes, count as usize, batched);
+        found.push(bytes);
+    }
+    Ok(found)
+}
+
+fn rows_of(arrays: &[Array], bytes: &[Bytes], count: usize, batched: bool) -> Vec<Record> {
+    let mut records: Vec<Record> = vec![Ok(Vec::new()); count];
+    for (array, bytes) in arrays.iter().zip(bytes) {
+        let rows = array.decode(bytes, count, batched);
         for (record, row) in records.iter_mut().zip(rows) {
             match (record.as_mut(), row) {
                 (Ok(inputs), Ok(row)) => inputs.push(row),
@@ -156,5 +236,5 @@ async fn rows_of(
             }
         }
     }
-    Ok(records)
+    records
 }

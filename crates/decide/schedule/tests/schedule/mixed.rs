@@ -5,6 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use sextant_baselines::Policy;
 use sextant_schedule::{
     Action, BatchId, DropReason, LatencyTable, NEVER, Nanos, PoolIx, QueueSpec, Request,
+    RequestQueue,
 };
 
 use crate::small::{Small, batch, batches, drops, spec};
@@ -184,6 +185,43 @@ fn a_request_without_a_deadline_gets_a_place_in_a_queue_that_others_fill() {
             "{policy}: {patient:?}"
         );
     }
+}
+
+/// A queue's rate when it has had requests every five milliseconds, of which one in ten has a deadline or none has.
+fn rate(deadlines: bool, patient: bool) -> (f64, Nanos) {
+    let mut queue = RequestQueue::default();
+    for number in 0..400 {
+        let (now, is_due) = (5 * number * MS, number % 10 == 0);
+        let deadline = match deadlines && is_due {
+            true => now + 500 * MS,
+            false => NEVER,
+        };
+        if deadline != NEVER || patient {
+            let request = Request {
+                payload: number,
+                rows: 1,
+                deadline,
+            };
+            queue.push(now, request);
+            queue.clear();
+        }
+    }
+    (queue.rate() * MS as f64, queue.last_arrival())
+}
+
+#[test]
+fn beside_requests_with_deadlines_those_without_are_not_waited_for() {
+    let (alone, last) = rate(true, false);
+    assert!((0.018..0.022).contains(&alone), "one in 50 ms: {alone}");
+    let (beside, last_beside) = rate(true, true);
+    assert!((0.018..0.022).contains(&beside), "{beside}");
+    assert_eq!((last, last_beside), (1_950 * MS, 1_950 * MS));
+    let (patient, last) = rate(false, true);
+    assert!(
+        (0.18..0.22).contains(&patient),
+        "one in 5 ms where nobody has one: {patient}"
+    );
+    assert_eq!(last, 1_995 * MS);
 }
 
 /// A fast device, and a slower one at a tenth of its price.

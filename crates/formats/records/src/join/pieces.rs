@@ -6,7 +6,7 @@ use bytes::Bytes;
 use crc32fast::Hasher;
 use sextant_formats::zip::{NewMember, directory_of};
 use sextant_objects::ObjectPath;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::spawn_blocking};
 
 use super::{Join, WriteOutcome};
 use crate::{Error, PartHeader, parquet::Sheet, rows, text};
@@ -111,33 +111,45 @@ impl Join<'_> {
     pub(super) async fn send_sheet(&self, sender: &Sender) -> Result<WriteOutcome, Error> {
         let mut sheet = Sheet::new(&self.columns)?;
         for chunk in self.chunks.clone() {
-            self.append(&mut sheet, chunk).await?;
-            while let Some(group) = sheet.group()? {
+            let (longer, groups) = self.append(sheet, chunk).await?;
+            sheet = longer;
+            for group in groups {
                 if !give(sender, group).await {
                     return Ok(WriteOutcome::Broken);
                 }
             }
         }
-        Ok(match give(sender, sheet.end()?).await {
+        let end = compute(move || sheet.end()).await?;
+        Ok(match give(sender, end).await {
             true => WriteOutcome::Whole,
             false => WriteOutcome::Broken,
         })
     }
 
-    /// Appends the rows of a part.
-    async fn append(&self, sheet: &mut Sheet<'_>, chunk: u64) -> Result<(), Error> {
+    /// Appends the rows of a part; with the groups that are complete by then.
+    async fn append(&self, mut sheet: Sheet, chunk: u64) -> Result<(Sheet, Vec<Bytes>), Error> {
         let (path, header) = self.part(chunk).await?;
-        if header.tally.columns.is_empty() {
-            sheet.append_nothing(header.records as usize);
-            return Ok(());
-        }
         let mut blocks = Vec::new();
-        for place in 0..=self.columns.len() {
-            blocks.push(self.block(&path, &header, place).await?);
+        if !header.tally.columns.is_empty() {
+            for place in 0..=self.columns.len() {
+                blocks.push(self.block(&path, &header, place).await?);
+            }
         }
-        let there = blocks.pop().unwrap_or_default();
-        let appended = sheet.append(&blocks, &there);
-        appended.ok_or_else(|| damaged(&path, "a text is cut off"))
+        compute(move || {
+            match blocks.pop() {
+                Some(there) => {
+                    let appended = sheet.append(&blocks, &there);
+                    appended.ok_or_else(|| damaged(&path, "a text is cut off"))?;
+                }
+                None => sheet.append_nothing(header.records as usize),
+            }
+            let mut groups = Vec::new();
+            while let Some(group) = sheet.group()? {
+                groups.push(group);
+            }
+            Ok((sheet, groups))
+        })
+        .await
     }
 
     /// The texts of a block as elements of their array, in pieces.
@@ -217,6 +229,14 @@ impl Join<'_> {
         }
         Ok(WriteOutcome::Whole)
     }
+}
+
+/// Does what takes a core for a while where no other task waits for the thread.
+async fn compute<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let done = spawn_blocking(work).await;
+    done.map_err(|_| Error::output("parquet", "the file's writer panicked"))?
 }
 
 fn damaged(path: &ObjectPath, reason: &'static str) -> Error {

@@ -1,22 +1,22 @@
 //! In place of what reads and writes Parquet, where the feature `parquet` is off.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use sextant_objects::ObjectPath;
 use sextant_types::Signature;
 
-use crate::{Error, Files, Record, part::Column};
+use crate::{Error, Files, csv, part::Column, reader::Line};
 
 const ABSENT: &str = "this binary has been built without Parquet: build the whole one with `cargo build --release \
                       --package sextant`";
 
 /// A file that nobody writes.
-pub(crate) struct Sheet<'a>(&'a Infallible);
+pub(crate) struct Sheet(&'static Infallible);
 
-impl<'a> Sheet<'a> {
+impl Sheet {
     /// Refuses to write one.
-    pub(crate) fn new(_: &'a [Column]) -> Result<Self, Error> {
+    pub(crate) fn new(_: &[Column]) -> Result<Self, Error> {
         let reason = format!("{ABSENT}, or write `csv`, `npz` or `jsonl`");
         Err(Error::output("parquet", reason))
     }
@@ -55,8 +55,13 @@ impl Table {
         ))
     }
 
+    /// There are none.
+    pub(crate) fn columns(&self) -> Option<Arc<csv::Rows>> {
+        match *self {}
+    }
+
     /// There is none to read.
-    pub(crate) async fn read(&mut self, _: u32, _: &Signature) -> Result<Vec<Record>, Error> {
+    pub(crate) async fn lines(&mut self, _: u32) -> Result<Vec<Line>, Error> {
         match *self {}
     }
 

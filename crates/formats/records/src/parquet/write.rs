@@ -31,8 +31,8 @@ const GROUP_BYTES: u64 = 4 << 20;
 const MOST_ROWS: u64 = 1 << 16;
 
 /// A file that is being written.
-pub(crate) struct Sheet<'a> {
-    columns: &'a [Column],
+pub(crate) struct Sheet {
+    columns: Arc<[Column]>,
     /// Its bytes are taken as groups are complete.
     writer: SerializedFileWriter<Vec<u8>>,
     /// What waits for its group, by column.
@@ -52,9 +52,9 @@ type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
 
 // === impl Sheet ===
 
-impl<'a> Sheet<'a> {
+impl Sheet {
     /// A file without rows.
-    pub(crate) fn new(columns: &'a [Column]) -> Result<Self, Error> {
+    pub(crate) fn new(columns: &[Column]) -> Result<Self, Error> {
         let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
         let writer = schema(columns).and_then(|schema| {
             SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))
@@ -70,7 +70,7 @@ impl<'a> Sheet<'a> {
             waiting: columns.iter().map(cells).collect(),
             there: Vec::new(),
             group_rows: group_rows as usize,
-            columns,
+            columns: columns.into(),
         })
     }
 
@@ -93,7 +93,7 @@ impl<'a> Sheet<'a> {
 
     /// Appends rows without an answer.
     pub(crate) fn append_nothing(&mut self, rows: usize) {
-        for (cells, column) in self.waiting.iter_mut().zip(self.columns) {
+        for (cells, column) in self.waiting.iter_mut().zip(self.columns.iter()) {
             match cells {
                 Cells::Plain(bytes) => {
                     bytes.resize(bytes.len() + rows * column.record_bytes() as usize, 0);
