@@ -248,8 +248,8 @@ impl Work for Worker {
         let load = self.detached(|worker| async move {
             let loaded = worker.load_noted(load).await;
             let now = worker.executor.pins().now();
-            // What a load has started keeps to the same cores, where there is a choice of them.
-            if !now.is_empty() && worker.config.pin.is_none() {
+            // What a load has started keeps to the same cores, where others were chosen than those it begins with.
+            if now != worker.config.pin.as_deref().unwrap_or_default() {
                 cores::keep(&now, &worker.processes());
             }
             loaded

@@ -117,17 +117,14 @@ impl Worker {
     async fn open_instance(
         &self,
         load: &Load,
-        EngineChoice {
-            engine,
-            is_isolated,
-        }: EngineChoice,
+        chosen: EngineChoice,
         arrived: Instant,
     ) -> Result<(Arc<Instance>, LoadTimings), WorkError> {
         let variant = &load.variant;
         let fetching = Instant::now();
-        let request = self.fetch(variant).await?;
+        let request = self.fetch(variant, &chosen).await?;
         let fetched = fetching.elapsed();
-        let (opened, began) = self.open_in_turn(load, engine, request).await?;
+        let (opened, began) = self.open_in_turn(load, chosen.engine, request).await?;
         let timings = LoadTimings {
             queue_us: us(began
                 .saturating_duration_since(arrived)
@@ -139,13 +136,17 @@ impl Worker {
         let on = self.config.device_type.as_ref().map(|of| &of.name);
         let of = (Arc::clone(variant), on);
         let mut instance = Instance::new(of, opened.model, opened.pages, nanos);
-        instance.is_isolated = is_isolated;
+        instance.is_isolated = chosen.is_isolated;
         Ok((Arc::new(instance), timings))
     }
 
     /// The artefact; the store has compared its bytes with its digest.
-    async fn fetch(&self, variant: &Variant) -> Result<LoadRequest, WorkError> {
-        let fetched = self.artefact(variant).await;
+    async fn fetch(
+        &self,
+        variant: &Variant,
+        chosen: &EngineChoice,
+    ) -> Result<LoadRequest, WorkError> {
+        let fetched = self.artefact(variant, chosen).await;
         let model = fetched.map_err(|error| match error {
             FetchFailure::Store(ObjectError::NotFound { .. }) => WorkError::Unknown {
                 variant: variant.id.clone(),
@@ -165,14 +166,23 @@ impl Worker {
         })
     }
 
-    /// The artefact's file; the weights of a large one stay where the store has them.
-    async fn artefact(&self, variant: &Variant) -> Result<ModelFile, FetchFailure> {
+    /// The artefact's file; the weights of a large one stay where the store has them. Nothing is read of one that a process
+    /// of its own is to read.
+    async fn artefact(
+        &self,
+        variant: &Variant,
+        chosen: &EngineChoice,
+    ) -> Result<ModelFile, FetchFailure> {
         let objects = &self.objects;
         if variant.profile.weights_bytes >= self.config.map_from_bytes
             && let Some(scratch) = objects.scratch()
             && let Some(file) = objects.blob_file(&variant.artefact).await?
         {
-            let open = move || ModelFile::open(&file, &scratch);
+            let opened_by = match chosen.is_isolated {
+                true => ModelFile::linked,
+                false => ModelFile::open,
+            };
+            let open = move || opened_by(&file, &scratch);
             match tokio::task::spawn_blocking(open).await? {
                 // Such as a file system without hard links.
                 Err(sextant_engine::Error::Failed(reason)) => {

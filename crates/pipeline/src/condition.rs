@@ -1,12 +1,16 @@
 //! When a step runs: expressions over what other steps gave.
 
-use std::collections::{BTreeSet, HashMap};
+mod cost;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use cel::{
     Context, IdedExpr, Program, Value,
     common::ast::{EntryExpr, Expr},
 };
 use sextant_types::{Data, NamedTensor, Tensor, convert};
+
+use self::cost::{Extent, Given};
 
 /// Most letters of an expression.
 const MOST_LETTERS: usize = 1024;
@@ -16,6 +20,9 @@ const MOST_ELEMENTS: usize = 1024;
 
 /// Most loops over a list in an expression: what it takes grows with their power.
 const MOST_LOOPS: usize = 2;
+
+/// Most steps that the evaluation of an expression with loops may take, some tenths of a second.
+const MOST_STEPS: f64 = 2_097_152.0;
 
 /// A condition that was read.
 pub(crate) struct Condition {
@@ -103,6 +110,8 @@ impl Condition {
         &self,
         given: impl Iterator<Item = (&'a str, &'a [NamedTensor])>,
     ) -> Result<bool, String> {
+        let given: Vec<(&str, &[NamedTensor])> = given.collect();
+        self.check_cost(&given)?;
         let mut context = Context::default();
         for (step, outputs) in given {
             let mut values = HashMap::new();
@@ -116,18 +125,40 @@ impl Condition {
             }
             context.add_variable_from_value(step, values);
         }
-        let shown = || self.text.chars().take(200).collect::<String>();
         match self.program.execute(&context) {
             Ok(Value::Bool(holds)) => Ok(holds),
             Ok(_) => Err(format!(
                 "its condition `{}` is neither true nor false",
-                shown()
+                self.shown()
             )),
             Err(error) => Err(format!(
                 "its condition `{}` cannot be told: {error} (a condition sees tensors of at most {MOST_ELEMENTS} elements)",
-                shown()
+                self.shown()
             )),
         }
+    }
+
+    /// Refuses to go through loops within loops over long lists.
+    fn check_cost(&self, given: &[(&str, &[NamedTensor])]) -> Result<(), String> {
+        if self.seen.loops == 0 {
+            return Ok(());
+        }
+        let given: Given<'_> = given
+            .iter()
+            .map(|(step, outputs)| (*step, extents(outputs)))
+            .collect();
+        if cost::steps(self.program.expression(), &given) <= MOST_STEPS {
+            return Ok(());
+        }
+        Err(format!(
+            "its condition `{}` cannot be told: its loops over tensors of this size may take more than {MOST_STEPS} steps",
+            self.shown()
+        ))
+    }
+
+    /// The beginning of a long one, for messages.
+    fn shown(&self) -> String {
+        self.text.chars().take(200).collect()
     }
 
     fn is_tested(&self, step: &str, output: &str) -> bool {
@@ -193,6 +224,13 @@ fn each_within(entry: &EntryExpr, see: &mut dyn FnMut(&Expr)) {
             each(&entry.value, see);
         }
     }
+}
+
+/// How large the outputs are that an expression sees.
+fn extents(outputs: &[NamedTensor]) -> BTreeMap<&str, Extent> {
+    let seen = outputs.iter().filter(|it| it.tensor.len() <= MOST_ELEMENTS);
+    seen.map(|it| (it.name.as_str(), Extent::of(&it.tensor)))
+        .collect()
 }
 
 /// A tensor as nested lists.

@@ -42,8 +42,8 @@ section! {
         /// Memory that such a process may take for weights and runs, bytes.
         process_memory_bytes: Option<u64> = None, unset "`worker.memory_bytes`",
             within 67_108_864.0..=ANY;
-        /// Cores that the threads of the CPU's worker keep to, one thread to a core in this order;
-        /// an empty list leaves them to the operating system.
+        /// Cores that the threads of the CPU's worker keep to, one thread to a core in this order, and
+        /// processes of `worker.isolation` to all of them; an empty list leaves them to the operating system.
         pin: Vec<u32> = Vec::new(), within 0.0..=65_535.0;
         /// How far ahead of its start a batch or load may be sent, milliseconds.
         horizon_ms: u64 = 10_000, within 1.0..=3_600_000.0;

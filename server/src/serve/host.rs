@@ -3,6 +3,7 @@
 use std::{ffi::OsString, sync::Arc};
 
 use anyhow::Context;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use sextant_engine::{Engine, STACK_BYTES, emulated};
 use sextant_isolation::{IsolatableEngine, IsolatedEngine, Program};
 
@@ -24,16 +25,33 @@ pub struct Host {
     /// Address space that it may take, bytes.
     #[arg(long)]
     memory_bytes: u64,
+    /// Cores that its threads keep to; none leaves them to the operating system.
+    #[arg(long, value_delimiter = ',')]
+    cores: Vec<usize>,
 }
 
 impl Host {
     /// Serves the models that come over standard input, a socket.
     pub fn run(self) -> anyhow::Result<()> {
         sextant_isolation::confine(self.memory_bytes, &self.libraries.paths(), None)?;
+        keep_to(&self.cores);
         let config = self.libraries.configure(vec![self.engine]);
         let engine = engines::build(&config)?.pop();
         let engine = engine.context("the process has no engine")?;
         sextant_isolation::serve(engine).context("standard input is not what is expected")
+    }
+}
+
+/// Keeps the calling thread to these cores, and thereby all that it starts.
+fn keep_to(cores: &[usize]) {
+    let mut set = CpuSet::new();
+    let there = cores.iter().filter(|core| **core < CpuSet::MAX_CPU);
+    there.for_each(|core| set.set(*core));
+    if set.count() == 0 {
+        return;
+    }
+    if let Err(error) = sched_setaffinity(None, &set) {
+        tracing::warn!(%error, "the process of an engine cannot be kept to its cores");
     }
 }
 
@@ -73,6 +91,11 @@ fn program(config: &Config, engine: &str) -> anyhow::Result<Program> {
         "--memory-bytes".into(),
         address_space.to_string().into(),
     ];
+    if !config.worker.pin.is_empty() {
+        let cores: Vec<String> = config.worker.pin.iter().map(u32::to_string).collect();
+        arguments.push("--cores".into());
+        arguments.push(cores.join(",").into());
+    }
     arguments.extend(Libraries::of(config, &[engine])?.flags());
     Ok(Program {
         program: std::env::current_exe().context("the path of this program is unknown")?,

@@ -2,7 +2,7 @@
 //! they are loaded.
 
 use serde_json::{Value, json};
-use sextant_tests::{Answer, Api, Settings, TestCluster, Upload, onnx, until};
+use sextant_tests::{Answer, Api, Settings, TestCluster, Upload, hog, onnx, until};
 
 const ADMIN: &str = "an-administrators-key-for-tests";
 
@@ -18,6 +18,10 @@ struct Bed {
 
 impl Bed {
     async fn start(isolation: &str) -> Self {
+        Self::start_with(isolation, &[]).await
+    }
+
+    async fn start_with(isolation: &str, more: &[String]) -> Self {
         let set = [
             "variants.engines=ort".to_owned(),
             "variants.max_batch=4".to_owned(),
@@ -26,7 +30,7 @@ impl Bed {
             format!("worker.isolation={isolation}"),
         ];
         let cluster = TestCluster::start(Settings {
-            set: set.to_vec(),
+            set: [&set[..], more].concat(),
             ..Settings::default()
         });
         let key = json!({"name": "team", "scopes": ["register", "query"]});
@@ -57,6 +61,18 @@ impl Bed {
                 assert_eq!(answer["outputs"][0]["data"], json!(ANSWER));
             }
             (self.cluster.children("host").len() == processes).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until there is a process that runs an engine, all of whose threads keep to a core.
+    async fn keeps_to(&self, core: usize) {
+        until("the process of an engine keeps to its core", || async {
+            let processes = self.cluster.children("host").into_iter();
+            let threads = processes.map(|process| hog::cores_of_threads(process, ""));
+            let threads = threads.collect::<Vec<_>>().concat();
+            let is_kept = !threads.is_empty() && threads.iter().all(|cores| *cores == [core]);
+            is_kept.then_some(())
         })
         .await;
     }
@@ -138,4 +154,18 @@ async fn an_application_may_be_isolated_where_workers_isolate_nothing() {
     let wrong = json!({"resources": {"isolation": "none"}});
     let refused = bed.admin().patch("/v1/applications/theirs", &wrong).await;
     refused.problem(400, "invalid_request");
+}
+
+#[tokio::test]
+async fn processes_keep_to_the_cores_of_their_worker() {
+    let core = *hog::cores().last().expect("a core");
+    let bed = Bed::start_with("process", &[format!("worker.pin={core}")]).await;
+    register(&bed.team(), "kept").await;
+    bed.keeps_to(core).await;
+    // One that takes its place does as well.
+    for process in bed.cluster.children("host") {
+        bed.cluster.kill_child(process);
+    }
+    ask(&bed.team(), "kept").await;
+    bed.keeps_to(core).await;
 }

@@ -217,7 +217,8 @@ impl Engine for Double {
     }
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
-        let text = String::from_utf8_lossy(&request.model.graph);
+        let file = request.model.whole()?;
+        let text = String::from_utf8_lossy(&file);
         let key = text.trim_start_matches(|c: char| !c.is_ascii_digit());
         let key = key.parse().unwrap_or(0) + i64::from(self.is_isolated) * ISOLATED;
         self.record.call(Step::Load, key, || {

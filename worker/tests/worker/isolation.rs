@@ -112,3 +112,19 @@ async fn a_closed_window_brings_nothing_back() {
     assert_eq!(late.code(), "too_late");
     assert_eq!(world.used(), 0);
 }
+
+/// Neither file is one of ONNX, which is found out where it is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_reads_nothing_of_a_large_file_that_another_process_loads() {
+    let mut config = config();
+    config.map_from_bytes = 1;
+    let world = World::with(Kind::Cpu, config).await;
+    let elsewhere = isolated(&world.variant("m-1", "m-1", 200).await);
+    world.load(&elsewhere).await.unwrap();
+    assert_eq!(world.record.keys(Step::Load), [ISOLATED + 1]);
+    world.infer("m-1", 1, now()).ok();
+    let here = world.variant("m-2", "m-2", 200).await;
+    let failed = world.load(&here).await.unwrap_err();
+    assert_eq!(failed.code(), "failed");
+    assert_eq!(world.record.keys(Step::Load), [ISOLATED + 1]);
+}

@@ -7,7 +7,7 @@
 
 use std::{
     fs::{self, File, TryLockError},
-    io,
+    io::{self, Read},
     ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
@@ -100,8 +100,8 @@ impl ModelFile {
         linked.outlined(outlined)
     }
 
-    /// A large model of which nothing is read yet: its graph is empty. Its folder is made in `scratch`, on the same file
-    /// system.
+    /// A large model of which nothing is read yet: its graph is empty, and [`Self::whole`] is the file as it is. Its folder
+    /// is made in `scratch`, on the same file system.
     ///
     /// # Errors
     /// [`Error::Failed`] where its folder cannot be made.
@@ -180,6 +180,9 @@ impl ModelFile {
         let file = weights
             .file()
             .map_err(|error| failed("be opened", &error))?;
+        if self.graph.is_empty() {
+            return all_of(file).map_err(|error| failed("be read", &error));
+        }
         outline::filled(&self.graph, |range| read_range(&file, range))
             .map_err(|error| invalid(&error))
     }
@@ -357,6 +360,12 @@ pub fn read_range(file: &File, range: Range<u64>) -> Option<Bytes> {
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, range.start).ok()?;
     Some(bytes.into())
+}
+
+fn all_of(mut file: File) -> io::Result<Bytes> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes.into())
 }
 
 fn failed(what: &str, error: &io::Error) -> Error {

@@ -9,7 +9,7 @@ use sextant_types::{
 
 use crate::Error;
 
-/// Refuses a model that may answer in integers which an engine that computes in 32 bits would cut: `wide_output` is the
+/// Refuses a model that may answer by integers which an engine that computes in 32 bits would cut: `wide_output` is the
 /// output.
 pub fn check_integers(wide_output: Option<&str>) -> Result<(), Error> {
     match wide_output {

@@ -41,7 +41,7 @@ pub struct ModelInfo {
     pub parameters: u64,
     /// Those of them in 16 bits.
     pub half_parameters: u64,
-    /// An output of 64-bit integers that may need more than 32, where there is one.
+    /// An output of 64-bit integers that may need more than 32, or of others that follow from such, where there is one.
     pub wide_output: Option<String>,
     /// A recurrent operator whose sequences begin with the batch (`layout` 1), which few engines know; its name.
     pub batch_first: Option<String>,

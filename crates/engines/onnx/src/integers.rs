@@ -1,10 +1,13 @@
-//! Whether outputs of 64-bit integers need more than 32 bits.
+//! Whether outputs follow from 64-bit integers that need more than 32 bits.
 //!
 //! Some engines compute such integers in 32 bits. That is enough for positions, classes and counts, which is what models
 //! answer in integers, and for what they pass on of inputs that fit. Sums and products of inputs, and floats that are
 //! made integers, may not fit, and would come out wrong without a word. Nor is a small integer right that follows from
 //! such a sum: a remainder, a comparison, where the greatest is. Followed is how large a value can be at most, from the
-//! inputs on, node by node; what is not known can be of any size.
+//! inputs on, node by node; what is not known can be of any size. Floats that follow from such sums are wrong as well
+//! (`follow`).
+
+mod follow;
 
 use std::collections::{HashMap, HashSet};
 
@@ -110,23 +113,28 @@ const ANY: Range = Range {
     most: f64::INFINITY,
 };
 
-/// The first output of 64-bit integers that may need more than 32.
+/// The first output of 64-bit integers that may need more than 32, or of others that follow from such.
 pub(crate) fn wide_output(graph: &GraphProto) -> Option<String> {
-    let wide = |data_type: Option<DataType>| {
+    let wide = |value: &ValueInfoProto| {
         matches!(
-            data_type,
+            declared(value),
             Some(DataType::Int64 | DataType::Uint64 | DataType::Uint32)
         )
     };
-    let mut outputs = graph.output.iter();
-    // Most models have none.
-    if !graph.output.iter().any(|it| wide(declared(it))) {
+    let whole =
+        |value: &ValueInfoProto| matches!(declared(value), Some(DataType::Int32 | DataType::Int64));
+    // Most models have neither.
+    if !graph.output.iter().any(wide) && !graph.input.iter().any(whole) {
         return None;
     }
-    let known = magnitudes(graph);
-    let found = outputs.find(|output| {
+    let (known, floats) = magnitudes(graph);
+    let cut = follow::cut(graph, &known, &floats);
+    let found = graph.output.iter().find(|output| {
         let most = known.get(output.name()).copied().unwrap_or(ANY).most;
-        wide(declared(output)) && most > MOST
+        match wide(output) {
+            true => most > MOST,
+            false => cut.contains(output.name()),
+        }
     });
     found.map(|output| output.name().to_owned())
 }
@@ -138,8 +146,9 @@ fn declared(value: &ValueInfoProto) -> Option<DataType> {
     }
 }
 
-/// How large the elements of each value of the main graph can be; nodes come in the order in which they run.
-fn magnitudes(graph: &GraphProto) -> HashMap<&str, Range> {
+/// How large the elements of each value of the main graph can be, and which values have floats; nodes come in the order in
+/// which they run.
+fn magnitudes(graph: &GraphProto) -> (HashMap<&str, Range>, HashSet<&str>) {
     let mut known = HashMap::new();
     let mut floats: HashSet<&str> = HashSet::new();
     for input in &graph.input {
@@ -174,7 +183,7 @@ fn magnitudes(graph: &GraphProto) -> HashMap<&str, Range> {
             }
         }
     }
-    known
+    (known, floats)
 }
 
 /// Whether a node answers with floats, as one does that is given some and makes nothing else of them.

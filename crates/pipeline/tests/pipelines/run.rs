@@ -191,6 +191,40 @@ async fn a_step_that_gave_much_is_there_for_a_condition() {
 }
 
 #[tokio::test]
+async fn loops_within_loops_go_through_short_lists_alone() {
+    let of = |when: &str| {
+        service(
+            adding(),
+            &json!({"name": "p", "steps": [
+                {"name": "a", "application": "one"},
+                {"name": "b", "application": "ten", "inputs": {"x": "a.y"}, "when": when},
+            ]}),
+        )
+    };
+    let compared = ["it == a.y"; 10].join(" && ");
+    let compared = format!("[a.y].all(it, it.all(r, {compared}))");
+    let nested = [
+        "a.y.all(r, a.y.exists(s, s[0] <= r[0]))",
+        "a.y.all(r, (a.y + a.y).filter(s, s[0] == r[0]) == a.y + a.y)",
+        &compared,
+    ];
+    let single = "a.y.all(r, r[0] in [1.0, 2.0]) && a.y.exists(r, r in a.y)";
+    let answers = async |when: &str, rows: &[f32]| of(when).ask(rows).await;
+    for when in nested {
+        let answer = answers(when, &[1.0; 100]).await.expect("an answer");
+        assert_eq!(output(&answer, "y").expect("y"), [12.0; 100], "{when}");
+        let error = answers(when, &[1.0; 1000])
+            .await
+            .expect_err("it is too much");
+        assert_eq!(error.code, Code::InvalidTensor, "{when}");
+        let told = "its loops over tensors of this size may take more than 2097152 steps";
+        assert!(error.message.contains(told), "{when}: {}", error.message);
+    }
+    let answer = answers(single, &[1.0; 1000]).await.expect("an answer");
+    assert_eq!(output(&answer, "y").expect("y"), [12.0; 1000]);
+}
+
+#[tokio::test]
 async fn each_row_is_asked_for_and_what_they_give_is_joined() {
     let worker = adding().with("single", false, |row| Ok(vec![row[0] * 2.0]));
     let service = service(
