@@ -46,9 +46,20 @@ pub(crate) enum LoadOrder {
 /// What came of it.
 #[derive(Clone, Copy)]
 pub(crate) enum LoadOutcome {
-    Loaded { variant: VariantIx, took: Duration },
-    LoadFailed { variant: VariantIx },
-    Unloaded { variant: VariantIx },
+    Loaded {
+        variant: VariantIx,
+        took: Duration,
+    },
+    LoadFailed {
+        variant: VariantIx,
+    },
+    /// It was not started: its window had closed.
+    LoadLate {
+        variant: VariantIx,
+    },
+    Unloaded {
+        variant: VariantIx,
+    },
 }
 
 /// What a number stands for.
@@ -215,6 +226,10 @@ impl LoadQueues {
                     variant: number,
                     took,
                 }
+            }
+            Err(WorkError::TooLate) => {
+                tracing::debug!(variant = %id, "a load was not started inside its window");
+                LoadOutcome::LoadLate { variant: number }
             }
             Err(error) => {
                 self.sent.load_failed(&loaded.application);

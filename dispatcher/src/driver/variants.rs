@@ -85,6 +85,9 @@ impl Driver {
             LoadOutcome::LoadFailed { variant } => {
                 self.on_load_result(at, variant, LoadResult::Failed);
             }
+            LoadOutcome::LoadLate { variant } => {
+                self.on_load_result(at, variant, LoadResult::TooLate);
+            }
             LoadOutcome::Unloaded { variant } => self.on_unloaded(at, variant),
         }
     }

@@ -109,14 +109,19 @@ impl<T> Controller<T> {
         if let LoadResult::After(nanos) = loaded {
             self.learn_load(now, device, variant, nanos);
         }
-        let ok = loaded != LoadResult::Failed;
-        self.placement
-            .on_load_result(now, device, variant, ok, &mut self.moves);
+        let (placement, moves) = (&mut self.placement, &mut self.moves);
+        match loaded {
+            LoadResult::After(_) | LoadResult::Found => {
+                placement.on_load_result(now, device, variant, true, moves);
+            }
+            LoadResult::TooLate => placement.on_load_late(now, device, variant, moves),
+            LoadResult::Failed => placement.on_load_result(now, device, variant, false, moves),
+        }
         self.carry_out_moves(now, actions);
         self.activate(now, device, variant);
         self.expect_expiry(variant);
         self.carry_out(now, actions);
-        if !ok {
+        if loaded == LoadResult::Failed {
             self.give_up_if_hopeless(now, variant, actions);
         }
         self.give_up_crowded_out(now, actions);

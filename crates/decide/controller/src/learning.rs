@@ -20,6 +20,8 @@ pub enum LoadResult {
     After(Nanos),
     /// The variant was found loaded, whoever had it loaded.
     Found,
+    /// It was not started: its window had closed.
+    TooLate,
     /// It failed.
     Failed,
 }

@@ -238,6 +238,18 @@ impl<R: Rule> Placement for Machine<R> {
         }
     }
 
+    fn on_load_late(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
+        actions: &mut Actions,
+    ) {
+        if self.presence(device, variant) == Presence::Loading {
+            self.not_loaded(now, device, variant, actions);
+        }
+    }
+
     fn on_unloaded(
         &mut self,
         now: Nanos,
@@ -471,6 +483,17 @@ impl<R: Rule> Machine<R> {
             let again_at = of.refuse(now, device, look_ahead);
             self.retries.set(variant, again_at);
         }
+        self.not_loaded(now, device, variant, actions);
+    }
+
+    /// A LOAD came to nothing.
+    fn not_loaded(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
+        actions: &mut Actions,
+    ) {
         self.remove(now, device, variant);
         self.finish_relocations(now, variant, actions);
         self.consider(now, variant, actions);

@@ -89,7 +89,7 @@ pub struct Shared {
 /// What the caller has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Load a variant. To be answered by [`Placement::on_load_result`].
+    /// Load a variant. To be answered by [`Placement::on_load_result`] or [`Placement::on_load_late`].
     Load {
         /// On which device.
         device: DeviceIx,
@@ -247,6 +247,16 @@ pub trait Placement: std::fmt::Debug + Send {
         device: DeviceIx,
         variant: VariantIx,
         ok: bool,
+        actions: &mut Actions,
+    );
+
+    /// A LOAD was not started, as its window had closed: the device had more to do than was expected. Nothing is wrong with
+    /// the variant, which is loaded there or elsewhere as soon as that helps somebody.
+    fn on_load_late(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
         actions: &mut Actions,
     );
 

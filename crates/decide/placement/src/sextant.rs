@@ -21,7 +21,9 @@
 //! exponentially. All variants forget at the same pace, so the order of two variants changes only when
 //! one is asked for: the logarithm of the sum at a fixed moment is a key that stands still. Among
 //! variants asked for once this is LRU; a variant in steady use outlives any number of others that were
-//! used once after it, which is where LRU fails. A further replica counts with the requests, all of
+//! used once after it, which is where LRU fails. A variant whose first LOAD is still to come is worth
+//! that LOAD: until then it is late for everybody, and what goes for it comes back by an ordinary one.
+//! A further replica counts with the requests, all of
 //! them, that the others cannot take: they are not delayed but lost while it is away.
 //!
 //! What is desired loaded, whoever asks for it, counts as asked for once a while ago, namely the time
@@ -190,7 +192,7 @@ impl Rule for Sextant {
     }
 
     fn worth(&self, now: Nanos, variant: VariantIx, of: &Variant, _: Nanos) -> u64 {
-        let per_page = of.spec.load.max(1) as f64 / f64::from(of.spec.pages.max(1));
+        let per_page = of.next_load().max(1) as f64 / f64::from(of.spec.pages.max(1));
         let copies = of.replicas.loaded();
         let missed = if copies > 1 {
             self.log_overflow(now, variant, of, (copies - 1) as f64)

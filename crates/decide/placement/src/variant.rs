@@ -121,6 +121,14 @@ impl Variant {
         }
     }
 
+    /// Time of the next LOAD by its spec: of the first one where no device that is up has had it, ns.
+    pub fn next_load(&self) -> Nanos {
+        match self.known_on.is_empty() {
+            true => self.spec.load.max(self.spec.first_load),
+            false => self.spec.load,
+        }
+    }
+
     /// Whether a LOAD there would be a first one, unlike those that follow.
     pub fn is_first_on(&self, device: DeviceIx) -> bool {
         self.spec.first_load > 0 && !self.known_on.contains(&device)

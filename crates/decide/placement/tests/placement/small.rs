@@ -401,6 +401,50 @@ fn a_failed_load_is_tried_again_but_not_at_once() {
 }
 
 #[test]
+fn a_load_whose_window_has_closed_is_no_fault_of_its_variant() {
+    for policy in Policy::ALL {
+        let mut driver = Driver::new(*policy, 9, &[3]);
+        for turn in 0..20 {
+            driver.request(0, 50 * MS);
+            driver.pass(5 * MS);
+            assert_eq!(driver.loads(), [0], "{policy}, {turn}");
+            driver.event(|p, now, out| p.on_load_late(now, DEVICES[0], VARIANTS[0], out));
+            assert!(driver.placement.may_load(driver.now, VARIANTS[0]));
+        }
+    }
+}
+
+#[test]
+fn a_variant_that_was_nowhere_yet_takes_the_room_of_those_that_come_back_soon() {
+    let mut driver = Driver::new(Policy::Sextant, 6, &[3, 3]);
+    let slow_at_first = VariantSpec {
+        first_load: 500 * MS,
+        ..spec(3)
+    };
+    driver.publish(2, slow_at_first);
+    driver.bring(0);
+    driver.bring(1);
+    for _ in 0..5 {
+        driver.pass(2_000 * MS);
+        driver.serve(0);
+        driver.serve(1);
+    }
+    driver.take();
+    driver.request(2, 100 * MS);
+    assert_eq!(driver.take(), [], "a first LOAD helps no such request");
+    driver.event(|p, now, out| p.on_missed(now, VARIANTS[2], out));
+    let actions = driver.take();
+    let gone = unloaded(&actions);
+    assert_eq!((gone.len(), actions.len()), (1, 2), "{actions:?}");
+    driver.carry_out(&actions);
+    let presence = driver.placement.presence(DEVICES[0], VARIANTS[2]);
+    assert_eq!(presence, Presence::Loaded);
+    // From now on it is worth no more than others, and both come when they are asked for.
+    driver.event(|p, now, out| p.on_dropped(now, VARIANTS[2], now, out));
+    driver.bring(gone[0]);
+}
+
+#[test]
 fn a_variant_larger_than_the_device_is_never_loaded_nor_clears_it() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 9, &[3, 10]);
