@@ -79,7 +79,7 @@ impl Workers {
 
 impl Arrival {
     /// Adds the worker, unless it has gone since or has come again. Returns whether it did.
-    pub fn add(self, device: String) -> bool {
+    pub fn enter(self, device: String) -> bool {
         let Self {
             workers,
             client,

@@ -107,10 +107,10 @@ fn a_worker_that_went_before_it_was_known_what_it_runs_on_is_not_added() {
     assert_eq!(device(), None);
     workers.remove(&name);
     let earlier = workers.arriving(Arc::new(Idle));
-    assert!(!gone.add("emulated:0".to_owned()));
+    assert!(!gone.enter("emulated:0".to_owned()));
     let later = workers.arriving(Arc::new(Idle));
-    assert!(later.add("emulated:1".to_owned()));
-    assert!(!earlier.add("emulated:2".to_owned()));
+    assert!(later.enter("emulated:1".to_owned()));
+    assert!(!earlier.enter("emulated:2".to_owned()));
     assert_eq!(device().as_deref(), Some("emulated:1"), "it has come again");
     assert!(workers.remove(&name));
     assert_eq!(device(), None);

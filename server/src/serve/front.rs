@@ -249,7 +249,7 @@ fn follow_workers(
                 // It may go, or come again, before the store has told what it runs on.
                 let (metadata, arrival) = (Arc::clone(&metadata), parts.arriving(client));
                 tokio::spawn(async move {
-                    arrival.add(device_of(metadata.as_ref(), &worker).await);
+                    arrival.enter(device_of(metadata.as_ref(), &worker).await);
                 });
             }
             WorkerEvent::Down(worker) => {

@@ -119,7 +119,8 @@ async fn the_worker_reads_nothing_of_a_large_file_that_another_process_loads() {
     let mut config = config();
     config.map_from_bytes = 1;
     let world = World::with(Kind::Cpu, config).await;
-    let elsewhere = isolated(&world.variant("m-1", "m-1", 200).await);
+    let variant = world.variant("m-1", "m-1", 200).await;
+    let elsewhere = isolated(&variant);
     world.load(&elsewhere).await.unwrap();
     assert_eq!(world.record.keys(Step::Load), [ISOLATED + 1]);
     world.infer("m-1", 1, now()).ok();
