@@ -2,8 +2,7 @@
 
 use std::sync::{Weak, atomic::Ordering};
 
-use sextant_controller::{Action, Controller, DeviceSpec};
-use sextant_placement as placement;
+use sextant_controller::{Controller, DeviceSpec};
 use sextant_rpc::WorkerClient;
 use sextant_types::{
     WorkerId,
@@ -107,12 +106,7 @@ impl Driver {
     /// the best first, if it can.
     pub(crate) fn relocate(&self, variant: VariantIx, from: DeviceIx, to: &[DeviceIx]) {
         self.step(|controller, now, actions| {
-            let before = actions.len();
-            controller.on_relocate(now, (variant, from), to, actions);
-            let began = actions[before..].iter().any(|action| {
-                let load = |of: &placement::Action| matches!(of, placement::Action::Load { variant: it, .. } if *it == variant);
-                matches!(action, Action::Move(step) if load(step))
-            });
+            let began = controller.on_relocate(now, (variant, from), to, actions);
             if began {
                 self.sent.relocations.inc();
             }
@@ -122,12 +116,7 @@ impl Driver {
     /// Something else slows a variant down on the worker at position `from`, and these have it: it leaves that worker.
     pub(crate) fn withdraw(&self, variant: VariantIx, from: DeviceIx, stay: &[DeviceIx]) {
         self.step(|controller, now, actions| {
-            let before = actions.len();
-            controller.on_withdraw(now, (variant, from), stay, actions);
-            let began = actions[before..].iter().any(|action| {
-                let unload = |of: &placement::Action| matches!(of, placement::Action::Unload { variant: it, .. } if *it == variant);
-                matches!(action, Action::Move(step) if unload(step))
-            });
+            let began = controller.on_withdraw(now, (variant, from), stay, actions);
             if began {
                 self.sent.relocations.inc();
             }

@@ -128,17 +128,19 @@ impl<T> Controller<T> {
     }
 
     /// Something else slows a variant down on a device: it moves to the first of `to` that can take it;
-    /// see [`placement::Placement::on_relocate`](sextant_placement::Placement::on_relocate).
+    /// see [`placement::Placement::on_relocate`](sextant_placement::Placement::on_relocate). Returns whether it does.
     pub fn on_relocate(
         &mut self,
         now: Nanos,
         (variant, from): (VariantIx, DeviceIx),
         to: &[DeviceIx],
         actions: &mut Actions<T>,
-    ) {
-        self.placement
+    ) -> bool {
+        let begins = self
+            .placement
             .on_relocate(now, variant, from, to, &mut self.moves);
         self.carry_out(now, actions);
+        begins
     }
 
     /// Something else slows a variant down on a device, and one of `stay` has it: it leaves that device; see
@@ -149,10 +151,12 @@ impl<T> Controller<T> {
         (variant, from): (VariantIx, DeviceIx),
         stay: &[DeviceIx],
         actions: &mut Actions<T>,
-    ) {
-        self.placement
+    ) -> bool {
+        let begins = self
+            .placement
             .on_withdraw(now, variant, from, stay, &mut self.moves);
         self.carry_out(now, actions);
+        begins
     }
 
     /// An UNLOAD was carried out, or a device has lost a variant.

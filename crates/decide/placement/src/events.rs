@@ -288,8 +288,8 @@ impl<R: Rule> Placement for Machine<R> {
         from: DeviceIx,
         to: &[DeviceIx],
         actions: &mut Actions,
-    ) {
-        self.relocate(now, (variant, from), to, actions);
+    ) -> bool {
+        self.relocate(now, (variant, from), to, actions)
     }
 
     fn on_withdraw(
@@ -299,8 +299,8 @@ impl<R: Rule> Placement for Machine<R> {
         from: DeviceIx,
         stay: &[DeviceIx],
         actions: &mut Actions,
-    ) {
-        self.withdraw(now, (variant, from), stay, actions);
+    ) -> bool {
+        self.withdraw(now, (variant, from), stay, actions)
     }
 
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions) {

@@ -276,7 +276,7 @@ pub trait Placement: std::fmt::Debug + Send {
     /// Something else slows a variant down on a device, `from`: it is moved to the first of `to` that can
     /// take it into free pages, and stays where it is if there is none. It leaves `from` once it is
     /// loaded there and no batch of it runs here any more; for a minute it is not loaded on `from`
-    /// again.
+    /// again. Returns whether a move begins.
     fn on_relocate(
         &mut self,
         now: Nanos,
@@ -284,10 +284,11 @@ pub trait Placement: std::fmt::Debug + Send {
         from: DeviceIx,
         to: &[DeviceIx],
         actions: &mut Actions,
-    );
+    ) -> bool;
 
     /// Something else slows a variant down on a device, `from`, and others have it already: it leaves `from` once no
     /// batch of it runs there, and is not loaded there again for a minute. Nothing happens where none of `stay` has it.
+    /// Returns whether it begins to leave.
     fn on_withdraw(
         &mut self,
         now: Nanos,
@@ -295,7 +296,7 @@ pub trait Placement: std::fmt::Debug + Send {
         from: DeviceIx,
         stay: &[DeviceIx],
         actions: &mut Actions,
-    );
+    ) -> bool;
 
     /// Time has passed.
     fn on_timer(&mut self, now: Nanos, actions: &mut Actions);

@@ -17,16 +17,16 @@ pub(super) struct Relocation {
 
 impl<R: Rule> Machine<R> {
     /// Begins to move a variant to the first of `to` that can take it into free pages. Nothing happens
-    /// where there is none, or while it moves from there already.
+    /// where there is none, or while it moves from there already. Returns whether it begins.
     pub(super) fn relocate(
         &mut self,
         now: Nanos,
         (variant, from): (VariantIx, DeviceIx),
         to: &[DeviceIx],
         actions: &mut Actions,
-    ) {
+    ) -> bool {
         let Some(of) = self.variant(variant).filter(|of| !of.retired) else {
-            return;
+            return false;
         };
         let is_here = of
             .replicas
@@ -34,31 +34,32 @@ impl<R: Rule> Machine<R> {
             .is_some_and(|replica| replica.presence == Presence::Loaded);
         let moves = of.relocations.iter().any(|other| other.from == from);
         if !is_here || moves {
-            return;
+            return false;
         }
         let Some(to) = to
             .iter()
             .copied()
             .find(|to| self.is_free(now, *to, variant))
         else {
-            return;
+            return false;
         };
         if let Some(of) = self.variant_mut(variant) {
             of.relocations.push(Relocation { from, to });
         }
         self.load(now, to, variant, actions);
+        true
     }
 
-    /// Begins to take a variant from a device to one of `stay` that has it: nothing is loaded.
+    /// Begins to take a variant from a device to one of `stay` that has it: nothing is loaded. Returns whether it begins.
     pub(super) fn withdraw(
         &mut self,
         now: Nanos,
         (variant, from): (VariantIx, DeviceIx),
         stay: &[DeviceIx],
         actions: &mut Actions,
-    ) {
+    ) -> bool {
         let Some(of) = self.variant_mut(variant).filter(|of| !of.retired) else {
-            return;
+            return false;
         };
         let is_loaded = |device: DeviceIx| {
             let replica = of.replicas.on(device);
@@ -68,10 +69,11 @@ impl<R: Rule> Machine<R> {
         let mut others = stay.iter().copied().filter(|to| *to != from);
         let to = others.find(|to| is_loaded(*to));
         let Some(to) = to.filter(|_| is_loaded(from) && !moves) else {
-            return;
+            return false;
         };
         of.relocations.push(Relocation { from, to });
         self.finish_relocations(now, variant, actions);
+        true
     }
 
     /// Whether a device could begin to load a variant now without unloading anything.

@@ -171,12 +171,16 @@ impl World {
             Step::Relocate { variant, from } => {
                 let others: Vec<DeviceIx> =
                     self.up.keys().copied().filter(|at| *at != from).collect();
-                self.act(|c, now, actions| c.on_relocate(now, (variant, from), &others, actions));
+                self.act(|c, now, actions| {
+                    c.on_relocate(now, (variant, from), &others, actions);
+                });
             }
             Step::Withdraw { variant, from } => {
                 let others: Vec<DeviceIx> =
                     self.up.keys().copied().filter(|at| *at != from).collect();
-                self.act(|c, now, actions| c.on_withdraw(now, (variant, from), &others, actions));
+                self.act(|c, now, actions| {
+                    c.on_withdraw(now, (variant, from), &others, actions);
+                });
             }
             Step::Kind { device, kind } => self.change_kind(device, kind),
             Step::Arrive {

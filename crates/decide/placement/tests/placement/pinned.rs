@@ -294,7 +294,9 @@ impl World {
                     .map(DeviceIx::new)
                     .filter(|at| *at != device)
                     .collect();
-                self.event(|p, now, out| p.on_relocate(now, variant, device, &to, out));
+                self.event(|p, now, out| {
+                    p.on_relocate(now, variant, device, &to, out);
+                });
             }
             95 if self.up.contains(&device.get()) => {
                 let kind = KindIx::new(self.random.below(2));

@@ -503,6 +503,27 @@ fn a_variant_that_is_found_is_there_whatever_the_books_say() {
 }
 
 #[test]
+fn a_variant_that_runs_begins_to_leave_at_once_and_goes_when_its_batch_ends() {
+    let mut driver = Driver::new(Policy::Sextant, 9, &[3]);
+    driver.up(1, 0, 9);
+    let [here, there] = [DEVICES[0], DEVICES[1]];
+    for device in [here, there] {
+        driver.event(|p, now, out| p.on_load_result(now, device, VARIANTS[0], true, out));
+    }
+    driver.request(0, NEVER);
+    driver.event(|p, now, out| p.on_served(now, here, VARIANTS[0], &[NEVER], out));
+    let mut begun = Vec::new();
+    for _ in 0..2 {
+        driver
+            .event(|p, now, out| begun.push(p.on_withdraw(now, VARIANTS[0], here, &[there], out)));
+    }
+    assert_eq!(begun, [true, false], "it leaves once");
+    assert_eq!(driver.take(), []);
+    driver.event(|p, now, out| p.on_finished(now, here, VARIANTS[0], out));
+    assert_eq!(unloaded(&driver.take()), [0]);
+}
+
+#[test]
 fn events_of_unknown_variants_and_devices_change_nothing() {
     for policy in Policy::ALL {
         let mut driver = Driver::new(*policy, 9, &[3]);
