@@ -30,6 +30,16 @@ struct EngineChoice {
     is_isolated: bool,
 }
 
+fn request_for(variant: &Variant, model: ModelFile) -> LoadRequest {
+    LoadRequest {
+        artefact: variant.artefact,
+        model,
+        precision: variant.spec.precision,
+        optimization: variant.spec.optimization,
+        threads: variant.spec.threads,
+    }
+}
+
 impl Worker {
     /// Loads a variant and notes how it went.
     pub(crate) async fn load_noted(&self, load: Load) -> Result<LoadTimings, WorkError> {
@@ -122,9 +132,24 @@ impl Worker {
     ) -> Result<(Arc<Instance>, LoadTimings), WorkError> {
         let variant = &load.variant;
         let fetching = Instant::now();
-        let request = self.fetch(variant, &chosen).await?;
+        let is_prepared = || {
+            let precision = variant.spec.precision;
+            chosen.engine.has_prepared(&variant.artefact, precision)
+        };
+        let needs_file = !is_prepared();
+        let request = match needs_file {
+            true => self.fetch(variant, &chosen).await?,
+            false => request_for(variant, ModelFile::absent()),
+        };
         let fetched = fetching.elapsed();
-        let (opened, began) = self.open_in_turn(load, chosen.engine, request).await?;
+        let engine = || Arc::clone(&chosen.engine);
+        let mut opened = self.open_in_turn(load, engine(), request).await;
+        if matches!(opened, Err(WorkError::Failed { .. })) && !needs_file && !is_prepared() {
+            // It was forgotten meanwhile.
+            let request = self.fetch(variant, &chosen).await?;
+            opened = self.open_in_turn(load, engine(), request).await;
+        }
+        let (opened, began) = opened?;
         let timings = LoadTimings {
             queue_us: us(began
                 .saturating_duration_since(arrived)
@@ -157,13 +182,7 @@ impl Worker {
                 reason: with_causes(&error),
             },
         })?;
-        Ok(LoadRequest {
-            artefact: variant.artefact,
-            model,
-            precision: variant.spec.precision,
-            optimization: variant.spec.optimization,
-            threads: variant.spec.threads,
-        })
+        Ok(request_for(variant, model))
     }
 
     /// The artefact's file; the weights of a large one stay where the store has them. Nothing is read of one that a process

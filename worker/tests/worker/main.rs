@@ -13,6 +13,7 @@ mod held;
 mod isolation;
 mod memory;
 mod metrics;
+mod prepared;
 mod room;
 mod service;
 mod stress;

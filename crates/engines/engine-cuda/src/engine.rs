@@ -223,6 +223,12 @@ impl Engine for CudaEngine {
         self.shared.config.host_bytes > 0
     }
 
+    fn has_prepared(&self, artefact: &Digest, precision: Precision) -> bool {
+        let kept = self.shared.prepared.lock();
+        kept.iter()
+            .any(|(known, _)| *known == (*artefact, precision))
+    }
+
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
         let key = (request.artefact, request.precision);
         let resident = self.shared.residents.get_or_make(key, || {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use sextant_engine::{
-    Device, Engine, Error, LoadRequest, LoadedModel,
+    Device, Engine, Error, LoadRequest, LoadedModel, ModelFile,
     conformance::{assert_close, random_inputs},
 };
 use sextant_engine_cuda::{
@@ -294,6 +294,29 @@ fn a_model_too_large_for_pinned_memory_costs_no_other_its_place() {
     let before = captures(&driver);
     load(&engine, 1, &small);
     assert_eq!(captures(&driver), before, "its graphs were kept");
+}
+
+#[test]
+fn a_model_that_is_prepared_loads_without_its_file() {
+    let file = model(2, 1);
+    let (engine, _) = start(Config {
+        host_bytes: pages_of(&file) * PAGE_BYTES,
+        ..config()
+    });
+    let absent = LoadRequest {
+        model: ModelFile::absent(),
+        ..request(1, &file)
+    };
+    let has = || engine.has_prepared(&absent.artefact, Precision::Fp32);
+    assert!(!has() && engine.load(&absent).is_err());
+    let answers = run(&*load(&engine, 1, &file), 2);
+    assert!(has() && !engine.has_prepared(&absent.artefact, Precision::Fp16));
+    let again = engine.load(&absent).expect("it is prepared");
+    assert_eq!(run(&*again, 2), answers);
+    drop(again);
+    // It makes room for another.
+    drop(load(&engine, 2, &file));
+    assert!(!has() && engine.load(&absent).is_err());
 }
 
 #[test]

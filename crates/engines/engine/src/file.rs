@@ -90,6 +90,16 @@ impl From<&'static str> for ModelFile {
 }
 
 impl ModelFile {
+    /// Instead of the file of a model of which the engine has all that it needs.
+    pub fn absent() -> Self {
+        Bytes::new().into()
+    }
+
+    /// Whether there is no file.
+    pub fn is_absent(&self) -> bool {
+        self.graph.is_empty() && self.weights.is_none()
+    }
+
     /// A large model, whose file stays where it is. Its folder is made in `scratch`, on the same file system.
     ///
     /// # Errors

@@ -183,6 +183,13 @@ pub trait Engine: Send + Sync {
         false
     }
 
+    /// Whether a load of the artefact at this precision finds here all that it needs of it: its file may be left out
+    /// ([`ModelFile::absent`]). Where that has changed by the time of the load, the load fails.
+    fn has_prepared(&self, artefact: &Digest, precision: Precision) -> bool {
+        let _ = (artefact, precision);
+        false
+    }
+
     /// Prepares an artefact to run.
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error>;
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use sextant_engine::{
     Capabilities, Device, Engine, Error, Interrupt, LiveMap, LoadRequest, LoadedModel,
 };
-use sextant_types::Digest;
+use sextant_types::{Digest, Precision};
 
 use crate::{host::Host, model::IsolatedModel, program::Program};
 
@@ -127,6 +127,10 @@ impl Engine for IsolatableEngine {
 
     fn keeps_prepared(&self) -> bool {
         self.engine.keeps_prepared()
+    }
+
+    fn has_prepared(&self, artefact: &Digest, precision: Precision) -> bool {
+        self.engine.has_prepared(artefact, precision)
     }
 
     fn load(&self, request: &LoadRequest) -> Result<Arc<dyn LoadedModel>, Error> {
