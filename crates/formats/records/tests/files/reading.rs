@@ -341,6 +341,33 @@ async fn rows_of_a_table_are_read_as_validation_sets_are() {
 }
 
 #[tokio::test]
+async fn booleans_are_read_from_lines_and_from_tables() {
+    let store = Store::new();
+    let signature = one_input(DataType::Bool, PAIR);
+    store
+        .put("flags.jsonl", "{\"x\": [true, false]}\n{\"x\": [1, 0]}\n")
+        .await;
+    store
+        .put("flags.csv", "x.0,x.1\nTrue,False\n1,0\ntrue,2\n")
+        .await;
+    for (name, are_read) in [
+        ("flags.jsonl", vec![true, false]),
+        ("flags.csv", vec![true, true, false]),
+    ] {
+        let records = store.read(name, &signature, (0, 2)).await;
+        let records = records.expect("records");
+        assert_eq!(records.len(), are_read.len(), "{name}");
+        for (record, is_read) in records.iter().zip(are_read) {
+            assert_eq!(record.is_ok(), is_read, "{name}: {record:?}");
+            for input in record.iter().flatten() {
+                let wanted = Data::Plain(Bytes::from_static(&[1, 0]));
+                assert_eq!(input.tensor.data(), &wanted, "{name}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn rows_are_found_again_far_into_a_large_table() {
     const ROWS: u64 = 36_000;
     let store = Store::new();
