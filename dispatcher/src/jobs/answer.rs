@@ -86,35 +86,43 @@ impl JobService {
         }
     }
 
+    /// Answers records that go together. Where they cannot be answered so, one of them may be at fault: the others are
+    /// asked for without it, by halves.
     async fn answer_group(
         &self,
         job: &Job,
         addressee: &Addressee,
         (group, answers): (&mut Vec<Vec<NamedTensor>>, &mut Vec<RecordAnswer>),
     ) -> Result<(), Stop> {
-        let records = std::mem::take(group);
-        if records.is_empty() {
-            return Ok(());
-        }
-        match self.ask(job, &addressee.route, &records).await? {
-            Ok(answer) if answer.variant != addressee.variant => {
-                let message = format!(
-                    "the job began with `{}`, and now `{}` answers: start it again",
-                    addressee.variant, answer.variant
-                );
-                return Err(Stop::failed(Code::PreconditionFailed, message));
+        // The first of them is the last of the list.
+        let mut parts = vec![std::mem::take(group)];
+        while let Some(mut records) = parts.pop() {
+            if records.is_empty() {
+                continue;
             }
-            Ok(answer) => {
-                let rows = rows(&answer.outputs, records.len());
-                answers.extend(rows.into_iter().map(Ok));
-            }
-            Err(error) if error.code.kind().is_retryable() => return Err(Stop::from_query(error)),
-            Err(error) => {
-                let refused = RecordFailure {
+            match self.ask(job, &addressee.route, &records).await? {
+                Ok(answer) if answer.variant != addressee.variant => {
+                    let message = format!(
+                        "the job began with `{}`, and now `{}` answers: start it again",
+                        addressee.variant, answer.variant
+                    );
+                    return Err(Stop::failed(Code::PreconditionFailed, message));
+                }
+                Ok(answer) => {
+                    let rows = rows(&answer.outputs, records.len());
+                    answers.extend(rows.into_iter().map(Ok));
+                }
+                Err(error) if error.code.kind().is_retryable() => {
+                    return Err(Stop::from_query(error));
+                }
+                Err(_) if records.len() > 1 => {
+                    let rest = records.split_off(records.len() / 2);
+                    parts.extend([rest, records]);
+                }
+                Err(error) => answers.push(Err(RecordFailure {
                     code: error.code,
                     message: error.message,
-                };
-                answers.extend(records.iter().map(|_| Err(refused.clone())));
+                })),
             }
         }
         Ok(())
