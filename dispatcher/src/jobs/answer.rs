@@ -86,8 +86,8 @@ impl JobService {
         }
     }
 
-    /// Answers records that go together. Where they cannot be answered so, one of them may be at fault: the others are
-    /// asked for without it, by halves.
+    /// Answers records that go together. Where they cannot be answered so, one of them may be at fault, or nobody can tell
+    /// whose an output is: they are asked for by halves.
     async fn answer_group(
         &self,
         job: &Job,
@@ -108,21 +108,21 @@ impl JobService {
                     );
                     return Err(Stop::failed(Code::PreconditionFailed, message));
                 }
-                Ok(answer) => {
-                    let rows = rows(&answer.outputs, records.len());
-                    answers.extend(rows.into_iter().map(Ok));
-                }
                 Err(error) if error.code.kind().is_retryable() => {
                     return Err(Stop::from_query(error));
                 }
-                Err(_) if records.len() > 1 => {
-                    let rest = records.split_off(records.len() / 2);
-                    parts.extend([rest, records]);
+                Ok(answer) if are_rows(&answer.outputs, records.len()) => {
+                    let rows = rows(&answer.outputs, records.len());
+                    answers.extend(rows.into_iter().map(Ok));
                 }
-                Err(error) => answers.push(Err(RecordFailure {
+                Err(error) if records.len() == 1 => answers.push(Err(RecordFailure {
                     code: error.code,
                     message: error.message,
                 })),
+                _ => {
+                    let rest = records.split_off(records.len() / 2);
+                    parts.extend([rest, records]);
+                }
             }
         }
         Ok(())
@@ -191,6 +191,12 @@ fn join_rows(records: &[Vec<NamedTensor>]) -> Result<Vec<NamedTensor>, QueryErro
             .map_err(|error| QueryError::new(Code::InvalidRecord, error.to_string()))
     };
     (0..first.len()).map(column).collect()
+}
+
+/// Whether the outputs have a row for each of so many records. Those of one record are its own whatever they are.
+fn are_rows(outputs: &[NamedTensor], count: usize) -> bool {
+    let has_them = |output: &NamedTensor| output.tensor.shape().first() == Some(&count);
+    count == 1 || outputs.iter().all(has_them)
 }
 
 /// Cuts outputs into one list per record.

@@ -10,7 +10,7 @@ use sextant_dispatcher::{Dispatcher, jobs::JobService};
 use sextant_health::throttle::Throttle;
 use sextant_registry::{JobState, Registry};
 use sextant_rpc::{Answer, Offline, OnlineLoad, Query, QueryError};
-use sextant_types::{Code, OfflineSpec, Route, Signature, VariantId};
+use sextant_types::{Code, OfflineSpec, Route, Signature, Tensor, VariantId};
 
 use super::{
     Runner, answers, check, config, put, records, registry, spec, submit, submit_spec, succeeded,
@@ -222,4 +222,33 @@ async fn a_record_on_which_the_engine_fails_is_refused_alone() {
             _ => assert_eq!(answer["outputs"]["y"], doubled, "{answer}"),
         }
     }
+}
+
+/// What several rows come to has one more in front.
+#[derive(Default)]
+struct SurplusRow;
+
+impl Interceptor for SurplusRow {
+    fn change(&self, answer: &mut Answer) {
+        let several = answer.outputs.iter_mut().filter(|it| it.tensor.rows() > 1);
+        for output in several {
+            let first = output.tensor.slice_rows(0, 1).unwrap();
+            output.tensor = Tensor::concat(&[&first, &output.tensor]).unwrap();
+        }
+    }
+
+    fn most_together(&self) -> u32 {
+        4
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_whose_outputs_are_no_rows_are_asked_for_one_by_one() {
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    let _runner = start(&world, &registry, &Arc::<SurplusRow>::default());
+    let job = submit(&world, &registry, records()).await;
+    succeeded(&registry, &job).await;
+    check(&answers(&world).await);
 }
