@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sextant_rpc::{Answer, Query};
 use sextant_types::{
-    ApplicationId, Code, DataType, NamedTensor, Route, Signature, Tensor, TensorSpec, VariantId,
-    convert,
+    ApplicationId, Code, DataType, ErrorKind, ModelId, NamedTensor, Route, Signature, Tensor,
+    TensorSpec, VariantId, convert,
 };
 use utoipa::ToSchema;
 
@@ -217,15 +217,16 @@ fn invalid(field: &'static str, detail: impl Into<String>) -> Problem {
 
 /// Who is called so, and what they take: a variant, a model or an application.
 fn resolve(state: &ApiState, name: &str) -> Result<(Route, Signature), Problem> {
-    let named = [
-        VariantId::new(name).map(Route::Variant),
-        name.parse().map(Route::Model),
-        ApplicationId::new(name).map(Route::Application),
-    ];
-    for route in named {
-        let route = route?;
-        if let Ok(signature) = state.dispatcher().signature(&route) {
-            return Ok((route, signature));
+    // Whatever may be called so may be a model, of which a version may be named.
+    let model = name.parse::<ModelId>()?;
+    let variant = VariantId::new(name).ok().map(Route::Variant);
+    let application = ApplicationId::new(name).ok().map(Route::Application);
+    let named = [variant, Some(Route::Model(model)), application];
+    for route in named.into_iter().flatten() {
+        match state.dispatcher().signature(&route) {
+            Ok(signature) => return Ok((route, signature)),
+            Err(error) if error.code.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
         }
     }
     let detail = format!(

@@ -116,6 +116,27 @@ async fn token_ids_become_vectors() {
 }
 
 #[tokio::test]
+async fn vectors_come_of_whatever_a_query_may_name() {
+    let recorder = Recorder::answering();
+    let api = Api::new(recorder.clone()).await;
+    for name in ["digits", "mlp", "mlp@1", "mlp-ort-fp32-all-t1-b32"] {
+        let body = json!({"model": name, "input": [1, 2, 3]}).to_string();
+        let answered = api.call("POST", "/v1/embeddings", body).await;
+        assert_eq!(answered.status, 200, "{name}");
+        assert_eq!(recorder.last().route.name(), name);
+    }
+    for (name, code) in [
+        ("mlp@2", "model_not_found"),
+        ("mlp@x", "invalid_name"),
+        ("No Name", "invalid_name"),
+    ] {
+        let body = json!({"model": name, "input": [1, 2, 3]}).to_string();
+        let refused = api.call("POST", "/v1/embeddings", body).await;
+        refused.problem(code);
+    }
+}
+
+#[tokio::test]
 async fn vectors_come_in_base64_where_that_is_asked_for() {
     let api = Api::new(Recorder::answering()).await;
     let body = json!({"model": "mlp", "input": [1, 2, 3], "encoding_format": "base64"});

@@ -86,35 +86,43 @@ impl JobService {
         }
     }
 
+    /// Answers records that go together. Where they cannot be answered so, one of them may be at fault, or nobody can tell
+    /// whose an output is: they are asked for by halves.
     async fn answer_group(
         &self,
         job: &Job,
         addressee: &Addressee,
         (group, answers): (&mut Vec<Vec<NamedTensor>>, &mut Vec<RecordAnswer>),
     ) -> Result<(), Stop> {
-        let records = std::mem::take(group);
-        if records.is_empty() {
-            return Ok(());
-        }
-        match self.ask(job, &addressee.route, &records).await? {
-            Ok(answer) if answer.variant != addressee.variant => {
-                let message = format!(
-                    "the job began with `{}`, and now `{}` answers: start it again",
-                    addressee.variant, answer.variant
-                );
-                return Err(Stop::failed(Code::PreconditionFailed, message));
+        // The first of them is the last of the list.
+        let mut parts = vec![std::mem::take(group)];
+        while let Some(mut records) = parts.pop() {
+            if records.is_empty() {
+                continue;
             }
-            Ok(answer) => {
-                let rows = rows(&answer.outputs, records.len());
-                answers.extend(rows.into_iter().map(Ok));
-            }
-            Err(error) if error.code.kind().is_retryable() => return Err(Stop::from_query(error)),
-            Err(error) => {
-                let refused = RecordFailure {
+            match self.ask(job, &addressee.route, &records).await? {
+                Ok(answer) if answer.variant != addressee.variant => {
+                    let message = format!(
+                        "the job began with `{}`, and now `{}` answers: start it again",
+                        addressee.variant, answer.variant
+                    );
+                    return Err(Stop::failed(Code::PreconditionFailed, message));
+                }
+                Err(error) if error.code.kind().is_retryable() => {
+                    return Err(Stop::from_query(error));
+                }
+                Ok(answer) if are_rows(&answer.outputs, records.len()) => {
+                    let rows = rows(&answer.outputs, records.len());
+                    answers.extend(rows.into_iter().map(Ok));
+                }
+                Err(error) if records.len() == 1 => answers.push(Err(RecordFailure {
                     code: error.code,
                     message: error.message,
-                };
-                answers.extend(records.iter().map(|_| Err(refused.clone())));
+                })),
+                _ => {
+                    let rest = records.split_off(records.len() / 2);
+                    parts.extend([rest, records]);
+                }
             }
         }
         Ok(())
@@ -183,6 +191,12 @@ fn join_rows(records: &[Vec<NamedTensor>]) -> Result<Vec<NamedTensor>, QueryErro
             .map_err(|error| QueryError::new(Code::InvalidRecord, error.to_string()))
     };
     (0..first.len()).map(column).collect()
+}
+
+/// Whether the outputs have a row for each of so many records. Those of one record are its own whatever they are.
+fn are_rows(outputs: &[NamedTensor], count: usize) -> bool {
+    let has_them = |output: &NamedTensor| output.tensor.shape().first() == Some(&count);
+    count == 1 || outputs.iter().all(has_them)
 }
 
 /// Cuts outputs into one list per record.

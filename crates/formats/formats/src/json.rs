@@ -140,11 +140,16 @@ impl Elements {
         }
     }
 
-    /// Appends a number.
+    /// Appends a number, or a boolean as 0 or 1.
     ///
     /// # Errors
     /// The type cannot hold it.
     pub fn push(&mut self, number: Number) -> Result<(), String> {
+        // No number is brought to a boolean, and this is how booleans are read.
+        if let (DataType::Bool, Number::Integer(flag @ (0 | 1))) = (self.data_type, number) {
+            self.plain.extend_from_slice(&[u8::from(flag == 1)]);
+            return Ok(());
+        }
         convert::encode(number, self.data_type, Rounding::Nearest, &mut self.plain)
             .map_err(|why| format!("cannot be read: {why}"))
     }

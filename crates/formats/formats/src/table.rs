@@ -120,7 +120,13 @@ fn number(cell: &str, data_type: DataType) -> Option<Number> {
         ("" | "nan" | "NaN", to) if convert::is_float(to) => Some(Number::Float(f64::NAN)),
         ("true" | "True" | "TRUE", DataType::Bool) => Some(Number::Integer(1)),
         ("false" | "False" | "FALSE", DataType::Bool) => Some(Number::Integer(0)),
-        (cell, to) if convert::is_float(to) => cell.parse().ok().map(Number::Float),
+        (cell, to) if convert::is_float(to) => {
+            let number = cell.parse::<f64>().ok()?;
+            // Digits that come to an infinity are too large for any type: nobody has written one.
+            let has_digits = || cell.contains(|it: char| it.is_ascii_digit());
+            let is_meant = !(number.is_infinite() && has_digits());
+            is_meant.then_some(Number::Float(number))
+        }
         // Spreadsheets write whole numbers as 3.0.
         (cell, _) => cell
             .strip_suffix(".0")
@@ -128,5 +134,25 @@ fn number(cell: &str, data_type: DataType) -> Option<Number> {
             .parse()
             .ok()
             .map(Number::Integer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_infinity_is_one_that_was_written() {
+        for (cell, is_read) in [
+            ("Infinity", true),
+            ("-inf", true),
+            ("1e308", true),
+            ("1e400", false),
+            ("-1e400", false),
+        ] {
+            let mut elements = Elements::new(DataType::Fp64);
+            let pushed = push("x", cell, DataType::Fp64, &mut elements);
+            assert_eq!(pushed.is_ok(), is_read, "{cell}");
+        }
     }
 }

@@ -102,15 +102,24 @@ impl Rows {
     }
 }
 
-/// The cells of one row.
+/// The cells of one row, which is all that there may be.
 fn cells(row: &[u8]) -> Result<StringRecord, String> {
     let mut reader = ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
         .from_reader(row);
-    let mut cells = StringRecord::new();
-    match reader.read_record(&mut cells) {
-        Ok(_) => Ok(cells),
-        Err(error) => Err(error.to_string()),
+    let (mut cells, mut rest) = (StringRecord::new(), StringRecord::new());
+    let mut read = |row: &mut StringRecord| {
+        let read = reader.read_record(row);
+        read.map_err(|error| error.to_string())
+    };
+    read(&mut cells)?;
+    match read(&mut rest)? {
+        false => Ok(cells),
+        true => Err(
+            "the row has a carriage return in the middle: end rows with line feeds, and put cells that have one into \
+             quotation marks"
+                .to_owned(),
+        ),
     }
 }

@@ -49,7 +49,8 @@ fn input(name: &str, value: &Value, signature: &Signature) -> Result<NamedTensor
     ))
 }
 
-/// The full shape of one row: the nested one, or the model's where a flat list fits it.
+/// The full shape of one row: the nested one, or the model's where either is flat, or they differ in dimensions of 1 alone.
+/// A list of other dimensions with as many elements has them in another order.
 fn row_shape(
     spec: &TensorSpec,
     nested: Vec<usize>,
@@ -82,14 +83,23 @@ fn row_shape(
         return Ok(nested);
     }
     let fixed: Option<Vec<usize>> = row.iter().map(|dim| dim.map(|dim| dim as usize)).collect();
+    let is_alike = |fixed: &[usize]| {
+        let is_flat = nested.len() <= 1 || fixed.len() <= 1;
+        let is_flat = is_flat && fixed.iter().product::<usize>() == leaves;
+        is_flat || without_ones(&nested).eq(without_ones(fixed))
+    };
     match fixed {
-        Some(fixed) if fixed.iter().product::<usize>() == leaves => Ok(with_batch(fixed)),
+        Some(fixed) if is_alike(&fixed) => Ok(with_batch(fixed)),
         _ => Err(format!(
             "input `{}` has shape {nested:?}: the model takes {}",
             spec.name,
             spec.shape_text()
         )),
     }
+}
+
+fn without_ones(shape: &[usize]) -> impl Iterator<Item = usize> {
+    shape.iter().copied().filter(|size| *size != 1)
 }
 
 /// One line for an answered record.

@@ -11,7 +11,11 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Longest accepted line, bytes: it is held in memory whole.
 const MAX_LINE_BYTES: usize = 256 << 20;
 
-/// The lines of a file that hold something, without the white space around them.
+/// What spreadsheets begin a file with, which is none of its text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The lines of a file that hold something: of JSON without the white space around them, of CSV as they are, since there it
+/// is text.
 pub(crate) struct Lines {
     files: Files,
     path: ObjectPath,
@@ -27,6 +31,8 @@ pub(crate) struct Lines {
     quoted: bool,
     /// Whether a quotation mark is open behind what was searched.
     open: bool,
+    /// Where the quotation mark stands in `buffer` that closed the last cell in such marks.
+    closed: Option<usize>,
 }
 
 impl Lines {
@@ -42,6 +48,7 @@ impl Lines {
             searched: 0,
             quoted: false,
             open: false,
+            closed: None,
         }
     }
 
@@ -62,8 +69,10 @@ impl Lines {
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(line) = self.any_line().await? {
             let trimmed = line.trim_ascii();
-            if !trimmed.is_empty() {
-                return Ok(Some(line.slice_ref(trimmed)));
+            match (trimmed.is_empty(), self.quoted) {
+                (true, _) => {}
+                (false, true) => return Ok(Some(line)),
+                (false, false) => return Ok(Some(line.slice_ref(trimmed))),
             }
         }
         Ok(None)
@@ -73,6 +82,13 @@ impl Lines {
         loop {
             if let Some(end) = self.line_end() {
                 return Ok(Some(self.take(end)));
+            }
+            if self.fetched >= self.size && self.open {
+                let reason = format!(
+                    "the row at byte {} has a quotation mark that is not closed",
+                    self.at
+                );
+                return Err(Error::input(&self.path, reason));
             }
             if self.fetched >= self.size {
                 let rest = self.buffer.len();
@@ -98,19 +114,34 @@ impl Lines {
                 self.searched = self.buffer.len();
                 return None;
             };
-            let is_mark = rest[found] == b'"';
-            self.searched += found + 1;
-            self.open ^= is_mark;
-            if !is_mark && !self.open {
-                return Some(self.searched);
+            let at = self.searched + found;
+            self.searched = at + 1;
+            match (self.buffer[at], self.open) {
+                (b'"', true) => (self.open, self.closed) = (false, Some(at)),
+                (b'"', false) => self.open = self.is_opening(at),
+                (_, true) => {}
+                (_, false) => return Some(self.searched),
             }
         }
+    }
+
+    /// Whether a quotation mark begins a cell, or is the second of two, which stand for one. Anywhere else it is text, as
+    /// in `5" pipe`.
+    fn is_opening(&self, at: usize) -> bool {
+        let before = &self.buffer[..at];
+        let follows_one = at > 0 && self.closed == Some(at - 1);
+        before.is_empty()
+            || before == BYTE_ORDER_MARK
+            || before.ends_with(b",")
+            || before.ends_with(b"\r")
+            || follows_one
     }
 
     fn take(&mut self, bytes: usize) -> Bytes {
         self.at += bytes as u64;
         self.searched = 0;
         self.open = false;
+        self.closed = None;
         self.buffer.split_to(bytes).freeze()
     }
 

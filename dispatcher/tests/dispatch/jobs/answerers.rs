@@ -10,7 +10,7 @@ use sextant_dispatcher::{Dispatcher, jobs::JobService};
 use sextant_health::throttle::Throttle;
 use sextant_registry::{JobState, Registry};
 use sextant_rpc::{Answer, Offline, OnlineLoad, Query, QueryError};
-use sextant_types::{Code, OfflineSpec, Route, Signature, VariantId};
+use sextant_types::{Code, OfflineSpec, Route, Signature, Tensor, VariantId};
 
 use super::{
     Runner, answers, check, config, put, records, registry, spec, submit, submit_spec, succeeded,
@@ -25,6 +25,11 @@ trait Interceptor: Send + Sync {
     }
 
     fn change(&self, _: &mut Answer) {}
+
+    /// Records that are asked for in one query.
+    fn most_together(&self) -> u32 {
+        1
+    }
 }
 
 /// A dispatcher in front of which somebody stands.
@@ -48,7 +53,7 @@ impl<I: Interceptor> Offline for InterceptedDispatcher<I> {
     }
 
     fn most_together(&self, _: &Route) -> u32 {
-        1
+        self.instead.most_together()
     }
 
     fn online_load(&self, route: &Route) -> OnlineLoad {
@@ -170,6 +175,80 @@ async fn a_job_waits_for_workers_that_are_away_for_longer_than_other_errors_are_
     let now = registry.job(&job.id).await.unwrap();
     assert_eq!(now.state, JobState::Paused, "{:?}", now.error);
     workers.are_back.store(true, Ordering::SeqCst);
+    succeeded(&registry, &job).await;
+    check(&answers(&world).await);
+}
+
+/// The engine fails on each batch with this number, as where a table has no such row.
+#[derive(Default)]
+struct FailingEngine;
+
+impl Interceptor for FailingEngine {
+    fn refuse(&self, query: &Query) -> Option<QueryError> {
+        let values: Vec<f32> = query.inputs[0].tensor.to_vec().unwrap();
+        let fails = values.contains(&DEAR);
+        fails.then(|| QueryError::new(Code::EngineFailed, "an index is out of range"))
+    }
+
+    fn most_together(&self) -> u32 {
+        4
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_on_which_the_engine_fails_is_refused_alone() {
+    const BAD: usize = 5;
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    let _runner = start(&world, &registry, &Arc::<FailingEngine>::default());
+    let line = |n: usize| match n {
+        BAD => format!("{{\"x\": [{DEAR}, 1]}}\n"),
+        n => format!("{{\"x\": [{n}, 1]}}\n"),
+    };
+    put(&world, "in.jsonl", (0..8).map(line).collect::<String>()).await;
+    let spec = OfflineSpec {
+        chunk: 8,
+        ..spec("in.jsonl", "out.jsonl")
+    };
+    let job = submit_spec(&registry, &spec).await;
+    succeeded(&registry, &job).await;
+    let answers = answers(&world).await;
+    assert_eq!(answers.len(), 8);
+    for (n, answer) in answers.iter().enumerate() {
+        let doubled = serde_json::json!([(n * 2) as f64, 2.0]);
+        match n {
+            BAD => assert_eq!(answer["error"]["code"], "engine_failed", "{answer}"),
+            _ => assert_eq!(answer["outputs"]["y"], doubled, "{answer}"),
+        }
+    }
+}
+
+/// What several rows come to has one more in front.
+#[derive(Default)]
+struct SurplusRow;
+
+impl Interceptor for SurplusRow {
+    fn change(&self, answer: &mut Answer) {
+        let several = answer.outputs.iter_mut().filter(|it| it.tensor.rows() > 1);
+        for output in several {
+            let first = output.tensor.slice_rows(0, 1).unwrap();
+            output.tensor = Tensor::concat(&[&first, &output.tensor]).unwrap();
+        }
+    }
+
+    fn most_together(&self) -> u32 {
+        4
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_whose_outputs_are_no_rows_are_asked_for_one_by_one() {
+    let world = World::new().await;
+    world.serve(Kind::default()).await;
+    let registry = registry(&world).await;
+    let _runner = start(&world, &registry, &Arc::<SurplusRow>::default());
+    let job = submit(&world, &registry, records()).await;
     succeeded(&registry, &job).await;
     check(&answers(&world).await);
 }

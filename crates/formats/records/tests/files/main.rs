@@ -4,5 +4,6 @@ mod away;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod reading;
+mod shapes;
 mod support;
 mod writing;

@@ -341,6 +341,71 @@ async fn rows_of_a_table_are_read_as_validation_sets_are() {
 }
 
 #[tokio::test]
+async fn booleans_are_read_from_lines_and_from_tables() {
+    let store = Store::new();
+    let signature = one_input(DataType::Bool, PAIR);
+    store
+        .put("flags.jsonl", "{\"x\": [true, false]}\n{\"x\": [1, 0]}\n")
+        .await;
+    store
+        .put("flags.csv", "x.0,x.1\nTrue,False\n1,0\ntrue,2\n")
+        .await;
+    for (name, are_read) in [
+        ("flags.jsonl", vec![true, false]),
+        ("flags.csv", vec![true, true, false]),
+    ] {
+        let records = store.read(name, &signature, (0, 2)).await;
+        let records = records.expect("records");
+        assert_eq!(records.len(), are_read.len(), "{name}");
+        for (record, is_read) in records.iter().zip(are_read) {
+            assert_eq!(record.is_ok(), is_read, "{name}: {record:?}");
+            for input in record.iter().flatten() {
+                let wanted = Data::Plain(Bytes::from_static(&[1, 0]));
+                assert_eq!(input.tensor.data(), &wanted, "{name}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn quotation_marks_and_spaces_inside_cells_are_text() {
+    let store = Store::new();
+    let signature = one_input(DataType::Bytes, &[]);
+    let table = "text\n5\" pipe\n  plain \n3\" nail\r\n\"a\"\"\nb\"\nlast";
+    store.put("marks.csv", table).await;
+    let wanted = ["5\" pipe", "  plain ", "3\" nail", "a\"\nb", "last"];
+    let text = |record: &sextant_records::Record| {
+        let texts = inputs(record)[0].tensor.texts().expect("strings");
+        String::from_utf8_lossy(texts.get(0).expect("a text")).into_owned()
+    };
+    for first in 0..wanted.len() {
+        let read = store.read("marks.csv", &signature, (first as u64, 2)).await;
+        let texts: Vec<String> = read.expect("records").iter().map(text).collect();
+        assert_eq!(texts, wanted[first..]);
+    }
+    store.put("returns.csv", "text\na\rb\nc\n").await;
+    let records = store.read("returns.csv", &signature, (0, 2)).await;
+    let records = records.expect("records");
+    let refused = records[0].as_ref().expect_err("two rows in one");
+    assert!(refused.contains("carriage return"), "{refused}");
+    assert_eq!(text(&records[1]), "c");
+    for (name, table, why) in [
+        (
+            "open.csv",
+            "text\na\n\"b\nc\n",
+            "byte 7 has a quotation mark",
+        ),
+        ("mac.csv", "text\ra\rb\r", "carriage return"),
+    ] {
+        store.put(name, table).await;
+        let error = store.read(name, &signature, (0, 1)).await;
+        let error = error.expect_err("it is refused");
+        assert_eq!(error.code(), Code::InvalidRecord);
+        assert!(error.to_string().contains(why), "{name}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn rows_are_found_again_far_into_a_large_table() {
     const ROWS: u64 = 36_000;
     let store = Store::new();
