@@ -124,7 +124,8 @@ impl Worker {
         let fetching = Instant::now();
         let request = self.fetch(variant, &chosen).await?;
         let fetched = fetching.elapsed();
-        let (opened, began) = self.open_in_turn(load, chosen.engine, request).await?;
+        let opening = self.open_in_turn(load, chosen.engine, request, fetched);
+        let (opened, began) = opening.await?;
         let timings = LoadTimings {
             queue_us: us(began
                 .saturating_duration_since(arrived)
@@ -194,12 +195,14 @@ impl Worker {
         Ok(objects.get_blob(&variant.artefact).await?.into())
     }
 
-    /// Waits for the LOAD thread, and no longer than a load may take once it has begun.
+    /// Waits for the LOAD thread, and no longer than a load may take once it has begun. What the artefact has taken is a part
+    /// of the load, as it is of the time that is expected of it: it does not count as a late start.
     async fn open_in_turn(
         &self,
         load: &Load,
         engine: Arc<dyn Engine>,
         request: LoadRequest,
+        fetched: Duration,
     ) -> Result<(LoadResult, Instant), WorkError> {
         let (began_sender, began) = oneshot::channel();
         let (reply, opened) = oneshot::channel();
@@ -211,7 +214,7 @@ impl Worker {
             request,
             ledger: Arc::clone(&self.ledger),
             earliest: load.earliest,
-            latest: load.latest,
+            latest: load.latest.and_then(|latest| latest.checked_add(fetched)),
             began: began_sender,
             reply,
         });

@@ -58,6 +58,7 @@ pub(crate) struct Turn {
     pub(crate) request: LoadRequest,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) earliest: Instant,
+    /// When the engine may begin at the latest.
     pub(crate) latest: Option<Instant>,
     /// Ends it, where the engine can.
     pub(crate) interrupt: Interrupt,
