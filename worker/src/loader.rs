@@ -41,7 +41,9 @@ impl Worker {
             Ok(timings) if timings.load_us == 0.0 => Ok(None),
             Ok(timings) => Ok(Some(Action {
                 expected,
-                actual: Duration::try_from_secs_f64(timings.load_us / 1e6).unwrap_or_default(),
+                // Both are expected together.
+                actual: Duration::try_from_secs_f64((timings.fetch_us + timings.load_us) / 1e6)
+                    .unwrap_or_default(),
                 earliest,
                 ended: Instant::now(),
             })),

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use sextant_objects::{
     BlobPage, ByteStream, Error, ListRequest, ObjectInfo, ObjectPath, Page, PutBlob,
 };
+use sextant_rpc::ActionKind;
 use sextant_types::StoreId;
 use tokio::sync::watch;
 
@@ -130,6 +131,7 @@ async fn a_load_that_fetches_past_its_window_has_started_inside_it() {
     let latest = Instant::now() + Duration::from_millis(500);
     let loading = world.loading(Load {
         latest: Some(latest),
+        expected: Duration::from_millis(100),
         ..Load::at_once(Arc::clone(&variant))
     });
     until(|| store.asked.load(Ordering::SeqCst) == 1).await;
@@ -139,4 +141,8 @@ async fn a_load_that_fetches_past_its_window_has_started_inside_it() {
     store.held.send_replace(false);
     loading.await.unwrap().unwrap();
     assert_eq!(world.state(&variant).await, Some(InstanceState::Active));
+    let stats = world.worker.stats().await.unwrap();
+    let loads = &stats.actions[&ActionKind::Load];
+    let errors = (loads.under_predicted.count, loads.over_predicted.count);
+    assert_eq!(errors, (1, 0), "it took longer than was expected");
 }
