@@ -51,7 +51,9 @@ impl Worker {
             Ok(timings) if timings.load_us == 0.0 => Ok(None),
             Ok(timings) => Ok(Some(Action {
                 expected,
-                actual: Duration::try_from_secs_f64(timings.load_us / 1e6).unwrap_or_default(),
+                // Both are expected together.
+                actual: Duration::try_from_secs_f64((timings.fetch_us + timings.load_us) / 1e6)
+                    .unwrap_or_default(),
                 earliest,
                 ended: Instant::now(),
             })),
@@ -141,13 +143,14 @@ impl Worker {
             true => self.fetch(variant, &chosen).await?,
             false => request_for(variant, ModelFile::absent()),
         };
-        let fetched = fetching.elapsed();
+        let mut fetched = fetching.elapsed();
         let engine = || Arc::clone(&chosen.engine);
-        let mut opened = self.open_in_turn(load, engine(), request).await;
+        let mut opened = self.open_in_turn(load, engine(), request, fetched).await;
         if matches!(opened, Err(WorkError::Failed { .. })) && !needs_file && !is_prepared() {
             // It was forgotten meanwhile.
             let request = self.fetch(variant, &chosen).await?;
-            opened = self.open_in_turn(load, engine(), request).await;
+            fetched = fetching.elapsed();
+            opened = self.open_in_turn(load, engine(), request, fetched).await;
         }
         let (opened, began) = opened?;
         let timings = LoadTimings {
@@ -213,12 +216,14 @@ impl Worker {
         Ok(objects.get_blob(&variant.artefact).await?.into())
     }
 
-    /// Waits for the LOAD thread, and no longer than a load may take once it has begun.
+    /// Waits for the LOAD thread, and no longer than a load may take once it has begun. What the artefact has taken is a part
+    /// of the load, as it is of the time that is expected of it: it does not count as a late start.
     async fn open_in_turn(
         &self,
         load: &Load,
         engine: Arc<dyn Engine>,
         request: LoadRequest,
+        fetched: Duration,
     ) -> Result<(LoadResult, Instant), WorkError> {
         let (began_sender, began) = oneshot::channel();
         let (reply, opened) = oneshot::channel();
@@ -230,7 +235,7 @@ impl Worker {
             request,
             ledger: Arc::clone(&self.ledger),
             earliest: load.earliest,
-            latest: load.latest,
+            latest: load.latest.and_then(|latest| latest.checked_add(fetched)),
             began: began_sender,
             reply,
         });

@@ -55,13 +55,20 @@ impl Threads {
             let Some(running) = member.watched.take_overdue(now) else {
                 return true;
             };
-            given_up.push(running);
             if stopped {
+                given_up.push(running);
                 return false;
             }
             match Member::start(core, member.role) {
-                Ok(replacement) => *member = replacement,
-                Err(error) => tracing::error!(%error, "a stuck thread cannot be replaced"),
+                Ok(replacement) => {
+                    *member = replacement;
+                    given_up.push(running);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a stuck thread cannot be replaced");
+                    // Tried again at the next look; until then it goes on should it come back.
+                    member.watched.begin(running);
+                }
             }
             true
         });

@@ -58,6 +58,7 @@ pub(crate) struct Turn {
     pub(crate) request: LoadRequest,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) earliest: Instant,
+    /// When the engine may begin at the latest.
     pub(crate) latest: Option<Instant>,
     /// Ends it, where the engine can.
     pub(crate) interrupt: Interrupt,
@@ -101,11 +102,16 @@ impl Turns {
     /// Gives up the thread that is in a load, and lets another go on.
     pub(crate) fn give_up(&self) {
         let mut state = lock(&self.core.state);
-        state.given_up += 1;
-        state.busy = false;
-        match spawn(&self.core, state.given_up) {
-            // The old thread is detached: it ends by itself if it ever comes back.
-            Ok(thread) => state.thread = Some(thread),
+        let number = state.given_up + 1;
+        // It looks for loads once the lock is free.
+        match spawn(&self.core, number) {
+            Ok(thread) => {
+                state.given_up = number;
+                state.busy = false;
+                // The old thread is detached: it ends by itself if it ever comes back.
+                state.thread = Some(thread);
+            }
+            // There is no other than the old one: loads wait for it to come back.
             Err(error) => tracing::error!(%error, "a stuck thread cannot be replaced"),
         }
     }

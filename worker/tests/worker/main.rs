@@ -8,6 +8,7 @@
 mod device;
 mod double;
 mod faults;
+mod fetching;
 mod health;
 mod held;
 mod isolation;

@@ -54,6 +54,8 @@ pub(crate) struct Process {
     child: Mutex<Option<Child>>,
     control: UnixStream,
     idle: Mutex<Vec<Link>>,
+    /// Memory that it may take, and so most bytes of its answers.
+    memory_bytes: u64,
     /// Requests that are under way.
     running: AtomicUsize,
     /// Killed for a request that took too long.
@@ -190,6 +192,7 @@ impl Process {
             child: Mutex::new(Some(child)),
             control,
             idle: Mutex::default(),
+            memory_bytes: program.memory_bytes,
             running: AtomicUsize::new(0),
             was_ended: AtomicBool::new(false),
             end: OnceLock::new(),
@@ -212,7 +215,7 @@ impl Process {
         let answer = interrupt.over(kill, || {
             let idle = lock(&self.idle).pop();
             let mut link = idle.map_or_else(|| Link::open(&self.control), Ok)?;
-            let answer = link.call(request, blobs)?;
+            let answer = link.call(request, blobs, self.memory_bytes)?;
             lock(&self.idle).push(link);
             Ok(answer)
         });

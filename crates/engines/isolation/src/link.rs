@@ -21,7 +21,7 @@ use sextant_types::NamedTensor;
 
 use crate::{
     frame,
-    message::{Reply, Request},
+    message::{Head, Reply, Request},
 };
 
 /// Bytes that are read at once.
@@ -51,8 +51,14 @@ impl Link {
         Self::over(own)
     }
 
-    /// Asks and waits for the answer.
-    pub(crate) fn call(&mut self, request: &Request, blobs: &[Bytes]) -> io::Result<Answer> {
+    /// Asks and waits for the answer. Of a child that announces more than `most_bytes` of outputs nothing is read: it would
+    /// fill the memory of this process, which no limit of the child's counts.
+    pub(crate) fn call(
+        &mut self,
+        request: &Request,
+        blobs: &[Bytes],
+        most_bytes: u64,
+    ) -> io::Result<Answer> {
         frame::write(&mut self.to, request, blobs)?;
         let mut reply: Reply =
             frame::read_head(&mut self.from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -60,6 +66,12 @@ impl Link {
             Reply::Ran { outputs, .. } => std::mem::take(outputs),
             _ => Vec::new(),
         };
+        let announced = heads.iter().map(Head::announced_bytes);
+        if announced.fold(0, u64::saturating_add) > most_bytes {
+            return Err(io::Error::other(
+                "an answer has more bytes than its process may take",
+            ));
+        }
         let outputs = heads.into_iter().map(|head| head.unpack(&mut self.from));
         let outputs = outputs.collect::<io::Result<_>>()?;
         Ok((reply, outputs))
@@ -115,4 +127,40 @@ pub(crate) fn receive(control: &UnixStream) -> io::Result<Option<UnixStream>> {
     let end: Option<OwnedFd> = sent.next();
     let end = end.ok_or_else(|| io::Error::other("no socket comes along"))?;
     Ok(Some(UnixStream::from(end)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use sextant_types::Tensor;
+
+    use super::*;
+    use crate::message::pack;
+
+    /// What comes of an answer with an output of 400 bytes.
+    fn answered(most_bytes: u64) -> io::Result<Answer> {
+        let (own, other) = UnixStream::pair().expect("two ends");
+        let child = thread::spawn(move || {
+            let mut link = Link::over(other).expect("a link");
+            link.next().expect("a request");
+            let output = Tensor::from_elements(vec![1, 100], &[1.0f32; 100]).expect("a tensor");
+            let (head, elements) = pack("y", &output);
+            let outputs = vec![head];
+            link.answer(&Reply::Ran { outputs, nanos: 1 }, &elements)
+        });
+        let mut link = Link::over(own).expect("a link");
+        let answer = link.call(&Request::Unload { model: 1 }, &[], most_bytes);
+        // The other end may have been left in the middle of its answer.
+        drop(child.join().expect("it does not panic"));
+        answer
+    }
+
+    #[test]
+    fn an_answer_that_announces_more_than_its_process_may_take_is_not_read() {
+        let refused = answered(399).err().map(|error| error.kind());
+        assert_eq!(refused, Some(io::ErrorKind::Other));
+        let (_, outputs) = answered(400).expect("it fits");
+        assert_eq!(outputs[0].tensor.byte_len(), 400);
+    }
 }

@@ -105,6 +105,11 @@ pub(crate) fn pack(name: &str, tensor: &Tensor) -> (Head, Vec<Bytes>) {
 }
 
 impl Head {
+    /// How many bytes follow, as whoever wrote it says.
+    pub(crate) fn announced_bytes(&self) -> u64 {
+        self.bytes.saturating_add(self.places.unwrap_or(0))
+    }
+
     /// Reads the elements that follow.
     pub(crate) fn unpack(self, from: &mut impl Read) -> io::Result<NamedTensor> {
         let elements = frame::read_bytes(from, self.bytes)?;

@@ -45,8 +45,17 @@ impl IsolatedModel {
         request: &LoadRequest,
         interrupt: &Interrupt,
     ) -> Result<Self, Error> {
-        let process = host.process()?;
-        let loaded = load(&host, &process, request, interrupt)?;
+        let attempt = || {
+            let process = host.process()?;
+            let loaded = load(&host, &process, request, interrupt)?;
+            Ok::<_, Error>((process, loaded))
+        };
+        // Nobody may have noticed that the process was gone, and what ends it meanwhile may be the run of another model:
+        // neither says anything of this file.
+        let (process, loaded) = match attempt() {
+            Err(Error::Restarted(_)) => attempt()?,
+            first => first?,
+        };
         Ok(Self {
             host,
             request: request.clone(),

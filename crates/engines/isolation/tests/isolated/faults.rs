@@ -181,6 +181,21 @@ fn a_process_that_is_killed_from_outside_is_nobodys_fault() {
     }
 }
 
+#[test]
+fn a_load_into_a_process_that_is_gone_starts_another() {
+    let mark = "mark=gone";
+    let engine = engine(mark);
+    let first = engine.load(&request(1, "a")).unwrap();
+    let [process] = processes(mark)[..] else {
+        panic!("not one process");
+    };
+    kill_process(process, Signal::KILL).unwrap();
+    let second = engine.load(&request(1, "a")).unwrap();
+    for model in [&first, &second] {
+        assert_eq!(eventually(&**model, 4.0), Ok(8.0));
+    }
+}
+
 /// Where the machine has no time, a process that is started again is not ready before the run is to end.
 #[test]
 fn a_process_that_is_slow_to_start_is_no_fault_and_is_left_to_the_next_run() {

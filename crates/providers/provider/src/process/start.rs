@@ -79,8 +79,10 @@ fn held_to<T>(cores: &[usize], start: impl FnOnce() -> io::Result<T>) -> io::Res
     }
     sched_setaffinity(None, &held)?;
     let started = start();
-    // The thread has other work to do.
-    sched_setaffinity(None, &own)?;
+    // The thread has other work to do. What has started runs even so, and must not be forgotten.
+    if let Err(error) = sched_setaffinity(None, &own) {
+        tracing::warn!(%error, "a thread keeps to the cores of the machine that it has started");
+    }
     started
 }
 

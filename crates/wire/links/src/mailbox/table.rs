@@ -208,7 +208,8 @@ impl Table {
         now: Instant,
     ) -> Put {
         let bytes = content.bytes();
-        if self.bytes.saturating_add(bytes) > self.options.max_bytes {
+        let fits = self.bytes.saturating_add(bytes) <= self.options.max_bytes;
+        if !fits && !self.completes(&ticket) {
             return Put::NoRoom;
         }
         self.bytes += bytes;
@@ -231,6 +232,13 @@ impl Table {
                 sooner: self.look_by(due),
             },
         }
+    }
+
+    /// Whether a batch waits for nothing else: what completes it goes to the worker with it, and does not wait here.
+    fn completes(&self, ticket: &Ticket) -> bool {
+        let batch = self.wanted.get(ticket);
+        let batch = batch.and_then(|(id, _)| self.batches.get(id));
+        batch.is_some_and(|batch| batch.wanted == 1)
     }
 
     fn put_early(

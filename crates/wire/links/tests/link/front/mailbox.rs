@@ -284,6 +284,28 @@ async fn what_waits_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn inputs_that_complete_a_batch_find_room_in_a_full_mailbox() {
+    let world = world(MailboxOptions {
+        max_bytes: 20,
+        ..MailboxOptions::default()
+    });
+    let outcome = world.infer(held(&[3]), None);
+    let others = world.infer(held(&[4, 5]), None);
+    (1..=4).for_each(|query| world.inputs(query, 1.0));
+    let result = outcome.await.expect("an answer").expect("a result");
+    assert_eq!(result.outputs, [Ok(Vec::new())]);
+    assert!(world.outputs().await.1.is_ok());
+    // What only waits for more is refused as before.
+    let (of, refused) = world.outputs().await;
+    assert_eq!(
+        (of, refused.expect_err("refused").code()),
+        (ticket(4), "no_memory")
+    );
+    assert_eq!(world.mailbox.held_bytes(), 16);
+    drop(others);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_end_of_a_mailbox_answers_what_waits() {
     let mailbox = Mailbox::new(Arc::<Double>::default(), MailboxOptions::default());
     let (done, outcome) = oneshot::channel();
