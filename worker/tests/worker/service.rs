@@ -305,6 +305,35 @@ async fn a_record_of_what_is_not_loaded_hinders_no_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_what_another_application_had_under_the_name_hinders_no_load() {
+    for commands in [
+        &[
+            Command::Load,
+            Command::Loaded,
+            Command::Drain,
+            Command::Unloaded,
+        ][..],
+        &[Command::Load],
+        &[Command::Load, Command::Loaded],
+        &[Command::Load, Command::Loaded, Command::Drain],
+    ] {
+        let world = World::new().await;
+        let variant = world.variant("m-a", "m-a", 200).await;
+        let mut before = (*variant).clone();
+        before.application = ApplicationId::new("before").unwrap();
+        write(&world, &before, commands).await;
+        world.load(&variant).await.unwrap();
+        let recorded = world.metadata.instances().await.unwrap();
+        let recorded: Vec<_> = recorded
+            .iter()
+            .map(|it| (&it.application, it.state))
+            .collect();
+        assert_eq!(recorded, [(&variant.application, InstanceState::Active)]);
+        world.infer("m-a", 1, now()).ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_is_wrong_of_what_is_loaded_is_corrected() {
     let mut world = World::new().await;
     let variant = world.loaded("m-a").await;
