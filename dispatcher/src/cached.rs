@@ -52,13 +52,17 @@ impl Dispatcher {
             CacheLookup::Kept(kept) if cache.is_trial(&variant) => {
                 // A charge is not held twice.
                 drop(chosen);
-                let answer = self.run_into(cache, ask, inputs, None).await?;
-                if answer.variant == variant.id {
-                    let outputs: Vec<_> =
-                        answer.outputs.iter().map(|it| it.tensor.clone()).collect();
-                    cache.judge(&variant, &kept, &outputs);
+                let ran = self.run_into(cache, ask, inputs, None).await;
+                match &ran {
+                    Ok(answer) if answer.variant == variant.id => {
+                        let outputs: Vec<_> =
+                            answer.outputs.iter().map(|it| it.tensor.clone()).collect();
+                        cache.judge(&variant, &kept, &outputs);
+                    }
+                    Ok(_) => cache.put_off(&variant),
+                    Err(_) => cache.fail(&variant),
                 }
-                Ok(answer)
+                ran
             }
             CacheLookup::Kept(kept) => {
                 cache.count(true);

@@ -81,6 +81,15 @@ impl Worker {
         }
         let chosen = self.engine(&load.variant)?;
         match loaded {
+            // Of a model that was deleted, and whose name another one has: its answers are nobody's any more.
+            Some(loaded) if loaded.variant.artefact != load.variant.artefact => {
+                self.unload_instance(loaded, Instance::void).await;
+                let load = Load {
+                    latest: None,
+                    ..load
+                };
+                self.load_anew(&load, chosen, arrived).await
+            }
             Some(loaded) if loaded.is_isolated == chosen.is_isolated => Ok(LoadTimings::default()),
             Some(loaded) => self.replace(&load, chosen, (loaded, arrived)).await,
             None => self.load_anew(&load, chosen, arrived).await,

@@ -36,7 +36,7 @@ impl Worker {
     /// Says that a variant is being loaded. The caller has its turn, and it is not loaded.
     pub(crate) async fn note_loading(&self, variant: &Variant) -> Result<(), Error> {
         match self.tell(variant, Command::Load).await {
-            Err(Error::Rejected(_)) => {
+            Err(Error::Rejected(_) | Error::OtherApplication { .. }) => {
                 self.correct(&variant.id, &variant.application).await?;
                 self.tell(variant, Command::Load).await
             }
@@ -73,7 +73,8 @@ impl Worker {
         }
     }
 
-    /// Brings the record of a variant to what is true. The caller has its turn.
+    /// Brings the record of a variant to what is true; `application` is whose it is where it is not loaded. The caller has
+    /// its turn.
     pub(super) async fn correct(
         &self,
         variant: &VariantId,
@@ -81,15 +82,32 @@ impl Worker {
     ) -> Result<(), Error> {
         let key = InstanceKey::new(variant.clone(), self.config.worker.clone());
         let record = self.metadata.instance(&key).await?;
-        let state = record.map_or(InstanceState::Inactive, |record| record.state);
-        let steps = steps(state, self.shared.instance(variant).is_some());
+        let loaded = self.shared.instance(variant);
+        let loaded = loaded.map(|it| it.variant.application.clone());
+        let application = loaded.as_ref().unwrap_or(application);
+        let (state, mut owner) = match record {
+            Some(record) => (record.state, record.application),
+            None => (InstanceState::Inactive, application.clone()),
+        };
+        let steps = match owner == *application {
+            true => steps(state, loaded.is_some()),
+            // Left of a model that another application had under the name.
+            false => [
+                steps(state, false),
+                steps(InstanceState::Inactive, loaded.is_some()),
+            ]
+            .concat(),
+        };
         if !steps.is_empty() {
             tracing::info!(%variant, %state, "the record of an instance is corrected");
         }
         for command in steps {
+            if command == Command::Load {
+                owner.clone_from(application);
+            }
             let transition = Transition {
                 key: key.clone(),
-                application: application.clone(),
+                application: owner.clone(),
                 expected_version: None,
                 command,
             };

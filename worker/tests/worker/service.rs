@@ -305,6 +305,56 @@ async fn a_record_of_what_is_not_loaded_hinders_no_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_what_another_application_had_under_the_name_hinders_no_load() {
+    for commands in [
+        &[
+            Command::Load,
+            Command::Loaded,
+            Command::Drain,
+            Command::Unloaded,
+        ][..],
+        &[Command::Load],
+        &[Command::Load, Command::Loaded],
+        &[Command::Load, Command::Loaded, Command::Drain],
+    ] {
+        let world = World::new().await;
+        let variant = world.variant("m-a", "m-a", 200).await;
+        let mut before = (*variant).clone();
+        before.application = ApplicationId::new("before").unwrap();
+        write(&world, &before, commands).await;
+        world.load(&variant).await.unwrap();
+        let recorded = world.metadata.instances().await.unwrap();
+        let recorded: Vec<_> = recorded
+            .iter()
+            .map(|it| (&it.application, it.state))
+            .collect();
+        assert_eq!(recorded, [(&variant.application, InstanceState::Active)]);
+        world.infer("m-a", 1, now()).ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_file_under_a_name_is_loaded_in_place_of_the_first() {
+    let world = World::new().await;
+    let first = world.variant("m-a", "m-1", 200).await;
+    world.load(&first).await.unwrap();
+    let mut second = (*world.variant("m-a", "m-2", 200).await).clone();
+    second.application = ApplicationId::new("other").unwrap();
+    let second = Arc::new(second);
+    for _ in 0..2 {
+        world.load(&second).await.unwrap();
+    }
+    assert_eq!(world.record.keys(Step::Load), [1, 2]);
+    let recorded = world.metadata.instances().await.unwrap();
+    let recorded: Vec<_> = recorded
+        .iter()
+        .map(|it| (&it.application, it.state))
+        .collect();
+    assert_eq!(recorded, [(&second.application, InstanceState::Active)]);
+    world.infer("m-a", 1, now()).ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_is_wrong_of_what_is_loaded_is_corrected() {
     let mut world = World::new().await;
     let variant = world.loaded("m-a").await;

@@ -10,7 +10,8 @@
 //!
 //! Answers that are drawn at random are not kept: the first `TRIALS` hits of each variant, and then one in
 //! `TRIAL_EVERY`, run all the same and are compared; a variant that answers otherwise than before is left out for good.
-//! Where another variant is chosen in place of one that was to run, it runs at its next hit ([`Cache::put_off`]).
+//! Where another variant is chosen in place of one that was to run, it runs at its next hit ([`Cache::put_off`]), and so it
+//! does where one of the first queries failed ([`Cache::fail`]).
 
 use std::{
     collections::BTreeMap,
@@ -271,6 +272,14 @@ impl Cache {
     pub fn put_off(&self, variant: &Variant) {
         if let Some(Some(hits)) = self.variants.lock().get_mut(&variant.artefact) {
             hits.due += 1;
+        }
+    }
+
+    /// The query failed by which a variant was to run all the same. One of the first hits is made up for at the next; later ones
+    /// are not: what is known to answer alike answers from the cache while no device can.
+    pub fn fail(&self, variant: &Variant) {
+        if let Some(Some(hits)) = self.variants.lock().get_mut(&variant.artefact) {
+            hits.due += u64::from(hits.count == 0);
         }
     }
 

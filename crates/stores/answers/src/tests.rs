@@ -134,6 +134,22 @@ fn what_was_put_off_is_due_again() {
 }
 
 #[test]
+fn only_the_first_queries_are_made_up_for_where_they_failed() {
+    let (cache, variant) = (Cache::new(1 << 20, None), sample("v"));
+    for _ in 0..100 {
+        assert!(cache.is_trial(&variant));
+        cache.fail(&variant);
+    }
+    let first = (0..).take_while(|_| cache.is_trial(&variant)).count();
+    assert_eq!(first as u64, TRIALS);
+    // From then on each is answered from the cache but for one in many, whatever becomes of that.
+    let next = (0..).take_while(|_| !cache.is_trial(&variant)).count();
+    assert!(next as u64 <= TRIAL_EVERY);
+    cache.fail(&variant);
+    assert!(!cache.is_trial(&variant));
+}
+
+#[test]
 fn caches_follow_what_applications_are_given() {
     let caches = Caches::default();
     let variant = sample("v");

@@ -3,7 +3,7 @@
 //! While the store is away the last view stays, and the feed is resumed where it was left. A store
 //! that has lost its content knows nothing of workers that run and variants that are served; those it
 //! concerns write it again within a heartbeat or two. So what a store of another life lacks is kept
-//! for a time of grace, unless it is told of again.
+//! for a time of grace, unless it is told of again; while the store is away that time stands still.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -88,20 +88,15 @@ impl Follower {
     pub async fn changed(&mut self) -> News {
         loop {
             if let Some((at, _)) = self.again {
-                tokio::select! {
-                    () = sleep_until(at) => {}
-                    () = expiry(self.kept.until) => {
-                        self.forget_kept();
-                        return News::Structure;
-                    }
-                }
+                sleep_until(at).await;
             }
             match self.advance().await {
-                Ok(Some(news)) => {
-                    self.again = None;
-                    return news;
+                Ok(news) => {
+                    self.go_on();
+                    if let Some(news) = news {
+                        return news;
+                    }
                 }
-                Ok(None) => self.again = None,
                 Err(Error::Trimmed { .. }) => self.followed = FeedState::Trimmed,
                 Err(error) => self.back_off(&error),
             }
@@ -114,11 +109,14 @@ impl Follower {
             self.replace(snapshot);
             return Ok(Some(News::Structure));
         }
-        tokio::select! {
-            changed = self.metadata.changed(self.view.cursor) => changed?,
-            () = expiry(self.kept.until) => {
-                self.forget_kept();
-                return Ok(Some(News::Structure));
+        // A store that was away is asked at once: whether it is back must be known before anything is forgotten.
+        if self.again.is_none() {
+            tokio::select! {
+                changed = self.metadata.changed(self.view.cursor) => changed?,
+                () = expiry(self.kept.until) => {
+                    self.forget_kept();
+                    return Ok(Some(News::Structure));
+                }
             }
         }
         let changes = self.metadata.changes(self.view.cursor).await?;
@@ -174,6 +172,13 @@ impl Follower {
             .for_each(|role| drop(view.leaders.remove(role)));
         view.desired = view.desired.take().filter(|_| !kept.desired);
         view.demand = view.demand.take().filter(|_| !kept.demand);
+    }
+
+    /// The store has answered. Nobody could tell it anything while it was away: all have their time from now on.
+    fn go_on(&mut self) {
+        if self.again.take().is_some() && self.kept.until.is_some() {
+            self.kept.until = Some(Instant::now() + self.grace);
+        }
     }
 
     fn back_off(&mut self, error: &Error) {

@@ -177,6 +177,30 @@ async fn two_losses_in_a_row_keep_what_was_known_before_both() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn nothing_is_forgotten_while_nobody_can_tell_the_store_again() {
+    let store = Arc::new(UnsteadyStore::new(64));
+    for worker in ["a", "b"] {
+        beat(&store, worker, false, 1).await;
+    }
+    let grace = Duration::from_secs(1);
+    let mut follower = Follower::with_grace(Arc::clone(&store) as _, grace);
+    changed(&mut follower).await;
+    store.lose_everything();
+    until(&mut follower, |follower| follower.view().life == 1).await;
+    store.set_away(true);
+    let away = tokio::time::timeout(10 * grace, follower.changed());
+    assert!(away.await.is_err(), "there is nothing to tell");
+    assert_eq!(workers(&follower), ["a", "b"]);
+    store.set_away(false);
+    // The store is back, and says nothing: all have the whole time once more.
+    let back = tokio::time::timeout(grace, follower.changed());
+    assert!(back.await.is_err(), "there is nothing to tell");
+    beat(&store, "a", false, 2).await;
+    until(&mut follower, |follower| workers(follower) == ["a"]).await;
+    assert_eq!(follower.view().snapshot(), store.snapshot().await.unwrap());
+}
+
 #[tokio::test]
 async fn what_leaders_said_is_kept_until_they_say_it_again_or_nobody_does() {
     let store = Arc::new(UnsteadyStore::new(64));

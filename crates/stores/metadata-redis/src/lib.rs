@@ -16,7 +16,7 @@
 //! | `wanted`, `demand` | hash of content, token of who wrote it, greatest token seen, position of its event |
 //! | `bucket:NAME`, `quota:NAME` | hashes of [`RedisRates`] |
 //!
-//! A transition is read, decided by [`sextant_metadata::apply`] here and written by a script that
+//! A transition is read, decided by [`sextant_metadata::carry_out`] here and written by a script that
 //! checks that nothing it was decided on has changed; otherwise it is read again.
 //!
 //! **Invariant:** no decision is taken here or in a script but whether what was read still holds.

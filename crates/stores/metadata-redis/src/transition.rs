@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use redis::ScriptInvocation;
-use sextant_metadata::{Error, Instance, Transition, apply};
+use sextant_metadata::{Error, Instance, Transition, carry_out};
 
 use crate::{
     connection::{Connection, unavailable},
@@ -194,13 +194,7 @@ fn decide(
         lease_until_ms,
         ..Instance::absent(key.clone(), transition.application.clone(), floor)
     });
-    if before.application != transition.application {
-        return Err(Error::OtherApplication {
-            key: key.clone(),
-            application: before.application,
-        });
-    }
-    let next = apply(&before, &transition.command, clock_ms)?;
+    let next = carry_out(&before, transition, clock_ms)?;
     let same = (before.state, before.since_ms, &before.reason);
     Ok(Decision {
         is_report: !is_free && same == (next.state, next.since_ms, &next.reason),

@@ -58,6 +58,7 @@ macro_rules! bind_metadata_conformance {
             one_of_two_writers_wins
             transitions_are_those_of_the_state_machine
             instance_of_another_application_is_refused
+            instance_that_holds_nothing_goes_to_who_loads_it
             many_transitions_are_each_on_its_own
             worker_needs_a_lease
             worker_is_recorded_as_it_said
@@ -198,7 +199,7 @@ pub async fn transitions_are_those_of_the_state_machine(store: Store) {
     }
 }
 
-/// An instance keeps the application it was created for.
+/// An instance keeps the application it was loaded for while it holds something.
 pub async fn instance_of_another_application_is_refused(store: Store) {
     beat(&store, "w", 0).await;
     step(&store, "v", "w", None, Command::Load)
@@ -215,6 +216,47 @@ pub async fn instance_of_another_application_is_refused(store: Store) {
         matches!(refused, Err(Error::OtherApplication { .. })),
         "{refused:?}"
     );
+}
+
+/// A model that was deleted may be registered for another application under its name.
+pub async fn instance_that_holds_nothing_goes_to_who_loads_it(store: Store) {
+    beat(&store, "w", 0).await;
+    let by = async |name: &str, command: Command| {
+        let transition = Transition {
+            key: key("v", "w"),
+            application: application(name),
+            expected_version: None,
+            command,
+        };
+        store.transition(&transition, 0).await
+    };
+    by("app", Command::Load).await.expect("load");
+    by("app", Command::Loaded).await.expect("loaded");
+    by("app", Command::Drain).await.expect("drain");
+    let held = by("other", Command::Load).await;
+    assert!(
+        matches!(held, Err(Error::OtherApplication { .. })),
+        "{held:?}"
+    );
+    let unloaded = by("app", Command::Unloaded).await.expect("unloaded");
+    // Nothing but a load takes it over.
+    let early = by("other", Command::Loaded).await;
+    assert!(
+        matches!(early, Err(Error::OtherApplication { .. })),
+        "{early:?}"
+    );
+    let taken = by("other", Command::Load).await.expect("load");
+    assert_eq!(taken.application, application("other"));
+    assert_eq!(taken.version, unloaded.version + 1);
+    let reason = "it broke".to_owned();
+    let failed = by("other", Command::LoadFailed { reason }).await;
+    failed.expect("a load that failed");
+    by("app", Command::Load).await.expect("load");
+    let active = by("app", Command::Loaded).await.expect("loaded");
+    let stored = store.instance(&key("v", "w")).await.expect("instance");
+    assert_eq!(stored, Some(active.clone()));
+    let all = store.snapshot().await.expect("snapshot").instances;
+    assert_eq!(all, [active]);
 }
 
 /// Many transitions in one call are what they would be one after the other.

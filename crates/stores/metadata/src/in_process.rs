@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::{
     Candidate, Changes, Command, Cursor, Demand, DesiredState, Error, Event, Instance, InstanceKey,
     Leader, Lease, MetadataStore, Snapshot, Transition, View, Worker, WorkerRecord, apply,
+    carry_out,
 };
 
 /// Events kept for followers that lag behind.
@@ -306,17 +307,8 @@ impl Content {
             });
         }
         let next = match current {
-            Some(current) if current.application != transition.application => {
-                return Err(Error::OtherApplication {
-                    key: key.clone(),
-                    application: current.application.clone(),
-                });
-            }
-            Some(current) => apply(current, &transition.command, now_ms)?,
-            None => {
-                let absent = self.absent(transition, lease_until_ms);
-                apply(&absent, &transition.command, now_ms)?
-            }
+            Some(current) => carry_out(current, transition, now_ms)?,
+            None => carry_out(&self.absent(transition, lease_until_ms), transition, now_ms)?,
         };
         self.emit(Event::InstanceChanged(next.clone()));
         Ok(next)

@@ -13,6 +13,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sextant_types::{ApplicationId, VariantId, WorkerId};
 
+use crate::{Error, Transition};
+
 /// Which variant on which worker.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InstanceKey {
@@ -248,6 +250,35 @@ pub fn apply(current: &Instance, command: &Command, now_ms: u64) -> Result<Insta
             current.reason.clone()
         },
     })
+}
+
+/// [`apply`] for the application that a transition names. An instance belongs to the one that it was loaded for, and once
+/// it holds nothing to the one that loads it next: a model that was deleted may be registered for another application, and
+/// its variants have the same names then.
+pub fn carry_out(
+    current: &Instance,
+    transition: &Transition,
+    now_ms: u64,
+) -> Result<Instance, Error> {
+    let command = &transition.command;
+    if current.application == transition.application {
+        return Ok(apply(current, command, now_ms)?);
+    }
+    let holds_nothing = matches!(
+        current.state,
+        InstanceState::Inactive | InstanceState::Failed
+    );
+    if !holds_nothing || !matches!(command, Command::Load) {
+        return Err(Error::OtherApplication {
+            key: current.key.clone(),
+            application: current.application.clone(),
+        });
+    }
+    let taken_over = Instance {
+        application: transition.application.clone(),
+        ..current.clone()
+    };
+    Ok(apply(&taken_over, command, now_ms)?)
 }
 
 fn check(current: &Instance, command: &Command, now_ms: u64) -> Result<(), Rejection> {

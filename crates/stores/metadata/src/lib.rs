@@ -30,7 +30,7 @@ pub use desired::{Count, DesiredState, DesiredVariant, PlannedBatch};
 pub use error::Error;
 pub use hardware::{DeviceTypes, HardwareWarning};
 pub use in_process::{DEFAULT_HISTORY, InProcessStore};
-pub use instance::{Command, Instance, InstanceKey, InstanceState, Rejection, apply};
+pub use instance::{Command, Instance, InstanceKey, InstanceState, Rejection, apply, carry_out};
 pub use rate::{InProcessRates, Rate, RateStore};
 pub use scaling::{
     Action, Alternative, Cutback, Decision, Input, Limit, MOST_DECISION_ROWS, MOST_DECISIONS, Pool,

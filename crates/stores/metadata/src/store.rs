@@ -187,7 +187,7 @@ pub struct Transition {
 /// - **Linearizable.** A call takes effect at one moment between its beginning and its end, and
 ///   every later call of anyone sees it. Of two transitions that expect the same version exactly
 ///   one succeeds.
-/// - **The store decides nothing.** A transition's outcome is [`crate::apply`]'s; the store only
+/// - **The store decides nothing.** A transition's outcome is [`crate::carry_out`]'s; the store only
 ///   persists it when the version still holds.
 /// - **Leases.** A worker's heartbeat renews the lease of all its instances. A lease ends when
 ///   [`expire`](Self::expire) finds it past `now_ms`, no earlier: a late heartbeat that comes

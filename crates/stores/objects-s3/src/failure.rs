@@ -19,8 +19,9 @@ pub(crate) enum Reason {
     Full,
     /// Passes by itself: throttled, overloaded, away, cut off, damaged on the way.
     Passing,
-    /// The server failed inside (status 500). Passes by itself as well; but some servers that keep
-    /// keys as paths of a file system answer so for a key that is the folder of others.
+    /// The server failed inside (status 500, or the body of an answer that has begun says so). Passes by
+    /// itself as well; but some servers that keep keys as paths of a file system answer so for a key that
+    /// is the folder of others.
     Internal,
     /// Anything else; trying again does not help.
     Lasting,
@@ -108,7 +109,8 @@ fn reason(status: u16, code: &str) -> Reason {
         _ if status == 507 || is_about_room.iter().any(|word| code.contains(word)) => Reason::Full,
         (404, _) => Reason::Missing,
         (416, _) => Reason::Range,
-        (500, _) => Reason::Internal,
+        // Joining parts, S3 answers 200 ahead, and the body says what became of it.
+        (500, _) | (200, "InternalError") => Reason::Internal,
         (408 | 425 | 429 | 501..=599, _) => Reason::Passing,
         (
             _,
@@ -121,6 +123,7 @@ fn reason(status: u16, code: &str) -> Reason {
             | "OperationAborted"
             | "ConditionalRequestConflict"
             | "SlowDown"
+            | "ServiceUnavailable"
             | "RequestTimeTooSkewed"
             | "ExpiredToken",
         ) => Reason::Passing,
@@ -176,6 +179,8 @@ mod tests {
             (507, "XMinioStorageFull", Reason::Full),
             (416, "InvalidRange", Reason::Range),
             (500, "InternalError", Reason::Internal),
+            (200, "InternalError", Reason::Internal),
+            (200, "ServiceUnavailable", Reason::Passing),
             (503, "SlowDown", Reason::Passing),
             (429, "TooManyRequests", Reason::Passing),
             (400, "BadDigest", Reason::Passing),

@@ -8,7 +8,7 @@ use aws_sdk_s3::{
     types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart},
 };
 use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
+use futures::{StreamExt, stream::Fuse};
 use sextant_objects::{ByteStream, Error};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -44,7 +44,7 @@ impl Inner {
         object: &str,
     ) -> Result<u64, Error> {
         let mut cutter = Cutter {
-            bytes,
+            bytes: bytes.fuse(),
             pending: BytesMut::new(),
             part_bytes: self.part_bytes,
         };
@@ -73,7 +73,8 @@ impl Inner {
 
 /// Cuts a stream into parts of one size; the last may be smaller.
 struct Cutter<'a> {
-    bytes: ByteStream<'a>,
+    /// Asked once more behind a last part that is smaller: not every stream bears that.
+    bytes: Fuse<ByteStream<'a>>,
     pending: BytesMut,
     part_bytes: usize,
 }

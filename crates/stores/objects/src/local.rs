@@ -439,6 +439,8 @@ impl Inner {
                 Ok(size) => size,
                 // A link at the place of the file is replaced, not followed.
                 Err(Fault::Missing | Fault::Link) => 0,
+                // What was stored below it was deleted.
+                Err(Fault::NotFile) if folder.remove_empty(name).is_ok() => 0,
                 Err(fault) => return Err(fault),
             };
             temporary.move_to(folder, name)?;

@@ -29,6 +29,23 @@ async fn what_is_large_goes_in_parts_and_comes_back() {
 }
 
 #[tokio::test]
+async fn a_stream_is_asked_for_nothing_behind_its_end() {
+    let (store, server) = start().await;
+    let name = path("ends/once");
+    let whole = content(5, PART_BYTES + 1);
+    // Panics when it is polled behind its end.
+    let once = futures::stream::unfold(Some(stream(&whole)), |pieces| async move {
+        let mut pieces = pieces?;
+        let piece = pieces.next().await?;
+        Some((piece, Some(pieces)))
+    });
+    let size = store.put_stream(&name, Box::pin(once)).await.unwrap();
+    assert_eq!(size, whole.len() as u64);
+    assert_eq!(store.get(&name).await.unwrap(), whole);
+    assert_eq!(server.open_uploads(), 0);
+}
+
+#[tokio::test]
 async fn a_stream_that_breaks_leaves_no_upload_behind() {
     let (store, server) = start().await;
     let name = path("broken");

@@ -260,6 +260,19 @@ impl Folder {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
+    /// Removes a folder with the folders below it; fails where there is anything else.
+    pub(super) fn remove_empty(&self, name: &str) -> Result<(), Fault> {
+        let folder = self.child(name)?;
+        for entry in folder.entries()? {
+            match entry {
+                Entry::Folder(name) => folder.remove_empty(&name)?,
+                Entry::File(..) => return Err(Fault::NotFile),
+            }
+        }
+        // Also fails where a link or a device is in it, or a file has just come.
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
+    }
+
     /// Makes created, renamed and removed entries durable.
     pub(super) fn sync(&self) -> Result<(), Fault> {
         Ok(rustix::fs::fsync(&self.0)?)

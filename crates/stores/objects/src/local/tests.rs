@@ -175,6 +175,29 @@ async fn a_path_is_an_object_or_a_folder() {
 }
 
 #[tokio::test]
+async fn a_folder_whose_files_were_deleted_makes_room_for_an_object() {
+    let (store, folder) = limited(None);
+    for name in ["a/b/c", "a/d"] {
+        store.put(&path(name), "x".into()).await.unwrap();
+    }
+    assert!(store.delete(&path("a/b/c")).await.unwrap());
+    let put = store.put(&path("a"), "y".into()).await;
+    assert!(matches!(put, Err(Error::InvalidPath(_))), "{put:?}");
+    assert_eq!(store.get(&path("a/d")).await.unwrap(), "x");
+    assert!(store.delete(&path("a/d")).await.unwrap());
+    store.put(&path("a"), "y".into()).await.unwrap();
+    assert_eq!(store.get(&path("a")).await.unwrap(), "y");
+    assert_eq!((store.used_bytes(), temporary_files(&folder)), (1, 0));
+    // What is not the store's stays.
+    store.put(&path("b/c"), "x".into()).await.unwrap();
+    symlink(folder.path(), root(&folder).join("files/b/link")).unwrap();
+    assert!(store.delete(&path("b/c")).await.unwrap());
+    let put = store.put(&path("b"), "y".into()).await;
+    assert!(matches!(put, Err(Error::InvalidPath(_))), "{put:?}");
+    assert!(root(&folder).join("files/b/link").is_symlink());
+}
+
+#[tokio::test]
 async fn devices_and_pipes_are_no_objects() {
     let (store, folder) = limited(None);
     let pipe = root(&folder).join("files/pipe");
