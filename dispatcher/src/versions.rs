@@ -24,7 +24,12 @@ use sextant_rpc::QueryError;
 use sextant_types::{Code, Line, ModelId, Route, release, time::unix_ms};
 
 use crate::{
-    Dispatcher, ask::Ask, pending::Done, place::Source, query::Selection, snapshot::Snapshot,
+    Dispatcher,
+    ask::Ask,
+    pending::Done,
+    place::Source,
+    query::{Selection, is_for_time},
+    snapshot::Snapshot,
 };
 
 /// For so long behind a switch the version before it may answer, milliseconds.
@@ -66,6 +71,8 @@ struct OtherVersion {
 pub(crate) enum Outcome {
     /// It took so long to compute, microseconds, and was there in time or not.
     Answered { compute_us: f64, late: bool },
+    /// It was refused because there was no time for it.
+    NoTime,
     /// It failed.
     Failed,
     /// A shadow's answer was compared: rows, and how many of them agree.
@@ -90,6 +97,13 @@ impl Trials {
                 row.queries += 1;
                 row.late += u64::from(*late);
                 row.compute_us += *compute_us as u64;
+            }
+            // The mean time of the answers stays what it is.
+            Outcome::NoTime => {
+                let answers = row.queries - row.errors;
+                row.compute_us += row.compute_us.checked_div(answers).unwrap_or(0);
+                row.queries += 1;
+                row.late += 1;
             }
             Outcome::Failed => {
                 row.queries += 1;
@@ -198,7 +212,7 @@ impl Dispatcher {
         let ran = self.run_query(&tried, source).await;
         let outcome = match &ran {
             Ok((_, done)) => Outcome::answered(&tried, done),
-            Err(_) => Outcome::Failed,
+            Err(error) => Outcome::refused(error),
         };
         self.trials.note(&other.id, &outcome);
         let (mut chosen, done) = ran?;
@@ -312,6 +326,14 @@ impl Outcome {
             late: ask.arrived.elapsed().as_secs_f64() * 1e3 > most_ms,
         }
     }
+
+    /// Of a query that was not answered: where devices are full, that is no fault of the version's.
+    fn refused(error: &QueryError) -> Self {
+        match is_for_time(error) {
+            true => Self::NoTime,
+            false => Self::Failed,
+        }
+    }
 }
 
 /// Whether the current version may answer what a canary has not: there is time, and the inputs are here. Those that a front
@@ -321,4 +343,24 @@ fn may_be_answered_by_another(error: &QueryError, ask: &Ask, source: &Source) ->
         .deadline()
         .is_none_or(|by| std::time::Instant::now() < by);
     in_time && matches!(source, Source::Here(_)) && error.code != Code::InvalidTensor
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_for_want_of_time_is_late_and_no_error() {
+        let (trials, model) = (Trials::default(), ModelId::new("m.v2").unwrap());
+        let refused = |code| Outcome::refused(&QueryError::new(code, "refused"));
+        let (compute_us, late) = (100.0, false);
+        trials.note(&model, &refused(Code::EngineFailed));
+        trials.note(&model, &refused(Code::Overloaded));
+        trials.note(&model, &Outcome::Answered { compute_us, late });
+        trials.note(&model, &Outcome::Answered { compute_us, late });
+        trials.note(&model, &refused(Code::DeadlineExceeded));
+        let rows = trials.rows.lock();
+        let row = rows.get(&model).unwrap();
+        assert_eq!((row.queries, row.errors, row.late), (5, 1, 2));
+    }
 }
