@@ -320,7 +320,7 @@ impl Dispatcher {
 
 impl Outcome {
     fn answered(ask: &Ask, done: &Done) -> Self {
-        let most_ms = ask.targets.latency_ms.unwrap_or(f64::INFINITY);
+        let most_ms = ask.longest_ms().unwrap_or(f64::INFINITY);
         Self::Answered {
             compute_us: done.timings.input_us + done.timings.exec_us + done.timings.output_us,
             late: ask.arrived.elapsed().as_secs_f64() * 1e3 > most_ms,
@@ -347,7 +347,76 @@ fn may_be_answered_by_another(error: &QueryError, ask: &Ask, source: &Source) ->
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::Arc,
+        time::{Duration, Instant},
+    };
+
+    use sextant_picture::InputSize;
+    use sextant_rpc::{BatchTimings, ForStep};
+    use sextant_types::{ApplicationId, StepOf, Targets};
+
     use super::*;
+
+    /// A query of a step of a pipeline with a target of 100 ms, which came so long ago.
+    fn ask(ago: Duration, patience_ms: Option<f64>) -> Ask {
+        let route = Route::Model(ModelId::new("m").unwrap());
+        let step = StepOf {
+            pipeline: ApplicationId::new("whole").unwrap(),
+            step: "part".to_owned(),
+            after: Vec::new(),
+            asks: route.clone(),
+        };
+        let targets = Targets {
+            latency_ms: Some(100.0),
+            ..Targets::default()
+        };
+        Ask {
+            route,
+            targets,
+            asked: targets,
+            rows: 1,
+            extent: InputSize::default(),
+            best_effort: false,
+            explain: false,
+            sticky: None,
+            composites: Vec::new(),
+            offline: false,
+            step: Some(Box::new(ForStep {
+                of: Arc::new(step),
+                share: 1.0,
+                whole_ms: None,
+                patience_ms,
+                accuracy: None,
+            })),
+            arrived: Instant::now().checked_sub(ago).expect("a time"),
+        }
+    }
+
+    #[test]
+    fn a_step_is_late_when_its_patience_is_over() {
+        let done = Done {
+            outputs: Vec::new(),
+            timings: BatchTimings {
+                started: Instant::now(),
+                queue_us: 0.0,
+                input_us: 10.0,
+                exec_us: 20.0,
+                output_us: 30.0,
+                device_us: None,
+            },
+            batch_rows: 1,
+            second_usd: 0.0,
+        };
+        let ago = Duration::from_millis(200);
+        for (patience_ms, wanted) in [(None, true), (Some(150.0), true), (Some(6e7), false)] {
+            let (trials, model) = (Trials::default(), ModelId::new("m.v2").unwrap());
+            let answered = Outcome::answered(&ask(ago, patience_ms), &done);
+            trials.note(&model, &answered);
+            let late = trials.rows.lock().get(&model).map(|row| row.late);
+            assert_eq!(late, Some(u64::from(wanted)), "{patience_ms:?}");
+        }
+    }
 
     #[test]
     fn what_is_refused_for_want_of_time_is_late_and_no_error() {
