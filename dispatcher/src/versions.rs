@@ -35,7 +35,7 @@ use crate::{
 /// For so long behind a switch the version before it may answer, milliseconds.
 const KEPT_MS: u64 = 10 * 60 * 1000;
 
-/// What the versions that are tried have done, and the current ones beside them, since this process began.
+/// What the versions that are tried have done, and the current ones beside them, since this dispatcher began to lead.
 #[derive(Default)]
 pub(crate) struct Trials {
     /// Numbers for queries that bring none.
@@ -121,6 +121,11 @@ impl Trials {
             }
             Outcome::PassedOver => row.passed_over += 1,
         }
+    }
+
+    /// Nothing that comes is counted together with what was: another leads, or led meanwhile.
+    pub(crate) fn begin_again(&self) {
+        self.rows.lock().clear();
     }
 
     fn number(&self, ask: &Ask) -> u64 {
@@ -428,8 +433,15 @@ mod tests {
         trials.note(&model, &Outcome::Answered { compute_us, late });
         trials.note(&model, &Outcome::Answered { compute_us, late });
         trials.note(&model, &refused(Code::DeadlineExceeded));
-        let rows = trials.rows.lock();
-        let row = rows.get(&model).unwrap();
-        assert_eq!((row.queries, row.errors, row.late), (5, 1, 2));
+        let count = || {
+            let rows = trials.rows.lock();
+            let row = rows.get(&model)?;
+            Some((row.queries, row.errors, row.late))
+        };
+        assert_eq!(count(), Some((5, 1, 2)));
+        trials.begin_again();
+        assert_eq!(count(), None);
+        trials.note(&model, &refused(Code::EngineFailed));
+        assert_eq!(count(), Some((1, 1, 0)));
     }
 }
