@@ -43,10 +43,13 @@ struct Refusal {
     failures: u32,
 }
 
-/// A device that it was withdrawn from: not tried again there before `until`.
+/// A device that it was withdrawn from.
 #[derive(Debug, Clone, Copy)]
 struct Withdrawal {
     device: DeviceIx,
+    /// Not tried again there before, though requests ask for it.
+    asked_at: Nanos,
+    /// Not tried again there before where nothing asks for that.
     until: Nanos,
     /// How often the time has doubled.
     doublings: u32,
@@ -216,6 +219,7 @@ impl Variant {
         self.withdrawals.retain(|of| of.device != device);
         self.withdrawals.push(Withdrawal {
             device,
+            asked_at: now.saturating_add(AWAY),
             until,
             doublings,
         });
@@ -241,14 +245,25 @@ impl Variant {
         self.refusals.retain(|of| of.device != device);
     }
 
+    /// Whether a device is not to load it where no request needs that.
     pub fn is_refused(&self, now: Nanos, device: DeviceIx) -> bool {
+        self.has_failed(now, device) || self.is_away(device, |of| of.until > now)
+    }
+
+    /// The same where requests need more replicas than there are: a slow answer is better than none.
+    pub fn is_refused_to_requests(&self, now: Nanos, device: DeviceIx) -> bool {
+        self.has_failed(now, device) || self.is_away(device, |of| of.asked_at > now)
+    }
+
+    fn has_failed(&self, now: Nanos, device: DeviceIx) -> bool {
         let still = |of: &Refusal| of.device == device && of.until > now;
-        // A slow answer is better than none.
-        let is_elsewhere = self.replicas.staying() > 0;
-        let away = |of: &Withdrawal| is_elsewhere && of.device == device && of.until > now;
-        self.rests_until > now
-            || self.refusals.iter().any(still)
-            || self.withdrawals.iter().any(away)
+        self.rests_until > now || self.refusals.iter().any(still)
+    }
+
+    /// Whether it was withdrawn from a device and is elsewhere.
+    fn is_away(&self, device: DeviceIx, still: impl Fn(&Withdrawal) -> bool) -> bool {
+        let mut withdrawals = self.withdrawals.iter();
+        self.replicas.staying() > 0 && withdrawals.any(|of| of.device == device && still(of))
     }
 
     /// Devices that refuse it now.

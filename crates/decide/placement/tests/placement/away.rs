@@ -74,6 +74,16 @@ impl World {
         assert_eq!(out, []);
     }
 
+    /// More requests than one device has time for; how many LOADs they bring about.
+    fn ask_much(&mut self) -> usize {
+        let mut out = Vec::new();
+        for _ in 0..400 {
+            self.placement
+                .on_request(self.now, VARIANT, self.now + 200 * MS, &mut out);
+        }
+        out.len()
+    }
+
     /// Lets the timers pass until the variant is loaded on the slow device; how long that takes, s.
     fn come_back(&mut self) -> u64 {
         let left = self.now;
@@ -109,6 +119,23 @@ fn a_variant_that_leaves_a_device_again_and_again_stays_away_for_longer() {
     world.now += 480 * SECOND;
     world.withdraw();
     assert_eq!(world.come_back(), 60);
+}
+
+#[test]
+fn requests_that_need_it_bring_a_variant_back_after_a_minute() {
+    let mut world = World::new();
+    world.withdraw();
+    world.now += SECOND;
+    let mut out = Vec::new();
+    world
+        .placement
+        .on_load_result(world.now, SLOW, VARIANT, true, &mut out);
+    world.withdraw();
+    world.now += 59 * SECOND;
+    assert_eq!(world.ask_much(), 0);
+    world.now += 2 * SECOND;
+    assert_eq!(world.ask_much(), 1);
+    assert_eq!(world.placement.presence(SLOW, VARIANT), Presence::Loading);
 }
 
 #[test]
