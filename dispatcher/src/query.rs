@@ -396,7 +396,7 @@ impl Dispatcher {
 }
 
 /// Whether a query may have been refused for want of time.
-fn is_for_time(error: &QueryError) -> bool {
+pub(crate) fn is_for_time(error: &QueryError) -> bool {
     matches!(
         error.code,
         Code::Overloaded | Code::DeadlineExceeded | Code::TargetInfeasible

@@ -24,13 +24,18 @@ use sextant_rpc::QueryError;
 use sextant_types::{Code, Line, ModelId, Route, release, time::unix_ms};
 
 use crate::{
-    Dispatcher, ask::Ask, pending::Done, place::Source, query::Selection, snapshot::Snapshot,
+    Dispatcher,
+    ask::Ask,
+    pending::Done,
+    place::Source,
+    query::{Selection, is_for_time},
+    snapshot::Snapshot,
 };
 
 /// For so long behind a switch the version before it may answer, milliseconds.
 const KEPT_MS: u64 = 10 * 60 * 1000;
 
-/// What the versions that are tried have done, and the current ones beside them, since this process began.
+/// What the versions that are tried have done, and the current ones beside them, since this dispatcher began to lead.
 #[derive(Default)]
 pub(crate) struct Trials {
     /// Numbers for queries that bring none.
@@ -66,6 +71,8 @@ struct OtherVersion {
 pub(crate) enum Outcome {
     /// It took so long to compute, microseconds, and was there in time or not.
     Answered { compute_us: f64, late: bool },
+    /// It was refused because there was no time for it.
+    NoTime,
     /// It failed.
     Failed,
     /// A shadow's answer was compared: rows, and how many of them agree.
@@ -91,6 +98,13 @@ impl Trials {
                 row.late += u64::from(*late);
                 row.compute_us += *compute_us as u64;
             }
+            // The mean time of the answers stays what it is.
+            Outcome::NoTime => {
+                let answers = row.queries - row.errors;
+                row.compute_us += row.compute_us.checked_div(answers).unwrap_or(0);
+                row.queries += 1;
+                row.late += 1;
+            }
             Outcome::Failed => {
                 row.queries += 1;
                 row.errors += 1;
@@ -107,6 +121,11 @@ impl Trials {
             }
             Outcome::PassedOver => row.passed_over += 1,
         }
+    }
+
+    /// Nothing that comes is counted together with what was: another leads, or led meanwhile.
+    pub(crate) fn begin_again(&self) {
+        self.rows.lock().clear();
     }
 
     fn number(&self, ask: &Ask) -> u64 {
@@ -198,7 +217,7 @@ impl Dispatcher {
         let ran = self.run_query(&tried, source).await;
         let outcome = match &ran {
             Ok((_, done)) => Outcome::answered(&tried, done),
-            Err(_) => Outcome::Failed,
+            Err(error) => Outcome::refused(error),
         };
         self.trials.note(&other.id, &outcome);
         let (mut chosen, done) = ran?;
@@ -306,10 +325,18 @@ impl Dispatcher {
 
 impl Outcome {
     fn answered(ask: &Ask, done: &Done) -> Self {
-        let most_ms = ask.targets.latency_ms.unwrap_or(f64::INFINITY);
+        let most_ms = ask.longest_ms().unwrap_or(f64::INFINITY);
         Self::Answered {
             compute_us: done.timings.input_us + done.timings.exec_us + done.timings.output_us,
             late: ask.arrived.elapsed().as_secs_f64() * 1e3 > most_ms,
+        }
+    }
+
+    /// Of a query that was not answered: where devices are full, that is no fault of the version's.
+    fn refused(error: &QueryError) -> Self {
+        match is_for_time(error) {
+            true => Self::NoTime,
+            false => Self::Failed,
         }
     }
 }
@@ -321,4 +348,100 @@ fn may_be_answered_by_another(error: &QueryError, ask: &Ask, source: &Source) ->
         .deadline()
         .is_none_or(|by| std::time::Instant::now() < by);
     in_time && matches!(source, Source::Here(_)) && error.code != Code::InvalidTensor
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::Arc,
+        time::{Duration, Instant},
+    };
+
+    use sextant_picture::InputSize;
+    use sextant_rpc::{BatchTimings, ForStep};
+    use sextant_types::{ApplicationId, StepOf, Targets};
+
+    use super::*;
+
+    /// A query of a step of a pipeline with a target of 100 ms, which came so long ago.
+    fn ask(ago: Duration, patience_ms: Option<f64>) -> Ask {
+        let route = Route::Model(ModelId::new("m").unwrap());
+        let step = StepOf {
+            pipeline: ApplicationId::new("whole").unwrap(),
+            step: "part".to_owned(),
+            after: Vec::new(),
+            asks: route.clone(),
+        };
+        let targets = Targets {
+            latency_ms: Some(100.0),
+            ..Targets::default()
+        };
+        Ask {
+            route,
+            targets,
+            asked: targets,
+            rows: 1,
+            extent: InputSize::default(),
+            best_effort: false,
+            explain: false,
+            sticky: None,
+            composites: Vec::new(),
+            offline: false,
+            step: Some(Box::new(ForStep {
+                of: Arc::new(step),
+                share: 1.0,
+                whole_ms: None,
+                patience_ms,
+                accuracy: None,
+            })),
+            arrived: Instant::now().checked_sub(ago).expect("a time"),
+        }
+    }
+
+    #[test]
+    fn a_step_is_late_when_its_patience_is_over() {
+        let done = Done {
+            outputs: Vec::new(),
+            timings: BatchTimings {
+                started: Instant::now(),
+                queue_us: 0.0,
+                input_us: 10.0,
+                exec_us: 20.0,
+                output_us: 30.0,
+                device_us: None,
+            },
+            batch_rows: 1,
+            second_usd: 0.0,
+        };
+        let ago = Duration::from_millis(200);
+        for (patience_ms, wanted) in [(None, true), (Some(150.0), true), (Some(6e7), false)] {
+            let (trials, model) = (Trials::default(), ModelId::new("m.v2").unwrap());
+            let answered = Outcome::answered(&ask(ago, patience_ms), &done);
+            trials.note(&model, &answered);
+            let late = trials.rows.lock().get(&model).map(|row| row.late);
+            assert_eq!(late, Some(u64::from(wanted)), "{patience_ms:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_for_want_of_time_is_late_and_no_error() {
+        let (trials, model) = (Trials::default(), ModelId::new("m.v2").unwrap());
+        let refused = |code| Outcome::refused(&QueryError::new(code, "refused"));
+        let (compute_us, late) = (100.0, false);
+        trials.note(&model, &refused(Code::EngineFailed));
+        trials.note(&model, &refused(Code::Overloaded));
+        trials.note(&model, &Outcome::Answered { compute_us, late });
+        trials.note(&model, &Outcome::Answered { compute_us, late });
+        trials.note(&model, &refused(Code::DeadlineExceeded));
+        let count = || {
+            let rows = trials.rows.lock();
+            let row = rows.get(&model)?;
+            Some((row.queries, row.errors, row.late))
+        };
+        assert_eq!(count(), Some((5, 1, 2)));
+        trials.begin_again();
+        assert_eq!(count(), None);
+        trials.note(&model, &refused(Code::EngineFailed));
+        assert_eq!(count(), Some((1, 1, 0)));
+    }
 }

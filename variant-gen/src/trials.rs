@@ -97,8 +97,11 @@ impl Publisher {
         if tried.is_empty() {
             return Ok(());
         }
-        let demand = self.metadata().snapshot().await?.demand;
-        let rows = demand.as_deref().map_or(&[][..], |demand| &demand.trials);
+        // Where nothing is told, as from a store that came back empty, nothing is known: that is not to have done nothing.
+        let Some(demand) = self.metadata().snapshot().await?.demand else {
+            return Ok(());
+        };
+        let rows = &demand.trials;
         for model in &tried {
             let none = TrialRow::of(model.id.clone());
             let row = rows.iter().find(|row| row.model == model.id);

@@ -115,6 +115,7 @@ impl Publisher {
         let counts = &self.dispatcher.counts;
         counts.told(&counts.unreported());
         self.dispatcher.driver.costs().begin_again();
+        self.dispatcher.trials.begin_again();
         self.since = Instant::now();
     }
 

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use sextant_feedback::{Kind, Label, Prediction, outcome, score, serial_of};
 use sextant_judging::{Difference, Outcome, Rules, Side};
 use sextant_registry::{Feedback, FeedbackPlace, Model, Registry};
-use sextant_types::{Metric, ModelId, Stage};
+use sextant_types::{Metric, ModelId, RewardDirection, Stage};
 
 use crate::Error;
 
@@ -37,6 +37,8 @@ pub(super) struct Evidence {
     /// The version that it is held against.
     current: ModelId,
     metric: Metric,
+    /// Which rewards are better.
+    rewards: RewardDirection,
     difference: Difference,
     after: FeedbackPlace,
 }
@@ -49,13 +51,14 @@ impl Evidence {
         rules: &Rules,
     ) -> Result<Option<Self>, Error> {
         let application = registry.application(&model.application).await?;
-        if application.feedback.is_none() {
+        let Some(settings) = &application.feedback else {
             return Ok(None);
-        }
+        };
         Ok(Some(Self {
             since_ms: model.release.since_ms,
             current: current.id.clone(),
             metric: application.metric,
+            rewards: settings.reward,
             difference: Difference::new(rules),
             after: (model.release.since_ms, String::new(), 0, Kind::Label),
         }))
@@ -133,7 +136,7 @@ impl Evidence {
         };
         // A label that fits one answer fits the other, which is made of the same signature.
         let tried = score(self.metric, shadow, row.row, &label).ok().flatten();
-        let value = |score| outcome(self.metric, row.kind, score);
+        let value = |score| outcome(self.metric, self.rewards, (row.kind, score));
         if let (Some(tried), Some(current)) = (tried.and_then(value), value(current)) {
             self.difference.pair(tried, current);
         }
@@ -145,8 +148,8 @@ impl Evidence {
             id if *id == self.current => Side::Current,
             _ => return,
         };
-        let score = row.score;
-        if let Some(value) = score.and_then(|score| outcome(self.metric, row.kind, score)) {
+        let value = |score| outcome(self.metric, self.rewards, (row.kind, score));
+        if let Some(value) = row.score.and_then(value) {
             self.difference.one(Outcome { version, value });
         }
     }

@@ -3,7 +3,7 @@
 //! Velox (CIDR 2015, section 4.3; Crankshaw's thesis, 2.6) retrains when a model's loss is over a limit, or grows faster
 //! than one. Both are told here with their statistics: an alarm says that chance alone does not explain what is seen.
 
-use sextant_types::{Accuracy, interval::Z};
+use sextant_types::Accuracy;
 
 use crate::{Hour, Sums, online};
 
@@ -15,6 +15,13 @@ const WINDOW_HOURS: u64 = 24;
 
 /// Fewest hours with scores that a slope is drawn through.
 const FEWEST_HOURS: usize = 4;
+
+/// How many standard errors a 95 % interval reaches where the spread is that of the points themselves (Student's t), by
+/// the points beyond [`FEWEST_HOURS`], up to [`WINDOW_HOURS`].
+const STUDENT: [f64; 21] = [
+    4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+    2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074,
+];
 
 /// By how much of its registered value a model may be expected to get worse within a window.
 pub const MOST_DROP: f64 = 0.05;
@@ -100,7 +107,8 @@ fn slope(registered: &Accuracy, hours: &[Hour], rows: u64) -> Option<Alarm> {
     let (slope, error) = line(&points?)?;
     let in_window = WINDOW_HOURS as f64;
     // The end of the interval that speaks for the model.
-    let seen = (slope + Z * error) * in_window;
+    let reach = STUDENT[(hours.len() - FEWEST_HOURS).min(STUDENT.len() - 1)];
+    let seen = (slope + reach * error) * in_window;
     let limit = -MOST_DROP * registered.value.abs();
     (seen < limit).then_some(Alarm {
         kind: AlarmKind::Slope,
@@ -196,6 +204,13 @@ mod tests {
     #[test]
     fn a_steady_fall_is_told_before_the_level_is_low() {
         assert_eq!(kinds(&[97, 95, 94, 92, 90, 89, 87, 86]), ["slope"]);
+    }
+
+    #[test]
+    fn a_few_hours_that_fall_by_chance_are_no_slope() {
+        for right in [[93, 91, 91, 88], [92, 91, 89, 89], [93, 92, 89, 89]] {
+            assert!(kinds(&right).is_empty(), "{right:?}");
+        }
     }
 
     #[test]

@@ -96,11 +96,22 @@ struct Remedy {
     found: Option<bool>,
 }
 
+/// Work of a worker that was left to others, which do not show it yet.
+#[derive(Debug, Clone, PartialEq)]
+struct Handover {
+    at_ms: u64,
+    /// Share of a worker's time that it takes.
+    busy_share: f64,
+    to: Vec<DeviceIx>,
+}
+
 /// Who is slowed down and what was done about it.
 #[derive(Debug, Clone, Default)]
 pub struct Mitigation {
     patience: Patience,
     told: BTreeMap<DeviceIx, Remedy>,
+    /// By the worker whose work it was.
+    handed: BTreeMap<DeviceIx, Handover>,
 }
 
 /// How much others use a core.
@@ -120,17 +131,23 @@ impl Mitigation {
         Self {
             patience,
             told: BTreeMap::new(),
+            handed: BTreeMap::new(),
         }
     }
 
     /// What has to be done now. `places` are all workers that may be used.
     pub fn look(&mut self, now_ms: u64, places: &[Place]) -> Vec<Order> {
-        let again_ms = self.patience.again_ms;
+        let Patience {
+            settle_ms,
+            again_ms,
+        } = self.patience;
         self.told
             .retain(|_, told| now_ms < told.at_ms.saturating_add(again_ms));
+        self.handed
+            .retain(|_, handed| now_ms < handed.at_ms.saturating_add(settle_ms));
         let mut orders = Vec::new();
         for place in places.iter().filter(|place| !place.interfered.is_empty()) {
-            match self.told.get(&place.worker) {
+            match self.told.get(&place.worker).copied() {
                 None => {
                     let told = Remedy {
                         at_ms: now_ms,
@@ -141,8 +158,12 @@ impl Mitigation {
                         worker: place.worker,
                     });
                 }
-                Some(told) if self.may_help(now_ms, *told) => {}
-                Some(_) => orders.extend(moves(place, places)),
+                Some(told) if self.may_help(now_ms, told) => {}
+                Some(_) => {
+                    let moves = moves(place, &self.quiet(place, places));
+                    self.note(now_ms, place, &moves);
+                    orders.extend(moves);
+                }
             }
         }
         orders
@@ -160,6 +181,49 @@ impl Mitigation {
         self.told.remove(&worker);
     }
 
+    /// The workers of a worker's type that nothing slows down, the least busy first, with what has just been left to them.
+    fn quiet(&self, from: &Place, places: &[Place]) -> Vec<Place> {
+        let quiet = places.iter().filter(|other| {
+            other.worker != from.worker && other.kind == from.kind && other.interfered.is_empty()
+        });
+        let mut quiet: Vec<Place> = quiet
+            .map(|other| Place {
+                busy_share: other.busy_share + self.handed_to(other.worker, from.worker),
+                ..other.clone()
+            })
+            .collect();
+        quiet.sort_by(|a, b| {
+            let by_load = a.busy_share.total_cmp(&b.busy_share);
+            by_load.then_with(|| a.worker.cmp(&b.worker))
+        });
+        quiet
+    }
+
+    /// What others than `from` have just left to a worker, share of its time.
+    fn handed_to(&self, worker: DeviceIx, from: DeviceIx) -> f64 {
+        let handed = self.handed.iter().filter(|(of, _)| **of != from);
+        let handed = handed.filter(|(_, it)| it.to.contains(&worker));
+        handed
+            .map(|(_, it)| it.busy_share / it.to.len() as f64)
+            .sum()
+    }
+
+    /// Remembers whom a worker leaves its work to.
+    fn note(&mut self, now_ms: u64, from: &Place, orders: &[Order]) {
+        let left = orders.iter().find_map(|order| match order {
+            Order::Leave { stay, .. } => Some(stay),
+            _ => None,
+        });
+        if let Some(stay) = left {
+            let handed = Handover {
+                at_ms: now_ms,
+                busy_share: from.busy_share,
+                to: stay.clone(),
+            };
+            self.handed.insert(from.worker, handed);
+        }
+    }
+
     /// Whether other cores, or those that a worker still looks for, may end it.
     fn may_help(&self, now_ms: u64, told: Remedy) -> bool {
         let settled = now_ms >= told.at_ms.saturating_add(self.patience.settle_ms);
@@ -167,16 +231,8 @@ impl Mitigation {
     }
 }
 
-/// All interfered variants of a worker leave for quiet workers of its type, the least busy first.
-fn moves(from: &Place, places: &[Place]) -> Vec<Order> {
-    let quiet = places.iter().filter(|other| {
-        other.worker != from.worker && other.kind == from.kind && other.interfered.is_empty()
-    });
-    let mut quiet: Vec<&Place> = quiet.collect();
-    quiet.sort_by(|a, b| {
-        let by_load = a.busy_share.total_cmp(&b.busy_share);
-        by_load.then_with(|| a.worker.cmp(&b.worker))
-    });
+/// All interfered variants of a worker leave for quiet workers of its type, in their order.
+fn moves(from: &Place, quiet: &[Place]) -> Vec<Order> {
     let each = from.interfered.iter().filter_map(|variant| {
         let (stay, to): (Vec<&Place>, Vec<&Place>) = quiet
             .iter()

@@ -108,6 +108,32 @@ fn a_worker_that_comes_back_is_told_again() {
     );
 }
 
+#[test]
+fn workers_that_are_slowed_down_together_do_not_all_leave_their_work_to_one() {
+    let mut relief = Mitigation::default();
+    let (variant, quiet) = (VariantIx::new(7), DeviceIx::new(2));
+    let of = |worker: u32, busy_share: f64, interfered: &[u32]| Place {
+        serves: vec![variant],
+        ..place(DeviceIx::new(worker), busy_share, interfered)
+    };
+    let leave = |worker: u32| Order::Leave {
+        variant,
+        from: DeviceIx::new(worker),
+        stay: vec![quiet],
+    };
+    let both = [of(0, 0.3, &[7]), of(1, 0.3, &[7]), of(2, 0.3, &[])];
+    assert_eq!(relief.look(0, &both).len(), 2);
+    relief.on_repinned(DeviceIx::new(0), false);
+    relief.on_repinned(DeviceIx::new(1), false);
+    assert_eq!(relief.look(1_000, &both), [leave(0)]);
+    assert_eq!(relief.look(2_000, &both), [leave(0)], "it has not gone yet");
+    // It has gone, and the one that has its work now does not show that yet, or has room for it.
+    let one = [of(1, 0.3, &[7]), of(2, 0.3, &[])];
+    assert_eq!(relief.look(3_000, &one), []);
+    assert_eq!(relief.look(11_999, &one), []);
+    assert_eq!(relief.look(12_000, &one), [leave(1)]);
+}
+
 fn cores(others: &[f64]) -> Vec<CoreUse> {
     let numbered = others.iter().enumerate();
     let core = numbered.map(|(core, others)| CoreUse {

@@ -12,6 +12,8 @@
 //!
 //! **Invariant:** no clock, no I/O, no randomness: counts and values in, a verdict with its reasons out.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
 mod bet;
@@ -89,8 +91,8 @@ pub struct Difference {
     worse: Bet,
     interval: Interval,
     margin: f64,
-    /// Outcomes of each side that have no partner yet, for outcomes that come one by one.
-    alone: [Vec<f64>; 2],
+    /// Outcomes of each side that have no partner yet, the latest last, for outcomes that come one by one.
+    alone: [VecDeque<f64>; 2],
 }
 
 /// What becomes of the version that is tried.
@@ -266,7 +268,7 @@ impl Difference {
             worse: Bet::below(-rules.margin, (-1.0, 1.0)),
             interval: Interval::new((-1.0, 1.0), rules.alpha),
             margin: rules.margin,
-            alone: [Vec::new(), Vec::new()],
+            alone: [VecDeque::new(), VecDeque::new()],
         }
     }
 
@@ -281,21 +283,26 @@ impl Difference {
         self.interval.observe(difference);
     }
 
-    /// An outcome of one version alone, as of a canary: it is paired with the oldest of the other side that has no partner.
-    /// Which query goes to which version was drawn, so any two make a pair. What finds no partner among the last
-    /// is left out.
+    /// An outcome of one version alone, as of a canary: it is paired with the latest of the other side that has no partner.
+    /// Which query goes to which version was drawn, so any two of one time make a pair. Those of different times do not:
+    /// where queries become harder for both versions, the one with fewer answers would be held against what the other was
+    /// long ago. Of those without a partner the oldest are left out beyond 4,096, and what is no number is.
     pub fn one(&mut self, outcome: Outcome) {
-        let (own, other) = match outcome.version {
-            Side::Current => (0, 1),
-            Side::Tried => (1, 0),
-        };
-        if self.alone[other].is_empty() {
-            if self.alone[own].len() < MOST_ALONE {
-                self.alone[own].push(outcome.value);
-            }
+        if outcome.value.is_nan() {
             return;
         }
-        let partner = self.alone[other].remove(0);
+        let [current, tried] = &mut self.alone;
+        let (own, other) = match outcome.version {
+            Side::Current => (current, tried),
+            Side::Tried => (tried, current),
+        };
+        let Some(partner) = other.pop_back() else {
+            own.push_back(outcome.value);
+            if own.len() > MOST_ALONE {
+                own.pop_front();
+            }
+            return;
+        };
         match outcome.version {
             Side::Current => self.pair(partner, outcome.value),
             Side::Tried => self.pair(outcome.value, partner),

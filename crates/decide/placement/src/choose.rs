@@ -112,7 +112,7 @@ impl<R: Rule> Machine<R> {
             return Err(false);
         };
         let taken = of.replicas.on(device).is_some()
-            || of.is_refused(now, device)
+            || of.is_refused_to_requests(now, device)
             || !of.kinds.is_able(on.kind);
         let ready = on.free_at(now).saturating_add(of.load_on(device, on.kind));
         let ready = ready.saturating_add(self.rule.margin());

@@ -23,7 +23,7 @@ impl<R: Rule> Placement for Machine<R> {
         *self.devices.grown(device) = Some(Device::new(spec.kind, spec.pages));
         self.kinds.add(spec.kind, spec.pages);
         for of in self.variants.iter_mut().flatten() {
-            of.forgive(device);
+            of.renew(device);
         }
         self.devices_changed(now, true);
         self.attempt(now, device, actions);
@@ -314,6 +314,9 @@ impl<R: Rule> Placement for Machine<R> {
             && at <= now
         {
             self.retries.remove(variant);
+            if let Some(at) = self.variant(variant).and_then(|of| of.next_return(now)) {
+                self.retries.set(variant, at);
+            }
             self.rank(now, variant);
             self.consider(now, variant, actions);
             self.offer_kept(now, actions);

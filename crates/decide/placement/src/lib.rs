@@ -287,8 +287,9 @@ pub trait Placement: std::fmt::Debug + Send {
     ) -> bool;
 
     /// Something else slows a variant down on a device, `from`, and others have it already: it leaves `from` once no
-    /// batch of it runs there, and is not loaded there again for a minute. Nothing happens where none of `stay` has it.
-    /// Returns whether it begins to leave.
+    /// batch of it runs there, and is not loaded there again for a minute while others have it. That doubles, up to eight
+    /// minutes, where it has come back and leaves again, but for requests that need one more. Nothing happens where none
+    /// of `stay` has it. Returns whether it begins to leave.
     fn on_withdraw(
         &mut self,
         now: Nanos,

@@ -5,14 +5,16 @@ use super::{Actions, Nanos, Presence, device::Footprint, machine::Machine, rule:
 use sextant_types::index::{DeviceIx, VariantIx};
 
 /// A variant that left a device is not loaded there again before, ns: what slowed it down may still be
-/// there.
-const AWAY: Nanos = 60_000_000_000;
+/// there. The time doubles where others have it and it leaves again and again ([`super::variant::Variant::withdraw`]).
+pub(super) const AWAY: Nanos = 60_000_000_000;
 
 /// A variant on its way from one device to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Relocation {
     pub from: DeviceIx,
     pub to: DeviceIx,
+    /// Whether it was there already: it has one replica less then, which comes back to where it was.
+    pub withdraws: bool,
 }
 
 impl<R: Rule> Machine<R> {
@@ -44,7 +46,11 @@ impl<R: Rule> Machine<R> {
             return false;
         };
         if let Some(of) = self.variant_mut(variant) {
-            of.relocations.push(Relocation { from, to });
+            of.relocations.push(Relocation {
+                from,
+                to,
+                withdraws: false,
+            });
         }
         self.load(now, to, variant, actions);
         true
@@ -71,7 +77,11 @@ impl<R: Rule> Machine<R> {
         let Some(to) = to.filter(|_| is_loaded(from) && !moves) else {
             return false;
         };
-        of.relocations.push(Relocation { from, to });
+        of.relocations.push(Relocation {
+            from,
+            to,
+            withdraws: true,
+        });
         self.finish_relocations(now, variant, actions);
         true
     }
@@ -109,7 +119,7 @@ impl<R: Rule> Machine<R> {
                 (Some(Presence::Loaded), Some(leaves)) if leaves.running > 0 => true,
                 (Some(Presence::Loaded), Some(leaves)) => {
                     if leaves.presence == Presence::Loaded {
-                        done.push(leaves.device);
+                        done.push(**it);
                     }
                     false
                 }
@@ -117,14 +127,17 @@ impl<R: Rule> Machine<R> {
             }
         });
         of.relocations = still.copied().collect();
-        for device in done {
-            let until = now.saturating_add(AWAY);
+        for it in done {
+            let mut until = now.saturating_add(AWAY);
             if let Some(of) = self.variant_mut(variant) {
-                of.avoid(device, until);
+                match it.withdraws {
+                    true => until = of.withdraw(now, it.from),
+                    false => of.avoid(it.from, until),
+                }
             }
             let sooner = self.retries.key(variant).map_or(until, |at| at.min(until));
             self.retries.set(variant, sooner);
-            self.unload(now, device, variant, actions);
+            self.unload(now, it.from, variant, actions);
         }
     }
 }

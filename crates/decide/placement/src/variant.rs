@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{
     DesiredPlacement, Nanos, Presence, VariantSpec,
     kinds::ByKind,
-    relocate::Relocation,
+    relocate::{AWAY, Relocation},
     replicas::{Replica, Replicas},
 };
 use sextant_schedule::NEVER;
@@ -22,6 +22,9 @@ const LONGEST_PAUSE: Nanos = 60_000_000_000;
 /// Devices that may fail to load a variant, one after the other, before it is left alone everywhere
 /// for a pause.
 const TRIES_AT_ONCE: u32 = 2;
+
+/// How often the time doubles for which a variant stays away from a device that it leaves again and again.
+const MOST_DOUBLINGS: u32 = 3;
 
 /// A waiting request that a LOAD could still help.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +41,18 @@ struct Refusal {
     until: Nanos,
     /// How often in a row.
     failures: u32,
+}
+
+/// A device that it was withdrawn from.
+#[derive(Debug, Clone, Copy)]
+struct Withdrawal {
+    device: DeviceIx,
+    /// Not tried again there before, though requests ask for it.
+    asked_at: Nanos,
+    /// Not tried again there before where nothing asks for that.
+    until: Nanos,
+    /// How often the time has doubled.
+    doublings: u32,
 }
 
 #[derive(Debug)]
@@ -62,6 +77,8 @@ pub(super) struct Variant {
     failures: u32,
     rests_until: Nanos,
     refusals: SmallVec<[Refusal; 1]>,
+    /// Seldom any.
+    withdrawals: Vec<Withdrawal>,
     /// In order of deadline.
     hopes: VecDeque<Hope>,
     hoped_work: Nanos,
@@ -85,6 +102,7 @@ impl Variant {
             failures: 0,
             rests_until: 0,
             refusals: SmallVec::new(),
+            withdrawals: Vec::new(),
             hopes: VecDeque::new(),
             hoped_work: 0,
         }
@@ -188,16 +206,64 @@ impl Variant {
         });
     }
 
-    /// A LOAD has succeeded on a device, or the device is another one now.
+    /// It leaves a device that something else slows down, for twice as long as before where it has come back since: as nothing
+    /// runs there meanwhile, nothing else tells whether that is over. Forgotten where it stayed for the longest such time.
+    /// Tells until when.
+    pub fn withdraw(&mut self, now: Nanos, device: DeviceIx) -> Nanos {
+        let longest = AWAY << MOST_DOUBLINGS;
+        self.withdrawals
+            .retain(|of| of.until.saturating_add(longest) > now);
+        let before = self.withdrawals.iter().find(|of| of.device == device);
+        let doublings = before.map_or(0, |of| (of.doublings + 1).min(MOST_DOUBLINGS));
+        let until = now.saturating_add(AWAY << doublings);
+        self.withdrawals.retain(|of| of.device != device);
+        self.withdrawals.push(Withdrawal {
+            device,
+            asked_at: now.saturating_add(AWAY),
+            until,
+            doublings,
+        });
+        until
+    }
+
+    /// When it may come back next to a device that it was withdrawn from.
+    pub fn next_return(&self, now: Nanos) -> Option<Nanos> {
+        let all = self.withdrawals.iter().map(|of| of.until);
+        all.filter(|until| *until > now).min()
+    }
+
+    /// The device is another one now.
+    pub fn renew(&mut self, device: DeviceIx) {
+        self.forgive(device);
+        self.withdrawals.retain(|of| of.device != device);
+    }
+
+    /// A LOAD has succeeded on a device.
     pub fn forgive(&mut self, device: DeviceIx) {
         self.failures = 0;
         self.rests_until = 0;
         self.refusals.retain(|of| of.device != device);
     }
 
+    /// Whether a device is not to load it where no request needs that.
     pub fn is_refused(&self, now: Nanos, device: DeviceIx) -> bool {
+        self.has_failed(now, device) || self.is_away(device, |of| of.until > now)
+    }
+
+    /// The same where requests need more replicas than there are: a slow answer is better than none.
+    pub fn is_refused_to_requests(&self, now: Nanos, device: DeviceIx) -> bool {
+        self.has_failed(now, device) || self.is_away(device, |of| of.asked_at > now)
+    }
+
+    fn has_failed(&self, now: Nanos, device: DeviceIx) -> bool {
         let still = |of: &Refusal| of.device == device && of.until > now;
         self.rests_until > now || self.refusals.iter().any(still)
+    }
+
+    /// Whether it was withdrawn from a device and is elsewhere.
+    fn is_away(&self, device: DeviceIx, still: impl Fn(&Withdrawal) -> bool) -> bool {
+        let mut withdrawals = self.withdrawals.iter();
+        self.replicas.staying() > 0 && withdrawals.any(|of| of.device == device && still(of))
     }
 
     /// Devices that refuse it now.
