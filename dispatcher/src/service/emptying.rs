@@ -156,7 +156,8 @@ fn alone<'a>(view: &'a View, stay: &[&Present]) -> Vec<SoleInstance<'a>> {
     alone.collect()
 }
 
-fn leaves(view: &View, worker: &WorkerId) -> bool {
+/// Whether a worker is to leave.
+pub(super) fn leaves(view: &View, worker: &WorkerId) -> bool {
     let desired = view.desired.as_ref();
     desired.is_some_and(|desired| desired.emptying.binary_search(worker).is_ok())
         || view.workers.get(worker).is_some_and(|it| it.leaving)

@@ -10,6 +10,7 @@ use sextant_types::{
     index::{DeviceIx, KindIx, VariantIx},
 };
 
+use super::emptying::leaves;
 use crate::{demand::class_of, driver::Driver};
 use sextant_picture::Usable;
 
@@ -98,7 +99,8 @@ impl Kinds {
     }
 }
 
-/// The workers that may be used, as far as interference goes; `number` numbers the variants.
+/// The workers that may be used and stay, as far as interference goes; `number` numbers the variants. From those that are to
+/// leave everything moves anyway, and what moved to one of them would come back.
 pub(super) fn places(
     view: &View,
     present: &[Present],
@@ -111,7 +113,8 @@ pub(super) fn places(
         serving.entry(&key.worker).or_default().push(&key.variant);
     }
     let usable = present.iter().filter(|one| one.is_usable(view));
-    let places = usable.map(|one| {
+    let staying = usable.filter(|one| !leaves(view, &one.id));
+    let places = staying.map(|one| {
         let of = slowed.get(&one.id).into_iter().flatten();
         let serves = serving.get(&one.id).into_iter().flatten();
         Place {

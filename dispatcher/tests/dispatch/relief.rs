@@ -141,7 +141,28 @@ async fn a_variant_that_a_quiet_worker_has_leaves_the_one_that_is_slowed_down() 
 async fn a_variant_stays_where_no_other_worker_is_quiet() {
     let (world, variant) = world(1).await;
     interfere(&world, &variant, 0).await;
-    // Two looks: one for the cores, one for the move.
+    stays(&world, &variant).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variant_stays_where_the_other_worker_that_has_it_is_to_leave() {
+    let (world, variant) = world(2).await;
+    let load = Load::at_once(Arc::clone(&variant));
+    world.workers[1].load(load).await.unwrap();
+    let both = async {
+        while state(&world, &variant, 1).await != InstanceState::Active {
+            tokio::task::yield_now().await;
+        }
+    };
+    let both = tokio::time::timeout(PATIENCE, both).await;
+    both.expect("both have it");
+    take_out(&world, 1).await;
+    interfere(&world, &variant, 0).await;
+    stays(&world, &variant).await;
+}
+
+/// Waits for two looks, one for the cores and one for the move: worker 0 keeps the variant.
+async fn stays(world: &World, variant: &Variant) {
     let metrics = || {
         let mut registry = prometheus_client::registry::Registry::default();
         world.dispatcher.register_metrics(&mut registry);
@@ -151,7 +172,7 @@ async fn a_variant_stays_where_no_other_worker_is_quiet() {
     };
     wait_until(|| metrics().contains("dispatcher_repins_total 1")).await;
     world.ask(query(&[1.0, 0.0])).await.unwrap();
-    assert_eq!(state(&world, &variant, 0).await, InstanceState::Interfered);
+    assert_eq!(state(world, variant, 0).await, InstanceState::Interfered);
     assert!(metrics().contains("dispatcher_relocations_total 0"));
 }
 
