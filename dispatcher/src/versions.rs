@@ -94,9 +94,14 @@ impl Trials {
         let row = row.or_insert_with(|| TrialRow::of(model.clone()));
         match outcome {
             Outcome::Answered { compute_us, late } => {
+                // Those that found no time before the first answer count as it does in the mean.
+                let counted = match row.compute_us {
+                    0 => row.queries - row.errors + 1,
+                    _ => 1,
+                };
                 row.queries += 1;
                 row.late += u64::from(*late);
-                row.compute_us += *compute_us as u64;
+                row.compute_us += *compute_us as u64 * counted;
             }
             // The mean time of the answers stays what it is.
             Outcome::NoTime => {
@@ -436,12 +441,12 @@ mod tests {
         let count = || {
             let rows = trials.rows.lock();
             let row = rows.get(&model)?;
-            Some((row.queries, row.errors, row.late))
+            Some((row.queries, row.errors, row.late, row.compute_us))
         };
-        assert_eq!(count(), Some((5, 1, 2)));
+        assert_eq!(count(), Some((5, 1, 2, 400)), "100 us each in the mean");
         trials.begin_again();
         assert_eq!(count(), None);
         trials.note(&model, &refused(Code::EngineFailed));
-        assert_eq!(count(), Some((1, 1, 0)));
+        assert_eq!(count(), Some((1, 1, 0, 0)));
     }
 }

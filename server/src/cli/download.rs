@@ -64,7 +64,7 @@ impl Download {
 }
 
 async fn begin(name: &Path) -> io::Result<Download> {
-    let (target, permissions) = match OpenOptions::new().write(true).open(name).await {
+    let (target, kept) = match OpenOptions::new().write(true).open(name).await {
         Ok(there) => {
             let known = there.metadata().await?;
             if !known.is_file() {
@@ -75,19 +75,34 @@ async fn begin(name: &Path) -> io::Result<Download> {
                 });
             }
             // What a link leads to is replaced, not the link.
-            (tokio::fs::canonicalize(name).await?, known.permissions())
+            (tokio::fs::canonicalize(name).await?, Some((there, known)))
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            (name.to_owned(), Permissions::from_mode(NEW))
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (name.to_owned(), None),
         Err(error) => return Err(error),
     };
     let folder = target.parent().filter(|it| !it.as_os_str().is_empty());
     let part = tempfile::Builder::new()
         .prefix(".sextant-")
         .suffix(".part")
-        .permissions(permissions)
-        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+        .permissions(Permissions::from_mode(NEW))
+        .tempfile_in(folder.unwrap_or(Path::new(".")));
+    let part = match (part, kept) {
+        (Ok(part), Some((_, known))) => {
+            // As it is, where the mask of the process takes some of it from new files.
+            part.as_file().set_permissions(known.permissions())?;
+            part
+        }
+        // Where the folder takes no other file the one that is there is written.
+        (Err(_), Some((there, _))) => {
+            there.set_len(0).await?;
+            return Ok(Download {
+                name: name.to_owned(),
+                file: there,
+                beside: None,
+            });
+        }
+        (part, None) => part?,
+    };
     let (file, path) = part.into_parts();
     Ok(Download {
         name: name.to_owned(),

@@ -128,7 +128,7 @@ async fn held_world() -> (World, Arc<SlowStore>) {
 async fn a_load_that_fetches_past_its_window_has_started_inside_it() {
     let (world, store) = held_world().await;
     let variant = world.variant("m-1", "m-1", 100).await;
-    let latest = Instant::now() + Duration::from_millis(500);
+    let latest = Instant::now() + Duration::from_secs(3);
     let loading = world.loading(Load {
         latest: Some(latest),
         expected: Duration::from_millis(100),

@@ -91,7 +91,7 @@ pub struct TrialBody {
     queries: u64,
     /// Of these, those that it failed.
     errors: u64,
-    /// Of these, those that it answered too late.
+    /// Of these, those that it answered too late, or that were refused because there was no time for them.
     late: u64,
     /// Rows of a shadow that were compared with the current version's.
     rows: u64,

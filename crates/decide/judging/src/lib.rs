@@ -74,7 +74,7 @@ pub struct Tally {
     pub queries: u64,
     /// Of these, those that it failed.
     pub errors: u64,
-    /// Of these, those that it answered too late.
+    /// Of these, those that it answered too late, or that were refused because there was no time for them.
     pub late: u64,
     /// Rows that were compared with the current version's.
     pub rows: u64,

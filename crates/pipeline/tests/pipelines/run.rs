@@ -192,15 +192,6 @@ async fn a_step_that_gave_much_is_there_for_a_condition() {
 
 #[tokio::test]
 async fn loops_within_loops_go_through_short_lists_alone() {
-    let of = |when: &str| {
-        service(
-            adding(),
-            &json!({"name": "p", "steps": [
-                {"name": "a", "application": "one"},
-                {"name": "b", "application": "ten", "inputs": {"x": "a.y"}, "when": when},
-            ]}),
-        )
-    };
     let compared = ["it == a.y"; 10].join(" && ");
     let compared = format!("[a.y].all(it, it.all(r, {compared}))");
     let nested = [
@@ -209,7 +200,7 @@ async fn loops_within_loops_go_through_short_lists_alone() {
         &compared,
     ];
     let single = "a.y.all(r, r[0] in [1.0, 2.0]) && a.y.exists(r, r in a.y)";
-    let answers = async |when: &str, rows: &[f32]| of(when).ask(rows).await;
+    let answers = async |when: &str, rows: &[f32]| conditional(when).ask(rows).await;
     for when in nested {
         let answer = answers(when, &[1.0; 100]).await.expect("an answer");
         assert_eq!(output(&answer, "y").expect("y"), [12.0; 100], "{when}");

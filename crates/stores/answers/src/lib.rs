@@ -279,7 +279,7 @@ impl Cache {
     /// are not: what is known to answer alike answers from the cache while no device can.
     pub fn fail(&self, variant: &Variant) {
         if let Some(Some(hits)) = self.variants.lock().get_mut(&variant.artefact) {
-            hits.due += u64::from(hits.count == 0);
+            hits.due += u64::from(hits.count < TRIAL_EVERY);
         }
     }
 

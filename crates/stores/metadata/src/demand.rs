@@ -44,7 +44,7 @@ pub struct TrialRow {
     pub queries: u64,
     /// Of these, those that it failed.
     pub errors: u64,
-    /// Of these, those that it answered too late.
+    /// Of these, those that it answered too late, or that were refused because there was no time for them.
     pub late: u64,
     /// Rows of a shadow that were compared with the current version's.
     pub rows: u64,
@@ -52,7 +52,7 @@ pub struct TrialRow {
     pub agreeing: u64,
     /// Queries that no worker had time for to run once more.
     pub passed_over: u64,
-    /// What the answers took to compute, microseconds in all.
+    /// What the answers took to compute, microseconds in all; what was refused for want of time counts as the mean.
     pub compute_us: u64,
 }
 

@@ -443,7 +443,13 @@ impl Inner {
                 Err(Fault::NotFile) if folder.remove_empty(name).is_ok() => 0,
                 Err(fault) => return Err(fault),
             };
-            temporary.move_to(folder, name)?;
+            // A file has taken the place of the folder meanwhile.
+            temporary
+                .move_to(folder, name)
+                .map_err(|fault| match fault {
+                    Fault::Missing => Fault::NotFolder,
+                    fault => fault,
+                })?;
             replaced
         };
         self.is_full.store(false, Ordering::Relaxed);

@@ -149,7 +149,8 @@ pub struct Load {
     pub variant: Arc<Variant>,
     /// Not to be started before.
     pub earliest: Instant,
-    /// Refused when it cannot be started by then. It starts when its artefact is fetched: what that takes is a part of it.
+    /// Refused when it cannot be started by then. It starts when the worker begins to fetch its
+    /// artefact: what that takes is a part of it.
     pub latest: Option<Instant>,
     /// How long it is expected to take, with fetching the artefact.
     pub expected: Duration,
