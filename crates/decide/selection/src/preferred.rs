@@ -5,9 +5,11 @@
 //!
 //! **Accuracy gives way before answers do.** The more accurate a variant, the longer its batches hold a device, so
 //! always taking it is what makes everybody wait. Waits are the sign: a variant is taken for its accuracy only where the
-//! wait for it, [`CAUTION`] times as long, would leave the target within reach. As devices fill, queries go to quicker
-//! variants one after the other while the target still has room, devices come to rest at a wait that each query can
-//! afford, and accuracy comes back with the room. Where devices are full ([`Readiness::Degraded`]) the cheapest goes
+//! wait for it, [`CAUTION`] times as long, would leave the target within reach. A wait no longer than its own run may be
+//! the end of one batch. What is longer says that queries come faster than they leave, and counts as many times as the
+//! variant costs more than the cheapest that is active on such a device, prices there being shares of its time. So as
+//! devices fill, those give way first that take the most time for what they gain, devices come to rest at a wait that each
+//! query can afford, and accuracy comes back with the room. Where devices are full ([`Readiness::Degraded`]) the cheapest goes
 //! first, as for everybody.
 //!
 //! **Quick for one is not quick for all.** A query makes all that come behind it wait for as long as it holds the device.
@@ -38,11 +40,11 @@ pub(super) fn among(
     let timed = fit.map(|entry| (entry, expected_ms(entry, demand, load)));
     let in_time = timed.filter(|(entry, ms)| {
         let run_ms = entry.latency_ms + load.extra_ms(entry.ordinal, entry.kind, demand.rows);
-        let caution = match demand.prefer {
-            Prefer::Accuracy => CAUTION,
-            _ => 1.0,
+        let wait_ms = match demand.prefer {
+            Prefer::Accuracy => cautious_wait_ms(index, entry, (run_ms, ms - run_ms)),
+            _ => ms - run_ms,
         };
-        run_ms + (ms - run_ms) * caution <= demand.latency_ms
+        run_ms + wait_ms <= demand.latency_ms
     });
     let of_all_ms = |entry: &Entry| of_all_ms(index, entry, demand, load);
     let best = in_time.min_by(|(one, one_ms), (other, other_ms)| {
@@ -69,11 +71,22 @@ fn of_all_ms(index: &Index, entry: &Entry, demand: &Demand, load: &impl Load) ->
     if entry.readiness != Readiness::Active {
         return expected_ms(entry, demand, load);
     }
+    let run_ms = entry.latency_ms + load.extra_ms(entry.ordinal, entry.kind, demand.rows);
+    run_ms + load.wait_ms(entry.ordinal, entry.kind) * times_cheapest(index, entry)
+}
+
+/// A wait as a query that prefers accuracy counts it, ms.
+fn cautious_wait_ms(index: &Index, entry: &Entry, (run_ms, wait_ms): (f64, f64)) -> f64 {
+    let own_ms = wait_ms.min(run_ms);
+    CAUTION * (own_ms + (wait_ms - own_ms) * times_cheapest(index, entry))
+}
+
+/// How many times as much of a device a query on `entry` takes as on the cheapest that is active on one; 1 for what is not
+/// active, and where devices cost nothing.
+fn times_cheapest(index: &Index, entry: &Entry) -> f64 {
     let least = index.least_cost(entry.kind);
-    let times = match least > 0.0 {
+    match entry.readiness == Readiness::Active && least > 0.0 {
         true => (entry.cost_per_1k_usd / least).max(1.0),
         false => 1.0,
-    };
-    let run_ms = entry.latency_ms + load.extra_ms(entry.ordinal, entry.kind, demand.rows);
-    run_ms + load.wait_ms(entry.ordinal, entry.kind) * times
+    }
 }

@@ -70,14 +70,29 @@ fn accuracy_gives_way_while_the_wait_still_leaves_time() {
     let asked = preferring(Prefer::Accuracy, 100.0, 0.0);
     // 50 ms beside twice the wait.
     assert_eq!(decided(&three(), &asked, &[25.0; 3]), used(2));
-    assert_eq!(decided(&three(), &asked, &[25.1; 3]), used(1));
-    assert_eq!(decided(&three(), &asked, &[47.6; 3]), used(0));
+    assert_eq!(decided(&three(), &asked, &[25.1; 3]), used(0));
+    // 5 ms beside twice the first 5 ms and, as it costs three times as much as the cheapest, six times the rest.
+    let accurate_is_busy = |wait| [wait, wait, 30.0];
+    assert_eq!(decided(&three(), &asked, &accurate_is_busy(19.1)), used(1));
+    assert_eq!(decided(&three(), &asked, &accurate_is_busy(19.2)), used(0));
     let strict = preferring(Prefer::Accuracy, 100.0, 0.85);
     assert_eq!(decided(&three(), &strict, &[50.0; 3]), used(2));
     assert!(matches!(
         decided(&three(), &strict, &[50.1; 3]),
         Decision::Busy { .. }
     ));
+}
+
+/// On a lone device half of the queries may find another one there, which says nothing of too many.
+#[test]
+fn a_wait_no_longer_than_a_run_is_no_sign_of_too_many() {
+    let pair = [
+        entry(0, 1.0, 1.0, 0.7, Active),
+        entry(1, 100.0, 100.0, 0.9, Active),
+    ];
+    let asked = preferring(Prefer::Accuracy, 400.0, 0.0);
+    assert_eq!(decided(&pair, &asked, &[100.0; 2]), used(1));
+    assert_eq!(decided(&pair, &asked, &[101.0; 2]), used(0));
 }
 
 /// The quick one holds the device three times as long as the cheap one.
