@@ -140,6 +140,13 @@ impl Publisher {
     /// would otherwise stay in its shadow. Until dropped, or until a store fails: then it is to be called
     /// again.
     pub async fn keep_published(&self) -> Result<(), Error> {
+        let kept = self.follow_published().await;
+        // What somebody showed before the store failed may lack what could not be shown since: the next call publishes all.
+        drop(self.take_turn().await.take());
+        kept
+    }
+
+    async fn follow_published(&self) -> Result<(), Error> {
         let published = self.take_turn().await.take();
         let mut shown = match published {
             Some(shown) => shown,
