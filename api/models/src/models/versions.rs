@@ -1,5 +1,7 @@
 //! `/v1/models/{model}/versions`: the versions of a name, and which of them answers.
 
+use std::time::Duration;
+
 use axum::{
     Extension, Json,
     extract::{Path, Request, State},
@@ -352,9 +354,28 @@ async fn make(
     // From here on it is made and on record, whether others are told of it or not.
     let answer = match show(state, &line).await {
         Ok(()) => TaggedDocument::new(&VersionsBody::new(&line)).with(StatusCode::OK),
-        Err(problem) => problem.into_response(),
+        Err(problem) => {
+            tokio::spawn(show_later(state.clone(), line));
+            problem.into_response()
+        }
     };
     Ok((Extension(AuditMark), answer).into_response())
+}
+
+/// Between attempts to show what the metadata store did not take, doubled each time: a quarter of an hour in all.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(900);
+
+/// Shows what could not be shown, once the metadata store is back.
+async fn show_later(state: ApiState, line: Vec<Model>) {
+    let mut pause = FIRST_PAUSE;
+    while pause < LONGEST_PAUSE {
+        tokio::time::sleep(pause).await;
+        if show(&state, &line).await.is_ok() {
+            return;
+        }
+        pause *= 2;
+    }
 }
 
 /// Shows versions as they are now to whoever answers queries.
