@@ -110,20 +110,25 @@ async fn a_variant_moves_to_a_quiet_worker_and_every_query_is_answered() {
     world.ask(query(&[1.0, 0.0])).await.unwrap();
 }
 
+/// Loads the variant on worker 1, too.
+async fn give_to_second(world: &World, variant: &Arc<Variant>) {
+    let load = Load::at_once(Arc::clone(variant));
+    world.workers[1].load(load).await.unwrap();
+    let active = async {
+        while state(world, variant, 1).await != InstanceState::Active {
+            tokio::task::yield_now().await;
+        }
+    };
+    let active = tokio::time::timeout(PATIENCE, active).await;
+    active.expect("both have it");
+}
+
 /// What is desired everywhere has no worker to move to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_variant_that_a_quiet_worker_has_leaves_the_one_that_is_slowed_down() {
     let (world, variant) = world(2).await;
     let world = Arc::new(world);
-    let load = Load::at_once(Arc::clone(&variant));
-    world.workers[1].load(load).await.unwrap();
-    let both = async {
-        while state(&world, &variant, 1).await != InstanceState::Active {
-            tokio::task::yield_now().await;
-        }
-    };
-    let both = tokio::time::timeout(PATIENCE, both).await;
-    both.expect("both have it");
+    give_to_second(&world, &variant).await;
     interfere(&world, &variant, 0).await;
     let asking = QueryLoop::begin(&world);
     let left = async {
@@ -147,15 +152,7 @@ async fn a_variant_stays_where_no_other_worker_is_quiet() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_variant_stays_where_the_other_worker_that_has_it_is_to_leave() {
     let (world, variant) = world(2).await;
-    let load = Load::at_once(Arc::clone(&variant));
-    world.workers[1].load(load).await.unwrap();
-    let both = async {
-        while state(&world, &variant, 1).await != InstanceState::Active {
-            tokio::task::yield_now().await;
-        }
-    };
-    let both = tokio::time::timeout(PATIENCE, both).await;
-    both.expect("both have it");
+    give_to_second(&world, &variant).await;
     take_out(&world, 1).await;
     interfere(&world, &variant, 0).await;
     stays(&world, &variant).await;
