@@ -3,8 +3,9 @@
 
 use std::{
     fs,
+    io::Write,
     net::TcpListener,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 fn sextant(arguments: &[&str]) -> Command {
@@ -89,6 +90,30 @@ fn a_wrong_configuration_exits_with_2_and_says_where() {
     let output = run(&["config", "--config", "/no/such/file.toml"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("/no/such/file.toml"));
+}
+
+/// As `--config <(decrypt settings.toml)`.
+#[test]
+fn a_service_keeps_to_a_configuration_that_comes_through_a_pipe() {
+    let arguments = ["--config", "/dev/stdin", "--set", "tls.client_ca=ca.crt"];
+    let mut service = sextant(&["serve"]);
+    let service = service.args(arguments).stdin(Stdio::piped());
+    // The process starts itself again with what libraries are told by the environment.
+    for variable in ["MIMALLOC_PURGE_DELAY", "ORT_DISABLE_TELEMETRY"] {
+        service.env_remove(variable);
+    }
+    let started = service.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut started = started.spawn().expect("the binary runs");
+    let mut pipe = started.stdin.take().expect("it is a pipe");
+    pipe.write_all(b"[tls]\ncertificate = 'tls.crt'\n")
+        .expect("the configuration is read");
+    drop(pipe);
+    let output = started.wait_with_output().expect("it ends");
+    let text = stderr(&output);
+    assert!(
+        text.contains("`tls.certificate` and `tls.key` belong together"),
+        "{text}"
+    );
 }
 
 #[test]
