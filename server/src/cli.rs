@@ -58,6 +58,7 @@ mod version;
 mod worker;
 
 pub use error::Error;
+pub use output::tell;
 
 use client::Client;
 use output::Output;

@@ -2,9 +2,11 @@
 //! codes, what is written where.
 
 use std::{
+    ffi::OsStr,
     fs,
     io::Write,
     net::TcpListener,
+    os::unix::ffi::OsStrExt,
     process::{Command, Output, Stdio},
 };
 
@@ -184,6 +186,38 @@ fn without_a_server_the_advice_is_to_start_one() {
     let output = run(&["models", "--json", "--server", &server]);
     let document: serde_json::Value =
         serde_json::from_str(&stderr(&output)).expect("the error is JSON");
+    assert!(document["detail"].is_string());
+}
+
+/// As `sextant .. 2>&1 | head`.
+#[test]
+fn nobody_has_to_read_what_is_told_on_standard_error() {
+    for (arguments, code) in [
+        (&["config", "--config", "/no/such/file.toml"][..], 2),
+        (&["frobnicate"], 2),
+        (&["frobnicate", "--json"], 2),
+        (&["backup", "/no/such/folder", "--data-dir", "/no/such"], 1),
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let status = sextant(arguments).stderr(writer).status();
+        let status = status.expect("the binary runs");
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_argument_that_is_no_unicode_is_a_wrong_one() {
+    let argument = OsStr::from_bytes(b"caf\xe9");
+    let refused = |arguments: &[&str]| {
+        let output = sextant(arguments).arg(argument).output();
+        let output = output.expect("the binary runs");
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        stderr(&output)
+    };
+    assert!(refused(&["models"]).contains("Usage:"));
+    let document: serde_json::Value =
+        serde_json::from_str(&refused(&["--json", "models"])).expect("the error is JSON");
     assert!(document["detail"].is_string());
 }
 

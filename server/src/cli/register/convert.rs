@@ -1,7 +1,7 @@
 //! Models that are no ONNX files yet: converted here, in a Python that their owner names, and the service sees ONNX alone.
 
 use std::{
-    io::IsTerminal,
+    io::{IsTerminal, Write},
     path::{Path, PathBuf},
 };
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sextant_formats::frameworks::{self, FrameworkFormat, Library};
 use tempfile::TempDir;
 
-use crate::cli::Error;
+use crate::cli::{Error, output::tell};
 
 use super::options::Images;
 
@@ -228,10 +228,10 @@ impl Conversion {
         if matches!(&saved, FrameworkFormat::HuggingFace(found) if found.has_tokenizer) && !is_quiet
         {
             let tokenizer = model.join("tokenizer.json");
-            eprintln!(
+            tell(&format!(
                 "the model takes tokens: a pipeline makes them of text with `{}` (docs/pipelines.md)",
                 tokenizer.display()
-            );
+            ));
         }
         Ok(Some(converted))
     }
@@ -272,7 +272,8 @@ impl Conversion {
         if !std::io::stdin().is_terminal() {
             return Err(refused);
         }
-        eprint!("Loading `{shown}` {danger}. Do you trust whoever made it? [y/N] ");
+        let question = format!("Loading `{shown}` {danger}. Do you trust whoever made it? [y/N] ");
+        write!(std::io::stderr(), "{question}").ok();
         let mut answer = String::new();
         let read = std::io::stdin().read_line(&mut answer);
         match read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes") {
