@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import selectors
 import socket
 import sys
 import threading
@@ -41,6 +43,107 @@ def tries_again():
     except sextant.Error as error:
         assert error.code == "overloaded" and len(asked) == 3, asked
     server.shutdown()
+
+
+class Connections:
+    """A server that answers the first request of each connection with `answers`, one of them for each further request."""
+
+    def __init__(self, first, *further):
+        self.answers = [first, *further]
+        #: What was asked: method and path, in the order of their coming.
+        self.asked = []
+        #: How many connections there were.
+        self.count = 0
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            self.count += 1
+            threading.Thread(target=self.answer, args=(connection,), daemon=True).start()
+
+    def end(self):
+        """Nobody is answered any more."""
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+    def answer(self, connection):
+        with connection, connection.makefile("rb") as lines:
+            for answer in self.answers:
+                line = lines.readline()
+                if not line:
+                    return
+                self.asked.append(line.decode().rpartition(" ")[0])
+                length = 0
+                while header := lines.readline().strip().lower():
+                    if header.startswith(b"content-length:"):
+                        length = int(header.partition(b":")[2])
+                lines.read(length)
+                if answer is None:
+                    return
+                content = json.dumps(answer(self)).encode()
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(content), content))
+
+
+def repeats_what_it_may():
+    """What breaks off on a connection that was kept is sent again where it is not carried out twice."""
+    answer = lambda server: {"asked": len(server.asked)}
+    breaking = Connections(answer, None)
+    client = sextant.Client(breaking.address)
+    client.request("GET", "/v1/models")
+    try:
+        client.request("POST", "/v1/keys", {"name": "camera", "scopes": ["query"]})
+        raise AssertionError("it was answered")
+    except ConnectionError:
+        pass
+    assert breaking.asked == ["GET /v1/models", "POST /v1/keys"], breaking.asked
+    breaking.asked.clear()
+    client.request("GET", "/v1/models")
+    client.request("POST", "/v1/jobs", {})
+    assert breaking.asked == ["GET /v1/models", "POST /v1/jobs", "POST /v1/jobs"], breaking.asked
+
+    # One that the service has closed meanwhile is no reason to break off.
+    closing = Connections(answer)
+    client = sextant.Client(closing.address)
+    for path in ("/v1/keys", "/v1/keys"):
+        client.request("POST", path, {})
+        kept = client._local.connection.sock
+        with selectors.DefaultSelector() as selector:
+            selector.register(kept, selectors.EVENT_READ)
+            assert selector.select(30), "it is not closed"
+    assert closing.asked == ["POST /v1/keys"] * 2 and closing.count == 2, closing.asked
+
+    # Nor is its end, when nobody answers any more.
+    closing.end()
+    try:
+        client.request("GET", "/v1/models")
+        raise AssertionError("it was answered")
+    except sextant.Unreachable as error:
+        assert closing.address in str(error), error
+
+
+def shares_no_connection_with_a_child():
+    """A process that was forked from one that has asked has connections of its own."""
+    server = Connections(*[lambda _: {}] * 3)
+    client = sextant.Client(server.address)
+    client.request("GET", "/parent")
+    child = os.fork()
+    if child == 0:
+        # Nothing of the parent is to be done by the child.
+        code = 1
+        try:
+            client.request("GET", "/child")
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    client.request("GET", "/parent")
+    assert server.asked == ["GET /parent", "GET /child", "GET /parent"] and server.count == 2, server.asked
 
 
 def splits_rows():
@@ -212,6 +315,8 @@ def main(address, folder):
     assert numpy.allclose(asked.query(pixels=many)[output], numpy.concatenate([asked.query(pixels=images)[output]] * 3), atol=1e-5)
 
     tries_again()
+    repeats_what_it_may()
+    shares_no_connection_with_a_child()
     splits_rows()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
