@@ -1,8 +1,10 @@
 """Our own Python package against a service. Arguments: the service's address, the folder of the example."""
 
 import asyncio
+import io
 import json
 import os
+import pickle
 import selectors
 import socket
 import sys
@@ -146,6 +148,41 @@ def shares_no_connection_with_a_child():
     assert server.asked == ["GET /parent", "GET /child", "GET /parent"] and server.count == 2, server.asked
 
 
+def saves_text_as_text():
+    """Texts are objects in a data frame, and text in an archive."""
+    sent = []
+
+    class Taking(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.answer()
+
+        def do_POST(self):
+            sent.append(self.rfile.read(int(self.headers["content-length"])))
+            self.answer()
+
+        def answer(self):
+            content = json.dumps({"job": "some"}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Taking)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    client = sextant.Client(f"http://127.0.0.1:{server.server_port}")
+    texts = numpy.array([["rue"], ["café"]], dtype=object)
+    labels = numpy.array([0, 1])
+    client.register("any", "m", model=b"", validation={"text": texts, "labels": labels}, wait=False)
+    (body,) = sent
+    archive = numpy.load(io.BytesIO(body[body.index(b"PK") :]), allow_pickle=False)
+    assert archive["text"].tolist() == [["rue".encode()], ["café".encode()]], archive["text"]
+    assert archive["labels"].dtype == labels.dtype and archive["labels"].tolist() == [0, 1]
+    server.shutdown()
+
+
 def splits_rows():
     """What is too large for one request is sent in several."""
     asked = []
@@ -251,6 +288,8 @@ def main(address, folder):
             ask()
         except sextant.Error as error:
             assert error.code == code, error
+            again = pickle.loads(pickle.dumps(error))
+            assert (again.status, again.problem, str(again)) == (error.status, error.problem, str(error))
             return error
         raise AssertionError(f"{code} was answered")
 
@@ -315,6 +354,7 @@ def main(address, folder):
     assert numpy.allclose(asked.query(pixels=many)[output], numpy.concatenate([asked.query(pixels=images)[output]] * 3), atol=1e-5)
 
     tries_again()
+    saves_text_as_text()
     repeats_what_it_may()
     shares_no_connection_with_a_child()
     splits_rows()

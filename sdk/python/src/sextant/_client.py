@@ -66,6 +66,10 @@ class Error(Exception):
             self.retry_after_s = self.problem["retry_after_ms"] / 1e3
         super().__init__(f"{self.detail} ({self.code or status})")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it was made: processes of a pool hand on what their calls raise.
+        return type(self), (self.status, self.problem)
+
 
 class Unreachable(ConnectionError):
     """No service answers at the client's address."""
@@ -342,7 +346,7 @@ class Client:
         self.ensure_application(application, metric)
         if isinstance(validation, Mapping):
             packed = io.BytesIO()
-            numpy.savez(packed, **{key: numpy.asarray(array) for key, array in validation.items()})
+            numpy.savez(packed, **{key: _saved(array) for key, array in validation.items()})
             validation = packed.getvalue()
         elif isinstance(validation, Frame):
             validation = validation.to_csv(index=False).encode()
@@ -518,6 +522,14 @@ def _elements(frame: Columns, name: str) -> list[Any]:
     if numbers != list(range(len(own))):
         raise ValueError(f"the columns of `{name}` are numbered {numbers}, not 0 to {len(own) - 1}")
     return [label for _, label in own]
+
+
+def _saved(values: Any) -> numpy.ndarray:
+    """An array as it goes into an archive: objects that are text, as a data frame has them, as text. NumPy would pickle them."""
+    array = numpy.asarray(values)
+    if array.dtype.kind != "O" or not all(isinstance(element, str) for element in array.ravel()):
+        return array
+    return numpy.array([text.encode() for text in array.ravel()], "S").reshape(array.shape)
 
 
 def _quoted(name: str) -> str:
