@@ -222,6 +222,19 @@ fn an_argument_that_is_no_unicode_is_a_wrong_one() {
 }
 
 #[test]
+fn a_setting_that_is_no_unicode_is_refused() {
+    let value = OsStr::from_bytes(b"/srv/caf\xe9");
+    let with = |variable: &str| {
+        let output = sextant(&["config"]).env(variable, value).output();
+        output.expect("the binary runs")
+    };
+    let refused = with("SEXTANT_DATA_DIR");
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("`SEXTANT_DATA_DIR`"));
+    assert!(with("SEXTANT_CACHE").status.success(), "it is no setting");
+}
+
+#[test]
 fn the_openapi_document_is_json() {
     let output = run(&["openapi"]);
     assert!(output.status.success(), "{}", stderr(&output));
