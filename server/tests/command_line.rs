@@ -172,6 +172,28 @@ fn wrong_arguments_exit_with_2() {
 }
 
 #[test]
+fn options_of_a_load_that_would_change_nothing_are_refused() {
+    for (arguments, says) in [
+        (
+            &["--application", "a", "--rate", "5", "--cv", "3"][..],
+            "`--arrivals gamma`",
+        ),
+        (
+            &["--body", "query.json", "--min-accuracy", "0.9"],
+            "cannot be used with",
+        ),
+        (
+            &["--body", "query.json", "--input", "records.jsonl"],
+            "cannot be used with",
+        ),
+    ] {
+        let output = run(&[&["bench"][..], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn without_a_server_the_advice_is_to_start_one() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = format!("http://{}", listener.local_addr().expect("an address"));
