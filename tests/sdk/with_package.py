@@ -92,6 +92,29 @@ class Connections:
                 connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(content), content))
 
 
+def sends_a_key_of_a_file():
+    """The end of a file's last line is no part of a key."""
+    keys = []
+
+    class Asking(BaseHTTPRequestHandler):
+        def do_GET(self):
+            keys.append(self.headers["authorization"])
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Asking)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    for key in ("sxt_some\r\n", " "):
+        sextant.Client(address, key=key).request("GET", "/v1/models")
+    assert keys == ["Bearer sxt_some", None], keys
+    server.shutdown()
+
+
 def repeats_what_it_may():
     """What breaks off on a connection that was kept is sent again where it is not carried out twice."""
     answer = lambda server: {"asked": len(server.asked)}
@@ -355,6 +378,7 @@ def main(address, folder):
 
     tries_again()
     saves_text_as_text()
+    sends_a_key_of_a_file()
     repeats_what_it_may()
     shares_no_connection_with_a_child()
     splits_rows()

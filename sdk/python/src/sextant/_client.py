@@ -300,7 +300,8 @@ class Client:
         self._url = urllib.parse.urlsplit(address)
         if self._url.scheme not in ("http", "https") or not self._url.hostname:
             raise ValueError(f"`{address}` is not the address of a service: it must be `http://host:port`")
-        self._key = key or os.environ.get("SEXTANT_API_KEY")
+        # As a file has it, with the end of its line: in a header that would be refused, and the refusal show the key.
+        self._key = (key or os.environ.get("SEXTANT_API_KEY") or "").strip()
         self._timeout_s = timeout_s
         self._retries = retries
         self._local = threading.local()
