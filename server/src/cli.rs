@@ -4,6 +4,8 @@
 //! Answers go to standard output (a table or sentence, or JSON with `--json`), progress and errors
 //! to standard error. Progress bars are drawn on a terminal only; elsewhere each step is a line.
 
+use std::io;
+
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use sextant_config::{self as config, Config};
@@ -56,6 +58,7 @@ mod version;
 mod worker;
 
 pub use error::Error;
+pub use output::tell;
 
 use client::Client;
 use output::Output;
@@ -180,11 +183,15 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         json: arguments.json,
     };
     match arguments.command {
-        Command::Serve(settings) => run_service(settings.load()?),
+        Command::Serve(settings) => {
+            // Before the configuration is read, which a pipe gives but once.
+            let completed = environment::complete();
+            run_service(settings.load()?, completed)
+        }
         Command::Config(inspect) if inspect.describe => output.text(config::describe().trim_end()),
         Command::Config(inspect) => print_configuration(inspect.settings.load()?, output),
         Command::Doctor(doctor) => {
-            environment::complete();
+            environment::warn(environment::complete());
             doctor.run(output)
         }
         Command::Backup(backup) => backup.run(output),
@@ -193,7 +200,7 @@ pub fn run(arguments: Arguments) -> Result<(), Error> {
         Command::Host(host) => host.run().map_err(Error::Service),
         Command::Step(step) => step.run().map_err(Error::Service),
         Command::Inspect(inspect) => {
-            environment::complete();
+            environment::warn(environment::complete());
             inspect.run(output)
         }
         Command::Openapi => output.value(&sextant_api::openapi()),
@@ -257,9 +264,9 @@ fn server(flag: Option<String>) -> String {
     named.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned())
 }
 
-fn run_service(config: Config) -> Result<(), Error> {
+fn run_service(config: Config, completed: io::Result<()>) -> Result<(), Error> {
     logging::start(&config.log).map_err(Error::Service)?;
-    environment::complete();
+    environment::warn(completed);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(usize::from(config.runtime.threads()))
         .thread_name("sextant")

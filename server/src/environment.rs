@@ -13,25 +13,27 @@ use std::{env, io, os::unix::process::CommandExt, process::Command};
 
 use sextant_isolation::LIBRARIES;
 
-/// Replaces this process by itself with the variables that are missing. Returns when all are there already, or when it
-/// cannot be done. Call it before any thread starts.
-pub(crate) fn complete() {
+/// Replaces this process by itself with the variables that are missing. Call it before any thread starts, and before
+/// anything is read that can be read but once, such as a configuration from a pipe.
+///
+/// # Errors
+/// When it cannot be done: the process goes on without them.
+pub(crate) fn complete() -> io::Result<()> {
     let missing = LIBRARIES
         .into_iter()
         .filter(|(name, _)| env::var_os(name).is_none())
         .collect::<Vec<_>>();
     if missing.is_empty() {
-        return;
+        return Ok(());
     }
-    if let Err(error) = restart(&missing) {
-        tracing::warn!(%error, "large batches run more slowly than they could, and ONNX Runtime keeps a database of usage");
-    }
+    let mut command = Command::new(env::current_exe()?);
+    command.args(env::args_os().skip(1)).envs(missing);
+    Err(command.exec())
 }
 
-fn restart(variables: &[(&str, &str)]) -> io::Result<()> {
-    let mut command = Command::new(env::current_exe()?);
-    command
-        .args(env::args_os().skip(1))
-        .envs(variables.iter().copied());
-    Err(command.exec())
+/// Logs that the variables are missing, where they are.
+pub(crate) fn warn(completed: io::Result<()>) {
+    if let Err(error) = completed {
+        tracing::warn!(%error, "large batches run more slowly than they could, and ONNX Runtime keeps a database of usage");
+    }
 }

@@ -31,11 +31,10 @@ fn main() -> ExitCode {
 /// Help and what is wrong with the arguments, the latter as JSON where that is asked for.
 fn refuse(error: &clap::Error) -> ExitCode {
     let is_mistake = error.use_stderr();
-    if is_mistake && std::env::args().any(|argument| argument == "--json") {
-        eprintln!(
-            "{}",
-            serde_json::json!({"detail": error.to_string().trim()})
-        );
+    // What is no Unicode is an argument as well.
+    if is_mistake && std::env::args_os().any(|argument| argument == "--json") {
+        let detail = serde_json::json!({"detail": error.to_string().trim()});
+        cli::tell(&detail.to_string());
         return ExitCode::from(2);
     }
     // Nobody reads it: there is nobody to tell.

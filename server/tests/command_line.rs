@@ -2,9 +2,12 @@
 //! codes, what is written where.
 
 use std::{
+    ffi::OsStr,
     fs,
+    io::Write,
     net::TcpListener,
-    process::{Command, Output},
+    os::unix::ffi::OsStrExt,
+    process::{Command, Output, Stdio},
 };
 
 fn sextant(arguments: &[&str]) -> Command {
@@ -91,6 +94,30 @@ fn a_wrong_configuration_exits_with_2_and_says_where() {
     assert!(stderr(&output).contains("/no/such/file.toml"));
 }
 
+/// As `--config <(decrypt settings.toml)`.
+#[test]
+fn a_service_keeps_to_a_configuration_that_comes_through_a_pipe() {
+    let arguments = ["--config", "/dev/stdin", "--set", "tls.client_ca=ca.crt"];
+    let mut service = sextant(&["serve"]);
+    let service = service.args(arguments).stdin(Stdio::piped());
+    // The process starts itself again with what libraries are told by the environment.
+    for variable in ["MIMALLOC_PURGE_DELAY", "ORT_DISABLE_TELEMETRY"] {
+        service.env_remove(variable);
+    }
+    let started = service.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut started = started.spawn().expect("the binary runs");
+    let mut pipe = started.stdin.take().expect("it is a pipe");
+    pipe.write_all(b"[tls]\ncertificate = 'tls.crt'\n")
+        .expect("the configuration is read");
+    drop(pipe);
+    let output = started.wait_with_output().expect("it ends");
+    let text = stderr(&output);
+    assert!(
+        text.contains("`tls.certificate` and `tls.key` belong together"),
+        "{text}"
+    );
+}
+
 #[test]
 fn wrong_arguments_exit_with_2() {
     for arguments in [
@@ -145,6 +172,28 @@ fn wrong_arguments_exit_with_2() {
 }
 
 #[test]
+fn options_of_a_load_that_would_change_nothing_are_refused() {
+    for (arguments, says) in [
+        (
+            &["--application", "a", "--rate", "5", "--cv", "3"][..],
+            "`--arrivals gamma`",
+        ),
+        (
+            &["--body", "query.json", "--min-accuracy", "0.9"],
+            "cannot be used with",
+        ),
+        (
+            &["--body", "query.json", "--input", "records.jsonl"],
+            "cannot be used with",
+        ),
+    ] {
+        let output = run(&[&["bench"][..], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn without_a_server_the_advice_is_to_start_one() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = format!("http://{}", listener.local_addr().expect("an address"));
@@ -160,6 +209,51 @@ fn without_a_server_the_advice_is_to_start_one() {
     let document: serde_json::Value =
         serde_json::from_str(&stderr(&output)).expect("the error is JSON");
     assert!(document["detail"].is_string());
+}
+
+/// As `sextant .. 2>&1 | head`.
+#[test]
+fn nobody_has_to_read_what_is_told_on_standard_error() {
+    for (arguments, code) in [
+        (&["config", "--config", "/no/such/file.toml"][..], 2),
+        (&["frobnicate"], 2),
+        (&["frobnicate", "--json"], 2),
+        (&["backup", "/no/such/folder", "--data-dir", "/no/such"], 1),
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let status = sextant(arguments).stderr(writer).status();
+        let status = status.expect("the binary runs");
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_argument_that_is_no_unicode_is_a_wrong_one() {
+    let argument = OsStr::from_bytes(b"caf\xe9");
+    let refused = |arguments: &[&str]| {
+        let output = sextant(arguments).arg(argument).output();
+        let output = output.expect("the binary runs");
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        stderr(&output)
+    };
+    assert!(refused(&["models"]).contains("Usage:"));
+    let document: serde_json::Value =
+        serde_json::from_str(&refused(&["--json", "models"])).expect("the error is JSON");
+    assert!(document["detail"].is_string());
+}
+
+#[test]
+fn a_setting_that_is_no_unicode_is_refused() {
+    let value = OsStr::from_bytes(b"/srv/caf\xe9");
+    let with = |variable: &str| {
+        let output = sextant(&["config"]).env(variable, value).output();
+        output.expect("the binary runs")
+    };
+    let refused = with("SEXTANT_DATA_DIR");
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("`SEXTANT_DATA_DIR`"));
+    assert!(with("SEXTANT_CACHE").status.success(), "it is no setting");
 }
 
 #[test]

@@ -1,7 +1,11 @@
 """Our own Python package against a service. Arguments: the service's address, the folder of the example."""
 
 import asyncio
+import io
 import json
+import os
+import pickle
+import selectors
 import socket
 import sys
 import threading
@@ -40,6 +44,165 @@ def tries_again():
         raise AssertionError("it was answered")
     except sextant.Error as error:
         assert error.code == "overloaded" and len(asked) == 3, asked
+    server.shutdown()
+
+
+class Connections:
+    """A server that answers the first request of each connection with `answers`, one of them for each further request."""
+
+    def __init__(self, first, *further):
+        self.answers = [first, *further]
+        #: What was asked: method and path, in the order of their coming.
+        self.asked = []
+        #: How many connections there were.
+        self.count = 0
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            self.count += 1
+            threading.Thread(target=self.answer, args=(connection,), daemon=True).start()
+
+    def end(self):
+        """Nobody is answered any more."""
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+    def answer(self, connection):
+        with connection, connection.makefile("rb") as lines:
+            for answer in self.answers:
+                line = lines.readline()
+                if not line:
+                    return
+                self.asked.append(line.decode().rpartition(" ")[0])
+                length = 0
+                while header := lines.readline().strip().lower():
+                    if header.startswith(b"content-length:"):
+                        length = int(header.partition(b":")[2])
+                lines.read(length)
+                if answer is None:
+                    return
+                content = json.dumps(answer(self)).encode()
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(content), content))
+
+
+def sends_a_key_of_a_file():
+    """The end of a file's last line is no part of a key."""
+    keys = []
+
+    class Asking(BaseHTTPRequestHandler):
+        def do_GET(self):
+            keys.append(self.headers["authorization"])
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Asking)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    for key in ("sxt_some\r\n", " "):
+        sextant.Client(address, key=key).request("GET", "/v1/models")
+    assert keys == ["Bearer sxt_some", None], keys
+    server.shutdown()
+
+
+def repeats_what_it_may():
+    """What breaks off on a connection that was kept is sent again where it is not carried out twice."""
+    answer = lambda server: {"asked": len(server.asked)}
+    breaking = Connections(answer, None)
+    client = sextant.Client(breaking.address)
+    client.request("GET", "/v1/models")
+    try:
+        client.request("POST", "/v1/keys", {"name": "camera", "scopes": ["query"]})
+        raise AssertionError("it was answered")
+    except ConnectionError:
+        pass
+    assert breaking.asked == ["GET /v1/models", "POST /v1/keys"], breaking.asked
+    breaking.asked.clear()
+    client.request("GET", "/v1/models")
+    client.request("POST", "/v1/jobs", {})
+    assert breaking.asked == ["GET /v1/models", "POST /v1/jobs", "POST /v1/jobs"], breaking.asked
+
+    # One that the service has closed meanwhile is no reason to break off.
+    closing = Connections(answer)
+    client = sextant.Client(closing.address)
+    for path in ("/v1/keys", "/v1/keys"):
+        client.request("POST", path, {})
+        kept = client._local.connection.sock
+        with selectors.DefaultSelector() as selector:
+            selector.register(kept, selectors.EVENT_READ)
+            assert selector.select(30), "it is not closed"
+    assert closing.asked == ["POST /v1/keys"] * 2 and closing.count == 2, closing.asked
+
+    # Nor is its end, when nobody answers any more.
+    closing.end()
+    try:
+        client.request("GET", "/v1/models")
+        raise AssertionError("it was answered")
+    except sextant.Unreachable as error:
+        assert closing.address in str(error), error
+
+
+def shares_no_connection_with_a_child():
+    """A process that was forked from one that has asked has connections of its own."""
+    server = Connections(*[lambda _: {}] * 3)
+    client = sextant.Client(server.address)
+    client.request("GET", "/parent")
+    child = os.fork()
+    if child == 0:
+        # Nothing of the parent is to be done by the child.
+        code = 1
+        try:
+            client.request("GET", "/child")
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    client.request("GET", "/parent")
+    assert server.asked == ["GET /parent", "GET /child", "GET /parent"] and server.count == 2, server.asked
+
+
+def saves_text_as_text():
+    """Texts are objects in a data frame, and text in an archive."""
+    sent = []
+
+    class Taking(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.answer()
+
+        def do_POST(self):
+            sent.append(self.rfile.read(int(self.headers["content-length"])))
+            self.answer()
+
+        def answer(self):
+            content = json.dumps({"job": "some"}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Taking)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    client = sextant.Client(f"http://127.0.0.1:{server.server_port}")
+    texts = numpy.array([["rue"], ["café"]], dtype=object)
+    labels = numpy.array([0, 1])
+    client.register("any", "m", model=b"", validation={"text": texts, "labels": labels}, wait=False)
+    (body,) = sent
+    archive = numpy.load(io.BytesIO(body[body.index(b"PK") :]), allow_pickle=False)
+    assert archive["text"].tolist() == [["rue".encode()], ["café".encode()]], archive["text"]
+    assert archive["labels"].dtype == labels.dtype and archive["labels"].tolist() == [0, 1]
     server.shutdown()
 
 
@@ -148,6 +311,8 @@ def main(address, folder):
             ask()
         except sextant.Error as error:
             assert error.code == code, error
+            again = pickle.loads(pickle.dumps(error))
+            assert (again.status, again.problem, str(again)) == (error.status, error.problem, str(error))
             return error
         raise AssertionError(f"{code} was answered")
 
@@ -212,6 +377,10 @@ def main(address, folder):
     assert numpy.allclose(asked.query(pixels=many)[output], numpy.concatenate([asked.query(pixels=images)[output]] * 3), atol=1e-5)
 
     tries_again()
+    saves_text_as_text()
+    sends_a_key_of_a_file()
+    repeats_what_it_may()
+    shares_no_connection_with_a_child()
     splits_rows()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"

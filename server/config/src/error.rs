@@ -56,6 +56,12 @@ pub enum Error {
         /// The accepted word that is spelt most alike.
         nearest: Option<String>,
     },
+    /// A value that no file could hold either.
+    #[error("the environment variable `{variable}` is no Unicode: write its value in UTF-8")]
+    NotUnicode {
+        /// Which variable.
+        variable: String,
+    },
     /// Two values, each of which could be used with another one.
     #[error(
         "`{lower}` is `{lower_value}`: it must be less than `{upper}`, which is `{upper_value}`"

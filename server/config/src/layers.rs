@@ -46,11 +46,27 @@ pub struct Flag {
 
 impl Sources {
     /// The environment of this process.
-    pub fn environment_of_process() -> Vec<(String, String)> {
-        std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, _)| name.starts_with("SEXTANT_"))
-            .collect()
+    ///
+    /// # Errors
+    /// When a setting has a value that is no Unicode.
+    pub fn environment_of_process() -> Result<Vec<(String, String)>, Error> {
+        let mut environment = Vec::new();
+        for (name, value) in std::env::vars_os() {
+            // Names of settings are Unicode.
+            let name = name.into_string().ok();
+            let Some(variable) = name.filter(|name| name.starts_with("SEXTANT_")) else {
+                continue;
+            };
+            match value.into_string() {
+                Ok(value) => environment.push((variable, value)),
+                Err(_) if of_variable(&variable)?.is_some() => {
+                    return Err(Error::NotUnicode { variable });
+                }
+                // It is for something else.
+                Err(_) => {}
+            }
+        }
+        Ok(environment)
     }
 }
 

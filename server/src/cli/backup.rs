@@ -9,7 +9,10 @@ use clap::Args;
 use serde_json::json;
 use sextant_storage::backup::{Manifest, Progress};
 
-use super::{Error, Output, Settings, output::bytes};
+use super::{
+    Error, Output, Settings,
+    output::{bytes, tell},
+};
 use crate::serve::backup;
 
 /// Time between two lines that tell how far the work is.
@@ -42,6 +45,7 @@ pub struct Restore {
 
 /// Tells how far the work is, on standard error.
 struct Lines {
+    quiet: bool,
     told: Option<(&'static str, Instant)>,
 }
 
@@ -49,11 +53,14 @@ impl Backup {
     /// Does it.
     pub fn run(self, output: Output) -> Result<(), Error> {
         let config = self.settings.load()?;
-        let mut lines = Lines { told: None };
-        let mut tell = |progress| lines.tell(progress);
-        let manifest = work(backup::take(&config, &self.to, &mut tell))?;
-        for digest in &manifest.missing {
-            eprintln!("warning: the registry names the file `{digest}`, and the store has none");
+        let mut lines = Lines::new(output.json);
+        let mut say = |progress| lines.tell(progress);
+        let manifest = work(backup::take(&config, &self.to, &mut say))?;
+        // The summary in JSON names them as well.
+        for digest in manifest.missing.iter().filter(|_| !output.json) {
+            tell(&format!(
+                "warning: the registry names the file `{digest}`, and the store has none"
+            ));
         }
         output.either(&summary(&manifest), || text("wrote", &manifest))
     }
@@ -63,9 +70,9 @@ impl Restore {
     /// Does it.
     pub fn run(self, output: Output) -> Result<(), Error> {
         let config = self.settings.load()?;
-        let mut lines = Lines { told: None };
-        let mut tell = |progress| lines.tell(progress);
-        let manifest = work(backup::restore(&config, &self.from, &mut tell))?;
+        let mut lines = Lines::new(output.json);
+        let mut say = |progress| lines.tell(progress);
+        let manifest = work(backup::restore(&config, &self.from, &mut say))?;
         output.either(&summary(&manifest), || text("restored", &manifest))
     }
 }
@@ -111,12 +118,17 @@ fn text(done: &str, manifest: &Manifest) -> String {
 // === impl Lines ===
 
 impl Lines {
+    /// `quiet`: no lines.
+    fn new(quiet: bool) -> Self {
+        Self { quiet, told: None }
+    }
+
     fn tell(&mut self, progress: Progress) {
         let is_last = progress.of == Some(progress.done);
         let is_new = self.told.is_none_or(|(step, at)| {
             step != progress.step || is_last || at.elapsed() >= LINE_EVERY
         });
-        if is_new {
+        if is_new && !self.quiet {
             let of = progress
                 .of
                 .map(|of| format!(" of {of}"))
@@ -125,7 +137,7 @@ impl Lines {
                 0 => String::new(),
                 size => format!(", {}", bytes(size)),
             };
-            eprintln!("{}: {}{of}{size}", progress.step, progress.done);
+            tell(&format!("{}: {}{of}{size}", progress.step, progress.done));
             self.told = Some((progress.step, Instant::now()));
         }
     }

@@ -61,7 +61,14 @@ pub struct Bench {
     #[command(flatten)]
     inputs: InputOptions,
     /// Send this file as it is, in place of queries of an application; answers are not read.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["application", "trace"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = [
+            "application", "trace", "min_accuracy", "max_error", "min_relative_accuracy", "max_cost_per_1k_usd", "prefer",
+            "preset", "best_effort", "input", "rows", "dynamic", "shape", "integers", "different", "binary",
+        ]
+    )]
     body: Option<PathBuf>,
     /// Where `--body` is posted.
     #[arg(
@@ -88,6 +95,7 @@ pub struct Bench {
 impl Bench {
     /// Does it.
     pub async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
+        self.pace.check()?;
         let endpoint = client.endpoint()?;
         let plan = self.plan(client).await?;
         let progress = Arc::new(load::Progress::default());

@@ -11,7 +11,8 @@ Generated from the commands' help; a test compares the two, and `SEXTANT_BLESS=1
 sextant cli` rewrites this page.
 
 Answers go to standard output, progress and errors to standard error. `--json` makes both JSON. Exit
-codes: 0 done, 1 refused or failed, 2 used wrongly. Progress bars are drawn on a terminal only.
+codes: 0 done, 1 refused or failed, 2 used wrongly, 130 interrupted while a job was followed or a
+model converted. Progress bars are drawn on a terminal only.
 
 ```console
 $ sextant serve --data-dir ./data

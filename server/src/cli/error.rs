@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::output::{Table, candidates};
+use super::output::{Table, candidates, tell};
 use sextant_config as config;
 
 /// Why a command did not succeed.
@@ -174,20 +174,24 @@ impl Error {
 
     /// Tells the error on standard error.
     pub fn report(&self, json: bool) {
-        if json {
-            eprintln!("{}", self.document());
-            return;
-        }
+        let text = match json {
+            true => self.document().to_string(),
+            false => self.text(),
+        };
+        tell(&text);
+    }
+
+    fn text(&self) -> String {
         match self {
-            Self::Problem(problem) => eprintln!("{}", problem.text()),
-            Self::Interrupted { .. } => eprintln!("{self}"),
-            Self::Backup(error) => eprintln!("error[{}]: {}", error.code(), with_sources(self)),
-            Self::Conversion { code, text } => eprintln!("error[{code}]: {text}"),
+            Self::Problem(problem) => problem.text(),
+            Self::Interrupted { .. } => self.to_string(),
+            Self::Backup(error) => format!("error[{}]: {}", error.code(), with_sources(self)),
+            Self::Conversion { code, text } => format!("error[{code}]: {text}"),
             Self::Job {
                 code: Some(code), ..
-            } => eprintln!(
-                "error: {self}\nhint: `/docs/errors/{code}` of the service says what to do"
-            ),
+            } => {
+                format!("error: {self}\nhint: `/docs/errors/{code}` of the service says what to do")
+            }
             Self::Unreachable { server, source } => {
                 let hint = match tls_fault(source) {
                     Some(hint) => hint.to_owned(),
@@ -195,9 +199,9 @@ impl Error {
                         "start one with `sextant serve`, or name another with `--server` (now `{server}`)"
                     ),
                 };
-                eprintln!("error: {}\nhint: {hint}", with_sources(self));
+                format!("error: {}\nhint: {hint}", with_sources(self))
             }
-            other => eprintln!("error: {}", with_sources(other)),
+            other => format!("error: {}", with_sources(other)),
         }
     }
 

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Client, Error};
+use super::{Client, Error, output::tell};
 
 /// Time between two looks at a job.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -98,7 +98,7 @@ impl Job {
 /// on Ctrl-C that it goes on.
 pub async fn follow(client: &Client, id: &str, quiet: bool) -> Result<(Job, Value), Error> {
     if !quiet {
-        eprintln!("job `{id}`");
+        tell(&format!("job `{id}`"));
     }
     tokio::select! {
         followed = to_its_end(client, id, quiet) => followed,
@@ -179,7 +179,7 @@ impl Display {
                 bar.set_message(step);
             }
             Self::Lines(last) if *last != step => {
-                eprintln!("{} {step}", job.progress_text());
+                tell(&format!("{} {step}", job.progress_text()));
                 *last = step;
             }
             Self::Lines(_) => {}

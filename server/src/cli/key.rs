@@ -8,7 +8,7 @@ use sextant_types::{ApplicationId, time::unix_ms};
 use super::{
     Client, Error, Output,
     listing::or,
-    output::{Table, cell, rows},
+    output::{Table, cell, rows, tell},
     targets::number,
 };
 
@@ -86,8 +86,9 @@ impl Key {
 impl Create {
     async fn run(self, client: &Client, output: Output) -> Result<(), Error> {
         let created: Value = client.post(&["v1", "keys"], &self.document()).await?;
-        if created["enforced"] == false {
-            eprintln!("note: `auth.mode` is `off`: this service asks nobody for a key");
+        // The answer has it as well.
+        if created["enforced"] == false && !output.json {
+            tell("note: `auth.mode` is `off`: this service asks nobody for a key");
         }
         // The secret alone on its line, so that a script can take it.
         output.either(&created, || cell(&created, "/secret"))

@@ -1,4 +1,4 @@
-//! What commands answer, on standard output.
+//! What commands answer, on standard output, and what they tell beside it, on standard error.
 
 use std::io::{self, Write};
 
@@ -74,6 +74,11 @@ impl Output {
         }
         self.text(&text())
     }
+}
+
+/// A line on standard error. Nobody has to read it: the command goes on where nobody does.
+pub fn tell(line: &str) {
+    writeln!(io::stderr(), "{line}").ok();
 }
 
 /// `sextant variants | head` is no error.

@@ -12,7 +12,7 @@ use super::{
     Client, Error, Output,
     follow::{self, Job},
     inspect,
-    output::cell,
+    output::{cell, tell},
     upload::{self, Upload},
     variants,
 };
@@ -251,9 +251,9 @@ impl Register {
         match client.answer::<Value>(change).await {
             Ok(_) if output.json => Ok(()),
             Ok(_) => {
-                eprintln!(
+                tell(&format!(
                     "application `{application}` was scored by `{metric}` and now is by `{wanted}`"
-                );
+                ));
                 Ok(())
             }
             Err(Error::Problem(problem)) if problem.is("in_use") => Err(Error::Usage(format!(

@@ -59,7 +59,7 @@ impl Settings {
         ];
         let sources = Sources {
             file: self.config,
-            environment: Sources::environment_of_process(),
+            environment: Sources::environment_of_process()?,
             flags: flags
                 .into_iter()
                 .filter_map(|(name, key, value)| value.map(|value| Flag { name, key, value }))

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     Client, Error, Output,
-    output::{Table, bytes, cell, rows, short},
+    output::{Table, bytes, cell, rows, short, tell},
 };
 
 /// Time between two looks at a worker that is to leave.
@@ -90,7 +90,7 @@ impl Drain {
         while let Some(now) = leaver(client, name).await? {
             let state = state(&now);
             if !output.json && state != told {
-                eprintln!("{name} {state}");
+                tell(&format!("{name} {state}"));
             }
             (worker, told) = (now, state);
             tokio::time::sleep(PERIOD).await;

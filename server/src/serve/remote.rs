@@ -67,8 +67,9 @@ fn pairs<'a>(
     key: &str,
 ) -> anyhow::Result<impl Iterator<Item = (String, String)> + use<'a>> {
     let cut = move |text: &'a String| text.split_once(separator);
-    if let Some(wrong) = texts.iter().find(|text| cut(text).is_none()) {
-        anyhow::bail!("`{key}` holds `{wrong}`, which has no `{separator}`");
+    if let Some(wrong) = texts.iter().position(|text| cut(text).is_none()) {
+        // By its place: it may be a secret.
+        anyhow::bail!("`{key}`: number {} of them has no `{separator}`", wrong + 1);
     }
     let trimmed = |(name, value): (&str, &str)| (name.trim().to_owned(), value.trim().to_owned());
     Ok(texts.iter().filter_map(cut).map(trimmed))
@@ -95,10 +96,14 @@ mod tests {
         assert!(https.contains("TLS"), "{https}");
         let header = text(Remote {
             url: Some("http://localhost:1".to_owned()),
-            headers: vec!["x-team".to_owned()],
+            headers: vec!["x-team: a".to_owned(), "Bearer secret".to_owned()],
             ..Remote::default()
         });
-        assert!(header.contains("has no `:`"), "{header}");
+        assert!(
+            header.contains("`headers`: number 2 of them has no `:`"),
+            "{header}"
+        );
+        assert!(!header.contains("secret"), "{header}");
         let started = Remote {
             command: vec!["serve".to_owned()],
             environment: vec!["MODEL=a=b".to_owned()],

@@ -1,6 +1,9 @@
 //! How far a simulation is: a bar on a terminal, lines elsewhere.
 
-use std::{io::IsTerminal, time::Duration};
+use std::{
+    io::{IsTerminal, Write},
+    time::Duration,
+};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -34,7 +37,10 @@ impl Progress {
                 bar.set_position(done as u64);
                 bar.set_message(what.to_owned());
             }
-            None if !self.quiet => eprintln!("{done}/{total} {what}"),
+            // Nobody has to read it.
+            None if !self.quiet => {
+                writeln!(std::io::stderr(), "{done}/{total} {what}").ok();
+            }
             None => {}
         }
     }

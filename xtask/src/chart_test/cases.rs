@@ -352,6 +352,12 @@ fn placed(manifests: &Manifests) -> Result<()> {
         "another volume"
     );
     ensure!(worker.pod()["affinity"].is_object(), "no affinity");
+    let selector = &worker.pod()["topologySpreadConstraints"][0]["labelSelector"];
+    let labels = selector["matchLabels"].as_object();
+    ensure!(
+        labels.is_some_and(|labels| labels.len() == 1),
+        "pods of other Deployments are left out: {selector}"
+    );
     let backend =
         &manifests.named("Ingress", "sextant")?["spec"]["rules"][0]["http"]["paths"][0]["backend"];
     ensure!(backend["service"]["name"] == "sextant", "{backend}");

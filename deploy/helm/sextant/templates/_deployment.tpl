@@ -81,7 +81,7 @@ spec:
         {{- $own := dict "labelSelector" (dict "matchLabels" (include "sextant.selector" . | fromYaml)) }}
         {{- $usual := list (dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway") }}
         {{- range $settings.topologySpreadConstraints | default $pods.topologySpreadConstraints | default $usual }}
-        - {{- toYaml (merge (deepCopy .) $own) | nindent 10 }}
+        - {{- toYaml (hasKey . "labelSelector" | ternary . (merge (deepCopy .) $own)) | nindent 10 }}
         {{- end }}
       containers:
         - name: {{ .role }}

@@ -6,6 +6,7 @@ import http.client
 import io
 import json
 import os
+import selectors
 import threading
 import time
 import urllib.parse
@@ -23,6 +24,10 @@ _LENGTH = "inference-header-content-length"
 # Rows that take more go in several requests: a service reads 32 MiB of what it refuses, and a client that is still sending when
 # the connection closes sees no refusal. The rest is for what is said of the elements.
 _MOST_BYTES = 31 << 20
+
+# Requests that the service does not carry out twice, or that leave nothing behind.
+_REPEATABLE_METHODS = ("GET", "HEAD", "PUT", "DELETE")
+_REPEATABLE_POSTS = ("/v1/queries", "/v1/models", "/v1/registrations", "/v1/jobs", "/v1/feedback")
 
 
 @runtime_checkable
@@ -60,6 +65,10 @@ class Error(Exception):
         if "retry_after_ms" in self.problem:
             self.retry_after_s = self.problem["retry_after_ms"] / 1e3
         super().__init__(f"{self.detail} ({self.code or status})")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it was made: processes of a pool hand on what their calls raise.
+        return type(self), (self.status, self.problem)
 
 
 class Unreachable(ConnectionError):
@@ -274,7 +283,7 @@ class Addressee:
 
 
 class Client:
-    """A service. May be shared by threads.
+    """A service. May be shared by threads, and by processes that are forked.
 
     What the service refuses for now, saying when to try again (it is overloaded, a limit is reached, a variant is being
     loaded), is tried again then, up to `retries` times and for `timeout_s` in all.
@@ -291,7 +300,8 @@ class Client:
         self._url = urllib.parse.urlsplit(address)
         if self._url.scheme not in ("http", "https") or not self._url.hostname:
             raise ValueError(f"`{address}` is not the address of a service: it must be `http://host:port`")
-        self._key = key or os.environ.get("SEXTANT_API_KEY")
+        # As a file has it, with the end of its line: in a header that would be refused, and the refusal show the key.
+        self._key = (key or os.environ.get("SEXTANT_API_KEY") or "").strip()
         self._timeout_s = timeout_s
         self._retries = retries
         self._local = threading.local()
@@ -337,7 +347,7 @@ class Client:
         self.ensure_application(application, metric)
         if isinstance(validation, Mapping):
             packed = io.BytesIO()
-            numpy.savez(packed, **{key: numpy.asarray(array) for key, array in validation.items()})
+            numpy.savez(packed, **{key: _saved(array) for key, array in validation.items()})
             validation = packed.getvalue()
         elif isinstance(validation, Frame):
             validation = validation.to_csv(index=False).encode()
@@ -422,10 +432,11 @@ class Client:
         if method == "POST":
             # What is sent again, because its connection broke, is not carried out again.
             sent["idempotency-key"] = uuid.uuid4().hex
+        may_repeat = _may_repeat(method, path)
         path = self._url.path.rstrip("/") + path
         until = time.monotonic() + self._timeout_s
         for left in range(self._retries, -1, -1):
-            status, answered, content = self._exchange_anew(method, path, body, sent)
+            status, answered, content = self._exchange_anew(method, path, body, sent, may_repeat)
             if status < 400:
                 return answered, content
             error = Error(status, _problem(content))
@@ -436,44 +447,69 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     def _exchange_anew(
-        self, method: str, path: str, body: bytes | None, sent: Mapping[str, str]
+        self, method: str, path: str, body: bytes | None, sent: Mapping[str, str], may_repeat: bool
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """The same over a new connection where the old one had been closed."""
-        reused = getattr(self._local, "connection", None) is not None
+        """An exchange; once more over a new connection where a kept one breaks and the request may be repeated."""
+        kept = self._kept()
         try:
-            return self._exchange(method, path, body, sent)
+            return self._exchange(kept or self._connect(), method, path, body, sent)
         except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
-            # A connection that was idle may have been closed meanwhile; a new one says what is the matter.
+            # The service may have closed it just now, or have begun to carry the request out.
             self.close()
-            if not reused:
+            if kept is None or not may_repeat:
                 raise
         except BaseException:
             # What is left of an answer must not be taken for the next one.
             self.close()
             raise
         try:
-            return self._exchange(method, path, body, sent)
+            return self._exchange(self._connect(), method, path, body, sent)
         except BaseException:
             self.close()
             raise
 
+    def _kept(self) -> http.client.HTTPConnection | None:
+        """The open connection of this thread. One that the service has closed is none, nor is that of the process that this
+        one was forked from: the two would read each other's answers."""
+        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
+        if connection is not None and (self._local.process != os.getpid() or _has_ended(connection)):
+            self.close()
+            return None
+        return connection
+
+    def _connect(self) -> http.client.HTTPConnection:
+        kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+        kind = kinds[self._url.scheme]
+        connection = kind(self._url.hostname, self._url.port, timeout=self._timeout_s)
+        try:
+            connection.connect()
+        except OSError as error:
+            address = self._url.geturl()
+            raise Unreachable(f"`{address}` cannot be reached: {error}") from error
+        self._local.connection, self._local.process = connection, os.getpid()
+        return connection
+
+    @staticmethod
     def _exchange(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+        connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        connection = getattr(self._local, "connection", None)
-        if connection is None:
-            kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
-            kind = kinds[self._url.scheme]
-            connection = kind(self._url.hostname, self._url.port, timeout=self._timeout_s)
-            try:
-                connection.connect()
-            except OSError as error:
-                address = self._url.geturl()
-                raise Unreachable(f"`{address}` cannot be reached: {error}") from error
-            self._local.connection = connection
         connection.request(method, path, body, dict(headers))
         response = connection.getresponse()
         return response.status, response.headers, response.read()
+
+
+def _may_repeat(method: str, path: str) -> bool:
+    """Whether a request may be sent again when it is not known what became of it."""
+    return method in _REPEATABLE_METHODS or (method == "POST" and path in _REPEATABLE_POSTS)
+
+
+def _has_ended(connection: http.client.HTTPConnection) -> bool:
+    """Whether the service has closed a connection: while nothing is asked, there is nothing else to read."""
+    if connection.sock is None:
+        return True
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection.sock, selectors.EVENT_READ)
+        return bool(selector.select(0))
 
 
 def _elements(frame: Columns, name: str) -> list[Any]:
@@ -487,6 +523,14 @@ def _elements(frame: Columns, name: str) -> list[Any]:
     if numbers != list(range(len(own))):
         raise ValueError(f"the columns of `{name}` are numbered {numbers}, not 0 to {len(own) - 1}")
     return [label for _, label in own]
+
+
+def _saved(values: Any) -> numpy.ndarray:
+    """An array as it goes into an archive: objects that are text, as a data frame has them, as text. NumPy would pickle them."""
+    array = numpy.asarray(values)
+    if array.dtype.kind != "O" or not all(isinstance(element, str) for element in array.ravel()):
+        return array
+    return numpy.array([text.encode() for text in array.ravel()], "S").reshape(array.shape)
 
 
 def _quoted(name: str) -> str:

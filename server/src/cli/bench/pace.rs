@@ -7,6 +7,9 @@ use sextant_bench_client::{Arrivals, Pace, Trace};
 
 use super::{Error, application::OwnSettings};
 
+/// The coefficient of variation of gamma arrivals, unless a flag states it.
+const USUAL_CV: f64 = 2.0;
+
 /// How queries come in an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Distribution {
@@ -30,9 +33,10 @@ pub struct PaceOptions {
     /// How the queries of an open loop come.
     #[arg(long, value_name = "DISTRIBUTION", value_enum, default_value_t = Distribution::Poisson)]
     arrivals: Distribution,
-    /// Coefficient of variation of the gaps between gamma arrivals: 0 is constant, 1 is Poisson, more is bursts.
-    #[arg(long, value_name = "CV", default_value_t = 2.0)]
-    cv: f64,
+    /// Coefficient of variation of the gaps between gamma arrivals: 0 is constant, 1 is Poisson, more is bursts
+    /// [default: 2].
+    #[arg(long, value_name = "CV")]
+    cv: Option<f64>,
     /// Replay recorded arrivals: CSV with the columns `timestamp` (s) and `application`.
     #[arg(long, value_name = "FILE", conflicts_with = "rate")]
     trace: Option<PathBuf>,
@@ -42,6 +46,15 @@ pub struct PaceOptions {
 }
 
 impl PaceOptions {
+    /// Refuses what would change nothing.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.cv.is_some() && self.arrivals != Distribution::Gamma {
+            let reason = "`--cv` is for gamma arrivals: say `--arrivals gamma`, too";
+            return Err(Error::Usage(reason.to_owned()));
+        }
+        Ok(())
+    }
+
     /// The recorded arrivals, where there are some.
     pub fn trace(&self) -> Result<Option<Trace>, Error> {
         let trace = self.trace.as_ref();
@@ -55,7 +68,7 @@ impl PaceOptions {
             let cv = match self.arrivals {
                 Distribution::Constant => 0.0,
                 Distribution::Poisson => 1.0,
-                Distribution::Gamma => self.cv,
+                Distribution::Gamma => self.cv.unwrap_or(USUAL_CV),
             };
             Pace::Open(Arrivals::Drawn { rate, cv })
         };

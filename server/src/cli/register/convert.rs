@@ -1,7 +1,7 @@
 //! Models that are no ONNX files yet: converted here, in a Python that their owner names, and the service sees ONNX alone.
 
 use std::{
-    io::IsTerminal,
+    io::{IsTerminal, Write},
     path::{Path, PathBuf},
 };
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sextant_formats::frameworks::{self, FrameworkFormat, Library};
 use tempfile::TempDir;
 
-use crate::cli::Error;
+use crate::cli::{Error, output::tell};
 
 use super::options::Images;
 
@@ -159,10 +159,22 @@ impl ConvertedModel {
 
     /// Copies the file, and weights beside it, to where its owner wants it.
     fn keep(&self, target: &Path) -> Result<(), Error> {
+        let beside = super::data_files(&self.file(), &[])?;
+        let place = |file: &PathBuf| target.with_file_name(file.file_name().unwrap_or_default());
+        // The file names its weights, so that these have their name everywhere.
+        let taken = beside.iter().map(place).find(|to| to.exists());
+        if let Some(taken) = taken.filter(|_| !target.exists()) {
+            return Err(Error::Usage(format!(
+                "`{}` is there already, as another model's, and the weights of `{}` would have this name: keep it in a folder \
+                 of its own",
+                taken.display(),
+                target.display()
+            )));
+        }
         std::fs::copy(self.file(), target).map_err(failed(target))?;
-        for beside in super::data_files(&self.file(), &[])? {
-            let to = target.with_file_name(beside.file_name().unwrap_or_default());
-            std::fs::copy(&beside, &to).map_err(failed(&to))?;
+        for file in &beside {
+            let to = place(file);
+            std::fs::copy(file, &to).map_err(failed(&to))?;
         }
         Ok(())
     }
@@ -228,10 +240,10 @@ impl Conversion {
         if matches!(&saved, FrameworkFormat::HuggingFace(found) if found.has_tokenizer) && !is_quiet
         {
             let tokenizer = model.join("tokenizer.json");
-            eprintln!(
+            tell(&format!(
                 "the model takes tokens: a pipeline makes them of text with `{}` (docs/pipelines.md)",
                 tokenizer.display()
-            );
+            ));
         }
         Ok(Some(converted))
     }
@@ -272,7 +284,8 @@ impl Conversion {
         if !std::io::stdin().is_terminal() {
             return Err(refused);
         }
-        eprint!("Loading `{shown}` {danger}. Do you trust whoever made it? [y/N] ");
+        let question = format!("Loading `{shown}` {danger}. Do you trust whoever made it? [y/N] ");
+        write!(std::io::stderr(), "{question}").ok();
         let mut answer = String::new();
         let read = std::io::stdin().read_line(&mut answer);
         match read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes") {
@@ -291,6 +304,25 @@ mod tests {
         trust: false,
         keep_onnx: None,
     };
+
+    #[test]
+    fn a_kept_file_takes_no_weights_from_another() {
+        let exports = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/exports");
+        let weights = "sklearn-external-data.onnx.data";
+        let converted = ConvertedModel::create().expect("a folder");
+        let model = exports.join("sklearn-external-data.onnx");
+        std::fs::copy(model, converted.file()).expect("it is copied");
+        std::fs::copy(exports.join(weights), converted.path().join(weights)).expect("it is copied");
+        let kept = tempfile::tempdir().expect("a folder");
+        let first = kept.path().join("first.onnx");
+        converted.keep(&first).expect("nothing is there");
+        converted.keep(&first).expect("it is the same once more");
+        assert!(kept.path().join(weights).is_file());
+        let second = kept.path().join("second.onnx");
+        let refused = converted.keep(&second).expect_err("refused").to_string();
+        assert!(refused.contains(weights), "{refused}");
+        assert!(!second.exists());
+    }
 
     /// What is said of a file that its library has written.
     async fn refusal(name: &str) -> (&'static str, String) {

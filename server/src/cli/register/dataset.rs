@@ -15,7 +15,7 @@ use sextant_types::{Signature, TensorSpec};
 use sextant_variant_gen::validation::Limits;
 
 use super::options::Images;
-use crate::cli::{Error, upload};
+use crate::cli::{Error, output::tell, upload};
 
 /// What Hugging Face calls what happens to an image.
 const PREPROCESSOR: &str = "preprocessor_config.json";
@@ -89,11 +89,11 @@ impl Dataset {
             .map_or_else(|| default_images(bytes), |it| it.get());
         folder.keep(most);
         if options.images.is_none() && folder.len() < all && !is_quiet {
-            eprintln!(
+            tell(&format!(
                 "{} of {all} images are taken, evenly: as many as the service reads by default; `--images` takes \
                  another number",
                 folder.len()
-            );
+            ));
         }
         let converted = temporary()?;
         let bar = match is_quiet {

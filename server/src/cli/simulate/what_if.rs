@@ -8,7 +8,7 @@ use sextant_simulator::{
 };
 
 use super::{Error, Output, Progress, Simulate};
-use crate::cli::output::short;
+use crate::cli::output::{short, tell};
 
 /// Answers the question of `--workload` and `--devices`.
 pub fn run(
@@ -19,13 +19,13 @@ pub fn run(
 ) -> Result<(), Error> {
     let question = Question::load(workload, devices)?;
     for model in question.impossible() {
-        eprintln!(
+        tell(&format!(
             "warning: model `{}` takes {} ms alone on the fastest device, more than its target of \
              {} ms: none of its requests can be met",
             model.name,
             short(model.least_ms()),
             short(model.target_ms)
-        );
+        ));
     }
     let trials = Trials {
         most_devices: arguments.max_devices.unwrap_or(0),

@@ -24,11 +24,9 @@ const LITTLE_MEMORY: u64 = 512 << 20;
 /// Looks at what the machine has.
 pub(super) fn look(config: &Config) -> Vec<Finding> {
     let mut findings = vec![folder(&config.data_dir), disk(&config.data_dir)];
+    // Without the role `api` a process tells there how it is.
     let ports = [
-        (
-            "listen",
-            Some(config.listen).filter(|_| config.roles.contains(Role::Api)),
-        ),
+        ("listen", Some(config.listen)),
         ("fleet.listen", config.fleet.listen),
         ("grpc.listen", config.grpc.listen),
     ];
@@ -208,6 +206,19 @@ mod tests {
         fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).expect("ours");
         let open = folder(&data);
         assert!(open.found.contains("mode 755"), "{open:?}");
+    }
+
+    #[test]
+    fn a_process_of_any_role_listens() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let config = Config {
+            listen: listener.local_addr().expect("it is bound"),
+            roles: sextant_config::Roles([Role::Worker].into()),
+            ..Config::default()
+        };
+        let found = look(&config);
+        let port = found.iter().find(|it| it.check == "port listen");
+        assert_eq!(port.map(|it| it.state), Some(State::Warn), "{found:?}");
     }
 
     #[test]

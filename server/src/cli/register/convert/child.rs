@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::Command;
 
 use super::{error, failed};
-use crate::cli::Error;
+use crate::cli::{Error, output::tell};
 
 /// The scripts, a package.
 const SCRIPTS: [(&str, &str); 8] = [
@@ -132,7 +132,7 @@ impl Child<'_> {
             let converter = text("converter").map(|package| self.progress(&package, &said));
             let line = converter.or_else(|| text("did")).or_else(|| text("note"));
             if let Some(line) = line.filter(|_| !is_quiet) {
-                eprintln!("{line}");
+                tell(&line);
             }
         }
         told
