@@ -378,6 +378,20 @@ async fn a_stream_answers_each_query_once_in_their_order() {
 }
 
 #[tokio::test]
+async fn the_first_query_of_a_stream_is_counted_with_the_call() {
+    let api = Api::with(Recorder::answering(), Settings::keys()).await;
+    let body = r#"{"name":"a","scopes":["query"],"rate_per_s":0.001,"burst":2}"#;
+    let created = api.keyed(ADMIN, "POST", "/v1/keys", body).await.json();
+    let bearer = format!("Bearer {}", created["secret"].as_str().expect("a secret"));
+    let queries = vec![frame(&query()); 3].concat();
+    let ended = call(&api, STREAM, &[("authorization", &*bearer)], queries).await;
+    let replies = streamed(&ended);
+    let refused = replies.iter();
+    let refused = refused.filter(|it| it.error_message.starts_with("rate_limited"));
+    assert_eq!((replies.len(), refused.count()), (3, 1), "{replies:?}");
+}
+
+#[tokio::test]
 async fn keys_are_asked_for_as_over_http() {
     let api = Api::with(Recorder::answering(), Settings::keys()).await;
     for path in [

@@ -178,11 +178,15 @@ async fn reply(
         head,
         bytes,
         mut taken,
+        is_first,
     } = message;
     let state = &context.state;
     let caller = context.caller()?;
-    // Each counts as a request of its own would.
-    let _place = caller.charge(state).await?;
+    // Each counts as a request of its own would; the first one was counted with the call.
+    let _place = match is_first {
+        true => caller.take_place(state)?,
+        false => caller.charge(state).await?,
+    };
     let _permit = state.admit()?;
     let room = (&mut taken, state.limits().max_body_bytes);
     let encoding = head.compressed.then_some(encoding);
@@ -202,6 +206,8 @@ struct Message {
     head: Head,
     bytes: Bytes,
     taken: Reservation,
+    /// Whether none came before it.
+    is_first: bool,
 }
 
 /// Messages as they arrive.
@@ -213,6 +219,8 @@ struct Messages {
     longest: Duration,
     /// When the rest of the message must be there.
     until: Option<tokio::time::Instant>,
+    /// Whether there was one.
+    has_begun: bool,
 }
 
 // === impl Messages ===
@@ -226,6 +234,7 @@ impl Messages {
             max_bytes: state.limits().max_body_bytes,
             longest: state.limits().body_timeout,
             until: None,
+            has_begun: false,
         }
     }
 
@@ -282,7 +291,13 @@ impl Messages {
         self.buffer.advance(HEAD_BYTES);
         let bytes = self.buffer.split_to(head.length).freeze();
         let taken = self.taken.split(HEAD_BYTES + head.length);
-        Ok(Some(Message { head, bytes, taken }))
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        Ok(Some(Message {
+            head,
+            bytes,
+            taken,
+            is_first,
+        }))
     }
 
     fn too_slow(&self) -> Problem {
