@@ -187,16 +187,17 @@ async fn reply(
         true => caller.take_place(state)?,
         false => caller.charge(state).await?,
     };
-    let _permit = state.admit()?;
+    let _permit = infer::counted(state, arrived, state.admit())?;
     let room = (&mut taken, state.limits().max_body_bytes);
     let encoding = head.compressed.then_some(encoding);
-    let request: super::proto::ModelInferRequest =
-        frame::decode(bytes, encoding, room, tensors::most_bytes)?;
+    let read = frame::decode(bytes, encoding, room, tensors::most_bytes);
+    let request: super::proto::ModelInferRequest = infer::counted(state, arrived, read)?;
     *asked = (request.id.clone(), request.model_name.clone());
     let query = infer::CallContext {
         context,
         caller,
         arrived,
+        is_alone: false,
     };
     infer::answer(query, request).await
 }
