@@ -188,6 +188,7 @@ pub async fn create(
     let mut taken = state.room().take();
     let asked = EmbeddingRequest::read(&state, &body, arrived, &mut taken)?;
     state.check_owner(&caller, &asked.route).await?;
+    asked.check()?;
     let answers = Box::pin(asked.answers(&state, &caller)).await?;
     let outputs = answers.iter().flat_map(|answer| &answer.outputs);
     let held = outputs.map(|output| output.tensor.held_bytes());
@@ -293,7 +294,7 @@ impl EmbeddingRequest {
         let body: EmbeddingsBody<'_> = json::borrowed(body)?;
         let (route, signature) = resolve(state, &body.model.0)?;
         taken.grow(READ_TIMES * body.input.get().len())?;
-        let asked = Self {
+        Ok(Self {
             route,
             signature,
             rows: rows(body.input)?,
@@ -302,9 +303,7 @@ impl EmbeddingRequest {
             encoding: body.encoding_format,
             dimensions: body.dimensions,
             arrived,
-        };
-        asked.check()?;
-        Ok(asked)
+        })
     }
 
     /// Refuses what gives no vector for each row, and inputs that nobody could fill.

@@ -150,7 +150,7 @@ async fn create_inner(
     let arrived = Instant::now();
     let _permit = state.admit()?;
     let sections = sections::split(&parts.headers, body.bytes())?;
-    let read = read(state, sections, explain, arrived)?;
+    let read = read_for(state, caller, sections, (explain, arrived)).await?;
     let binary = read.binary;
     let EncodedAnswer {
         out,
@@ -187,13 +187,13 @@ async fn answer(
         mut footprint,
     } = read;
     let route = asked.insert(query.route.clone());
+    let _share = state.admit_for(route)?;
+    state.check_owner(caller, &query.route).await?;
     if classification.is_some() && state.is_pipeline(route) {
         let detail =
             "a pipeline has no `classification`: let a step of it, `top_k`, name the classes";
         return Err(Problem::new(Code::InvalidRequest, detail).field("classification"));
     }
-    let _share = state.admit_for(route)?;
-    state.check_owner(caller, &query.route).await?;
     let (arrived, targets, explain) = (query.arrived, query.targets, query.explain);
     let serial = query.serial;
     let reading = arrived.elapsed();
@@ -271,12 +271,32 @@ struct ParsedQuery {
     footprint: Footprint<'static>,
 }
 
-/// Reads a query and the text of its id, from its JSON and the elements of tensors behind it.
+/// Reads a query. What is wrong with one may tell of the presets, the metric and the inputs of what it names: a caller who
+/// may not ask that is told so and nothing else.
+async fn read_for(
+    state: &ApiState,
+    caller: &Caller,
+    sections: (Bytes, Bytes),
+    asked: (bool, Instant),
+) -> Result<ParsedQuery, Problem> {
+    let mut named = None;
+    let problem = match read(state, sections, asked, &mut named) {
+        Ok(read) => return Ok(read),
+        Err(problem) => problem,
+    };
+    if let Some(route) = &named {
+        Box::pin(state.check_owner(caller, route)).await?;
+    }
+    Err(problem)
+}
+
+/// Reads a query and the text of its id, from its JSON and the elements of tensors behind it; `named` is what it names, as
+/// soon as that is known.
 fn read(
     state: &ApiState,
     (head, tail): (Bytes, Bytes),
-    explain: bool,
-    arrived: Instant,
+    (explain, arrived): (bool, Instant),
+    named: &mut Option<Route>,
 ) -> Result<ParsedQuery, Problem> {
     let body: QueryBody<'_> = json::borrowed(&head)?;
     if let Some(id) = &body.id {
@@ -287,6 +307,7 @@ fn read(
         body.model.as_ref(),
         body.variant.as_ref(),
     )?;
+    *named = Some(route.clone());
     let preset = body.preset.as_ref().map(|name| &*name.0);
     let targets = state.targets_with(&route, preset, body.targets)?;
     let is_large = head.len() + tail.len() >= LARGE_BYTES;

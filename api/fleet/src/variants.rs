@@ -6,10 +6,10 @@ use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use sextant_api_core::pipelines::whole::{CompositeBody, composites};
 use sextant_metadata::{AgreementRow, DeviceTypes, Instance};
-use sextant_registry::FailedProfile;
+use sextant_registry::{FailedProfile, Model};
 use sextant_types::{
-    ApplicationId, DeviceTypeName, ModelId, ShapeProfile, Slowdowns, Stage, Variant, VariantId,
-    time::unix_ms,
+    ApplicationId, DeviceTypeName, ModelId, Releases, ShapeProfile, Slowdowns, Stage, Variant,
+    VariantId, time::unix_ms,
 };
 use utoipa::ToSchema;
 
@@ -218,7 +218,8 @@ pub struct AllParams {
 #[utoipa::path(get, operation_id = "variants_list", path = "/v1/variants", tag = "variants",
     params(
         ("application" = Option<String>, Query, description = "only of this application"),
-        ("model" = Option<String>, Query, description = "only of this model"),
+        ("model" = Option<String>, Query,
+            description = "only of this model: its name, of its current version, or `name@version`"),
         ("frontier" = Option<bool>, Query, description = "only those that no other dominates"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
         ("limit" = Option<u32>, Query, description = "most variants; 100 if left out", minimum = 1, maximum = 1000),
@@ -230,16 +231,18 @@ pub async fn list(
     Params(params): Params<AllParams>,
 ) -> Result<Json<VariantsBody>, Problem> {
     let models = state.registry().models(params.application.as_ref()).await?;
-    let wanted = models.into_iter().filter(|model| {
-        let is_asked_for = params.model.as_ref().is_none_or(|id| *id == model.id);
-        is_asked_for && caller.sees(&model.application)
-    });
+    let seen = models.into_iter();
+    let seen: Vec<Model> = seen.filter(|it| caller.sees(&it.application)).collect();
+    let wanted: Vec<ModelId> = match &params.model {
+        Some(reference) => meant(&seen, reference).into_iter().collect(),
+        None => seen.into_iter().map(|model| model.id).collect(),
+    };
     let part = VariantParams {
         frontier: params.frontier,
         after: params.after,
         limit: Some(params.limit.unwrap_or(PAGE)),
     };
-    let variants = of_models(&state, wanted.map(|model| model.id)).await?;
+    let variants = of_models(&state, wanted.into_iter()).await?;
     let listed = with_instances(&state, variants, &part).await?;
     // They are of no model.
     let applications = state.directory().applications().into_iter();
@@ -248,6 +251,14 @@ pub async fn list(
         is_asked_for && params.model.is_none() && caller.sees(it)
     });
     Ok(with_composites(&state, listed, applications, &part))
+}
+
+/// The model that a reference stands for among these.
+fn meant(models: &[Model], reference: &ModelId) -> Option<ModelId> {
+    let releases: Vec<_> = models.iter().map(Model::released).collect();
+    let models = models.iter().zip(&releases);
+    let named = models.map(|(model, release)| (&model.application, &model.id, release));
+    Releases::of(named).model(reference).cloned()
 }
 
 /// The variants of a model, dominated ones included.

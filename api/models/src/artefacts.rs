@@ -135,7 +135,7 @@ pub async fn get(
         false => None,
     };
     let (start, end) = part.unwrap_or((0, size));
-    let bytes = upload::stored(state.objects().clone(), path, start, end);
+    let bytes = upload::stored(state.objects().clone(), info, (start, end));
     let mut response = Response::new(Body::from_stream(bytes));
     describe(response.headers_mut(), end - start);
     tag.mark(response.headers_mut());

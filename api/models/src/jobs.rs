@@ -125,7 +125,8 @@ struct JobRequest {
         ("kind" = Option<String>, Query, description = "`register`, `extend`, `offline` or `measure`"),
         ("state" = Option<String>, Query, description = "only in this state"),
         ("application" = Option<String>, Query, description = "only of this application"),
-        ("model" = Option<String>, Query, description = "only of this model"),
+        ("model" = Option<String>, Query,
+            description = "only of this model: its name, of its current version, or `name@version`"),
         ("after" = Option<String>, Query, description = "`next` of the page before"),
         ("before" = Option<String>, Query, description = "an older name of `after`"),
         ("limit" = Option<u32>, Query, description = "most jobs; 100 if left out", minimum = 1, maximum = 1000),
@@ -137,12 +138,23 @@ pub async fn list(
 ) -> Result<Json<JobsBody>, Problem> {
     let limit = page::limit(params.limit)?.unwrap_or(PAGE);
     let mut filter = params.filter()?;
+    if let Some(reference) = filter.model.take() {
+        filter.model = Some(meant(&state, reference).await?);
+    }
     filter.limit = Some(limit + 1);
     let jobs = state.registry().jobs(&filter).await?;
     let page = page::cut_off(jobs, limit, |job| job.id.to_string());
     let jobs = page.items.into_iter().map(JobBody::from).collect();
     let next = page.next;
     Ok(Json(JobsBody { jobs, next }))
+}
+
+/// The id of the model that a reference stands for; itself where there is none, for jobs outlast their models.
+async fn meant(state: &ApiState, reference: ModelId) -> Result<ModelId, Problem> {
+    match state.registry().resolve(&reference).await {
+        Err(sextant_registry::Error::NotFound { .. }) => Ok(reference),
+        found => Ok(found?),
+    }
 }
 
 /// One job; with `wait_ms` or `Prefer: wait` the answer waits until the job has come to its end.

@@ -381,7 +381,9 @@ pub async fn get(
     // The tag is of the model alone: feedback does not change it.
     let tag = TaggedDocument::new(&body).tag();
     let application = ApplicationId::new(&body.application)?;
-    body.online = online::of_model(&state, &application, &name).await?;
+    // By its id, whatever it was asked for by: the name of a line is the id of its first version.
+    let id = ModelId::new(&body.id)?;
+    body.online = online::of_model(&state, &application, &id).await?;
     Ok(TaggedDocument::new(&body).tagged(tag).answer(&headers))
 }
 

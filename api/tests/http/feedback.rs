@@ -1,6 +1,8 @@
 //! Who may give feedback, and who may see and erase it.
 
 use serde_json::{Value, json};
+use sextant_registry::JobKind;
+use sextant_types::{Digest, time::unix_ms};
 
 use crate::double::{ADMIN, Api, Reading, Recorder, Settings};
 
@@ -88,4 +90,44 @@ async fn the_tag_of_an_application_is_not_moved_by_feedback() {
         (&online["value"], &online["rows"]),
         (&json!(0.0), &json!(1))
     );
+}
+
+/// Ends the registration that waits.
+async fn end_registration(api: &Api) {
+    let (registry, nothing) = (&api.registry, json!({}));
+    let claimed = registry.claim(JobKind::Register, "me", 60_000, unix_ms());
+    let claimed = claimed.await.expect("a store").expect("a job");
+    let finished = registry.finish_with(&claimed.id, "me", &[], &nothing, unix_ms());
+    finished.await.expect("it is mine");
+    api.state.refresh().await.expect("read");
+}
+
+/// A name stands for its current version, which has not said what users judged of the version before.
+#[tokio::test]
+async fn a_version_has_its_own_feedback_however_it_is_named() {
+    let api = with_keys().await;
+    api.put_model().await;
+    end_registration(&api).await;
+    let item = json!({"token": token(&api).await, "label": 0});
+    assert_eq!(give(&api, ADMIN, &item).await.json()["accepted"], 1);
+    let shown = async |name: &str| {
+        let path = format!("/v1/models/{name}");
+        api.keyed(ADMIN, "GET", &path, "").await.json()
+    };
+    for name in ["mlp", "mlp@1", "digits:mlp", "digits:mlp@1"] {
+        let shown = shown(name).await;
+        assert_eq!(shown["online"]["model"], "mlp", "{name}: {shown}");
+    }
+    api.put_model_of(Digest::from_bytes([9; 32])).await;
+    end_registration(&api).await;
+    let path = "/v1/models/mlp/versions/2/promotion";
+    let promoted = api.keyed(ADMIN, "POST", path, "").await;
+    assert_eq!(promoted.status, 200);
+    let current = shown("mlp").await;
+    assert_eq!(
+        (&current["id"], &current["version"]),
+        (&json!("mlp.v2"), &json!(2))
+    );
+    assert_eq!(current["online"], Value::Null, "{current}");
+    assert_eq!(shown("mlp@1").await["online"]["model"], "mlp");
 }

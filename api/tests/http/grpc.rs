@@ -332,6 +332,36 @@ async fn a_client_that_gives_up_frees_its_place() {
     }
 }
 
+/// Asserts that the metrics have a line.
+async fn counts(api: &Api, line: &str) {
+    let metrics = api.get("/metrics").await;
+    let text = String::from_utf8(metrics.bytes).expect("UTF-8");
+    assert!(text.contains(line), "no `{line}` in\n{text}");
+}
+
+#[tokio::test]
+async fn queries_that_are_refused_unread_or_given_up_are_counted() {
+    let limits = Limits {
+        max_concurrent_queries: 0,
+        ..Limits::default()
+    };
+    let api = Api::limited(Recorder::answering(), limits).await;
+    let ended = call(&api, INFER, &[], frame(&query())).await;
+    ended.is(RESOURCE_EXHAUSTED, "overloaded");
+    let ended = call(&api, STREAM, &[], frame(&query())).await;
+    let reply = &streamed(&ended)[0];
+    assert!(reply.error_message.starts_with("overloaded"), "{reply:?}");
+    let refused = "sextant_query_failures_total{application=\"\",code=\"overloaded\"} 2";
+    counts(&api, refused).await;
+    let api = Api::new(Recorder::stalling()).await;
+    let digits = r#"{"name":"digits","metric":"top1"}"#;
+    api.call("POST", "/v1/applications", digits).await;
+    let ended = call(&api, INFER, &[("grpc-timeout", "20m")], frame(&query())).await;
+    ended.is(DEADLINE_EXCEEDED, "deadline_exceeded");
+    let late = "sextant_query_failures_total{application=\"digits\",code=\"deadline_exceeded\"} 1";
+    counts(&api, late).await;
+}
+
 fn streamed(ended: &CallResult) -> Vec<ModelStreamInferResponse> {
     let each = ended.bodies.iter();
     let reply = |(_, bytes): &(bool, Bytes)| ModelStreamInferResponse::decode(bytes.clone());
@@ -375,6 +405,20 @@ async fn a_stream_answers_each_query_once_in_their_order() {
     let ended = call(&api, STREAM, &[], cut).await;
     ended.is(INVALID_ARGUMENT, "invalid_request");
     assert_eq!(streamed(&ended).len(), 1);
+}
+
+#[tokio::test]
+async fn the_first_query_of_a_stream_is_counted_with_the_call() {
+    let api = Api::with(Recorder::answering(), Settings::keys()).await;
+    let body = r#"{"name":"a","scopes":["query"],"rate_per_s":0.001,"burst":2}"#;
+    let created = api.keyed(ADMIN, "POST", "/v1/keys", body).await.json();
+    let bearer = format!("Bearer {}", created["secret"].as_str().expect("a secret"));
+    let queries = vec![frame(&query()); 3].concat();
+    let ended = call(&api, STREAM, &[("authorization", &*bearer)], queries).await;
+    let replies = streamed(&ended);
+    let refused = replies.iter();
+    let refused = refused.filter(|it| it.error_message.starts_with("rate_limited"));
+    assert_eq!((replies.len(), refused.count()), (3, 1), "{replies:?}");
 }
 
 #[tokio::test]

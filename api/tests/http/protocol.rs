@@ -122,6 +122,27 @@ async fn the_answer_in_json() {
     assert_eq!(reading.json(), wanted);
 }
 
+/// As clients write what they leave out that know it by types.
+#[tokio::test]
+async fn null_is_as_good_as_leaving_out() {
+    let api = Api::new(Recorder::answering()).await;
+    let path = "/v2/models/digits/infer";
+    let plain = api.call("POST", path, INFER).await.json();
+    let input = json!({"name": "input", "shape": [1, 3], "datatype": "FP32", "data": [1, 2, 3],
+        "parameters": null});
+    let members = json!({"id": "7", "parameters": null, "inputs": [input], "outputs": null});
+    let inner = json!({"id": "7", "inputs": [input],
+        "parameters": {"binary_data_output": null, "explain": null, "timeout": null},
+        "outputs": [{"name": "probabilities", "parameters": null}]});
+    for body in [members, inner] {
+        let answered = api.call("POST", path, body.to_string()).await;
+        assert_eq!(answered.json(), plain, "{body}");
+    }
+    let index = r#"{"ready": null}"#;
+    let index = api.call("POST", "/v2/repository/index", index).await;
+    assert_eq!(index.json(), json!([]));
+}
+
 #[tokio::test]
 async fn targets_come_from_parameters_headers_and_timeout() {
     let recorder = Recorder::answering();

@@ -8,7 +8,7 @@ use sextant_registry::JobKind;
 use sextant_rpc::QueryError;
 use sextant_types::{Route, time::unix_ms};
 
-use crate::double::{Api, Reading, Recorder};
+use crate::double::{Api, Reading, Recorder, variant};
 
 mod artefacts;
 
@@ -321,6 +321,27 @@ async fn an_offline_job_is_queued() {
     let waited = api.get("/v1/jobs/nightly-1?wait_ms=1").await.json();
     assert_eq!(waited["state"], "queued");
     api.get("/v1/jobs/none").await.problem("job_not_found");
+}
+
+#[tokio::test]
+async fn lists_are_of_the_model_that_a_reference_stands_for() {
+    let api = with_digits().await;
+    api.put_model().await;
+    let stored = api.registry.put_variants(&[variant()]).await;
+    stored.expect("stored");
+    for (model, count) in [
+        ("mlp", 1),
+        ("mlp@1", 1),
+        ("digits:mlp", 1),
+        ("mlp@2", 0),
+        ("nothing", 0),
+    ] {
+        for list in ["variants", "jobs"] {
+            let listed = api.get(&format!("/v1/{list}?model={model}")).await.json();
+            let listed = listed[list].as_array().map(Vec::len);
+            assert_eq!(listed, Some(count), "{list} of {model}");
+        }
+    }
 }
 
 /// Dispatchers learn of a model on another way than whoever reads its job.

@@ -155,7 +155,13 @@ pub fn routes() -> Router<ApiState> {
         )
         .route(
             &inference("SystemSharedMemoryUnregister"),
-            change(memory::unregister, |region| &region.name),
+            change(memory::unregister, |region| {
+                // Without a name it is all of them.
+                match region.name.as_str() {
+                    "" => crate::memory::ALL,
+                    name => name,
+                }
+            }),
         )
         .route(
             &inference("CudaSharedMemoryStatus"),

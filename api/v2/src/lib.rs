@@ -293,7 +293,7 @@ pub async fn model_version_ready(
 #[derive(Debug, Default, Deserialize)]
 struct IndexBody {
     /// Only what is loaded.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     ready: bool,
 }
 

@@ -42,7 +42,7 @@ pub struct NewRegion {
     #[schema(example = "/input")]
     key: String,
     /// Where the region begins there, bytes.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     offset: u64,
     /// Its length, bytes.
     #[schema(minimum = 1, example = 4096)]

@@ -42,7 +42,7 @@ const HOLD_EVERY: Duration = Duration::from_secs(30);
 #[schema(as = RepositoryChange)]
 pub struct ChangeBody<'a> {
     /// `unload_dependents` is taken and changes nothing. `config` and files are refused: models are registered.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
     parameters: HashMap<&'a str, &'a RawValue>,
 }

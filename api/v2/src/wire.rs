@@ -29,7 +29,7 @@ pub struct InferBody<'a> {
     #[schema(value_type = Option<String>)]
     pub id: Option<Text<'a>>,
     /// Targets and the protocol's own parameters.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "json::or_default")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub parameters: Parameters<'a>,
     /// One tensor for each input.
@@ -40,7 +40,7 @@ pub struct InferBody<'a> {
     #[serde(
         borrow,
         default,
-        deserialize_with = "json::at_most::<_, _, MOST_TENSORS>"
+        deserialize_with = "json::at_most_or_default::<_, _, MOST_TENSORS>"
     )]
     #[schema(value_type = Option<Vec<serde_json::Value>>)]
     pub outputs: Vec<RequestedOutput<'a>>,
@@ -73,9 +73,9 @@ struct TargetParameters<'a> {
     timeout: Option<&'a RawValue>,
     #[serde(borrow, default)]
     priority: Option<&'a RawValue>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     binary_data_output: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     explain: bool,
 }
 
@@ -84,7 +84,7 @@ struct TargetParameters<'a> {
 pub struct RequestedOutput<'a> {
     #[serde(borrow)]
     name: Text<'a>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "json::or_default")]
     parameters: TensorParameters<'a>,
 }
 

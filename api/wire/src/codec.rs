@@ -4,7 +4,7 @@
 //! checks the syntax, then [`elements`] reads the numbers by the declared type straight into the
 //! tensor's bytes. Writing appends to a byte vector. Numbers are written as the shortest decimal
 //! that reads back to the same value. JSON has no NaN and no infinities: they are written as
-//! `null`; clients that need them use the binary extension.
+//! `null`, `"Infinity"` and `"-Infinity"`, and read so.
 
 use std::borrow::Cow;
 

@@ -48,6 +48,28 @@ where
     from.deserialize_seq(AtMost::<T, N>(PhantomData))
 }
 
+/// The same of a list that may be left out, or be `null`.
+///
+/// # Errors
+/// When there are more.
+pub fn at_most_or_default<'de, T, D, const N: usize>(from: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    let list = Option::<Bounded<T, N>>::deserialize(from)?;
+    Ok(list.map_or_else(Vec::new, |Bounded(all)| all))
+}
+
+/// A list that has been read with a bound.
+struct Bounded<T, const N: usize>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for Bounded<T, N> {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        at_most::<T, D, N>(from).map(Self)
+    }
+}
+
 /// Reads a list with a bound.
 struct AtMost<T, const N: usize>(PhantomData<T>);
 

@@ -5,7 +5,7 @@ use std::{error::Error, io, ops::Range, sync::Arc};
 use axum::body::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use sextant_objects::{ByteStream, ObjectInfo, ObjectPath, ObjectStore};
-use sextant_types::Digest;
+use sextant_types::{Code, Digest};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -43,17 +43,48 @@ where
     }))
 }
 
-/// Bytes `start .. end` of a stored file, piece by piece.
+/// Bytes `start .. end` of a stored file, piece by piece. The last piece comes once the file is known to be still that one: one
+/// that was written over meanwhile ends the stream with a refusal in its place.
 pub fn stored(
     objects: Arc<dyn ObjectStore>,
-    path: ObjectPath,
-    start: u64,
-    end: u64,
-) -> impl Stream<Item = Result<Bytes, sextant_objects::Error>> + Send + 'static {
-    pieces(start, end, move |range| {
-        let (objects, path) = (objects.clone(), path.clone());
-        async move { objects.get_range(&path, range).await }
+    file: ObjectInfo,
+    (start, end): (u64, u64),
+) -> impl Stream<Item = Result<Bytes, Refusal>> + Send + 'static {
+    let (store, path) = (objects.clone(), file.path.clone());
+    let pieces = pieces(start, end, move |range| {
+        let (store, path) = (store.clone(), path.clone());
+        async move { store.get_range(&path, range).await }
+    });
+    let mut left = end.saturating_sub(start);
+    let pieces = pieces.map_err(|error| Refusal(error.into()));
+    pieces.and_then(move |piece| {
+        left = left.saturating_sub(piece.len() as u64);
+        let is_last = left == 0 || piece.is_empty();
+        let (objects, file) = (objects.clone(), file.clone());
+        async move {
+            match is_last {
+                true => check_same(objects.as_ref(), &file)
+                    .await
+                    .map(|()| piece)
+                    .map_err(Refusal),
+                false => Ok(piece),
+            }
+        }
     })
+}
+
+/// Refuses a file that another one has taken the place of.
+async fn check_same(objects: &dyn ObjectStore, file: &ObjectInfo) -> Result<(), Problem> {
+    match objects.stat(&file.path).await? {
+        Some(now) if now != *file => {
+            let detail = format!(
+                "artefact `{}` was written over while it was read: read it again",
+                file.path
+            );
+            Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1000))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The bytes of a blob of `size` bytes, piece by piece. The last piece comes once all are known to be those that the blob
@@ -118,6 +149,6 @@ pub async fn existing(objects: &dyn ObjectStore, path: &ObjectPath) -> Result<Ob
     let found = objects.stat(path).await?;
     found.ok_or_else(|| {
         let detail = format!("there is no artefact `{path}`");
-        Problem::new(sextant_types::Code::ArtefactNotFound, detail)
+        Problem::new(Code::ArtefactNotFound, detail)
     })
 }

@@ -10,7 +10,10 @@ use sextant_registry::KeyScope;
 use sextant_types::{ApplicationId, Code};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{charge, keyring::Key};
+use super::{
+    charge::{charge, take_place},
+    keyring::Key,
+};
 use crate::{ApiState, problem::Problem};
 
 /// Who sent a request, and what they may do.
@@ -63,6 +66,22 @@ impl Caller {
     /// Counts one more request in a call that goes on, and takes a place for it: the guard has looked at the
     /// first alone.
     pub async fn charge(&self, state: &ApiState) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+        match self.known_key(state)? {
+            Some(key) => charge(key, &mut HeaderMap::new()).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Takes a place for the first request in such a call, which the guard has counted with the call.
+    pub fn take_place(&self, state: &ApiState) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+        match self.known_key(state)? {
+            Some(key) => take_place(key),
+            None => Ok(None),
+        }
+    }
+
+    /// The key that the caller came with, which must still be valid.
+    fn known_key(&self, state: &ApiState) -> Result<Option<&Key>, Problem> {
         let Self::Key(key) = self else {
             return Ok(None);
         };
@@ -70,7 +89,7 @@ impl Caller {
             let detail = "the API key was revoked or has expired";
             return Err(Problem::new(Code::Unauthenticated, detail));
         }
-        charge(key, &mut HeaderMap::new()).await
+        Ok(Some(key.as_ref()))
     }
 
     /// Refuses what belongs to another application than the caller's.

@@ -28,14 +28,7 @@ pub async fn charge(
     key: &Key,
     headers: &mut HeaderMap,
 ) -> Result<Option<OwnedSemaphorePermit>, Problem> {
-    let place = key.places.as_ref().map(|places| {
-        let taken = Arc::clone(places).try_acquire_owned();
-        taken.map_err(|_| {
-            let detail = "too many requests of this key are in flight";
-            Problem::new(Code::RateLimited, detail).retry_after_ms(100)
-        })
-    });
-    let place = place.transpose()?;
+    let place = take_place(key)?;
     let Some(allowance) = &key.allowance else {
         return Ok(place);
     };
@@ -48,6 +41,18 @@ pub async fn charge(
         }
     }
     Ok(place)
+}
+
+/// A place among the requests of a key that are in flight.
+pub(super) fn take_place(key: &Key) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+    let place = key.places.as_ref().map(|places| {
+        let taken = Arc::clone(places).try_acquire_owned();
+        taken.map_err(|_| {
+            let detail = "too many requests of this key are in flight";
+            Problem::new(Code::RateLimited, detail).retry_after_ms(100)
+        })
+    });
+    place.transpose()
 }
 
 /// Counts one more query of a request that has several against its key.

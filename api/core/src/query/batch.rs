@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use sextant_types::Code;
 use utoipa::ToSchema;
 
-use super::{EncodedAnswer, QueryBody, answer, json_response, read, schema::AnswerBody};
+use super::{EncodedAnswer, QueryBody, answer, json_response, read_for, schema::AnswerBody};
 use crate::{
     ApiState,
     auth::{Caller, charge_further},
@@ -125,7 +125,8 @@ async fn one(
             charge_further(caller).await?;
         }
         let _permit = state.admit()?;
-        let read = read(state, (query, Bytes::new()), false, arrived)?;
+        let sections = (query, Bytes::new());
+        let read = read_for(state, caller, sections, (false, arrived)).await?;
         if read.binary {
             let detail = "the answers of a batch are JSON: leave `binary_outputs` out";
             return Err(Problem::new(Code::InvalidRequest, detail).field("binary_outputs"));

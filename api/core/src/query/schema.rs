@@ -50,7 +50,7 @@ pub struct LikelyClassBody {
     pub score: f64,
 }
 
-/// One output tensor. Elements that JSON cannot express (NaN, infinities) are `null`.
+/// One output tensor. Of floats a missing value (NaN) is `null`, and infinities are `"Infinity"` and `"-Infinity"`.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Output)]
 pub struct OutputBody {

@@ -169,7 +169,7 @@ pub async fn of_application(
     Ok(by_model(&sums).iter().map(of).collect())
 }
 
-/// What feedback says of one model; `None` where none was given.
+/// What feedback says of the model of an id; `None` where none was given.
 pub async fn of_model(
     state: &ApiState,
     application: &ApplicationId,

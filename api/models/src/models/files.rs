@@ -364,8 +364,9 @@ async fn store(
 async fn copy(state: &ApiState, path: &str, what: &'static str) -> Result<PutBlob, Problem> {
     let path = ObjectPath::parse(path)?;
     let objects = state.objects();
-    let size = upload::existing(objects.as_ref(), &path).await?.size_bytes;
-    let bytes = upload::stored(objects.clone(), path, 0, size);
+    let file = upload::existing(objects.as_ref(), &path).await?;
+    let whole = (0, file.size_bytes);
+    let bytes = upload::stored(objects.clone(), file, whole);
     let bytes = upload::limited(bytes, what, state.limits().max_model_bytes);
     Ok(objects.put_blob_stream(bytes).await?)
 }

@@ -154,7 +154,7 @@ pub struct RulesBody {
     #[schema(minimum = 0, maximum = 1, example = 0.05)]
     alpha: Option<f64>,
     /// Whether it becomes current by itself; otherwise it is rolled back alone.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::or_default")]
     promote: bool,
 }
 

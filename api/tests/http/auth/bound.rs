@@ -133,3 +133,43 @@ async fn a_bound_key_registers_for_its_application_only() {
     let path = "/v1/applications/letters";
     refused(&api.keyed(&own, "DELETE", path, "").await, path);
 }
+
+/// What is wrong with a query may tell of presets, of the metric and of inputs.
+#[tokio::test]
+async fn a_bound_key_learns_nothing_of_another_application_by_queries_that_are_wrong() {
+    let api = with_keys().await;
+    put_variant(&api).await;
+    let change = json!({"presets": {"of-digits": {"latency_ms": 5.0}}}).to_string();
+    let path = "/v1/applications/digits";
+    let changed = api.keyed(ADMIN, "PATCH", path, change).await;
+    assert_eq!(changed.status, 200);
+    let own = bound(&api, &["query"]).await;
+    let foreign = json!({"scopes": ["query"], "application": "letters"});
+    let foreign = create(&api, foreign).await.1;
+    let preset = json!({"application": "digits", "preset": "nothing", "inputs": []});
+    let metric = json!({"model": "mlp", "targets": {"max_error": 1.0}, "inputs": []});
+    for wrong in [&preset, &metric] {
+        let told = api
+            .keyed(&own, "POST", "/v1/queries", wrong.to_string())
+            .await;
+        told.problem("invalid_target");
+        let told = api
+            .keyed(&foreign, "POST", "/v1/queries", wrong.to_string())
+            .await;
+        refused(&told, "a query");
+    }
+    let batch = json!({"queries": [preset, metric]}).to_string();
+    let told = api
+        .keyed(&foreign, "POST", "/v1/queries/batch", batch)
+        .await;
+    for outcome in told.json()["outcomes"].as_array().expect("a list") {
+        assert_eq!(outcome["problem"]["code"], "forbidden", "{outcome}");
+    }
+    let text = json!({"model": "digits", "input": "a sentence"}).to_string();
+    let told = api
+        .keyed(&own, "POST", "/v1/embeddings", text.clone())
+        .await;
+    told.problem("invalid_request");
+    let told = api.keyed(&foreign, "POST", "/v1/embeddings", text).await;
+    refused(&told, "embeddings");
+}

@@ -113,6 +113,13 @@ async fn tensors_may_be_in_shared_memory() {
         .call("POST", "/v2/systemsharedmemory/unregister", "")
         .await;
     assert_eq!(gone.status, 200);
+    let path = "/inference.GRPCInferenceService/SystemSharedMemoryUnregister";
+    let ended = call(&api, path, &[], framed(false, &[])).await;
+    assert_eq!(ended.status, OK, "{ended:?}");
+    let audit = api.get("/v1/audit?action=region.unregister").await.json();
+    let entries = audit["entries"].as_array().expect("a list");
+    let subjects: Vec<_> = entries.iter().map(|entry| &entry["subject"]).collect();
+    assert_eq!(subjects, ["all regions"; 2], "{audit}");
     let ended = call(&api, INFER, &[], frame(&asked(16, 12))).await;
     ended.is(NOT_FOUND, "region_not_found");
 }

@@ -1,5 +1,6 @@
 //! Artefacts over real stores, and models that are registered from them.
 
+use http_body_util::BodyExt;
 use sextant_types::Digest;
 
 use super::*;
@@ -40,6 +41,23 @@ async fn a_damaged_model_is_not_handed_out() {
     let answer = api.open(request).await.into_body();
     let whole = axum::body::to_bytes(answer, usize::MAX).await;
     assert!(whole.is_err(), "its end is an error");
+}
+
+#[tokio::test]
+async fn a_file_that_is_written_over_is_not_sent_to_its_end() {
+    let api = with_digits().await;
+    let path = "/v1/artefacts/out/answers.npy";
+    let stored = api.call("PUT", path, vec![1u8; 3 << 20]).await;
+    assert_eq!(stored.status, 201);
+    let request = Request::get(path).body(Body::empty()).expect("a request");
+    let mut answer = api.open(request).await.into_body();
+    let first = answer.frame().await.expect("a piece").expect("a piece");
+    assert_eq!(first.data_ref().map(|piece| piece[0]), Some(1));
+    let other = vec![2u8; 4 << 20];
+    api.call("PUT", path, other.clone()).await;
+    let rest = axum::body::to_bytes(answer, usize::MAX).await;
+    assert!(rest.is_err(), "it is of two files");
+    assert_eq!(api.get(path).await.bytes, other);
 }
 
 #[tokio::test]

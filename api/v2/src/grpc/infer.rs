@@ -11,7 +11,7 @@ use super::{
     proto, tensors,
 };
 use crate::{
-    ResolvedName,
+    ApiState, ResolvedName,
     ask::{Arrival, InferAnswer, Question, ask, read_region},
     auth::Caller,
     codec::Part,
@@ -28,25 +28,36 @@ pub async fn model_infer(call: Call) -> Result<Response, Problem> {
         body,
         encoding,
     } = call;
-    let state = &context.state;
-    let mut held = state.collect(body).await?;
+    let (state, begun) = (&context.state, Instant::now());
+    let mut held = counted(state, begun, state.collect(body).await)?;
     let arrived = Instant::now();
-    let _permit = state.admit()?;
-    let (head, bytes) = frame::only(held.bytes())?;
-    let room = (held.taken(), state.limits().max_body_bytes);
-    let compressed = head.compressed.then_some(encoding);
-    let request = frame::decode(bytes, compressed, room, tensors::most_bytes)?;
-    let left = context.left_at(arrived);
+    let _permit = counted(state, arrived, state.admit())?;
+    let read = frame::only(held.bytes()).and_then(|(head, bytes)| {
+        let room = (held.taken(), state.limits().max_body_bytes);
+        let compressed = head.compressed.then_some(encoding);
+        frame::decode(bytes, compressed, room, tensors::most_bytes)
+    });
+    let request = counted(state, arrived, read)?;
     let asked = CallContext {
         context: &context,
         caller: context.caller()?,
         arrived,
+        is_alone: true,
     };
-    let (reply, mut taken) = within(left, answer(asked, request)).await?;
+    let (reply, mut taken) = answer(asked, request).await?;
     let encoding = encoding.of_answer(&context.headers);
     let frame = frame::encode(&reply, encoding);
     taken.resize(frame.len())?;
     Ok(of_frame(taken.keep(frame), encoding))
+}
+
+/// Counts a query that is refused before it is read whom it asks.
+pub fn counted<T>(
+    state: &ApiState,
+    since: Instant,
+    read: Result<T, Problem>,
+) -> Result<T, Problem> {
+    read.inspect_err(|problem| state.count_query(None, Err((problem.code(), since.elapsed()))))
 }
 
 /// How a query came.
@@ -57,6 +68,8 @@ pub struct CallContext<'a> {
     pub caller: &'a Caller,
     /// When its last byte was there.
     pub arrived: Instant,
+    /// Whether it is the only one of its call, and given up with it.
+    pub is_alone: bool,
 }
 
 /// Answers a query that has been read, and counts what became of it.
@@ -64,10 +77,13 @@ pub async fn answer(
     asked: CallContext<'_>,
     request: proto::ModelInferRequest,
 ) -> Result<(proto::ModelInferResponse, Reservation), Problem> {
-    let state = &asked.context.state;
-    let (arrived, name) = (asked.arrived, request.model_name.clone());
-    let named = ResolvedName::find(state, asked.caller, name, &request.model_version).await?;
-    let result = reply(asked, &named, request).await;
+    let (context, arrived) = (asked.context, asked.arrived);
+    let (state, is_alone) = (&context.state, asked.is_alone);
+    let patience = || context.left_at(Instant::now()).filter(|_| is_alone);
+    let name = request.model_name.clone();
+    let found = ResolvedName::find(state, asked.caller, name, &request.model_version);
+    let named = within(patience(), found).await?;
+    let result = within(patience(), reply(asked, &named, request)).await;
     if let Err(problem) = &result {
         state.count_query(Some(&named.route), Err((problem.code(), arrived.elapsed())));
     }
@@ -83,6 +99,7 @@ async fn reply(
         context,
         caller,
         arrived,
+        ..
     } = asked;
     let state = &context.state;
     check_query_id(&request.id)?;

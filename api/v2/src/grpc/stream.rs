@@ -178,21 +178,26 @@ async fn reply(
         head,
         bytes,
         mut taken,
+        is_first,
     } = message;
     let state = &context.state;
     let caller = context.caller()?;
-    // Each counts as a request of its own would.
-    let _place = caller.charge(state).await?;
-    let _permit = state.admit()?;
+    // Each counts as a request of its own would; the first one was counted with the call.
+    let _place = match is_first {
+        true => caller.take_place(state)?,
+        false => caller.charge(state).await?,
+    };
+    let _permit = infer::counted(state, arrived, state.admit())?;
     let room = (&mut taken, state.limits().max_body_bytes);
     let encoding = head.compressed.then_some(encoding);
-    let request: super::proto::ModelInferRequest =
-        frame::decode(bytes, encoding, room, tensors::most_bytes)?;
+    let read = frame::decode(bytes, encoding, room, tensors::most_bytes);
+    let request: super::proto::ModelInferRequest = infer::counted(state, arrived, read)?;
     *asked = (request.id.clone(), request.model_name.clone());
     let query = infer::CallContext {
         context,
         caller,
         arrived,
+        is_alone: false,
     };
     infer::answer(query, request).await
 }
@@ -202,6 +207,8 @@ struct Message {
     head: Head,
     bytes: Bytes,
     taken: Reservation,
+    /// Whether none came before it.
+    is_first: bool,
 }
 
 /// Messages as they arrive.
@@ -213,6 +220,8 @@ struct Messages {
     longest: Duration,
     /// When the rest of the message must be there.
     until: Option<tokio::time::Instant>,
+    /// Whether there was one.
+    has_begun: bool,
 }
 
 // === impl Messages ===
@@ -226,6 +235,7 @@ impl Messages {
             max_bytes: state.limits().max_body_bytes,
             longest: state.limits().body_timeout,
             until: None,
+            has_begun: false,
         }
     }
 
@@ -282,7 +292,13 @@ impl Messages {
         self.buffer.advance(HEAD_BYTES);
         let bytes = self.buffer.split_to(head.length).freeze();
         let taken = self.taken.split(HEAD_BYTES + head.length);
-        Ok(Some(Message { head, bytes, taken }))
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        Ok(Some(Message {
+            head,
+            bytes,
+            taken,
+            is_first,
+        }))
     }
 
     fn too_slow(&self) -> Problem {
