@@ -52,7 +52,7 @@ impl<R: Rule> Machine<R> {
                 withdraws: false,
             });
         }
-        self.load(now, to, variant, actions);
+        self.load_at_any_time(now, to, variant, actions);
         true
     }
 

@@ -7,6 +7,8 @@ use sextant_placement::{
 use sextant_schedule::{NEVER, Nanos};
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
+mod desired;
+
 const MS: Nanos = 1_000_000;
 const DEVICES: [DeviceIx; 6] = DeviceIx::first();
 const VARIANTS: [VariantIx; 8] = VariantIx::first();
@@ -397,33 +399,6 @@ fn a_failed_load_is_tried_again_but_not_at_once() {
         assert_eq!(driver.placement.free_pages(DEVICES[0]), 9);
         driver.pass(10 * MS);
         assert_eq!(driver.loads(), [0], "{policy}");
-    }
-}
-
-#[test]
-fn each_device_that_failed_is_asked_again() {
-    for policy in Policy::ALL {
-        let mut driver = Driver::new(*policy, 9, &[3]);
-        driver.up(1, 0, 9);
-        let desired = DesiredPlacement {
-            devices: 2,
-            pinned: false,
-            order: 0,
-        };
-        driver.event(|p, now, out| p.on_desired(now, &[(VARIANTS[0], desired)], NEVER, out));
-        let loads = driver.take();
-        driver.carry_out(&loads);
-        driver.event(|p, now, out| p.on_lost(now, DEVICES[0], VARIANTS[0], out));
-        driver.pass(10 * MS);
-        assert_eq!(driver.loads(), [0], "{policy}");
-        // From its second failure on the pause is twice as long as that of the other device.
-        driver.event(|p, now, out| p.on_load_result(now, DEVICES[0], VARIANTS[0], false, out));
-        driver.event(|p, now, out| p.on_lost(now, DEVICES[1], VARIANTS[0], out));
-        driver.pass(10 * MS);
-        assert_eq!(driver.loads(), [0], "{policy}: the other device");
-        driver.event(|p, now, out| p.on_load_result(now, DEVICES[1], VARIANTS[0], true, out));
-        driver.pass(10 * MS);
-        assert_eq!(driver.loads(), [0], "{policy}: the first device");
     }
 }
 
