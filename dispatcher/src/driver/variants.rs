@@ -39,6 +39,11 @@ impl Driver {
         self.loads.retire(variant);
     }
 
+    /// Whether a variant was published to this dispatcher, and may be retired by now: the controller has it unloaded then.
+    pub(crate) fn knows(&self, variant: VariantIx) -> bool {
+        self.loads.meant(variant).is_some()
+    }
+
     /// What the autoscaler wants loaded, by variant in order, and after how long without a query
     /// other variants may be unloaded, ns.
     pub(crate) fn on_desired(&self, desired: &[(VariantIx, DesiredPlacement)], idle_unload: Nanos) {
