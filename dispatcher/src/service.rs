@@ -203,6 +203,7 @@ impl Updater {
         self.dispatcher.caches.follow(variants, most_bytes);
         let desired = view.desired.as_deref();
         self.tell_of_publications(&driver, &snapshot, (&present, desired));
+        release_slots(&driver, &snapshot);
         driver.set_tariffs(tariffs(&present, &types));
         let nothing = Snapshot::default();
         match leads {
@@ -395,6 +396,18 @@ impl Updater {
         }
         for retired in std::mem::replace(&mut self.published, published).into_keys() {
             driver.on_retired(retired);
+        }
+    }
+}
+
+/// A batch of a variant that is of no family any more occupies as many slots as it has threads.
+fn release_slots(driver: &Driver, snapshot: &Snapshot) {
+    for known in snapshot.all() {
+        let threads = known.variant.spec.threads.max(1);
+        let chosen = driver.gauges().slots(known.ordinal);
+        let is_other = chosen.is_some_and(|slots| slots != threads);
+        if is_other && snapshot.families.of(known.ordinal).is_none() {
+            driver.set_slots(known.ordinal, threads);
         }
     }
 }

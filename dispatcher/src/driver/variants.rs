@@ -15,9 +15,20 @@ use crate::loads::{LoadOrder, LoadOutcome};
 
 impl Driver {
     /// A variant is published, or published again.
-    pub(crate) fn on_variant(&self, number: VariantIx, variant: &Arc<Variant>, spec: VariantSpec) {
+    pub(crate) fn on_variant(
+        &self,
+        number: VariantIx,
+        variant: &Arc<Variant>,
+        mut spec: VariantSpec,
+    ) {
         self.loads.know(number, variant);
-        self.step(|controller, now, actions| controller.on_variant(now, number, spec, actions));
+        self.step(|controller, now, actions| {
+            // What was chosen stands.
+            if let Some(slots) = self.gauges.slots(number) {
+                spec.queue.slots = slots;
+            }
+            controller.on_variant(now, number, spec, actions);
+        });
     }
 
     /// Workers have come or gone: these are the kinds that can run a variant.
