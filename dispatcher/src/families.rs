@@ -273,8 +273,8 @@ impl Family {
         if (summary.mean_s - built).abs() <= CHANGE * built {
             return;
         }
-        if let Ok(Some(serf)) = Serf::of(&state.measured) {
-            state.serf = serf;
+        let State { serf, measured, .. } = &mut *state;
+        if serf.renew(measured).is_ok() {
             state.built = state.measured.clone();
         }
     }
