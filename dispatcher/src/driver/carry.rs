@@ -261,7 +261,7 @@ impl Driver {
                 let online = waiting.iter().filter(|one| one.online).count();
                 let of_all = (online, waiting.len());
                 self.online
-                    .add(batch.device, result.timings, profiled, of_all);
+                    .add((batch.device, bill.slots), result.timings, profiled, of_all);
                 let answered = waiting.iter().zip(&result.outputs);
                 let answered = answered.filter(|(_, outputs)| outputs.is_ok());
                 let took = (batch.rows, run_us(&result.timings));
