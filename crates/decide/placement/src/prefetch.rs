@@ -25,7 +25,7 @@ impl<R: Rule> Machine<R> {
             let Some(of) = self.variant(variant) else {
                 continue;
             };
-            if until <= now || !of.replicas.is_empty() {
+            if until <= now || !of.replicas.is_empty() || of.retired {
                 continue;
             }
             let worth = self.rule.worth(now, variant, of, now);
