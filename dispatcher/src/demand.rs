@@ -28,7 +28,7 @@ pub(crate) struct OfferedQuery<'a> {
     variant: Option<Arc<IndexedVariant>>,
     ended: QueryOutcome,
     queueing: Duration,
-    /// The front end answers it by a composite variant, or asks it in parts.
+    /// The front end answers it by a composite variant, or asks it in parts; or another version answers it.
     is_elsewhere: bool,
 }
 
@@ -81,6 +81,11 @@ impl<'a> OfferedQuery<'a> {
         // The steps of what answers it count themselves, and so do the parts of one that has too many rows.
         self.is_elsewhere = error.instead.is_some() || error.most_rows.is_some();
         self.ended = QueryOutcome::Refused(error.code);
+    }
+
+    /// Another version answers the query, and counts it.
+    pub(crate) fn pass_on(&mut self) {
+        self.is_elsewhere = true;
     }
 }
 

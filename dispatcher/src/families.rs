@@ -71,7 +71,8 @@ pub(crate) struct Family {
 
 struct State {
     serf: Serf,
-    current: Configuration,
+    /// The configuration by which the members occupy slots; `None` before the first query.
+    current: Option<Configuration>,
     /// What the predictions were built from, and what was measured since.
     built: Profile,
     measured: Profile,
@@ -94,8 +95,8 @@ pub(crate) struct InFlightGuard {
 // === impl Families ===
 
 impl Families {
-    /// The families of the published variants on workers with `cores`; known ones keep what they
-    /// have learnt.
+    /// The families of the published variants on workers with `cores`; those that are as they were keep what they have
+    /// learnt.
     pub(crate) fn build<'a>(
         &self,
         choice: Choice,
@@ -115,7 +116,8 @@ impl Families {
             let known = self.by_key.get(&key).cloned();
             let numbers: Vec<(u16, VariantIx)> =
                 members.iter().map(|known| number(known)).collect();
-            let same = |family: &Arc<Family>| family.members == numbers;
+            let same =
+                |family: &Arc<Family>| family.members == numbers && Some(family.cores) == cores;
             let family = known.filter(same).or_else(|| {
                 let profile = profile(&members, cores.unwrap_or(1));
                 Some(Arc::new(Family::new(numbers, cores?, profile)?))
@@ -199,15 +201,14 @@ impl Family {
         if members.len() < 2 {
             return None;
         }
-        let mut serf = Serf::of(&profile).ok().flatten()?;
-        let current = serf.choose(0);
+        let serf = Serf::of(&profile).ok().flatten()?;
         Some(Self {
             members,
             cores,
             under_way: AtomicUsize::new(0),
             state: Mutex::new(State {
                 serf,
-                current,
+                current: None,
                 built: profile.clone(),
                 measured: profile,
             }),
@@ -224,8 +225,7 @@ impl Family {
         let mut state = self.state.lock();
         state.serf.arrived();
         let configuration = state.serf.choose(now);
-        let changed = configuration != state.current;
-        state.current = configuration;
+        let changed = state.current.replace(configuration) != Some(configuration);
         drop(state);
         let member = self
             .members
@@ -273,8 +273,8 @@ impl Family {
         if (summary.mean_s - built).abs() <= CHANGE * built {
             return;
         }
-        if let Ok(Some(serf)) = Serf::of(&state.measured) {
-            state.serf = serf;
+        let State { serf, measured, .. } = &mut *state;
+        if serf.renew(measured).is_ok() {
             state.built = state.measured.clone();
         }
     }

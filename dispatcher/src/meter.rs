@@ -47,7 +47,7 @@ struct Meter {
     window: Mutex<Window>,
 }
 
-#[derive(Default, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Window {
     at: u64,
     busy: u64,
@@ -136,10 +136,10 @@ impl OnlineMeter {
         quiet.reduce(|one, other| one || other).unwrap_or(true)
     }
 
-    /// Counts a batch on a worker in which `online` of `all` queries were online ones.
+    /// Counts a batch that occupied so many slots of a worker, in which `online` of `all` queries were online ones.
     pub(crate) fn add(
         &self,
-        at: DeviceIx,
+        (at, slots): (DeviceIx, u16),
         timings: BatchTimings,
         expected: Nanos,
         (online, all): (usize, usize),
@@ -150,10 +150,13 @@ impl OnlineMeter {
         };
         let total_us = timings.input_us + timings.exec_us + timings.output_us;
         let share = online as f64 / all.max(1) as f64;
+        // A worker that has fewer is occupied as a whole.
+        let cores = meter.cores.load(Ordering::Relaxed).max(1);
+        let slots = u64::from(slots).clamp(1, cores) as f64;
         let count = |counter: &AtomicU64, nanos: f64| {
             counter.fetch_add((nanos * share) as u64, Ordering::Relaxed);
         };
-        count(&meter.busy_nanos, total_us * 1e3);
+        count(&meter.busy_nanos, total_us * 1e3 * slots);
         count(&meter.exec_nanos, timings.exec_us * 1e3);
         count(&meter.expected_nanos, expected as f64);
     }
@@ -265,6 +268,25 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+
+    #[test]
+    fn a_batch_counts_by_the_slots_that_it_occupies() {
+        let (meter, one) = (OnlineMeter::new(), DeviceIx::new(0));
+        meter.set_cores([(one, 4)].into_iter());
+        let timings = BatchTimings {
+            started: Instant::now(),
+            queue_us: 0.0,
+            input_us: 0.0,
+            exec_us: 100_000.0,
+            output_us: 0.0,
+            device_us: None,
+        };
+        for (slots, windows, wanted) in [(1, 1, 0.05), (2, 2, 0.1), (8, 3, 0.2)] {
+            meter.add((one, slots), timings, 0, (1, 1));
+            let seen = meter.workers.load()[one].look(windows * WINDOW_NANOS);
+            assert!((seen.share - wanted).abs() < 1e-9, "{slots}: {seen:?}");
+        }
+    }
 
     #[tokio::test]
     async fn a_query_of_a_job_waits_while_online_batches_occupy_each_of_its_workers() {

@@ -45,6 +45,16 @@ pub(crate) enum Source {
     },
 }
 
+/// Whether another version answers a query in place of the one that ended with this error.
+pub(crate) type MayPassOn = fn(&QueryError, &Ask, &Source) -> bool;
+
+/// Why a query was not answered.
+pub(crate) struct Unanswered {
+    pub(crate) error: QueryError,
+    /// Another version answers it, and counts it.
+    pub(crate) is_passed_on: bool,
+}
+
 /// What another placement has to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Retry {
@@ -61,11 +71,27 @@ impl Dispatcher {
         ask: &Ask,
         source: &Source,
     ) -> Result<(Selection, Done), QueryError> {
+        let ran = self.run_query_or(ask, source, |_, _, _| false).await;
+        ran.map_err(|unanswered| unanswered.error)
+    }
+
+    /// The same of a query that is passed on where `may_pass_on` says so: it is not counted here.
+    pub(crate) async fn run_query_or(
+        &self,
+        ask: &Ask,
+        source: &Source,
+        may_pass_on: MayPassOn,
+    ) -> Result<(Selection, Done), Unanswered> {
         let mut offer = (!ask.offline).then(|| OfferedQuery::new(self, ask));
         let settled = self.place_until_run(ask, source, &mut offer).await;
+        let settled = settled.map_err(|error| Unanswered {
+            is_passed_on: may_pass_on(&error, ask, source),
+            error,
+        });
         match (&mut offer, &settled) {
             (Some(offer), Ok((_, done))) => offer.answer(done),
-            (Some(offer), Err(error)) => offer.refuse(error),
+            (Some(offer), Err(unanswered)) if unanswered.is_passed_on => offer.pass_on(),
+            (Some(offer), Err(unanswered)) => offer.refuse(&unanswered.error),
             (None, _) => {}
         }
         settled

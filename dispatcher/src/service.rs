@@ -61,13 +61,16 @@ struct Updater {
     beside: PublicationContext,
     /// What is desired loaded, as the driver was told.
     desired: Option<(Vec<(VariantIx, placement::DesiredPlacement)>, Nanos)>,
-    /// What is published no more and was found loaded, by position and variant.
-    strays: BTreeSet<(DeviceIx, VariantId)>,
+    /// What is published no more and was found loaded.
+    strays: Strays,
     /// What was last said about device types.
     warnings: Vec<HardwareWarning>,
     reliever: Reliever,
     leavers: Leavers,
 }
+
+/// What is published no more and is loaded, by position and variant.
+type Strays = BTreeSet<(DeviceIx, VariantId)>;
 
 /// What a publication has found beside the variants: position, life and kind of each worker that is present, what is up,
 /// and what plans have.
@@ -106,7 +109,7 @@ impl Service {
                 published: BTreeMap::new(),
                 beside: PublicationContext::default(),
                 desired: None,
-                strays: BTreeSet::new(),
+                strays: Strays::new(),
                 warnings: Vec::new(),
                 reliever: Reliever::new(),
                 leavers: Leavers::default(),
@@ -200,18 +203,20 @@ impl Updater {
         self.dispatcher.caches.follow(variants, most_bytes);
         let desired = view.desired.as_deref();
         self.tell_of_publications(&driver, &snapshot, (&present, desired));
+        release_slots(&driver, &snapshot);
         driver.set_tariffs(tariffs(&present, &types));
         let nothing = Snapshot::default();
         match leads {
             true => {
+                let strays = strays(view, &usable);
                 self.tell_of_workers(&driver, &usable);
-                self.tell_of_instances(&driver, &snapshot);
-                self.tell_of_strays(&driver, view, &usable);
+                self.tell_of_instances(&driver, &snapshot, &strays);
+                self.tell_of_strays(&driver, strays);
                 self.tell_of_desired(&driver, view, &snapshot);
             }
             false => {
                 self.tell_of_workers(&driver, &[]);
-                self.tell_of_instances(&driver, &nothing);
+                self.tell_of_instances(&driver, &nothing, &Strays::new());
             }
         }
         snapshot.has_workers =
@@ -284,6 +289,7 @@ impl Updater {
                 (_, life) => {
                     // A worker that comes back has nothing until that is told again.
                     self.loaded.retain(|(on, _)| *on != at);
+                    self.strays.retain(|(on, _)| *on != at);
                     match life {
                         Some((life, kind)) => driver.on_worker_up(at, life, kind),
                         None => driver.on_worker_down(at),
@@ -293,12 +299,17 @@ impl Updater {
         }
     }
 
-    fn tell_of_instances(&mut self, driver: &Driver, snapshot: &Snapshot) {
+    /// Tells what is loaded where. What is retired is there until the controller has had it unloaded, once nothing of it
+    /// waits or runs.
+    fn tell_of_instances(&mut self, driver: &Driver, snapshot: &Snapshot, strays: &Strays) {
         let mut loaded = BTreeSet::new();
         for known in snapshot.all() {
             for at in &known.workers {
                 loaded.insert((*at, known.ordinal));
             }
+        }
+        for (at, variant) in strays {
+            loaded.extend(self.told(driver, variant).map(|number| (*at, number)));
         }
         for (at, ordinal) in loaded.difference(&self.loaded) {
             driver.on_found(*at, *ordinal);
@@ -311,23 +322,20 @@ impl Updater {
     }
 
     /// Has what is published no more, and was not known when it was, unloaded.
-    fn tell_of_strays(&mut self, driver: &Driver, view: &View, usable: &[&Present]) {
-        let positions: BTreeMap<&WorkerId, DeviceIx> =
-            usable.iter().map(|one| (&one.id, one.at)).collect();
-        let mut strays = BTreeSet::new();
-        for instance in view.instances.values().filter(|of| of.state.is_serving()) {
-            let (variant, at) = (&instance.key.variant, positions.get(&instance.key.worker));
-            if let (false, Some(at)) = (view.variants.contains_key(variant), at) {
-                strays.insert((*at, variant.clone()));
-            }
-        }
+    fn tell_of_strays(&mut self, driver: &Driver, strays: Strays) {
         for (at, variant) in strays.difference(&self.strays) {
-            if !self.interner.knows(variant) {
+            if self.told(driver, variant).is_none() {
                 let number = self.interner.ordinal(variant);
                 driver.unload_stray(*at, number, variant.clone());
             }
         }
         self.strays = strays;
+    }
+
+    /// The number of a variant of which the driver was told.
+    fn told(&self, driver: &Driver, variant: &VariantId) -> Option<VariantIx> {
+        let number = self.interner.number(variant);
+        number.filter(|number| driver.knows(*number))
     }
 
     /// Tells what the autoscaler wants loaded: where there is not room for all, first what is needed,
@@ -390,6 +398,32 @@ impl Updater {
             driver.on_retired(retired);
         }
     }
+}
+
+/// A batch of a variant that is of no family any more occupies as many slots as it has threads.
+fn release_slots(driver: &Driver, snapshot: &Snapshot) {
+    for known in snapshot.all() {
+        let threads = known.variant.spec.threads.max(1);
+        let chosen = driver.gauges().slots(known.ordinal);
+        let is_other = chosen.is_some_and(|slots| slots != threads);
+        if is_other && snapshot.families.of(known.ordinal).is_none() {
+            driver.set_slots(known.ordinal, threads);
+        }
+    }
+}
+
+/// What usable workers serve that is published no more.
+fn strays(view: &View, usable: &[&Present]) -> Strays {
+    let positions: BTreeMap<&WorkerId, DeviceIx> =
+        usable.iter().map(|one| (&one.id, one.at)).collect();
+    let mut strays = Strays::new();
+    for instance in view.instances.values().filter(|of| of.state.is_serving()) {
+        let (variant, at) = (&instance.key.variant, positions.get(&instance.key.worker));
+        if let (false, Some(at)) = (view.variants.contains_key(variant), at) {
+            strays.insert((*at, variant.clone()));
+        }
+    }
+    strays
 }
 
 /// What the devices of the workers cost, by position.

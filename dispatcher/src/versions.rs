@@ -27,7 +27,7 @@ use crate::{
     Dispatcher,
     ask::Ask,
     pending::Done,
-    place::Source,
+    place::{MayPassOn, Source, Unanswered},
     query::{Selection, is_for_time},
     snapshot::Snapshot,
 };
@@ -187,18 +187,23 @@ impl Dispatcher {
         if let Some(canary) = &others.canary
             && let Some(tried) = self.able(canary, ask)
         {
-            match self.run_as(canary, tried, source).await {
-                Err(error) if may_be_answered_by_another(&error, ask, source) => {
+            let ran = self.run_as(canary, tried, source, may_be_answered_by_another);
+            match ran.await {
+                Err(Unanswered {
+                    error,
+                    is_passed_on: true,
+                }) => {
                     tracing::debug!(model = %canary.id, code = error.code.as_str(), "a canary has not answered");
                 }
-                ran => return ran,
+                ran => return ran.map_err(|unanswered| unanswered.error),
             }
         }
         if !self.answers_at_once(ask) {
             let mut outgoing = others.outgoing.iter();
             let able = outgoing.find_map(|it| Some((it, self.able(it, ask)?)));
             if let Some((outgoing, tried)) = able {
-                return self.run_as(outgoing, tried, source).await;
+                let ran = self.run_as(outgoing, tried, source, |_, _, _| false);
+                return ran.await.map_err(|unanswered| unanswered.error);
             }
         }
         let ran = self.run_query(ask, source).await;
@@ -212,17 +217,18 @@ impl Dispatcher {
         })
     }
 
-    /// Runs a query as one of another version than the current.
+    /// Runs a query as one of another version than the current, which answers it where `may_pass_on` says so.
     async fn run_as(
         &self,
         other: &OtherVersion,
         tried: Ask,
         source: &Source,
-    ) -> Result<VersionRun, QueryError> {
-        let ran = self.run_query(&tried, source).await;
+        may_pass_on: MayPassOn,
+    ) -> Result<VersionRun, Unanswered> {
+        let ran = self.run_query_or(&tried, source, may_pass_on).await;
         let outcome = match &ran {
             Ok((_, done)) => Outcome::answered(&tried, done),
-            Err(error) => Outcome::refused(error),
+            Err(unanswered) => Outcome::refused(&unanswered.error),
         };
         self.trials.note(&other.id, &outcome);
         let (mut chosen, done) = ran?;

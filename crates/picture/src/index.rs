@@ -103,11 +103,6 @@ pub struct Snapshot {
 }
 
 impl Interner {
-    /// Whether a variant has a number.
-    pub fn knows(&self, variant: &VariantId) -> bool {
-        self.ordinals.contains_key(variant)
-    }
-
     /// The number of a variant, a new one for one that was not seen before.
     pub fn ordinal(&mut self, variant: &VariantId) -> VariantIx {
         if let Some(known) = self.ordinals.get(variant) {

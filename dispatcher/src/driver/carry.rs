@@ -20,7 +20,7 @@ use super::Driver;
 use crate::{
     budget::Charge,
     costs::{BatchRun, Tariff},
-    loads::{LoadOrder, VariantEntry},
+    loads::{LoadOrder, LoadOutcome, VariantEntry},
     meter::OnlineBatch,
     pending::{Done, Pending, Refusal, Reply},
 };
@@ -101,7 +101,7 @@ impl Driver {
         None
     }
 
-    /// Has a variant loaded or unloaded; of one that is known no more nothing is left to do.
+    /// Has a variant loaded or unloaded; one that is retired is loaded no more.
     fn order(&self, step: placement::Action) {
         let (placement::Action::Load {
             device,
@@ -133,7 +133,10 @@ impl Driver {
                     expected: Duration::from_nanos(expected),
                 },
             },
-            (placement::Action::Load { .. }, VariantEntry::Retired(_)) => return,
+            // It was retired in this moment: the device must not wait for it.
+            (placement::Action::Load { .. }, VariantEntry::Retired(_)) => {
+                return self.on_load_outcome(device, LoadOutcome::LoadLate { variant: number });
+            }
             (placement::Action::Unload { .. }, meant) => LoadOrder::Unload {
                 variant: number,
                 id: meant.id().clone(),
@@ -258,7 +261,7 @@ impl Driver {
                 let online = waiting.iter().filter(|one| one.online).count();
                 let of_all = (online, waiting.len());
                 self.online
-                    .add(batch.device, result.timings, profiled, of_all);
+                    .add((batch.device, bill.slots), result.timings, profiled, of_all);
                 let answered = waiting.iter().zip(&result.outputs);
                 let answered = answered.filter(|(_, outputs)| outputs.is_ok());
                 let took = (batch.rows, run_us(&result.timings));

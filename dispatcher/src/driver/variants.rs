@@ -15,9 +15,20 @@ use crate::loads::{LoadOrder, LoadOutcome};
 
 impl Driver {
     /// A variant is published, or published again.
-    pub(crate) fn on_variant(&self, number: VariantIx, variant: &Arc<Variant>, spec: VariantSpec) {
+    pub(crate) fn on_variant(
+        &self,
+        number: VariantIx,
+        variant: &Arc<Variant>,
+        mut spec: VariantSpec,
+    ) {
         self.loads.know(number, variant);
-        self.step(|controller, now, actions| controller.on_variant(now, number, spec, actions));
+        self.step(|controller, now, actions| {
+            // What was chosen stands.
+            if let Some(slots) = self.gauges.slots(number) {
+                spec.queue.slots = slots;
+            }
+            controller.on_variant(now, number, spec, actions);
+        });
     }
 
     /// Workers have come or gone: these are the kinds that can run a variant.
@@ -37,6 +48,11 @@ impl Driver {
     pub(crate) fn on_retired(&self, variant: VariantIx) {
         self.step(|controller, now, actions| controller.on_retired(now, variant, actions));
         self.loads.retire(variant);
+    }
+
+    /// Whether a variant was published to this dispatcher, and may be retired by now: the controller has it unloaded then.
+    pub(crate) fn knows(&self, variant: VariantIx) -> bool {
+        self.loads.meant(variant).is_some()
     }
 
     /// What the autoscaler wants loaded, by variant in order, and after how long without a query

@@ -15,6 +15,7 @@ mod jobs;
 mod metrics;
 mod queries;
 mod relief;
+mod retired;
 mod scheduling;
 mod severable;
 mod world;

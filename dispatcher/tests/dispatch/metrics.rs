@@ -1,7 +1,7 @@
 //! What a dispatcher shows of itself.
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use sextant_types::Code;
+use sextant_types::{Code, ModelId, Release, Stage, Variant};
 
 use crate::world::{Kind, World, query, targets, wait_until};
 
@@ -68,6 +68,33 @@ async fn a_load_that_fails_is_shown() {
     assert_eq!(error.code, Code::Unavailable);
     let shown = text(&registry);
     let line = "sextant_dispatcher_load_failures_total{application=\"app\"} 1";
+    assert!(shown.lines().any(|it| it == line), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_a_canary_has_not_answered_is_counted_once() {
+    let world = World::new().await;
+    let mut registry = Registry::with_prefix("sextant");
+    world.dispatcher.register_metrics(&mut registry);
+    world.serve(Kind::default()).await;
+    let canary = Kind {
+        name: "m2-a",
+        ..Kind::default()
+    };
+    let tried = |variant: &mut Variant| {
+        variant.model = ModelId::new("m2").unwrap();
+        variant.release = Release {
+            name: Some(ModelId::new("m").unwrap()),
+            version: 2,
+            stage: Stage::Canary { percent: 100.0 },
+            since_ms: 0,
+        };
+    };
+    world.serve_with("app", canary, tried).await;
+    // Both versions fail.
+    world.ask(query(&[-1.0, 0.0])).await.unwrap_err();
+    let shown = text(&registry);
+    let line = "sextant_dispatcher_queries_offered_total{application=\"app\"} 1";
     assert!(shown.lines().any(|it| it == line), "{shown}");
 }
 

@@ -15,6 +15,8 @@ use crate::world::{
     Kind, PATIENCE, SLOW, World, output, query, targets, variant_route, wait_until,
 };
 
+mod side_by_side;
+
 fn named(name: &str, values: &[f32]) -> Query {
     Query {
         route: variant_route(name),

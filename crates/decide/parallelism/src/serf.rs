@@ -17,6 +17,8 @@ pub struct Serf {
     period: Nanos,
     until: Nanos,
     arrivals: u64,
+    /// As it was observed last, requests a second.
+    load_per_s: f64,
     current: Configuration,
 }
 
@@ -43,8 +45,21 @@ impl Serf {
             period: period.max(1),
             until: 0,
             arrivals: 0,
+            load_per_s: 0.0,
             current,
         }
+    }
+
+    /// Predicts by another profile from now on, at the load that was observed; nothing changes for an empty one.
+    ///
+    /// # Errors
+    /// Names a tuple without a usable service time.
+    pub fn renew(&mut self, profile: &Profile) -> Result<(), MissingTuple> {
+        if let Some(table) = Table::build(profile, 1, Model::Serf)? {
+            self.current = table.at(self.load_per_s);
+            self.table = table;
+        }
+        Ok(())
     }
 
     /// A request arrived.
@@ -59,8 +74,8 @@ impl Serf {
         }
         if now >= self.until {
             let passed = self.period + (now - self.until);
-            let load_per_s = self.arrivals as f64 * 1e9 / passed as f64;
-            self.current = self.table.at(load_per_s);
+            self.load_per_s = self.arrivals as f64 * 1e9 / passed as f64;
+            self.current = self.table.at(self.load_per_s);
             self.arrivals = 0;
             self.until = now + self.period;
         }

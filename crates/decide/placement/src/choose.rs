@@ -54,7 +54,7 @@ impl<R: Rule> Machine<R> {
                 self.note_shortage(now, variant);
                 return;
             };
-            self.load(now, device, variant, actions);
+            self.load_for_requests(now, device, variant, actions);
         }
     }
 
@@ -77,13 +77,15 @@ impl<R: Rule> Machine<R> {
                 self.busy.set(device, ready_at);
                 return;
             }
-            let best = self.best_for(now, device);
-            let Some(variant) = best.or_else(|| self.next_kept(now, device)) else {
+            if let Some(variant) = self.best_for(now, device) {
+                self.load_for_requests(now, device, variant, actions);
+            } else if let Some(variant) = self.next_kept(now, device) {
+                self.load_at_any_time(now, device, variant, actions);
+            } else {
                 self.busy.remove(device);
                 self.parked.insert(device);
                 return;
-            };
-            self.load(now, device, variant, actions);
+            }
         }
     }
 

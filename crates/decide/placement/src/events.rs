@@ -275,9 +275,9 @@ impl<R: Rule> Placement for Machine<R> {
     fn on_lost(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx, actions: &mut Actions) {
         let look_ahead = self.look_ahead;
         if let Some(of) = self.variant_mut(variant) {
-            let again_at = of.refuse_on(now, device, look_ahead);
-            self.retries.set(variant, again_at);
+            of.refuse_on(now, device, look_ahead);
         }
+        self.expect_retry(now, variant);
         self.on_unloaded(now, device, variant, actions);
     }
 
@@ -313,10 +313,7 @@ impl<R: Rule> Placement for Machine<R> {
         while let Some((at, variant)) = self.retries.first()
             && at <= now
         {
-            self.retries.remove(variant);
-            if let Some(at) = self.variant(variant).and_then(|of| of.next_return(now)) {
-                self.retries.set(variant, at);
-            }
+            self.expect_retry(now, variant);
             self.rank(now, variant);
             self.consider(now, variant, actions);
             self.offer_kept(now, actions);
@@ -476,6 +473,7 @@ impl<R: Rule> Machine<R> {
         if let Some(of) = self.device_mut(device) {
             of.loaded(now, variant);
         }
+        self.expect_retry(now, variant);
         self.compare_loads(variant);
         self.revalue(now, variant, actions);
     }
@@ -483,9 +481,9 @@ impl<R: Rule> Machine<R> {
     fn failed(&mut self, now: Nanos, device: DeviceIx, variant: VariantIx, actions: &mut Actions) {
         let look_ahead = self.look_ahead;
         if let Some(of) = self.variant_mut(variant) {
-            let again_at = of.refuse(now, device, look_ahead);
-            self.retries.set(variant, again_at);
+            of.refuse(now, device, look_ahead);
         }
+        self.expect_retry(now, variant);
         self.not_loaded(now, device, variant, actions);
     }
 
@@ -522,6 +520,7 @@ impl<R: Rule> Machine<R> {
             of.forgive(device);
             of.set_known(device, true);
         }
+        self.expect_retry(now, variant);
         self.compare_loads(variant);
         self.demand.place(variant, device);
         self.count_kept(variant);

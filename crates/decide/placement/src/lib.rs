@@ -98,7 +98,7 @@ pub enum Action {
         /// Not to be started before this: another LOAD runs until then.
         earliest: Nanos,
         /// Not to be started after this: it would help nobody;
-        /// [`NEVER`](sextant_schedule::NEVER) when nobody waits for it.
+        /// [`NEVER`](sextant_schedule::NEVER) when it is not for those who wait, or one of them has no target.
         latest: Nanos,
         /// Expected time, ns.
         expected: Nanos,

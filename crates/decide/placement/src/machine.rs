@@ -44,7 +44,7 @@ pub(super) struct Machine<R> {
     pub(super) busy: IndexedHeap<DeviceIx>,
     /// By device: when one on which room was missing, and which was asked lately, is asked again.
     pub(super) again: IndexedHeap<DeviceIx>,
-    /// By variant: when a device that failed to load it may be asked again.
+    /// By variant: when the first of the devices that it keeps away from may be asked again.
     pub(super) retries: IndexedHeap<VariantIx>,
     /// Devices that may take a LOAD and found none.
     pub(super) parked: BTreeSet<DeviceIx>,
@@ -143,6 +143,14 @@ impl<R: Rule> Machine<R> {
         match self.variant(variant).and_then(|of| of.next_expiry(margin)) {
             Some(at) => self.expiries.set(variant, at),
             None => drop(self.expiries.remove(variant)),
+        }
+    }
+
+    /// Sees to it that a variant is offered again to each device that it keeps away from.
+    pub(super) fn expect_retry(&mut self, now: Nanos, variant: VariantIx) {
+        match self.variant(variant).and_then(|of| of.next_try(now)) {
+            Some(at) => self.retries.set(variant, at),
+            None => drop(self.retries.remove(variant)),
         }
     }
 

@@ -6,17 +6,42 @@ use super::{
     machine::Machine,
     replicas::Replica,
     rule::Rule,
+    variant::Variant,
 };
 use sextant_schedule::NEVER;
 use sextant_types::index::{DeviceIx, VariantIx};
 
 impl<R: Rule> Machine<R> {
-    /// Issues a LOAD, with the UNLOADs that it needs before it.
-    pub(super) fn load(
+    /// Issues a LOAD for the requests that wait: it is not begun when it would help none of them.
+    pub(super) fn load_for_requests(
         &mut self,
         now: Nanos,
         device: DeviceIx,
         variant: VariantIx,
+        actions: &mut Actions,
+    ) {
+        let deadlines = self.variant(variant).and_then(Variant::deadlines);
+        let last = deadlines.map_or(NEVER, |(_, last)| last);
+        self.load(now, (device, variant), last, actions);
+    }
+
+    /// Issues a LOAD that is of use whenever it comes, whoever waits: what is desired, foreseen or moved.
+    pub(super) fn load_at_any_time(
+        &mut self,
+        now: Nanos,
+        device: DeviceIx,
+        variant: VariantIx,
+        actions: &mut Actions,
+    ) {
+        self.load(now, (device, variant), NEVER, actions);
+    }
+
+    /// Issues a LOAD that helps requests up to this deadline, with the UNLOADs that it needs before it.
+    fn load(
+        &mut self,
+        now: Nanos,
+        (device, variant): (DeviceIx, VariantIx),
+        deadline: Nanos,
         actions: &mut Actions,
     ) {
         let (Some(of), Some(on)) = (self.variant(variant), self.device(device)) else {
@@ -24,7 +49,6 @@ impl<R: Rule> Machine<R> {
         };
         let (footprint, expected) = (Footprint::of(&of.spec), of.load_on(device, on.kind));
         let before_end = of.spec.run.saturating_add(expected);
-        let deadline = of.deadlines().map_or(NEVER, |(_, last)| last);
         self.make_room(now, device, footprint, actions);
         let Some(on) = self.devices.known_mut(device) else {
             return;

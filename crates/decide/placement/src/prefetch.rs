@@ -25,13 +25,13 @@ impl<R: Rule> Machine<R> {
             let Some(of) = self.variant(variant) else {
                 continue;
             };
-            if until <= now || !of.replicas.is_empty() {
+            if until <= now || !of.replicas.is_empty() || of.retired {
                 continue;
             }
             let worth = self.rule.worth(now, variant, of, now);
             let footprint = Footprint::of(&of.spec);
             match self.place_for(now, variant, footprint, worth) {
-                Some(device) => self.load(now, device, variant, actions),
+                Some(device) => self.load_at_any_time(now, device, variant, actions),
                 None => self.rule.postpone(variant, now + AGAIN),
             }
         }
@@ -48,7 +48,7 @@ impl<R: Rule> Machine<R> {
         let worth = self.rule.worth(now, variant, of, now);
         let footprint = Footprint::of(&of.spec);
         if let Some(device) = self.place_for(now, variant, footprint, worth) {
-            self.load(now, device, variant, actions);
+            self.load_at_any_time(now, device, variant, actions);
         }
     }
 

@@ -52,7 +52,7 @@ impl<R: Rule> Machine<R> {
                 withdraws: false,
             });
         }
-        self.load(now, to, variant, actions);
+        self.load_at_any_time(now, to, variant, actions);
         true
     }
 
@@ -128,15 +128,13 @@ impl<R: Rule> Machine<R> {
         });
         of.relocations = still.copied().collect();
         for it in done {
-            let mut until = now.saturating_add(AWAY);
             if let Some(of) = self.variant_mut(variant) {
                 match it.withdraws {
-                    true => until = of.withdraw(now, it.from),
-                    false => of.avoid(it.from, until),
+                    true => of.withdraw(now, it.from),
+                    false => of.avoid(it.from, now.saturating_add(AWAY)),
                 }
             }
-            let sooner = self.retries.key(variant).map_or(until, |at| at.min(until));
-            self.retries.set(variant, sooner);
+            self.expect_retry(now, variant);
             self.unload(now, it.from, variant, actions);
         }
     }

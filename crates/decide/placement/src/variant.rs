@@ -171,29 +171,25 @@ impl Variant {
         };
     }
 
-    /// A LOAD on a device has failed: it is tried elsewhere, and there after a pause. Tells when it
-    /// may be tried again somewhere.
-    pub fn refuse(&mut self, now: Nanos, device: DeviceIx, look_ahead: Nanos) -> Nanos {
-        let until = self.refuse_on(now, device, look_ahead);
+    /// A LOAD on a device has failed: it is tried elsewhere, and there after a pause.
+    pub fn refuse(&mut self, now: Nanos, device: DeviceIx, look_ahead: Nanos) {
+        self.refuse_on(now, device, look_ahead);
         self.failures += 1;
         if self.failures > TRIES_AT_ONCE {
             self.rests_until = pause(now, look_ahead, self.failures - TRIES_AT_ONCE);
         }
-        until.max(self.rests_until)
     }
 
-    /// A device takes no work for it: it is not tried there for a pause. Tells until when.
-    pub fn refuse_on(&mut self, now: Nanos, device: DeviceIx, look_ahead: Nanos) -> Nanos {
+    /// A device takes no work for it: it is not tried there for a pause.
+    pub fn refuse_on(&mut self, now: Nanos, device: DeviceIx, look_ahead: Nanos) {
         let before = self.refusals.iter().find(|of| of.device == device);
         let failures = before.map_or(0, |of| of.failures) + 1;
         self.refusals.retain(|of| of.device != device);
-        let until = pause(now, look_ahead, failures);
         self.refusals.push(Refusal {
             device,
-            until,
+            until: pause(now, look_ahead, failures),
             failures,
         });
-        until
     }
 
     /// A device is not tried for it before `until`, though nothing has failed there.
@@ -208,27 +204,27 @@ impl Variant {
 
     /// It leaves a device that something else slows down, for twice as long as before where it has come back since: as nothing
     /// runs there meanwhile, nothing else tells whether that is over. Forgotten where it stayed for the longest such time.
-    /// Tells until when.
-    pub fn withdraw(&mut self, now: Nanos, device: DeviceIx) -> Nanos {
+    pub fn withdraw(&mut self, now: Nanos, device: DeviceIx) {
         let longest = AWAY << MOST_DOUBLINGS;
         self.withdrawals
             .retain(|of| of.until.saturating_add(longest) > now);
         let before = self.withdrawals.iter().find(|of| of.device == device);
         let doublings = before.map_or(0, |of| (of.doublings + 1).min(MOST_DOUBLINGS));
-        let until = now.saturating_add(AWAY << doublings);
         self.withdrawals.retain(|of| of.device != device);
         self.withdrawals.push(Withdrawal {
             device,
             asked_at: now.saturating_add(AWAY),
-            until,
+            until: now.saturating_add(AWAY << doublings),
             doublings,
         });
-        until
     }
 
-    /// When it may come back next to a device that it was withdrawn from.
-    pub fn next_return(&self, now: Nanos) -> Option<Nanos> {
-        let all = self.withdrawals.iter().map(|of| of.until);
+    /// When the first of the devices that it keeps away from now may be tried again; `None` where there is none.
+    pub fn next_try(&self, now: Nanos) -> Option<Nanos> {
+        let refused = self.refusals.iter().map(|of| of.until);
+        let withdrawn = self.withdrawals.iter().map(|of| of.until);
+        let all = refused.chain(withdrawn);
+        let all = all.map(|until| until.max(self.rests_until));
         all.filter(|until| *until > now).min()
     }
 

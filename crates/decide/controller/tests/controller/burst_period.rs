@@ -134,6 +134,20 @@ fn what_is_foreseen_takes_free_pages_without_unloading() {
 }
 
 #[test]
+fn a_variant_that_is_retired_is_not_loaded_ahead() {
+    let (mut world, variant) = (world(16, true), VariantIx::new(0));
+    for burst in 1..=8u64 {
+        world.pass(burst * 5 * MINUTE);
+        world.arrive(variant, 1, Some(100 * MS));
+        world.pass(world.now + SECOND);
+    }
+    world.play(&crate::world::Step::Retire { variant });
+    let loads = world.loads;
+    world.pass(world.now + 10 * MINUTE);
+    assert_eq!((world.replicas(variant), world.loads), (0, loads));
+}
+
+#[test]
 fn a_variant_asked_for_at_random_is_not_loaded_ahead() {
     let mut ahead = 0;
     for seed in 0..5 {

@@ -151,6 +151,19 @@ fn the_same_history_gives_the_same_choices() {
 }
 
 #[test]
+fn another_profile_changes_nothing_of_the_load_that_was_observed() {
+    let (mut policy, per_s) = (serf(), 14);
+    let mut chosen = policy.choose(0);
+    for arrival in 0..100 * per_s {
+        policy.arrived();
+        chosen = policy.choose(arrival * 1_000_000_000 / per_s);
+    }
+    assert_ne!(chosen, serf().choose(0), "it depends on the load");
+    policy.renew(&crossing()).unwrap();
+    assert_eq!(policy.choose(100_000_000_000), chosen);
+}
+
+#[test]
 fn a_profile_without_a_service_time_is_refused() {
     let mut profile = crossing();
     let tuple = Configuration::local(2, 1).full();

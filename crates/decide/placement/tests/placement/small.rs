@@ -7,6 +7,8 @@ use sextant_placement::{
 use sextant_schedule::{NEVER, Nanos};
 use sextant_types::index::{DeviceIx, KindIx, VariantIx};
 
+mod desired;
+
 const MS: Nanos = 1_000_000;
 const DEVICES: [DeviceIx; 6] = DeviceIx::first();
 const VARIANTS: [VariantIx; 8] = VariantIx::first();
