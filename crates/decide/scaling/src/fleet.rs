@@ -55,8 +55,6 @@ pub struct Measurement {
     /// Share of the queries for them that were late or refused for want of time, 0 to 1. A [`super::Scaler`]
     /// finds it from the outlooks of its input.
     pub bad_share: f64,
-    /// Whether a variant is being loaded on one of them.
-    pub loading: bool,
 }
 
 /// Why there must be more devices than a plan has.

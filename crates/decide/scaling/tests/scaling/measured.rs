@@ -19,7 +19,6 @@ fn measured_load_says_how_many_devices_there_must_be() {
         interfered: 9,
         overloaded: 8,
         bad_share: 0.005,
-        loading: false,
     };
     assert_eq!((well.infaas(), well.sextant()), ((0, None), (0, None)));
     let busy = Measurement {
