@@ -200,7 +200,10 @@ impl Order {
             let mut all = machines.iter().chain(&self.had);
             !all.any(|machine| machine.runs(&seat.id))
         });
-        let desired = (self.desired as usize).saturating_sub(others.count());
+        // A machine of which nobody says which worker it runs has one of these.
+        let unnamed = machines.iter().filter(|it| it.worker.is_none()).count();
+        let others = others.count().saturating_sub(unnamed);
+        let desired = (self.desired as usize).saturating_sub(others);
         // A start that failed halfway left a machine that does not run: to grow to as many starts it again.
         let starts = there.iter().any(|it| it.state == State::Starting);
         if there.len() < desired || (starts && there.len() == desired) {

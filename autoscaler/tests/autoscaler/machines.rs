@@ -96,6 +96,24 @@ async fn a_machine_that_does_not_end_is_replaced_and_said_to_be_there() {
     assert_eq!(shelf.count(), 2, "and no more");
 }
 
+/// As those of a script that names none.
+#[tokio::test]
+async fn machines_whose_workers_are_not_known_are_no_surplus() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    shelf.hide();
+    publish(&store, variant("m-a")).await;
+    run_timed((&store, &shelf), pool(&shelf, &of, 2, 2));
+    until_true("two machines", || shelf.count() == 2).await;
+    for worker in ["m0", "m1"] {
+        beat_of(&store, worker, &of, false).await;
+    }
+    until(&store, "the variant warm", |it| !it.variants.is_empty()).await;
+    shelf.looked_at().await;
+    assert_eq!(shelf.ended(), Vec::<String>::new());
+    assert_eq!(shelf.count(), 2, "and no more than there should be");
+}
+
 #[tokio::test]
 async fn a_surplus_is_counted_from_when_a_leadership_began() {
     let store = Arc::new(UnsteadyStore::new(256));

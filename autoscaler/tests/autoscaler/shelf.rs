@@ -26,6 +26,8 @@ pub(super) struct Shelf {
     stalls: AtomicBool,
     /// Machines that are told to end do not.
     keeps: AtomicBool,
+    /// Nobody says which workers machines run.
+    hides: AtomicBool,
 }
 
 impl Shelf {
@@ -73,6 +75,11 @@ impl Shelf {
         self.keeps.store(true, Ordering::Relaxed);
     }
 
+    /// The workers of machines that are made from now on are not known.
+    pub(super) fn hide(&self) {
+        self.hides.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn running(&self) -> usize {
         let machines = self.machines.lock().unwrap();
         let running = machines.iter().filter(|it| it.state == State::Running);
@@ -105,7 +112,10 @@ impl Provider for Shelf {
         while machines.len() < count as usize {
             let id = format!("m{}", self.next.fetch_add(1, Ordering::Relaxed));
             machines.push(Machine {
-                worker: WorkerId::new(&id).ok(),
+                worker: match self.hides.load(Ordering::Relaxed) {
+                    true => None,
+                    false => WorkerId::new(&id).ok(),
+                },
                 id: MachineId(id),
                 state: match self.stalls.load(Ordering::Relaxed) {
                     true => State::Starting,
