@@ -26,6 +26,8 @@ pub(super) struct Shelf {
     stalls: AtomicBool,
     /// Machines that are told to end do not.
     keeps: AtomicBool,
+    /// Nothing can be told to end.
+    jams: AtomicBool,
     /// Nobody says which workers machines run.
     hides: AtomicBool,
 }
@@ -73,6 +75,11 @@ impl Shelf {
     /// Machines do not end from now on.
     pub(super) fn keep(&self) {
         self.keeps.store(true, Ordering::Relaxed);
+    }
+
+    /// Orders to end are refused from now on.
+    pub(super) fn jam(&self) {
+        self.jams.store(true, Ordering::Relaxed);
     }
 
     /// The workers of machines that are made from now on are not known.
@@ -129,6 +136,12 @@ impl Provider for Shelf {
 
     async fn end(&self, _: &sextant_provider::Pool, machines: &[MachineId]) -> Result<(), Error> {
         self.check()?;
+        if self.jams.load(Ordering::Relaxed) {
+            return Err(Error::Refused {
+                provider: "shelf",
+                reason: "it is stuck".to_owned(),
+            });
+        }
         let keeps = self.keeps.load(Ordering::Relaxed);
         self.machines
             .lock()
