@@ -47,7 +47,8 @@ pub struct Arrivals {
 /// What came in a time.
 #[derive(Debug, Clone, Copy)]
 struct ArrivalSample {
-    /// How long it was, s.
+    /// When it ended, ms, and how long it was, s.
+    ended_ms: u64,
     window_s: f64,
     rows: f64,
     queries: f64,
@@ -178,10 +179,15 @@ impl Arrivals {
             false => 0.0,
         };
         let sample = ArrivalSample {
+            ended_ms: now_ms,
             window_s: window_ms.max(1) as f64 / 1e3,
             rows: counted(rows),
             queries: counted(queries),
         };
+        // Who did not look for long knows nothing of the last minute.
+        let longest_ms = (WINDOWS_S[0] * 1e3) as u64;
+        self.samples
+            .retain(|known| now_ms.saturating_sub(known.ended_ms) <= longest_ms);
         self.samples.push_back(sample);
         let mut covered: f64 = self.samples.iter().map(|sample| sample.window_s).sum();
         while let Some(sample) = self.samples.front()

@@ -147,6 +147,18 @@ fn chance_is_no_burst_and_a_burst_counts_within_seconds() {
     assert!((80.0..115.0).contains(&expected), "{expected}");
 }
 
+/// An autoscaler that leads again after an hour plans for what comes now.
+#[test]
+fn what_came_before_a_long_pause_is_not_of_the_last_minute() {
+    let mut arrivals = Arrivals::default();
+    for second in 1..=120u64 {
+        arrivals.observe(second * 1000, 1000, 1000.0);
+    }
+    arrivals.observe(3_720_000, 1000, 10.0);
+    let expected = arrivals.expect(30.0);
+    assert!(expected.burst_rps <= 10.0, "{expected:?}");
+}
+
 #[test]
 fn a_few_bad_queries_are_no_bad_share() {
     let mut load = Load::default();
