@@ -39,7 +39,7 @@ pub const BAD: f64 = 0.01;
 const ENOUGH: f64 = 10.0;
 
 /// Bad rates beyond count as this: what is offered then says little about what would be.
-const MOST_BAD: f64 = 0.75;
+pub const MOST_BAD: f64 = 0.75;
 
 /// What was measured of the devices of one type.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
