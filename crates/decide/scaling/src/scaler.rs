@@ -289,7 +289,9 @@ impl Scaler {
     fn answer(&mut self, problem: &Problem, fleet: Fleet) -> Plan {
         match self.options.policy {
             Policy::Sextant | Policy::Symphony => shared::plan(problem, Effort::default()),
+            // The program knows no budget.
             Policy::Ilp => instances::plan(problem, Weights::default())
+                .filter(|plan| afforded::is_affordable(problem, plan))
                 .unwrap_or_else(|| shared::greedy(problem)),
             // What it waits for is counted once a look.
             Policy::Infaas if fleet == Fleet::Free => self.infaas.clone().plan(problem),

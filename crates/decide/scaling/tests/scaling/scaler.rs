@@ -162,6 +162,23 @@ fn what_was_measured_asks_for_no_more_than_the_budget_pays_for() {
     }
 }
 
+/// There may be as many devices as are needed, and the budget pays for two of the three.
+#[test]
+fn a_plan_costs_no_more_than_the_budget_whoever_plans() {
+    for policy in [Policy::Sextant, Policy::Ilp] {
+        let mut scaler = Scaler::new(Options {
+            policy,
+            ..Options::default()
+        });
+        let mut look = input(45.0, 2, Measurement::default());
+        let desired = |decided: &ScalingDecision| decided.devices[0].devices;
+        look.problem.budget_per_hour_usd = Some(2.0);
+        assert_eq!(desired(&scaler.decide(&look, 0)), 2, "{policy:?}");
+        look.problem.budget_per_hour_usd = Some(3.0);
+        assert_eq!(desired(&scaler.decide(&look, 1000)), 3, "{policy:?}");
+    }
+}
+
 #[test]
 fn a_budget_ends_devices_that_were_held_before_those_that_are_planned() {
     let mut scaler = Scaler::new(Options::default());
