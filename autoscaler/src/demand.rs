@@ -54,8 +54,9 @@ struct RecentTargets {
 struct NeedTotals {
     rows: f64,
     queries: f64,
-    /// Of the rows, those of queries that more devices could have answered in time.
+    /// Of the rows, those of queries that more devices could have answered in time, and those queries.
     bad: f64,
+    bad_queries: f64,
     targets: Option<Span>,
     /// Of a step.
     runs: f64,
@@ -106,7 +107,9 @@ impl NeedHistory {
                 counted.accuracy = stricter(counted.accuracy.take(), step.accuracy.as_ref());
             }
             counted.queries += asked as f64 * scale;
-            counted.bad += bad_of(row) as f64 * each * scale;
+            let bad = bad_of(row) as f64 * scale;
+            counted.bad += bad * each;
+            counted.bad_queries += bad;
         }
         for need in all.keys() {
             if !self.needs.contains_key(need) {
@@ -118,6 +121,8 @@ impl NeedHistory {
             let ended = DemandSample {
                 offered: counted.rows,
                 bad: counted.bad,
+                queries: counted.queries,
+                bad_queries: counted.bad_queries,
             };
             known.load.observe(now_ms, window_ms, ended);
             known.targets.see(now_ms, counted.targets);

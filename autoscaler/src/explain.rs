@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use sextant_metadata::{Action, Alternative, Decision, Input, MOST_DECISION_ROWS, Pool, Subject};
 use sextant_scaling::{
-    DeviceTarget, Plan, ScalingDecision, fleet::Trigger, shared, shared::Effort, tenants::Cut,
+    DeviceTarget, Plan, ScalingDecision,
+    fleet::{MOST_BAD, Trigger},
+    shared,
+    shared::Effort,
+    tenants::Cut,
 };
 use sextant_types::{ApplicationId, Prefer, VariantId, index::KindIx};
 
@@ -119,7 +123,7 @@ fn of_number(
         return match trigger {
             Trigger::BadRate => format!(
                 "{:.1} % of the queries for `{name}` were late or refused for want of time: \
-                 N r / (1 - r) workers more than the {} that are up",
+                 N r / (1 - r) workers more than the {} that are up, where r is at most {MOST_BAD}",
                 desired.bad_share * 100.0,
                 kind.up
             ),
@@ -154,12 +158,21 @@ fn of_number(
              query may wait"
         );
     }
-    format!(
+    let enough = free.devices[at].max(1);
+    let mut reason = format!(
         "{} rows a second are planned for `{name}`: they keep {busy:.2} workers busy, and \
-         with a margin for chance {} have time for them",
+         with a margin for chance {enough} have time for them",
         rate(rps),
-        free.devices[at].max(1)
-    )
+    );
+    let planned = enough.saturating_add(decided.reserved[at]);
+    let more = pool.desired.saturating_sub(planned);
+    if more > 0 {
+        reason.push_str(&format!(
+            "; {more} more stay that were planned within the last {hold_s} s, or that late queries at such a load \
+             asked for"
+        ));
+    }
+    reason
 }
 
 /// Workers of other types that a plan has and another has not, in words.

@@ -165,13 +165,17 @@ impl Machines {
 async fn carry_out(order: Order) -> Outcome {
     match timeout(PATIENCE, order.run()).await {
         Ok(Ok(outcome)) => outcome,
-        Ok(Err(error)) => Outcome::failed(format!("{}: {error}", error.code())),
+        Ok(Err(error)) => Outcome::failed(described(&error)),
         Err(_) => Outcome::failed(format!(
             "provider_away: `{}` did not come back within {} s",
             order.provider.name(),
             PATIENCE.as_secs()
         )),
     }
+}
+
+fn described(error: &Error) -> String {
+    format!("{}: {error}", error.code())
 }
 
 // === impl Order ===
@@ -192,21 +196,25 @@ impl Order {
             .partition(|machine| !self.is_lost(machine));
         let over = lost.iter().chain(&draining);
         let over: Vec<MachineId> = over.map(|machine| machine.id.clone()).collect();
-        if !over.is_empty() {
-            self.provider.end(&self.pool, &over).await?;
-        }
+        let refused = self.end_over(&over).await.err();
         // Workers that somebody else runs count as well.
         let others = self.workers.iter().filter(|seat| {
             let mut all = machines.iter().chain(&self.had);
             !all.any(|machine| machine.runs(&seat.id))
         });
-        let desired = (self.desired as usize).saturating_sub(others.count());
+        // A machine of which nobody says which worker it runs has one of these.
+        let unnamed = machines.iter().filter(|it| it.worker.is_none()).count();
+        let others = others.count().saturating_sub(unnamed);
+        let desired = (self.desired as usize).saturating_sub(others);
         // A start that failed halfway left a machine that does not run: to grow to as many starts it again.
         let starts = there.iter().any(|it| it.state == State::Starting);
         if there.len() < desired || (starts && there.len() == desired) {
             tracing::debug!(pool = %self.pool.device_type, have = there.len(), desired, "starting workers");
             // One that was told to end and stays would be taken for the one that is missing.
-            let stay = lost.iter().filter(|it| self.told.contains(&it.id)).count();
+            let stay = match refused.is_some() {
+                true => self.staying(&over).await?,
+                false => lost.iter().filter(|it| self.told.contains(&it.id)).count(),
+            };
             let count = desired + leaving.len() + stay;
             self.provider
                 .grow(&self.pool, u32::try_from(count).unwrap_or(u32::MAX))
@@ -214,12 +222,28 @@ impl Order {
         } else if there.len() > desired {
             self.shrink(&there, there.len() - desired).await?;
         }
+        let absence = || lost.first().map(|machine| self.absence(machine));
         Ok(Outcome {
-            trouble: lost.first().map(|machine| self.absence(machine)),
-            failed: false,
+            failed: refused.is_some(),
+            trouble: refused.as_ref().map(described).or_else(absence),
             told: lost.iter().map(|machine| machine.id.clone()).collect(),
             machines,
         })
+    }
+
+    /// Ends those that nobody waits for.
+    async fn end_over(&self, over: &[MachineId]) -> Result<(), Error> {
+        match over.is_empty() {
+            true => Ok(()),
+            false => self.provider.end(&self.pool, over).await,
+        }
+    }
+
+    /// How many of these have not begun to end.
+    async fn staying(&self, over: &[MachineId]) -> Result<usize, Error> {
+        let machines = self.provider.list(&self.pool).await?;
+        let stay = machines.iter().filter(|it| it.state != State::Ending);
+        Ok(stay.filter(|it| over.contains(&it.id)).count())
     }
 
     /// What is said of a machine without its worker.

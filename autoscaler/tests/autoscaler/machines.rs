@@ -97,6 +97,38 @@ async fn a_machine_that_does_not_end_is_replaced_and_said_to_be_there() {
 }
 
 #[tokio::test]
+async fn a_machine_that_cannot_be_ended_is_replaced_and_the_refusal_told() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    shelf.jam();
+    run_timed((&store, &shelf), pool(&shelf, &of, 1, 1));
+    until_true("a machine", || shelf.count() == 1).await;
+    shelf.pass(LONG_MS);
+    until_true("another one", || shelf.count() == 2).await;
+    let told = |it: &DesiredState| trouble(it).is_some_and(|text| text.contains("it is stuck"));
+    until(&store, "the trouble told", told).await;
+    assert_eq!(shelf.count(), 2, "and no more");
+}
+
+/// As those of a script that names none.
+#[tokio::test]
+async fn machines_whose_workers_are_not_known_are_no_surplus() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    shelf.hide();
+    publish(&store, variant("m-a")).await;
+    run_timed((&store, &shelf), pool(&shelf, &of, 2, 2));
+    until_true("two machines", || shelf.count() == 2).await;
+    for worker in ["m0", "m1"] {
+        beat_of(&store, worker, &of, false).await;
+    }
+    until(&store, "the variant warm", |it| !it.variants.is_empty()).await;
+    shelf.looked_at().await;
+    assert_eq!(shelf.ended(), Vec::<String>::new());
+    assert_eq!(shelf.count(), 2, "and no more than there should be");
+}
+
+#[tokio::test]
 async fn a_surplus_is_counted_from_when_a_leadership_began() {
     let store = Arc::new(UnsteadyStore::new(256));
     let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));

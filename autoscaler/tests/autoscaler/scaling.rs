@@ -314,6 +314,29 @@ async fn a_worker_that_has_something_alone_is_emptied_before_it_leaves() {
     until(&store, "nobody to be emptied", |it| it.emptying.is_empty()).await;
 }
 
+/// A load falls, and what was planned for the larger one is held.
+#[tokio::test]
+async fn a_reason_says_of_how_many_workers_the_load_has_no_need() {
+    let store = Arc::new(UnsteadyStore::new(256));
+    let (shelf, of) = (Arc::new(Shelf::default()), device_type("small", 0.5));
+    publish(&store, variant("m-a")).await;
+    let config = Config {
+        hold_ms: 3_600_000,
+        ..pool(&shelf, &of, 0, 20)
+    };
+    run(&store, config);
+    ask(&store, 9000, Targets::default()).await;
+    let before = until(&store, "workers", |it| wants(it, "small") > Some(9)).await;
+    ask(&store, 500, Targets::default()).await;
+    let says = |it: &DesiredState| {
+        let pools = it.decisions.iter();
+        let mut pools = pools.filter(|it| it.subject == Subject::Pool(of.name.clone()));
+        pools.any(|it| it.reason.contains(" more stay that were planned"))
+    };
+    let after = until(&store, "the others explained", says).await;
+    assert_eq!(wants(&after, "small"), wants(&before, "small"));
+}
+
 #[tokio::test]
 async fn who_takes_over_goes_on_with_what_was_decided() {
     let store = Arc::new(UnsteadyStore::new(256));

@@ -26,6 +26,10 @@ pub(super) struct Shelf {
     stalls: AtomicBool,
     /// Machines that are told to end do not.
     keeps: AtomicBool,
+    /// Nothing can be told to end.
+    jams: AtomicBool,
+    /// Nobody says which workers machines run.
+    hides: AtomicBool,
 }
 
 impl Shelf {
@@ -73,6 +77,16 @@ impl Shelf {
         self.keeps.store(true, Ordering::Relaxed);
     }
 
+    /// Orders to end are refused from now on.
+    pub(super) fn jam(&self) {
+        self.jams.store(true, Ordering::Relaxed);
+    }
+
+    /// The workers of machines that are made from now on are not known.
+    pub(super) fn hide(&self) {
+        self.hides.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn running(&self) -> usize {
         let machines = self.machines.lock().unwrap();
         let running = machines.iter().filter(|it| it.state == State::Running);
@@ -105,7 +119,10 @@ impl Provider for Shelf {
         while machines.len() < count as usize {
             let id = format!("m{}", self.next.fetch_add(1, Ordering::Relaxed));
             machines.push(Machine {
-                worker: WorkerId::new(&id).ok(),
+                worker: match self.hides.load(Ordering::Relaxed) {
+                    true => None,
+                    false => WorkerId::new(&id).ok(),
+                },
                 id: MachineId(id),
                 state: match self.stalls.load(Ordering::Relaxed) {
                     true => State::Starting,
@@ -119,6 +136,12 @@ impl Provider for Shelf {
 
     async fn end(&self, _: &sextant_provider::Pool, machines: &[MachineId]) -> Result<(), Error> {
         self.check()?;
+        if self.jams.load(Ordering::Relaxed) {
+            return Err(Error::Refused {
+                provider: "shelf",
+                reason: "it is stuck".to_owned(),
+            });
+        }
         let keeps = self.keeps.load(Ordering::Relaxed);
         self.machines
             .lock()

@@ -15,7 +15,7 @@ use sextant_schedule::Nanos;
 use sextant_selection::Readiness;
 use sextant_types::{
     Amounts, ApplicationId, DeviceType, DeviceTypeName, Prefer, Profile, Quality, Slowdowns, Stage,
-    Surroundings, Variant, VariantId,
+    Surroundings, Variant, VariantId, WorkerId,
     index::{KindIx, VariantIx},
     uploaded_qualities,
 };
@@ -95,6 +95,7 @@ pub struct Picture {
     /// What the plans of pipelines have run their steps.
     pub staff: Vec<Staff>,
     staffed: ReservedCapacity,
+    instances: Vec<scaling::Instance>,
 }
 
 // === impl Picture ===
@@ -149,8 +150,10 @@ impl Picture {
             able: Vec::new(),
             staff: Vec::new(),
             staffed: ReservedCapacity::default(),
+            instances: Vec::new(),
         };
         picture.add_choices(view, (options, interner));
+        picture.instances = loaded(view, &picture.kinds, interner);
         picture.preferences = picture.preferences();
         picture
     }
@@ -172,6 +175,7 @@ impl Picture {
             preferences: self.preferences.clone(),
             tenants: self.tenants.clone(),
             staffed: self.staffed.clone(),
+            instances: self.instances.clone(),
         }
     }
 
@@ -380,6 +384,27 @@ fn instances(view: &View) -> Instances<'_> {
     instances
 }
 
+/// What workers that are up and stay load, and what serves there.
+fn loaded(view: &View, kinds: &[Kind], interner: &mut Interner) -> Vec<scaling::Instance> {
+    let mut devices: BTreeMap<&WorkerId, KindIx> = BTreeMap::new();
+    for (at, kind) in (0..).zip(kinds) {
+        let workers = up(view, &kind.name).into_iter();
+        devices.extend(workers.map(|worker| (&worker.id, KindIx::new(at))));
+    }
+    let is_held = |of: &&Instance| of.state.is_serving() || of.state == InstanceState::Loading;
+    let held = view.instances.values().filter(is_held);
+    let held = held.filter_map(|of| {
+        let device = *devices.get(&of.key.worker)?;
+        Some(scaling::Instance {
+            variant: interner.ordinal(&of.key.variant),
+            device,
+            worker: of.key.worker.clone(),
+            serves: of.state.is_serving(),
+        })
+    });
+    held.collect()
+}
+
 /// Workers by type that serve a variant with these instances.
 fn running(view: &View, instances: Option<&Vec<&Instance>>) -> BTreeMap<DeviceTypeName, u32> {
     let mut running = BTreeMap::new();
@@ -458,7 +483,6 @@ fn kinds(
                 interfered: has(InstanceState::Interfered),
                 overloaded: has(InstanceState::Overloaded),
                 bad_share: 0.0,
-                loading: has(InstanceState::Loading) > 0,
             },
             key: interner.device_type(&name),
             surroundings: surroundings(&workers, &facts).filter(|_| options.counts_surroundings),

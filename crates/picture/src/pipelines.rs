@@ -53,6 +53,9 @@ const SEED: u64 = 1;
 /// Most rows of a batch that is planned for.
 const MOST_ROWS: u32 = 4096;
 
+/// Costs that differ by less are the same, US dollars an hour.
+const SAME_USD: f64 = 1e-9;
+
 /// Price of devices that have none, US dollars an hour: so that fewer are better.
 const NO_PRICE: f64 = 1.0;
 
@@ -178,7 +181,7 @@ impl Plans {
     }
 }
 
-/// Whether there may be as many devices.
+/// Whether there may be as many devices, and the budget pays for them beside those that there must be.
 fn has_room(picture: &Picture, staffed: &ReservedCapacity, staff: &[Staff]) -> bool {
     let mut devices = vec![0.0; picture.kinds.len()];
     let all = staffed.reserved.iter();
@@ -189,9 +192,16 @@ fn has_room(picture: &Picture, staffed: &ReservedCapacity, staff: &[Staff]) -> b
     let mut fits = kinds
         .clone()
         .map(|(kind, devices)| *devices <= f64::from(kind.most));
-    let costs = kinds.map(|(kind, devices)| devices.ceil() * kind.facts.price_per_hour_usd);
+    let price = |kind: &Kind| kind.facts.price_per_hour_usd;
+    let least = picture.kinds.iter();
+    let least = least.map(|kind| f64::from(kind.least) * price(kind));
+    let costs = kinds.map(|(kind, devices)| {
+        let devices = devices.ceil().max(f64::from(kind.least));
+        devices * price(kind)
+    });
+    let (least, costs) = (least.sum::<f64>(), costs.sum::<f64>());
     let budget = picture.problem.budget_per_hour_usd;
-    fits.all(|fits| fits) && budget.is_none_or(|budget| costs.sum::<f64>() <= budget)
+    fits.all(|fits| fits) && budget.is_none_or(|budget| costs <= budget.max(least) + SAME_USD)
 }
 
 /// Steps by their names and by whom they ask: a step that is split is several.

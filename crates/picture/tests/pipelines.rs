@@ -146,3 +146,25 @@ fn a_plan_is_made_anew_where_more_queries_run_a_step_than_it_is_accurate_enough_
     // One that is more accurate than is asked lasts.
     assert_eq!(world.staffed(380.0, 80.0), ["m-2", "m-4"]);
 }
+
+/// The budget would pay for the steps alone, and not beside workers of another type that stay whatever they cost.
+#[test]
+fn a_plan_takes_no_devices_that_the_budget_does_not_pay_for_beside_those_that_there_must_be() {
+    let mut world = World::new();
+    let spare = DeviceType {
+        name: DeviceTypeName::new("spare").unwrap(),
+        engines: Vec::new(),
+        slots: 1,
+        memory_bytes: 1 << 30,
+        price_per_hour_usd: 0.5,
+        start_ms: 1000,
+    };
+    let name = spare.name.clone();
+    world.options.pools.insert(name.clone(), (20, 20));
+    world.known.insert(name, Arc::new(spare));
+    for (budget, is_staffed) in [(20.0, true), (10.0, false)] {
+        world.options.budget_per_hour_usd = Some(budget);
+        let staffed = world.staffed(500.0, 100.0);
+        assert_eq!(!staffed.is_empty(), is_staffed, "{budget}: {staffed:?}");
+    }
+}

@@ -35,13 +35,23 @@ pub(super) const BAD_FADED_MS: u64 = 66_500;
 /// Queries of one need as they came.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals {
-    /// When each time ended, ms, how long it was, s, and how many came; latest last.
-    samples: VecDeque<(u64, f64, f64)>,
+    /// Latest last.
+    samples: VecDeque<ArrivalSample>,
     forecaster: Forecaster,
     /// The tick that runs: when it began, ms, and what came in it.
     tick: Option<(u64, f64)>,
     /// Whole ticks that were pushed.
     ticks: u64,
+}
+
+/// What came in a time.
+#[derive(Debug, Clone, Copy)]
+struct ArrivalSample {
+    /// When it ended, ms, and how long it was, s.
+    ended_ms: u64,
+    window_s: f64,
+    rows: f64,
+    queries: f64,
 }
 
 /// What is expected.
@@ -61,19 +71,24 @@ pub struct Load {
     arrivals: Arrivals,
     /// When the last query came, ms.
     last_ms: u64,
-    /// Queries, and those that were late or refused for want of time, both fading.
+    /// Rows, those of queries that were late or refused for want of time, and those queries, all fading.
     recent: f64,
     bad: f64,
+    bad_queries: f64,
 }
 
-/// What ended in a time.
+/// What ended in a time. Rows are what devices answer; queries are what comes by chance.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DemandSample {
-    /// Queries, refused ones included.
+    /// Rows of all queries, refused ones included.
     pub offered: f64,
-    /// Of these: those that were late or refused for want of time, which more devices could have
+    /// Of these: those of queries that were late or refused for want of time, which more devices could have
     /// answered.
     pub bad: f64,
+    /// The queries.
+    pub queries: f64,
+    /// Of these: those that were late or refused for want of time.
+    pub bad_queries: f64,
 }
 
 /// What to plan for.
@@ -86,8 +101,29 @@ pub struct Forecast {
     /// Share of the last seconds' queries that were late or refused for want of time, 0 to 1, without
     /// what may be chance.
     pub bad_share: f64,
-    /// How many queries those were, fading.
+    /// How many rows those had, fading.
     pub recent: f64,
+}
+
+/// Rows of a query on average.
+fn rows_each(rows: f64, queries: f64) -> f64 {
+    match queries > 0.0 {
+        true => rows / queries,
+        false => 1.0,
+    }
+}
+
+// === impl DemandSample ===
+
+impl DemandSample {
+    /// One more query, of one row.
+    pub fn add_query(&mut self, is_bad: bool) {
+        let bad = f64::from(u8::from(is_bad));
+        self.offered += 1.0;
+        self.queries += 1.0;
+        self.bad += bad;
+        self.bad_queries += bad;
+    }
 }
 
 // === impl Load ===
@@ -95,24 +131,29 @@ pub struct Forecast {
 impl Load {
     /// So many queries ended in the `window_ms` that end at `now_ms`.
     pub fn observe(&mut self, now_ms: u64, window_ms: u64, ended: DemandSample) {
-        self.arrivals.observe(now_ms, window_ms, ended.offered);
+        let came = (ended.offered, ended.queries);
+        self.arrivals.observe_rows(now_ms, window_ms, came);
         if ended.offered > 0.0 {
             self.last_ms = now_ms;
         }
         let fades = 0.5f64.powf(window_ms as f64 / BAD_HALF_LIFE_MS);
         self.recent = self.recent * fades + ended.offered;
         self.bad = self.bad * fades + ended.bad;
+        self.bad_queries = self.bad_queries * fades + ended.bad_queries;
     }
 
     /// What to plan for in the next `ahead_s`: nothing, where nobody has asked in `idle_ms`.
     pub fn forecast(&self, now_ms: u64, ahead_s: f64, idle_ms: u64) -> Forecast {
         let expected = self.arrivals.expect(ahead_s);
         let is_idle = now_ms.saturating_sub(self.last_ms) >= idle_ms;
+        // All rows of a query are bad at once.
+        let each = rows_each(self.bad, self.bad_queries);
+        let chance = CERTAIN * (self.bad * each).sqrt();
         Forecast {
             expected,
             rps: if is_idle { 0.0 } else { expected.rps() },
             // A burst spoils several queries at once, and a few are no sign that devices are missing.
-            bad_share: (self.bad - CERTAIN * self.bad.sqrt()).max(0.0) / self.recent.max(1.0),
+            bad_share: (self.bad - chance).max(0.0) / self.recent.max(1.0),
             recent: self.recent,
         }
     }
@@ -126,31 +167,48 @@ impl Load {
 // === impl Arrivals ===
 
 impl Arrivals {
-    /// `count` queries came in the `window_ms` that end at `now_ms`.
+    /// `count` queries of one row came in the `window_ms` that end at `now_ms`.
     pub fn observe(&mut self, now_ms: u64, window_ms: u64, count: f64) {
-        let window_s = window_ms.max(1) as f64 / 1e3;
-        let count = if count.is_finite() {
-            count.max(0.0)
-        } else {
-            0.0
+        self.observe_rows(now_ms, window_ms, (count, count));
+    }
+
+    /// So many rows came in so many queries.
+    pub fn observe_rows(&mut self, now_ms: u64, window_ms: u64, (rows, queries): (f64, f64)) {
+        let counted = |count: f64| match count.is_finite() {
+            true => count.max(0.0),
+            false => 0.0,
         };
-        self.samples.push_back((now_ms, window_s, count));
-        let mut covered: f64 = self.samples.iter().map(|(_, window, _)| window).sum();
-        while let Some((_, window, _)) = self.samples.front()
-            && covered - window >= WINDOWS_S[0]
+        let sample = ArrivalSample {
+            ended_ms: now_ms,
+            window_s: window_ms.max(1) as f64 / 1e3,
+            rows: counted(rows),
+            queries: counted(queries),
+        };
+        // Who did not look for long knows nothing of the last minute.
+        let longest_ms = (WINDOWS_S[0] * 1e3) as u64;
+        self.samples
+            .retain(|known| now_ms.saturating_sub(known.ended_ms) <= longest_ms);
+        self.samples.push_back(sample);
+        let mut covered: f64 = self.samples.iter().map(|sample| sample.window_s).sum();
+        while let Some(sample) = self.samples.front()
+            && covered - sample.window_s >= WINDOWS_S[0]
         {
-            covered -= window;
+            covered -= sample.window_s;
             self.samples.pop_front();
         }
-        self.fill_tick(now_ms, count);
+        self.fill_tick(now_ms, sample.rows);
     }
 
     /// What to expect in the next `ahead_s`.
     pub fn expect(&self, ahead_s: f64) -> Expected {
         let mean_rps = self.rate(WINDOWS_S[0]).0;
+        let sum = |of: fn(&ArrivalSample) -> f64| self.samples.iter().map(of).sum::<f64>();
+        let each = rows_each(sum(|it| it.rows), sum(|it| it.queries));
         let short = WINDOWS_S[1..].iter().map(|window| {
             let (rps, covered_s) = self.rate(*window);
-            let chance = CERTAIN * (mean_rps.max(1.0 / WINDOWS_S[0]) / covered_s.max(1e-3)).sqrt();
+            // Queries come by chance, each with all of its rows.
+            let spread = mean_rps.max(each / WINDOWS_S[0]) * each;
+            let chance = CERTAIN * (spread / covered_s.max(1e-3)).sqrt();
             rps - chance
         });
         let burst_rps = short.fold(mean_rps, f64::max);
@@ -163,7 +221,7 @@ impl Arrivals {
 
     /// Whether nothing came in the last minute.
     pub fn is_idle(&self) -> bool {
-        self.samples.iter().all(|(_, _, count)| *count <= 0.0)
+        self.samples.iter().all(|sample| sample.rows <= 0.0)
     }
 
     fn forecast(&self, ahead_s: f64) -> f64 {
@@ -180,12 +238,12 @@ impl Arrivals {
     /// Mean over the last `window_s`, 1/s, and how much of them there was, s.
     fn rate(&self, window_s: f64) -> (f64, f64) {
         let (mut covered, mut sum) = (0.0, 0.0);
-        for (_, window, count) in self.samples.iter().rev() {
+        for sample in self.samples.iter().rev() {
             if covered >= window_s {
                 break;
             }
-            covered += window;
-            sum += count;
+            covered += sample.window_s;
+            sum += sample.rows;
         }
         (sum / f64::max(covered, 1e-3), covered)
     }

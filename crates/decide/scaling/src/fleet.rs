@@ -39,7 +39,7 @@ pub const BAD: f64 = 0.01;
 const ENOUGH: f64 = 10.0;
 
 /// Bad rates beyond count as this: what is offered then says little about what would be.
-const MOST_BAD: f64 = 0.75;
+pub const MOST_BAD: f64 = 0.75;
 
 /// What was measured of the devices of one type.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -55,8 +55,6 @@ pub struct Measurement {
     /// Share of the queries for them that were late or refused for want of time, 0 to 1. A [`super::Scaler`]
     /// finds it from the outlooks of its input.
     pub bad_share: f64,
-    /// Whether a variant is being loaded on one of them.
-    pub loading: bool,
 }
 
 /// Why there must be more devices than a plan has.

@@ -43,7 +43,7 @@ pub use infaas::Infaas;
 pub use packing::{Footprint, Room, spread};
 pub use recent_maximum::RecentMaximum;
 pub use reserved::{Reservation, ReservedCapacity};
-pub use scaler::{DeviceTarget, Kind, Options, PlannerInput, Scaler, ScalingDecision};
+pub use scaler::{DeviceTarget, Instance, Kind, Options, PlannerInput, Scaler, ScalingDecision};
 pub use symphony::Symphony;
 
 use sextant_types::{

@@ -7,12 +7,16 @@
 //! kept where it is until that device is there.
 
 mod afforded;
+mod awaited;
 mod preferred;
 mod variants;
 
 use std::collections::BTreeMap;
 
-use sextant_types::index::VariantIx;
+use sextant_types::{
+    WorkerId,
+    index::{KindIx, VariantIx},
+};
 
 use super::{
     Footprint, Infaas, Plan, Policy, Problem, RecentMaximum, Symphony,
@@ -23,6 +27,7 @@ use super::{
     shared::{self, Effort},
     tenants::{Cut, Grant, Tenants},
 };
+use awaited::Awaited;
 
 /// How long it is remembered by how much measured load exceeded a plan, ms. A plan that was too small is
 /// too small again when the devices that it lacked have gone.
@@ -75,6 +80,19 @@ pub struct Kind {
     pub measured: Measurement,
 }
 
+/// A variant that a device which is up loads or has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    /// The caller's number of the variant.
+    pub variant: VariantIx,
+    /// The type of the device, by its position in [`Problem::devices`].
+    pub device: KindIx,
+    /// The worker of the device.
+    pub worker: WorkerId,
+    /// Whether it serves there; else it is being loaded.
+    pub serves: bool,
+}
+
 /// Everything that a look sees.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PlannerInput {
@@ -94,6 +112,8 @@ pub struct PlannerInput {
     pub preferences: Vec<u32>,
     /// What the plans of pipelines have for themselves.
     pub staffed: ReservedCapacity,
+    /// What is being loaded and what serves.
+    pub instances: Vec<Instance>,
 }
 
 /// How many of the devices of a type there should be.
@@ -138,6 +158,7 @@ pub struct Scaler {
     /// When devices or loaded variants were missing last, ms; of any type, as a query may be for
     /// several.
     missing_ms: Option<u64>,
+    awaited: Awaited,
     /// By type: devices beyond the plan that measured load asked for, and how many there had to be for
     /// one that is busy, in thousandths.
     extra: RecentMaximum<u32>,
@@ -166,6 +187,7 @@ impl Scaler {
             known: BTreeMap::new(),
             desired: BTreeMap::new(),
             missing_ms: None,
+            awaited: Awaited::default(),
             extra: RecentMaximum::new(CORRECTED_MS),
             ratio: RecentMaximum::new(CORRECTED_MS),
             infaas: Infaas::new(Weights::default()),
@@ -188,6 +210,7 @@ impl Scaler {
 
     /// What is desired now.
     pub fn decide(&mut self, input: &PlannerInput, now_ms: u64) -> ScalingDecision {
+        self.awaited.look(input, now_ms);
         let kept = self.options.cold_start_s.map(|cold_start_s| PlannerInput {
             problem: input.problem.kept(cold_start_s),
             ..input.clone()
@@ -198,7 +221,7 @@ impl Scaler {
         let open = staffed.as_ref().filter(is_open);
         let (_, here, _) = self.beside(open.unwrap_or(input), Fleet::AsItIs);
         let input = staffed.as_ref().unwrap_or(input);
-        let measured = measured(input, &here);
+        let measured = self.measured(input, &here);
         let free = match self.options.policy {
             Policy::Symphony => self.advised(input, &measured, now_ms),
             _ => free,
@@ -266,7 +289,9 @@ impl Scaler {
     fn answer(&mut self, problem: &Problem, fleet: Fleet) -> Plan {
         match self.options.policy {
             Policy::Sextant | Policy::Symphony => shared::plan(problem, Effort::default()),
+            // The program knows no budget.
             Policy::Ilp => instances::plan(problem, Weights::default())
+                .filter(|plan| afforded::is_affordable(problem, plan))
                 .unwrap_or_else(|| shared::greedy(problem)),
             // What it waits for is counted once a look.
             Policy::Infaas if fleet == Fleet::Free => self.infaas.clone().plan(problem),
@@ -280,7 +305,7 @@ impl Scaler {
         let kinds = input.kinds.iter().zip(measured);
         for (device, (kind, measured)) in problem.devices.iter_mut().zip(kinds) {
             let desired = self.desired.get(&kind.key).copied().unwrap_or(0);
-            let is_whole = !kind.measured.loading && kind.up >= desired;
+            let is_whole = !self.awaited.has_load(kind.key) && kind.up >= desired;
             let advised = self.symphony.advise(kind.key, now_ms, *measured, is_whole);
             let devices = advised.clamp(device.least, device.most.max(device.least));
             (device.least, device.most) = (devices, devices);
@@ -393,17 +418,32 @@ impl Scaler {
         remembered.max(planned).max(must)
     }
 
+    /// By type of device: what was measured, and what became of the queries that its devices answer.
+    fn measured(&self, input: &PlannerInput, here: &Plan) -> Vec<Measurement> {
+        let up: Vec<u32> = input.kinds.iter().map(|kind| kind.up).collect();
+        let outlooks = input.tenants.judged(&input.problem, &input.outlooks);
+        let outlooks = self.awaited.judged(input, outlooks);
+        let bad = bad_shares(&input.problem, &outlooks, here, &up);
+        let each = input.kinds.iter().zip(bad);
+        each.map(|(kind, bad_share)| Measurement {
+            bad_share,
+            ..kind.measured
+        })
+        .collect()
+    }
+
     /// Whether queries that were late or refused say that more devices are needed: not while those that
-    /// were desired or are planned now are not there, more were just desired or variants are loaded, and for
-    /// as long after as such queries still count.
+    /// were desired or are planned now or variants that are loaded are awaited, not when more were just desired, and
+    /// not for as long after as such queries still count.
     fn is_settled(&mut self, input: &PlannerInput, planned: &[(u32, f64)], now_ms: u64) -> bool {
-        let mut kinds = input.kinds.iter().zip(planned);
-        let lacks = kinds.any(|(kind, (planned, _))| {
+        let kinds = input.kinds.iter().zip(&input.problem.devices).zip(planned);
+        for ((kind, device), (planned, _)) in kinds {
             let desired = self.desired.get(&kind.key).copied().unwrap_or(0);
-            kind.measured.loading || kind.up < desired.max(*planned)
-        });
-        if lacks {
-            self.missing_ms = Some(now_ms);
+            let of = (kind.key, kind.up, kind.up < desired.max(*planned));
+            let awaits_device = self.awaited.has_device(of, device.start_s, now_ms);
+            if awaits_device || self.awaited.has_load(kind.key) {
+                self.missing_ms = Some(now_ms);
+            }
         }
         let missing_ms = *self.missing_ms.get_or_insert(now_ms);
         now_ms.saturating_sub(missing_ms) >= BAD_FADED_MS
@@ -427,19 +467,6 @@ impl PlannerInput {
         }
         input
     }
-}
-
-/// By type of device: what was measured, and what became of the queries that its devices answer.
-fn measured(input: &PlannerInput, here: &Plan) -> Vec<Measurement> {
-    let up: Vec<u32> = input.kinds.iter().map(|kind| kind.up).collect();
-    let outlooks = input.tenants.judged(&input.problem, &input.outlooks);
-    let bad = bad_shares(&input.problem, &outlooks, here, &up);
-    let each = input.kinds.iter().zip(bad);
-    each.map(|(kind, bad_share)| Measurement {
-        bad_share,
-        ..kind.measured
-    })
-    .collect()
 }
 
 /// The problem where there are these devices.

@@ -110,6 +110,7 @@ fn decide(problem: Problem, tenants: Tenants, policy: Policy) -> ScalingDecision
         tenants,
         preferences: Vec::new(),
         staffed: Default::default(),
+        instances: Vec::new(),
     };
     let options = Options {
         policy,

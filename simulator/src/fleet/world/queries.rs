@@ -74,9 +74,7 @@ impl World<'_> {
 
     pub(super) fn refuse(&mut self, token: Token, for_want: bool) {
         self.inside.on_end(self.now, token.class);
-        let ended = &mut self.ended[token.class as usize];
-        ended.offered += 1.0;
-        ended.bad += f64::from(u8::from(for_want));
+        self.ended[token.class as usize].add_query(for_want);
         if self.counts(token.arrived) {
             self.report.classes[token.class as usize].refused += 1;
             self.open -= 1;
@@ -87,9 +85,7 @@ impl World<'_> {
         let token = request.payload;
         self.inside.on_end(self.now, token.class);
         let is_late = self.now > request.deadline;
-        let ended = &mut self.ended[token.class as usize];
-        ended.offered += 1.0;
-        ended.bad += f64::from(u8::from(is_late));
+        self.ended[token.class as usize].add_query(is_late);
         if !self.counts(token.arrived) {
             return;
         }

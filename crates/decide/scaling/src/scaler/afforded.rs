@@ -4,9 +4,19 @@
 //! devices that were planned for earlier stay for a while: these come only as far as the budget pays for them.
 
 use super::{DeviceTarget, PlannerInput};
+use crate::{Plan, Problem};
 
 /// Costs that differ by less are the same, US dollars an hour.
 const SAME_USD: f64 = 1e-9;
+
+/// Whether the budget pays for a plan's devices, or they are no more than there must be whatever they cost.
+pub(super) fn is_affordable(problem: &Problem, plan: &Plan) -> bool {
+    let least: Vec<u32> = problem.devices.iter().map(|device| device.least).collect();
+    let least = problem.cost_per_hour_usd(&least);
+    let cost = problem.cost_per_hour_usd(&plan.devices);
+    let budget = problem.budget_per_hour_usd;
+    budget.is_none_or(|budget| cost <= budget.max(least) + SAME_USD)
+}
 
 /// Takes off devices beyond the plan, those of the dearest type first, until what is left costs no more than
 /// the budget. What is planned, the least number of a type and what nobody manages stay.

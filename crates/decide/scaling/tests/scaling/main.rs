@@ -1,5 +1,6 @@
 //! Plans: which devices, and what runs on them.
 
+mod awaited;
 mod batches;
 mod measured;
 mod packing;

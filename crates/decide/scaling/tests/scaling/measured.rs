@@ -19,7 +19,6 @@ fn measured_load_says_how_many_devices_there_must_be() {
         interfered: 9,
         overloaded: 8,
         bad_share: 0.005,
-        loading: false,
     };
     assert_eq!((well.infaas(), well.sextant()), ((0, None), (0, None)));
     let busy = Measurement {
@@ -148,10 +147,27 @@ fn chance_is_no_burst_and_a_burst_counts_within_seconds() {
     assert!((80.0..115.0).contains(&expected), "{expected}");
 }
 
+/// An autoscaler that leads again after an hour plans for what comes now.
+#[test]
+fn what_came_before_a_long_pause_is_not_of_the_last_minute() {
+    let mut arrivals = Arrivals::default();
+    for second in 1..=120u64 {
+        arrivals.observe(second * 1000, 1000, 1000.0);
+    }
+    arrivals.observe(3_720_000, 1000, 10.0);
+    let expected = arrivals.expect(30.0);
+    assert!(expected.burst_rps <= 10.0, "{expected:?}");
+}
+
 #[test]
 fn a_few_bad_queries_are_no_bad_share() {
     let mut load = Load::default();
-    let ended = |offered, bad| DemandSample { offered, bad };
+    let ended = |offered, bad| DemandSample {
+        offered,
+        bad,
+        queries: offered,
+        bad_queries: bad,
+    };
     for second in 1..=60u64 {
         load.observe(second * 1000, 1000, ended(50.0, 0.0));
     }
@@ -166,6 +182,30 @@ fn a_few_bad_queries_are_no_bad_share() {
     let here = shared::plan(&of.problem, Effort::default());
     let shares = bad_shares(&of.problem, &[forecast], &here, &[3]);
     assert!((shares[0] - forecast.bad_share).abs() < 1e-9);
+}
+
+/// One query of a thousand rows, and now and then it is late.
+#[test]
+fn chance_is_judged_by_queries_and_not_by_their_rows() {
+    let mut load = Load::default();
+    let mut most: f64 = 0.0;
+    for second in 1..=1200u64 {
+        let asks = f64::from(u8::from(second % 10 == 0));
+        let is_late = f64::from(u8::from(second % 100 == 0));
+        let ended = DemandSample {
+            offered: 1000.0 * asks,
+            bad: 1000.0 * is_late,
+            queries: asks,
+            bad_queries: is_late,
+        };
+        load.observe(second * 1000, 1000, ended);
+        let forecast = load.forecast(second * 1000, 0.0, 600_000);
+        assert!(forecast.bad_share < 0.01, "{second}: {forecast:?}");
+        if second > 60 {
+            most = most.max(forecast.expected.burst_rps);
+        }
+    }
+    assert!(most < 150.0, "of a hundred rows a second: {most}");
 }
 
 /// A full cheap device refuses queries that a dear one would answer for less each: what is lacking is a cheap

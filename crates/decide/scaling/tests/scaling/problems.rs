@@ -61,6 +61,7 @@ pub fn input(rps: f64, up: u32, measured: Measurement) -> PlannerInput {
         tenants: Default::default(),
         preferences: Vec::new(),
         staffed: Default::default(),
+        instances: Vec::new(),
         problem: Problem {
             needs: vec![need(rps)],
             choices: vec![choice(0, 0, 20.0)],

@@ -53,11 +53,9 @@ fn what_was_bad_while_devices_started_asks_for_no_more_of_them() {
         let expected = scaler.decide(&input(45.0, 1, bad), second * 1000).devices[0];
         assert_eq!(expected.devices, 3, "two are still starting");
     }
-    let loading = Measurement {
-        loading: true,
-        ..bad
-    };
-    scaler.decide(&input(45.0, 3, loading), 100_000);
+    let mut loading = input(45.0, 3, bad);
+    loading.instances = vec![crate::awaited::loads(0)];
+    scaler.decide(&loading, 100_000);
     let expected = scaler.decide(&input(45.0, 3, bad), 150_000).devices[0];
     assert_eq!(expected.devices, 3, "variants were loaded a moment ago");
     let expected = scaler.decide(&input(45.0, 3, bad), 170_000).devices[0];
@@ -73,7 +71,6 @@ const BAD: Measurement = Measurement {
     interfered: 0,
     overloaded: 0,
     bad_share: 0.2,
-    loading: false,
 };
 
 /// At 100 s it has expected a fourth device, because a fifth of the queries for three was refused.
@@ -162,6 +159,23 @@ fn what_was_measured_asks_for_no_more_than_the_budget_pays_for() {
         look.problem.budget_per_hour_usd = Some(1.7);
         let desired = scaler.decide(&look, 300_000).devices[0];
         assert_eq!(desired.devices, 3, "{policy:?}");
+    }
+}
+
+/// There may be as many devices as are needed, and the budget pays for two of the three.
+#[test]
+fn a_plan_costs_no_more_than_the_budget_whoever_plans() {
+    for policy in [Policy::Sextant, Policy::Ilp] {
+        let mut scaler = Scaler::new(Options {
+            policy,
+            ..Options::default()
+        });
+        let mut look = input(45.0, 2, Measurement::default());
+        let desired = |decided: &ScalingDecision| decided.devices[0].devices;
+        look.problem.budget_per_hour_usd = Some(2.0);
+        assert_eq!(desired(&scaler.decide(&look, 0)), 2, "{policy:?}");
+        look.problem.budget_per_hour_usd = Some(3.0);
+        assert_eq!(desired(&scaler.decide(&look, 1000)), 3, "{policy:?}");
     }
 }
 
