@@ -85,7 +85,7 @@ impl LocalStore {
     }
 
     /// Opens a store that another process has opened and writes into: what it is writing is left
-    /// alone. Blocks the calling thread.
+    /// alone, and who may use the folder is its concern. Blocks the calling thread.
     pub fn open_beside(root: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_as(root.as_ref(), None, false)
     }
@@ -97,8 +97,11 @@ impl LocalStore {
         let place = root.canonicalize().map_err(|it| failed(Fault::Io(it)))?;
         let root = Folder::root(root).map_err(failed)?;
         let temporary = root.create_child("tmp").map_err(failed)?;
-        if owned {
-            temporary::sweep(&temporary).map_err(failed)?;
+        match temporary::sweep(&temporary) {
+            Err(fault) if owned => return Err(failed(fault)),
+            // It may be closed to this user.
+            Err(fault) => tracing::debug!(?fault, folder = name, "what the dead left stays"),
+            Ok(()) => {}
         }
         let blobs = root.create_child("blobs").map_err(failed)?;
         let files = root.create_child("files").map_err(failed)?;

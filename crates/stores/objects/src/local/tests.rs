@@ -217,7 +217,6 @@ async fn devices_and_pipes_are_no_objects() {
 async fn leftovers_of_the_dead_go_and_files_of_the_living_stay() {
     let (store, folder) = limited(None);
     let leftover = root(&folder).join("tmp/leftover");
-    fs::write(&leftover, "half").unwrap();
     let name = path("slow");
     let (reached, waiting) = tokio::sync::oneshot::channel::<()>();
     let (go_on, gate) = tokio::sync::oneshot::channel::<()>();
@@ -231,10 +230,18 @@ async fn leftovers_of_the_dead_go_and_files_of_the_living_stay() {
         async move { store.put_stream(&name, Box::pin(slow)).await }
     });
     waiting.await.unwrap();
-    assert_eq!(temporary_files(&folder), 2);
-    let other = LocalStore::open(root(&folder), None).unwrap();
-    assert!(!leftover.exists());
-    assert_eq!(temporary_files(&folder), 1);
+    let open = |beside| match beside {
+        true => LocalStore::open_beside(root(&folder)),
+        false => LocalStore::open(root(&folder), None),
+    };
+    for beside in [true, false] {
+        fs::write(&leftover, "half").unwrap();
+        assert_eq!(temporary_files(&folder), 2);
+        open(beside).unwrap();
+        assert!(!leftover.exists());
+        assert_eq!(temporary_files(&folder), 1);
+    }
+    let other = open(true).unwrap();
     go_on.send(()).unwrap();
     put.await.unwrap().unwrap();
     assert_eq!(other.get(&name).await.unwrap(), "whole");
