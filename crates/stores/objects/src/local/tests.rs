@@ -181,10 +181,15 @@ async fn a_folder_whose_files_were_deleted_makes_room_for_an_object() {
         store.put(&path(name), "x".into()).await.unwrap();
     }
     assert!(store.delete(&path("a/b/c")).await.unwrap());
+    let files = root(&folder).join("files");
+    assert!(!files.join("a/b").exists() && files.join("a").exists());
     let put = store.put(&path("a"), "y".into()).await;
     assert!(matches!(put, Err(Error::InvalidPath(_))), "{put:?}");
     assert_eq!(store.get(&path("a/d")).await.unwrap(), "x");
     assert!(store.delete(&path("a/d")).await.unwrap());
+    assert!(!files.join("a").exists());
+    // Earlier versions left folders.
+    fs::create_dir_all(files.join("a/b")).unwrap();
     store.put(&path("a"), "y".into()).await.unwrap();
     assert_eq!(store.get(&path("a")).await.unwrap(), "y");
     assert_eq!((store.used_bytes(), temporary_files(&folder)), (1, 0));
@@ -195,6 +200,29 @@ async fn a_folder_whose_files_were_deleted_makes_room_for_an_object() {
     let put = store.put(&path("b"), "y".into()).await;
     assert!(matches!(put, Err(Error::InvalidPath(_))), "{put:?}");
     assert!(root(&folder).join("files/b/link").is_symlink());
+}
+
+#[tokio::test]
+async fn folders_that_go_keep_no_file_from_coming() {
+    let (store, folder) = limited(None);
+    let beside = LocalStore::open_beside(root(&folder)).unwrap();
+    let writers = (0..4).map(|writer| {
+        let store = if writer % 2 == 0 { &store } else { &beside }.clone();
+        tokio::spawn(async move {
+            let name = path(&format!("a/b/{writer}"));
+            for _ in 0..50 {
+                store.put(&name, "x".into()).await.unwrap();
+                let found = store.list(&ListRequest::prefix("a/")).await.unwrap();
+                assert!(found.objects.iter().any(|it| it.path == name));
+                assert!(store.delete(&name).await.unwrap());
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert!(!root(&folder).join("files/a").exists());
 }
 
 #[tokio::test]
