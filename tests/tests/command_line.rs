@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     net::TcpListener,
+    os::unix::fs::symlink,
     process::Output,
     thread,
 };
@@ -242,6 +243,12 @@ fn files_go_in_and_answers_come_out() {
     assert_eq!(answers.lines().count(), 10);
     let target = folder.path().join("answers.jsonl");
     stdout(&cluster.client(&["artefact", "get", "out/a.jsonl", &target.to_string_lossy()]));
+    assert_eq!(fs::read_to_string(target).expect("a file"), answers);
+    // A link to what is still to be made.
+    let (link, target) = (folder.path().join("link"), folder.path().join("made.jsonl"));
+    symlink("made.jsonl", &link).expect("a link");
+    stdout(&cluster.client(&["artefact", "get", "out/a.jsonl", &link.to_string_lossy()]));
+    assert!(link.is_symlink());
     assert_eq!(fs::read_to_string(target).expect("a file"), answers);
     assert!(stdout(&cluster.client(&["artefact", "list", "out/"])).contains("out/a.jsonl"));
     stdout(&cluster.client(&["artefact", "delete", "out/a.jsonl"]));

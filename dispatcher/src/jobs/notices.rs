@@ -48,11 +48,14 @@ pub(crate) struct Notices {
     files: Files,
     notifier: Arc<dyn Notify>,
     /// Jobs of which nothing is to be told any more, with the times at which they ended.
-    told: BTreeMap<JobId, u64>,
+    told: BTreeMap<JobKey, u64>,
     /// Of the jobs that ended by then nothing is left to find, but for the overlap.
     looked_ms: u64,
-    waiting: BTreeMap<JobId, PendingNotice>,
+    waiting: BTreeMap<JobKey, PendingNotice>,
 }
+
+/// A job by its name and the time at which it was created: one that is forgotten leaves its name to others.
+type JobKey = (JobId, u64);
 
 struct PendingNotice {
     job: Job,
@@ -79,21 +82,22 @@ impl Notices {
     pub(crate) async fn work(&mut self) -> Duration {
         self.look().await;
         let now = Instant::now();
-        let is_due = |entry: &(&JobId, &PendingNotice)| entry.1.due <= now;
+        let is_due = |entry: &(&JobKey, &PendingNotice)| entry.1.due <= now;
         let due = self.waiting.iter().filter(is_due);
-        let due: Vec<JobId> = due.map(|(id, _)| id.clone()).take(MOST_UNDER_WAY).collect();
+        let due = due.map(|(key, _)| key.clone()).take(MOST_UNDER_WAY);
+        let due: Vec<JobKey> = due.collect();
         let mut under_way = JoinSet::new();
-        for id in due {
-            let Some(waiting) = self.waiting.get(&id) else {
+        for key in due {
+            let Some(waiting) = self.waiting.get(&key) else {
                 continue;
             };
             let notice = notice(waiting);
             let notifier = Arc::clone(&self.notifier);
-            under_way.spawn(async move { (id, notifier.notify(&notice).await) });
+            under_way.spawn(async move { (key, notifier.notify(&notice).await) });
         }
         while let Some(ended) = under_way.join_next().await {
-            if let Ok((id, outcome)) = ended {
-                self.note(&id, outcome).await;
+            if let Ok((key, outcome)) = ended {
+                self.note(&key, outcome).await;
             }
         }
         let next = self.waiting.values().map(|waiting| waiting.due).min();
@@ -137,11 +141,12 @@ impl Notices {
         let Some(url) = url.map(str::to_owned) else {
             return Ok(());
         };
-        if self.told.contains_key(&job.id) || self.waiting.contains_key(&job.id) {
+        let key = (job.id.clone(), job.created_ms);
+        if self.told.contains_key(&key) || self.waiting.contains_key(&key) {
             return Ok(());
         }
-        if self.files.stat(&record_path(&job.id)).await?.is_some() {
-            self.told.insert(job.id, job.updated_ms);
+        if self.is_noted(&key).await? {
+            self.told.insert(key, job.updated_ms);
             return Ok(());
         }
         let waiting = PendingNotice {
@@ -150,13 +155,25 @@ impl Notices {
             due: Instant::now(),
             job,
         };
-        self.waiting.insert(waiting.job.id.clone(), waiting);
+        self.waiting.insert(key, waiting);
         Ok(())
     }
 
+    /// Whether a delivery is noted, and not that of an earlier job of this name. Versions before have not noted whose it is.
+    async fn is_noted(&self, (id, created_ms): &JobKey) -> Result<bool, sextant_objects::Error> {
+        let note = match self.files.get(&record_path(id)).await {
+            Err(sextant_objects::Error::NotFound { .. }) => return Ok(false),
+            note => note?,
+        };
+        let note: Value = serde_json::from_slice(&note).unwrap_or_default();
+        let of = note.get("created_ms").and_then(Value::as_u64);
+        Ok(of.is_none_or(|of| of == *created_ms))
+    }
+
     /// What came of an attempt.
-    async fn note(&mut self, id: &JobId, outcome: Outcome) {
-        let Some(waiting) = self.waiting.get_mut(id) else {
+    async fn note(&mut self, key: &JobKey, outcome: Outcome) {
+        let (id, created_ms) = key;
+        let Some(waiting) = self.waiting.get_mut(key) else {
             return;
         };
         waiting.attempts += 1;
@@ -178,14 +195,15 @@ impl Notices {
             }
         };
         let mut record = record;
+        record["created_ms"] = json!(created_ms);
         record["attempts"] = json!(attempts);
         record["webhook"] = json!(webhook);
         record["at_ms"] = json!(unix_ms());
         let bytes = Bytes::from(record.to_string());
         match self.files.put(&record_path(id), bytes).await {
             Ok(()) => {
-                if let Some(waiting) = self.waiting.remove(id) {
-                    self.told.insert(id.clone(), waiting.job.updated_ms);
+                if let Some(waiting) = self.waiting.remove(key) {
+                    self.told.insert(key.clone(), waiting.job.updated_ms);
                 }
             }
             Err(error) => {

@@ -278,8 +278,9 @@ impl Run<'_> {
         let mut answers = Vec::with_capacity(place.records as usize);
         let mut left = place;
         while left.records > 0 {
-            let piece = left.take(self.piece_of(place.source, &addressee));
-            let records = self.read(piece).await?;
+            let most = self.piece_of(place.source, &addressee).min(left.records);
+            let records = self.read(left, most).await?;
+            left.take(records.len() as u32);
             let service = self.service;
             answers.extend(service.answer_all(self.job, &addressee, records).await?);
         }
@@ -332,7 +333,12 @@ impl Run<'_> {
         count.max(batch).try_into().unwrap_or(u32::MAX)
     }
 
-    async fn read(&mut self, place: Place) -> Result<Vec<sextant_records::Record>, Stop> {
+    /// The next records of those at a place: up to `most`, fewer where they are large, at least one.
+    async fn read(
+        &mut self,
+        place: Place,
+        most: u32,
+    ) -> Result<Vec<sextant_records::Record>, Stop> {
         let source = &self.layout.plan.sources[place.source];
         if self
             .reader
@@ -347,7 +353,7 @@ impl Run<'_> {
         }
         match &mut self.reader {
             Some((_, reader)) => {
-                let unparsed = reader.fetch(place.records).await?;
+                let unparsed = reader.fetch(most).await?;
                 self.service.aside.run(move || unparsed.parse()).await
             }
             None => Ok(Vec::new()),

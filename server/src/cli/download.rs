@@ -56,9 +56,16 @@ impl Download {
         if let Err(error) = self.file.flush().await {
             return Err(name(error));
         }
-        match self.beside {
-            Some((path, target)) => path.persist(target).map_err(|it| name(it.error)),
-            None => Ok(()),
+        let Some((path, target)) = self.beside else {
+            return Ok(());
+        };
+        match path.persist(&target) {
+            Ok(()) => Ok(()),
+            // A file that is mounted by itself, as into a container, cannot be replaced.
+            Err(it) if it.error.kind() == io::ErrorKind::ResourceBusy => {
+                overwrite(&target, &it.path).await.map_err(name)
+            }
+            Err(it) => Err(name(it.error)),
         }
     }
 }
@@ -77,7 +84,7 @@ async fn begin(name: &Path) -> io::Result<Download> {
             // What a link leads to is replaced, not the link.
             (tokio::fs::canonicalize(name).await?, Some((there, known)))
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => (name.to_owned(), None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (led_to(name).await, None),
         Err(error) => return Err(error),
     };
     let folder = target.parent().filter(|it| !it.as_os_str().is_empty());
@@ -109,6 +116,25 @@ async fn begin(name: &Path) -> io::Result<Download> {
         file: File::from_std(file),
         beside: Some((path, target)),
     })
+}
+
+/// Where a name leads that has no file: links may lead to one that is still to be made. Those that lead nowhere else than round
+/// are another error than that there is no file.
+async fn led_to(name: &Path) -> PathBuf {
+    let mut place = name.to_owned();
+    while let Ok(link) = tokio::fs::read_link(&place).await {
+        place = place.parent().unwrap_or(Path::new("")).join(link);
+    }
+    place
+}
+
+/// Writes what is in `from` over what is in a file.
+async fn overwrite(file: &Path, from: &Path) -> io::Result<()> {
+    let mut from = File::open(from).await?;
+    let mut to = OpenOptions::new();
+    let mut to = to.write(true).truncate(true).open(file).await?;
+    tokio::io::copy(&mut from, &mut to).await?;
+    to.flush().await
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {

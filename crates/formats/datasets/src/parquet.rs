@@ -26,6 +26,10 @@ use sextant_types::convert::special_text;
 
 use crate::Error;
 
+mod bounds;
+
+use bounds::{Bounded, rows_at_once};
+
 /// The bytes that a file begins with.
 pub const MAGIC: &[u8] = b"PAR1";
 
@@ -47,7 +51,7 @@ const PIECE_BYTES: u64 = 16 << 10;
 /// Writes the rows of `file` to `out`.
 ///
 /// # Errors
-/// When the file is broken, or holds what no tensor does.
+/// When the file is broken, holds what no tensor does, or takes too much memory.
 pub fn convert(file: impl ChunkReader + 'static, mut out: impl Write) -> Result<Format, Error> {
     let rows = Rows::open(file, 0)?;
     let format = rows.format();
@@ -104,7 +108,7 @@ impl Rows {
     /// Opens a file in front of a row, counted from 0.
     ///
     /// # Errors
-    /// When the file is no Parquet, or a broken one.
+    /// When the file is no Parquet, a broken one, or one that takes too much memory.
     pub fn open(file: impl ChunkReader + 'static, first: u64) -> Result<Self, Error> {
         let (end, before) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let (ends, passed) = (Rc::clone(&end), Rc::clone(&before));
@@ -121,7 +125,9 @@ impl Rows {
         let options = ReadOptionsBuilder::new().with_predicate(Box::new(is_needed));
         let reader = SerializedFileReader::new_with_options(file, options.build())?;
         let (format, head) = columns_of(reader.metadata())?;
-        let mut rows = RowIter::from_file_into(Box::new(reader));
+        let at_once = rows_at_once(reader.metadata().file_metadata().schema_descr());
+        let rows = RowIter::from_file_into(Box::new(Bounded(reader)));
+        let mut rows = rows.with_batch_size(at_once);
         for _ in before.get()..first {
             rows.next().transpose()?;
         }

@@ -19,7 +19,7 @@ use sextant_datasets::{
 enum Column<'a> {
     Doubles(&'a [f64], Option<(&'a [i16], &'a [i16])>),
     Longs(&'a [i64], Option<(&'a [i16], &'a [i16])>),
-    Texts(&'a [&'a str]),
+    Texts(&'a [&'a str], Option<(&'a [i16], &'a [i16])>),
 }
 
 fn write(path: &Path, schema: &str, compression: Compression, columns: &[Column<'_>]) {
@@ -42,9 +42,10 @@ fn write(path: &Path, schema: &str, compression: Compression, columns: &[Column<
                 let (defined, repeated) = levels.unzip();
                 to.write_batch(values, defined, repeated).expect("written");
             }
-            (ColumnWriter::ByteArrayColumnWriter(to), Column::Texts(values)) => {
+            (ColumnWriter::ByteArrayColumnWriter(to), Column::Texts(values, levels)) => {
                 let values: Vec<ByteArray> = values.iter().map(|it| (*it).into()).collect();
-                to.write_batch(&values, None, None).expect("written");
+                let (defined, repeated) = levels.unzip();
+                to.write_batch(&values, defined, repeated).expect("written");
             }
             _ => panic!("the schema says another type"),
         }
@@ -80,7 +81,7 @@ fn a_data_frame_becomes_csv() {
                 // The second is missing.
                 Column::Doubles(&[5.1, f64::NAN], Some((&[1, 0, 1], &[0, 0, 0]))),
                 Column::Longs(&[7, -1, i64::MAX], None),
-                Column::Texts(&["setosa", "a, \"b\"", ""]),
+                Column::Texts(&["setosa", "a, \"b\"", ""], None),
                 Column::Longs(&[0, 1, 2], None),
             ],
         );
@@ -143,6 +144,30 @@ fn missing_values_and_infinities_are_written_as_json_has_them() {
     write(&path, schema, Compression::UNCOMPRESSED, &columns);
     let (_, text) = converted(&path).expect("it is read");
     assert_eq!(text, "{\"inputs\":{\"x\":[null,\"Infinity\"]}}\n");
+}
+
+#[test]
+fn a_row_that_takes_too_much_memory_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("texts.parquet");
+    let schema = "message set {
+        required group texts (LIST) { repeated group list { required binary element (UTF8); } }
+    }";
+    let long = "x".repeat(1 << 19);
+    for (count, fits) in [(100, true), (2200, false)] {
+        // Any of them might be the long one: all stand in one dictionary.
+        let mut texts = vec![""; count];
+        texts[0] = &long;
+        let (defined, mut repeated) = (vec![1; count], vec![1; count]);
+        repeated[0] = 0;
+        let columns = [Column::Texts(&texts, Some((&defined, &repeated)))];
+        write(&path, schema, Compression::SNAPPY, &columns);
+        assert!(std::fs::metadata(&path).expect("the file").len() < 1 << 19);
+        match converted(&path) {
+            Ok((_, text)) => assert!(fits && text.len() > long.len()),
+            Err(error) => assert!(!fits && error.to_string().contains("a row takes over 1 GiB")),
+        }
+    }
 }
 
 #[test]

@@ -10,7 +10,10 @@ use sextant_objects::ObjectPath;
 use sextant_types::Signature;
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-use crate::{Error, Files, csv, reader::Line};
+use crate::{
+    Error, Files, csv,
+    reader::{BYTES_AT_ONCE, Line},
+};
 
 mod write;
 
@@ -76,17 +79,17 @@ impl Table {
         self.columns.clone()
     }
 
-    /// The next `count` records as lines, all of which must be there.
+    /// The next records as lines: up to `count`, fewer where they are large, at least one, which must be there.
     pub(crate) async fn lines(&mut self, count: u32) -> Result<Vec<Line>, Error> {
         let rows = self.rows.get_mut().take();
         let mut rows = rows.ok_or_else(|| unreadable(&self.path))?;
         let read = spawn_blocking(move || {
-            let lines: Vec<_> = rows.by_ref().take(count as usize).collect();
+            let lines = next_lines(&mut rows, count as usize);
             (rows, lines)
         });
         let (rows, lines) = read.await.map_err(|_| unreadable(&self.path))?;
         *self.rows.get_mut() = Some(rows);
-        if lines.len() < count as usize {
+        if lines.is_empty() && count > 0 {
             return Err(Error::Changed {
                 path: self.path.to_string(),
             });
@@ -98,6 +101,19 @@ impl Table {
         };
         lines.into_iter().map(line).collect()
     }
+}
+
+/// Up to so many lines, fewer where they are long or the file ends.
+fn next_lines(rows: &mut Rows, count: usize) -> Vec<Result<Vec<u8>, sextant_datasets::Error>> {
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    while lines.len() < count
+        && bytes < BYTES_AT_ONCE
+        && let Some(line) = rows.next()
+    {
+        bytes += line.as_ref().map_or(0, Vec::len);
+        lines.push(line);
+    }
+    lines
 }
 
 /// Reads ranges of a file for a reader that waits for them on a thread of its own.

@@ -16,6 +16,9 @@ use crate::{
     whole::WholeFiles,
 };
 
+/// Bytes of records of unknown size that are read at once, but for the last of them.
+pub(crate) const BYTES_AT_ONCE: usize = 64 << 20;
+
 /// The inputs of one record, with a batch of one where the model has batches; or why there are
 /// none.
 pub type Record = Result<Vec<NamedTensor>, String>;
@@ -109,10 +112,16 @@ impl Reader {
 
     /// The next `count` records, all of which must be there.
     pub async fn read(&mut self, count: u32) -> Result<Vec<Record>, Error> {
-        Ok(self.fetch(count).await?.parse())
+        let mut records = Vec::new();
+        while records.len() < count as usize {
+            let left = count - records.len() as u32;
+            records.extend(self.fetch(left).await?.parse());
+        }
+        Ok(records)
     }
 
-    /// The same before they are parsed, which takes a core for a while.
+    /// The next records before they are parsed, which takes a core for a while: up to `count`, fewer where they are large, at
+    /// least one.
     pub async fn fetch(&mut self, count: u32) -> Result<Unparsed, Error> {
         let signature = Arc::clone(&self.signature);
         let content = match &mut self.source {
@@ -189,10 +198,13 @@ async fn next_line(lines: &mut Lines, path: &ObjectPath) -> Result<Bytes, Error>
     })
 }
 
+/// Up to so many lines, fewer where they are long, at least one.
 async fn next_lines(lines: &mut Lines, path: &ObjectPath, count: u32) -> Result<Vec<Line>, Error> {
-    let mut found = Vec::with_capacity(count as usize);
-    for _ in 0..count {
-        found.push(Ok(next_line(lines, path).await?));
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    while found.len() < count as usize && bytes < BYTES_AT_ONCE {
+        let line = next_line(lines, path).await?;
+        bytes += line.len();
+        found.push(Ok(line));
     }
     Ok(found)
 }

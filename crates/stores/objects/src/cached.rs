@@ -157,7 +157,7 @@ impl CachedStore {
         let size = size.ok_or_else(|| Error::NotFound {
             object: digest.to_string(),
         })?;
-        let room = self.on_disk(move |disk| disk.take_room(&digest, size));
+        let room = self.on_disk(move |disk| disk.take_room(&digest, size).and_then(Room::read));
         let Some((room, begun)) = room.await.flatten() else {
             count(&self.counters.bypassed, 1);
             return self.fetch_past(&digest).await;
@@ -228,7 +228,7 @@ impl CachedStore {
         let stored = bytes.clone();
         self.on_disk(move |disk| {
             let room = disk.take_room(&digest, stored.len() as u64);
-            if let Some(room) = room.and_then(|(room, _)| room.restart().append(&stored)) {
+            if let Some(room) = room.and_then(|room| room.restart().append(&stored)) {
                 room.commit();
             }
         })
@@ -274,15 +274,16 @@ impl CachedStore {
     /// Room with all that the store has of a blob, not verified; `None` where there is none.
     async fn filled(&self, digest: Digest, size: u64) -> Result<Option<Room>, Error> {
         let room = self.on_disk(move |disk| disk.take_room(&digest, size));
-        let Some((room, begun)) = room.await.flatten() else {
+        let Some(room) = room.await.flatten() else {
             count(&self.counters.bypassed, 1);
             return Ok(None);
         };
-        count(&self.counters.resumed, u64::from(!begun.is_empty()));
-        let mut pieces = stream::iter(cut(begun.len() as u64..size))
+        // Not read: it may be more than fits into memory.
+        let begun_bytes = room.written();
+        count(&self.counters.resumed, u64::from(begun_bytes > 0));
+        let mut pieces = stream::iter(cut(begun_bytes..size))
             .map(|range| self.piece(&digest, range))
             .buffered(PIECES_AHEAD);
-        drop(begun);
         let mut room = Some(room);
         while let Some(piece) = pieces.next().await {
             let (piece, taken) = (piece?, room.take());

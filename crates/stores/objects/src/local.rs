@@ -3,7 +3,7 @@
 //! ```text
 //! <root>/identity            the name of the store
 //! <root>/blobs/ab/abcdef..   content-addressed
-//! <root>/files/<path>        named
+//! <root>/files/<path>        named; a folder goes with the last file in it
 //! <root>/tmp/<uuid>          being written; locked by its writer
 //! <root>/scratch/            of those who use blobs in their files
 //! ```
@@ -44,6 +44,7 @@ use crate::{
 
 mod blobs;
 mod budget;
+mod files;
 mod folder;
 mod identity;
 mod listing;
@@ -85,7 +86,7 @@ impl LocalStore {
     }
 
     /// Opens a store that another process has opened and writes into: what it is writing is left
-    /// alone. Blocks the calling thread.
+    /// alone, and who may use the folder is its concern. Blocks the calling thread.
     pub fn open_beside(root: impl AsRef<Path>) -> Result<Self, Error> {
         Self::open_as(root.as_ref(), None, false)
     }
@@ -97,8 +98,11 @@ impl LocalStore {
         let place = root.canonicalize().map_err(|it| failed(Fault::Io(it)))?;
         let root = Folder::root(root).map_err(failed)?;
         let temporary = root.create_child("tmp").map_err(failed)?;
-        if owned {
-            temporary::sweep(&temporary).map_err(failed)?;
+        match temporary::sweep(&temporary) {
+            Err(fault) if owned => return Err(failed(fault)),
+            // It may be closed to this user.
+            Err(fault) => tracing::debug!(?fault, folder = name, "what the dead left stays"),
+            Ok(()) => {}
         }
         let blobs = root.create_child("blobs").map_err(failed)?;
         let files = root.create_child("files").map_err(failed)?;
@@ -369,11 +373,8 @@ impl ObjectStore for LocalStore {
 
     async fn delete(&self, path: &ObjectPath) -> Result<bool, Error> {
         let path = path.clone();
-        self.blocking(path.to_string(), move |inner, object| {
-            let (folder, name) = inner.locate(&path);
-            inner.delete(folder, (name, u64::MAX), object)
-        })
-        .await
+        self.blocking(path.to_string(), move |inner, _| inner.delete_file(&path))
+            .await
     }
 }
 
@@ -419,64 +420,8 @@ impl Inner {
     }
 
     fn locate<'a>(&self, path: &'a ObjectPath) -> (Result<Folder, Fault>, &'a str) {
-        let (folders, name) = split(path);
+        let (folders, name) = split(path.as_str());
         (self.files.descend(folders), name)
-    }
-
-    fn commit_file(&self, path: &ObjectPath, temporary: Temporary) -> Result<(), Error> {
-        let (folders, name) = split(path);
-        self.files
-            .create_descend(folders)
-            .and_then(|folder| self.commit(temporary, &folder, name))
-            .map_err(|fault| fault.on_write(path.as_str()))
-    }
-
-    fn commit(&self, mut temporary: Temporary, folder: &Folder, name: &str) -> Result<(), Fault> {
-        temporary.sync()?;
-        let replaced = {
-            let _one_at_a_time = self.commit.lock();
-            let replaced = match folder.size(name) {
-                Ok(size) => size,
-                // A link at the place of the file is replaced, not followed.
-                Err(Fault::Missing | Fault::Link) => 0,
-                // What was stored below it was deleted.
-                Err(Fault::NotFile) if folder.remove_empty(name).is_ok() => 0,
-                Err(fault) => return Err(fault),
-            };
-            // A file has taken the place of the folder meanwhile.
-            temporary
-                .move_to(folder, name)
-                .map_err(|fault| match fault {
-                    Fault::Missing => Fault::NotFolder,
-                    fault => fault,
-                })?;
-            replaced
-        };
-        self.is_full.store(false, Ordering::Relaxed);
-        self.budget.release(replaced);
-        folder.sync()
-    }
-
-    /// Removes a file unless it was written after a time.
-    fn delete(
-        &self,
-        folder: Result<Folder, Fault>,
-        (name, written_by_ms): (&str, u64),
-        object: &str,
-    ) -> Result<bool, Error> {
-        let removed = folder.and_then(|folder| {
-            let _one_at_a_time = self.commit.lock();
-            let file = folder.file(name)?;
-            if file.modified_ms() > written_by_ms {
-                return Err(Fault::Missing);
-            }
-            folder.unlink(name)?;
-            folder.sync()?;
-            Ok(file.size_bytes())
-        });
-        let removed = absent_as_none(removed, object)?;
-        self.budget.release(removed.unwrap_or(0));
-        Ok(removed.is_some())
     }
 }
 
@@ -491,11 +436,8 @@ fn create_root(root: &Path, owned: bool) -> io::Result<()> {
     Ok(())
 }
 
-fn split(path: &ObjectPath) -> (impl Iterator<Item = &str>, &str) {
-    let (folders, name) = path
-        .as_str()
-        .rsplit_once('/')
-        .unwrap_or(("", path.as_str()));
+fn split(path: &str) -> (impl Iterator<Item = &str>, &str) {
+    let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
     (folders.split('/').filter(|folder| !folder.is_empty()), name)
 }
 

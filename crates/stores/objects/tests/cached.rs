@@ -163,6 +163,27 @@ async fn a_file_is_fetched_once_and_again_where_it_is_damaged() {
 }
 
 #[tokio::test]
+async fn a_download_goes_on_where_it_ended() {
+    let whole = content(3, 50_000);
+    for as_file in [false, true] {
+        let bench = Bench::new();
+        let digest = bench.blob(3, 50_000).await;
+        fs::create_dir(bench.cache()).unwrap();
+        let part = bench.cache().join(format!("{digest}.part"));
+        fs::write(part, &whole[..20_000]).unwrap();
+        let cache = bench.open(1 << 20);
+        if as_file {
+            let file = cache.blob_file(&digest).await.unwrap().unwrap();
+            assert_eq!(fs::read(file).unwrap(), whole);
+        } else {
+            assert_eq!(cache.get_blob(&digest).await.unwrap(), whole);
+        }
+        let stats = cache.stats();
+        assert_eq!((stats.resumed, stats.fetched_bytes), (1, 30_000));
+    }
+}
+
+#[tokio::test]
 async fn a_damaged_beginning_is_not_gone_on_with() {
     let bench = Bench::new();
     let digest = bench.blob(5, 50_000).await;

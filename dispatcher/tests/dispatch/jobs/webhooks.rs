@@ -122,6 +122,34 @@ async fn a_job_is_told_of_though_a_thousand_were_created_after_it() {
     wait_until(|| receiver.of(&long).len() == 1).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_told_of_that_has_the_name_of_one_that_is_forgotten() {
+    let world = World::new().await;
+    let registry = registry(&world).await;
+    let receiver = Arc::<Receiver>::default();
+    let _runner = start(&world, &registry, 1, &receiver);
+    let mut asked = spec("in.jsonl", "out.jsonl");
+    asked.webhook = Some("http://receiver/first".to_owned());
+    let asked = serde_json::to_value(asked).unwrap();
+    let mut nightly = NewJob::new(JobKind::Offline, ApplicationId::new("app").unwrap(), asked);
+    // Nobody here runs it.
+    nightly = nightly.for_engine(EngineName("none".to_owned()));
+    for night in 1..=2 {
+        let job = registry.create_job(&nightly, night).await.unwrap();
+        registry.cancel(&job.id, unix_ms()).await.unwrap();
+        wait_until(|| receiver.of(&job).len() as u64 == night).await;
+        let record = format!(".jobs/{}/webhook.json", job.id);
+        let noted = async {
+            while get_when_there(&world, &record).await["created_ms"] != night {
+                tokio::task::yield_now().await;
+            }
+        };
+        let noted = tokio::time::timeout(crate::world::PATIENCE, noted).await;
+        noted.expect("the note of this one");
+        assert!(registry.forget_job(&job.id).await.unwrap());
+    }
+}
+
 fn unix_ms() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.unwrap().as_millis() as u64

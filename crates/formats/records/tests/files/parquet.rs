@@ -8,6 +8,7 @@ use ::parquet::{
     schema::parser::parse_message_type,
 };
 use bytes::Bytes;
+use sextant_records::{Outline, Reader};
 use sextant_types::{Code, Data, DataType, offline::RecordFormat};
 
 use crate::support::{Store, model, one_input, spec};
@@ -78,6 +79,45 @@ async fn rows_are_read_from_any_place() {
     }
 }
 
+/// A column of the same text in each row, which is there once.
+fn repeated(text: &str, rows: usize) -> Bytes {
+    let schema = "message frame { required binary text (UTF8); }";
+    let schema = Arc::new(parse_message_type(schema).expect("a schema"));
+    let properties = Arc::new(WriterProperties::builder().build());
+    let mut file = Vec::new();
+    let mut writer = SerializedFileWriter::new(&mut file, schema, properties).expect("a writer");
+    let mut group = writer.next_row_group().expect("a group");
+    let mut column = group.next_column().expect("no error").expect("a column");
+    let values = vec![ByteArray::from(text); rows];
+    let written = column
+        .typed::<ByteArrayType>()
+        .write_batch(&values, None, None);
+    written.expect("written");
+    column.close().expect("closed");
+    group.close().expect("closed");
+    writer.close().expect("closed");
+    file.into()
+}
+
+#[tokio::test]
+async fn few_rows_are_in_memory_at_once_where_they_are_long() {
+    let store = Store::new();
+    let text = "x".repeat(1 << 19);
+    let path = store.put("long.parquet", repeated(&text, 130)).await;
+    let signature = one_input(DataType::Bytes, &[]);
+    let outline = Outline::scan(&store.files, &path, RecordFormat::Parquet, &signature).await;
+    let outline = outline.expect("an outline");
+    assert!(outline.size_bytes < 1 << 20 && outline.records == 130);
+    let reader = Reader::open(&store.files, &path, &outline, &signature, 0).await;
+    let mut reader = reader.expect("a reader");
+    // 64 MiB of them at once.
+    for (asked, read) in [(130, 128), (2, 2)] {
+        let rows = reader.fetch(asked).await.expect("rows").parse();
+        assert_eq!(rows.len(), read);
+        assert!(rows.iter().all(Result::is_ok));
+    }
+}
+
 #[tokio::test]
 async fn what_is_no_table_of_the_model_is_refused() {
     let store = Store::new();
@@ -105,8 +145,7 @@ async fn what_is_no_table_of_the_model_is_refused() {
     let records = records.expect("records");
     assert!(records.len() == 9 && records.iter().all(Result::is_err));
     let path = store.put("frame.parquet", whole).await;
-    let outline =
-        sextant_records::Outline::scan(&store.files, &path, RecordFormat::Parquet, &three);
+    let outline = Outline::scan(&store.files, &path, RecordFormat::Parquet, &three);
     let outline = outline.await.expect("an outline");
     assert_eq!(outline.records, 9);
     assert!(outline.record_bytes > 0 && outline.chunk(256) == 256);

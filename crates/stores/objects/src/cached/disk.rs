@@ -196,13 +196,9 @@ impl Disk {
         self.folder.join(SCRATCH)
     }
 
-    /// Takes room for a blob of `size` bytes and opens its file; also returns what an earlier
-    /// download left of it. `None` when there is no room or the disk fails.
-    pub(super) fn take_room(
-        self: &Arc<Self>,
-        digest: &Digest,
-        size: u64,
-    ) -> Option<(Room, Vec<u8>)> {
+    /// Takes room for a blob of `size` bytes and opens its file, behind what an earlier download left of it. `None` when
+    /// there is no room or the disk fails.
+    pub(super) fn take_room(self: &Arc<Self>, digest: &Digest, size: u64) -> Option<Room> {
         {
             // Held until the evicted files are gone: their room is given to nobody before.
             let mut index = self.when_released(digest);
@@ -220,10 +216,10 @@ impl Disk {
             written: 0,
         };
         match self.begin(digest, size) {
-            Ok((file, begun)) => {
+            Ok((file, begun_bytes)) => {
                 room.file = Some(file);
-                room.written = begun.len() as u64;
-                Some((room, begun))
+                room.written = begun_bytes;
+                Some(room)
             }
             Err(error) => {
                 room.give_up(&error);
@@ -232,18 +228,17 @@ impl Disk {
         }
     }
 
-    fn begin(&self, digest: &Digest, size: u64) -> io::Result<(File, Vec<u8>)> {
+    /// The file, and how many bytes an earlier download left in it.
+    fn begin(&self, digest: &Digest, size: u64) -> io::Result<(File, u64)> {
         remove_file(&self.whole(digest));
         let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true);
-        let mut file = options.open(self.part(digest))?;
-        let mut begun = Vec::new();
-        if file.metadata()?.len() <= size {
-            file.read_to_end(&mut begun)?;
-        } else {
-            file.set_len(0)?;
+        let file = options.append(true).create(true).open(self.part(digest))?;
+        let begun_bytes = file.metadata()?.len();
+        if begun_bytes <= size {
+            return Ok((file, begun_bytes));
         }
-        Ok((file, begun))
+        file.set_len(0)?;
+        Ok((file, 0))
     }
 
     pub(super) fn remove(&self, digest: &Digest) {
@@ -289,6 +284,22 @@ impl Disk {
 // === impl Room ===
 
 impl Room {
+    /// Bytes of the blob that are there.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// The bytes that are there; `None`, and nothing kept, when the disk fails.
+    pub(super) fn read(self) -> Option<(Self, Vec<u8>)> {
+        match fs::read(self.disk.part(&self.digest)) {
+            Ok(bytes) => Some((self, bytes)),
+            Err(error) => {
+                self.give_up(&error);
+                None
+            }
+        }
+    }
+
     /// Appends bytes; `None`, and nothing kept, when the disk fails.
     pub(super) fn append(mut self, bytes: &[u8]) -> Option<Self> {
         let Some(file) = &mut self.file else {

@@ -97,9 +97,8 @@ impl Inner {
 
     pub(super) fn commit_blob(&self, digest: &Digest, temporary: Temporary) -> Result<(), Error> {
         let name = digest.to_string();
-        self.blobs
-            .create_descend([shard(digest).as_str()])
-            .and_then(|folder| self.commit(temporary, &folder, &name))
+        let folder = || self.blobs.create_descend([shard(digest).as_str()]);
+        self.commit(temporary, &name, folder)
             .map_err(|fault| fault.on_write(&name))
     }
 }

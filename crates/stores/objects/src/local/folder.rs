@@ -270,6 +270,11 @@ impl Folder {
             }
         }
         // Also fails where a link or a device is in it, or a file has just come.
+        self.remove_folder(name)
+    }
+
+    /// Removes a folder; fails where there is anything in it.
+    pub(super) fn remove_folder(&self, name: &str) -> Result<(), Fault> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
     }
 
@@ -305,7 +310,13 @@ impl Folder {
             Ok(sum
                 + match entry {
                     Entry::File(_, file) => file.size_bytes,
-                    Entry::Folder(name) => self.child(&name)?.total_bytes()?,
+                    Entry::Folder(name) => {
+                        match self.child(&name).and_then(|it| it.total_bytes()) {
+                            // Removed since the folder was read.
+                            Err(Fault::Missing) => 0,
+                            bytes => bytes?,
+                        }
+                    }
                 })
         })
     }

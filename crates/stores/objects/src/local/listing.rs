@@ -46,12 +46,14 @@ impl Walk<'_> {
                 break;
             }
             match entry {
-                Entry::Folder(name) if self.enters(&path) => match folder.child(&name) {
-                    Ok(child) => self.visit(&child, &path)?,
-                    // Replaced since the folder was read.
-                    Err(Fault::Missing | Fault::NotFolder | Fault::Link) => {}
-                    Err(fault) => return Err(fault),
-                },
+                Entry::Folder(name) if self.enters(&path) => {
+                    let child = folder.child(&name);
+                    match child.and_then(|child| self.visit(&child, &path)) {
+                        // Removed or replaced since the folder was read.
+                        Ok(()) | Err(Fault::Missing | Fault::NotFolder | Fault::Link) => {}
+                        Err(fault) => return Err(fault),
+                    }
+                }
                 Entry::Folder(_) => {}
                 Entry::File(_, file) => {
                     if self.takes(&path)

@@ -2,7 +2,7 @@
 
 use std::{fs::File, io::Write, sync::Arc};
 
-use rustix::fs::FlockOperation;
+use rustix::{fs::FlockOperation, io::Errno};
 use sextant_types::Digest;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -31,9 +31,12 @@ impl Temporary {
         budget: Arc<Budget>,
         hashed: bool,
     ) -> Result<Self, Fault> {
-        let name = Uuid::new_v4().to_string();
-        let file = folder.create_new(&name)?;
-        let temporary = Self {
+        let (file, name) = loop {
+            if let Some(created) = create_locked(&folder)? {
+                break created;
+            }
+        };
+        Ok(Self {
             file,
             name,
             folder,
@@ -41,10 +44,7 @@ impl Temporary {
             hash: hashed.then(Sha256::new),
             size_bytes: 0,
             moved: false,
-        };
-        // Tells a live writer from a dead one's leftovers.
-        rustix::fs::flock(&temporary.file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(temporary)
+        })
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
@@ -88,6 +88,23 @@ impl Drop for Temporary {
             tracing::warn!(file = self.name, ?fault, "a temporary file stays behind");
         }
     }
+}
+
+/// A new file with its lock, which tells a live writer from a dead one's leftovers; none where a sweep has taken it for one of
+/// these before it was locked.
+fn create_locked(folder: &Folder) -> Result<Option<(File, String)>, Fault> {
+    let name = Uuid::new_v4().to_string();
+    let file = folder.create_new(&name)?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        Err(errno) => {
+            folder.unlink(&name)?;
+            return Err(errno.into());
+        }
+    }
+    let is_there = rustix::fs::fstat(&file)?.st_nlink > 0;
+    Ok(is_there.then_some((file, name)))
 }
 
 /// Removes temporary files that no writer holds.

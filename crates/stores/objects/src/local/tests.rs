@@ -181,10 +181,15 @@ async fn a_folder_whose_files_were_deleted_makes_room_for_an_object() {
         store.put(&path(name), "x".into()).await.unwrap();
     }
     assert!(store.delete(&path("a/b/c")).await.unwrap());
+    let files = root(&folder).join("files");
+    assert!(!files.join("a/b").exists() && files.join("a").exists());
     let put = store.put(&path("a"), "y".into()).await;
     assert!(matches!(put, Err(Error::InvalidPath(_))), "{put:?}");
     assert_eq!(store.get(&path("a/d")).await.unwrap(), "x");
     assert!(store.delete(&path("a/d")).await.unwrap());
+    assert!(!files.join("a").exists());
+    // Earlier versions left folders.
+    fs::create_dir_all(files.join("a/b")).unwrap();
     store.put(&path("a"), "y".into()).await.unwrap();
     assert_eq!(store.get(&path("a")).await.unwrap(), "y");
     assert_eq!((store.used_bytes(), temporary_files(&folder)), (1, 0));
@@ -195,6 +200,29 @@ async fn a_folder_whose_files_were_deleted_makes_room_for_an_object() {
     let put = store.put(&path("b"), "y".into()).await;
     assert!(matches!(put, Err(Error::InvalidPath(_))), "{put:?}");
     assert!(root(&folder).join("files/b/link").is_symlink());
+}
+
+#[tokio::test]
+async fn folders_that_go_keep_no_file_from_coming() {
+    let (store, folder) = limited(None);
+    let beside = LocalStore::open_beside(root(&folder)).unwrap();
+    let writers = (0..4).map(|writer| {
+        let store = if writer % 2 == 0 { &store } else { &beside }.clone();
+        tokio::spawn(async move {
+            let name = path(&format!("a/b/{writer}"));
+            for _ in 0..50 {
+                store.put(&name, "x".into()).await.unwrap();
+                let found = store.list(&ListRequest::prefix("a/")).await.unwrap();
+                assert!(found.objects.iter().any(|it| it.path == name));
+                assert!(store.delete(&name).await.unwrap());
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert!(!root(&folder).join("files/a").exists());
 }
 
 #[tokio::test]
@@ -217,7 +245,6 @@ async fn devices_and_pipes_are_no_objects() {
 async fn leftovers_of_the_dead_go_and_files_of_the_living_stay() {
     let (store, folder) = limited(None);
     let leftover = root(&folder).join("tmp/leftover");
-    fs::write(&leftover, "half").unwrap();
     let name = path("slow");
     let (reached, waiting) = tokio::sync::oneshot::channel::<()>();
     let (go_on, gate) = tokio::sync::oneshot::channel::<()>();
@@ -231,10 +258,18 @@ async fn leftovers_of_the_dead_go_and_files_of_the_living_stay() {
         async move { store.put_stream(&name, Box::pin(slow)).await }
     });
     waiting.await.unwrap();
-    assert_eq!(temporary_files(&folder), 2);
-    let other = LocalStore::open(root(&folder), None).unwrap();
-    assert!(!leftover.exists());
-    assert_eq!(temporary_files(&folder), 1);
+    let open = |beside| match beside {
+        true => LocalStore::open_beside(root(&folder)),
+        false => LocalStore::open(root(&folder), None),
+    };
+    for beside in [true, false] {
+        fs::write(&leftover, "half").unwrap();
+        assert_eq!(temporary_files(&folder), 2);
+        open(beside).unwrap();
+        assert!(!leftover.exists());
+        assert_eq!(temporary_files(&folder), 1);
+    }
+    let other = open(true).unwrap();
     go_on.send(()).unwrap();
     put.await.unwrap().unwrap();
     assert_eq!(other.get(&name).await.unwrap(), "whole");
