@@ -181,6 +181,29 @@ fn what_hugging_face_says_is_done() {
         (Some((224, 224)), Resize::ShorterSide(256))
     );
 
+    // A square of whole images: ViT, Swin and BEiT as their files were first written, and ConvNeXt from 384 pixels on.
+    for (config, side) in [
+        (r#"{"do_resize": true, "size": 224}"#, 224),
+        (
+            r#"{"do_resize": true, "size": 224, "do_center_crop": false, "crop_size": 224}"#,
+            224,
+        ),
+        (r#"{"do_resize": true, "size": 384, "crop_pct": 1.0}"#, 384),
+    ] {
+        let read = Preprocessing::read(config.as_bytes()).expect("known");
+        assert_eq!(
+            (read.size, read.resize),
+            (Some((side, side)), Resize::Exact)
+        );
+    }
+    // CLIP: the shorter side of what is cut.
+    let config = br#"{"do_resize": true, "size": 224, "do_center_crop": true, "crop_size": 224}"#;
+    let read = Preprocessing::read(config).expect("known");
+    assert_eq!(
+        (read.size, read.resize),
+        (Some((224, 224)), Resize::ShorterSide(224))
+    );
+
     let strange = br#"{"do_resize": true, "size": {"longest_edge": 800}}"#;
     let error = Preprocessing::read(strange)
         .expect_err("unknown")
