@@ -176,6 +176,7 @@ impl<'a> Scorer<'a> {
             Some(columns) if columns * wanted.len() == output.len() => columns.max(1),
             _ => return Err(self.misshapen(output, records).into()),
         };
+        self.are_classes(output, (classes, records))?;
         let values = reals(output).ok_or_else(|| self.misshapen(output, records))?;
         self.can_be_wrong(output, classes)?;
         let rows = values.chunks_exact(classes);
@@ -223,6 +224,25 @@ impl<'a> Scorer<'a> {
             _ => self.push_found(&labelled)?,
         }
         Ok(())
+    }
+
+    /// Refuses an output that has as many numbers as so many classes of each label have, and whose last dimension is not
+    /// that of classes: the model may not declare its dimensions. Dimensions of 1 may stand behind it.
+    fn are_classes(
+        &self,
+        output: &Tensor,
+        (classes, records): (usize, usize),
+    ) -> Result<(), Invalid> {
+        let last = output.shape().iter().rev().find(|size| **size != 1);
+        match self.metric {
+            Metric::Auc if classes > 2 => Err(Invalid::NotTwoClasses {
+                output: self.output.to_owned(),
+                shape: format!("{:?}", output.shape()),
+            }),
+            Metric::Auc => Ok(()),
+            _ if classes > 1 && last != Some(&classes) => Err(self.misshapen(output, records)),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses to score what any answer would be right for: the model may not declare how many numbers it answers.

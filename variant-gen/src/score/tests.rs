@@ -254,6 +254,37 @@ fn outputs_that_do_not_fit_are_refused() {
 }
 
 #[test]
+fn classes_that_do_not_come_last_are_refused() {
+    let labels = Labels {
+        per_record: 2,
+        values: Expectation::Classes(vec![0, 2]),
+    };
+    let mut scorer = Scorer::new(Metric::TokenAccuracy, &labels, "y");
+    // A plane of two places for each of three classes.
+    let planes = scorer.push(&floats(&[1, 3, 2], &[0.0; 6]), 1);
+    assert!(
+        matches!(
+            planes,
+            Err(ScoreError::Invalid(Invalid::OutputShape { .. }))
+        ),
+        "{planes:?}"
+    );
+    let places = floats(&[1, 2, 3, 1], &[1.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+    assert_eq!(score(Metric::TokenAccuracy, &labels, &places).value, 1.0);
+    // The area is of the second class of two, and not of the last of three.
+    let two = classes(&[0, 1]);
+    let mut scorer = Scorer::new(Metric::Auc, &two, "y");
+    let three = scorer.push(&floats(&[2, 3], &[0.0; 6]), 2);
+    assert!(
+        matches!(
+            three,
+            Err(ScoreError::Invalid(Invalid::NotTwoClasses { .. }))
+        ),
+        "{three:?}"
+    );
+}
+
+#[test]
 fn batches_add_up() {
     let labels = classes(&[0, 1, 1]);
     let mut scorer = Scorer::new(Metric::Top1, &labels, "y");

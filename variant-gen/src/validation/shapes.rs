@@ -54,7 +54,7 @@ fn of_arrays(file: &Bytes) -> Result<RecordShapes, Invalid> {
             name: name.to_owned(),
             why: problem.to_string(),
         })?;
-        let header = Header::parse(&array).map_err(|problem| Invalid::Array {
+        let header = Header::of_any_order(&array).map_err(|problem| Invalid::Array {
             name: name.to_owned(),
             problem,
         })?;

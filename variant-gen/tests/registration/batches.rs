@@ -1,7 +1,10 @@
 //! Whether a model takes batches, where its file does not say so.
 
 use bytes::Bytes;
-use sextant_onnx::builder::{BATCH, Dim, ModelBuilder};
+use sextant_onnx::{
+    builder::{BATCH, Dim, ModelBuilder},
+    proto::AttributeProto,
+};
 use sextant_registry::JobState;
 use sextant_types::{DataType, Metric};
 
@@ -33,10 +36,10 @@ fn records() -> Bytes {
     (0..12).map(line).collect::<String>().into()
 }
 
-async fn registered(model: &Bytes) -> (bool, u16, String) {
+async fn registered(model: &Bytes, records: &Bytes) -> (bool, u16, String) {
     let bed = Bed::new().await;
     bed.application("errors", Metric::MeanAbsoluteError).await;
-    let job = bed.submit_to("errors", "m", model, &records()).await;
+    let job = bed.submit_to("errors", "m", model, records).await;
     let job = bed.run_to_end(bed.generator(quick()), &job.job.id).await;
     assert_eq!(job.state, JobState::Succeeded, "{:?}", job.error);
     let variants = bed.variants("m").await;
@@ -54,7 +57,8 @@ async fn registered(model: &Bytes) -> (bool, u16, String) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_that_is_fixed_at_one_or_declared_wrong_is_widened() {
     for (input, output) in [(ONE, ONE), (BATCH, ONE)] {
-        let (batched, most, changes) = registered(&model("Identity", input, output)).await;
+        let (batched, most, changes) =
+            registered(&model("Identity", input, output), &records()).await;
         assert!(batched && most > 1, "{most}");
         assert!(changes.contains("served in batches"), "{changes}");
     }
@@ -62,9 +66,45 @@ async fn a_batch_that_is_fixed_at_one_or_declared_wrong_is_widened() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_depend_on_each_other_are_not_put_together() {
-    let (batched, most, changes) = registered(&model("ReduceSum", ONE, ONE)).await;
+    let (batched, most, changes) = registered(&model("ReduceSum", ONE, ONE), &records()).await;
     assert!(!batched && most == 1, "{most}");
     assert_eq!(changes, "null");
+}
+
+/// The shares of the two rows of a record in each of four columns. The record is written into a `Reshape` of its rows.
+fn shares() -> Bytes {
+    let mut builder = ModelBuilder::new("shares", 1);
+    builder.input("x", DataType::Fp32, &[ONE, ROW, Dim::Fixed(4)]);
+    builder.output("y", DataType::Fp32, &[ONE, Dim::Fixed(8)]);
+    builder.constant("apart", &[2], &[2i64, 4]);
+    builder.constant("together", &[3], &[1i64, -1, 4]);
+    builder.constant("flat", &[2], &[1i64, 8]);
+    builder.node("Reshape", &["x", "apart"], &["rows"]);
+    builder.node("Reshape", &["rows", "together"], &["record"]);
+    let axis = vec![AttributeProto::int("axis", 1)];
+    builder.node_with("Softmax", &["record"], &["shares"], axis);
+    builder.node("Reshape", &["shares", "flat"], &["y"]);
+    builder.build()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_in_a_shape_stays_one_where_what_is_reshaped_counts_something_else() {
+    let line = |at: usize| {
+        let of = |it: usize| (((at * 8 + it) as f64) * 0.7).sin();
+        let rows: Vec<Vec<f64>> = (0..2)
+            .map(|row| (0..4).map(|column| of(row * 4 + column)).collect())
+            .collect();
+        let share = |it: usize| of(it).exp() / (of(it % 4).exp() + of(it % 4 + 4).exp());
+        let label: Vec<f64> = (0..8).map(share).collect();
+        format!(
+            "{}\n",
+            serde_json::json!({"inputs": {"x": rows}, "label": label})
+        )
+    };
+    let records: Bytes = (0..12).map(line).collect::<String>().into();
+    let (batched, most, changes) = registered(&shares(), &records).await;
+    assert!(batched && most > 1, "{most}");
+    assert!(changes.contains("served in batches"), "{changes}");
 }
 
 /// How to export a dynamic batch is said where records have another shape, and not where something else is wrong.

@@ -2,14 +2,19 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use sextant_engine::Engine;
+use sextant_engine::{Engine, Error, LoadRequest};
 use sextant_engine_cuda::{
     Config, CudaEngine,
     driver::recording::{Pretence, RecordingDriver},
     lower::OPERATORS,
-    suite,
+    suite::{self, Case},
 };
 use sextant_engine_ort::OrtEngine;
+use sextant_onnx::{
+    builder::{BATCH, Dim, ModelBuilder},
+    proto::AttributeProto,
+};
+use sextant_types::{DataType, Digest, Optimization, Precision};
 
 const SEED: u64 = 20_260;
 
@@ -39,7 +44,10 @@ fn reference() -> OrtEngine {
 }
 
 fn check(engine: &dyn Engine) {
-    let comparisons = suite::operators::all(engine, &reference(), SEED);
+    agree(&suite::operators::all(engine, &reference(), SEED));
+}
+
+fn agree(comparisons: &[suite::Comparison]) {
     let bad: Vec<String> = comparisons
         .iter()
         .filter(|comparison| !comparison.passed())
@@ -56,6 +64,68 @@ fn operators_agree() {
 #[test]
 fn operators_agree_with_a_library_for_convolutions() {
     check(&*engine(true));
+}
+
+/// Two convolutions that cannot take over the normalisation behind them: their bias is known with the batch alone.
+#[test]
+fn normalisations_that_no_convolution_takes_over_are_computed() {
+    let mut model = ModelBuilder::new("normalised", 1);
+    let image = [BATCH, Dim::Fixed(3), Dim::Fixed(6), Dim::Fixed(6)];
+    model.input("x", DataType::Fp32, &image);
+    let smaller = [BATCH, Dim::Fixed(3), Dim::Fixed(4), Dim::Fixed(4)];
+    model.output("y", DataType::Fp32, &smaller);
+    let axes = AttributeProto::ints("axes", &[0, 2, 3]);
+    let axes = vec![axes, AttributeProto::int("keepdims", 0)];
+    model.node_with("ReduceMean", &["x"], &["b"], axes);
+    model.random("w", &[3, 3, 2, 2], 0.5);
+    for vector in ["scale", "shift", "mean"] {
+        model.random(vector, &[3], 0.5);
+    }
+    model.constant("variance", &[3], &[0.5f32, 0.75, 1.0]);
+    for [input, sum, output] in [["x", "first", "between"], ["between", "second", "y"]] {
+        model.node("Conv", &[input, "w", "b"], &[sum]);
+        let vectors = [sum, "scale", "shift", "mean", "variance"];
+        model.node("BatchNormalization", &vectors, &[output]);
+    }
+    let case = Case {
+        operator: "BatchNormalization",
+        detail: "behind convolutions with a bias of the batch".to_owned(),
+        model: model.build(),
+        dynamic: vec![3],
+        seed: SEED,
+    };
+    let tolerance = suite::operators::tolerance;
+    for convolution in [false, true] {
+        let engine = engine(convolution);
+        agree(&suite::compare(&*engine, &reference(), &case, tolerance));
+    }
+}
+
+/// The convolution in front of it computes by constant statistics, which are not those of the batch.
+#[test]
+fn normalisation_by_the_statistics_of_the_batch_is_refused() {
+    let mut model = ModelBuilder::new("training", 1);
+    let image = [BATCH, Dim::Fixed(2), Dim::Fixed(4), Dim::Fixed(4)];
+    model.input("x", DataType::Fp32, &image);
+    model.output("y", DataType::Fp32, &image);
+    model.random("w", &[2, 2, 1, 1], 1.0);
+    model.constant("ones", &[2], &[1f32, 1.0]);
+    model.node("Conv", &["x", "w"], &["sum"]);
+    let of_batch = vec![AttributeProto::int("training_mode", 1)];
+    let vectors = ["sum", "ones", "ones", "ones", "ones"];
+    model.node_with("BatchNormalization", &vectors, &["y"], of_batch);
+    let request = LoadRequest {
+        artefact: Digest::from_bytes([1; 32]),
+        model: model.build().into(),
+        precision: Precision::Fp32,
+        optimization: Optimization::All,
+        threads: 1,
+    };
+    match engine(false).load(&request) {
+        Err(Error::Unsupported(text)) => assert!(text.contains("`BatchNormalization`"), "{text}"),
+        Err(other) => panic!("refused as `{other}`"),
+        Ok(_) => panic!("accepted"),
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use image::{DynamicImage, ImageReader};
+use image::{DynamicImage, ImageDecoder, ImageReader, ImageResult, Limits, Rgb};
 use sextant_formats::{npy::Header, zip};
 use sextant_types::{DataType, TensorSpec};
 
@@ -151,7 +151,31 @@ fn open(file: &Path) -> Result<DynamicImage, Error> {
     // Names lie: many a `.jpg` is a PNG.
     let reader = reader.with_guessed_format();
     let reader = reader.map_err(|error| wrong(error.to_string()))?;
-    reader.decode().map_err(|error| wrong(error.to_string()))
+    upright(reader.into_decoder()).map_err(|error| wrong(error.to_string()))
+}
+
+/// The image, turned as its EXIF data says: cameras store it as their sensor lies.
+fn upright(decoder: ImageResult<impl ImageDecoder>) -> ImageResult<DynamicImage> {
+    let mut decoder = decoder?;
+    // A decoder holds its own buffers to the limits, and not the image that it is to fill.
+    Limits::default().reserve(decoder.total_bytes())?;
+    let orientation = decoder.orientation()?;
+    let mut image = DynamicImage::from_decoder(decoder)?;
+    image.apply_orientation(orientation);
+    Ok(image)
+}
+
+/// How bright each pixel is, by the weights of ITU-R BT.601, as Pillow and OpenCV have it.
+fn brightness(image: &DynamicImage) -> Vec<u8> {
+    if !image.color().has_color() {
+        return image.to_luma8().into_raw();
+    }
+    let pixels = image.to_rgb8();
+    let of = |pixel: &Rgb<u8>| {
+        let [red, green, blue] = pixel.0.map(u32::from);
+        ((19_595 * red + 38_470 * green + 7_471 * blue + (1 << 15)) >> 16) as u8
+    };
+    pixels.pixels().map(of).collect()
 }
 
 // === impl Layout ===
@@ -268,7 +292,7 @@ impl Layout {
     /// All channels of each pixel, row by row.
     fn pixels(self, image: &DynamicImage) -> Vec<u8> {
         match self.channels {
-            1 => image.to_luma8().into_raw(),
+            1 => brightness(image),
             _ => image.to_rgb8().into_raw(),
         }
     }

@@ -3,7 +3,7 @@
 use std::{fs, io::Cursor, path::Path};
 
 use bytes::Bytes;
-use image::{GrayImage, Rgb, RgbImage};
+use image::{ExtendedColorType, GrayImage, ImageEncoder, Rgb, RgbImage, codecs::png::PngEncoder};
 use sextant_datasets::{
     Error,
     images::{Filter, Folder, Preprocessing, Resize},
@@ -98,6 +98,41 @@ fn a_list_names_files_and_numbers_and_bytes_stay_bytes() {
     assert_eq!(labels.to_vec::<i64>().expect("integers"), [7, 3]);
 }
 
+/// A TIFF header with one entry, the orientation: turned to the left, as a camera stores what it saw upright.
+const TURNED: [u8; 26] = [
+    b'I', b'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 0x01, 3, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0,
+];
+
+#[test]
+fn images_are_turned_as_their_cameras_say() {
+    let root = tempfile::tempdir().expect("a folder");
+    let mut file = Vec::new();
+    let mut encoder = PngEncoder::new(&mut file);
+    encoder.set_exif_metadata(TURNED.to_vec()).expect("held");
+    let stored = halves(2, 2);
+    encoder
+        .write_image(stored.as_raw(), 2, 2, ExtendedColorType::Rgb8)
+        .expect("written");
+    fs::write(root.path().join("a.png"), file).expect("written");
+    let folder = Folder::open(root.path()).expect("it is read");
+    let spec = input(DataType::Uint8, [None, Some(2), Some(2), Some(3)]);
+    let (pixels, _) = arrays(&folder, &spec, &Preprocessing::default()).expect("they fit");
+    // The red column at the left comes to the top.
+    let upright = [[255u8, 0, 0], [255, 0, 0], [0, 0, 255], [0, 0, 255]];
+    assert_eq!(pixels.to_vec::<u8>().expect("bytes"), upright.concat());
+}
+
+/// Values by Pillow (`convert("L")`) of the same pixels.
+#[test]
+fn brightness_is_that_of_pillow() {
+    let root = tempfile::tempdir().expect("a folder");
+    save(&halves(2, 1), &root.path().join("a.png"));
+    let folder = Folder::open(root.path()).expect("it is read");
+    let spec = input(DataType::Uint8, [None, Some(1), Some(1), Some(2)]);
+    let (pixels, _) = arrays(&folder, &spec, &Preprocessing::default()).expect("they fit");
+    assert_eq!(pixels.to_vec::<u8>().expect("bytes"), [76, 29]);
+}
+
 #[test]
 fn images_without_labels_are_taken_evenly() {
     let root = tempfile::tempdir().expect("a folder");
@@ -179,6 +214,29 @@ fn what_hugging_face_says_is_done() {
     assert_eq!(
         (read.size, read.resize),
         (Some((224, 224)), Resize::ShorterSide(256))
+    );
+
+    // A square of whole images: ViT, Swin and BEiT as their files were first written, and ConvNeXt from 384 pixels on.
+    for (config, side) in [
+        (r#"{"do_resize": true, "size": 224}"#, 224),
+        (
+            r#"{"do_resize": true, "size": 224, "do_center_crop": false, "crop_size": 224}"#,
+            224,
+        ),
+        (r#"{"do_resize": true, "size": 384, "crop_pct": 1.0}"#, 384),
+    ] {
+        let read = Preprocessing::read(config.as_bytes()).expect("known");
+        assert_eq!(
+            (read.size, read.resize),
+            (Some((side, side)), Resize::Exact)
+        );
+    }
+    // CLIP: the shorter side of what is cut.
+    let config = br#"{"do_resize": true, "size": 224, "do_center_crop": true, "crop_size": 224}"#;
+    let read = Preprocessing::read(config).expect("known");
+    assert_eq!(
+        (read.size, read.resize),
+        (Some((224, 224)), Resize::ShorterSide(224))
     );
 
     let strange = br#"{"do_resize": true, "size": {"longest_edge": 800}}"#;

@@ -108,6 +108,14 @@ impl Header {
         }
     }
 
+    /// The same, of an array whose elements lie in whatever order.
+    ///
+    /// # Errors
+    /// When it is not an array, or one that cannot be held.
+    pub fn of_any_order(file: &[u8]) -> Result<Self, Problem> {
+        Ok(Self::read(file)?.0)
+    }
+
     fn read(file: &[u8]) -> Result<(Self, Order), Problem> {
         let (text, start) = text(file)?;
         let fields = Scanner::new(text).fields()?;

@@ -3,7 +3,7 @@
 use std::io::Cursor;
 
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer, images};
-use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
+use image::{DynamicImage, ImageDecoder, ImageReader, Limits, Rgb};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sextant_types::{DataType, NamedTensor, Signature};
@@ -299,7 +299,7 @@ impl Image {
         picture.apply_orientation(upright);
         let (width, height) = (picture.width(), picture.height());
         let (bytes, kind) = match self.options.channels {
-            1 => (picture.into_luma8().into_raw(), PixelType::U8),
+            1 => (brightness(picture), PixelType::U8),
             _ => (picture.into_rgb8().into_raw(), PixelType::U8x3),
         };
         images::Image::from_vec_u8(width, height, bytes, kind)
@@ -370,6 +370,19 @@ impl Image {
             }
         }
     }
+}
+
+/// How bright each pixel is, by the weights of ITU-R BT.601, as Pillow and OpenCV have it.
+fn brightness(picture: DynamicImage) -> Vec<u8> {
+    if !picture.color().has_color() {
+        return picture.into_luma8().into_raw();
+    }
+    let pixels = picture.into_rgb8();
+    let of = |pixel: &Rgb<u8>| {
+        let [red, green, blue] = pixel.0.map(u32::from);
+        ((19_595 * red + 38_470 * green + 7_471 * blue + (1 << 15)) >> 16) as u8
+    };
+    pixels.pixels().map(of).collect()
 }
 
 // === impl Part ===

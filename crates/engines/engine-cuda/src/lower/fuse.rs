@@ -245,16 +245,22 @@ fn normalisations(graph: &mut Graph) {
         (fused && node.op_type == "Conv" && node.activation == Activation::None)
             .then(|| pending(node, follower))
     });
-    for index in 0..graph.nodes.len() {
-        if graph.nodes[index].op_type == "Conv" && graph.nodes[index].inputs.len() == 5 {
+    // Each that becomes a node again moves those behind it.
+    let mut index = 0;
+    while let Some(node) = graph.nodes.get(index) {
+        if node.op_type == "Conv" && node.inputs.len() == 5 {
             absorb(graph, index);
         }
+        index += 1;
     }
 }
 
-/// `None` where the statistics are not constant; then lowering says so.
+/// `None` where the statistics are not constant, or those of the batch are asked for; then lowering says so.
 fn simplify(graph: &mut Graph, index: usize) -> Option<()> {
     let node = &graph.nodes[index];
+    if node.int("training_mode", 0) != 0 {
+        return None;
+    }
     let vector = |at: usize| graph.constants.get(node.inputs.get(at)?)?.to_floats();
     let (scale, bias, mean, variance) = (vector(1)?, vector(2)?, vector(3)?, vector(4)?);
     let length = scale.len();

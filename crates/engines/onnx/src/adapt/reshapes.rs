@@ -7,39 +7,83 @@ use sextant_types::DataType;
 
 use crate::proto::{AttributeProto, GraphProto, NodeProto, TensorProto};
 
+/// A shape without the size of the batch.
+enum FreeShape {
+    /// Its first dimension follows from the others.
+    Following(Vec<i64>),
+    /// Its first dimension is the number of rows that the inputs have; these come behind it.
+    BehindRows(Vec<i64>),
+}
+
 /// Takes the size of the batch, `sample`, out of the shapes that `Reshape` is given as constants, where it changes what
-/// inputs decide: the first dimension follows from the others, or is that of what is reshaped. Whether the model then takes
-/// batches is not known from the file. Returns how many were changed.
+/// inputs decide: the first dimension follows from the others, or is that of the first input. So of inputs with as many
+/// rows as the sample every shape is what it was. What is reshaped tells nothing of rows: its own first dimension may be
+/// any other. Whether the model then takes batches is not known from the file. Returns how many were changed.
 pub(super) fn free(graph: &mut GraphProto, sample: i64) -> usize {
-    let mut decided: BTreeSet<String> = {
-        let constants: BTreeSet<&str> = graph.initializer.iter().map(|it| it.name()).collect();
-        let given = graph.input.iter().map(|it| it.name());
-        let given = given.filter(|name| !constants.contains(name));
-        given.map(str::to_owned).collect()
-    };
+    let constants: BTreeSet<&str> = graph.initializer.iter().map(|it| it.name()).collect();
+    let given = graph.input.iter().map(|it| it.name());
+    let given = given.filter(|name| !constants.contains(name));
+    let given: Vec<String> = given.map(str::to_owned).collect();
+    let mut decided: BTreeSet<String> = given.iter().cloned().collect();
     let mut freed = Vec::new();
-    for at in 0..graph.node.len() {
-        let node = &graph.node[at];
+    for (at, node) in graph.node.iter().enumerate() {
         if !node.input.iter().any(|it| decided.contains(it)) || node.is("Shape") || node.is("Size")
         {
             continue;
         }
         decided.extend(node.output.iter().cloned());
-        let Some(shape) = free_shape(graph, node, sample, &decided) else {
-            continue;
-        };
-        let name = format!("{}/{at}", node.input[1]);
-        freed.push((
-            at,
-            TensorProto::from_elements(&name, &[shape.len()], &shape),
-        ));
+        let shape = free_shape(graph, node, sample, &decided);
+        freed.extend(shape.map(|shape| (at, shape)));
     }
     let count = freed.len();
-    for (at, shape) in freed {
-        graph.node[at].input[1] = shape.name().to_owned();
-        graph.initializer.push(shape);
+    if let Some(input) = given.first() {
+        put(graph, input, freed);
     }
     count
+}
+
+/// Gives each `Reshape`, by its position, its shape.
+fn put(graph: &mut GraphProto, input: &str, freed: Vec<(usize, FreeShape)>) {
+    let rows = format!("{input}/batch_rows");
+    let needs_rows = |(_, shape): &(usize, FreeShape)| matches!(shape, FreeShape::BehindRows(_));
+    let before = std::mem::take(&mut graph.node);
+    if freed.iter().any(needs_rows) {
+        count_rows(graph, input, &rows);
+    }
+    let mut freed = freed.into_iter().peekable();
+    for (at, mut node) in before.into_iter().enumerate() {
+        if let Some((_, shape)) = freed.next_if(|(of, _)| *of == at) {
+            let name = format!("{}/{at}", node.input[1]);
+            match shape {
+                FreeShape::Following(sizes) => graph.initializer.push(list(&name, &sizes)),
+                FreeShape::BehindRows(sizes) => join(graph, &rows, (&name, &sizes)),
+            }
+            node.input[1] = name;
+        }
+        graph.node.push(node);
+    }
+}
+
+/// Adds what counts the rows of an input, as a list of one number.
+fn count_rows(graph: &mut GraphProto, input: &str, rows: &str) {
+    let [shape, first] = ["shape", "first"].map(|part| format!("{input}/batch_{part}"));
+    graph.initializer.push(list(&first, &[0]));
+    graph.node.extend([
+        NodeProto::new("Shape", &shape, &[input], &[&shape]),
+        NodeProto::new("Gather", rows, &[&shape, &first], &[rows]),
+    ]);
+}
+
+/// Adds what puts the number of rows in front of sizes.
+fn join(graph: &mut GraphProto, rows: &str, (name, sizes): (&str, &[i64])) {
+    let rest = format!("{name}/rest");
+    graph.initializer.push(list(&rest, sizes));
+    let node = NodeProto::new("Concat", name, &[rows, &rest], &[name]);
+    graph.node.push(node.with(AttributeProto::int("axis", 0)));
+}
+
+fn list(name: &str, values: &[i64]) -> TensorProto {
+    TensorProto::from_elements(name, &[values.len()], values)
 }
 
 /// The shape that a `Reshape` of what inputs decide should have; `None` where it may stay.
@@ -48,24 +92,22 @@ fn free_shape(
     node: &NodeProto,
     sample: i64,
     decided: &BTreeSet<String>,
-) -> Option<Vec<i64>> {
+) -> Option<FreeShape> {
     let [data, shape] = node.input.as_slice() else {
         return None;
     };
-    let zero_is_zero = node.attribute("allowzero").map_or(0, AttributeProto::i) != 0;
     if !node.is("Reshape") || !decided.contains(data) {
         return None;
     }
-    let mut sizes = integers(constant(graph, shape)?)?;
-    let (first, rest) = sizes.split_first_mut()?;
+    let sizes = integers(constant(graph, shape)?)?;
+    let (first, rest) = sizes.split_first()?;
     let follows = !rest.contains(&-1) && !rest.contains(&0);
-    *first = match (*first, follows) {
-        (size, _) if size <= 0 => return None,
-        (_, true) => -1,
-        (size, false) if size == sample && !zero_is_zero => 0,
-        _ => return None,
-    };
-    Some(sizes)
+    match (*first, follows) {
+        (size, _) if size <= 0 => None,
+        (_, true) => Some(FreeShape::Following([&[-1][..], rest].concat())),
+        (size, false) if size == sample => Some(FreeShape::BehindRows(rest.to_vec())),
+        _ => None,
+    }
 }
 
 fn constant<'a>(graph: &'a GraphProto, name: &str) -> Option<&'a TensorProto> {

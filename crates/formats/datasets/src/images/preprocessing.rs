@@ -5,6 +5,9 @@ use serde_json::Value;
 
 use crate::Error;
 
+/// The side from which on ConvNeXt takes whole images, pixels.
+const WHOLE_SIDE: u32 = 384;
+
 /// How images are brought to a model's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resize {
@@ -89,6 +92,10 @@ impl Preprocessing {
                     found.size = Some(area);
                     Resize::Exact
                 }
+                (Some(side), None) if !is_on("do_center_crop") && is_stretched(side, &config) => {
+                    found.size = Some((side, side));
+                    Resize::Exact
+                }
                 (Some(side), None) => Resize::ShorterSide(cropped(side, &config)),
                 (None, None) => return Err(unknown("size", &config["size"])),
             };
@@ -163,10 +170,19 @@ fn area(value: &Value) -> Option<(u32, u32)> {
     number(&value["height"]).zip(number(&value["width"]))
 }
 
+/// Whether images of which nothing is cut out become a square whatever their ratio: to ViT and its kin a number is the
+/// side of that, and ConvNeXt cuts from none of so many pixels.
+fn is_stretched(side: u32, config: &Value) -> bool {
+    match config["crop_pct"].is_null() {
+        true => config["size"].is_u64(),
+        false => side >= WHOLE_SIDE,
+    }
+}
+
 /// ConvNeXt resizes to more than it then cuts out, by a share.
 fn cropped(side: u32, config: &Value) -> u32 {
     match config["crop_pct"].as_f64() {
-        Some(share) if share > 0.0 && side < 384 => (f64::from(side) / share) as u32,
+        Some(share) if share > 0.0 && side < WHOLE_SIDE => (f64::from(side) / share) as u32,
         _ => side,
     }
 }

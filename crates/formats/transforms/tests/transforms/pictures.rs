@@ -61,6 +61,17 @@ fn pictures_of_every_format_and_number_are_taken() {
     assert_eq!(output(&none, "pixels").shape(), [0, 1, 2, 2]);
 }
 
+/// Values by Pillow (`convert("L")`) of the same pixels.
+#[test]
+fn brightness_is_that_of_pillow() {
+    let made =
+        transform(json!({"image": {"width": 4, "height": 2, "channels": 1, "scale": 255.0}}));
+    let outputs = made.apply(&[texts("image", &[&picture(image::ImageFormat::Png)])]);
+    let pixels = output(&outputs.expect("pixels"), "pixels").to_vec::<f32>();
+    let expected = [76.0, 150.0, 29.0, 255.0, 0.0, 0.0, 0.0, 0.0];
+    assert_eq!(pixels.expect("floats"), expected);
+}
+
 #[test]
 fn a_picture_is_kept_whole_or_cut_as_asked() {
     let to = |fit: &str| {
