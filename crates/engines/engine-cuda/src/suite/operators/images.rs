@@ -10,6 +10,7 @@ pub(super) fn cases(random: &mut Random) -> Vec<Case> {
         uneven(),
         line(),
         normalised(random),
+        normalised_twice(),
     ]);
     for operator in ["MaxPool", "AveragePool"] {
         cases.extend((0..4).map(|_| pool(operator, random)));
@@ -128,6 +129,25 @@ fn normalised(random: &mut Random) -> Case {
     model.node("BatchNormalization", &call("c"), "n");
     model.node("Relu", &["n"], "r").node("Sigmoid", &["r"], "s");
     model.node("BatchNormalization", &call("s"), "y").finish(4)
+}
+
+/// Two batch normalisations behind one convolution.
+fn normalised_twice() -> Case {
+    let mut model = Model::new("BatchNormalization", "behind another one", &[3, 6, 6]);
+    model.weights("w", &[4, 3, 3, 3]);
+    model.node("Conv", &["x", "w"], "c");
+    for [input, output] in [["c", "n"], ["n", "y"]] {
+        let vectors =
+            ["scale", "bias", "mean", "variance"].map(|part| format!("{part} of {output}"));
+        for vector in &vectors[..3] {
+            model.weights(vector, &[4]);
+        }
+        let variance = [0.5f32, 0.75, 1.0, 1.25];
+        model.builder.constant(&vectors[3], &[4], &variance);
+        let inputs = [vec![input], vectors.iter().map(String::as_str).collect()].concat();
+        model.node("BatchNormalization", &inputs, output);
+    }
+    model.finish(4)
 }
 
 fn pool(operator: &'static str, random: &mut Random) -> Case {
