@@ -146,9 +146,10 @@ pub(super) fn combine_activated(
     Ok(y)
 }
 
-/// An operand in the order of the output: whole images are brought into it, what is broadcast stays as it is.
+/// An operand in the order of the output: whole images are brought into it, what is broadcast stays as it is. The channels
+/// of an operand of fewer dimensions are not those of the output.
 fn ordered(lowering: &mut Lowering<'_>, x: &Device, dims: &[u64], last: bool) -> Device {
-    match (x.channels_last, last) {
+    match (x.channels_last, last && x.dims.len() == dims.len()) {
         (true, false) => lowering.row_major(x),
         (false, true) if x.dims == dims => lowering.channels_last(x, dims[1]),
         _ => x.clone(),

@@ -9,6 +9,7 @@ pub(super) fn cases(random: &mut Random) -> Vec<Case> {
         pointwise(random),
         uneven(),
         line(),
+        line_and_image(),
         normalised(random),
         normalised_twice(),
     ]);
@@ -105,6 +106,21 @@ fn line() -> Case {
     model.weights("w", &[4, 3, 3]).weights("b", &[4]);
     let same = vec![AttributeProto::string("auto_pad", "SAME_UPPER")];
     model.call(&["x", "w", "b"], same).finish(3)
+}
+
+/// A sum of what is convolved along one dimension and along two: channels that lie last are not the same dimension there.
+fn line_and_image() -> Case {
+    let mut model = Model::new("Conv", "one dimension and two", &[8, 8, 5]);
+    model.weights("w", &[8, 8, 1, 1]).weights("v", &[8, 8, 3]);
+    model.builder.constant("first", &[], &[0i64]);
+    model
+        .node("Conv", &["x", "w"], "image")
+        .node("Gather", &["x", "first"], "lines");
+    let padding = vec![AttributeProto::ints("pads", &[1, 1])];
+    model
+        .builder
+        .node_with("Conv", &["lines", "v"], &["line"], padding);
+    model.node("Add", &["image", "line"], "y").finish(4)
 }
 
 /// Batch normalisation behind a convolution and alone.
