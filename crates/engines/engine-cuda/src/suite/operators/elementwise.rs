@@ -101,6 +101,15 @@ fn binary(random: &mut Random) -> Vec<Case> {
         model.node("Add", &["above", "half"], "raised");
         cases.push(model.call(&["raised", "e"], Vec::new()).finish(2));
     }
+    let mut whole = Model::new("Pow", "integers", &[4]);
+    whole
+        .number("four", 4.0)
+        .node("Mul", &["x", "four"], "scaled")
+        .integers("w", &[1, -1, 2, -3]);
+    let to = vec![AttributeProto::int("to", 7)];
+    whole.builder.node_with("Cast", &["scaled"], &["e"], to);
+    let whole = whole.call(&["w", "e"], Vec::new());
+    cases.push(whole.finish_as(DataType::Int64, 2));
     let mut fused = Model::new("Add", "then Relu", &[3, 20]);
     fused.weights("w", &[20]).node("Add", &["x", "w"], "sum");
     cases.push(fused.node("Relu", &["sum"], "y").finish(3));
