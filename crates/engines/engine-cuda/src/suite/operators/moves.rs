@@ -40,11 +40,12 @@ fn transposes(random: &mut Random) -> Vec<Case> {
 }
 
 fn slices() -> Vec<Case> {
-    let parts: [[&[i64]; 4]; 4] = [
+    let parts: [[&[i64]; 4]; 5] = [
         [&[1], &[4], &[1], &[1]],
         [&[0, 2], &[5, i64::MAX], &[1, 2], &[2, 3]],
         [&[-1], &[i64::MIN], &[2], &[-1]],
         [&[-2], &[-1], &[1], &[1]],
+        [&[-20], &[i64::MIN], &[2], &[-1]],
     ];
     let slice = |[starts, ends, axes, steps]: [&[i64]; 4]| {
         let detail = format!("{starts:?}..{ends:?} of axes {axes:?} by {steps:?}");
