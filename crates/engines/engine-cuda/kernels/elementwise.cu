@@ -107,8 +107,12 @@ __device__ void unary_kernel(const T* x, T* y, u64 count, int function, float p,
 }
 
 __device__ __noinline__ i64 power(i64 base, i64 exponent) {
-    // Like the planner: what is no 32-bit exponent counts as 0.
-    u32 left = exponent < 0 || exponent > 0xffffffffLL ? 0u : (u32)exponent;
+    // Like the planner: a fraction counts towards zero, and an exponent above 32 bits as one that leaves nothing.
+    if (exponent < 0 || exponent > 0xffffffffLL) {
+        if (base == -1) return exponent % 2 == 0 ? 1 : -1;
+        return base == 1 ? 1 : 0;
+    }
+    u32 left = (u32)exponent;
     u64 result = 1, square = (u64)base;
     for (; left > 0; left >>= 1) {
         if (left & 1u) result *= square;

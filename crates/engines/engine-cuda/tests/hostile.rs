@@ -6,8 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sextant_engine::{Engine, LoadRequest};
 use sextant_engine_cuda::{Config, CudaEngine, driver::recording::RecordingDriver, suite};
-use sextant_onnx::proto::{ModelProto, dimension, type_proto};
-use sextant_types::{Digest, Optimization, Precision};
+use sextant_onnx::{
+    builder::{BATCH, Dim, ModelBuilder},
+    proto::{ModelProto, dimension, type_proto},
+};
+use sextant_types::{DataType, Digest, Optimization, Precision};
 
 const ABSURD: [i64; 7] = [0, -1, 7, 1 << 33, 1 << 62, i64::MAX, i64::MIN];
 
@@ -100,6 +103,29 @@ fn absurd_attributes_do_no_harm() {
 #[test]
 fn absurd_dimensions_do_no_harm() {
     check(dimensions);
+}
+
+/// A slice leaves none of the channels of images.
+#[test]
+fn convolutions_over_no_channels_do_no_harm() {
+    let mut model = ModelBuilder::new("nothing", 1);
+    let image = |channels, side| {
+        [
+            BATCH,
+            Dim::Fixed(channels),
+            Dim::Fixed(side),
+            Dim::Fixed(side),
+        ]
+    };
+    model.input("x", DataType::Fp32, &image(3, 6));
+    model.output("y", DataType::Fp32, &image(2, 4));
+    model
+        .constant("zero", &[1], &[0i64])
+        .constant("one", &[1], &[1i64])
+        .random("w", &[2, 0, 3, 3], 1.0);
+    model.node("Slice", &["x", "zero", "zero", "one"], &["none"]);
+    model.node("Conv", &["none", "w"], &["y"]);
+    load(&engine(), model.build(), 1);
 }
 
 /// Constants of integers: shapes, axes, bounds, padding.

@@ -114,6 +114,12 @@ fn normalisation_by_the_statistics_of_the_batch_is_refused() {
     let of_batch = vec![AttributeProto::int("training_mode", 1)];
     let vectors = ["sum", "ones", "ones", "ones", "ones"];
     model.node_with("BatchNormalization", &vectors, &["y"], of_batch);
+    let reason = refusal(&model);
+    assert!(reason.contains("`BatchNormalization`"), "{reason}");
+}
+
+/// Why the engine does not run a model.
+fn refusal(model: &ModelBuilder) -> String {
     let request = LoadRequest {
         artefact: Digest::from_bytes([1; 32]),
         model: model.build().into(),
@@ -122,10 +128,21 @@ fn normalisation_by_the_statistics_of_the_batch_is_refused() {
         threads: 1,
     };
     match engine(false).load(&request) {
-        Err(Error::Unsupported(text)) => assert!(text.contains("`BatchNormalization`"), "{text}"),
+        Err(Error::Unsupported(reason)) => reason,
         Err(other) => panic!("refused as `{other}`"),
         Ok(_) => panic!("accepted"),
     }
+}
+
+#[test]
+fn fractional_powers_of_integers_are_refused() {
+    let mut model = ModelBuilder::new("powers", 1);
+    model.input("x", DataType::Int64, &[BATCH, Dim::Fixed(4)]);
+    model.output("y", DataType::Int64, &[BATCH, Dim::Fixed(4)]);
+    model.constant("half", &[], &[0.5f32]);
+    model.node("Pow", &["x", "half"], &["y"]);
+    let reason = refusal(&model);
+    assert!(reason.contains("`Pow`"), "{reason}");
 }
 
 #[test]

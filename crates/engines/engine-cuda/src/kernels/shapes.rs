@@ -227,14 +227,14 @@ pub(super) fn fill(it: &Fill) -> Result<Option<Launch>, Error> {
     Ok(shape.launch(format!("fill_{size}"), parameters))
 }
 
-/// A value as it is stored, in the low bytes.
+/// A value as it is stored, in the low bytes; the others are 0.
 fn bits(element: Element, value: f64) -> u64 {
     match element {
         Element::F32 => u64::from((value as f32).to_bits()),
         Element::F16 => u64::from(f16::from_f32(value as f32).to_bits()),
         Element::Bf16 => u64::from(bf16::from_f32(value as f32).to_bits()),
         Element::Bool => u64::from(value as i64 != 0),
-        _ => (value as i64).cast_unsigned(),
+        _ => (value as i64).cast_unsigned() & (u64::MAX >> (64 - 8 * element.bytes())),
     }
 }
 

@@ -42,7 +42,7 @@ struct Shape {
 pub(super) fn conv(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
     let shape = shape(call)?;
     let dims = shape.images.dims(shape.out_channels, shape.window.out_size);
-    if dims.iter().product::<u64>() == 0 {
+    if shape.images.channels == 0 || dims.iter().product::<u64>() == 0 {
         return Err(call.unsupported("of no elements"));
     }
     if let Some(weights) = for_tensor_cores(lowering, call, &shape)? {

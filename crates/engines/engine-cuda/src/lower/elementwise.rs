@@ -7,8 +7,9 @@ use sextant_types::DataType;
 use super::{
     Call, Constant, HostTensor,
     context::{Device, Lowering, Value},
+    pairs::combine,
 };
-use crate::operation::{Operation, Unary, UnaryFunction};
+use crate::operation::{BinaryFunction, Operation, Unary, UnaryFunction};
 
 /// The function of an operator; its parameters come from the node's attributes.
 pub(super) fn unary_function(op_type: &str) -> Option<UnaryFunction> {
@@ -118,6 +119,10 @@ pub(super) fn apply(
 }
 
 pub(super) fn clip(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<Value>, Error> {
+    let x = lowering.stored(call, call.input(0)?)?;
+    if call.opset >= 11 && !x.element.is_float() {
+        return clip_integers(lowering, call, x);
+    }
     let (min, max) = if call.opset < 11 {
         let node = call.node;
         (
@@ -131,9 +136,23 @@ pub(super) fn clip(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec<V
             max.map_or(f32::INFINITY, |it| it as f32),
         )
     };
-    let x = lowering.stored(call, call.input(0)?)?;
     let function = UnaryFunction::Clip { min, max };
     Ok(vec![apply(lowering, call, function, &x)?.into()])
+}
+
+/// Between bounds of the same type: not every integer is a 32-bit float.
+fn clip_integers(
+    lowering: &mut Lowering<'_>,
+    call: &Call<'_>,
+    mut x: Device,
+) -> Result<Vec<Value>, Error> {
+    for (index, function) in [(1, BinaryFunction::Max), (2, BinaryFunction::Min)] {
+        if let Some(bound) = call.optional(index) {
+            let bound = lowering.stored(call, bound)?;
+            x = combine(lowering, call, function, [&x, &bound])?;
+        }
+    }
+    Ok(vec![x.into()])
 }
 
 /// At inference, dropout is the identity too.

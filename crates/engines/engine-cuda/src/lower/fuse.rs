@@ -242,8 +242,9 @@ fn normalisations(graph: &mut Graph) {
     }
     each(graph, |_, node, follower| {
         let fused = follower.op_type == "BatchNormalization" && follower.inputs.len() == 3;
-        (fused && node.op_type == "Conv" && node.activation == Activation::None)
-            .then(|| pending(node, follower))
+        // A second one stays where it is.
+        let is_free = node.op_type == "Conv" && node.inputs.len() <= 3;
+        (fused && is_free && node.activation == Activation::None).then(|| pending(node, follower))
     });
     // Each that becomes a node again moves those behind it.
     let mut index = 0;

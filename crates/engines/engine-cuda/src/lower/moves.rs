@@ -152,8 +152,9 @@ fn bounds(size: i64, start: i64, end: i64, step: i64) -> (i64, u64) {
         let count = (end - start).max(0) as u64;
         (start, count.div_ceil(step as u64))
     } else {
+        // What begins before the first element begins with it, if there is one.
         let (start, end) = (
-            wrap(start).clamp(-1, size - 1),
+            wrap(start).clamp((size - 1).min(0), size - 1),
             wrap(end).clamp(-1, size - 1),
         );
         let count = (start - end).max(0) as u64;

@@ -43,6 +43,9 @@ pub(super) fn binary(lowering: &mut Lowering<'_>, call: &Call<'_>) -> Result<Vec
     }
     let mut b = lowering.stored(call, call.input(1)?)?;
     if function == BinaryFunction::Pow && b.data_type != a.data_type {
+        if b.element.is_float() && !a.element.is_float() && !is_whole(call.input(1)?) {
+            return Err(call.unsupported("of integers, by exponents that may be fractions"));
+        }
         b = lowering.converted(&b, a.data_type, a.element);
     }
     let fused = call.node.activation;
@@ -70,6 +73,15 @@ fn power(
         }
         _ => Ok(None),
     }
+}
+
+/// Whether a value is known to be of whole numbers, whatever its type.
+fn is_whole(value: &Value) -> bool {
+    let Value::Constant(constant) = value else {
+        return false;
+    };
+    let floats = constant.tensor.to_floats();
+    floats.is_some_and(|all| all.iter().all(|it| it.fract() == 0.0))
 }
 
 /// A function of two tensors, broadcast.
@@ -146,9 +158,10 @@ pub(super) fn combine_activated(
     Ok(y)
 }
 
-/// An operand in the order of the output: whole images are brought into it, what is broadcast stays as it is.
+/// An operand in the order of the output: whole images are brought into it, what is broadcast stays as it is. The channels
+/// of an operand of fewer dimensions are not those of the output.
 fn ordered(lowering: &mut Lowering<'_>, x: &Device, dims: &[u64], last: bool) -> Device {
-    match (x.channels_last, last) {
+    match (x.channels_last, last && x.dims.len() == dims.len()) {
         (true, false) => lowering.row_major(x),
         (false, true) if x.dims == dims => lowering.channels_last(x, dims[1]),
         _ => x.clone(),

@@ -114,6 +114,7 @@ pub enum BinaryFunction {
     Mul,
     /// Of integers: towards zero; 0 for a division by 0.
     Div,
+    /// Of integers: towards zero.
     Pow,
     Min,
     Max,

@@ -94,7 +94,7 @@ pub(super) fn binary_integer(function: BinaryFunction, a: i64, b: i64) -> Option
         F::Sub => a.wrapping_sub(b),
         F::Mul => a.wrapping_mul(b),
         F::Div => a.checked_div(b).unwrap_or(0),
-        F::Pow => a.wrapping_pow(u32::try_from(b).unwrap_or(0)),
+        F::Pow => power(a, b),
         F::Min => a.min(b),
         F::Max => a.max(b),
         F::And => i64::from(a != 0 && b != 0),
@@ -102,6 +102,17 @@ pub(super) fn binary_integer(function: BinaryFunction, a: i64, b: i64) -> Option
         F::Xor => i64::from((a != 0) != (b != 0)),
         _ => return None,
     })
+}
+
+/// A fraction counts towards zero, and an exponent above 32 bits as one that leaves nothing.
+fn power(base: i64, exponent: i64) -> i64 {
+    match (u32::try_from(exponent), base) {
+        (Ok(exponent), _) => base.wrapping_pow(exponent),
+        (Err(_), 1) => 1,
+        (Err(_), -1) if exponent % 2 == 0 => 1,
+        (Err(_), -1) => -1,
+        (Err(_), _) => 0,
+    }
 }
 
 /// Of a comparison; anything else is false.

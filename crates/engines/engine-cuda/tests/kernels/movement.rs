@@ -118,6 +118,29 @@ fn parts() {
     }
 }
 
+/// Contiguous elements are filled several at a time.
+#[test]
+fn fills() {
+    let mut checker = Checker::new();
+    for (seed, element) in (600..).zip(ALL) {
+        for count in [35, 36, 40] {
+            for value in [-2.0, -100.0, 3.0] {
+                let mut arena = Arena::new(seed);
+                let y = arena.room(element, count, 0);
+                checker.check(
+                    arena,
+                    Operation::Fill(Fill {
+                        y: operand(y, &[count], &[]),
+                        sizes: sizes(&[count]),
+                        value,
+                        element,
+                    }),
+                );
+            }
+        }
+    }
+}
+
 fn copy_of(arena: &Arena, seed: u64) -> Arena {
     let mut copy = Arena::new(seed);
     copy.bytes.clone_from(&arena.bytes);

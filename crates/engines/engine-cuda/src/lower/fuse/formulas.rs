@@ -27,11 +27,10 @@ fn layer_norm(graph: &Graph, links: &Links, index: usize) -> Option<Node> {
     };
     let x = centred(graph, links, difference)?;
     let epsilon = variance_of(graph, links, deviation, difference)?;
+    // One scale for all elements is no scale of each.
     let vector = |name: &String| {
-        graph
-            .constants
-            .get(name)
-            .is_some_and(|it| it.dims.len() == 1)
+        let constant = graph.constants.get(name);
+        constant.is_some_and(|it| it.dims.len() == 1 && it.dims[0] > 1)
     };
     if !vector(scale)
         || !vector(shift)

@@ -101,6 +101,15 @@ fn binary(random: &mut Random) -> Vec<Case> {
         model.node("Add", &["above", "half"], "raised");
         cases.push(model.call(&["raised", "e"], Vec::new()).finish(2));
     }
+    let mut whole = Model::new("Pow", "integers", &[4]);
+    whole
+        .number("four", 4.0)
+        .node("Mul", &["x", "four"], "scaled")
+        .integers("w", &[1, -1, 2, -3]);
+    let to = vec![AttributeProto::int("to", 7)];
+    whole.builder.node_with("Cast", &["scaled"], &["e"], to);
+    let whole = whole.call(&["w", "e"], Vec::new());
+    cases.push(whole.finish_as(DataType::Int64, 2));
     let mut fused = Model::new("Add", "then Relu", &[3, 20]);
     fused.weights("w", &[20]).node("Add", &["x", "w"], "sum");
     cases.push(fused.node("Relu", &["sum"], "y").finish(3));
@@ -158,6 +167,20 @@ fn others(random: &mut Random) -> Vec<Case> {
         model.number("low", -0.25).number("high", 0.5);
         cases.push(model.call(&["x", low, high], Vec::new()).finish(3));
     }
+    let mut large = Model::new("Clip", "integers beyond 32-bit floats", &[4]);
+    large
+        .number("wide", 8.0)
+        .node("Mul", &["x", "wide"], "scaled")
+        .integers("base", &[16_777_216]);
+    let to = vec![AttributeProto::int("to", 7)];
+    large.builder.node_with("Cast", &["scaled"], &["c"], to);
+    large
+        .builder
+        .constant("low", &[], &[16_777_213i64])
+        .constant("high", &[], &[16_777_219i64]);
+    let large = large.node("Add", &["c", "base"], "b");
+    let large = large.call(&["b", "low", "high"], Vec::new());
+    cases.push(large.finish_as(DataType::Int64, 2));
     let mut early = Model::new("Clip", "by attributes", &[40]);
     let bounds = vec![
         AttributeProto::float("min", -0.5),

@@ -9,7 +9,9 @@ pub(super) fn cases(random: &mut Random) -> Vec<Case> {
         pointwise(random),
         uneven(),
         line(),
+        line_and_image(),
         normalised(random),
+        normalised_twice(),
     ]);
     for operator in ["MaxPool", "AveragePool"] {
         cases.extend((0..4).map(|_| pool(operator, random)));
@@ -106,6 +108,21 @@ fn line() -> Case {
     model.call(&["x", "w", "b"], same).finish(3)
 }
 
+/// A sum of what is convolved along one dimension and along two: channels that lie last are not the same dimension there.
+fn line_and_image() -> Case {
+    let mut model = Model::new("Conv", "one dimension and two", &[8, 8, 5]);
+    model.weights("w", &[8, 8, 1, 1]).weights("v", &[8, 8, 3]);
+    model.builder.constant("first", &[], &[0i64]);
+    model
+        .node("Conv", &["x", "w"], "image")
+        .node("Gather", &["x", "first"], "lines");
+    let padding = vec![AttributeProto::ints("pads", &[1, 1])];
+    model
+        .builder
+        .node_with("Conv", &["lines", "v"], &["line"], padding);
+    model.node("Add", &["image", "line"], "y").finish(4)
+}
+
 /// Batch normalisation behind a convolution and alone.
 fn normalised(random: &mut Random) -> Case {
     let channels = random.between(2, 6);
@@ -128,6 +145,25 @@ fn normalised(random: &mut Random) -> Case {
     model.node("BatchNormalization", &call("c"), "n");
     model.node("Relu", &["n"], "r").node("Sigmoid", &["r"], "s");
     model.node("BatchNormalization", &call("s"), "y").finish(4)
+}
+
+/// Two batch normalisations behind one convolution.
+fn normalised_twice() -> Case {
+    let mut model = Model::new("BatchNormalization", "behind another one", &[3, 6, 6]);
+    model.weights("w", &[4, 3, 3, 3]);
+    model.node("Conv", &["x", "w"], "c");
+    for [input, output] in [["c", "n"], ["n", "y"]] {
+        let vectors =
+            ["scale", "bias", "mean", "variance"].map(|part| format!("{part} of {output}"));
+        for vector in &vectors[..3] {
+            model.weights(vector, &[4]);
+        }
+        let variance = [0.5f32, 0.75, 1.0, 1.25];
+        model.builder.constant(&vectors[3], &[4], &variance);
+        let inputs = [vec![input], vectors.iter().map(String::as_str).collect()].concat();
+        model.node("BatchNormalization", &inputs, output);
+    }
+    model.finish(4)
 }
 
 fn pool(operator: &'static str, random: &mut Random) -> Case {

@@ -40,11 +40,12 @@ fn transposes(random: &mut Random) -> Vec<Case> {
 }
 
 fn slices() -> Vec<Case> {
-    let parts: [[&[i64]; 4]; 4] = [
+    let parts: [[&[i64]; 4]; 5] = [
         [&[1], &[4], &[1], &[1]],
         [&[0, 2], &[5, i64::MAX], &[1, 2], &[2, 3]],
         [&[-1], &[i64::MIN], &[2], &[-1]],
         [&[-2], &[-1], &[1], &[1]],
+        [&[-20], &[i64::MIN], &[2], &[-1]],
     ];
     let slice = |[starts, ends, axes, steps]: [&[i64]; 4]| {
         let detail = format!("{starts:?}..{ends:?} of axes {axes:?} by {steps:?}");
@@ -70,6 +71,22 @@ fn slices() -> Vec<Case> {
         }
         cases.push(model.call(&inputs, Vec::new()).finish(3));
     }
+    let mut integers = Model::new("Pad", "integers with -2", &[4, 5]);
+    integers
+        .number("wide", 8.0)
+        .node("Mul", &["x", "wide"], "scaled");
+    let to = vec![AttributeProto::int("to", 6)];
+    integers
+        .integers("pads", &[0, 1, 2, 0, 0, 3])
+        .builder
+        .node_with("Cast", &["scaled"], &["c"], to)
+        .constant("value", &[], &[-2i32]);
+    let inputs = ["c", "pads", "value"];
+    cases.push(
+        integers
+            .call(&inputs, Vec::new())
+            .finish_as(DataType::Int32, 3),
+    );
     for axis in [1, 2] {
         let mut model = Model::new("Split", format!("axis {axis}"), &[4, 6]);
         model.integers("parts", if axis == 1 { &[1, 3] } else { &[4, 2] });

@@ -100,14 +100,16 @@ fn layer_norm(random: &mut Random) -> Vec<Case> {
     wide.weights("s", &[4, width]);
     let attributes = vec![AttributeProto::int("axis", 1)];
     let wide = wide.call(&["x", "s"], attributes).finish(3);
-    vec![plain, wide, taken_apart(width)]
+    let apart = [width, 1].map(|scales| taken_apart(width, scales));
+    [plain, wide].into_iter().chain(apart).collect()
 }
 
-/// As exporters write it for older operator sets.
-fn taken_apart(width: u64) -> Case {
-    let mut model = Model::new("LayerNormalization", "taken apart", &[4, width]);
+/// As exporters write it for older operator sets, with a scale of each element or one of all.
+fn taken_apart(width: u64, scales: u64) -> Case {
+    let detail = format!("taken apart, scales: {scales}");
+    let mut model = Model::new("LayerNormalization", detail, &[4, width]);
     let axes = || vec![AttributeProto::ints("axes", &[-1])];
-    model.weights("s", &[width]).weights("b", &[width]);
+    model.weights("s", &[scales]).weights("b", &[scales]);
     model.number("two", 2.0).number("epsilon", 1e-5);
     model
         .builder
