@@ -191,6 +191,12 @@ fn joined(mut answers: Vec<Answer>) -> Result<Answer, QueryError> {
     if answers.is_empty() {
         return Ok(whole);
     }
+    let is_left_out = |it: &&NamedTensor| whole.outputs.iter().all(|own| own.name != it.name);
+    let mut others = answers.iter().flat_map(|answer| &answer.outputs);
+    if let Some(output) = others.find(is_left_out) {
+        let why = format!("some of its rows gave no `{}`, and others did", output.name);
+        return Err(QueryError::new(Code::InvalidTensor, why));
+    }
     for output in &mut whole.outputs {
         let of = answers.iter().filter_map(|answer| {
             let found = answer.outputs.iter().find(|it| it.name == output.name);

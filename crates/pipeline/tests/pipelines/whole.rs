@@ -288,6 +288,25 @@ async fn each_row_of_a_query_takes_its_own_branches() {
     assert_eq!(failed.message, "row `1`: step `b`: it is broken");
 }
 
+#[tokio::test]
+async fn an_output_that_some_rows_lack_is_not_left_out_in_silence() {
+    let definition = json!({"name": "p", "variant_of": "whole",
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1]}],
+        "steps": [
+            {"name": "a", "application": "one"},
+            {"name": "b", "application": "ten", "inputs": {"x": "a.y"}, "when": "a.y[0][0] > 5.0"},
+        ],
+        "outputs": {"large": "b.y", "y": "a.y"}});
+    let steps = Worker::new().adding("one", 1.0).adding("ten", 10.0);
+    let (_, pipelines) = composite_of(&definition, steps, true);
+    for values in [[9.0, 1.0], [1.0, 9.0]] {
+        let refused = ask_whole(&pipelines, &values).await;
+        let refused = refused.expect_err("a row has no `large`");
+        assert_eq!(refused.code, Code::InvalidTensor);
+        assert!(refused.message.contains("`large`"), "{refused}");
+    }
+}
+
 fn failing_behind_one() -> Worker {
     Worker::new()
         .adding("one", 1.0)
