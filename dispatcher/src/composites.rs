@@ -57,7 +57,7 @@ pub(crate) fn beside(
         device_type: None,
         quality_bound: it.quality_bound,
         kind: AccuracyKind::Accuracy,
-        expected_ms: it.latency_ms,
+        expected_ms: figures(it).expected_ms(demand),
         cost_per_1k_usd: it.cost_per_1k_usd,
         estimated: false,
         state: "active".into(),

@@ -150,6 +150,16 @@ impl Entries {
         self.taking = all.filter(|known| known.takes_feedback).count();
     }
 
+    /// The models that answer for an application as things stand.
+    fn answering<'e>(
+        &'e self,
+        application: &'e ApplicationId,
+    ) -> impl Iterator<Item = (&'e ModelId, &'e ModelEntry)> {
+        self.models.iter().filter(move |(_, it)| {
+            it.is_ready && it.application == *application && it.release.stage == Stage::Current
+        })
+    }
+
     /// A model is as `now` says, or not there.
     fn set_model(&mut self, id: &ModelId, now: Option<ModelEntry>) {
         if let Some(before) = self.models.remove(id)
@@ -321,15 +331,7 @@ impl Directory {
             format!("{id}#{digest}")
         };
         match route {
-            Route::Application(application) => {
-                let models = entries.models.iter();
-                let answering = models.filter(|(_, it)| {
-                    it.is_ready
-                        && it.application == *application
-                        && it.release.stage == Stage::Current
-                });
-                answering.map(text).collect()
-            }
+            Route::Application(application) => entries.answering(application).map(text).collect(),
             Route::Model(reference) => {
                 let id = entries.releases.model(reference);
                 let found = id.and_then(|id| entries.models.get_key_value(id));
@@ -337,6 +339,19 @@ impl Directory {
             }
             Route::Variant(id) => vec![id.to_string()],
         }
+    }
+
+    /// The model whose classes an answer to a route has: the one that gave it. Where a pipeline answered that is a variant of the
+    /// application, that of one of the application's models, which all have the same.
+    pub fn classes_of(&self, route: &Route, answered: &ModelId) -> ModelId {
+        let entries = self.entries.read();
+        let other = match route {
+            Route::Application(application) if !entries.models.contains_key(answered) => {
+                entries.answering(application).next()
+            }
+            _ => None,
+        };
+        other.map_or(answered, |(id, _)| id).clone()
     }
 
     /// The number of the version that a model is; by its id.

@@ -446,11 +446,12 @@ impl EmbeddingRequest {
     }
 
     fn vector(&self, answer: &Answer) -> Result<VectorBody, Problem> {
-        let numbers = answer
-            .outputs
-            .first()
-            .and_then(|output| convert::numbers(&output.tensor));
-        let numbers = numbers.ok_or_else(|| invalid("model", "its output holds no numbers"))?;
+        // A pipeline may leave its first output out, and have others.
+        let first = self.signature.outputs.first().map(|spec| &spec.name);
+        let output = answer.outputs.iter().find(|it| Some(&it.name) == first);
+        let numbers = output.and_then(|output| convert::numbers(&output.tensor));
+        let numbers = numbers
+            .ok_or_else(|| invalid("model", "its first output is missing or holds no numbers"))?;
         let vector: Vec<f32> = numbers.map(|number| number.real() as f32).collect();
         if let Some(wanted) = self.dimensions.filter(|wanted| *wanted != vector.len()) {
             let has = vector.len();

@@ -355,7 +355,8 @@ async fn classify(
     k: NonZero<u32>,
     out: &mut Vec<u8>,
 ) -> Result<(), Problem> {
-    let scored = state.classes().of(&answer.model, state.registry()).await?;
+    let model = state.directory().classes_of(route, &answer.model);
+    let scored = state.classes().of(&model, state.registry()).await?;
     let top = Top {
         k: usize::try_from(k.get()).unwrap_or(usize::MAX),
         outputs: &answer.outputs,

@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
+use sextant_pipeline::Definition;
 use sextant_registry::{Application, KeyScope};
 use sextant_types::{ApplicationId, Code, Metric, Route};
 use utoipa::ToSchema;
@@ -222,9 +223,15 @@ pub async fn change(
     if moves_resources && !caller.has(KeyScope::Admin) {
         return Err(needs_admin("change"));
     }
+    let is_measured = change.moves_metric() && is_measured(&state, &name).await?;
     let changed = state.registry().change_application(&name, |known| {
         TaggedDocument::new(&ApplicationBody::from(known.clone())).check(&parts.headers)?;
-        change.apply(known)
+        let was = known.metric;
+        let changed = change.apply(known)?;
+        match is_measured && changed.metric != was {
+            true => Err(measured_by_definition()),
+            false => Ok(changed),
+        }
     });
     let changed = changed.await??;
     if moves_resources {
@@ -260,6 +267,37 @@ pub async fn delete(
     deleted.await??;
     state.refresh_application(&name).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Whether it is a pipeline that is measured as a whole.
+async fn is_measured(state: &ApiState, name: &ApplicationId) -> Result<bool, Problem> {
+    match state.registry().pipeline(name).await {
+        Ok(pipeline) => {
+            let definition = Definition::deserialize(&pipeline.definition);
+            Ok(definition.is_ok_and(|it| it.is_measured()))
+        }
+        Err(sextant_registry::Error::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn measured_by_definition() -> Problem {
+    let detail = "it is a pipeline, which was measured by its metric: change `metric` of `validation` in its definition";
+    Problem::new(Code::InUse, detail).field("metric")
+}
+
+/// The metric that an application has from now on: its own, unless another one is wanted. One in whose terms its targets
+/// would say something else is refused.
+pub(crate) async fn next_metric(
+    state: &ApiState,
+    name: &ApplicationId,
+    wanted: Option<Metric>,
+) -> Result<Metric, Problem> {
+    let of = state.registry().application(name).await?;
+    let metric = wanted.unwrap_or(of.metric);
+    TargetsBody::show(&of.default_targets, of.metric).suits(metric)?;
+    presets::suit(&of.presets, of.metric, metric)?;
+    Ok(metric)
 }
 
 /// Refuses a caller without the scope `admin` where resources are set: whoever is held to a budget does

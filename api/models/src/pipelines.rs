@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 
 use crate::{
     ApiState,
-    applications::check_resources,
+    applications::{check_resources, next_metric},
     auth::Caller,
     extract::{Name, Params},
     page::PageParams,
@@ -397,8 +397,9 @@ async fn next_version(
     state: &ApiState,
     known: &Pipeline,
     new: NewPipeline,
-    metric: Metric,
+    metric: Option<Metric>,
 ) -> Result<Pipeline, Problem> {
+    let metric = next_metric(state, &known.application, metric).await?;
     let changed = state.registry().change_pipeline(
         &known.application,
         |latest| match latest == known {
@@ -427,14 +428,14 @@ async fn next_version(
     Ok(changed)
 }
 
-/// The graph of a definition, checked against what is registered and what the caller may ask; and what is kept of it.
-/// Its files are put where they cannot change, unless nothing is to be kept.
+/// The graph of a definition, checked against what is registered and what the caller may ask; what is kept of it; and by what
+/// it is measured, where it is. Its files are put where they cannot change, unless nothing is to be kept.
 async fn checked(
     state: &ApiState,
     of_store: Files<'_>,
     document: Value,
     keep: bool,
-) -> Result<(Graph, NewPipeline, Metric), Problem> {
+) -> Result<(Graph, NewPipeline, Option<Metric>), Problem> {
     let definition: Definition = serde_json::from_value(document.clone()).map_err(|error| {
         Problem::new(
             Code::InvalidPipeline,
@@ -463,7 +464,7 @@ async fn checked(
         definition: document,
         files: digests,
     };
-    Ok((graph, new, whole.metric.unwrap_or(Metric::Exact)))
+    Ok((graph, new, whole.metric))
 }
 
 /// Whether the caller may have Python run, and whether the graph's functions can be called: their files are run for it.
@@ -486,12 +487,12 @@ async fn check_functions(state: &ApiState, caller: &Caller, graph: &Graph) -> Re
 }
 
 /// The application that a pipeline is.
-fn application(definition: &Definition, metric: Metric) -> Result<Application, Problem> {
+fn application(definition: &Definition, metric: Option<Metric>) -> Result<Application, Problem> {
     Ok(Application {
         id: definition
             .application()
             .map_err(|invalid| refused(&invalid))?,
-        metric,
+        metric: metric.unwrap_or(Metric::Exact),
         description: definition.description.clone(),
         default_targets: Targets::default(),
         signature: None,

@@ -93,7 +93,7 @@ async fn the_tag_of_an_application_is_not_moved_by_feedback() {
 }
 
 /// Ends the registration that waits.
-async fn end_registration(api: &Api) {
+pub async fn end_registration(api: &Api) {
     let (registry, nothing) = (&api.registry, json!({}));
     let claimed = registry.claim(JobKind::Register, "me", 60_000, unix_ms());
     let claimed = claimed.await.expect("a store").expect("a job");

@@ -2,6 +2,7 @@
 
 mod bound;
 mod counted;
+mod metric;
 
 use axum::{body::Body, http::Request};
 use serde_json::{Value, json};

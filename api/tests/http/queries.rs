@@ -1,10 +1,14 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use sextant_registry::ScoredOutput;
 use sextant_rpc::{Candidate, Explanation, QueryError};
-use sextant_types::{Code, NamedTensor, Route};
+use sextant_types::{Code, NamedTensor, Route, Tensor};
 
-use crate::double::{Api, Recorder, answer};
+use crate::{
+    double::{Api, Recorder, answer},
+    feedback::end_registration,
+};
 
 const QUERY: &str = r#"{"application":"digits","targets":{"latency_ms":20,"min_accuracy":0.95},
     "inputs":[{"name":"input","shape":[1,3],"datatype":"FP32","data":[[0.1,2,-3e2]]}]}"#;
@@ -30,6 +34,38 @@ async fn a_query_arrives_as_it_was_sent() {
     assert_eq!(
         query.inputs[0].tensor.to_vec::<f32>(),
         Some(vec![0.1, 2.0, -300.0])
+    );
+}
+
+/// A pipeline that is a variant of the application is no model of the registry.
+#[tokio::test]
+async fn classes_are_those_of_the_application_where_a_pipeline_answers() {
+    let cascade = Recorder::new(|_| {
+        let mut answer = answer();
+        answer.model = "cascade".parse().expect("a name");
+        let features = Tensor::from_elements(vec![1, 2], &[9f32, 1.0]).expect("a tensor");
+        let features = NamedTensor::new("features", features);
+        answer.outputs.insert(0, features);
+        Ok(answer)
+    });
+    let api = Api::new(cascade).await;
+    let digits = json!({"name": "digits", "metric": "top1"}).to_string();
+    api.call("POST", "/v1/applications", digits).await;
+    api.put_model().await;
+    end_registration(&api).await;
+    let scored = ScoredOutput {
+        output: "probabilities".to_owned(),
+        classes: ["zero", "one", "two"].map(str::to_owned).to_vec(),
+    };
+    let mlp = "mlp".parse().expect("a name");
+    let noted = api.registry.set_scored(&mlp, &scored).await;
+    noted.expect("a model");
+    let query = json!({"application": "digits", "classification": 1, "inputs": [
+        {"name": "input", "datatype": "FP32", "shape": [1, 3], "data": [0.1, 2.0, -3.0]}]});
+    let answered = api.call("POST", "/v1/queries", query.to_string()).await;
+    assert_eq!(
+        answered.json()["classification"],
+        json!([[{"class": 0, "name": "zero", "score": 0.25}]])
     );
 }
 

@@ -91,7 +91,10 @@ pub async fn ask(
     let token = state.tokens().of(state, &named.route, (&answer, serial));
     footprint.answers(&answer.outputs, selection.binary)?;
     let scored = match selection.any_classes() {
-        true => Box::pin(state.classes().of(&answer.model, state.registry())).await?,
+        true => {
+            let model = state.directory().classes_of(&named.route, &answer.model);
+            Box::pin(state.classes().of(&model, state.registry())).await?
+        }
         false => None,
     };
     let columns = Columns {

@@ -303,7 +303,9 @@ impl<'a> Way<'a> {
         match origin {
             Origin::Input(at) => self.inputs.get(at),
             Origin::Output(node, at) => match &self.ended[node] {
-                Some(StepEnd::Gave(outputs)) => outputs.get(at),
+                Some(StepEnd::Gave(outputs)) => {
+                    rows::output(&self.graph.nodes[node].gives, outputs, at)
+                }
                 _ => None,
             },
         }
@@ -312,13 +314,19 @@ impl<'a> Way<'a> {
     /// Why none of these tensors is there.
     fn why(&self, origins: &[Origin]) -> String {
         let reasons = origins.iter().filter_map(|origin| match origin {
-            Origin::Output(node, _) => match &self.ended[*node] {
-                Some(StepEnd::Skipped(why)) => Some(format!(
-                    "step `{}` was skipped, {why}",
-                    self.graph.nodes[*node].name
-                )),
-                _ => None,
-            },
+            Origin::Output(node, at) => {
+                let of = &self.graph.nodes[*node];
+                match &self.ended[*node] {
+                    Some(StepEnd::Skipped(why)) => {
+                        Some(format!("step `{}` was skipped, {why}", of.name))
+                    }
+                    Some(StepEnd::Gave(_)) => {
+                        let spec = of.gives.get(*at)?;
+                        Some(format!("step `{}` gave no `{}`", of.name, spec.name))
+                    }
+                    None => None,
+                }
+            }
             Origin::Input(_) => None,
         });
         reasons.collect::<Vec<_>>().join("; ")

@@ -264,11 +264,10 @@ impl Dispatch for Pipelines {
             };
             return run::answer(pipeline.ready()?, around, query).await;
         }
-        let offered = self.offered(&query);
-        match offered.is_empty() {
-            true => self.means.dispatcher.query(query).await,
+        match self.offered(&query) {
+            None => self.means.dispatcher.query(query).await,
             // Seldom, so that the futures of queries have no room for it.
-            false => Box::pin(self.among(offered, query)).await,
+            Some(offered) => Box::pin(self.among(offered, query)).await,
         }
     }
 

@@ -253,7 +253,9 @@ async fn measured(
             (false, ExaminationFailure::Unfit(_)) => failed(Code::InvalidValidationSet, &error),
             (false, ExaminationFailure::Unanswered { .. }) => failed(Code::Unavailable, &error),
         })?;
-    if self::spec(state, &spec.pipeline, &loaded).as_ref() != Some(&spec) {
+    // Records are answered by the version that is there when they are asked.
+    let now = state.pipelines().get(&spec.pipeline).ok_or(Stop::Changed)?;
+    if self::spec(state, &spec.pipeline, &now).as_ref() != Some(&spec) {
         return Err(Stop::Changed);
     }
     let figures = asking.tally.figures(accuracy);
@@ -350,6 +352,41 @@ impl<'a> JobExaminee<'a> {
             }
         }
     }
+
+    /// Learns what the variants of an answer list, as far as that is not known yet.
+    async fn read_prices(&mut self, answer: &Answer, at: (usize, usize)) -> Result<(), String> {
+        let variants = steps(answer).iter().filter_map(|it| it.variant.as_ref());
+        let unknown = variants.filter(|it| !self.tally.prices.contains_key(*it));
+        for variant in unknown.cloned().collect::<Vec<_>>() {
+            let price = self.price(&variant, at).await?;
+            self.tally.prices.insert(variant, price);
+        }
+        Ok(())
+    }
+
+    /// What a thousand rows of a variant list, US dollars; nothing of a pipeline that is a step, whose own steps list it.
+    async fn price(&mut self, variant: &VariantId, at: (usize, usize)) -> Result<f64, String> {
+        let begun = Instant::now();
+        loop {
+            match self.state.registry().variant(variant).await {
+                Ok(found) => return Ok(found.cost_per_1k_usd),
+                Err(Error::NotFound { .. }) => return Ok(0.0),
+                Err(error) if error.is_retryable() && begun.elapsed() < PATIENCE => {
+                    self.sign(at.0, at.1).await?;
+                    sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+}
+
+/// What became of the steps of an answer.
+fn steps(answer: &Answer) -> &[StepRecord] {
+    match &answer.explanation {
+        Some(explanation) => &explanation.steps,
+        None => &[],
+    }
 }
 
 fn may_pass(error: &QueryError) -> bool {
@@ -365,7 +402,8 @@ impl Examinee for JobExaminee<'_> {
         (done, all): (usize, usize),
     ) -> Result<Tensor, String> {
         let answer = self.ask(&record, (done, all)).await?;
-        self.tally.count(self.state, &answer).await;
+        self.read_prices(&answer, (done, all)).await?;
+        self.tally.count(&answer);
         let mut outputs = answer.outputs.into_iter();
         let found = outputs.find(|it| it.name == output);
         found
@@ -377,7 +415,7 @@ impl Examinee for JobExaminee<'_> {
 // === impl Tally ===
 
 impl Tally {
-    async fn count(&mut self, state: &ApiState, answer: &Answer) {
+    fn count(&mut self, answer: &Answer) {
         self.records += 1;
         self.charged_usd += answer.cost_usd;
         let total_ms = answer.timings.total_us / 1e3;
@@ -385,29 +423,17 @@ impl Tally {
             true => self.loaded_ms.push(total_ms),
             false => self.times_ms.push(total_ms),
         }
-        let steps = answer.explanation.as_ref().map_or(&[][..], |it| &it.steps);
-        for step in steps {
+        for step in steps(answer) {
             let share = self.steps.entry(step.name.clone()).or_default();
             share.count(step);
-            self.listed_usd += self.listed(state, step).await;
+            self.listed_usd += self.listed(step);
         }
     }
 
     /// What a step lists for its rows, US dollars.
-    async fn listed(&mut self, state: &ApiState, step: &StepRecord) -> f64 {
-        let Some(variant) = &step.variant else {
-            return 0.0;
-        };
-        let per_1k = match self.prices.get(variant) {
-            Some(price) => *price,
-            None => {
-                let found = state.registry().variant(variant).await;
-                let price = found.map_or(0.0, |it| it.cost_per_1k_usd);
-                self.prices.insert(variant.clone(), price);
-                price
-            }
-        };
-        per_1k / 1000.0 * f64::from(step.rows)
+    fn listed(&self, step: &StepRecord) -> f64 {
+        let price = step.variant.as_ref().and_then(|it| self.prices.get(it));
+        price.copied().unwrap_or_default() / 1000.0 * f64::from(step.rows)
     }
 
     fn figures(mut self, accuracy: sextant_types::Accuracy) -> Measurement {

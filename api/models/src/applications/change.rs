@@ -88,6 +88,11 @@ impl ApplicationChangeBody {
         self.resources.is_some()
     }
 
+    /// Whether it is about how accuracy is measured.
+    pub fn moves_metric(&self) -> bool {
+        self.metric.is_some()
+    }
+
     /// What becomes of an application.
     pub fn apply(self, mut to: Application) -> Result<Application, Problem> {
         let was = to.metric;

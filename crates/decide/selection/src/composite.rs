@@ -68,6 +68,11 @@ impl Composite {
         })
     }
 
+    /// What a query is taken to need, ms: its rows one after the other.
+    pub fn expected_ms(&self, demand: &Demand) -> f64 {
+        self.of_rows(demand.rows).latency_ms
+    }
+
     /// The same for a query of so many rows.
     fn of_rows(self, rows: u32) -> Self {
         Self {

@@ -180,8 +180,23 @@ impl Tally {
     }
 
     fn find_columns(&mut self, format: RecordFormat, chunk: Chunk<'_>) -> Result<(), Error> {
+        if self.columns.is_empty() {
+            self.begin_columns(format, chunk)?;
+        }
+        // A pipeline leaves out what steps would have given that were skipped.
+        let mut answered = chunk.answers.iter().flatten();
+        match answered.all(|outputs| outputs.len() == self.columns.len()) {
+            true => Ok(()),
+            false => {
+                let reason = "not every record has the same outputs: write `jsonl`";
+                Err(Error::output(format.as_str(), reason))
+            }
+        }
+    }
+
+    fn begin_columns(&mut self, format: RecordFormat, chunk: Chunk<'_>) -> Result<(), Error> {
         let first = chunk.answers.iter().find_map(|answer| answer.as_ref().ok());
-        let (true, Some(outputs)) = (self.columns.is_empty(), first) else {
+        let Some(outputs) = first else {
             return Ok(());
         };
         if format == RecordFormat::Npy && outputs.len() != 1 {

@@ -71,11 +71,7 @@ fn tensor(value: &Value, data_type: DataType) -> Result<Tensor, String> {
         numeric => {
             let mut bytes = BytesMut::new();
             for element in elements {
-                let number = match element {
-                    Value::Bool(value) => Some(f64::from(u8::from(*value))),
-                    other => other.as_f64(),
-                };
-                let number = number.and_then(|it| numeric.element(it));
+                let number = number(element, numeric);
                 let number = number.ok_or_else(|| format!("`{element}`, which is no {numeric}"))?;
                 bytes.extend_from_slice(&number);
             }
@@ -83,6 +79,20 @@ fn tensor(value: &Value, data_type: DataType) -> Result<Tensor, String> {
         }
     };
     made.map_err(|error| format!("lists of unequal lengths: {error}"))
+}
+
+/// A number or a truth value in the bytes of a type that holds it. No double holds all integers of 64 bits.
+fn number(of: &Value, to: DataType) -> Option<Vec<u8>> {
+    match (of, to) {
+        (Value::Bool(value), _) => to.element(f64::from(u8::from(*value))),
+        (Value::Number(it), DataType::Int64) if !it.is_f64() => {
+            it.as_i64().map(|value| value.to_le_bytes().to_vec())
+        }
+        (Value::Number(it), DataType::Uint64) if !it.is_f64() => {
+            it.as_u64().map(|value| value.to_le_bytes().to_vec())
+        }
+        (other, _) => to.element(other.as_f64()?),
+    }
 }
 
 fn flatten<'a>(value: &'a Value, shape: &[usize], into: &mut Vec<&'a Value>) -> Result<(), String> {

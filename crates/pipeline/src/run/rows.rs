@@ -70,6 +70,20 @@ pub(super) fn nothing(gives: &[TensorSpec]) -> Vec<NamedTensor> {
     empty.collect()
 }
 
+/// An output of a step that gave these. A pipeline that is a step leaves out what its skipped steps would have given, so that
+/// places say nothing where some are missing.
+pub(super) fn output<'o>(
+    gives: &[TensorSpec],
+    gave: &'o [NamedTensor],
+    at: usize,
+) -> Option<&'o NamedTensor> {
+    if gave.len() == gives.len() {
+        return gave.get(at);
+    }
+    let spec = gives.get(at)?;
+    gave.iter().find(|it| it.name == spec.name)
+}
+
 /// What all rows gave, each a batch, as one.
 pub(super) fn concatenated(
     gives: &[TensorSpec],
@@ -94,17 +108,37 @@ fn joined(
     if gave.is_empty() {
         return Ok(nothing(gives));
     }
-    let columns = gives.iter().enumerate().map(|(at, spec)| {
-        let rows = gave
-            .iter()
-            .map(|outputs| row(&outputs.get(at)?.tensor))
-            .collect::<Option<Vec<Tensor>>>();
-        let rows = rows.ok_or_else(|| unequal(spec))?;
-        let rows: Vec<&Tensor> = rows.iter().collect();
-        let joined = Tensor::concat(&rows).map_err(|_| unequal(spec))?;
-        Ok(NamedTensor::new(&spec.name, joined))
+    let columns = gives.iter().enumerate().filter_map(|(at, spec)| {
+        let found = gave.iter().filter_map(|outputs| output(gives, outputs, at));
+        let found: Vec<&NamedTensor> = found.collect();
+        match found.len() {
+            0 => None,
+            some if some < gave.len() => Some(Err(missing(spec))),
+            _ => Some(column(spec, &found, &row)),
+        }
     });
     columns.collect()
+}
+
+/// What all rows gave of one output.
+fn column(
+    spec: &TensorSpec,
+    gave: &[&NamedTensor],
+    row: impl Fn(&Tensor) -> Option<Tensor>,
+) -> Result<NamedTensor, QueryError> {
+    let rows: Option<Vec<Tensor>> = gave.iter().map(|output| row(&output.tensor)).collect();
+    let rows = rows.ok_or_else(|| unequal(spec))?;
+    let rows: Vec<&Tensor> = rows.iter().collect();
+    let joined = Tensor::concat(&rows).map_err(|_| unequal(spec))?;
+    Ok(NamedTensor::new(&spec.name, joined))
+}
+
+fn missing(spec: &TensorSpec) -> QueryError {
+    let message = format!(
+        "some of its rows gave no `{}`, and others did: answer it for each row or for none",
+        spec.name
+    );
+    QueryError::new(Code::InvalidTensor, message)
 }
 
 fn unequal(spec: &TensorSpec) -> QueryError {

@@ -452,8 +452,9 @@ fn nested<'a>(
     Box::pin(async move { super::answer(pipeline.ready()?, around, query).await })
 }
 
+/// Whether there is nothing to ask for. Where other inputs have rows, whoever is asked says that they do not fit.
 fn has_no_rows(inputs: &[NamedTensor]) -> bool {
-    inputs.iter().any(|input| input.tensor.rows() == 0)
+    !inputs.is_empty() && inputs.iter().all(|input| input.tensor.rows() == 0)
 }
 
 /// Bytes that tensors take up.

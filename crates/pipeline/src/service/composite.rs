@@ -6,12 +6,21 @@
 
 use std::{sync::Arc, time::Duration};
 
+use arc_swap::Guard;
 use futures::{StreamExt, TryStreamExt, stream};
 use sextant_rpc::{Answer, Composite, Explanation, Query, QueryError, StepRecord};
 use sextant_types::{Code, NamedTensor, Route, Targets, Tensor};
 
 use super::{Catalog, LoadedPipeline, Pipelines};
 use crate::run::{self, QueryContext, ROWS_AT_ONCE, Ready};
+
+/// What can answer a query beside the variants of models.
+pub(super) struct Offered {
+    /// The pipelines as they were when the query came: it ends on the versions that it began with.
+    known: Arc<Catalog>,
+    /// Those that are offered, as the dispatcher is told of them.
+    composites: Vec<(Arc<LoadedPipeline>, Composite)>,
+}
 
 /// The rows of a query, which are cut when they are asked for: there may be four billions of nothing.
 struct Rows {
@@ -20,24 +29,24 @@ struct Rows {
 }
 
 impl Pipelines {
-    /// What can answer a query to an application beside the variants of its models, as the dispatcher is told of it.
-    pub(super) fn offered(&self, query: &Query) -> Vec<(Arc<LoadedPipeline>, Composite)> {
+    /// What can answer a query to an application beside the variants of its models; `None` where nothing can.
+    pub(super) fn offered(&self, query: &Query) -> Option<Offered> {
         let Route::Application(application) = &query.route else {
-            return Vec::new();
+            return None;
         };
         let known = self.loaded.load();
-        let Some(composites) = known.composites.get(application) else {
-            return Vec::new();
-        };
+        let composites = known.composites.get(application)?;
         // What is wrong with the inputs the dispatcher says.
-        let Some(first) = self.rows(query).and_then(|rows| rows.get(0)) else {
-            return Vec::new();
-        };
+        let first = self.rows(query)?.get(0)?;
         let offered = composites.iter().filter_map(|pipeline| {
             let composite = self.figures(&known, pipeline, &first)?;
             Some((Arc::clone(pipeline), composite))
         });
-        offered.collect()
+        let composites: Vec<_> = offered.collect();
+        (!composites.is_empty()).then(|| Offered {
+            known: Guard::into_inner(known),
+            composites,
+        })
     }
 
     /// The figures of a composite variant; `None` while it cannot answer such rows, whatever is asked for.
@@ -74,11 +83,11 @@ impl Pipelines {
     /// Has a query answered by what is best: a variant of a model, or one of these.
     pub(super) async fn among(
         &self,
-        offered: Vec<(Arc<LoadedPipeline>, Composite)>,
+        Offered { known, composites }: Offered,
         mut query: Query,
     ) -> Result<Answer, QueryError> {
         let alone = query.clone();
-        let (pipelines, composites): (Vec<_>, Vec<_>) = offered.into_iter().unzip();
+        let (pipelines, composites): (Vec<_>, Vec<_>) = composites.into_iter().unzip();
         query.composites = composites;
         let instead = match self.means.dispatcher.query(query).await {
             Err(QueryError {
@@ -94,7 +103,7 @@ impl Pipelines {
         let Some(pipeline) = pipelines.iter().find(named) else {
             return self.means.dispatcher.query(alone).await;
         };
-        match self.by_row(pipeline.ready()?, &alone).await {
+        match self.by_row((&known, pipeline.ready()?), &alone).await {
             Ok(answer) => Ok(self.as_variant(&alone.route, answer, instead.explanation)),
             Err(error) if error.code.kind().is_retryable() && has_time(&alone) => {
                 self.means.dispatcher.query(alone).await
@@ -104,11 +113,14 @@ impl Pipelines {
     }
 
     /// Has each row of a query go its own way through a pipeline.
-    async fn by_row(&self, ready: &Ready, query: &Query) -> Result<Answer, QueryError> {
-        let known = self.loaded.load_full();
+    async fn by_row(
+        &self,
+        (known, ready): (&Catalog, &Ready),
+        query: &Query,
+    ) -> Result<Answer, QueryError> {
         let around = QueryContext {
             means: &self.means,
-            known: &known,
+            known,
             outer: None,
             demanded: None,
         };
@@ -190,6 +202,12 @@ fn joined(mut answers: Vec<Answer>) -> Result<Answer, QueryError> {
     let mut whole = answers.pop().ok_or_else(nothing)?;
     if answers.is_empty() {
         return Ok(whole);
+    }
+    let is_left_out = |it: &&NamedTensor| whole.outputs.iter().all(|own| own.name != it.name);
+    let mut others = answers.iter().flat_map(|answer| &answer.outputs);
+    if let Some(output) = others.find(is_left_out) {
+        let why = format!("some of its rows gave no `{}`, and others did", output.name);
+        return Err(QueryError::new(Code::InvalidTensor, why));
     }
     for output in &mut whole.outputs {
         let of = answers.iter().filter_map(|answer| {

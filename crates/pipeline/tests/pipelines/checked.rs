@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sextant_types::{Code, DataType};
 
-use crate::worker::{Worker, graph};
+use crate::worker::{Worker, graph, service};
 
 fn worker() -> Worker {
     Worker::new()
@@ -298,6 +298,22 @@ fn wrong_definitions_are_refused_by_step_and_key() {
             "`{why}` is not in: {error}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_default_holds_integers_that_no_double_holds() {
+    let large = 9_007_199_254_740_993_i64;
+    // There are two names and one class, so that the step fails.
+    let steps = json!([
+        {"name": "a", "application": "one"},
+        {"name": "b", "top_k": {"labels": ["x", "z"]}, "inputs": {"scores": "a.y"}, "on_error": "default",
+            "default": {"labels": [["none"]], "scores": [[0]], "indices": [[large]]}},
+    ]);
+    let service = service(worker(), &pipeline(&steps));
+    let answer = service.ask(&[1.0]).await.expect("an answer");
+    let mut outputs = answer.outputs.iter();
+    let indices = outputs.find(|it| it.name == "indices").expect("indices");
+    assert_eq!(indices.tensor.to_vec::<i64>(), Some(vec![large]));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod dropping;
 mod memory;
 mod nested;
 mod offline;
+mod ragged;
 mod run;
 mod split;
 mod whole;

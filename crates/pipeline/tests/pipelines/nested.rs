@@ -139,6 +139,51 @@ async fn a_failure_names_the_steps_on_its_way() {
     assert_eq!(failed.message, "step `then`: step `b`: it is broken");
 }
 
+/// `inner` adds one, and gives `large` only where that makes more than five; `p` asks it as `within` says.
+fn branching(within: &Value) -> [Value; 2] {
+    [
+        json!({"name": "inner", "steps": [
+            {"name": "a", "application": "one"},
+            {"name": "b", "application": "ten", "inputs": {"x": "a.y"}, "when": "a.y[0][0] > 5.0"},
+        ], "outputs": {"large": "b.y", "y": "a.y"}}),
+        json!({"name": "p", "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 1]}],
+            "steps": [within], "outputs": {"large": "within.large", "y": "within.y"}}),
+    ]
+}
+
+#[tokio::test]
+async fn what_a_pipeline_leaves_out_is_not_what_comes_behind_it() {
+    let within = json!({"name": "within", "application": "inner"});
+    let (_, pipelines) = service(adding(), &branching(&within));
+    let small = ask(&pipelines, query(x(&[1.0]))).await;
+    let small = small.expect("an answer");
+    assert_eq!(output(&small, "y"), Some(vec![2.0]));
+    assert_eq!(output(&small, "large"), None);
+    let large = ask(&pipelines, query(x(&[9.0]))).await;
+    let large = large.expect("an answer");
+    assert_eq!(output(&large, "y"), Some(vec![10.0]));
+    assert_eq!(output(&large, "large"), Some(vec![20.0]));
+}
+
+#[tokio::test]
+async fn what_a_pipeline_leaves_out_for_some_rows_is_not_joined() {
+    let within = json!({"name": "within", "application": "inner", "for_each": "x"});
+    let (_, pipelines) = service(adding(), &branching(&within));
+    let small = ask(&pipelines, query(x(&[1.0, 2.0]))).await;
+    let small = small.expect("an answer");
+    assert_eq!(output(&small, "y"), Some(vec![2.0, 3.0]));
+    assert_eq!(output(&small, "large"), None);
+    let mixed = ask(&pipelines, query(x(&[9.0, 1.0]))).await;
+    let failed = mixed.expect_err("no tensor has a row that is missing");
+    assert_eq!(
+        (failed.code, failed.message.as_str()),
+        (
+            Code::InvalidTensor,
+            "step `within`: some of its rows gave no `large`, and others did: answer it for each row or for none"
+        )
+    );
+}
+
 fn nesting(of: &[(&str, &[&str])]) -> Vec<(ApplicationId, Definition)> {
     let all = of.iter().map(|(name, asked)| {
         let steps: Vec<Value> = asked

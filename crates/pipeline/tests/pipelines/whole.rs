@@ -151,6 +151,8 @@ struct Selection {
     worker: Worker,
     takes: bool,
     offered: Mutex<Vec<usize>>,
+    /// Happens once, while it selects.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 #[async_trait]
@@ -159,6 +161,10 @@ impl Dispatch for Selection {
         let is_whole = query.route == whole();
         if is_whole {
             self.offered.lock().push(query.composites.len());
+            let meanwhile = self.meanwhile.lock().take();
+            if let Some(happens) = meanwhile {
+                happens();
+            }
         }
         match query.composites.first() {
             Some(composite) if self.takes => {
@@ -219,6 +225,7 @@ fn composite_of(
         worker,
         takes,
         offered: Mutex::default(),
+        meanwhile: Mutex::default(),
     });
     let beneath = Arc::clone(&selection) as Arc<dyn Dispatch>;
     let pipelines = Pipelines::over(beneath, Arc::new(UnboundedMemory));
@@ -286,6 +293,57 @@ async fn each_row_of_a_query_takes_its_own_branches() {
         .await
         .expect_err("a row fails");
     assert_eq!(failed.message, "row `1`: step `b`: it is broken");
+}
+
+#[tokio::test]
+async fn it_ends_on_the_inner_pipelines_that_it_was_offered_with() {
+    let steps = Worker::new().adding("one", 1.0).adding("ten", 10.0);
+    let inner = |asks: &str| {
+        let definition = json!({"name": "inner", "steps": [{"name": "i", "application": asks}]});
+        let graph = graph(&steps, &definition).expect("a graph");
+        Arc::new(LoadedPipeline::new(graph, 1).expect("names"))
+    };
+    let (before, after) = (inner("one"), inner("ten"));
+    let within = before.graph().expect("it runs").signature.clone();
+    let definition = json!({"name": "p", "variant_of": "whole",
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1]}],
+        "steps": [{"name": "a", "application": "inner"}]});
+    let outer = graph_over(&definition, Some(Metric::Top1), |_| Ok(within.clone()));
+    let outer = LoadedPipeline::new(outer.expect("a graph"), 1).expect("names");
+    outer.set_whole(Whole::Current(measured()));
+    let outer = Arc::new(outer);
+    let all = |inner: Arc<LoadedPipeline>| {
+        let name = |name: &str| ApplicationId::new(name).expect("a name");
+        HashMap::from([(name("p"), Arc::clone(&outer)), (name("inner"), inner)])
+    };
+    let (old, new) = (all(before), all(after));
+    let (selection, pipelines) = composite(steps, true);
+    pipelines.set(old);
+    let changed = Arc::clone(&pipelines);
+    *selection.meanwhile.lock() = Some(Box::new(move || changed.set(new)));
+    for added in [1.0, 10.0] {
+        let answer = ask_whole(&pipelines, &[5.0]).await.expect("an answer");
+        assert_eq!(output(&answer, "y").expect("y"), [5.0 + added]);
+    }
+}
+
+#[tokio::test]
+async fn an_output_that_some_rows_lack_is_not_left_out_in_silence() {
+    let definition = json!({"name": "p", "variant_of": "whole",
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1]}],
+        "steps": [
+            {"name": "a", "application": "one"},
+            {"name": "b", "application": "ten", "inputs": {"x": "a.y"}, "when": "a.y[0][0] > 5.0"},
+        ],
+        "outputs": {"large": "b.y", "y": "a.y"}});
+    let steps = Worker::new().adding("one", 1.0).adding("ten", 10.0);
+    let (_, pipelines) = composite_of(&definition, steps, true);
+    for values in [[9.0, 1.0], [1.0, 9.0]] {
+        let refused = ask_whole(&pipelines, &values).await;
+        let refused = refused.expect_err("a row has no `large`");
+        assert_eq!(refused.code, Code::InvalidTensor);
+        assert!(refused.message.contains("`large`"), "{refused}");
+    }
 }
 
 fn failing_behind_one() -> Worker {

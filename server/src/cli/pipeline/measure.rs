@@ -12,7 +12,8 @@ use reqwest::{Method, StatusCode, header};
 use serde_json::{Value, json};
 use sextant_rpc::examine::{Examination, Examine as _, Examinee};
 use sextant_types::{
-    Accuracy, ApplicationId, DataType, Metric, NamedTensor, Signature, Tensor, TensorSpec, convert,
+    Accuracy, ApplicationId, DataType, Metric, NamedTensor, Signature, Tensor, TensorSpec,
+    convert::{self, Number},
 };
 use sextant_variant_gen::Examiner;
 
@@ -156,6 +157,11 @@ impl Tune {
         let mut definition = checked(client, text).await?["definition"].take();
         let name = format!("{}-tuning", cell(&definition, "/name"));
         definition["name"] = json!(name);
+        // It is measured here, and answers nobody else.
+        if let Some(keys) = definition.as_object_mut() {
+            keys.remove("validation");
+            keys.remove("variant_of");
+        }
         create(client, &name, definition.to_string()).await?;
         let measured = self.by.measure(client, &name).await;
         client
@@ -319,7 +325,8 @@ fn signature(shown: &Value) -> Result<Signature, Error> {
 
 /// Asks one record, again while what it asks is on its way.
 async fn ask(client: &Client, pipeline: &str, record: &[NamedTensor]) -> Result<Value, Error> {
-    let inputs: Vec<Value> = record.iter().map(input).collect();
+    let inputs = record.iter().map(input);
+    let inputs: Vec<Value> = inputs.collect::<Result<_, Error>>()?;
     let query = json!({"application": pipeline, "inputs": inputs});
     for _ in 1..TRIES {
         match client.post(&["v1", "queries"], &query).await {
@@ -332,18 +339,51 @@ async fn ask(client: &Client, pipeline: &str, record: &[NamedTensor]) -> Result<
     client.post(&["v1", "queries"], &query).await
 }
 
-fn input(input: &NamedTensor) -> Value {
+fn input(input: &NamedTensor) -> Result<Value, Error> {
     let tensor = &input.tensor;
     let data: Vec<Value> = match convert::numbers(tensor) {
-        Some(numbers) => numbers.map(|number| json!(number.real())).collect(),
+        Some(numbers) => numbers.map(number).collect(),
         None => {
             let texts = tensor.texts().into_iter().flat_map(|texts| texts.iter());
-            texts
-                .map(|text| json!(String::from_utf8_lossy(text)))
-                .collect()
+            let texts = texts.map(|text| std::str::from_utf8(text).map(Value::from));
+            texts.collect::<Result<Vec<Value>, _>>().map_err(|_| {
+                let text = format!(
+                    "`{}` of a record is no UTF-8, and a query in JSON holds nothing else: give the definition a `validation`, and \
+                     the service measures it",
+                    input.name
+                );
+                Error::Usage(text)
+            })?
         }
     };
-    json!({"name": input.name, "datatype": tensor.data_type().name(), "shape": tensor.shape(), "data": data})
+    Ok(
+        json!({"name": input.name, "datatype": tensor.data_type().name(), "shape": tensor.shape(), "data": data}),
+    )
+}
+
+/// An element as the service reads it: an integer has no point.
+fn number(of: Number) -> Value {
+    match of {
+        Number::Integer(value) => match i64::try_from(value) {
+            Ok(value) => json!(value),
+            Err(_) => json!(u64::try_from(value).ok()),
+        },
+        Number::Float(value) => json!(value),
+    }
+}
+
+/// An element of an answer in the bytes of its type.
+fn element(value: &Value, data_type: DataType) -> Option<Vec<u8>> {
+    let signed = value.as_i64().map(i128::from);
+    let integer = signed.or_else(|| value.as_u64().map(i128::from));
+    match (data_type, integer) {
+        (DataType::Int64, Some(it)) => Some(i64::try_from(it).ok()?.to_le_bytes().to_vec()),
+        (DataType::Uint64, Some(it)) => Some(u64::try_from(it).ok()?.to_le_bytes().to_vec()),
+        _ => {
+            let number = value.as_bool().map(|it| f64::from(u8::from(it)));
+            data_type.element(number.or_else(|| value.as_f64())?)
+        }
+    }
 }
 
 /// An output of an answer.
@@ -367,11 +407,7 @@ fn tensor(answer: &Value, name: &str) -> Result<Tensor, Error> {
         }
         let mut bytes = BytesMut::new();
         for value in data {
-            let number = value
-                .as_bool()
-                .map(|it| f64::from(u8::from(it)))
-                .or(value.as_f64())?;
-            bytes.extend_from_slice(&data_type.element(number)?);
+            bytes.extend_from_slice(&element(value, data_type)?);
         }
         Tensor::from_bytes(data_type, shape?, bytes.freeze()).ok()
     });
@@ -414,4 +450,26 @@ fn interval(accuracy: &Accuracy) -> String {
         ..
     } = accuracy;
     format!("{value:.4} ({lower:.4} to {upper:.4})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_stay_what_they_are() {
+        let ids = [9_007_199_254_740_993_i64, -1];
+        let ids = Tensor::from_elements(vec![1, 2], &ids).expect("ids");
+        let asked = input(&NamedTensor::new("ids", ids.clone())).expect("an input");
+        assert_eq!(asked["data"].to_string(), "[9007199254740993,-1]");
+        let answer = json!({"outputs": [asked]});
+        assert_eq!(tensor(&answer, "ids").expect("a tensor"), ids);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_not_sent_as_other_ones() {
+        let picture = Bytes::from_static(b"\xff\xd8");
+        let picture = Tensor::from_strings(vec![1], vec![picture]).expect("bytes");
+        assert!(input(&NamedTensor::new("image", picture)).is_err());
+    }
 }

@@ -85,6 +85,7 @@ fn its_time_its_price_and_rows_count() {
         ..least(0.95)
     };
     assert_eq!(chosen(&index, &of(2)), Some(0));
+    assert_eq!(CASCADE.expected_ms(&of(2)), 2.0 * CASCADE.latency_ms);
     assert_eq!(
         (chosen(&index, &of(3)), CASCADE.verdict(&of(3))),
         (None, "latency")

@@ -294,6 +294,23 @@ async fn answers_that_are_no_array_are_refused_with_advice() {
     }
 }
 
+#[tokio::test]
+async fn an_output_that_the_first_record_lacks_is_not_left_out() {
+    let store = Store::new();
+    let (answers, signature) = ([answer(0, 0, 1), answer(1, 0, 2)], signature());
+    for sizes in [&[1][..], &[2]] {
+        for format in [RecordFormat::Npz, RecordFormat::Csv, RecordFormat::Parquet] {
+            let error = write(&store, format, &answers, (sizes, &signature)).await;
+            let error = error.expect_err("not every record has `class`").to_string();
+            assert!(error.contains("jsonl"), "{error}");
+        }
+        let lines = write(&store, RecordFormat::Jsonl, &answers, (sizes, &signature));
+        let (bytes, _) = lines.await.expect("a file");
+        let text = String::from_utf8_lossy(&bytes);
+        assert_eq!(text.matches("\"class\"").count(), 1, "{text}");
+    }
+}
+
 /// Labels of different lengths, one of them beyond ASCII, one missing.
 fn labels() -> (Vec<RecordAnswer>, Signature) {
     let label = |text: &&str| {
