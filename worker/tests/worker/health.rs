@@ -115,6 +115,20 @@ async fn runs_longer_than_profiled_interfere_with_an_instance_until_they_are_not
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_has_lost_an_instance_hears_again_that_it_is_interfered() {
+    let cores = Cores::start().await;
+    let variant = cores.load("m-1").await;
+    let _stream = cores.stream("m-1");
+    cores.runs.slow.store(true, Ordering::Relaxed);
+    let interfered = InstanceState::Interfered;
+    cores.world.reaches(&variant, interfered).await;
+    let worker = WorkerId::new("w").unwrap();
+    let removed = cores.world.metadata.remove_worker(&worker).await;
+    assert!(removed.unwrap());
+    cores.world.reaches(&variant, interfered).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_measured_on_another_type_of_device_is_no_measure_of_interference() {
     let cores = Cores::of_type("slow").await;
     // Registered on a type that runs it in a small part of the time; measured here, and not yet.
