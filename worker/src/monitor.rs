@@ -199,10 +199,10 @@ impl Service {
         }
     }
 
-    /// What is loaded was recorded again, as if nothing were known of its condition.
+    /// What the store has of conditions is not what it was told last.
     fn tell_conditions_again(&mut self) {
         for seen in self.seen.values_mut() {
-            seen.is_untold = seen.health.condition() != Condition::Healthy;
+            seen.is_untold = true;
         }
     }
 
@@ -298,6 +298,8 @@ impl Service {
             }
             Err(error) => {
                 tracing::warn!(worker = %info.worker, %error, "the heartbeat was not taken");
+                self.worker.doubt_loaded();
+                self.tell_conditions_again();
             }
         }
     }
