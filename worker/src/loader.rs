@@ -90,7 +90,12 @@ impl Worker {
                 };
                 self.load_anew(&load, chosen, arrived).await
             }
-            Some(loaded) if loaded.is_isolated == chosen.is_isolated => Ok(LoadTimings::default()),
+            Some(loaded) if loaded.is_isolated == chosen.is_isolated => {
+                // Whoever sends it may not see that it is here.
+                let application = load.variant.application.clone();
+                self.doubtful.add(load.variant.id.clone(), application);
+                Ok(LoadTimings::default())
+            }
             Some(loaded) => self.replace(&load, chosen, (loaded, arrived)).await,
             None => self.load_anew(&load, chosen, arrived).await,
         }

@@ -11,7 +11,10 @@ use std::{
 };
 
 use sextant_health::{Condition, Health, Window};
-use sextant_metadata::{Command, Lease, WorkerRecord};
+use sextant_metadata::{
+    Command, Error, Instance as InstanceRecord, InstanceState, Lease, Rejection, Transition,
+    WorkerRecord,
+};
 use sextant_rpc::Work;
 use sextant_types::{DeviceTypeName, Surroundings, VariantId, time::unix_ms};
 
@@ -58,6 +61,8 @@ struct InstanceObservation {
     share: Amount,
     /// The load that was told last.
     told: f64,
+    /// Whether the store has not heard of its condition, or not since it lost what it knew.
+    is_untold: bool,
     // Counters at the last look.
     batches: u64,
     late: u64,
@@ -173,12 +178,31 @@ impl Service {
         // All at once: the store sees many instances of many workers every period.
         let taken = self.worker.metadata.transitions(&reports, unix_ms()).await;
         for (taken, report) in taken.into_iter().zip(reports) {
-            if let Err(error) = taken {
+            self.note_taken(taken, report);
+        }
+    }
+
+    /// A condition that the store has not taken is told again at the next look.
+    fn note_taken(&mut self, taken: Result<InstanceRecord, Error>, report: Transition) {
+        match taken {
+            Err(error) if !is_said(&error, &report.command) => {
                 tracing::debug!(%error, "a report was not taken");
-                self.worker
-                    .doubtful
-                    .add(report.key.variant, report.application);
+                let doubtful = &self.worker.doubtful;
+                doubtful.add(report.key.variant, report.application);
             }
+            _ if matches!(report.command, Command::Report { .. }) => {}
+            _ => {
+                if let Some(seen) = self.seen.get_mut(&report.key.variant) {
+                    seen.is_untold = false;
+                }
+            }
+        }
+    }
+
+    /// What the store has of conditions is not what it was told last.
+    fn tell_conditions_again(&mut self) {
+        for seen in self.seen.values_mut() {
+            seen.is_untold = true;
         }
     }
 
@@ -265,12 +289,17 @@ impl Service {
             Ok(lease) => {
                 self.mark_again(lease).await;
                 match lease.fresh {
-                    true => self.worker.announce().await,
+                    true => {
+                        self.worker.announce().await;
+                        self.tell_conditions_again();
+                    }
                     false => self.worker.correct_records().await,
                 }
             }
             Err(error) => {
                 tracing::warn!(worker = %info.worker, %error, "the heartbeat was not taken");
+                self.worker.doubt_loaded();
+                self.tell_conditions_again();
             }
         }
     }
@@ -304,24 +333,45 @@ impl Service {
         let seen = self.seen.get_mut(&instance.variant.id)?;
         let window = seen.window(instance, together);
         let limits = &self.worker.config.thresholds;
-        match seen.health.observe(window, limits) {
-            Some(Condition::Overloaded) => return Some(Command::Overload),
-            Some(Condition::Interfered) => {
-                let times = window.slow_down;
-                let variant = &instance.variant.id;
-                tracing::info!(
-                    %variant,
-                    "is interfered: its runs take {times:.1} times what was measured"
-                );
-                return Some(Command::Interfere);
-            }
-            Some(Condition::Healthy) => return Some(Command::Recover),
-            None => {}
+        let change = seen.health.observe(window, limits);
+        if change == Some(Condition::Interfered) {
+            let times = window.slow_down;
+            let variant = &instance.variant.id;
+            tracing::info!(
+                %variant,
+                "is interfered: its runs take {times:.1} times what was measured"
+            );
+        }
+        seen.is_untold |= change.is_some();
+        if seen.is_untold {
+            return Some(command_of(seen.health.condition()));
         }
         let news = window.batches > 0 || window.load != seen.told;
         seen.told = window.load;
         news.then_some(Command::Report { load: window.load })
     }
+}
+
+/// What tells the store of a condition.
+fn command_of(condition: Condition) -> Command {
+    match condition {
+        Condition::Healthy => Command::Recover,
+        Condition::Overloaded => Command::Overload,
+        Condition::Interfered => Command::Interfere,
+    }
+}
+
+/// Whether a command was refused because the record says so already.
+fn is_said(error: &Error, command: &Command) -> bool {
+    let Error::Rejected(Rejection::State { state, .. }) = error else {
+        return false;
+    };
+    matches!(
+        (command, state),
+        (Command::Recover, InstanceState::Active)
+            | (Command::Overload, InstanceState::Overloaded)
+            | (Command::Interfere, InstanceState::Interfered)
+    )
 }
 
 impl InstanceObservation {
@@ -331,6 +381,7 @@ impl InstanceObservation {
             health: Health::default(),
             share: Amount::default(),
             told: 0.0,
+            is_untold: false,
             batches: 0,
             late: 0,
             run_nanos: 0,

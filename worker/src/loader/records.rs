@@ -55,6 +55,16 @@ impl Worker {
         told.map(drop)
     }
 
+    /// The store was away: it may come back with older content, or with a heartbeat that was carried out and whose answer, that
+    /// nothing is recorded, was lost. An instance that nobody asks would not notice that by a report.
+    pub(crate) fn doubt_loaded(&self) {
+        for instance in self.shared.instances() {
+            let variant = &instance.variant;
+            let application = variant.application.clone();
+            self.doubtful.add(variant.id.clone(), application);
+        }
+    }
+
     /// Looks at every record that may be wrong. What is being loaded or unloaded just now comes later.
     pub(crate) async fn correct_records(&self) {
         for (variant, application) in self.doubtful.take() {

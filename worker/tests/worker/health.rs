@@ -9,8 +9,8 @@ use std::sync::{
 };
 
 use sextant_engine::emulated::{self, EmulatedEngine, EmulatedModel};
-use sextant_metadata::Instance;
-use sextant_types::{DeviceType, DeviceTypeName};
+use sextant_metadata::{Command, Instance, Transition};
+use sextant_types::{DeviceType, DeviceTypeName, time::unix_ms};
 
 use super::*;
 
@@ -112,6 +112,38 @@ async fn runs_longer_than_profiled_interfere_with_an_instance_until_they_are_not
     cores.runs.slow.store(false, Ordering::Relaxed);
     cores.world.reaches(&variant, InstanceState::Active).await;
     drop(stream);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_has_lost_an_instance_hears_again_that_it_is_interfered() {
+    let cores = Cores::start().await;
+    let variant = cores.load("m-1").await;
+    let _stream = cores.stream("m-1");
+    cores.runs.slow.store(true, Ordering::Relaxed);
+    let interfered = InstanceState::Interfered;
+    cores.world.reaches(&variant, interfered).await;
+    let worker = WorkerId::new("w").unwrap();
+    let removed = cores.world.metadata.remove_worker(&worker).await;
+    assert!(removed.unwrap());
+    cores.world.reaches(&variant, interfered).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_of_what_is_loaded_corrects_the_record_of_an_idle_instance() {
+    let cores = Cores::start().await;
+    let variant = cores.load("m-1").await;
+    let fail = Transition {
+        key: InstanceKey::new(variant.id.clone(), WorkerId::new("w").unwrap()),
+        application: variant.application.clone(),
+        expected_version: None,
+        command: Command::Fail {
+            reason: "as older content says".to_owned(),
+        },
+    };
+    let failed = cores.world.metadata.transition(&fail, unix_ms()).await;
+    assert_eq!(failed.unwrap().state, InstanceState::Failed);
+    cores.world.load(&variant).await.unwrap();
+    cores.world.reaches(&variant, InstanceState::Active).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
