@@ -33,7 +33,6 @@ struct Chooser<'a> {
 
 /// The configuration of `profile` with the least mean latency for `load_per_s` requests per second on `machines`
 /// machines, by `model`. If none keeps up, the one that completes most. `None` for an empty profile.
-/// empty profile.
 ///
 /// # Errors
 /// Names a tuple without a usable service time.
