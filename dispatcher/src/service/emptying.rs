@@ -3,9 +3,9 @@
 //!
 //! A worker that is to leave serves on while the variants that only it has are loaded elsewhere. The autoscaler ends
 //! workers that are in excess of the desired count. This module tells a worker that somebody has taken out to leave
-//! once nothing depends on it: it is the only server of no desired variant, and no replacement is still to come. If
-//! that never happens, because nothing is free or no other worker is there, the worker is told after a time in any
-//! case. The mark is in the metadata store, so the next leader continues.
+//! once nothing depends on it: every desired variant that it serves also serves on another worker, and no replacement
+//! is still to come. If that never happens, because nothing is free or no other worker is there, the worker is told
+//! after a time in any case. The mark is in the metadata store, so the next leader continues.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
